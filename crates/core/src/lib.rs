@@ -1,1 +1,9 @@
-//! (being written)
+//! The pure brain of Barid: messages, topic index, sessions, retained messages.
+//!
+//! Nothing here knows a socket, a clock, a thread or a random number. Time is an argument
+//! ([`time::Timestamp`]); what has to happen is an answer. That is what lets property tests and a
+//! simulation run this crate through any history.
+
+pub mod message;
+pub mod session;
+pub mod time;

@@ -1,0 +1,115 @@
+//! The MQTT Application Message in one neutral form.
+//!
+//! A [`Publication`] borrows from wherever the bytes lie (a connection's read buffer, a [`Message`]);
+//! a [`Message`] owns them, in one allocation, and is shared by all who still have to send it.
+
+use mqtt_proto::QoS;
+
+use crate::time::Timestamp;
+
+/// An Application Message that borrows its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Publication<'a> {
+    /// The topic name; validated, never empty.
+    pub topic: &'a str,
+    /// The payload.
+    pub payload: &'a [u8],
+    /// MQTT 5 properties in wire form that travel with the message unchanged: all but Topic Alias,
+    /// Subscription Identifier and Message Expiry Interval, which belong to one hop.
+    pub properties: &'a [u8],
+    /// The QoS it was published with.
+    pub qos: QoS,
+    /// Whether it was published with RETAIN, or comes from the retained messages.
+    pub retain: bool,
+    /// When the message expires (Message Expiry Interval), if ever.
+    pub expires_at: Option<Timestamp>,
+}
+
+impl Publication<'_> {
+    /// Bytes of topic, properties and payload: what queue limits count.
+    pub fn size(&self) -> usize {
+        self.topic.len() + self.properties.len() + self.payload.len()
+    }
+}
+
+/// An Application Message that owns its bytes. Immutable once made.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Message {
+    /// Topic, properties, payload, one behind the other.
+    bytes: Box<[u8]>,
+    topic_len: u32,
+    properties_len: u32,
+    qos: QoS,
+    retain: bool,
+    expires_at: Option<Timestamp>,
+}
+
+impl Message {
+    /// Copies a publication out of the buffer that it borrows.
+    pub fn new(publication: &Publication<'_>) -> Self {
+        let mut bytes = Vec::with_capacity(publication.size());
+        bytes.extend_from_slice(publication.topic.as_bytes());
+        bytes.extend_from_slice(publication.properties);
+        bytes.extend_from_slice(publication.payload);
+        let len = |n: usize| u32::try_from(n).expect("a packet is shorter than 256 MiB");
+        Self {
+            bytes: bytes.into_boxed_slice(),
+            topic_len: len(publication.topic.len()),
+            properties_len: len(publication.properties.len()),
+            qos: publication.qos,
+            retain: publication.retain,
+            expires_at: publication.expires_at,
+        }
+    }
+
+    /// The message as a publication.
+    pub fn publication(&self) -> Publication<'_> {
+        let (topic, rest) = self.bytes.split_at(self.topic_len as usize);
+        let (properties, payload) = rest.split_at(self.properties_len as usize);
+        Publication {
+            topic: std::str::from_utf8(topic).expect("copied from a str"),
+            payload,
+            properties,
+            qos: self.qos,
+            retain: self.retain,
+            expires_at: self.expires_at,
+        }
+    }
+
+    /// The QoS it was published with.
+    pub fn qos(&self) -> QoS {
+        self.qos
+    }
+
+    /// Bytes of topic, properties and payload: what queue limits count.
+    pub fn size(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Whether its Message Expiry Interval has run out.
+    pub fn is_expired(&self, now: Timestamp) -> bool {
+        self.expires_at.is_some_and(|at| at <= now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_gives_back_the_publication_it_was_made_of() {
+        let publication = Publication {
+            topic: "a/b",
+            payload: b"payload",
+            properties: &[1, 1],
+            qos: QoS::AtLeastOnce,
+            retain: true,
+            expires_at: Some(Timestamp::from_millis(7)),
+        };
+        let message = Message::new(&publication);
+        assert_eq!(message.publication(), publication);
+        assert_eq!(message.size(), 12);
+        assert!(!message.is_expired(Timestamp::from_millis(6)));
+        assert!(message.is_expired(Timestamp::from_millis(7)));
+    }
+}

@@ -1,0 +1,251 @@
+//! All that is on its way to one session's client, in the one order in which it leaves.
+
+use mqtt_proto::QoS;
+
+use super::send_window::Resend;
+use super::{Acked, Delivery, DropReason, PacketId, Queue, QueueLimits, SendWindow};
+use crate::time::Timestamp;
+
+/// The send window and the queue behind it.
+///
+/// Order: what has to be sent again comes first, then the queue, then what arrives. A caller that has
+/// a message in hand may bypass the queue only while [`Outbound::is_idle`].
+#[derive(Debug)]
+pub struct Outbound {
+    window: SendWindow,
+    queue: Queue,
+    /// Whether the session outlives its connection, so that messages are kept until acknowledged.
+    survives: bool,
+}
+
+/// The next packet to send.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Outgoing {
+    /// A PUBLISH; with a packet identifier when its QoS is 1 or 2.
+    Publish {
+        /// What to send.
+        delivery: Delivery,
+        /// Its packet identifier.
+        id: Option<PacketId>,
+        /// Whether it was sent before (DUP).
+        dup: bool,
+    },
+    /// A PUBREL, sent again.
+    PubRel(PacketId),
+}
+
+impl Outbound {
+    /// For a session that ends with its connection, or `survives` it.
+    pub fn new(receive_maximum: u16, survives: bool) -> Self {
+        Self { window: SendWindow::new(receive_maximum), queue: Queue::default(), survives }
+    }
+
+    /// Nothing waits before a message that arrives now.
+    pub fn is_idle(&self) -> bool {
+        self.queue.is_empty() && !self.window.is_resending()
+    }
+
+    /// Whether messages of QoS 1 and 2 must be kept until acknowledged.
+    pub fn survives(&self) -> bool {
+        self.survives
+    }
+
+    /// The session now ends with its connection, or does not.
+    pub fn set_survives(&mut self, survives: bool) {
+        self.survives = survives;
+    }
+
+    /// Messages that wait or are in flight: the load of this session.
+    pub fn depth(&self) -> usize {
+        self.queue.len() + usize::from(self.window.in_flight())
+    }
+
+    /// The messages that wait.
+    pub fn queue(&self) -> &Queue {
+        &self.queue
+    }
+
+    /// The messages in flight.
+    pub fn window(&self) -> &SendWindow {
+        &self.window
+    }
+
+    /// Whether one more message of QoS 1 or 2 may leave now.
+    pub fn has_room(&self) -> bool {
+        self.window.has_room()
+    }
+
+    /// Takes a packet identifier for a message that leaves at once; see [`SendWindow::reserve`].
+    pub fn reserve(&mut self, qos: QoS, kept: Option<Box<Delivery>>) -> Option<PacketId> {
+        self.window.reserve(qos, kept)
+    }
+
+    /// Lets a message wait. Each message that this costs is told to `dropped`.
+    pub fn enqueue(
+        &mut self,
+        delivery: Delivery,
+        limits: &QueueLimits,
+        dropped: impl FnMut(DropReason),
+    ) {
+        self.queue.push(delivery, limits, dropped);
+    }
+
+    /// The next packet that may leave now, if any. Each message that expired is told to `dropped`.
+    pub fn next(&mut self, now: Timestamp, dropped: impl FnMut(DropReason)) -> Option<Outgoing> {
+        if self.window.is_resending() {
+            match self.window.next_resend() {
+                Some(Resend::Publish(id, delivery)) => {
+                    return Some(Outgoing::Publish { delivery: *delivery, id: Some(id), dup: true });
+                }
+                Some(Resend::PubRel(id)) => return Some(Outgoing::PubRel(id)),
+                None if self.window.is_resending() => return None,
+                None => {}
+            }
+        }
+        let front = self.queue.front()?;
+        if front.qos != QoS::AtMostOnce && !self.window.has_room() {
+            return None;
+        }
+        let delivery = self.queue.pop_live(now, dropped)?;
+        if delivery.qos == QoS::AtMostOnce {
+            return Some(Outgoing::Publish { delivery, id: None, dup: false });
+        }
+        let kept = self.must_keep(&delivery).then(|| Box::new(delivery.clone()));
+        match self.window.reserve(delivery.qos, kept) {
+            Some(id) => Some(Outgoing::Publish { delivery, id: Some(id), dup: false }),
+            None => {
+                // The front had QoS 0 and has expired; what came behind it must wait for the window.
+                self.queue.push_front(delivery);
+                None
+            }
+        }
+    }
+
+    /// See [`SendWindow::on_puback`].
+    pub fn on_puback(&mut self, id: PacketId) -> Acked {
+        self.window.on_puback(id)
+    }
+
+    /// See [`SendWindow::on_pubrec`].
+    pub fn on_pubrec(&mut self, id: PacketId, accepted: bool) -> Acked {
+        self.window.on_pubrec(id, accepted)
+    }
+
+    /// See [`SendWindow::on_pubcomp`].
+    pub fn on_pubcomp(&mut self, id: PacketId) -> Acked {
+        self.window.on_pubcomp(id)
+    }
+
+    /// A connection takes the session over and accepts `receive_maximum` unacknowledged messages.
+    pub fn resume(&mut self, receive_maximum: u16) {
+        self.window.resume(receive_maximum);
+    }
+
+    /// The client has gone: takes what shared subscriptions can give to other members. QoS 1 messages
+    /// in flight and all that wait, but not QoS 2 messages in flight (MQTT 5 §4.8.2: those stay with the
+    /// session they were sent to).
+    pub fn take_shared(&mut self) -> Vec<Delivery> {
+        let mut taken =
+            self.window.take_kept(|kept| kept.shared.is_some() && kept.qos != QoS::ExactlyOnce);
+        taken.extend(self.queue.take(|waiting| waiting.shared.is_some()));
+        taken
+    }
+
+    /// Whether a delivery of QoS 1 or 2 must be kept until it is acknowledged.
+    pub fn must_keep(&self, delivery: &Delivery) -> bool {
+        self.survives || delivery.shared.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::Overflow;
+    use crate::session::tests_support::{delivery, expiring, shared};
+
+    const LIMITS: QueueLimits =
+        QueueLimits { messages: 9, bytes: 9_999, overflow: Overflow::DropNewest };
+    const NOW: Timestamp = Timestamp::from_millis(100);
+
+    fn outbound(receive_maximum: u16, waiting: Vec<Delivery>) -> Outbound {
+        let mut outbound = Outbound::new(receive_maximum, true);
+        for delivery in waiting {
+            outbound.enqueue(delivery, &LIMITS, |_| panic!("no limit is reached"));
+        }
+        outbound
+    }
+
+    fn next(outbound: &mut Outbound) -> Option<(u8, Option<PacketId>, bool)> {
+        match outbound.next(NOW, |_| {})? {
+            Outgoing::Publish { delivery, id, dup } => {
+                Some((delivery.message.publication().payload[0], id, dup))
+            }
+            Outgoing::PubRel(id) => Some((255, Some(id), false)),
+        }
+    }
+
+    #[test]
+    fn the_queue_leaves_in_order_as_the_window_opens() {
+        let mut outbound = outbound(
+            1,
+            vec![
+                delivery(0, QoS::AtLeastOnce),
+                delivery(1, QoS::AtMostOnce),
+                delivery(2, QoS::AtLeastOnce),
+            ],
+        );
+        assert_eq!(next(&mut outbound), Some((0, Some(1), false)));
+        assert_eq!(next(&mut outbound), Some((1, None, false)));
+        assert_eq!(next(&mut outbound), None);
+        outbound.on_puback(1);
+        assert_eq!(next(&mut outbound), Some((2, Some(2), false)));
+        assert!(outbound.is_idle());
+        assert_eq!(outbound.depth(), 1);
+    }
+
+    #[test]
+    fn an_expired_front_does_not_let_a_message_past_the_window() {
+        let mut outbound = outbound(1, vec![expiring(50), delivery(1, QoS::AtLeastOnce)]);
+        outbound.reserve(QoS::AtLeastOnce, None).unwrap();
+        assert_eq!(next(&mut outbound), None);
+        assert_eq!(outbound.queue().len(), 1);
+        outbound.on_puback(1);
+        assert_eq!(next(&mut outbound), Some((1, Some(2), false)));
+    }
+
+    #[test]
+    fn a_reconnection_sends_again_before_anything_new() {
+        let mut outbound =
+            outbound(9, vec![delivery(0, QoS::AtLeastOnce), delivery(1, QoS::ExactlyOnce)]);
+        next(&mut outbound);
+        next(&mut outbound);
+        outbound.on_pubrec(2, true);
+        outbound.resume(9);
+        assert!(!outbound.is_idle());
+        outbound.enqueue(delivery(2, QoS::AtLeastOnce), &LIMITS, |_| panic!());
+        assert_eq!(next(&mut outbound), Some((0, Some(1), true)));
+        assert_eq!(next(&mut outbound), Some((255, Some(2), false)));
+        assert_eq!(next(&mut outbound), Some((2, Some(3), false)));
+        assert_eq!(next(&mut outbound), None);
+    }
+
+    #[test]
+    fn shared_messages_can_go_to_another_member() {
+        let mut outbound = outbound(
+            2,
+            vec![
+                shared(0, QoS::AtLeastOnce),
+                shared(1, QoS::ExactlyOnce),
+                shared(2, QoS::AtLeastOnce),
+                delivery(3, QoS::AtLeastOnce),
+            ],
+        );
+        next(&mut outbound);
+        next(&mut outbound);
+        let taken = outbound.take_shared();
+        assert_eq!(taken, [shared(0, QoS::AtLeastOnce), shared(2, QoS::AtLeastOnce)]);
+        outbound.resume(2);
+        assert_eq!(next(&mut outbound), Some((1, Some(2), true)), "QoS 2 stays");
+        assert_eq!(next(&mut outbound), Some((3, Some(3), false)));
+    }
+}
