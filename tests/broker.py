@@ -1,0 +1,136 @@
+"""The broker under test: the real binary on loopback, started, stopped and killed by its process id."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BINARY = Path(os.environ.get("BARID_BIN", ROOT / "target" / "release" / "barid"))
+
+
+def free_port() -> int:
+    """A port nobody listens on, below the range from which the kernel picks ports for outgoing connections."""
+    while True:
+        port = random.randrange(10_000, 32_000)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+
+
+class Broker:
+    """`barid serve` with its own data directory, on free ports.
+
+    `config` is TOML. A `{port}` in it stands for the MQTT port, which then is not given as a flag.
+    """
+
+    def __init__(self, config: str = ""):
+        self._directory = tempfile.TemporaryDirectory(prefix="barid-")
+        self.directory = Path(self._directory.name)
+        self._config = config
+        self._process: subprocess.Popen | None = None
+        self.start()
+
+    def start(self) -> None:
+        # A port can be taken between the probe and the bind; with new ports the next attempt succeeds.
+        for attempt in range(3):
+            self.port, self.ws_port, self.admin_port = free_port(), free_port(), free_port()
+            config = self.directory / "barid.toml"
+            config.write_text(self._config.replace("{port}", str(self.port)))
+            flags = {"--ws": self.ws_port, "--admin": self.admin_port}
+            if "{port}" not in self._config:
+                flags["--mqtt"] = self.port
+            command = [BINARY, "serve", "--config", config, "--data-dir", self.directory / "data"]
+            command += [part for flag, port in flags.items() for part in (flag, f"127.0.0.1:{port}")]
+            with open(self.directory / "stderr", "ab") as stderr:
+                self._process = subprocess.Popen(command, stdout=stderr, stderr=stderr)
+            if self._becomes_healthy():
+                return
+            self.kill9()
+        raise RuntimeError(f"the broker did not start:\n{self.stderr}")
+
+    def _becomes_healthy(self, seconds: float = 10.0) -> bool:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline and self._process.poll() is None:
+            try:
+                if self.http("/healthz")[0] == 200:
+                    return True
+            except OSError:
+                pass
+            time.sleep(0.02)
+        return False
+
+    @property
+    def address(self) -> tuple[str, int]:
+        return "127.0.0.1", self.port
+
+    @property
+    def stderr(self) -> str:
+        return (self.directory / "stderr").read_text(errors="replace")
+
+    def http(self, path: str) -> tuple[int, str]:
+        """Status and body of a GET on the admin address."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.admin_port}{path}", timeout=2) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+    def metric(self, pattern: str) -> float:
+        """The sum of all samples of /metrics whose name and labels match `pattern`."""
+        samples = (line.rsplit(" ", 1) for line in self.http("/metrics")[1].splitlines() if line and line[0] != "#")
+        return sum(float(value) for name, value in samples if re.search(pattern, name))
+
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def signal(self, number: int) -> None:
+        self._process.send_signal(number)
+
+    def stop(self, seconds: float = 5.0) -> int:
+        """SIGTERM, and SIGKILL if that does not end it in time; the exit status."""
+        if self.running():
+            self.signal(signal.SIGTERM)
+            try:
+                self._process.wait(seconds)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+        return self._process.wait()
+
+    def kill9(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+    def close(self) -> None:
+        self.stop()
+        self._directory.cleanup()
+
+
+class ForeignBroker:
+    """A broker that somebody else started, named by MQTT_TARGET=host:port; it cannot be configured or asked."""
+
+    def __init__(self, target: str):
+        host, port = target.rsplit(":", 1)
+        self.address = (host, int(port))
+
+    def running(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        pass
