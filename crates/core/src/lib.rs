@@ -5,5 +5,7 @@
 //! simulation run this crate through any history.
 
 pub mod message;
+pub mod retained;
 pub mod session;
 pub mod time;
+pub mod topic_index;

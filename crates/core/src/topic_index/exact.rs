@@ -1,0 +1,95 @@
+//! The filters without wildcards, which match the one topic that they spell.
+
+use hashbrown::HashTable;
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use super::Subscriber;
+use super::hashing::Hashing;
+use super::subscribers::Subscribers;
+
+/// A power of two. Also what keeps the pause short when a table grows: it moves 1/16 of all.
+const SHARDS: usize = 16;
+
+/// A hash map from topic to subscribers, in shards with a lock each.
+pub(super) struct Exact<S> {
+    shards: [Shard<S>; SHARDS],
+}
+
+/// On a cache line of its own, so that readers of two shards do not disturb each other.
+#[repr(align(64))]
+struct Shard<S>(RwLock<Table<S>>);
+
+/// The filters of one shard.
+pub(super) struct Table<S> {
+    filters: HashTable<(Box<str>, Subscribers<S>)>,
+}
+
+impl<S: Subscriber> Exact<S> {
+    pub(super) fn new() -> Self {
+        Self { shards: std::array::from_fn(|_| Shard(RwLock::default())) }
+    }
+
+    pub(super) fn read(&self, hash: u64) -> RwLockReadGuard<'_, Table<S>> {
+        self.shard(hash).0.read()
+    }
+
+    pub(super) fn write(&self, hash: u64) -> RwLockWriteGuard<'_, Table<S>> {
+        self.shard(hash).0.write()
+    }
+
+    fn shard(&self, hash: u64) -> &Shard<S> {
+        // The table takes its buckets from the low bits and its tags from the highest seven.
+        &self.shards[(hash >> 48) as usize % SHARDS]
+    }
+}
+
+impl<S: Subscriber> Table<S> {
+    /// The subscribers of the filter that equals `topic`.
+    pub(super) fn find(&self, hash: u64, topic: &str) -> Option<&Subscribers<S>> {
+        self.filters.find(hash, |(filter, _)| **filter == *topic).map(|(_, found)| found)
+    }
+
+    /// Lets `change` change the subscribers of `filter`, which is created for it if need be.
+    pub(super) fn insert<T>(
+        &mut self,
+        hashing: Hashing,
+        hash: u64,
+        filter: &str,
+        change: impl FnOnce(&mut Subscribers<S>) -> T,
+    ) -> T {
+        let entry = self.filters.entry(
+            hash,
+            |(other, _)| **other == *filter,
+            |(other, _)| hashing.text(other),
+        );
+        change(&mut entry.or_insert_with(|| (filter.into(), Subscribers::None)).into_mut().1)
+    }
+
+    /// Lets `change` change the subscribers of `filter` and forgets the filter when none are
+    /// left; `None` if there is no such filter.
+    pub(super) fn remove<T>(
+        &mut self,
+        hashing: Hashing,
+        hash: u64,
+        filter: &str,
+        change: impl FnOnce(&mut Subscribers<S>) -> T,
+    ) -> Option<T> {
+        let same = |(other, _): &(Box<str>, _)| **other == *filter;
+        let mut entry = self.filters.find_entry(hash, same).ok()?;
+        let answer = change(&mut entry.get_mut().1);
+        if entry.get().1.is_empty() {
+            entry.remove();
+            if self.filters.len() < self.filters.capacity() / 8 {
+                let room = 2 * self.filters.len();
+                self.filters.shrink_to(room, |(other, _)| hashing.text(other));
+            }
+        }
+        Some(answer)
+    }
+}
+
+impl<S> Default for Table<S> {
+    fn default() -> Self {
+        Self { filters: HashTable::new() }
+    }
+}

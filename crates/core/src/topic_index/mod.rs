@@ -1,0 +1,243 @@
+//! Topic filters → subscribers of one tenant.
+//!
+//! Every PUBLISH asks [`TopicIndex::route`] who gets it, or asks a [`Route`] that it kept whether
+//! it still [holds](Route::is_current), which takes no lock. Subscribing and unsubscribing go on at
+//! the same time, from any thread.
+//!
+//! Filters without wildcards are in a sharded hash map, one probe per topic; the others in one trie,
+//! which a tenant without them never touches. The index is derived from the sessions: it can be
+//! built anew from their subscriptions, and holds nothing that they do not.
+
+mod epochs;
+mod exact;
+mod hashing;
+mod roster;
+mod route;
+mod shared;
+mod slab;
+mod subscribers;
+mod symbols;
+mod trie;
+
+use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use mqtt_proto::QoS;
+use parking_lot::RwLock;
+use smallvec::SmallVec;
+
+use epochs::{Epochs, Scope};
+use exact::Exact;
+use hashing::Hashing;
+use subscribers::{Change, Subscribers};
+use trie::Trie;
+
+pub use route::{Identifiers, Route, Target};
+pub use shared::{Members, SharedGroup, Strategy};
+
+/// From this many subscriptions on, an index affords the large table of change counters.
+const MANY_SUBSCRIPTIONS: usize = 4096;
+
+/// A session, as the index sees it: a handle that is cheap to clone.
+pub trait Subscriber: Clone + Send + Sync + 'static {
+    /// Which session it is. Handles with the same key are the same subscriber.
+    fn key(&self) -> u64;
+}
+
+/// What a SUBSCRIBE asked for, as granted (MQTT 5 §3.8.3.1). Retain Handling is not here: it
+/// matters at the moment of subscribing only.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SubscribeOptions {
+    /// The granted Maximum QoS.
+    pub qos: QoS,
+    /// Whether the subscriber's own messages are kept from it.
+    pub no_local: bool,
+    /// Whether the RETAIN flag is forwarded as published.
+    pub retain_as_published: bool,
+    /// The Subscription Identifier.
+    pub identifier: Option<NonZeroU32>,
+}
+
+/// One subscriber of one filter.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Member<S> {
+    /// The session.
+    pub subscriber: S,
+    /// Its options for this filter.
+    pub options: SubscribeOptions,
+}
+
+/// The subscriptions of one tenant.
+///
+/// Filters and topics are taken as valid (MQTT 5 §4.7), and as bounded in their levels: a filter
+/// with wildcards costs up to 100 bytes for each level that no other filter has.
+///
+/// A route is made with all changes whose call returned before, and possibly with some that are
+/// under way. While a lock is held, subscribers are cloned and asked for their key, never dropped.
+pub struct TopicIndex<S> {
+    hashing: Hashing,
+    exact: Exact<S>,
+    trie: RwLock<Trie<S>>,
+    /// [`Trie::filters`], to be read without its lock.
+    wildcards: AtomicUsize,
+    subscriptions: AtomicUsize,
+    epochs: Epochs,
+}
+
+/// The subscribers of the filters that match a topic.
+type Matching<'a, S> = SmallVec<[&'a Subscribers<S>; 16]>;
+
+impl<S: Subscriber> TopicIndex<S> {
+    /// An empty index. The seed should be secret where clients are not trusted, so that nobody can
+    /// choose topics that collide; it has no other effect.
+    pub fn with_seed(seed: u64) -> Self {
+        let hashing = Hashing::with_seed(seed);
+        Self {
+            hashing,
+            exact: Exact::new(),
+            trie: RwLock::new(Trie::new(hashing)),
+            wildcards: AtomicUsize::new(0),
+            subscriptions: AtomicUsize::new(0),
+            epochs: Epochs::new(),
+        }
+    }
+
+    /// Who gets a message published to `topic`.
+    pub fn route(&self, topic: &str) -> Route<S> {
+        let hash = self.hashing.text(topic);
+        let first = self.hashing.text(leading(topic, 1));
+        let two = self.hashing.text(leading(topic, 2));
+        // The order is what makes `Route::is_current` sound, see `epochs`.
+        let stamp = self.epochs.stamp([hash, two, first]);
+
+        let exact = self.exact.read(hash);
+        let trie = (self.wildcards.load(Ordering::Acquire) > 0).then(|| self.trie.read());
+        let mut found = Matching::new();
+        found.extend(exact.find(hash, topic));
+        if let Some(trie) = &trie {
+            trie.matching(topic, &mut found);
+        }
+        Route::new(stamp, &found)
+    }
+
+    /// Adds a subscription, or replaces the one that the subscriber has with the same filter
+    /// (MQTT 5 §3.8.4). Answers whether it is new.
+    pub fn subscribe(&self, filter: &str, subscriber: &S, options: SubscribeOptions) -> bool {
+        let member = Member { subscriber: subscriber.clone(), options };
+        self.add(filter, |subscribers| subscribers.insert(member))
+    }
+
+    /// Removes the subscription of the session `key`. Answers whether there was one.
+    pub fn unsubscribe(&self, filter: &str, key: u64) -> bool {
+        self.remove(filter, |subscribers| subscribers.remove(key))
+    }
+
+    /// [`Self::subscribe`] to `$share/{name}/{filter}`.
+    pub fn subscribe_shared(
+        &self,
+        name: &str,
+        filter: &str,
+        subscriber: &S,
+        options: SubscribeOptions,
+    ) -> bool {
+        let member = Member { subscriber: subscriber.clone(), options };
+        self.add(filter, |subscribers| subscribers.insert_shared(name, filter, member))
+    }
+
+    /// [`Self::unsubscribe`] from `$share/{name}/{filter}`.
+    pub fn unsubscribe_shared(&self, name: &str, filter: &str, key: u64) -> bool {
+        self.remove(filter, |subscribers| subscribers.remove_shared(name, key))
+    }
+
+    /// How many subscriptions there are, each member of a shared one counted.
+    pub fn subscription_count(&self) -> usize {
+        self.subscriptions.load(Ordering::Relaxed)
+    }
+
+    /// Whether there is no subscription.
+    pub fn is_empty(&self) -> bool {
+        self.subscription_count() == 0
+    }
+
+    fn add(&self, filter: &str, insert: impl FnOnce(&mut Subscribers<S>) -> Change<S>) -> bool {
+        let change = match self.scope(filter) {
+            Some(scope) => {
+                let mut trie = self.trie.write();
+                let change = trie.insert(filter, insert);
+                self.wildcards.store(trie.filters(), Ordering::Release);
+                self.advance_after(&change, scope);
+                change
+            }
+            None => {
+                let hash = self.hashing.text(filter);
+                let mut table = self.exact.write(hash);
+                let change = table.insert(self.hashing, hash, filter, insert);
+                self.advance_after(&change, Scope::Prefix(hash));
+                change
+            }
+        };
+        if change.counts {
+            let before = self.subscriptions.fetch_add(1, Ordering::Relaxed);
+            if before + 1 == MANY_SUBSCRIPTIONS {
+                let _sole_writer = self.trie.write();
+                self.epochs.grow();
+            }
+        }
+        drop(change.left);
+        change.counts
+    }
+
+    fn remove(&self, filter: &str, remove: impl FnOnce(&mut Subscribers<S>) -> Change<S>) -> bool {
+        let change = match self.scope(filter) {
+            Some(scope) => {
+                let mut trie = self.trie.write();
+                let change = trie.remove(filter, remove).unwrap_or(Change::NONE);
+                self.wildcards.store(trie.filters(), Ordering::Release);
+                self.advance_after(&change, scope);
+                change
+            }
+            None => {
+                let hash = self.hashing.text(filter);
+                let mut table = self.exact.write(hash);
+                let change = table.remove(self.hashing, hash, filter, remove);
+                let change = change.unwrap_or(Change::NONE);
+                self.advance_after(&change, Scope::Prefix(hash));
+                change
+            }
+        };
+        if change.counts {
+            self.subscriptions.fetch_sub(1, Ordering::Relaxed);
+        }
+        drop(change.left);
+        change.counts
+    }
+
+    fn advance_after(&self, change: &Change<S>, scope: Scope) {
+        if change.routes {
+            self.epochs.advance(scope);
+        }
+    }
+
+    /// The scope of a filter with wildcards; `None` if it has none.
+    fn scope(&self, filter: &str) -> Option<Scope> {
+        let wildcard = filter.bytes().position(|byte| matches!(byte, b'+' | b'#'))?;
+        // What comes before is whole levels, each with its '/'.
+        let Some(literals) = filter[..wildcard].strip_suffix('/') else {
+            return Some(Scope::Global);
+        };
+        Some(Scope::Prefix(self.hashing.text(leading(literals, 2))))
+    }
+}
+
+impl<S: Subscriber> Default for TopicIndex<S> {
+    /// An empty index with a seed that everybody knows.
+    fn default() -> Self {
+        Self::with_seed(0)
+    }
+}
+
+/// The first `levels` levels of `topic`, or all of it when it has no more.
+fn leading(topic: &str, levels: usize) -> &str {
+    let slashes = topic.bytes().enumerate().filter(|&(_, byte)| byte == b'/');
+    slashes.map(|(at, _)| at).nth(levels - 1).map_or(topic, |end| &topic[..end])
+}

@@ -1,0 +1,136 @@
+//! Shared subscriptions (MQTT 5 §4.8.2).
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::RwLock;
+
+use super::hashing::Hashing;
+use super::roster::Roster;
+use super::{Member, Subscriber};
+
+/// How a shared subscription chooses the member that gets a message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Strategy {
+    /// One after the other.
+    #[default]
+    RoundRobin,
+    /// The member with the smallest load. Among more than 64 members, the smallest of 64,
+    /// beginning at another one for each message.
+    LeastInFlight,
+    /// The same member for the same hash, as long as it is there; when a member leaves, only its
+    /// share moves (rendezvous hashing). Costs O(members).
+    Hash,
+}
+
+/// How many members [`Strategy::LeastInFlight`] compares.
+const COMPARED_MAX: usize = 64;
+
+/// One shared subscription: the sessions that subscribed to `$share/{name}/{filter}`.
+///
+/// A [`super::Route`] holds the group, not a copy of its members: who joins or leaves is seen by
+/// the next [`Self::pick`], also through routes made before.
+pub struct SharedGroup<S> {
+    name: Box<str>,
+    filter: Box<str>,
+    /// Copied on write only while somebody reads it.
+    members: RwLock<Arc<Roster<S>>>,
+    cursor: AtomicUsize,
+}
+
+impl<S: Subscriber> SharedGroup<S> {
+    pub(super) fn new(name: &str, filter: &str) -> Self {
+        Self {
+            name: name.into(),
+            filter: filter.into(),
+            members: RwLock::default(),
+            cursor: AtomicUsize::new(0),
+        }
+    }
+
+    /// The ShareName.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The topic filter behind the ShareName.
+    pub fn filter(&self) -> &str {
+        &self.filter
+    }
+
+    /// The members at this moment, in no particular order.
+    pub fn members(&self) -> Members<S> {
+        Members(Arc::clone(&self.members.read()))
+    }
+
+    /// The member that gets the next message; `None` only when all members have left.
+    ///
+    /// `load` answers how much a member has in flight, or `None` when it cannot take a message
+    /// now. Members that can are preferred; when none can, the strategy chooses among all, and
+    /// the message waits with that member. `hash` decides for [`Strategy::Hash`] only. No lock
+    /// is held while `load` runs.
+    pub fn pick(
+        &self,
+        strategy: Strategy,
+        hash: u64,
+        load: impl Fn(&S) -> Option<usize>,
+    ) -> Option<Member<S>> {
+        let members = self.members();
+        if members.is_empty() {
+            return None;
+        }
+        let chosen = match strategy {
+            Strategy::RoundRobin => {
+                let mut turn = members.from(self.next());
+                turn.clone().find(|member| load(&member.subscriber).is_some()).or(turn.next())
+            }
+            Strategy::LeastInFlight => members
+                .from(self.next())
+                .take(COMPARED_MAX)
+                .min_by_key(|member| load(&member.subscriber).unwrap_or(usize::MAX)),
+            Strategy::Hash => members.iter().max_by_key(|member| {
+                let weight = Hashing::with_seed(hash).number(member.subscriber.key());
+                (load(&member.subscriber).is_some(), weight)
+            }),
+        };
+        chosen.cloned()
+    }
+
+    pub(super) fn insert(&self, member: Member<S>) -> Option<Member<S>> {
+        Arc::make_mut(&mut self.members.write()).insert(member)
+    }
+
+    pub(super) fn remove(&self, key: u64) -> Option<Member<S>> {
+        let mut members = self.members.write();
+        members.position(key)?;
+        Arc::make_mut(&mut members).remove(key)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.members.read().is_empty()
+    }
+
+    fn next(&self) -> usize {
+        self.cursor.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+/// The members of a [`SharedGroup`] at one moment.
+pub struct Members<S>(Arc<Roster<S>>);
+
+impl<S: Subscriber> Members<S> {
+    /// All members once, beginning with the `start`-th (modulo their number).
+    fn from(&self, start: usize) -> impl Iterator<Item = &Member<S>> + Clone {
+        let (before, after) = self.split_at(start % self.len());
+        after.iter().chain(before)
+    }
+}
+
+impl<S: Subscriber> Deref for Members<S> {
+    type Target = [Member<S>];
+
+    fn deref(&self) -> &[Member<S>] {
+        self.0.members()
+    }
+}

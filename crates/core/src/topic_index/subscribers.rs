@@ -1,0 +1,155 @@
+//! Everything that is subscribed to one topic filter.
+
+use std::sync::Arc;
+
+use super::roster::Roster;
+use super::{Member, SharedGroup, Subscriber};
+
+/// The subscribers and the shared subscriptions of one filter. Most filters have one subscriber,
+/// which therefore costs no allocation.
+#[derive(Default)]
+pub(super) enum Subscribers<S> {
+    #[default]
+    None,
+    One(Member<S>),
+    Many(Box<Many<S>>),
+}
+
+pub(super) struct Many<S> {
+    plain: Roster<S>,
+    /// Sorted by name.
+    groups: Vec<Arc<SharedGroup<S>>>,
+}
+
+/// What a subscribe or unsubscribe did to a filter.
+pub(super) struct Change<S> {
+    /// Whether there is one subscription more, or one less.
+    pub(super) counts: bool,
+    /// Whether routes made before may answer something else than routes made after.
+    pub(super) routes: bool,
+    /// What left the index. To be dropped after the locks are: a subscriber's `Drop` is not ours.
+    pub(super) left: Option<Member<S>>,
+}
+
+impl<S> Change<S> {
+    pub(super) const NONE: Self = Self { counts: false, routes: false, left: None };
+}
+
+impl<S: Subscriber> Subscribers<S> {
+    pub(super) fn is_empty(&self) -> bool {
+        matches!(self, Self::None)
+    }
+
+    /// Those who subscribed for themselves.
+    pub(super) fn plain(&self) -> &[Member<S>] {
+        match self {
+            Self::None => &[],
+            Self::One(member) => std::slice::from_ref(member),
+            Self::Many(many) => many.plain.members(),
+        }
+    }
+
+    /// Where in [`Self::plain`] the subscriber with `key` is.
+    pub(super) fn position(&self, key: u64) -> Option<usize> {
+        match self {
+            Self::None => None,
+            Self::One(member) => (member.subscriber.key() == key).then_some(0),
+            Self::Many(many) => many.plain.position(key),
+        }
+    }
+
+    pub(super) fn groups(&self) -> &[Arc<SharedGroup<S>>] {
+        match self {
+            Self::Many(many) => &many.groups,
+            _ => &[],
+        }
+    }
+
+    pub(super) fn insert(&mut self, member: Member<S>) -> Change<S> {
+        let left = match self {
+            Self::None => {
+                *self = Self::One(member);
+                None
+            }
+            Self::One(one) if one.subscriber.key() == member.subscriber.key() => {
+                Some(std::mem::replace(one, member))
+            }
+            _ => self.many().plain.insert(member),
+        };
+        Change { counts: left.is_none(), routes: true, left }
+    }
+
+    pub(super) fn remove(&mut self, key: u64) -> Change<S> {
+        let left = match self {
+            Self::One(one) if one.subscriber.key() == key => {
+                let Self::One(member) = std::mem::take(self) else { unreachable!("it is One") };
+                Some(member)
+            }
+            Self::Many(many) => many.plain.remove(key),
+            _ => None,
+        };
+        self.simplify();
+        Change { counts: left.is_some(), routes: left.is_some(), left }
+    }
+
+    /// Adds a member to the shared subscription `name`. Routes hold the group itself, so they
+    /// change only when the group is new.
+    pub(super) fn insert_shared(
+        &mut self,
+        name: &str,
+        filter: &str,
+        member: Member<S>,
+    ) -> Change<S> {
+        let groups = &mut self.many().groups;
+        let (at, routes) = match groups.binary_search_by(|group| group.name().cmp(name)) {
+            Ok(at) => (at, false),
+            Err(at) => {
+                groups.insert(at, Arc::new(SharedGroup::new(name, filter)));
+                (at, true)
+            }
+        };
+        let left = groups[at].insert(member);
+        Change { counts: left.is_none(), routes, left }
+    }
+
+    pub(super) fn remove_shared(&mut self, name: &str, key: u64) -> Change<S> {
+        let Self::Many(many) = self else { return Change::NONE };
+        let Ok(at) = many.groups.binary_search_by(|group| group.name().cmp(name)) else {
+            return Change::NONE;
+        };
+        let left = many.groups[at].remove(key);
+        let routes = many.groups[at].is_empty();
+        if routes {
+            many.groups.remove(at);
+            self.simplify();
+        }
+        Change { counts: left.is_some(), routes, left }
+    }
+
+    fn many(&mut self) -> &mut Many<S> {
+        if !matches!(self, Self::Many(_)) {
+            let mut plain = Roster::default();
+            if let Self::One(member) = std::mem::take(self) {
+                plain.insert(member);
+            }
+            *self = Self::Many(Box::new(Many { plain, groups: Vec::new() }));
+        }
+        match self {
+            Self::Many(many) => many,
+            _ => unreachable!("it was made Many above"),
+        }
+    }
+
+    /// Goes back to the smallest form that holds what is left.
+    fn simplify(&mut self) {
+        let Self::Many(many) = self else { return };
+        if !many.groups.is_empty() {
+            return;
+        }
+        if many.plain.is_empty() {
+            *self = Self::None;
+        } else if let Some(member) = many.plain.take_only() {
+            *self = Self::One(member);
+        }
+    }
+}
