@@ -144,6 +144,9 @@ impl<S: Subscriber> Trie<S> {
             self.filters -= 1;
             self.prune(id, &path);
         }
+        if self.filters == 0 {
+            *self = Self::new(self.hashing);
+        }
         Some(answer)
     }
 
@@ -262,5 +265,90 @@ impl Node {
 impl Default for Node {
     fn default() -> Self {
         Self { literals: 0, plus: NIL, here: NIL, below: NIL }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use mqtt_proto::QoS;
+
+    use super::super::{Member, SubscribeOptions};
+    use super::*;
+
+    #[derive(Clone)]
+    struct Session(u64);
+
+    impl Subscriber for Session {
+        fn key(&self) -> u64 {
+            self.0
+        }
+    }
+
+    fn subscribe(trie: &mut Trie<Session>, filter: &str, key: u64) {
+        let options = SubscribeOptions {
+            qos: QoS::AtMostOnce,
+            no_local: false,
+            retain_as_published: false,
+            identifier: NonZeroU32::new(1),
+        };
+        trie.insert(filter, |set| set.insert(Member { subscriber: Session(key), options }));
+    }
+
+    fn unsubscribe(trie: &mut Trie<Session>, filter: &str, key: u64) -> bool {
+        trie.remove(filter, |set| set.remove(key)).is_some_and(|change| change.counts)
+    }
+
+    /// What is in use: nodes, edges, symbols, sets of subscribers.
+    fn in_use(trie: &Trie<Session>) -> [usize; 4] {
+        [trie.nodes.len(), trie.edges.len(), trie.symbols.len(), trie.subscribers.len()]
+    }
+
+    #[test]
+    fn the_usual_sizes_are_small() {
+        assert_eq!(size_of::<Node>(), 16);
+        assert_eq!(size_of::<Edge>(), 12);
+        assert_eq!(size_of::<Subscribers<Session>>(), 16);
+    }
+
+    #[test]
+    fn a_removed_filter_leaves_what_others_need_and_nothing_else() {
+        let mut trie = Trie::new(Hashing::with_seed(1));
+        subscribe(&mut trie, "a/+/c", 1);
+        let before = in_use(&trie);
+        subscribe(&mut trie, "a/+/c/d/#", 1);
+        subscribe(&mut trie, "a/+/c", 2);
+        subscribe(&mut trie, "+/a/a", 1);
+        assert!(!unsubscribe(&mut trie, "a/+", 1), "a node, but not a filter");
+        assert!(!unsubscribe(&mut trie, "a/+/c/#", 1));
+        assert!(!unsubscribe(&mut trie, "a/+/c", 3));
+        assert!(unsubscribe(&mut trie, "a/+/c/d/#", 1));
+        assert!(unsubscribe(&mut trie, "a/+/c", 2));
+        assert!(unsubscribe(&mut trie, "+/a/a", 1));
+        assert_eq!(in_use(&trie), before);
+        assert_eq!(before, [4, 2, 2, 1]);
+    }
+
+    #[test]
+    fn churn_reuses_memory_and_removing_all_gives_it_back() {
+        let mut trie = Trie::new(Hashing::with_seed(1));
+        subscribe(&mut trie, "kept/#", 0);
+        let mut after_first_round = None;
+        for _ in 0..3 {
+            for device in 0..1000 {
+                subscribe(&mut trie, &format!("fleet/+/{device}/telemetry"), device);
+            }
+            let full = (in_use(&trie), trie.edges.capacity());
+            assert_eq!(*after_first_round.get_or_insert(full), full);
+            for device in 0..1000 {
+                assert!(unsubscribe(&mut trie, &format!("fleet/+/{device}/telemetry"), device));
+            }
+            assert_eq!(in_use(&trie), [2, 1, 1, 1]);
+            assert!(trie.edges.capacity() < 100);
+        }
+        assert!(unsubscribe(&mut trie, "kept/#", 0));
+        assert_eq!(in_use(&trie), [1, 0, 0, 0]);
+        assert_eq!(trie.edges.capacity(), 0);
     }
 }

@@ -1,0 +1,337 @@
+//! The topic index against a naive model that compares a topic with every filter.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU32;
+
+use barid_core::topic_index::{Route, SubscribeOptions, Subscriber, TopicIndex};
+use mqtt_proto::QoS;
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+use proptest::sample::select;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Session(u64);
+
+impl Subscriber for Session {
+    fn key(&self) -> u64 {
+        self.0
+    }
+}
+
+const PLAIN: SubscribeOptions = SubscribeOptions {
+    qos: QoS::AtMostOnce,
+    no_local: false,
+    retain_as_published: false,
+    identifier: None,
+};
+
+/// What a route says, in an order of its own.
+#[derive(PartialEq, Debug, Default)]
+struct Answer {
+    targets: BTreeMap<u64, (QoS, bool, bool, Vec<u32>)>,
+    groups: BTreeMap<(String, String), BTreeMap<u64, QoS>>,
+}
+
+impl From<&Route<Session>> for Answer {
+    fn from(route: &Route<Session>) -> Self {
+        let mut answer = Self::default();
+        for target in route.targets() {
+            let mut identifiers: Vec<u32> =
+                target.identifiers.as_slice().iter().map(|one| one.get()).collect();
+            identifiers.sort_unstable();
+            let how = (target.qos, target.no_local, target.retain_as_published, identifiers);
+            let twice = answer.targets.insert(target.subscriber.0, how);
+            assert_eq!(twice, None, "one target per session");
+        }
+        for group in route.groups() {
+            let members = group.members();
+            let members = members.iter().map(|member| (member.subscriber.0, member.options.qos));
+            let name = (group.name().to_owned(), group.filter().to_owned());
+            let twice = answer.groups.insert(name, members.collect());
+            assert_eq!(twice, None, "one group per ShareName and filter");
+        }
+        answer
+    }
+}
+
+#[derive(Default)]
+struct Model {
+    plain: BTreeMap<(String, u64), SubscribeOptions>,
+    shared: BTreeMap<(String, String, u64), SubscribeOptions>,
+}
+
+impl Model {
+    fn answer(&self, topic: &str) -> Answer {
+        let mut answer = Answer::default();
+        for ((filter, key), options) in &self.plain {
+            if !matches(filter, topic) {
+                continue;
+            }
+            let target =
+                answer.targets.entry(*key).or_insert((QoS::AtMostOnce, true, false, Vec::new()));
+            target.0 = target.0.max(options.qos);
+            target.1 &= options.no_local;
+            target.2 |= options.retain_as_published;
+            target.3.extend(options.identifier.map(NonZeroU32::get));
+            target.3.sort_unstable();
+        }
+        for ((name, filter, key), options) in &self.shared {
+            if matches(filter, topic) {
+                let group = answer.groups.entry((name.clone(), filter.clone())).or_default();
+                group.insert(*key, options.qos);
+            }
+        }
+        answer
+    }
+}
+
+/// MQTT 5 §4.7, word for word rather than fast.
+fn matches(filter: &str, topic: &str) -> bool {
+    if topic.starts_with('$') && filter.starts_with(['+', '#']) {
+        return false;
+    }
+    let filter: Vec<&str> = filter.split('/').collect();
+    let topic: Vec<&str> = topic.split('/').collect();
+    levels_match(&filter, &topic)
+}
+
+fn levels_match(filter: &[&str], topic: &[&str]) -> bool {
+    match (filter, topic) {
+        (["#"], _) | ([], []) => true,
+        ([level, filter @ ..], [other, topic @ ..]) => {
+            (*level == "+" || level == other) && levels_match(filter, topic)
+        }
+        _ => false,
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Subscribe(String, u64, SubscribeOptions),
+    Unsubscribe(String, u64),
+    SubscribeShared(&'static str, String, u64, SubscribeOptions),
+    UnsubscribeShared(&'static str, String, u64),
+    Route(String),
+}
+
+const LEVELS: [&str; 6] = ["a", "b", "", "$s", "a level of more than 22 bytes", "ü"];
+
+fn topics() -> impl Strategy<Value = String> {
+    vec(select(&LEVELS[..]), 1..5).prop_map(|levels| levels.join("/"))
+}
+
+fn filters() -> BoxedStrategy<String> {
+    let level = prop_oneof![2 => select(&LEVELS[..4]), 1 => Just("+")];
+    (vec(level, 0..4), any::<bool>())
+        .prop_map(|(mut levels, below)| {
+            if below || levels.is_empty() {
+                levels.push("#");
+            }
+            levels.join("/")
+        })
+        .boxed()
+}
+
+fn options() -> impl Strategy<Value = SubscribeOptions> {
+    let qos = select(&[QoS::AtMostOnce, QoS::AtLeastOnce, QoS::ExactlyOnce][..]);
+    (qos, any::<bool>(), any::<bool>(), option::of(1..9u32)).prop_map(
+        |(qos, no_local, retain_as_published, identifier)| SubscribeOptions {
+            qos,
+            no_local,
+            retain_as_published,
+            identifier: identifier.and_then(NonZeroU32::new),
+        },
+    )
+}
+
+fn steps(filters: BoxedStrategy<String>, keys: u64) -> impl Strategy<Value = Step> {
+    let name = select(&["one", "two"][..]);
+    prop_oneof![
+        6 => (filters.clone(), 0..keys, options()).prop_map(|(f, k, o)| Step::Subscribe(f, k, o)),
+        4 => (filters.clone(), 0..keys).prop_map(|(f, k)| Step::Unsubscribe(f, k)),
+        3 => (name.clone(), filters.clone(), 0..keys, options())
+            .prop_map(|(n, f, k, o)| Step::SubscribeShared(n, f, k, o)),
+        2 => (name, filters, 0..keys).prop_map(|(n, f, k)| Step::UnsubscribeShared(n, f, k)),
+        3 => topics().prop_map(Step::Route),
+    ]
+}
+
+/// Runs `steps` on an index and the model. Every route is kept, and as long as it says that it is
+/// current, it must say what the model says.
+fn check(steps: Vec<Step>) {
+    let index = TopicIndex::with_seed(7);
+    let mut model = Model::default();
+    let mut kept: BTreeMap<String, Route<Session>> = BTreeMap::new();
+    for step in steps {
+        match step {
+            Step::Subscribe(filter, key, options) => {
+                let new = index.subscribe(&filter, &Session(key), options);
+                assert_eq!(new, model.plain.insert((filter, key), options).is_none());
+            }
+            Step::Unsubscribe(filter, key) => {
+                let had = index.unsubscribe(&filter, key);
+                assert_eq!(had, model.plain.remove(&(filter, key)).is_some());
+            }
+            Step::SubscribeShared(name, filter, key, options) => {
+                let new = index.subscribe_shared(name, &filter, &Session(key), options);
+                let replaced = model.shared.insert((name.to_owned(), filter, key), options);
+                assert_eq!(new, replaced.is_none());
+            }
+            Step::UnsubscribeShared(name, filter, key) => {
+                let had = index.unsubscribe_shared(name, &filter, key);
+                assert_eq!(had, model.shared.remove(&(name.to_owned(), filter, key)).is_some());
+            }
+            Step::Route(topic) => {
+                let route = index.route(&topic);
+                assert!(route.is_current(&index));
+                kept.insert(topic, route);
+            }
+        }
+        kept.retain(|_, route| route.is_current(&index));
+        for (topic, route) in &kept {
+            assert_eq!(Answer::from(route), model.answer(topic), "{topic}");
+        }
+        assert_eq!(index.subscription_count(), model.plain.len() + model.shared.len());
+    }
+    for (filter, key) in model.plain.into_keys() {
+        assert!(index.unsubscribe(&filter, key));
+    }
+    for (name, filter, key) in model.shared.into_keys() {
+        assert!(index.unsubscribe_shared(&name, &filter, key));
+    }
+    assert!(index.is_empty());
+    for topic in kept.keys() {
+        assert!(index.route(topic).is_empty());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+    #[test]
+    fn many_filters_few_sessions(steps in vec(steps(filters(), 4), 1..120)) {
+        check(steps);
+    }
+
+    #[test]
+    fn few_filters_many_sessions(
+        steps in vec(steps(select(vec!["a".to_owned(), "a/#".to_owned()]).boxed(), 90), 1..300)
+    ) {
+        check(steps);
+    }
+}
+
+fn targets(index: &TopicIndex<Session>, topic: &str) -> BTreeSet<u64> {
+    index.route(topic).targets().iter().map(|target| target.subscriber.0).collect()
+}
+
+/// An index in which session `n` has the `n`-th filter.
+fn index_of(filters: &[&str]) -> TopicIndex<Session> {
+    let index = TopicIndex::default();
+    for (key, filter) in (0..).zip(filters) {
+        index.subscribe(filter, &Session(key), PLAIN);
+    }
+    index
+}
+
+#[test]
+fn multi_level_wildcard_matches_its_parent_too() {
+    let index = index_of(&["sport/#", "#", "sport/tennis/#"]);
+    assert_eq!(targets(&index, "sport"), BTreeSet::from([0, 1]));
+    assert_eq!(targets(&index, "sport/tennis/a/b"), BTreeSet::from([0, 1, 2]));
+    assert_eq!(targets(&index, "sports"), BTreeSet::from([1]));
+}
+
+#[test]
+fn empty_levels_count() {
+    let index = index_of(&["+/+", "/+", "+", "/", "+/", "/finance"]);
+    assert_eq!(targets(&index, "/finance"), BTreeSet::from([0, 1, 5]));
+    assert_eq!(targets(&index, "/"), BTreeSet::from([0, 1, 3, 4]));
+    assert_eq!(targets(&index, "finance"), BTreeSet::from([2]));
+}
+
+#[test]
+fn leading_wildcards_do_not_match_dollar_topics() {
+    let index = index_of(&["#", "+/monitor/clients", "$SYS/#", "$SYS/monitor/+", "+", "a/#"]);
+    assert_eq!(targets(&index, "$SYS/monitor/clients"), BTreeSet::from([2, 3]));
+    assert_eq!(targets(&index, "$SYS"), BTreeSet::from([2]));
+    assert_eq!(targets(&index, "a/$SYS"), BTreeSet::from([0, 5]));
+}
+
+#[test]
+fn overlapping_subscriptions_make_one_target() {
+    let index = TopicIndex::default();
+    let one = NonZeroU32::new(1);
+    let two = NonZeroU32::new(2);
+    let mut options = SubscribeOptions { no_local: true, identifier: one, ..PLAIN };
+    index.subscribe("a/b", &Session(1), options);
+    options = SubscribeOptions { qos: QoS::AtLeastOnce, identifier: two, ..options };
+    index.subscribe("a/+", &Session(1), options);
+    let route = index.route("a/b");
+    let [target] = route.targets() else { panic!("one target") };
+    assert!(target.no_local, "both subscriptions have No Local");
+    assert_eq!((target.qos, target.identifiers.as_slice().len()), (QoS::AtLeastOnce, 2));
+
+    index.subscribe("#", &Session(1), SubscribeOptions { retain_as_published: true, ..PLAIN });
+    assert!(!route.is_current(&index));
+    let route = index.route("a/b");
+    let [target] = route.targets() else { panic!("one target") };
+    assert!(!target.no_local, "`#` asks for the session's own messages");
+    assert!(target.retain_as_published);
+    assert_eq!((target.qos, target.identifiers.as_slice().len()), (QoS::AtLeastOnce, 2));
+}
+
+#[test]
+fn changes_elsewhere_leave_a_route_alone() {
+    let index = index_of(&["a/b/c"]);
+    let route = index.route("a/b/c");
+    let mut left_alone = 0;
+    for other in 0..100 {
+        index.subscribe(&format!("x{other}/y/+"), &Session(other), PLAIN);
+        index.subscribe(&format!("x{other}/y/z"), &Session(other), PLAIN);
+        left_alone += i32::from(route.is_current(&index));
+    }
+    assert!(left_alone > 0, "some of the filters have other slots than the topic");
+    index.subscribe("a/+/c", &Session(1), PLAIN);
+    assert!(!route.is_current(&index));
+}
+
+#[test]
+fn a_route_survives_no_growth_of_the_change_counters() {
+    let index = index_of(&["a"]);
+    let route = index.route("a");
+    let mut last_current = 0;
+    for other in 0..6000 {
+        index.subscribe(&format!("other/{other}/#"), &Session(other), PLAIN);
+        if route.is_current(&index) {
+            last_current = other;
+        }
+    }
+    assert!(last_current < 4096);
+    index.subscribe("a", &Session(9), PLAIN);
+    assert!(!route.is_current(&index));
+    let route = index.route("a");
+    assert!(route.is_current(&index));
+    assert_eq!(route.targets().len(), 2);
+    index.unsubscribe("a", 9);
+    assert!(!route.is_current(&index));
+}
+
+#[test]
+fn a_hundred_thousand_clients_of_one_filter_come_and_go() {
+    let index = TopicIndex::default();
+    for filter in ["alarm", "alarm/#"] {
+        for key in 0..100_000 {
+            assert!(index.subscribe(filter, &Session(key), PLAIN));
+        }
+    }
+    let other = Session(200_000);
+    index.subscribe("+", &other, PLAIN);
+    assert_eq!(index.route("alarm").targets().len(), 100_001, "each once");
+    for filter in ["alarm", "alarm/#"] {
+        for key in 0..100_000 {
+            assert!(index.unsubscribe(filter, key));
+        }
+    }
+    assert_eq!(targets(&index, "alarm"), BTreeSet::from([200_000]));
+}
