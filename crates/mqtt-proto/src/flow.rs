@@ -1,0 +1,9 @@
+//! What one connection has to remember besides its session: pure tables, told the time.
+
+mod inbound_aliases;
+mod keep_alive;
+mod outbound_aliases;
+
+pub use inbound_aliases::InboundAliases;
+pub use keep_alive::KeepAlive;
+pub use outbound_aliases::{AliasUse, OutboundAliases};

@@ -1,0 +1,221 @@
+use super::{put_properties, read_packet_id, read_properties};
+use crate::frame::put_packet;
+use crate::topic;
+use crate::wire::{Reader, put_str, put_u16};
+use crate::{
+    DecodeError, EncodeError, PacketId, PacketType, Properties, PropertySet, QoS, Version,
+};
+
+const QOS: u8 = 0x03;
+const NO_LOCAL: u8 = 0x04;
+const RETAIN_AS_PUBLISHED: u8 = 0x08;
+const RETAIN_HANDLING_SHIFT: u8 = 4;
+const RESERVED: u8 = 0xC0;
+
+/// SUBSCRIBE: a request for messages (section 3.8).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Subscribe<'a> {
+    /// Which SUBACK answers it.
+    pub packet_id: PacketId,
+    /// Properties, in MQTT 5.
+    pub properties: Properties<'a>,
+    /// What is subscribed to; at least one.
+    pub filters: Vec<SubscribeFilter<'a>>,
+}
+
+/// One subscription of a SUBSCRIBE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SubscribeFilter<'a> {
+    /// The topic filter: a string that is *not* checked yet by [`topic::validate_filter`], so that
+    /// a server can refuse it alone and not the whole connection.
+    pub filter: &'a str,
+    /// How it is subscribed to.
+    pub options: SubscriptionOptions,
+}
+
+/// The Subscription Options (section 3.8.3.1); only the QoS exists before MQTT 5.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct SubscriptionOptions {
+    /// The highest QoS with which messages are to be sent.
+    pub qos: QoS,
+    /// Do not send back what the subscriber itself published.
+    pub no_local: bool,
+    /// Keep the RETAIN flag of messages as their publisher set it.
+    pub retain_as_published: bool,
+    /// Which retained messages to send now.
+    pub retain_handling: RetainHandling,
+}
+
+/// Which retained messages a new subscription gets.
+#[repr(u8)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum RetainHandling {
+    /// All that match.
+    #[default]
+    SendAtSubscribe = 0,
+    /// All that match, unless the subscription existed before.
+    SendIfNew = 1,
+    /// None.
+    DoNotSend = 2,
+}
+
+impl<'a> Subscribe<'a> {
+    /// Decodes the body of a SUBSCRIBE.
+    pub fn decode(version: Version, body: &'a [u8]) -> Result<Self, DecodeError> {
+        let reader = &mut Reader::new(body);
+        let packet_id = read_packet_id(reader)?;
+        let properties = read_properties(version, reader, PropertySet::SUBSCRIBE)?;
+        let mut filters = Vec::new();
+        while !reader.is_empty() {
+            let filter = reader.str()?;
+            let options = SubscriptionOptions::decode(version, reader.u8()?)?;
+            if options.no_local && topic::is_shared(filter) {
+                return Err(DecodeError::NoLocalOnSharedSubscription);
+            }
+            filters.push(SubscribeFilter { filter, options });
+        }
+        if filters.is_empty() {
+            return Err(DecodeError::EmptyPayload);
+        }
+        Ok(Subscribe { packet_id, properties, filters })
+    }
+
+    /// Appends the packet, or nothing.
+    pub fn encode(&self, version: Version, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+        if self.filters.is_empty() {
+            return Err(EncodeError::EmptyPayload);
+        }
+        put_packet(PacketType::Subscribe, out, |out| {
+            put_u16(self.packet_id.get(), out);
+            put_properties(version, self.properties, out)?;
+            for SubscribeFilter { filter, options } in &self.filters {
+                put_str(filter, out)?;
+                out.push(options.to_byte(version));
+            }
+            Ok(())
+        })
+    }
+}
+
+impl SubscriptionOptions {
+    fn decode(version: Version, byte: u8) -> Result<Self, DecodeError> {
+        let reserved = if version.is_v5() { RESERVED } else { !QOS };
+        if byte & reserved != 0 {
+            return Err(DecodeError::ReservedSubscriptionOptions);
+        }
+        let retain_handling = match byte >> RETAIN_HANDLING_SHIFT & 3 {
+            0 => RetainHandling::SendAtSubscribe,
+            1 => RetainHandling::SendIfNew,
+            2 => RetainHandling::DoNotSend,
+            _ => return Err(DecodeError::RetainHandling3),
+        };
+        Ok(SubscriptionOptions {
+            qos: QoS::from_bits(byte & QOS).ok_or(DecodeError::SubscriptionQoS3)?,
+            no_local: byte & NO_LOCAL != 0,
+            retain_as_published: byte & RETAIN_AS_PUBLISHED != 0,
+            retain_handling,
+        })
+    }
+
+    fn to_byte(self, version: Version) -> u8 {
+        let mut byte = self.qos as u8;
+        if version.is_v5() {
+            if self.no_local {
+                byte |= NO_LOCAL;
+            }
+            if self.retain_as_published {
+                byte |= RETAIN_AS_PUBLISHED;
+            }
+            byte |= (self.retain_handling as u8) << RETAIN_HANDLING_SHIFT;
+        }
+        byte
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ReasonCode;
+    use crate::packet::Packet;
+    use crate::packet::testing::{check, decode};
+
+    fn filter(filter: &str, qos: QoS) -> SubscribeFilter<'_> {
+        SubscribeFilter { filter, options: SubscriptionOptions { qos, ..Default::default() } }
+    }
+
+    #[test]
+    fn the_versions() {
+        let subscribe = Packet::Subscribe(Subscribe {
+            packet_id: PacketId::new(10).unwrap(),
+            properties: Properties::EMPTY,
+            filters: vec![filter("a/+", QoS::AtMostOnce), filter("#", QoS::ExactlyOnce)],
+        });
+        let v3 = b"\x82\x0C\0\x0A\0\x03a/+\0\0\x01#\x02";
+        check(Version::V3_1, &subscribe, v3);
+        check(Version::V3_1_1, &subscribe, v3);
+        check(Version::V5, &subscribe, b"\x82\x0D\0\x0A\0\0\x03a/+\0\0\x01#\x02");
+    }
+
+    #[test]
+    fn all_options_and_properties() {
+        let options = SubscriptionOptions {
+            qos: QoS::AtLeastOnce,
+            no_local: true,
+            retain_as_published: true,
+            retain_handling: RetainHandling::DoNotSend,
+        };
+        let subscribe = Packet::Subscribe(Subscribe {
+            packet_id: PacketId::MAX,
+            properties: Properties::from_validated(&[0x0B, 0x80, 0x01]),
+            filters: vec![SubscribeFilter { filter: "a", options }],
+        });
+        check(Version::V5, &subscribe, b"\x82\x0A\xFF\xFF\x03\x0B\x80\x01\0\x01a\x2D");
+        let mut out = Vec::new();
+        subscribe.encode(Version::V3_1_1, &mut out).unwrap();
+        assert_eq!(out, b"\x82\x06\xFF\xFF\0\x01a\x01", "only the QoS existed before 5");
+    }
+
+    #[test]
+    fn mqtt_3_8_3_options_that_do_not_exist() {
+        let v5 = |options| decode_error(Version::V5, &[0x82, 7, 0, 1, 0, 0, 1, b'a', options]);
+        assert_eq!(v5(0x03), DecodeError::SubscriptionQoS3);
+        assert_eq!(v5(0x30), DecodeError::RetainHandling3);
+        assert_eq!(v5(0x40), DecodeError::ReservedSubscriptionOptions);
+        assert_eq!(v5(0x80), DecodeError::ReservedSubscriptionOptions);
+        let v3 = |options| decode_error(Version::V3_1_1, &[0x82, 6, 0, 1, 0, 1, b'a', options]);
+        for bit in 2..8 {
+            assert_eq!(v3(1 << bit), DecodeError::ReservedSubscriptionOptions);
+        }
+        assert_eq!(v3(3), DecodeError::SubscriptionQoS3);
+    }
+
+    #[test]
+    fn mqtt_3_8_3_2_there_is_a_filter() {
+        assert_eq!(decode_error(Version::V5, &[0x82, 3, 0, 1, 0]), DecodeError::EmptyPayload);
+        assert_eq!(decode_error(Version::V3_1, &[0x82, 2, 0, 1]), DecodeError::EmptyPayload);
+        let subscribe = Subscribe {
+            packet_id: PacketId::MIN,
+            properties: Properties::EMPTY,
+            filters: Vec::new(),
+        };
+        assert_eq!(subscribe.encode(Version::V5, &mut Vec::new()), Err(EncodeError::EmptyPayload));
+    }
+
+    #[test]
+    fn mqtt_3_8_3_4_no_local_is_not_for_shared_subscriptions() {
+        let bytes = b"\x82\x10\0\x01\0\0\x0A$share/g/a\x04";
+        let error = decode_error(Version::V5, bytes);
+        assert_eq!(error, DecodeError::NoLocalOnSharedSubscription);
+        assert_eq!(error.reason_code(), ReasonCode::ProtocolError);
+    }
+
+    #[test]
+    fn a_filter_without_options_is_cut_off() {
+        let bytes = b"\x82\x05\0\x01\0\x01a";
+        assert_eq!(decode_error(Version::V3_1_1, bytes), DecodeError::Truncated);
+    }
+
+    fn decode_error(version: Version, bytes: &[u8]) -> DecodeError {
+        decode(version, bytes).unwrap_err()
+    }
+}

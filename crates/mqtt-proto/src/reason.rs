@@ -1,0 +1,328 @@
+use std::fmt;
+
+use crate::QoS;
+
+/// Why something was done or refused, as MQTT 5 tells it (section 2.4).
+///
+/// One number may have several names: see [`ReasonCode::NORMAL_DISCONNECTION`] and
+/// [`ReasonCode::GRANTED_QOS_0`].
+#[repr(u8)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ReasonCode {
+    /// It went well; of DISCONNECT: a normal one; of SUBACK: QoS 0 granted.
+    Success = 0x00,
+    /// At most QoS 1 will be used for the subscription.
+    GrantedQoS1 = 0x01,
+    /// Any QoS may be used for the subscription.
+    GrantedQoS2 = 0x02,
+    /// The client leaves and wants its will published.
+    DisconnectWithWill = 0x04,
+    /// Accepted, but nobody subscribes to the topic.
+    NoMatchingSubscribers = 0x10,
+    /// There was nothing to unsubscribe from.
+    NoSubscriptionExisted = 0x11,
+    /// The exchange needs another step.
+    ContinueAuthentication = 0x18,
+    /// The client starts a new exchange.
+    ReAuthenticate = 0x19,
+    /// Refused without a reason.
+    UnspecifiedError = 0x80,
+    /// The bytes are no valid packet.
+    MalformedPacket = 0x81,
+    /// The packet is valid but forbidden here or now.
+    ProtocolError = 0x82,
+    /// Valid, but this implementation does not do it.
+    ImplementationSpecificError = 0x83,
+    /// The server does not speak the version asked for.
+    UnsupportedProtocolVersion = 0x84,
+    /// The server does not allow this client identifier.
+    ClientIdentifierNotValid = 0x85,
+    /// The credentials are wrong.
+    BadUserNameOrPassword = 0x86,
+    /// The client may not do this.
+    NotAuthorized = 0x87,
+    /// The server cannot serve now.
+    ServerUnavailable = 0x88,
+    /// Try again later.
+    ServerBusy = 0x89,
+    /// The client is barred by an administrator.
+    Banned = 0x8A,
+    /// The server is on its way out.
+    ServerShuttingDown = 0x8B,
+    /// Unsupported, or not the one in use.
+    BadAuthenticationMethod = 0x8C,
+    /// Silence for one and a half times the Keep Alive.
+    KeepAliveTimeout = 0x8D,
+    /// Another connection uses the same client identifier.
+    SessionTakenOver = 0x8E,
+    /// The topic filter is not accepted.
+    TopicFilterInvalid = 0x8F,
+    /// The topic name is not accepted.
+    TopicNameInvalid = 0x90,
+    /// The two sides disagree about the session state.
+    PacketIdentifierInUse = 0x91,
+    /// The identifier names nothing that is in flight.
+    PacketIdentifierNotFound = 0x92,
+    /// Too many messages without acknowledgement.
+    ReceiveMaximumExceeded = 0x93,
+    /// Zero, or above the Topic Alias Maximum.
+    TopicAliasInvalid = 0x94,
+    /// Above the Maximum Packet Size.
+    PacketTooLarge = 0x95,
+    /// The client publishes too fast.
+    MessageRateTooHigh = 0x96,
+    /// A limit of the implementation or the administrator is reached.
+    QuotaExceeded = 0x97,
+    /// An administrator closes the connection.
+    AdministrativeAction = 0x98,
+    /// The payload is not what its indicator says.
+    PayloadFormatInvalid = 0x99,
+    /// The server keeps no retained messages.
+    RetainNotSupported = 0x9A,
+    /// Above the Maximum QoS of the server.
+    QoSNotSupported = 0x9B,
+    /// For now, go elsewhere.
+    UseAnotherServer = 0x9C,
+    /// From now on, go elsewhere.
+    ServerMoved = 0x9D,
+    /// The server does not offer them to this client.
+    SharedSubscriptionsNotSupported = 0x9E,
+    /// Too many connections in too short a time.
+    ConnectionRateExceeded = 0x9F,
+    /// The connection was authorised for this long only.
+    MaximumConnectTime = 0xA0,
+    /// The server does not offer them.
+    SubscriptionIdentifiersNotSupported = 0xA1,
+    /// The server does not offer them.
+    WildcardSubscriptionsNotSupported = 0xA2,
+}
+
+impl ReasonCode {
+    /// [`ReasonCode::Success`] in a DISCONNECT.
+    pub const NORMAL_DISCONNECTION: ReasonCode = ReasonCode::Success;
+    /// [`ReasonCode::Success`] in a SUBACK.
+    pub const GRANTED_QOS_0: ReasonCode = ReasonCode::Success;
+
+    /// Whether the code tells of a failure: 0x80 and above.
+    #[inline]
+    pub fn is_error(self) -> bool {
+        self as u8 >= 0x80
+    }
+
+    /// The reason code with the number `code`.
+    pub fn from_u8(code: u8) -> Option<Self> {
+        Some(match code {
+            0x00 => ReasonCode::Success,
+            0x01 => ReasonCode::GrantedQoS1,
+            0x02 => ReasonCode::GrantedQoS2,
+            0x04 => ReasonCode::DisconnectWithWill,
+            0x10 => ReasonCode::NoMatchingSubscribers,
+            0x11 => ReasonCode::NoSubscriptionExisted,
+            0x18 => ReasonCode::ContinueAuthentication,
+            0x19 => ReasonCode::ReAuthenticate,
+            0x80 => ReasonCode::UnspecifiedError,
+            0x81 => ReasonCode::MalformedPacket,
+            0x82 => ReasonCode::ProtocolError,
+            0x83 => ReasonCode::ImplementationSpecificError,
+            0x84 => ReasonCode::UnsupportedProtocolVersion,
+            0x85 => ReasonCode::ClientIdentifierNotValid,
+            0x86 => ReasonCode::BadUserNameOrPassword,
+            0x87 => ReasonCode::NotAuthorized,
+            0x88 => ReasonCode::ServerUnavailable,
+            0x89 => ReasonCode::ServerBusy,
+            0x8A => ReasonCode::Banned,
+            0x8B => ReasonCode::ServerShuttingDown,
+            0x8C => ReasonCode::BadAuthenticationMethod,
+            0x8D => ReasonCode::KeepAliveTimeout,
+            0x8E => ReasonCode::SessionTakenOver,
+            0x8F => ReasonCode::TopicFilterInvalid,
+            0x90 => ReasonCode::TopicNameInvalid,
+            0x91 => ReasonCode::PacketIdentifierInUse,
+            0x92 => ReasonCode::PacketIdentifierNotFound,
+            0x93 => ReasonCode::ReceiveMaximumExceeded,
+            0x94 => ReasonCode::TopicAliasInvalid,
+            0x95 => ReasonCode::PacketTooLarge,
+            0x96 => ReasonCode::MessageRateTooHigh,
+            0x97 => ReasonCode::QuotaExceeded,
+            0x98 => ReasonCode::AdministrativeAction,
+            0x99 => ReasonCode::PayloadFormatInvalid,
+            0x9A => ReasonCode::RetainNotSupported,
+            0x9B => ReasonCode::QoSNotSupported,
+            0x9C => ReasonCode::UseAnotherServer,
+            0x9D => ReasonCode::ServerMoved,
+            0x9E => ReasonCode::SharedSubscriptionsNotSupported,
+            0x9F => ReasonCode::ConnectionRateExceeded,
+            0xA0 => ReasonCode::MaximumConnectTime,
+            0xA1 => ReasonCode::SubscriptionIdentifiersNotSupported,
+            0xA2 => ReasonCode::WildcardSubscriptionsNotSupported,
+            _ => return None,
+        })
+    }
+
+    /// The name the standard gives it, for people to read.
+    pub fn name(self) -> &'static str {
+        match self {
+            ReasonCode::Success => "Success",
+            ReasonCode::GrantedQoS1 => "Granted QoS 1",
+            ReasonCode::GrantedQoS2 => "Granted QoS 2",
+            ReasonCode::DisconnectWithWill => "Disconnect with Will Message",
+            ReasonCode::NoMatchingSubscribers => "No matching subscribers",
+            ReasonCode::NoSubscriptionExisted => "No subscription existed",
+            ReasonCode::ContinueAuthentication => "Continue authentication",
+            ReasonCode::ReAuthenticate => "Re-authenticate",
+            ReasonCode::UnspecifiedError => "Unspecified error",
+            ReasonCode::MalformedPacket => "Malformed Packet",
+            ReasonCode::ProtocolError => "Protocol Error",
+            ReasonCode::ImplementationSpecificError => "Implementation specific error",
+            ReasonCode::UnsupportedProtocolVersion => "Unsupported Protocol Version",
+            ReasonCode::ClientIdentifierNotValid => "Client Identifier not valid",
+            ReasonCode::BadUserNameOrPassword => "Bad User Name or Password",
+            ReasonCode::NotAuthorized => "Not authorized",
+            ReasonCode::ServerUnavailable => "Server unavailable",
+            ReasonCode::ServerBusy => "Server busy",
+            ReasonCode::Banned => "Banned",
+            ReasonCode::ServerShuttingDown => "Server shutting down",
+            ReasonCode::BadAuthenticationMethod => "Bad authentication method",
+            ReasonCode::KeepAliveTimeout => "Keep Alive timeout",
+            ReasonCode::SessionTakenOver => "Session taken over",
+            ReasonCode::TopicFilterInvalid => "Topic Filter invalid",
+            ReasonCode::TopicNameInvalid => "Topic Name invalid",
+            ReasonCode::PacketIdentifierInUse => "Packet Identifier in use",
+            ReasonCode::PacketIdentifierNotFound => "Packet Identifier not found",
+            ReasonCode::ReceiveMaximumExceeded => "Receive Maximum exceeded",
+            ReasonCode::TopicAliasInvalid => "Topic Alias invalid",
+            ReasonCode::PacketTooLarge => "Packet too large",
+            ReasonCode::MessageRateTooHigh => "Message rate too high",
+            ReasonCode::QuotaExceeded => "Quota exceeded",
+            ReasonCode::AdministrativeAction => "Administrative action",
+            ReasonCode::PayloadFormatInvalid => "Payload format invalid",
+            ReasonCode::RetainNotSupported => "Retain not supported",
+            ReasonCode::QoSNotSupported => "QoS not supported",
+            ReasonCode::UseAnotherServer => "Use another server",
+            ReasonCode::ServerMoved => "Server moved",
+            ReasonCode::SharedSubscriptionsNotSupported => "Shared Subscriptions not supported",
+            ReasonCode::ConnectionRateExceeded => "Connection rate exceeded",
+            ReasonCode::MaximumConnectTime => "Maximum connect time",
+            ReasonCode::SubscriptionIdentifiersNotSupported => {
+                "Subscription Identifiers not supported"
+            }
+            ReasonCode::WildcardSubscriptionsNotSupported => "Wildcard Subscriptions not supported",
+        }
+    }
+}
+
+impl fmt::Display for ReasonCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (0x{:02X})", self.name(), *self as u8)
+    }
+}
+
+impl From<QoS> for ReasonCode {
+    /// The code of a SUBACK that grants `qos`.
+    fn from(qos: QoS) -> Self {
+        match qos {
+            QoS::AtMostOnce => ReasonCode::GRANTED_QOS_0,
+            QoS::AtLeastOnce => ReasonCode::GrantedQoS1,
+            QoS::ExactlyOnce => ReasonCode::GrantedQoS2,
+        }
+    }
+}
+
+/// The answer to a CONNECT in MQTT 3.1 and 3.1.1 (3.1.1 section 3.2.2.3).
+#[repr(u8)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ConnectReturnCode {
+    /// The connection stands.
+    Accepted = 0,
+    /// The server does not speak the protocol level asked for.
+    UnacceptableProtocolVersion = 1,
+    /// The server does not allow this client identifier.
+    IdentifierRejected = 2,
+    /// The server cannot serve now.
+    ServerUnavailable = 3,
+    /// The credentials are malformed or wrong.
+    BadUserNameOrPassword = 4,
+    /// The client may not connect.
+    NotAuthorized = 5,
+}
+
+impl ConnectReturnCode {
+    /// The return code with the number `code`.
+    pub fn from_u8(code: u8) -> Option<Self> {
+        Some(match code {
+            0 => ConnectReturnCode::Accepted,
+            1 => ConnectReturnCode::UnacceptableProtocolVersion,
+            2 => ConnectReturnCode::IdentifierRejected,
+            3 => ConnectReturnCode::ServerUnavailable,
+            4 => ConnectReturnCode::BadUserNameOrPassword,
+            5 => ConnectReturnCode::NotAuthorized,
+            _ => return None,
+        })
+    }
+}
+
+impl From<ReasonCode> for ConnectReturnCode {
+    /// The nearest thing MQTT 3 can say. What has no counterpart and is no success becomes
+    /// [`ConnectReturnCode::ServerUnavailable`]: the client may try again.
+    fn from(reason: ReasonCode) -> Self {
+        match reason {
+            reason if !reason.is_error() => ConnectReturnCode::Accepted,
+            ReasonCode::UnsupportedProtocolVersion => {
+                ConnectReturnCode::UnacceptableProtocolVersion
+            }
+            ReasonCode::ClientIdentifierNotValid => ConnectReturnCode::IdentifierRejected,
+            ReasonCode::BadUserNameOrPassword | ReasonCode::BadAuthenticationMethod => {
+                ConnectReturnCode::BadUserNameOrPassword
+            }
+            ReasonCode::NotAuthorized | ReasonCode::Banned => ConnectReturnCode::NotAuthorized,
+            _ => ConnectReturnCode::ServerUnavailable,
+        }
+    }
+}
+
+impl From<ConnectReturnCode> for ReasonCode {
+    fn from(code: ConnectReturnCode) -> Self {
+        match code {
+            ConnectReturnCode::Accepted => ReasonCode::Success,
+            ConnectReturnCode::UnacceptableProtocolVersion => {
+                ReasonCode::UnsupportedProtocolVersion
+            }
+            ConnectReturnCode::IdentifierRejected => ReasonCode::ClientIdentifierNotValid,
+            ConnectReturnCode::ServerUnavailable => ReasonCode::ServerUnavailable,
+            ConnectReturnCode::BadUserNameOrPassword => ReasonCode::BadUserNameOrPassword,
+            ConnectReturnCode::NotAuthorized => ReasonCode::NotAuthorized,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_number_leads_back_to_itself() {
+        let known: Vec<_> = (0..=u8::MAX).filter_map(ReasonCode::from_u8).collect();
+        assert_eq!(known.len(), 43);
+        for code in known {
+            assert_eq!(ReasonCode::from_u8(code as u8), Some(code));
+            assert_eq!(code.is_error(), code as u8 >= 0x80);
+        }
+    }
+
+    #[test]
+    fn return_codes_survive_the_way_through_reason_codes() {
+        for code in (0..=5).filter_map(ConnectReturnCode::from_u8) {
+            assert_eq!(ConnectReturnCode::from(ReasonCode::from(code)), code);
+        }
+        assert_eq!(ConnectReturnCode::from_u8(6), None);
+        assert_eq!(
+            ConnectReturnCode::from(ReasonCode::QuotaExceeded),
+            ConnectReturnCode::ServerUnavailable
+        );
+    }
+
+    #[test]
+    fn it_reads_well() {
+        assert_eq!(ReasonCode::SessionTakenOver.to_string(), "Session taken over (0x8E)");
+    }
+}

@@ -1,0 +1,259 @@
+//! Topic names and topic filters (section 4.7), shared subscriptions included (section 4.8.2).
+
+use std::fmt;
+
+use crate::DecodeError;
+
+/// The most levels a topic name or filter may have. A limit of ours, so that nothing that walks
+/// level by level can be sent too deep.
+pub const MAX_LEVELS: usize = 128;
+
+/// The most bytes a topic name or filter may have (MQTT-4.7.3-3).
+pub const MAX_LEN: usize = 65_535;
+
+const SHARE_PREFIX: &str = "$share/";
+
+/// Why a string is no topic name or no topic filter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TopicError {
+    /// It has no character (MQTT-4.7.3-1).
+    Empty,
+    /// It has more than [`MAX_LEN`] bytes (MQTT-4.7.3-3).
+    TooLong,
+    /// It has more than [`MAX_LEVELS`] levels.
+    TooManyLevels,
+    /// It contains U+0000 (MQTT-4.7.3-2).
+    Nul,
+    /// A topic name contains `+` or `#` (MQTT-4.7.0-1).
+    WildcardInName,
+    /// `#` is not the last level, or `#` or `+` does not have a level of its own (MQTT-4.7.1-1,
+    /// MQTT-4.7.1-2).
+    MisplacedWildcard,
+    /// `$share/` is not followed by a share name without wildcards and a topic filter
+    /// (MQTT-4.8.2-1, MQTT-4.8.2-2).
+    InvalidShare,
+}
+
+impl fmt::Display for TopicError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TopicError::Empty => f.write_str("it is empty"),
+            TopicError::TooLong => write!(f, "it has more than {MAX_LEN} bytes"),
+            TopicError::TooManyLevels => write!(f, "it has more than {MAX_LEVELS} levels"),
+            TopicError::Nul => f.write_str("it contains U+0000"),
+            TopicError::WildcardInName => f.write_str("a topic name must not contain + or #"),
+            TopicError::MisplacedWildcard => {
+                f.write_str("+ and # need a level of their own, and # must be the last")
+            }
+            TopicError::InvalidShare => {
+                f.write_str("$share/ must be followed by a share name, a slash and a topic filter")
+            }
+        }
+    }
+}
+
+impl std::error::Error for TopicError {}
+
+/// Checks that messages can be published to `name`.
+#[inline]
+pub fn validate_name(name: &str) -> Result<(), TopicError> {
+    validate_size(name)?;
+    let mut wildcard = false;
+    let mut nul = false;
+    let mut slashes = 0;
+    for &byte in name.as_bytes() {
+        wildcard |= byte == b'+' || byte == b'#';
+        nul |= byte == 0;
+        slashes += usize::from(byte == b'/');
+    }
+    if wildcard {
+        Err(TopicError::WildcardInName)
+    } else if nul {
+        Err(TopicError::Nul)
+    } else if slashes >= MAX_LEVELS {
+        Err(TopicError::TooManyLevels)
+    } else {
+        Ok(())
+    }
+}
+
+/// Checks that `filter` can be subscribed to; `$share/…` filters are checked as such.
+pub fn validate_filter(filter: &str) -> Result<(), TopicError> {
+    validate_size(filter)?;
+    let filter = parse_shared(filter)?.map_or(filter, |shared| shared.filter);
+    let mut last_is_hash = false;
+    for (i, level) in filter.split('/').enumerate() {
+        if i == MAX_LEVELS {
+            return Err(TopicError::TooManyLevels);
+        }
+        if last_is_hash || (level.len() > 1 && has_wildcards(level)) {
+            return Err(TopicError::MisplacedWildcard);
+        }
+        last_is_hash = level == "#";
+    }
+    if filter.as_bytes().contains(&0) { Err(TopicError::Nul) } else { Ok(()) }
+}
+
+/// Whether `topic` contains a wildcard character.
+#[inline]
+pub fn has_wildcards(topic: &str) -> bool {
+    topic.bytes().any(|byte| byte == b'+' || byte == b'#')
+}
+
+/// Whether the valid, non-shared `filter` matches the valid name `topic`.
+///
+/// A filter that begins with a wildcard does not match names that begin with `$` (MQTT-4.7.2-1).
+pub fn matches(filter: &str, topic: &str) -> bool {
+    if topic.starts_with('$') && filter.starts_with(['+', '#']) {
+        return false;
+    }
+    let mut levels = topic.split('/');
+    for wanted in filter.split('/') {
+        if wanted == "#" {
+            // Also the parent level: `sport/#` matches `sport` (section 4.7.1.2).
+            return true;
+        }
+        match levels.next() {
+            Some(level) if wanted == "+" || wanted == level => {}
+            _ => return false,
+        }
+    }
+    levels.next().is_none()
+}
+
+/// The parts of a shared subscription's filter `$share/{group}/{filter}`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SharedFilter<'a> {
+    /// The share name: subscriptions with the same one, and the same filter, share the messages.
+    pub group: &'a str,
+    /// What is subscribed to.
+    pub filter: &'a str,
+}
+
+/// Whether `filter` asks for a shared subscription, valid or not.
+#[inline]
+pub fn is_shared(filter: &str) -> bool {
+    filter.starts_with(SHARE_PREFIX)
+}
+
+/// Takes the filter of a shared subscription apart; `Ok(None)` if it is an ordinary one.
+///
+/// The inner filter is not checked here beyond being there: [`validate_filter`] does that.
+///
+/// # Errors
+/// [`TopicError::InvalidShare`] if group or inner filter is missing or the group has a wildcard.
+pub fn parse_shared(filter: &str) -> Result<Option<SharedFilter<'_>>, TopicError> {
+    let Some(share) = filter.strip_prefix(SHARE_PREFIX) else { return Ok(None) };
+    let (group, filter) = share.split_once('/').ok_or(TopicError::InvalidShare)?;
+    if group.is_empty() || filter.is_empty() || has_wildcards(group) {
+        return Err(TopicError::InvalidShare);
+    }
+    Ok(Some(SharedFilter { group, filter }))
+}
+
+/// `bytes` from the wire as a topic name.
+#[inline]
+pub(crate) fn decode_name(bytes: &[u8]) -> Result<&str, DecodeError> {
+    let name = std::str::from_utf8(bytes).map_err(|_| DecodeError::InvalidUtf8)?;
+    match validate_name(name) {
+        Ok(()) => Ok(name),
+        Err(TopicError::Nul) => Err(DecodeError::NulInString),
+        Err(error) => Err(DecodeError::TopicName(error)),
+    }
+}
+
+#[inline]
+fn validate_size(topic: &str) -> Result<(), TopicError> {
+    match topic.len() {
+        0 => Err(TopicError::Empty),
+        1..=MAX_LEN => Ok(()),
+        _ => Err(TopicError::TooLong),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mqtt_4_7_names() {
+        for name in ["a", "/", "a//b", " ", "$SYS/x", "a/b/ü"] {
+            assert_eq!(validate_name(name), Ok(()), "{name}");
+        }
+        assert_eq!(validate_name(""), Err(TopicError::Empty));
+        assert_eq!(validate_name("a/+"), Err(TopicError::WildcardInName));
+        assert_eq!(validate_name("a#"), Err(TopicError::WildcardInName));
+        assert_eq!(validate_name("a\0"), Err(TopicError::Nul));
+        assert_eq!(validate_name(&"a".repeat(MAX_LEN)), Ok(()));
+        assert_eq!(validate_name(&"a".repeat(MAX_LEN + 1)), Err(TopicError::TooLong));
+        assert_eq!(validate_name(&"/".repeat(MAX_LEVELS - 1)), Ok(()));
+        assert_eq!(validate_name(&"/".repeat(MAX_LEVELS)), Err(TopicError::TooManyLevels));
+    }
+
+    #[test]
+    fn mqtt_4_7_1_filters() {
+        for filter in ["#", "+", "+/+", "/+", "+/#", "a/+/b/#", "$SYS/#", "$share/g/#"] {
+            assert_eq!(validate_filter(filter), Ok(()), "{filter}");
+        }
+        for filter in ["a#", "a/#/b", "a+", "+a", "a/b+/c", "##", "#/", "++", "$share/g/a#"] {
+            assert_eq!(validate_filter(filter), Err(TopicError::MisplacedWildcard), "{filter}");
+        }
+        assert_eq!(validate_filter(""), Err(TopicError::Empty));
+        assert_eq!(validate_filter("a\0"), Err(TopicError::Nul));
+        assert_eq!(validate_filter(&"a".repeat(MAX_LEN + 1)), Err(TopicError::TooLong));
+        assert_eq!(validate_filter(&"/".repeat(MAX_LEVELS - 1)), Ok(()));
+        assert_eq!(validate_filter(&"/".repeat(MAX_LEVELS)), Err(TopicError::TooManyLevels));
+    }
+
+    #[test]
+    fn mqtt_4_7_1_wildcards_match() {
+        for (filter, topic) in [
+            ("sport/tennis/#", "sport/tennis"),
+            ("sport/tennis/#", "sport/tennis/ranking/1"),
+            ("#", "a"),
+            ("#", "/"),
+            ("+/tennis/#", "sport/tennis"),
+            ("sport/+", "sport/"),
+            ("+/+", "/finance"),
+            ("/+", "/finance"),
+            ("$SYS/#", "$SYS/monitor"),
+            ("$SYS/monitor/+", "$SYS/monitor/clients"),
+        ] {
+            assert!(matches(filter, topic), "{filter} matches {topic}");
+        }
+        for (filter, topic) in [
+            ("sport/+", "sport"),
+            ("sport/+", "sport/a/b"),
+            ("+", "/finance"),
+            ("sport", "Sport"),
+            ("a", "/a"),
+            ("a/b", "a"),
+            ("a/#", "ab"),
+        ] {
+            assert!(!matches(filter, topic), "{filter} does not match {topic}");
+        }
+    }
+
+    #[test]
+    fn mqtt_4_7_2_1_leading_wildcards_do_not_match_dollar_names() {
+        for filter in ["#", "+/monitor/clients", "+/#"] {
+            assert!(!matches(filter, "$SYS/monitor/clients"), "{filter}");
+        }
+    }
+
+    #[test]
+    fn mqtt_4_8_2_shared_filters() {
+        assert_eq!(
+            parse_shared("$share/g//a/+"),
+            Ok(Some(SharedFilter { group: "g", filter: "/a/+" }))
+        );
+        assert_eq!(parse_shared("$shared/g/a"), Ok(None));
+        assert_eq!(parse_shared("$share"), Ok(None));
+        for filter in ["$share/", "$share/g", "$share/g/", "$share//a", "$share/+/a", "$share/g#/a"]
+        {
+            assert_eq!(parse_shared(filter), Err(TopicError::InvalidShare), "{filter}");
+            assert_eq!(validate_filter(filter), Err(TopicError::InvalidShare), "{filter}");
+            assert!(is_shared(filter));
+        }
+    }
+}
