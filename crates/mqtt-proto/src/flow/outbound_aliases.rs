@@ -130,6 +130,8 @@ fn fingerprint(topic: &str) -> u32 {
         word[..chunk.len()].copy_from_slice(chunk);
         hash = (hash.rotate_left(5) ^ u64::from_le_bytes(word)).wrapping_mul(ODD);
     }
+    // The last bytes have reached the upper bits only.
+    hash = (hash ^ hash >> 32).wrapping_mul(ODD);
     (hash >> 32) as u32 | 1 << 31
 }
 

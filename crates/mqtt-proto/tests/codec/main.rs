@@ -1,0 +1,6 @@
+//! Properties of the codec that hold for all packets of all versions, and for all other bytes.
+
+mod differential;
+mod hostile;
+mod round_trip;
+mod strategies;
