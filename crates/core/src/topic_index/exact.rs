@@ -4,13 +4,10 @@ use hashbrown::HashTable;
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::Subscriber;
-use super::hashing::Hashing;
+use super::hashing::{Hashing, SHARDS, shard};
 use super::subscribers::Subscribers;
 
-/// A power of two. Also what keeps the pause short when a table grows: it moves 1/16 of all.
-const SHARDS: usize = 16;
-
-/// A hash map from topic to subscribers, in shards with a lock each.
+/// A hash map from topic to subscribers, in shards with a lock each. Growing moves one shard.
 pub(super) struct Exact<S> {
     shards: [Shard<S>; SHARDS],
 }
@@ -38,8 +35,7 @@ impl<S: Subscriber> Exact<S> {
     }
 
     fn shard(&self, hash: u64) -> &Shard<S> {
-        // The table takes its buckets from the low bits and its tags from the highest seven.
-        &self.shards[(hash >> 48) as usize % SHARDS]
+        &self.shards[shard(hash)]
     }
 }
 

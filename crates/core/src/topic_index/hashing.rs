@@ -4,6 +4,15 @@ use std::hash::{BuildHasher, Hasher};
 
 use foldhash::fast::FixedState;
 
+/// Into how many parts the large tables are split. A power of two.
+pub(super) const SHARDS: usize = 16;
+
+/// The part for a hash. By bits that the tables do not use: they take buckets from the low bits,
+/// tags from the highest seven.
+pub(super) fn shard(hash: u64) -> usize {
+    (hash >> 48) as usize % SHARDS
+}
+
 /// Hashes topics, levels and edges; seeded, because clients choose the topics.
 #[derive(Clone, Copy)]
 pub(super) struct Hashing(u64);

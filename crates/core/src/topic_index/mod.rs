@@ -8,6 +8,7 @@
 //! which a tenant without them never touches. The index is derived from the sessions: it can be
 //! built anew from their subscriptions, and holds nothing that they do not.
 
+mod edges;
 mod epochs;
 mod exact;
 mod hashing;

@@ -132,20 +132,24 @@ fn merge<S: Subscriber>(found: &Matching<'_, S>) -> Box<[Target<S>]> {
     let Some(largest) = (0..found.len()).max_by_key(|&at| found[at].plain().len()) else {
         return Box::default();
     };
-    let total = found.iter().map(|set| set.plain().len()).sum();
-    let mut targets = Vec::with_capacity(total);
-    targets.extend(found[largest].plain().iter().map(Target::from));
-
-    let mut others = Others::after(targets.len());
-    for (_, set) in found.iter().enumerate().filter(|&(at, _)| at != largest) {
-        for member in set.plain() {
-            let key = member.subscriber.key();
-            match found[largest].position(key).or_else(|| others.position(key)) {
-                Some(at) => targets[at].absorb(member),
-                None => {
-                    others.push(key);
-                    targets.push(Target::from(member));
-                }
+    let others = || {
+        let others = found.iter().enumerate().filter(|&(at, _)| at != largest);
+        others.flat_map(|(_, set)| set.plain())
+    };
+    // Every key is read before the first subscriber is cloned: reads can wait for memory all at
+    // once, while counting up a reference makes all that follow wait.
+    let keys: SmallVec<[u64; COMPARED_MAX]> =
+        others().map(|member| member.subscriber.key()).collect();
+    let largest = found[largest];
+    let mut targets = Vec::with_capacity(largest.plain().len() + keys.len());
+    targets.extend(largest.plain().iter().map(Target::from));
+    let mut added = Added::after(targets.len());
+    for (member, key) in others().zip(keys) {
+        match largest.position(key).or_else(|| added.position(key)) {
+            Some(at) => targets[at].absorb(member),
+            None => {
+                added.push(key);
+                targets.push(Target::from(member));
             }
         }
     }
@@ -153,14 +157,14 @@ fn merge<S: Subscriber>(found: &Matching<'_, S>) -> Box<[Target<S>]> {
 }
 
 /// Where the targets are that come after the largest set's, by key.
-struct Others {
+struct Added {
     first: usize,
     keys: SmallVec<[u64; COMPARED_MAX]>,
     /// Filled when there are too many to compare one by one.
     positions: HashMap<u64, usize, KeyHasher>,
 }
 
-impl Others {
+impl Added {
     fn after(first: usize) -> Self {
         Self { first, keys: SmallVec::new(), positions: HashMap::default() }
     }

@@ -5,15 +5,20 @@ use std::ops::{Index, IndexMut};
 /// The id that no slot has.
 pub(super) const NIL: u32 = u32::MAX;
 
-/// A vector with a free list. A freed slot holds `T::default()`.
+/// Slots per chunk. A power of two.
+const CHUNK: usize = 4096;
+
+/// Slots with a free list. A freed slot holds `T::default()`. In chunks, so that growing moves at
+/// most one chunk and leaves no half of the memory unused.
 pub(super) struct Slab<T> {
-    slots: Vec<T>,
+    /// Full but for the last.
+    chunks: Vec<Vec<T>>,
     free: Vec<u32>,
 }
 
 impl<T> Default for Slab<T> {
     fn default() -> Self {
-        Self { slots: Vec::new(), free: Vec::new() }
+        Self { chunks: Vec::new(), free: Vec::new() }
     }
 }
 
@@ -24,16 +29,22 @@ impl<T: Default> Slab<T> {
             self[id] = value;
             return id;
         }
-        let id = u32::try_from(self.slots.len()).expect("memory ends before 2^32 slots do");
+        let id = u32::try_from(self.slots()).expect("memory ends before 2^32 slots do");
         assert!(id != NIL, "memory ends before 2^32 slots do");
-        self.slots.push(value);
+        if self.slots().is_multiple_of(CHUNK) {
+            // The first chunk grows as it is needed: most tenants are small.
+            let room = if self.chunks.is_empty() { 0 } else { CHUNK };
+            self.chunks.push(Vec::with_capacity(room));
+        }
+        let last = self.chunks.last_mut().expect("a chunk was added when there was none");
+        last.push(value);
         id
     }
 
     /// Frees `id`; the slab gives its memory back when the last slot is freed.
     pub(super) fn take(&mut self, id: u32) -> T {
         let value = std::mem::take(&mut self[id]);
-        if self.free.len() + 1 == self.slots.len() {
+        if self.free.len() + 1 == self.slots() {
             *self = Self::default();
         } else {
             self.free.push(id);
@@ -41,9 +52,14 @@ impl<T: Default> Slab<T> {
         value
     }
 
+    /// How many slots there are, free ones included.
+    fn slots(&self) -> usize {
+        self.chunks.last().map_or(0, |last| (self.chunks.len() - 1) * CHUNK + last.len())
+    }
+
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
-        self.slots.len() - self.free.len()
+        self.slots() - self.free.len()
     }
 }
 
@@ -51,13 +67,13 @@ impl<T> Index<u32> for Slab<T> {
     type Output = T;
 
     fn index(&self, id: u32) -> &T {
-        &self.slots[id as usize]
+        &self.chunks[id as usize / CHUNK][id as usize % CHUNK]
     }
 }
 
 impl<T> IndexMut<u32> for Slab<T> {
     fn index_mut(&mut self, id: u32) -> &mut T {
-        &mut self.slots[id as usize]
+        &mut self.chunks[id as usize / CHUNK][id as usize % CHUNK]
     }
 }
 
@@ -68,13 +84,14 @@ mod tests {
     #[test]
     fn freed_slots_are_reused_and_the_last_one_gives_the_memory_back() {
         let mut slab = Slab::default();
-        let ids: Vec<u32> = (0..100).map(|value| slab.insert(value)).collect();
+        let ids: Vec<u32> = (0..3 * CHUNK).map(|value| slab.insert(value)).collect();
         assert_eq!(slab.take(ids[7]), 7);
         assert_eq!(slab.insert(700), ids[7]);
         assert_eq!(slab[ids[7]], 700);
+        assert_eq!(slab[ids[2 * CHUNK + 1]], 2 * CHUNK + 1);
         for id in ids {
             slab.take(id);
         }
-        assert_eq!((slab.len(), slab.slots.capacity(), slab.free.capacity()), (0, 0, 0));
+        assert_eq!((slab.len(), slab.chunks.capacity(), slab.free.capacity()), (0, 0, 0));
     }
 }

@@ -2,22 +2,24 @@
 
 use hashbrown::HashTable;
 
-use super::hashing::Hashing;
-use super::slab::Slab;
+use super::hashing::{Hashing, SHARDS, shard};
 
 /// Levels up to this many bytes need no allocation of their own.
 const INLINE_MAX: usize = 22;
 
-/// The literal levels in use. A level that is not here cannot be matched by any literal.
+/// The literal levels in use. A level that is not here cannot be matched by any literal. In shards,
+/// so that growing moves 1/16 at a time.
 pub(super) struct Symbols {
     hashing: Hashing,
-    slots: Slab<Symbol>,
-    by_text: HashTable<u32>,
+    tables: [HashTable<Symbol>; SHARDS],
+    /// Ids below `next` that are not in use.
+    free: Vec<u32>,
+    next: u32,
 }
 
-#[derive(Default)]
 struct Symbol {
     text: Text,
+    id: u32,
     /// How many edges carry it.
     uses: u32,
 }
@@ -29,52 +31,68 @@ enum Text {
 
 impl Symbols {
     pub(super) fn new(hashing: Hashing) -> Self {
-        Self { hashing, slots: Slab::default(), by_text: HashTable::new() }
+        Self {
+            hashing,
+            tables: std::array::from_fn(|_| HashTable::new()),
+            free: Vec::new(),
+            next: 0,
+        }
     }
 
     /// The symbol of `level`, if any filter uses it.
     pub(super) fn find(&self, level: &str) -> Option<u32> {
-        let same = |&id: &u32| self.slots[id].text.as_bytes() == level.as_bytes();
-        self.by_text.find(self.hashing.text(level), same).copied()
+        let hash = self.hashing.text(level);
+        self.tables[shard(hash)].find(hash, |symbol| symbol.is(level)).map(|symbol| symbol.id)
     }
 
     /// Counts one more use of `level`, and answers its symbol.
     pub(super) fn acquire(&mut self, level: &str) -> u32 {
-        let id = self.find(level).unwrap_or_else(|| self.insert(level));
-        self.slots[id].uses += 1;
+        let hashing = self.hashing;
+        let hash = hashing.text(level);
+        let table = &mut self.tables[shard(hash)];
+        if let Some(symbol) = table.find_mut(hash, |symbol| symbol.is(level)) {
+            symbol.uses += 1;
+            return symbol.id;
+        }
+        let id = self.free.pop().unwrap_or_else(|| {
+            self.next += 1;
+            self.next - 1
+        });
+        let symbol = Symbol { text: Text::from(level), id, uses: 1 };
+        table.insert_unique(hash, symbol, |symbol| symbol.hash(hashing));
         id
     }
 
-    /// Takes back one use; the last one frees the symbol.
-    pub(super) fn release(&mut self, id: u32) {
-        self.slots[id].uses -= 1;
-        if self.slots[id].uses > 0 {
+    /// Takes back one use of `level`; the last one frees its symbol.
+    pub(super) fn release(&mut self, level: &str) {
+        let hashing = self.hashing;
+        let hash = hashing.text(level);
+        let table = &mut self.tables[shard(hash)];
+        let Ok(mut entry) = table.find_entry(hash, |symbol| symbol.is(level)) else { return };
+        entry.get_mut().uses -= 1;
+        if entry.get().uses > 0 {
             return;
         }
-        let (hashing, slots) = (self.hashing, &mut self.slots);
-        let hash = hashing.bytes(slots[id].text.as_bytes());
-        if let Ok(entry) = self.by_text.find_entry(hash, |&other| other == id) {
-            entry.remove();
+        let (symbol, _) = entry.remove();
+        self.free.push(symbol.id);
+        if table.len() < table.capacity() / 8 {
+            table.shrink_to(2 * table.len(), |symbol| symbol.hash(hashing));
         }
-        slots.take(id);
-        if self.by_text.len() < self.by_text.capacity() / 8 {
-            let slots = &self.slots;
-            self.by_text
-                .shrink_to(2 * self.by_text.len(), |&id| hashing.bytes(slots[id].text.as_bytes()));
-        }
-    }
-
-    fn insert(&mut self, level: &str) -> u32 {
-        let id = self.slots.insert(Symbol { text: Text::from(level), uses: 0 });
-        let (hashing, slots) = (self.hashing, &self.slots);
-        let hash_of = |&id: &u32| hashing.bytes(slots[id].text.as_bytes());
-        self.by_text.insert_unique(hashing.text(level), id, hash_of);
-        id
     }
 
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
-        self.by_text.len()
+        self.tables.iter().map(HashTable::len).sum()
+    }
+}
+
+impl Symbol {
+    fn is(&self, level: &str) -> bool {
+        self.text.as_bytes() == level.as_bytes()
+    }
+
+    fn hash(&self, hashing: Hashing) -> u64 {
+        hashing.bytes(self.text.as_bytes())
     }
 }
 
@@ -100,8 +118,22 @@ impl From<&str> for Text {
     }
 }
 
-impl Default for Text {
-    fn default() -> Self {
-        Self::Inline { length: 0, bytes: [0; INLINE_MAX] }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_level_keeps_its_symbol_until_the_last_use_is_released() {
+        let long = "longer than the twenty-two bytes that fit";
+        let mut symbols = Symbols::new(Hashing::with_seed(0));
+        let ids = ["", "a", long].map(|level| symbols.acquire(level));
+        assert_eq!(ids, [0, 1, 2]);
+        assert_eq!(symbols.acquire(long), 2);
+        symbols.release(long);
+        assert_eq!(symbols.find(long), Some(2));
+        symbols.release(long);
+        assert_eq!(symbols.find(long), None);
+        assert_eq!(symbols.acquire("reuses the id"), 2);
+        assert_eq!(symbols.len(), 3);
     }
 }

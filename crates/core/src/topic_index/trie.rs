@@ -1,8 +1,8 @@
 //! The filters with wildcards, as a trie of levels.
 
-use hashbrown::HashTable;
 use smallvec::{SmallVec, smallvec};
 
+use super::edges::{Child, Edges};
 use super::hashing::Hashing;
 use super::slab::{NIL, Slab};
 use super::subscribers::Subscribers;
@@ -11,53 +11,48 @@ use super::{Matching, Subscriber};
 
 const ROOT: u32 = 0;
 
-/// All children of all nodes are in one table, and a node is 16 bytes: a million filters are a
-/// few large allocations, and a step of the walk is one probe.
+/// The literal children of all nodes are in one table, and a node is 16 bytes: a million filters
+/// are a few large tables, and a step of the walk is one probe. A filter's last level needs no
+/// node; what hangs on it is found where the level is.
 ///
 /// A walk never recurses and visits no node twice. Its depth is the number of levels of the topic
 /// or filter, which the caller bounds.
 pub(super) struct Trie<S> {
     hashing: Hashing,
     nodes: Slab<Node>,
-    /// Literal children.
-    edges: HashTable<Edge>,
+    edges: Edges,
     symbols: Symbols,
-    subscribers: Slab<Subscribers<S>>,
+    sets: Slab<Subscribers<S>>,
     filters: usize,
 }
 
-/// One level of one or more filters. Ids are [`NIL`] for what is absent.
+/// The levels that one or more filters have in common. Ids are [`NIL`] for what is absent.
 #[derive(Clone, Copy)]
 struct Node {
     /// How many edges begin here.
     literals: u32,
-    /// The child node of level `+`.
-    plus: u32,
-    /// The subscribers of the filter that ends here.
-    here: u32,
+    /// What is under level `+`.
+    plus: Child,
     /// The subscribers of the filter that ends with `#` below here.
     below: u32,
 }
 
-struct Edge {
-    parent: u32,
-    symbol: u32,
-    child: u32,
-}
-
-/// How a walk left a node.
+/// A level of a filter, as a way down from a node.
 #[derive(Clone, Copy)]
-enum Step {
+enum Step<'a> {
     Plus,
-    Literal { symbol: u32 },
+    Literal { symbol: u32, level: &'a str },
 }
 
-/// Which of a node's two sets of subscribers a filter means.
+/// The last level of a filter.
 #[derive(Clone, Copy)]
-enum End {
-    Here,
+enum End<'a> {
     Below,
+    Step(Step<'a>),
 }
+
+/// The nodes from the root to where a filter ends, and the steps between.
+type Path<'a> = SmallVec<[(u32, Step<'a>); 8]>;
 
 impl<S: Subscriber> Trie<S> {
     pub(super) fn new(hashing: Hashing) -> Self {
@@ -66,9 +61,9 @@ impl<S: Subscriber> Trie<S> {
         Self {
             hashing,
             nodes,
-            edges: HashTable::new(),
+            edges: Edges::new(hashing),
             symbols: Symbols::new(hashing),
-            subscribers: Slab::default(),
+            sets: Slab::default(),
             filters: 0,
         }
     }
@@ -81,33 +76,38 @@ impl<S: Subscriber> Trie<S> {
     /// Adds to `found` the subscribers of every filter that matches `topic` (MQTT 5 §4.7.1).
     pub(super) fn matching<'a>(&'a self, topic: &str, found: &mut Matching<'a, S>) {
         let mut frontier: SmallVec<[u32; 16]> = smallvec![ROOT];
-        let mut next: SmallVec<[u32; 16]> = SmallVec::new();
+        let mut children: SmallVec<[Child; 16]> = SmallVec::new();
         // §4.7.2: a wildcard in the first level does not match a topic that begins with `$`.
         let mut wildcards = !topic.starts_with('$');
-        for level in topic.split('/') {
+        let mut levels = topic.split('/').peekable();
+        while let Some(level) = levels.next() {
+            let is_last = levels.peek().is_none();
             let symbol = self.symbols.find(level);
             for id in frontier.drain(..) {
                 let node = self.nodes[id];
                 if wildcards {
                     found.extend(self.set(node.below));
-                    next.extend((node.plus != NIL).then_some(node.plus));
+                    children.push(node.plus);
                 }
                 if let Some(symbol) = symbol
                     && node.literals > 0
                 {
-                    next.extend(self.child(id, symbol));
+                    children.extend(self.edges.find(id, symbol));
                 }
             }
-            std::mem::swap(&mut frontier, &mut next);
+            for child in children.drain(..) {
+                if is_last {
+                    found.extend(self.set(child.set));
+                }
+                frontier.extend((child.node != NIL).then_some(child.node));
+            }
             if frontier.is_empty() {
                 return;
             }
             wildcards = true;
         }
-        for id in frontier {
-            found.extend(self.set(self.nodes[id].here));
-            found.extend(self.set(self.nodes[id].below));
-        }
+        // `a/#` matches `a`.
+        found.extend(frontier.into_iter().filter_map(|id| self.set(self.nodes[id].below)));
     }
 
     /// Lets `change` change the subscribers of `filter`, which is created for it if need be.
@@ -117,11 +117,13 @@ impl<S: Subscriber> Trie<S> {
         change: impl FnOnce(&mut Subscribers<S>) -> T,
     ) -> T {
         let (id, end) = self.create(filter);
-        if *self.nodes[id].end(end) == NIL {
-            *self.nodes[id].end(end) = self.subscribers.insert(Subscribers::None);
+        let mut set = self.end(id, end);
+        if set == NIL {
+            set = self.sets.insert(Subscribers::None);
+            self.set_end(id, end, set);
             self.filters += 1;
         }
-        change(&mut self.subscribers[*self.nodes[id].end(end)])
+        change(&mut self.sets[set])
     }
 
     /// Lets `change` change the subscribers of `filter` and forgets the filter when none are
@@ -131,16 +133,15 @@ impl<S: Subscriber> Trie<S> {
         filter: &str,
         change: impl FnOnce(&mut Subscribers<S>) -> T,
     ) -> Option<T> {
-        let mut path = SmallVec::new();
-        let (id, end) = self.find(filter, &mut path)?;
-        let set = *self.nodes[id].end(end);
+        let (path, id, end) = self.find(filter)?;
+        let set = self.end(id, end);
         if set == NIL {
             return None;
         }
-        let answer = change(&mut self.subscribers[set]);
-        if self.subscribers[set].is_empty() {
-            self.subscribers.take(set);
-            *self.nodes[id].end(end) = NIL;
+        let answer = change(&mut self.sets[set]);
+        if self.sets[set].is_empty() {
+            self.sets.take(set);
+            self.set_end(id, end, NIL);
             self.filters -= 1;
             self.prune(id, &path);
         }
@@ -151,121 +152,138 @@ impl<S: Subscriber> Trie<S> {
     }
 
     fn set(&self, id: u32) -> Option<&Subscribers<S>> {
-        (id != NIL).then(|| &self.subscribers[id])
+        (id != NIL).then(|| &self.sets[id])
     }
 
-    fn child(&self, parent: u32, symbol: u32) -> Option<u32> {
-        let same = |edge: &Edge| edge.parent == parent && edge.symbol == symbol;
-        self.edges.find(self.hashing.pair(parent, symbol), same).map(|edge| edge.child)
+    /// The subscribers of the filter that ends so, coming to the node `id`.
+    fn end(&self, id: u32, end: End<'_>) -> u32 {
+        match end {
+            End::Below => self.nodes[id].below,
+            End::Step(step) => self.child(id, step).set,
+        }
     }
 
-    /// The node of `filter`, made with all nodes above it that are missing.
-    fn create(&mut self, filter: &str) -> (u32, End) {
+    fn set_end(&mut self, id: u32, end: End<'_>, set: u32) {
+        match end {
+            End::Below => self.nodes[id].below = set,
+            End::Step(step) => {
+                let child = Child { set, ..self.child(id, step) };
+                self.set_child(id, step, child);
+            }
+        }
+    }
+
+    fn child(&self, id: u32, step: Step<'_>) -> Child {
+        match step {
+            Step::Plus => self.nodes[id].plus,
+            Step::Literal { symbol, .. } => self.edges.find(id, symbol).unwrap_or(Child::NONE),
+        }
+    }
+
+    /// Replaces a child that there is; an edge that then leads nowhere goes.
+    fn set_child(&mut self, id: u32, step: Step<'_>, child: Child) {
+        match step {
+            Step::Plus => self.nodes[id].plus = child,
+            Step::Literal { symbol, level } if child.is_none() => {
+                self.edges.remove(id, symbol);
+                self.nodes[id].literals -= 1;
+                self.symbols.release(level);
+            }
+            Step::Literal { symbol, .. } => self.edges.replace(id, symbol, child),
+        }
+    }
+
+    /// Where `filter` ends, with all nodes that are missing on the way.
+    fn create<'a>(&mut self, filter: &'a str) -> (u32, End<'a>) {
         let mut id = ROOT;
-        for level in filter.split('/') {
-            id = match level {
-                "#" => return (id, End::Below),
-                "+" => self.plus_child(id),
-                _ => self.literal_child(id, level),
-            };
+        let (path, last) = split_last(filter);
+        for level in path {
+            let step = self.create_step(id, level);
+            let mut child = self.child(id, step);
+            if child.node == NIL {
+                child.node = self.nodes.insert(Node::default());
+                self.set_child(id, step, child);
+            }
+            id = child.node;
         }
-        (id, End::Here)
+        match last {
+            "#" => (id, End::Below),
+            _ => (id, End::Step(self.create_step(id, last))),
+        }
     }
 
-    fn plus_child(&mut self, parent: u32) -> u32 {
-        if self.nodes[parent].plus == NIL {
-            self.nodes[parent].plus = self.nodes.insert(Node::default());
-        }
-        self.nodes[parent].plus
-    }
-
-    fn literal_child(&mut self, parent: u32, level: &str) -> u32 {
-        if let Some(symbol) = self.symbols.find(level)
-            && let Some(child) = self.child(parent, symbol)
+    /// The step from the node `id` by `level`, for which an edge is made if it needs one.
+    fn create_step<'a>(&mut self, id: u32, level: &'a str) -> Step<'a> {
+        if let Some(step) = self.step(level)
+            && !matches!(step, Step::Literal { symbol, .. } if self.edges.find(id, symbol).is_none())
         {
-            return child;
+            return step;
         }
         let symbol = self.symbols.acquire(level);
-        let child = self.nodes.insert(Node::default());
-        self.nodes[parent].literals += 1;
-        let hashing = self.hashing;
-        self.edges.insert_unique(
-            hashing.pair(parent, symbol),
-            Edge { parent, symbol, child },
-            |edge| hashing.pair(edge.parent, edge.symbol),
-        );
-        child
+        self.edges.insert(id, symbol);
+        self.nodes[id].literals += 1;
+        Step::Literal { symbol, level }
     }
 
-    /// The node of `filter`, and in `path` the way to it from the root.
-    fn find(&self, filter: &str, path: &mut SmallVec<[(u32, Step); 16]>) -> Option<(u32, End)> {
+    /// The step by `level`; `None` if no filter has it.
+    fn step<'a>(&self, level: &'a str) -> Option<Step<'a>> {
+        match level {
+            "+" => Some(Step::Plus),
+            _ => self.symbols.find(level).map(|symbol| Step::Literal { symbol, level }),
+        }
+    }
+
+    /// Where `filter` ends and the way there, if it ends at a node that there is.
+    fn find<'a>(&self, filter: &'a str) -> Option<(Path<'a>, u32, End<'a>)> {
         let mut id = ROOT;
-        for level in filter.split('/') {
-            let (step, child) = match level {
-                "#" => return Some((id, End::Below)),
-                "+" => (Step::Plus, self.nodes[id].plus),
-                _ => {
-                    let symbol = self.symbols.find(level)?;
-                    (Step::Literal { symbol }, self.child(id, symbol)?)
-                }
-            };
-            if child == NIL {
+        let mut walked = Path::new();
+        let (path, last) = split_last(filter);
+        for level in path {
+            let step = self.step(level)?;
+            walked.push((id, step));
+            id = self.child(id, step).node;
+            if id == NIL {
                 return None;
             }
-            path.push((id, step));
-            id = child;
         }
-        Some((id, End::Here))
+        let end = if last == "#" { End::Below } else { End::Step(self.step(last)?) };
+        Some((walked, id, end))
     }
 
     /// Removes the node `id` and those on the `path` to it, from the leaf up, as long as nothing
     /// hangs on them.
-    fn prune(&mut self, mut id: u32, path: &[(u32, Step)]) {
+    fn prune(&mut self, mut id: u32, path: &[(u32, Step<'_>)]) {
         for &(parent, step) in path.iter().rev() {
             if !self.nodes[id].is_bare() {
                 break;
             }
             self.nodes.take(id);
-            match step {
-                Step::Plus => self.nodes[parent].plus = NIL,
-                Step::Literal { symbol } => self.remove_edge(parent, symbol),
-            }
+            let child = Child { node: NIL, ..self.child(parent, step) };
+            self.set_child(parent, step, child);
             id = parent;
-        }
-    }
-
-    fn remove_edge(&mut self, parent: u32, symbol: u32) {
-        let hashing = self.hashing;
-        let same = |edge: &Edge| edge.parent == parent && edge.symbol == symbol;
-        if let Ok(entry) = self.edges.find_entry(hashing.pair(parent, symbol), same) {
-            entry.remove();
-        }
-        self.nodes[parent].literals -= 1;
-        self.symbols.release(symbol);
-        if self.edges.len() < self.edges.capacity() / 8 {
-            self.edges
-                .shrink_to(2 * self.edges.len(), |edge| hashing.pair(edge.parent, edge.symbol));
         }
     }
 }
 
 impl Node {
-    fn end(&mut self, end: End) -> &mut u32 {
-        match end {
-            End::Here => &mut self.here,
-            End::Below => &mut self.below,
-        }
-    }
-
     fn is_bare(&self) -> bool {
-        self.literals == 0 && self.plus == NIL && self.here == NIL && self.below == NIL
+        self.literals == 0 && self.plus.is_none() && self.below == NIL
     }
 }
 
 impl Default for Node {
     fn default() -> Self {
-        Self { literals: 0, plus: NIL, here: NIL, below: NIL }
+        Self { literals: 0, plus: Child::NONE, below: NIL }
     }
+}
+
+/// The last level of a filter, and the ones before it.
+fn split_last(filter: &str) -> (impl Iterator<Item = &str>, &str) {
+    let (before, last) = match filter.rsplit_once('/') {
+        Some((before, last)) => (Some(before), last),
+        None => (None, filter),
+    };
+    (before.into_iter().flat_map(|before| before.split('/')), last)
 }
 
 #[cfg(test)]
@@ -302,13 +320,12 @@ mod tests {
 
     /// What is in use: nodes, edges, symbols, sets of subscribers.
     fn in_use(trie: &Trie<Session>) -> [usize; 4] {
-        [trie.nodes.len(), trie.edges.len(), trie.symbols.len(), trie.subscribers.len()]
+        [trie.nodes.len(), trie.edges.len(), trie.symbols.len(), trie.sets.len()]
     }
 
     #[test]
     fn the_usual_sizes_are_small() {
         assert_eq!(size_of::<Node>(), 16);
-        assert_eq!(size_of::<Edge>(), 12);
         assert_eq!(size_of::<Subscribers<Session>>(), 16);
     }
 
@@ -327,7 +344,7 @@ mod tests {
         assert!(unsubscribe(&mut trie, "a/+/c", 2));
         assert!(unsubscribe(&mut trie, "+/a/a", 1));
         assert_eq!(in_use(&trie), before);
-        assert_eq!(before, [4, 2, 2, 1]);
+        assert_eq!(before, [3, 2, 2, 1]);
     }
 
     #[test]

@@ -1,0 +1,45 @@
+//! Finding a few of a million retained messages: `cargo bench -p barid-core --bench retained`.
+
+use std::hint::black_box;
+
+use barid_core::retained::RetainedStore;
+use criterion::{Criterion, criterion_group, criterion_main};
+
+const REGIONS: usize = 10;
+const VEHICLES: usize = 100_000;
+
+fn million(criterion: &mut Criterion) {
+    let mut store = RetainedStore::new();
+    for region in 0..REGIONS {
+        for vehicle in 0..VEHICLES {
+            store.set(&format!("fleet/region-{region}/vehicle-{vehicle:06}/state"), vehicle);
+        }
+    }
+    let mut group = criterion.benchmark_group("retained");
+    // Ten topics match each of these but the first.
+    for filter in [
+        "fleet/region-5/vehicle-054321/state",
+        "fleet/+/vehicle-054321/state",
+        "+/+/vehicle-054321/#",
+    ] {
+        group.bench_function(filter, |bench| {
+            bench.iter(|| {
+                store.for_each_match(black_box(filter), |topic, message| {
+                    black_box((topic, message));
+                });
+            });
+        });
+    }
+    group.sample_size(10);
+    group.bench_function("fleet/region-5/+/state", |bench| {
+        bench.iter(|| {
+            store.for_each_match(black_box("fleet/region-5/+/state"), |topic, message| {
+                black_box((topic, message));
+            });
+        });
+    });
+    group.finish();
+}
+
+criterion_group!(benches, million);
+criterion_main!(benches);

@@ -1,0 +1,57 @@
+//! Routing, checking a kept route, and subscribing: `cargo bench -p barid-core --bench topic_index`.
+
+use std::hint::black_box;
+
+use barid_core::topic_index::{Subscriber, TopicIndex};
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+
+mod fleet;
+
+fn mixed(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("mixed");
+    for size in [1_000, 100_000, 1_000_000] {
+        let sessions = fleet::sessions(size / 4);
+        let index = fleet::index(&fleet::filters(size), &sessions);
+        let topics = fleet::topics(size, 200_000);
+        let mut next = topics.iter().cycle();
+        group.bench_function(BenchmarkId::new("route", size), |bench| {
+            bench.iter(|| index.route(next.next().expect("it is a cycle")));
+        });
+        let route = index.route(&topics[0]);
+        group.bench_function(BenchmarkId::new("is_current", size), |bench| {
+            bench.iter(|| black_box(&route).is_current(&index));
+        });
+        for filter in ["fleet/region-00/a-new-vehicle/state", "fleet/+/a-new-vehicle/state"] {
+            let name = if filter.contains('+') { "come_and_go_wildcard" } else { "come_and_go" };
+            group.bench_function(BenchmarkId::new(name, size), |bench| {
+                bench.iter(|| {
+                    index.subscribe(filter, &sessions[0], fleet::OPTIONS);
+                    index.unsubscribe(filter, sessions[0].key());
+                });
+            });
+        }
+    }
+    group.finish();
+}
+
+fn fan_out(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("fan_out");
+    for size in [1_000, 100_000] {
+        let index = TopicIndex::default();
+        let sessions = fleet::sessions(size);
+        for session in &sessions {
+            index.subscribe("alarm", session, fleet::OPTIONS);
+        }
+        for session in &sessions[..size / 10] {
+            index.subscribe("+", session, fleet::OPTIONS);
+        }
+        group.throughput(Throughput::Elements(size as u64));
+        group.bench_function(BenchmarkId::new("route", size), |bench| {
+            bench.iter(|| index.route("alarm"));
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, mixed, fan_out);
+criterion_main!(benches);
