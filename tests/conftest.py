@@ -62,7 +62,7 @@ def dial(broker):
     clients = []
 
     def open_(version: int = wire.V5, to=None, timeout: float = 5.0) -> wire.Client:
-        clients.append(wire.Client((to or broker).address, version, timeout))
+        clients.append(wire.Client((to or broker).address, version, timeout, explains=not TARGET))
         return clients[-1]
 
     yield open_

@@ -225,9 +225,13 @@ class Packet:
     reasons: list[int] = field(default_factory=list)
     properties: dict = field(default_factory=dict)
 
-    @property
-    def name(self) -> str:
-        return NAMES[self.kind]
+    def __repr__(self) -> str:
+        """The name and whatever is not at its default, with a long payload cut short."""
+        fields = {one: getattr(self, one) for one in self.__dataclass_fields__ if one not in ("kind", "payload")}
+        shown = [f"{one}={value!r}" for one, value in fields.items() if value or value == 0 and one == "packet_id"]
+        if self.payload:
+            shown.append(f"payload={self.payload[:40]!r}" + ("…" if len(self.payload) > 40 else ""))
+        return f"{NAMES[self.kind]}({', '.join(shown)})"
 
 
 def require(condition, message: str) -> None:
@@ -383,14 +387,18 @@ class Client:
     meantime (a server may send a PUBLISH before the SUBACK) is kept and comes out of `recv` in order.
     """
 
-    def __init__(self, stream, version: int = V5, timeout: float = 5.0):
-        """`stream` is an address (host, port) or anything with `sendall`, `recv`, `settimeout` and `close`."""
+    def __init__(self, stream, version: int = V5, timeout: float = 5.0, explains: bool = True):
+        """`stream` is an address (host, port) or anything with `sendall`, `recv`, `settimeout` and `close`.
+
+        MQTT 5 leaves a server free to close without a reason code; `explains` says that this one always gives it.
+        """
         if isinstance(stream, tuple):
             stream = socket.create_connection(stream, timeout=timeout)
             stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.stream = stream
         self.version = version
         self.timeout = timeout
+        self.explains = explains
         self.client_id: str | None = None
         self.connack: Packet | None = None
         self._buffer = b""
@@ -477,9 +485,22 @@ class Client:
     def expect_refused(self, *reasons: int, timeout: float | None = None) -> None:
         """The broker ends this connection: for MQTT 5 with DISCONNECT and one of `reasons`, before that without a word."""
         if self.version == V5:
-            found = self.expect(DISCONNECT, timeout)
-            assert found.reason in reasons, f"DISCONNECT 0x{found.reason:02x}, expected {[hex(r) for r in reasons]}"
+            self._expect_reason(DISCONNECT, reasons, timeout)
         self.expect_closed(timeout)
+
+    def expect_not_accepted(self, *reasons: int, timeout: float | None = None) -> None:
+        """The broker refuses the CONNECT: with CONNACK and one of `reasons`, or where there are none without a word."""
+        if reasons:
+            self._expect_reason(CONNACK, reasons, timeout)
+        self.expect_closed(timeout)
+
+    def _expect_reason(self, kind: int, reasons: tuple[int, ...], timeout: float | None) -> None:
+        try:
+            found = self.expect(kind, timeout)
+        except Closed:
+            assert self.version == V5 and not self.explains, f"closed without {NAMES[kind]}"
+            return
+        assert found.reason in reasons, f"{NAMES[kind]} 0x{found.reason:02x}, expected {[hex(one) for one in reasons]}"
 
     def expect_nothing(self, seconds: float = 0.25) -> None:
         try:

@@ -1,0 +1,104 @@
+"""Subscribers that do not read: bounded by count and bytes, counted, and nobody else's problem."""
+
+import pytest
+
+import wire
+from wire import V5
+
+BIG = bytes(50_000)
+
+
+@pytest.fixture
+def tight(broker_with):
+    return broker_with("[limits]\nmax_queued_messages = 100\nmax_queued_bytes = 1000000\n")
+
+
+def fill(publisher, topic, count, qos=0) -> None:
+    """Publishes far more than socket buffers and limits hold; every QoS 1 message must be acknowledged in time."""
+    for number in range(count):
+        publisher.publish(topic, BIG, qos=qos)
+    publisher.ping()
+
+
+@pytest.mark.parametrize("level", [0, 1])
+def test_a_slow_subscriber_stops_nobody(tight, connect, topic, level):
+    """50 MB for one that does not read: publisher and the other subscriber go on, memory stays bounded, drops are counted."""
+    slow, fast, publisher = (connect(V5, to=tight, timeout=15) for _ in range(3))
+    slow.subscribe(topic, qos=level)
+    fast.subscribe(topic + "/fast", qos=1)
+    fill(publisher, topic, 1000, level)
+    publisher.publish(topic + "/fast", b"x", qos=1)
+    fast.receive(b"x")
+    assert tight.metric("drop") > 0
+    with open(f"/proc/{tight._process.pid}/status") as status:
+        resident = next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
+    assert resident < 60_000, f"{resident} KiB at most"
+
+
+def test_a_slow_subscriber_gets_whole_packets_and_then_new_ones(tight, connect, topic):
+    """It loses messages, not bytes; when it reads again it is served again, unless the broker had enough of it."""
+    slow, publisher = connect(V5, to=tight, timeout=10), connect(V5, to=tight, timeout=10)
+    slow.subscribe(topic)
+    fill(publisher, topic, 600)
+    publisher.publish(topic, b"not yet the last")
+    found = 0
+    try:
+        while True:
+            slow.recv(timeout=0.5)
+            found += 1
+    except TimeoutError:
+        publisher.publish(topic, b"the last")
+        while slow.expect(wire.PUBLISH).payload != b"the last":
+            pass
+    except wire.Closed:
+        pass
+    assert 0 < found < 601
+
+
+@pytest.mark.parametrize("limit, size, kept", [("max_queued_messages = 10", 1, 10), ("max_queued_bytes = 100000", 10_000, 10)])
+def test_the_queue_of_an_offline_session_is_bounded(broker_with, connect, topic, unique, limit, size, kept):
+    """By count and by bytes. What is kept is in order, and what is lost is counted."""
+    bounded = broker_with(f"[limits]\n{limit}\n")
+    name, options = unique("c"), {"properties": {"session_expiry_interval": 60}}
+    first = connect(V5, name, to=bounded, **options)
+    first.subscribe(topic, qos=1)
+    first.disconnect()
+    publisher = connect(V5, to=bounded)
+    for number in range(50):
+        publisher.publish(topic, (b"%03d" % number).ljust(size, b"."), qos=1)
+    second = connect(V5, name, to=bounded, clean=False, **options)
+    found = []
+    try:
+        while True:
+            found.append(int(second.receive(timeout=0.3).payload[:3]))
+    except TimeoutError:
+        pass
+    assert found == sorted(found)
+    assert 1 <= len(found) <= kept
+    assert bounded.metric("drop") >= 50 - kept
+
+
+def test_many_subscribers_that_never_read(tight, connect, topic):
+    """And one that does: it gets every message."""
+    for _ in range(20):
+        connect(V5, to=tight).subscribe(topic + "/big")
+    reader, publisher = connect(V5, to=tight, timeout=10), connect(V5, to=tight, timeout=10)
+    reader.subscribe(topic + "/small", qos=1)
+    for number in range(100):
+        publisher.publish(topic + "/big", BIG)
+        publisher.publish(topic + "/small", b"%d" % number, qos=1)
+    assert [reader.receive().payload for _ in range(100)] == [b"%d" % number for number in range(100)]
+
+
+def test_a_client_that_sends_and_never_reads(ours, connect, dial):
+    """Its acknowledgements pile up: the broker bounds them, and serves others."""
+    client = dial()
+    client.connect()
+    client.stream.settimeout(2)
+    pings = wire.pingreq() * 10_000
+    try:
+        for _ in range(400):
+            client.stream.sendall(pings)
+    except (TimeoutError, ConnectionError):
+        pass
+    connect(V5).ping()
