@@ -80,6 +80,9 @@ pub fn validate_name(name: &str) -> Result<(), TopicError> {
 /// Checks that `filter` can be subscribed to; `$share/…` filters are checked as such.
 pub fn validate_filter(filter: &str) -> Result<(), TopicError> {
     validate_size(filter)?;
+    if filter.as_bytes().contains(&0) {
+        return Err(TopicError::Nul);
+    }
     let filter = parse_shared(filter)?.map_or(filter, |shared| shared.filter);
     let mut last_is_hash = false;
     for (i, level) in filter.split('/').enumerate() {
@@ -91,7 +94,7 @@ pub fn validate_filter(filter: &str) -> Result<(), TopicError> {
         }
         last_is_hash = level == "#";
     }
-    if filter.as_bytes().contains(&0) { Err(TopicError::Nul) } else { Ok(()) }
+    Ok(())
 }
 
 /// Whether `topic` contains a wildcard character.
@@ -200,6 +203,7 @@ mod tests {
         }
         assert_eq!(validate_filter(""), Err(TopicError::Empty));
         assert_eq!(validate_filter("a\0"), Err(TopicError::Nul));
+        assert_eq!(validate_filter("$share/\0/a"), Err(TopicError::Nul));
         assert_eq!(validate_filter(&"a".repeat(MAX_LEN + 1)), Err(TopicError::TooLong));
         assert_eq!(validate_filter(&"/".repeat(MAX_LEVELS - 1)), Ok(()));
         assert_eq!(validate_filter(&"/".repeat(MAX_LEVELS)), Err(TopicError::TooManyLevels));

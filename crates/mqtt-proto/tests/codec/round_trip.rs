@@ -1,7 +1,7 @@
 use mqtt_proto::{DecodeError, FixedHeader, MAX_PACKET_LEN, Packet, Properties, Publish};
 use proptest::prelude::*;
 
-use crate::strategies::{decode, encode, publish, version, versioned_packet};
+use crate::strategies::{VERSIONS, decode, encode, publish, version, versioned_packet};
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(4_000))]
@@ -108,4 +108,18 @@ fn a_body_of_the_largest_size_is_written_and_one_byte_more_is_not() {
         Err(mqtt_proto::EncodeError::PacketTooLong)
     );
     assert!(out.is_empty());
+}
+
+/// The fuzz target begins with valid packets of all kinds.
+#[test]
+fn every_seed_of_the_fuzz_target_is_a_packet() {
+    let seeds = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/seeds/mqtt_packet");
+    let mut kinds = std::collections::BTreeSet::new();
+    for seed in std::fs::read_dir(seeds).unwrap() {
+        let path = seed.unwrap().path();
+        let bytes = std::fs::read(&path).unwrap();
+        let packet = VERSIONS.iter().find_map(|&version| decode(version, &bytes).ok());
+        kinds.insert(packet.unwrap_or_else(|| panic!("{} is none", path.display())).packet_type());
+    }
+    assert_eq!(kinds.len(), 15);
 }

@@ -213,7 +213,7 @@ fn auth() -> impl Strategy<Value = Auth<'static>> {
     (select(reasons(&[0x00, 0x18, 0x19])), string(), properties(Version::V5, PropertySet::AUTH))
         .prop_map(|(reason, method, properties)| {
             let mut with_method = PropertiesBuf::new();
-            with_method.push(Property::AuthenticationMethod(method)).unwrap();
+            with_method.push(Property::AuthenticationMethod(method)).expect("it is short");
             for raw in properties.raw().filter(|raw| raw.id != PropertyId::AuthenticationMethod) {
                 with_method.push_raw(raw);
             }
@@ -240,7 +240,7 @@ fn properties(
         values.prop_map(|values| {
             let mut properties = PropertiesBuf::new();
             for value in values {
-                properties.push(value).unwrap();
+                properties.push(value).expect("it is short and in range");
             }
             Box::leak(Box::new(properties)).as_properties()
         })
@@ -306,7 +306,7 @@ fn packet_id() -> impl Strategy<Value = PacketId> {
 }
 
 fn reasons(codes: &[u8]) -> Vec<ReasonCode> {
-    codes.iter().map(|&code| ReasonCode::from_u8(code).unwrap()).collect()
+    codes.iter().map(|&code| ReasonCode::from_u8(code).expect("it is in table 2-6")).collect()
 }
 
 fn string() -> impl Strategy<Value = &'static str> {
