@@ -154,7 +154,7 @@ def rows():
 
 @normative("5:MQTT-4.13.1-1", "5:MQTT-4.13.2-1", "5:MQTT-3.14.2-1", "5:MQTT-3.14.2-2", "5:MQTT-3.14.4-1", "5:MQTT-3.14.4-2",
            "311:MQTT-4.8.0-1")
-@pytest.mark.parametrize("version, packet, reasons", rows())
+@pytest.mark.parametrize("version, packet, reasons", list(rows()))
 def test_a_malformed_packet_ends_its_connection_and_no_other(connect, topic, version, packet, reasons):
     """DISCONNECT with the reason, then nothing but the end; what stands behind the packet is not processed."""
     other = connect(version)
