@@ -37,7 +37,7 @@ pub use packet::{
     SubscribeFilter, SubscriptionOptions, UnsubAck, Unsubscribe, Will,
 };
 pub use packet_id::PacketId;
-pub use properties::{Properties, PropertiesBuf, Property, PropertyId, PropertySet};
+pub use properties::{Properties, PropertiesBuf, Property, PropertyId, PropertySet, RawProperty};
 pub use qos::QoS;
 pub use reason::{ConnectReturnCode, ReasonCode};
 pub use topic::TopicError;

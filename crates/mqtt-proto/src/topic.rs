@@ -58,23 +58,15 @@ impl std::error::Error for TopicError {}
 #[inline]
 pub fn validate_name(name: &str) -> Result<(), TopicError> {
     validate_size(name)?;
-    let mut wildcard = false;
-    let mut nul = false;
-    let mut slashes = 0;
-    for &byte in name.as_bytes() {
-        wildcard |= byte == b'+' || byte == b'#';
-        nul |= byte == 0;
-        slashes += usize::from(byte == b'/');
+    // Without a way out in the middle many bytes are looked at together.
+    let is_bad = |byte: u8| (byte == b'+') | (byte == b'#') | (byte == 0);
+    if name.bytes().fold(0, |bad, byte| bad | u8::from(is_bad(byte))) != 0 {
+        return Err(if has_wildcards(name) { TopicError::WildcardInName } else { TopicError::Nul });
     }
-    if wildcard {
-        Err(TopicError::WildcardInName)
-    } else if nul {
-        Err(TopicError::Nul)
-    } else if slashes >= MAX_LEVELS {
-        Err(TopicError::TooManyLevels)
-    } else {
-        Ok(())
+    if name.len() >= MAX_LEVELS && levels(name).nth(MAX_LEVELS).is_some() {
+        return Err(TopicError::TooManyLevels);
     }
+    Ok(())
 }
 
 /// Checks that `filter` can be subscribed to; `$share/…` filters are checked as such.
@@ -110,18 +102,18 @@ pub fn matches(filter: &str, topic: &str) -> bool {
     if topic.starts_with('$') && filter.starts_with(['+', '#']) {
         return false;
     }
-    let mut levels = topic.split('/');
-    for wanted in filter.split('/') {
-        if wanted == "#" {
+    let mut levels_of_topic = levels(topic);
+    for wanted in levels(filter) {
+        if wanted == b"#" {
             // Also the parent level: `sport/#` matches `sport` (section 4.7.1.2).
             return true;
         }
-        match levels.next() {
-            Some(level) if wanted == "+" || wanted == level => {}
+        match levels_of_topic.next() {
+            Some(level) if wanted == b"+" || wanted == level => {}
             _ => return false,
         }
     }
-    levels.next().is_none()
+    levels_of_topic.next().is_none()
 }
 
 /// The parts of a shared subscription's filter `$share/{group}/{filter}`.
@@ -163,6 +155,12 @@ pub(crate) fn decode_name(bytes: &[u8]) -> Result<&str, DecodeError> {
         Err(TopicError::Nul) => Err(DecodeError::NulInString),
         Err(error) => Err(DecodeError::TopicName(error)),
     }
+}
+
+/// The levels of a topic name or filter, as bytes, which are faster to part than characters.
+#[inline]
+fn levels(topic: &str) -> impl Iterator<Item = &[u8]> {
+    topic.as_bytes().split(|&byte| byte == b'/')
 }
 
 #[inline]
