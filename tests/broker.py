@@ -123,11 +123,15 @@ class Broker:
 
 
 class ForeignBroker:
-    """A broker that somebody else started, named by MQTT_TARGET=host:port; it cannot be configured or asked."""
+    """A broker that somebody else started, named by MQTT_TARGET=host:port and perhaps MQTT_TARGET_WS=port.
+
+    It cannot be configured or asked.
+    """
 
     def __init__(self, target: str):
         host, port = target.rsplit(":", 1)
         self.address = (host, int(port))
+        self.ws_port = int(os.environ.get("MQTT_TARGET_WS", 0))
 
     def running(self) -> bool:
         return True

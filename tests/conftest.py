@@ -32,7 +32,7 @@ def broker():
 def ours(broker):
     """The default broker, for tests that need more than MQTT over TCP."""
     if TARGET:
-        pytest.skip("needs the admin or WebSocket address of our broker")
+        pytest.skip("needs more of our broker than MQTT")
     return broker
 
 

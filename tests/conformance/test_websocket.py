@@ -100,11 +100,13 @@ class WebSocket:
 
 
 @pytest.fixture
-def websocket(ours):
+def websocket(broker):
+    if not broker.ws_port:
+        pytest.skip("needs a WebSocket address")
     opened = []
 
     def open_(version: int = V5, **options) -> wire.Client:
-        stream = WebSocket(("127.0.0.1", ours.ws_port), **options)
+        stream = WebSocket((broker.address[0], broker.ws_port), **options)
         opened.append(stream)
         return wire.Client(stream, version)
 
