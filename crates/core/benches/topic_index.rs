@@ -11,7 +11,7 @@ fn mixed(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("mixed");
     for size in [1_000, 100_000, 1_000_000] {
         let sessions = fleet::sessions(size / 4);
-        let index = fleet::index(&fleet::filters(size), &sessions);
+        let index = index(&fleet::filters(size), &sessions);
         let topics = fleet::topics(size, 200_000);
         let mut next = topics.iter().cycle();
         group.bench_function(BenchmarkId::new("route", size), |bench| {
@@ -51,6 +51,15 @@ fn fan_out(criterion: &mut Criterion) {
         });
     }
     group.finish();
+}
+
+/// An index with all `filters`, four of them of each session.
+fn index(filters: &[String], sessions: &[fleet::Session]) -> TopicIndex<fleet::Session> {
+    let index = TopicIndex::with_seed(1);
+    for (filter, session) in filters.iter().zip(sessions.iter().cycle()) {
+        index.subscribe(filter, session, fleet::OPTIONS);
+    }
+    index
 }
 
 criterion_group!(benches, mixed, fan_out);

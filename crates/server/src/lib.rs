@@ -1,1 +1,30 @@
-//! (being written)
+//! Listeners, IO threads, protocol adapters: everything of Barid that touches the outside.
+//!
+//! The way of a message: [`event_loop`] reads → `connection` finds the packets → [`run`] holds those of
+//! one topic together → [`router`] asks the topic index who gets them → [`session`] writes, appends or
+//! queues.
+
+pub mod auth;
+pub mod event_loop;
+pub mod metrics;
+pub mod router;
+pub mod run;
+pub mod session;
+pub mod settings;
+pub mod tenant;
+
+mod admin;
+mod broker;
+mod clock;
+mod connection;
+mod encode;
+mod exposition;
+mod housekeeping;
+mod lifecycle;
+mod listener;
+mod sessions;
+mod sys;
+mod transport;
+mod worker;
+
+pub use broker::{Broker, ReloadReport, StartError};

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use barid_core::topic_index::{SubscribeOptions, Subscriber, TopicIndex};
+use barid_core::topic_index::{SubscribeOptions, Subscriber};
 use mqtt_proto::QoS;
 
 const REGIONS: usize = 100;
@@ -56,15 +56,6 @@ pub fn topics(count: usize, some: usize) -> Vec<String> {
 
 pub fn topic(vehicle: usize) -> String {
     format!("fleet/{}/{}/telemetry", region(vehicle), name(vehicle))
-}
-
-/// An index with all `filters`, four of them of each session.
-pub fn index(filters: &[String], sessions: &[Session]) -> TopicIndex<Session> {
-    let index = TopicIndex::with_seed(1);
-    for (filter, session) in filters.iter().zip(sessions.iter().cycle()) {
-        index.subscribe(filter, session, OPTIONS);
-    }
-    index
 }
 
 fn vehicles(count: usize) -> usize {

@@ -1,5 +1,7 @@
 //! All that is on its way to one session's client, in the one order in which it leaves.
 
+use std::collections::VecDeque;
+
 use mqtt_proto::QoS;
 
 use super::send_window::Resend;
@@ -8,11 +10,15 @@ use crate::time::Timestamp;
 
 /// The send window and the queue behind it.
 ///
-/// Order: what has to be sent again comes first, then the queue, then what arrives. A caller that has
-/// a message in hand may bypass the queue only while [`Outbound::is_idle`].
-#[derive(Debug)]
+/// Order: what has to be sent again comes first, then retained messages that a subscription asked for,
+/// then the queue, then what arrives. A caller that has a message in hand may bypass all of them only
+/// while [`Outbound::is_idle`].
+#[derive(Debug, Default)]
 pub struct Outbound {
     window: SendWindow,
+    /// Retained messages for new subscriptions. They are not counted against the queue's limits: their
+    /// bytes are shared with the retained store, and cutting them short would lie about its state.
+    replay: VecDeque<Delivery>,
     queue: Queue,
     /// Whether the session outlives its connection, so that messages are kept until acknowledged.
     survives: bool,
@@ -37,12 +43,12 @@ pub enum Outgoing {
 impl Outbound {
     /// For a session that ends with its connection, or `survives` it.
     pub fn new(receive_maximum: u16, survives: bool) -> Self {
-        Self { window: SendWindow::new(receive_maximum), queue: Queue::default(), survives }
+        Self { window: SendWindow::new(receive_maximum), survives, ..Self::default() }
     }
 
     /// Nothing waits before a message that arrives now.
     pub fn is_idle(&self) -> bool {
-        self.queue.is_empty() && !self.window.is_resending()
+        self.queue.is_empty() && self.replay.is_empty() && !self.window.is_resending()
     }
 
     /// Whether messages of QoS 1 and 2 must be kept until acknowledged.
@@ -57,7 +63,7 @@ impl Outbound {
 
     /// Messages that wait or are in flight: the load of this session.
     pub fn depth(&self) -> usize {
-        self.queue.len() + usize::from(self.window.in_flight())
+        self.replay.len() + self.queue.len() + usize::from(self.window.in_flight())
     }
 
     /// The messages that wait.
@@ -90,6 +96,11 @@ impl Outbound {
         self.queue.push(delivery, limits, dropped);
     }
 
+    /// Lets retained messages wait, ahead of the queue.
+    pub fn replay(&mut self, deliveries: Vec<Delivery>) {
+        self.replay.extend(deliveries);
+    }
+
     /// The next packet that may leave now, if any. Each message that expired is told to `dropped`.
     pub fn next(&mut self, now: Timestamp, dropped: impl FnMut(DropReason)) -> Option<Outgoing> {
         if self.window.is_resending() {
@@ -102,11 +113,15 @@ impl Outbound {
                 None => {}
             }
         }
-        let front = self.queue.front()?;
+        let replaying = !self.replay.is_empty();
+        let front = self.replay.front().or(self.queue.front())?;
         if front.qos != QoS::AtMostOnce && !self.window.has_room() {
             return None;
         }
-        let delivery = self.queue.pop_live(now, dropped)?;
+        let delivery = match self.replay.pop_front() {
+            Some(delivery) => delivery,
+            None => self.queue.pop_live(now, dropped)?,
+        };
         if delivery.qos == QoS::AtMostOnce {
             return Some(Outgoing::Publish { delivery, id: None, dup: false });
         }
@@ -115,6 +130,7 @@ impl Outbound {
             Some(id) => Some(Outgoing::Publish { delivery, id: Some(id), dup: false }),
             None => {
                 // The front had QoS 0 and has expired; what came behind it must wait for the window.
+                debug_assert!(!replaying);
                 self.queue.push_front(delivery);
                 None
             }
@@ -227,6 +243,17 @@ mod tests {
         assert_eq!(next(&mut outbound), Some((255, Some(2), false)));
         assert_eq!(next(&mut outbound), Some((2, Some(3), false)));
         assert_eq!(next(&mut outbound), None);
+    }
+
+    #[test]
+    fn retained_messages_leave_before_what_came_later() {
+        let mut outbound = outbound(1, vec![delivery(9, QoS::AtMostOnce)]);
+        outbound.replay(vec![delivery(0, QoS::AtLeastOnce), delivery(1, QoS::AtMostOnce)]);
+        assert_eq!(next(&mut outbound), Some((0, Some(1), false)));
+        assert_eq!(next(&mut outbound), Some((1, None, false)));
+        assert!(!outbound.is_idle());
+        assert_eq!(next(&mut outbound), Some((9, None, false)));
+        assert!(outbound.is_idle());
     }
 
     #[test]

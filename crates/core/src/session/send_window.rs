@@ -17,6 +17,13 @@ use mqtt_proto::QoS;
 
 use super::Delivery;
 
+impl Default for SendWindow {
+    /// A window that takes nothing.
+    fn default() -> Self {
+        Self::new(0)
+    }
+}
+
 /// A packet identifier: 1 to 65,535.
 pub type PacketId = u16;
 

@@ -1,5 +1,7 @@
 //! The literal children of all nodes of the trie, in one hash table.
 
+use std::hint::black_box;
+
 use super::hashing::{Hashing, SHARDS, shard};
 use super::slab::NIL;
 
@@ -49,6 +51,15 @@ impl Edges {
         let hash = self.hashing.pair(parent, symbol);
         let table = &self.tables[shard(hash)];
         table.position(hash, parent, symbol).map(|at| table.slots[at].child)
+    }
+
+    /// Asks the memory for what [`Self::find`] will read.
+    pub(super) fn touch(&self, parent: u32, symbol: u32) {
+        let hash = self.hashing.pair(parent, symbol);
+        let table = &self.tables[shard(hash)];
+        if let Some(edge) = table.slots.get(table.home(hash)) {
+            black_box(edge.parent);
+        }
     }
 
     /// Lets an edge that there is lead to `child`.
@@ -162,7 +173,7 @@ impl Table {
     }
 
     fn home(&self, hash: u64) -> usize {
-        hash as usize & (self.slots.len() - 1)
+        hash as usize & self.slots.len().wrapping_sub(1)
     }
 
     fn after(&self, at: usize) -> usize {

@@ -1,5 +1,7 @@
 //! The filters with wildcards, as a trie of levels.
 
+use std::hint::black_box;
+
 use smallvec::{SmallVec, smallvec};
 
 use super::edges::{Child, Edges};
@@ -83,6 +85,11 @@ impl<S: Subscriber> Trie<S> {
         while let Some(level) = levels.next() {
             let is_last = levels.peek().is_none();
             let symbol = self.symbols.find(level);
+            // The memory is asked for all that a level needs before the first answer is waited for:
+            // with a million filters, waiting is what a match is made of.
+            if let Some(symbol) = symbol {
+                frontier.iter().for_each(|&id| self.edges.touch(id, symbol));
+            }
             for id in frontier.drain(..) {
                 let node = self.nodes[id];
                 if wildcards {
@@ -96,10 +103,15 @@ impl<S: Subscriber> Trie<S> {
                 }
             }
             for child in children.drain(..) {
-                if is_last {
-                    found.extend(self.set(child.set));
+                if is_last && child.set != NIL {
+                    let set = &self.sets[child.set];
+                    black_box(set.is_empty());
+                    found.push(set);
                 }
-                frontier.extend((child.node != NIL).then_some(child.node));
+                if child.node != NIL {
+                    black_box(self.nodes[child.node].literals);
+                    frontier.push(child.node);
+                }
             }
             if frontier.is_empty() {
                 return;

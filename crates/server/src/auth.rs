@@ -1,0 +1,232 @@
+//! Who may connect, and what they may publish and subscribe to.
+//!
+//! Verifying a password takes milliseconds on purpose, so no IO thread does it: a [`Verifier`] has
+//! threads of its own, and posts the verdict.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::thread;
+
+use argon2::password_hash::rand_core::OsRng;
+use argon2::password_hash::{PasswordHash, PasswordHasher, PasswordVerifier, SaltString};
+use argon2::Argon2;
+use hashbrown::HashMap;
+use mqtt_proto::topic;
+use parking_lot::Mutex;
+
+use crate::event_loop::{ConnectionId, Mailbox, Post};
+use crate::settings::User;
+
+/// Logins that may wait to be verified. Beyond, clients are told that the server is busy.
+const VERIFICATIONS_MAX: usize = 10_000;
+
+/// Whether a client may connect, and what it may do.
+#[derive(Clone, Debug)]
+pub enum Verdict {
+    /// It may; without permissions, everything in its tenant.
+    Allowed(Option<Arc<Permissions>>),
+    /// User name or password are wrong.
+    Denied,
+}
+
+/// What one client may do.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Permissions {
+    publish: Vec<String>,
+    subscribe: Vec<String>,
+}
+
+impl Permissions {
+    /// The permissions of `user` for a client; `%c` and `%u` in the rules are replaced. A client
+    /// identifier that would change the shape of a rule makes it void.
+    fn new(user: &User, client_id: &str) -> Self {
+        let harmless = !client_id.contains(['+', '#', '/']);
+        let rules = |rules: &[String]| {
+            rules
+                .iter()
+                .filter(|rule| harmless || !rule.contains("%c"))
+                .map(|rule| rule.replace("%u", &user.name).replace("%c", client_id))
+                .collect()
+        };
+        Self { publish: rules(&user.publish), subscribe: rules(&user.subscribe) }
+    }
+
+    /// Whether it may publish to a topic.
+    pub fn may_publish(&self, topic: &str) -> bool {
+        self.publish.iter().any(|rule| topic::matches(rule, topic))
+    }
+
+    /// Whether it may subscribe: whether all that `filter` matches is allowed by one rule.
+    pub fn may_subscribe(&self, filter: &str) -> bool {
+        self.subscribe.iter().any(|rule| covers(rule, filter))
+    }
+}
+
+/// Whether every topic that `filter` matches is matched by `rule`.
+fn covers(rule: &str, filter: &str) -> bool {
+    // Leading wildcards do not match topics that begin with `$` (MQTT-4.7.2-1).
+    if filter.starts_with('$') && rule.starts_with(['+', '#']) {
+        return false;
+    }
+    let mut wanted = filter.split('/');
+    for level in rule.split('/') {
+        if level == "#" {
+            return true;
+        }
+        match wanted.next() {
+            None | Some("#") => return false,
+            Some(want) if level == "+" || level == want => {}
+            Some(_) => return false,
+        }
+    }
+    wanted.next().is_none()
+}
+
+/// The users. None at all: everybody may connect.
+#[derive(Debug, Default)]
+pub struct Users(HashMap<String, User>);
+
+impl Users {
+    /// The users of the configuration.
+    pub fn new(users: &[User]) -> Self {
+        Self(users.iter().map(|user| (user.name.clone(), user.clone())).collect())
+    }
+
+    /// Whether everybody may connect, with any password.
+    pub fn allow_anybody(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Verifies a login. Takes milliseconds, also for a user that does not exist.
+    fn verify(&self, name: &str, password: &[u8], client_id: &str) -> Verdict {
+        let user = self.0.get(name);
+        let hash = user.map_or(NOBODYS_PASSWORD, |user| &user.password);
+        let verified = PasswordHash::new(hash)
+            .is_ok_and(|hash| Argon2::default().verify_password(password, &hash).is_ok());
+        match user {
+            Some(user) if verified => {
+                Verdict::Allowed(Some(Arc::new(Permissions::new(user, client_id))))
+            }
+            _ => Verdict::Denied,
+        }
+    }
+}
+
+/// What the password of a user that does not exist is compared with, so that it takes as long.
+const NOBODYS_PASSWORD: &str = "$argon2id$v=19$m=19456,t=2,p=1$bm9ib2R5bm9ib2R5$\
+     0000000000000000000000000000000000000000000";
+
+/// The hash of a password, as it stands in the configuration (argon2id, PHC string format).
+pub fn hash_password(password: &str) -> String {
+    let salt = SaltString::generate(&mut OsRng);
+    Argon2::default()
+        .hash_password(password.as_bytes(), &salt)
+        .expect("the default parameters are valid")
+        .to_string()
+}
+
+/// A login to be verified.
+pub struct Login {
+    /// The users as they were when the client connected.
+    pub users: Arc<Users>,
+    /// The user name.
+    pub name: String,
+    /// The password.
+    pub password: Vec<u8>,
+    /// The client identifier.
+    pub client_id: String,
+    /// Where the verdict goes.
+    pub reply_to: (Mailbox, ConnectionId),
+}
+
+/// Threads that verify logins.
+#[derive(Debug)]
+pub struct Verifier(SyncSender<Login>);
+
+impl Verifier {
+    /// Starts `threads` threads. They end with the verifier.
+    pub fn start(threads: usize) -> Self {
+        let (sender, receiver) = sync_channel(VERIFICATIONS_MAX);
+        let receiver = Arc::new(Mutex::new(receiver));
+        for _ in 0..threads {
+            let receiver = Arc::clone(&receiver);
+            thread::Builder::new()
+                .name("barid-login".into())
+                .spawn(move || verify_all(&receiver))
+                .expect("the operating system has room for a thread");
+        }
+        Self(sender)
+    }
+
+    /// Verifies a login some time soon. False: too many wait.
+    pub fn submit(&self, login: Login) -> bool {
+        !matches!(self.0.try_send(login), Err(TrySendError::Full(_)))
+    }
+}
+
+fn verify_all(receiver: &Mutex<Receiver<Login>>) {
+    loop {
+        let Ok(login) = receiver.lock().recv() else { return };
+        let verdict = login.users.verify(&login.name, &login.password, &login.client_id);
+        let (mailbox, connection) = login.reply_to;
+        mailbox.post(Post::Authenticated(connection, verdict));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn user(publish: &[&str], subscribe: &[&str]) -> User {
+        let owned = |rules: &[&str]| rules.iter().map(|rule| (*rule).to_owned()).collect();
+        User {
+            name: "acme/ada".into(),
+            password: hash_password("secret"),
+            publish: owned(publish),
+            subscribe: owned(subscribe),
+        }
+    }
+
+    #[test]
+    fn a_login_is_verified() {
+        let users = Users::new(&[user(&["#"], &["#"])]);
+        assert!(matches!(users.verify("acme/ada", b"secret", "c"), Verdict::Allowed(Some(_))));
+        assert!(matches!(users.verify("acme/ada", b"wrong", "c"), Verdict::Denied));
+        assert!(matches!(users.verify("acme/bob", b"secret", "c"), Verdict::Denied));
+        assert!(PasswordHash::new(NOBODYS_PASSWORD).is_ok(), "it must cost as much as a real one");
+    }
+
+    #[test]
+    fn rules_are_for_the_client() {
+        let user = user(&["dev/%c/up", "all/%u/#"], &["dev/%c/#"]);
+        let permissions = Permissions::new(&user, "c1");
+        assert!(permissions.may_publish("dev/c1/up"));
+        assert!(!permissions.may_publish("dev/c2/up"));
+        assert!(permissions.may_publish("all/acme/ada/x"));
+        assert!(permissions.may_subscribe("dev/c1/+"));
+        assert!(!permissions.may_subscribe("dev/+/up"));
+        for widened in ["+", "#", "c1/x"] {
+            assert!(!Permissions::new(&user, widened).may_publish("dev/c1/up"), "{widened}");
+        }
+    }
+
+    #[test]
+    fn a_rule_covers_what_it_matches_and_no_more() {
+        for (rule, filter, expected) in [
+            ("#", "a/+/#", true),
+            ("#", "$SYS/x", false),
+            ("$SYS/#", "$SYS/x", true),
+            ("a/#", "a", true),
+            ("a/#", "a/b", true),
+            ("a/+", "a/+", true),
+            ("a/+", "a/b", true),
+            ("a/+", "a/#", false),
+            ("a/+", "a/b/c", false),
+            ("a/b", "a/+", false),
+            ("a/b", "a", false),
+            ("+/b", "a/b", true),
+        ] {
+            assert_eq!(covers(rule, filter), expected, "{rule} covers {filter}");
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! The broker as a whole: what is started, shared, reloaded and stopped.
+
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+
+use parking_lot::RwLock;
+use thiserror::Error;
+
+use crate::admin::Admin;
+use crate::auth::{Users, Verifier};
+use crate::clock::Clock;
+use crate::event_loop::{EventLoop, Mailbox, Post};
+use crate::housekeeping::Housekeeping;
+use crate::lifecycle::Context;
+use crate::listener::{Acceptor, Listening};
+use crate::router::Router;
+use crate::settings::{Listener, Settings, ShareStrategy};
+use crate::tenant::Tenants;
+use crate::transport::{CertificateError, ListenerContext, server_config};
+use crate::worker::Worker;
+
+/// A broker that runs.
+pub struct Broker {
+    shared: Arc<Shared>,
+    listeners: Vec<(Arc<ListenerContext>, SocketAddr)>,
+    acceptor: Acceptor,
+    loops: Vec<(Mailbox, JoinHandle<()>)>,
+    housekeeping: JoinHandle<()>,
+    admin: Admin,
+}
+
+/// What all threads share.
+pub struct Shared {
+    /// The time.
+    pub clock: Clock,
+    /// The tenants.
+    pub tenants: Tenants,
+    /// What is due at a time.
+    pub housekeeping: Housekeeping,
+    /// Who verifies logins.
+    pub verifier: Verifier,
+    settings: RwLock<Arc<Settings>>,
+    users: RwLock<Arc<Users>>,
+    session_ids: AtomicU64,
+}
+
+/// What a reload did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReloadReport {
+    /// Settings that hold from now on.
+    pub applied: Vec<String>,
+    /// Settings that have changed and will hold after a restart.
+    pub needs_restart: Vec<String>,
+}
+
+/// Why the broker does not start.
+#[derive(Debug, Error)]
+pub enum StartError {
+    /// An address cannot be listened on.
+    #[error("cannot listen on {address} for {name}: {source}{}", hint(source))]
+    Listen {
+        /// Which listener.
+        name: &'static str,
+        /// Where.
+        address: SocketAddr,
+        /// Why not.
+        source: io::Error,
+    },
+    /// A TLS listener without certificates.
+    #[error("the {0} listener needs certificates: add [tls] with certificate and key")]
+    NoCertificates(&'static str),
+    /// The certificates cannot be used.
+    #[error(transparent)]
+    Certificates(#[from] CertificateError),
+    /// The data directory cannot be used.
+    #[error("cannot use the data directory {path}: {source}")]
+    DataDir {
+        /// Which.
+        path: String,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The operating system refuses something else.
+    #[error("the operating system refuses: {0}")]
+    System(#[from] io::Error),
+}
+
+fn hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            " (another program, perhaps another broker, listens there: stop it or choose another port)"
+        }
+        io::ErrorKind::PermissionDenied => " (ports below 1024 need privileges)",
+        io::ErrorKind::AddrNotAvailable => " (this machine does not have that address)",
+        _ => "",
+    }
+}
+
+impl Broker {
+    /// Starts a broker. It accepts connections when this returns.
+    ///
+    /// # Errors
+    /// When an address, a certificate or the data directory cannot be used.
+    pub fn start(settings: Settings) -> Result<Self, StartError> {
+        std::fs::create_dir_all(&settings.data_dir).map_err(|source| StartError::DataDir {
+            path: settings.data_dir.display().to_string(),
+            source,
+        })?;
+        let listening = listen(&settings)?;
+        let mut listeners = Vec::new();
+        for listening in &listening {
+            listeners.push((Arc::clone(listening.context()), listening.address()?));
+        }
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let workers = if settings.workers == 0 { cores } else { settings.workers };
+        let shared = Arc::new(Shared::new(settings, workers));
+        let context = |id| Context {
+            worker: Worker { id, now: shared.clock.now(), shared: Arc::clone(&shared) },
+            router: Router::new(),
+        };
+        let mut loops = Vec::new();
+        let mut targets = Vec::new();
+        for id in 0..workers {
+            let event_loop = EventLoop::new()?;
+            targets.push((event_loop.mailbox(), event_loop.load()));
+            loops.push((event_loop.mailbox(), event_loop.start(context(id))));
+        }
+        let housekeeping = shared.housekeeping.start(context(workers));
+        let admin = Admin::start(Arc::clone(&shared))?;
+        let acceptor = Acceptor::start(listening, targets)?;
+        Ok(Self { shared, listeners, acceptor, loops, housekeeping, admin })
+    }
+
+    /// Where it listens: `mqtt`, `mqtts`, `ws`, `wss`, `admin`.
+    pub fn listeners(&self) -> Vec<(&'static str, SocketAddr)> {
+        let mut all: Vec<_> =
+            self.listeners.iter().map(|(context, address)| (context.name, *address)).collect();
+        all.push(("admin", self.admin.address()));
+        all
+    }
+
+    /// Applies what can be applied of new settings while running.
+    pub fn reload(&self, new: &Settings) -> ReloadReport {
+        let old = self.shared.settings();
+        let mut report = ReloadReport::default();
+        let mut applied = old.as_ref().clone();
+        let mut note = |changed: bool, what: &str| {
+            if changed {
+                report.applied.push(what.to_owned());
+            }
+        };
+        note(old.limits != new.limits, "limits (for clients that connect from now on)");
+        note(old.tenants != new.tenants, "tenants");
+        note(old.max_tenants != new.max_tenants, "max_tenants");
+        note(old.users != new.users, "users (for clients that connect from now on)");
+        note(old.shared_subscriptions != new.shared_subscriptions, "shared_subscriptions");
+        note(old.sys != new.sys, "sys");
+        note(old.log != new.log, "log");
+        applied.limits = new.limits.clone();
+        applied.tenants = new.tenants.clone();
+        applied.max_tenants = new.max_tenants;
+        applied.users = new.users.clone();
+        applied.shared_subscriptions = new.shared_subscriptions.clone();
+        applied.sys = new.sys.clone();
+        applied.log = new.log.clone();
+        // The files may have changed under the same names, so they are always read again.
+        if let Some(tls) = &new.tls {
+            let mut renewed = false;
+            for (context, _) in &self.listeners {
+                let Some(config) = &context.tls else { continue };
+                match server_config(tls, alpn(context.name)) {
+                    Ok(new) => {
+                        *config.write() = Arc::new(new);
+                        renewed = true;
+                    }
+                    Err(error) => tracing::error!(%error, "the certificates stay as they are"),
+                }
+            }
+            if renewed {
+                report.applied.push("tls (for clients that connect from now on)".into());
+                applied.tls = new.tls.clone();
+            }
+        }
+        let mut needs = |changed: bool, what: &str| {
+            if changed {
+                report.needs_restart.push(what.to_owned());
+            }
+        };
+        needs(old.listeners != new.listeners, "listeners");
+        needs(old.admin != new.admin, "admin");
+        needs(old.data_dir != new.data_dir, "data_dir");
+        needs(old.workers != new.workers, "workers");
+        self.shared.apply(applied);
+        report
+    }
+
+    /// Stops: no new connections, DISCONNECT to the clients, and a moment for them to go.
+    pub fn shutdown(self) {
+        self.acceptor.stop();
+        for (mailbox, _) in &self.loops {
+            mailbox.post(Post::Shutdown);
+        }
+        for (_, thread) in self.loops {
+            let _ = thread.join();
+        }
+        self.shared.housekeeping.close();
+        let _ = self.housekeeping.join();
+        self.admin.stop();
+    }
+}
+
+impl Shared {
+    fn new(settings: Settings, workers: usize) -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        // One more than the IO threads counts: housekeeping.
+        let seed = RandomState::new().hash_one(0);
+        Self {
+            clock: Clock::start(),
+            tenants: Tenants::new(workers + 1, settings.max_tenants, seed),
+            housekeeping: Housekeeping::default(),
+            verifier: Verifier::start(cores),
+            users: RwLock::new(Arc::new(Users::new(&settings.users))),
+            settings: RwLock::new(Arc::new(settings)),
+            session_ids: AtomicU64::new(1),
+        }
+    }
+
+    /// The settings as they are now.
+    pub fn settings(&self) -> Arc<Settings> {
+        Arc::clone(&self.settings.read())
+    }
+
+    /// The users as they are now.
+    pub fn users(&self) -> Arc<Users> {
+        Arc::clone(&self.users.read())
+    }
+
+    /// How shared subscriptions choose.
+    pub fn share_strategy(&self) -> ShareStrategy {
+        self.settings.read().shared_subscriptions.strategy
+    }
+
+    /// A session's number.
+    pub fn next_session_id(&self) -> u64 {
+        self.session_ids.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn apply(&self, settings: Settings) {
+        *self.users.write() = Arc::new(Users::new(&settings.users));
+        self.tenants.set_limits(settings.max_tenants, |tenant| settings.limits_of(tenant));
+        *self.settings.write() = Arc::new(settings);
+    }
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").finish_non_exhaustive()
+    }
+}
+
+fn listen(settings: &Settings) -> Result<Vec<Listening>, StartError> {
+    let listeners = &settings.listeners;
+    let mut listening = Vec::new();
+    let all: [(&'static str, &Option<Listener>, bool, bool); 4] = [
+        ("mqtt", &listeners.mqtt, false, false),
+        ("mqtts", &listeners.mqtts, true, false),
+        ("ws", &listeners.ws, false, true),
+        ("wss", &listeners.wss, true, true),
+    ];
+    for (name, listener, secure, websocket) in all {
+        let Some(listener) = listener else { continue };
+        let tls = if secure {
+            let tls = settings.tls.as_ref().ok_or(StartError::NoCertificates(name))?;
+            Some(RwLock::new(Arc::new(server_config(tls, alpn(name))?)))
+        } else {
+            None
+        };
+        let context = Arc::new(ListenerContext {
+            name,
+            proxy_protocol: listener.proxy_protocol,
+            websocket_path: websocket.then(|| listener.path.clone()),
+            tls,
+        });
+        let address = listener.address;
+        listening.push(
+            Listening::bind(address, context)
+                .map_err(|source| StartError::Listen { name, address, source })?,
+        );
+    }
+    Ok(listening)
+}
+
+/// The ALPN protocol of a TLS listener.
+fn alpn(listener: &str) -> &'static str {
+    if listener == "wss" { "http/1.1" } else { "mqtt" }
+}

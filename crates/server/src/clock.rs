@@ -1,0 +1,32 @@
+//! The broker's clock: the one place that asks the operating system for the time.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use barid_core::time::Timestamp;
+
+/// Wall time at the start plus monotonic time since: never goes back.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    start: Instant,
+    start_unix: Duration,
+}
+
+impl Clock {
+    /// A clock that starts now.
+    pub fn start() -> Self {
+        Self {
+            start: Instant::now(),
+            start_unix: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
+        }
+    }
+
+    /// The time.
+    pub fn now(&self) -> Timestamp {
+        Timestamp::from_millis(0).after(self.start_unix + self.start.elapsed())
+    }
+
+    /// Time since the start.
+    pub fn uptime(&self) -> Duration {
+        self.start.elapsed()
+    }
+}

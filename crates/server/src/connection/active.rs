@@ -1,0 +1,263 @@
+//! A connection that has a session: what its client sends.
+
+use std::io::Write;
+use std::ops::Range;
+use std::sync::Arc;
+
+use barid_core::session::Acked;
+use barid_core::time::Timestamp;
+use mqtt_proto::flow::{InboundAliases, KeepAlive};
+use mqtt_proto::{
+    Ack, DecodeError, Disconnect, FixedHeader, PacketId, PacketType, Properties, ReasonCode,
+    Version,
+};
+
+use super::{End, Turn, UNREAD_ANSWERS_MAX, disconnect};
+use crate::auth::Permissions;
+use crate::session::SessionRef;
+use crate::settings::Limits;
+use crate::transport::Transport;
+
+/// A connection that has a session.
+#[derive(Debug)]
+pub(super) struct Active {
+    pub(super) session: SessionRef,
+    /// Which of the session's connections it is.
+    pub(super) epoch: u32,
+    pub(super) version: Version,
+    pub(super) keep_alive: KeepAlive,
+    pub(super) aliases: InboundAliases,
+    /// What the user may do; `None`: everything.
+    pub(super) permissions: Option<Arc<Permissions>>,
+    /// The tenant's limits when the client connected.
+    pub(super) limits: Arc<Limits>,
+    /// The Session Expiry Interval of the CONNECT was zero, and may not be raised (MQTT-3.14.2-2).
+    pub(super) expires_at_once: bool,
+    /// The client's Maximum Packet Size.
+    pub(super) max_packet_size: usize,
+    /// The client does not read its answers, so it is not read from.
+    pub(super) reading_paused: bool,
+}
+
+/// An acknowledgement that the client sent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ClientAck {
+    kind: PacketType,
+    id: PacketId,
+    accepted: bool,
+}
+
+impl Active {
+    pub(super) fn deadline(&self) -> Option<Timestamp> {
+        self.keep_alive.deadline_ms().map(Timestamp::from_millis)
+    }
+
+    /// Handles the whole packets in `bytes`, sends what answers them, and returns how many bytes they
+    /// had.
+    pub(super) fn handle(
+        &mut self,
+        turn: &mut Turn<'_>,
+        transport: &mut Transport,
+        bytes: &mut [u8],
+    ) -> Result<usize, End> {
+        self.keep_alive.packet_received(turn.context.worker.now.as_millis());
+        let mut handled = 0;
+        let mut result = Ok(());
+        let mut alone = true;
+        while result.is_ok() {
+            let rest = &bytes[handled..];
+            let header = match FixedHeader::read(rest, self.limits.max_packet_size) {
+                Ok(Some(header)) if header.packet_len() <= rest.len() => header,
+                Ok(_) => break,
+                Err(error) => {
+                    result = Err(error.into());
+                    break;
+                }
+            };
+            let frame = handled..handled + header.packet_len();
+            handled = frame.end;
+            result = if header.packet_type() == PacketType::Publish {
+                self.on_publish(turn, bytes, header, frame, &mut alone)
+            } else {
+                self.on_packet(turn, bytes, header, frame, &mut alone)
+            };
+        }
+        // What came before an error counts, and its answers come before the farewell.
+        self.finish_run(turn, bytes, alone);
+        turn.context.router.flush(&turn.context.worker);
+        self.apply_acks(turn, transport);
+        self.answer(turn, transport);
+        result.map(|()| handled)
+    }
+
+    fn on_packet(
+        &mut self,
+        turn: &mut Turn<'_>,
+        bytes: &mut [u8],
+        header: FixedHeader,
+        frame: Range<usize>,
+        alone: &mut bool,
+    ) -> Result<(), End> {
+        let kind = header.packet_type();
+        let counters = self.session.tenant.counters(turn.context.worker.id);
+        counters.received.add(kind, 1, frame.len() as u64);
+        let body = frame.start + header.header_len..frame.end;
+        match kind {
+            PacketType::PubAck | PacketType::PubRec | PacketType::PubComp => {
+                let ack = Ack::decode(kind, self.version, &bytes[body])?;
+                turn.scratch.acks.push(ClientAck {
+                    kind,
+                    id: ack.packet_id,
+                    accepted: !ack.reason.is_error(),
+                });
+                return Ok(());
+            }
+            PacketType::PingReq => {
+                if !body.is_empty() {
+                    return Err(DecodeError::TrailingBytes.into());
+                }
+                counters.sent.add(PacketType::PingResp, 1, 2);
+                turn.scratch.answers.extend_from_slice(&[PacketType::PingResp.first_byte(), 0]);
+                return Ok(());
+            }
+            _ => {}
+        }
+        // The rest has an effect that what was published before must not see.
+        self.finish_run(turn, bytes, false);
+        *alone = false;
+        let body = &bytes[body];
+        match kind {
+            PacketType::PubRel => self.on_pubrel(turn, body),
+            PacketType::Subscribe => self.on_subscribe(turn, body),
+            PacketType::Unsubscribe => self.on_unsubscribe(turn, body),
+            PacketType::Disconnect => self.on_disconnect(body),
+            PacketType::Auth => Err(self.on_auth()),
+            _ => Err(End::Refused(
+                ReasonCode::ProtocolError,
+                "a client must not send this packet now",
+            )),
+        }
+    }
+
+    fn on_pubrel(&mut self, turn: &mut Turn<'_>, body: &[u8]) -> Result<(), End> {
+        let ack = Ack::decode(PacketType::PubRel, self.version, body)?;
+        let known = self.session.state().received.release(ack.packet_id.get());
+        let reason =
+            if known { ReasonCode::Success } else { ReasonCode::PacketIdentifierNotFound };
+        self.put_ack(turn, PacketType::PubComp, ack.packet_id, reason);
+        Ok(())
+    }
+
+    fn on_disconnect(&mut self, body: &[u8]) -> Result<(), End> {
+        let packet = Disconnect::decode(self.version, body)?;
+        if let Some(expiry) = packet.properties.session_expiry_interval() {
+            if self.expires_at_once && expiry != 0 {
+                return Err(End::Refused(
+                    ReasonCode::ProtocolError,
+                    "a session that expires with its connection cannot be prolonged at its end",
+                ));
+            }
+            let expiry = expiry.min(self.limits.max_session_expiry);
+            self.session.state().expiry = expiry;
+            self.session.set_survives(expiry > 0);
+        }
+        Err(End::Disconnected { with_will: packet.reason == ReasonCode::DisconnectWithWill })
+    }
+
+    fn on_auth(&self) -> End {
+        if self.version == Version::V5 {
+            // No authentication method was agreed on, so there is none to go on with.
+            End::Refused(ReasonCode::ProtocolError, "AUTH without an authentication method")
+        } else {
+            End::Malformed(DecodeError::UnknownPacketType)
+        }
+    }
+
+    /// Appends an acknowledgement to the answers.
+    pub(super) fn put_ack(
+        &self,
+        turn: &mut Turn<'_>,
+        kind: PacketType,
+        id: PacketId,
+        reason: ReasonCode,
+    ) {
+        let answers = &mut turn.scratch.answers;
+        let before = answers.len();
+        if reason == ReasonCode::Success || self.version != Version::V5 {
+            let [high, low] = id.get().to_be_bytes();
+            answers.extend_from_slice(&[kind.first_byte(), 2, high, low]);
+        } else {
+            Ack { packet_id: id, reason, properties: Properties::default() }
+                .encode(kind, self.version, answers)
+                .expect("an acknowledgement can be encoded");
+        }
+        let counters = self.session.tenant.counters(turn.context.worker.id);
+        counters.sent.add(kind, 1, (answers.len() - before) as u64);
+    }
+
+    /// Applies the acknowledgements that the client has sent, all under one lock, and sends what they
+    /// make room for.
+    fn apply_acks(&mut self, turn: &mut Turn<'_>, transport: &mut Transport) {
+        if turn.scratch.acks.is_empty() {
+            return;
+        }
+        let acks = std::mem::take(&mut turn.scratch.acks);
+        let counters = self.session.tenant.counters(turn.context.worker.id);
+        let waiting = self.session.acknowledge(self.epoch, |outbound| {
+            for ack in &acks {
+                let id = ack.id.get();
+                let acked = match ack.kind {
+                    PacketType::PubAck => outbound.on_puback(id),
+                    PacketType::PubRec => outbound.on_pubrec(id, ack.accepted),
+                    _ => outbound.on_pubcomp(id),
+                };
+                if acked == Acked::Expected && !ack.accepted {
+                    counters.dropped(barid_core::session::DropReason::Refused);
+                }
+                if ack.kind == PacketType::PubRec && ack.accepted {
+                    let reason = match acked {
+                        Acked::Expected => ReasonCode::Success,
+                        Acked::Unknown => ReasonCode::PacketIdentifierNotFound,
+                    };
+                    self.put_ack(turn, PacketType::PubRel, ack.id, reason);
+                }
+            }
+        });
+        turn.scratch.acks = acks;
+        turn.scratch.acks.clear();
+        if waiting {
+            let write = |bytes: &[u8]| transport.write(bytes);
+            self.session.drain(&turn.context.worker, self.epoch, false, write);
+        }
+    }
+
+    /// Sends the answers.
+    fn answer(&mut self, turn: &mut Turn<'_>, transport: &mut Transport) {
+        if turn.scratch.answers.is_empty() {
+            return;
+        }
+        let write = |bytes: &[u8]| transport.write(bytes);
+        let answers = &mut turn.scratch.answers;
+        let waiting =
+            self.session.answer(&turn.context.worker, self.epoch, answers.as_slice(), write);
+        self.reading_paused = waiting > UNREAD_ANSWERS_MAX;
+        answers.clear();
+        answers.shrink_to(64 * 1024);
+    }
+
+    /// What the client is told at the end: nothing but to MQTT 5 clients, and not in answer to
+    /// DISCONNECT.
+    pub(super) fn farewell(&self, end: &End) -> Vec<u8> {
+        if self.version != Version::V5 {
+            return Vec::new();
+        }
+        let text = end.to_string();
+        match end {
+            End::Disconnected { .. } | End::Lost(_) | End::Closed { tell: false, .. } => Vec::new(),
+            End::Malformed(error) => disconnect(error.reason_code(), &text, self.max_packet_size),
+            End::Refused(reason, _) | End::Closed { reason, .. } => {
+                disconnect(*reason, &text, self.max_packet_size)
+            }
+        }
+    }
+}

@@ -1,0 +1,436 @@
+//! One network connection: bytes in, packets handled, bytes out.
+//!
+//! ```text
+//!  Proxy ──► Connect ──► Active ──► Closing ──► (gone)
+//!               │  ▲                   ▲
+//!               ▼  │                   │
+//!          Authenticating ─────────────┘
+//! ```
+//!
+//! A connection belongs to one thread. What other threads may touch of it is its session's outlet.
+
+mod active;
+mod connect;
+mod publish;
+mod subscribe;
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use barid_core::time::Timestamp;
+use mio::net::TcpStream;
+use mqtt_proto::{
+    DecodeError, Disconnect, FixedHeader, PacketType, PropertiesBuf, Property, ReasonCode, Version,
+};
+use thiserror::Error;
+use tracing::debug;
+
+use crate::auth::Verdict;
+use crate::event_loop::{ConnectionId, Mailbox};
+use crate::lifecycle::Context;
+use crate::run::Run;
+use crate::transport::{Accepted, ListenerContext, Proxied, Transport};
+use active::Active;
+use connect::Waiting;
+
+/// Reads of one connection before others have their turn.
+const READS_PER_TURN: usize = 4;
+
+/// How long a connection that was told why it is closed may take to read that.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// Bytes of answers that a client may leave unread before it is not read from either.
+const UNREAD_ANSWERS_MAX: usize = 256 * 1024;
+
+/// What a connection needs of its thread while it has its turn.
+pub struct Turn<'a> {
+    /// The way to other sessions.
+    pub context: &'a mut Context,
+    /// Memory that is used again by the next connection.
+    pub scratch: &'a mut Scratch,
+    /// Where others post for this thread.
+    pub mailbox: &'a Mailbox,
+}
+
+/// Memory for one turn; empty between turns but for its capacity.
+#[derive(Debug, Default)]
+pub struct Scratch {
+    run: Run,
+    /// Packet identifiers of the run's messages as their publisher gave them.
+    ids: Vec<u16>,
+    /// Packets for the client itself.
+    answers: Vec<u8>,
+    /// Acknowledgements that the client sent.
+    acks: Vec<active::ClientAck>,
+}
+
+/// One network connection.
+#[derive(Debug)]
+pub struct Connection {
+    id: ConnectionId,
+    socket: Arc<TcpStream>,
+    transport: Transport,
+    listener: Arc<ListenerContext>,
+    peer: SocketAddr,
+    /// The beginning of a packet whose rest has not come yet.
+    partial: Vec<u8>,
+    stage: Stage,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// The PROXY protocol header is to come.
+    Proxy { until: Timestamp },
+    /// CONNECT is to come.
+    Connect { until: Timestamp },
+    /// CONNECT has come, and the login is being verified.
+    Authenticating(Box<Waiting>),
+    /// The client has a session.
+    Active(Box<Active>),
+    /// All is said; the client may still read it.
+    Closing { until: Timestamp },
+}
+
+/// What is to become of a connection after its turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// It waits for the kernel to tell of something new.
+    Wait,
+    /// It has more to read, after others have had their turn.
+    Again,
+    /// It has gone.
+    Gone,
+}
+
+/// Why a connection ends.
+#[derive(Clone, Debug, Error)]
+pub enum End {
+    /// The client has said DISCONNECT.
+    #[error("the client disconnected")]
+    Disconnected {
+        /// It asked for its will to be published.
+        with_will: bool,
+    },
+    /// The client, or the network, closed the connection.
+    #[error("connection lost: {0}")]
+    Lost(ErrorKind),
+    /// The client sent bytes that are not MQTT, or not allowed.
+    #[error("{0}")]
+    Malformed(#[from] DecodeError),
+    /// The client did what the protocol or the broker does not allow.
+    #[error("{1}")]
+    Refused(ReasonCode, &'static str),
+    /// The broker wants it.
+    #[error("{}", .reason.name())]
+    Closed {
+        /// The reason that the client is told.
+        reason: ReasonCode,
+        /// Whether it can be told: not in the middle of another packet.
+        tell: bool,
+    },
+}
+
+impl Connection {
+    /// A connection that was just accepted.
+    pub fn new(accepted: Accepted, id: ConnectionId, context: &Context) -> std::io::Result<Self> {
+        let Accepted { socket, peer, listener } = accepted;
+        let limits = context.worker.shared.settings().limits.clone();
+        let socket = Arc::new(socket);
+        let transport = Transport::new(Arc::clone(&socket), &listener, limits.max_packet_size)?;
+        let until = context
+            .worker
+            .now
+            .after(Duration::from_secs(u64::from(limits.connect_timeout)));
+        let stage =
+            if listener.proxy_protocol { Stage::Proxy { until } } else { Stage::Connect { until } };
+        Ok(Self { id, socket, transport, listener, peer, partial: Vec::new(), stage })
+    }
+
+    /// Which one it is.
+    pub fn id(&self) -> ConnectionId {
+        self.id
+    }
+
+    /// The socket, for the kernel to watch.
+    pub fn socket(&self) -> &Arc<TcpStream> {
+        &self.socket
+    }
+
+    /// The kernel tells of something.
+    pub fn on_event(
+        &mut self,
+        turn: &mut Turn<'_>,
+        buffer: &mut [u8],
+        readable: bool,
+        writable: bool,
+    ) -> Next {
+        if writable {
+            self.on_writable(turn);
+        }
+        if !readable {
+            return Next::Wait;
+        }
+        match self.read(turn, buffer) {
+            Ok(next) => next,
+            Err(end) => self.end(turn, &end),
+        }
+    }
+
+    /// Something waits for the client.
+    pub fn on_drain(&mut self, turn: &mut Turn<'_>, buffer: &mut [u8]) -> Next {
+        self.drain(turn, false);
+        self.resume_reading(turn, buffer)
+    }
+
+    /// The login has been verified.
+    pub fn on_verdict(&mut self, turn: &mut Turn<'_>, verdict: Verdict, buffer: &mut [u8]) -> Next {
+        let Stage::Authenticating(_) = self.stage else { return Next::Wait };
+        let until = turn.context.worker.now;
+        let Stage::Authenticating(waiting) =
+            std::mem::replace(&mut self.stage, Stage::Connect { until })
+        else {
+            unreachable!("it was just seen")
+        };
+        let result = self
+            .accept(turn, &waiting, verdict)
+            .and_then(|()| self.handle_partial(turn))
+            .and_then(|()| self.read(turn, buffer));
+        result.unwrap_or_else(|end| self.end(turn, &end))
+    }
+
+    /// The connection is to be closed.
+    pub fn on_close(&mut self, turn: &mut Turn<'_>, reason: ReasonCode, tell: bool) -> Next {
+        self.end(turn, &End::Closed { reason, tell })
+    }
+
+    /// A deadline has come, perhaps not the present one.
+    pub fn on_timer(&mut self, turn: &mut Turn<'_>) -> Next {
+        let now = turn.context.worker.now;
+        if self.deadline().is_none_or(|deadline| deadline > now) {
+            return Next::Wait;
+        }
+        match &self.stage {
+            Stage::Active(_) => self.end(
+                turn,
+                &End::Refused(
+                    ReasonCode::KeepAliveTimeout,
+                    "no packet within one and a half times the Keep Alive",
+                ),
+            ),
+            Stage::Closing { .. } => Next::Gone,
+            _ => {
+                debug!(peer = %self.peer, "no CONNECT within connect_timeout");
+                Next::Gone
+            }
+        }
+    }
+
+    /// When to look at the connection at the latest.
+    pub fn deadline(&self) -> Option<Timestamp> {
+        match &self.stage {
+            Stage::Proxy { until } | Stage::Connect { until } | Stage::Closing { until } => {
+                Some(*until)
+            }
+            Stage::Authenticating(waiting) => Some(waiting.until),
+            Stage::Active(active) => active.deadline(),
+        }
+    }
+
+    fn on_writable(&mut self, turn: &mut Turn<'_>) {
+        // What TLS and WebSocket hold back goes first.
+        if self.transport.flush().is_ok() {
+            self.drain(turn, true);
+        }
+    }
+
+    fn drain(&mut self, turn: &Turn<'_>, writable: bool) {
+        if let Stage::Active(active) = &self.stage {
+            let transport = &mut self.transport;
+            let write = |bytes: &[u8]| transport.write(bytes);
+            active.session.drain(&turn.context.worker, active.epoch, writable, write);
+        }
+    }
+
+    fn resume_reading(&mut self, turn: &mut Turn<'_>, buffer: &mut [u8]) -> Next {
+        match &mut self.stage {
+            Stage::Active(active) if active.reading_paused => {
+                if active.session.unsent(active.epoch) > UNREAD_ANSWERS_MAX {
+                    return Next::Wait;
+                }
+                active.reading_paused = false;
+                self.read(turn, buffer).unwrap_or_else(|end| self.end(turn, &end))
+            }
+            _ => Next::Wait,
+        }
+    }
+
+    /// Reads what there is, up to a bound, and handles the packets in it.
+    fn read(&mut self, turn: &mut Turn<'_>, buffer: &mut [u8]) -> Result<Next, End> {
+        if let Stage::Proxy { until } = self.stage {
+            match Proxied::read(&self.socket).map_err(|error| End::Lost(error.kind()))? {
+                Proxied::Incomplete => return Ok(Next::Wait),
+                Proxied::Client(address) => {
+                    self.peer = address.unwrap_or(self.peer);
+                    self.stage = Stage::Connect { until };
+                }
+            }
+        }
+        for _ in 0..READS_PER_TURN {
+            match &self.stage {
+                Stage::Authenticating(_) => return Ok(Next::Wait),
+                Stage::Active(active) if active.reading_paused => return Ok(Next::Wait),
+                _ => {}
+            }
+            // A packet that does not fit into half the buffer is put together elsewhere.
+            let large = self.partial.len() > buffer.len() / 2;
+            let kept = if large { 0 } else { self.partial.len() };
+            let n = match self.transport.read(&mut buffer[kept..]) {
+                Ok(0) => return Err(End::Lost(ErrorKind::UnexpectedEof)),
+                Ok(n) => n,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Next::Wait),
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) => {
+                    debug!(peer = %self.peer, %error, "read");
+                    return Err(End::Lost(error.kind()));
+                }
+            };
+            let filled = kept + n == buffer.len();
+            if large {
+                self.partial.extend_from_slice(&buffer[..n]);
+                self.handle_partial(turn)?;
+            } else {
+                buffer[..kept].copy_from_slice(&self.partial);
+                let partial = std::mem::take(&mut self.partial);
+                let handled = self.handle(turn, &mut buffer[..kept + n])?;
+                self.keep_rest(partial, &buffer[handled..kept + n]);
+            }
+            if !filled && self.transport.short_read_is_all() {
+                return Ok(Next::Wait);
+            }
+        }
+        Ok(Next::Again)
+    }
+
+    fn handle_partial(&mut self, turn: &mut Turn<'_>) -> Result<(), End> {
+        let mut partial = std::mem::take(&mut self.partial);
+        let handled = self.handle(turn, &mut partial)?;
+        partial.drain(..handled);
+        if !partial.is_empty() {
+            self.partial = partial;
+        }
+        Ok(())
+    }
+
+    fn keep_rest(&mut self, mut memory: Vec<u8>, rest: &[u8]) {
+        if rest.is_empty() {
+            // An idle connection keeps no buffer.
+            return;
+        }
+        memory.clear();
+        memory.extend_from_slice(rest);
+        self.partial = memory;
+    }
+
+    /// Handles the whole packets in `bytes` and returns how many bytes they had.
+    fn handle(&mut self, turn: &mut Turn<'_>, bytes: &mut [u8]) -> Result<usize, End> {
+        let mut handled = 0;
+        while handled < bytes.len() {
+            match &mut self.stage {
+                Stage::Connect { .. } => match self.first_packet(turn, &bytes[handled..])? {
+                    Some(len) => handled += len,
+                    None => break,
+                },
+                Stage::Active(active) => {
+                    let transport = &mut self.transport;
+                    handled += active.handle(turn, transport, &mut bytes[handled..])?;
+                    break;
+                }
+                Stage::Closing { .. } => return Ok(bytes.len()),
+                Stage::Proxy { .. } | Stage::Authenticating(_) => break,
+            }
+        }
+        Ok(handled)
+    }
+
+    /// The first packet must be CONNECT (MQTT-3.1.0-1).
+    fn first_packet(&mut self, turn: &mut Turn<'_>, bytes: &[u8]) -> Result<Option<usize>, End> {
+        let most = turn.context.worker.shared.settings().limits.max_packet_size;
+        let Some(header) = FixedHeader::read(bytes, most)? else { return Ok(None) };
+        if header.packet_type() != PacketType::Connect {
+            return Err(End::Malformed(DecodeError::UnknownPacketType));
+        }
+        let Some(packet) = bytes.get(..header.packet_len()) else { return Ok(None) };
+        self.on_connect(turn, &packet[header.header_len..])?;
+        Ok(Some(packet.len()))
+    }
+
+    /// Ends the connection: the client is told why, if it can be, and the session learns of it.
+    fn end(&mut self, turn: &mut Turn<'_>, end: &End) -> Next {
+        let worker = &turn.context.worker;
+        let until = worker.now.after(LINGER);
+        let stage = std::mem::replace(&mut self.stage, Stage::Closing { until });
+        let Stage::Active(active) = stage else {
+            if let Stage::Closing { until } = stage {
+                self.stage = Stage::Closing { until };
+                return if matches!(end, End::Lost(_)) { Next::Gone } else { Next::Wait };
+            }
+            debug!(peer = %self.peer, listener = self.listener.name, "before CONNECT: {end}");
+            self.transport.close();
+            return self.linger(end);
+        };
+        debug!(
+            peer = %self.peer,
+            tenant = &*active.session.tenant.name,
+            client = &*active.session.client_id,
+            "{end}"
+        );
+        let told = active.farewell(end);
+        let counters = active.session.tenant.counters(worker.id);
+        if !told.is_empty() {
+            counters.sent.add(PacketType::Disconnect, 1, told.len() as u64);
+            let transport = &mut self.transport;
+            if active.session.append(active.epoch, &told) {
+                let write = |bytes: &[u8]| transport.write(bytes);
+                active.session.drain(worker, active.epoch, false, write);
+            } else {
+                // The session is another connection's, and this one ended between two packets.
+                let _ = transport.write(&told);
+            }
+        }
+        let _ = self.transport.flush();
+        let will = !matches!(end, End::Disconnected { with_will: false });
+        if will {
+            counters.abnormal_disconnects.add(1);
+        }
+        active.session.tenant.connections.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+        turn.context.connection_gone(&active.session, active.epoch, will);
+        self.transport.close();
+        self.linger(end)
+    }
+
+    /// Lets the client read what it was told. Closing a socket with bytes unread would take them back.
+    fn linger(&mut self, end: &End) -> Next {
+        if matches!(end, End::Lost(_)) {
+            return Next::Gone;
+        }
+        let _ = self.socket.shutdown(Shutdown::Write);
+        Next::Again
+    }
+}
+
+/// The DISCONNECT that tells an MQTT 5 client why. The Reason String is left out if the client's Maximum
+/// Packet Size does not allow it (MQTT-3.14.2-3).
+fn disconnect(reason: ReasonCode, text: &str, max_packet_size: usize) -> Vec<u8> {
+    let mut properties = PropertiesBuf::default();
+    properties.push(Property::ReasonString(text)).expect("reasons are short");
+    let mut packet = Vec::new();
+    let with_text = Disconnect { reason, properties: properties.as_properties() };
+    with_text.encode(Version::V5, &mut packet).expect("a DISCONNECT can be encoded");
+    if packet.len() > max_packet_size {
+        packet.clear();
+        Disconnect::new(reason).encode(Version::V5, &mut packet).expect("as above");
+    }
+    packet
+}

@@ -1,0 +1,151 @@
+//! SUBSCRIBE and UNSUBSCRIBE.
+
+use std::num::NonZeroU32;
+
+use barid_core::topic_index::SubscribeOptions;
+use mqtt_proto::topic::{self, SharedFilter};
+use mqtt_proto::{
+    DecodeError, PacketType, Properties, QoS, ReasonCode, RetainHandling, SubAck, Subscribe,
+    SubscribeFilter, UnsubAck, Unsubscribe,
+};
+
+use super::active::Active;
+use super::{End, Turn};
+use crate::lifecycle::{retained, retained_delivery, unsubscribe};
+use crate::session::Subscription;
+
+impl Active {
+    pub(super) fn on_subscribe(&mut self, turn: &mut Turn<'_>, body: &[u8]) -> Result<(), End> {
+        let packet = Subscribe::decode(self.version, body)?;
+        let identifier = packet.properties.subscription_identifiers().next();
+        let identifier = identifier.and_then(NonZeroU32::new);
+        let mut codes = Vec::with_capacity(packet.filters.len());
+        let mut replay = Vec::new();
+        for wanted in &packet.filters {
+            codes.push(match self.subscribe(wanted, identifier) {
+                Err(reason) => reason as u8,
+                Ok((qos, new)) => {
+                    let send = match wanted.options.retain_handling {
+                        RetainHandling::SendAtSubscribe => true,
+                        RetainHandling::SendIfNew => new,
+                        RetainHandling::DoNotSend => false,
+                    };
+                    // Shared subscriptions get none (MQTT 5 §4.8.2).
+                    if send && !topic::is_shared(wanted.filter) {
+                        let worker = &turn.context.worker;
+                        replay.extend(
+                            retained(&self.session.tenant, wanted.filter, worker)
+                                .into_iter()
+                                .map(|message| retained_delivery(message, qos, identifier)),
+                        );
+                    }
+                    qos as u8
+                }
+            });
+        }
+        let refused = codes.contains(&(ReasonCode::NotAuthorized as u8));
+        let answers = &mut turn.scratch.answers;
+        let before = answers.len();
+        SubAck { packet_id: packet.packet_id, properties: Properties::default(), codes: &codes }
+            .encode(self.version, answers)
+            .expect("there is one code for each filter");
+        let bytes = answers.len() - before;
+        let counters = self.session.tenant.counters(turn.context.worker.id);
+        counters.sent.add(PacketType::SubAck, 1, bytes as u64);
+        if refused {
+            counters.unauthorised.add(1);
+        }
+        if !replay.is_empty() {
+            self.session.replay(replay);
+        }
+        Ok(())
+    }
+
+    /// Subscribes to one filter. Returns the QoS granted and whether the subscription is new.
+    fn subscribe(
+        &mut self,
+        wanted: &SubscribeFilter<'_>,
+        identifier: Option<NonZeroU32>,
+    ) -> Result<(QoS, bool), ReasonCode> {
+        let shared = self.check_filter(wanted.filter)?;
+        let session = &self.session;
+        let max_qos = QoS::try_from(self.limits.max_qos).unwrap_or(QoS::ExactlyOnce);
+        let options = SubscribeOptions {
+            qos: wanted.options.qos.min(max_qos),
+            no_local: wanted.options.no_local,
+            retain_as_published: wanted.options.retain_as_published,
+            identifier,
+        };
+        let mut state = session.state();
+        if state.ended {
+            return Err(ReasonCode::UnspecifiedError);
+        }
+        if state.subscriptions.len() >= self.limits.max_subscriptions
+            && !state.subscriptions.contains(wanted.filter)
+        {
+            return Err(ReasonCode::QuotaExceeded);
+        }
+        let new = state.subscriptions.insert(Subscription {
+            filter: wanted.filter.into(),
+            qos: options.qos,
+            identifier,
+        });
+        let index = &session.tenant.index;
+        match shared {
+            Some(shared) => {
+                index.subscribe_shared(shared.group, shared.filter, session, options)
+            }
+            None => index.subscribe(wanted.filter, session, options),
+        };
+        Ok((options.qos, new))
+    }
+
+    /// Whether the client may subscribe to a filter, and its parts if it is a shared one.
+    fn check_filter<'f>(&self, filter: &'f str) -> Result<Option<SharedFilter<'f>>, ReasonCode> {
+        topic::validate_filter(filter).map_err(|_| ReasonCode::TopicFilterInvalid)?;
+        let shared = topic::parse_shared(filter).map_err(|_| ReasonCode::TopicFilterInvalid)?;
+        if shared.is_some() && !self.limits.shared_subscriptions {
+            return Err(ReasonCode::SharedSubscriptionsNotSupported);
+        }
+        let inner = shared.as_ref().map_or(filter, |shared| shared.filter);
+        if topic::has_wildcards(inner) && !self.limits.wildcard_subscriptions {
+            return Err(ReasonCode::WildcardSubscriptionsNotSupported);
+        }
+        match &self.permissions {
+            Some(permissions) if !permissions.may_subscribe(inner) => {
+                Err(ReasonCode::NotAuthorized)
+            }
+            _ => Ok(shared),
+        }
+    }
+
+    pub(super) fn on_unsubscribe(&mut self, turn: &mut Turn<'_>, body: &[u8]) -> Result<(), End> {
+        let packet = Unsubscribe::decode(self.version, body)?;
+        let mut codes = Vec::with_capacity(packet.filters.len());
+        for filter in &packet.filters {
+            if topic::validate_filter(filter).is_err() {
+                if self.version.is_v5() {
+                    codes.push(ReasonCode::TopicFilterInvalid as u8);
+                    continue;
+                }
+                return Err(End::Malformed(DecodeError::InvalidUtf8));
+            }
+            let existed = self.session.state().subscriptions.remove(filter);
+            if existed {
+                unsubscribe(&self.session.tenant, filter, self.session.id);
+            }
+            let code =
+                if existed { ReasonCode::Success } else { ReasonCode::NoSubscriptionExisted };
+            codes.push(code as u8);
+        }
+        let answers = &mut turn.scratch.answers;
+        let before = answers.len();
+        UnsubAck { packet_id: packet.packet_id, properties: Properties::default(), codes: &codes }
+            .encode(self.version, answers)
+            .expect("there is one code for each filter");
+        let bytes = answers.len() - before;
+        let counters = self.session.tenant.counters(turn.context.worker.id);
+        counters.sent.add(PacketType::UnsubAck, 1, bytes as u64);
+        Ok(())
+    }
+}

@@ -1,0 +1,80 @@
+//! How other threads speak to an IO thread.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use mio::Waker;
+use mqtt_proto::ReasonCode;
+use parking_lot::Mutex;
+
+use crate::auth::Verdict;
+use crate::transport::Accepted;
+
+/// A connection of one IO thread. A slot is used again; the generation tells its uses apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionId {
+    /// Where it is in the thread's table.
+    pub slot: u32,
+    /// Which use of the slot it is.
+    pub generation: u32,
+}
+
+/// What an IO thread can be told.
+#[derive(Debug)]
+pub enum Post {
+    /// A client has connected.
+    Accept(Box<Accepted>),
+    /// Something waits for the client of a connection.
+    Drain(ConnectionId),
+    /// The connection is to be closed, for a reason that an MQTT 5 client is told.
+    Close {
+        /// Which.
+        connection: ConnectionId,
+        /// Why.
+        reason: ReasonCode,
+        /// Whether the client can be told: it is not in the middle of another packet.
+        tell: bool,
+    },
+    /// What became of a connection's authentication.
+    Authenticated(ConnectionId, Verdict),
+    /// All clients are to be disconnected, and the thread is to end.
+    Shutdown,
+}
+
+/// Where to post for one IO thread. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Mailbox(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    posts: Mutex<Vec<Post>>,
+    /// The thread has been woken and has not looked yet.
+    woken: AtomicBool,
+    waker: Waker,
+}
+
+impl Mailbox {
+    /// A mailbox whose thread `waker` wakes.
+    pub fn new(waker: Waker) -> Self {
+        Self(Arc::new(Shared {
+            posts: Mutex::default(),
+            woken: AtomicBool::new(false),
+            waker,
+        }))
+    }
+
+    /// Posts, and wakes the thread if it does not know yet that there is post.
+    pub fn post(&self, post: Post) {
+        self.0.posts.lock().push(post);
+        if !self.0.woken.swap(true, Ordering::AcqRel) {
+            // A waker fails only if the thread is gone, and then nobody waits for the post.
+            let _ = self.0.waker.wake();
+        }
+    }
+
+    /// Takes all that was posted.
+    pub fn collect(&self, into: &mut Vec<Post>) {
+        self.0.woken.store(false, Ordering::Release);
+        into.append(&mut self.0.posts.lock());
+    }
+}

@@ -1,0 +1,56 @@
+//! Deadlines of the connections of one IO thread.
+//!
+//! A connection has one entry at most times: when it fires, the connection says whether it is really
+//! due or when to look again, so that a packet that arrives costs no change here.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::time::Duration;
+
+use barid_core::time::Timestamp;
+
+use super::ConnectionId;
+
+/// Deadlines, the nearest first.
+#[derive(Debug, Default)]
+pub struct Timers(BinaryHeap<Reverse<(Timestamp, u32, u32)>>);
+
+impl Timers {
+    /// Asks for the connection to be looked at.
+    pub fn set(&mut self, at: Timestamp, connection: ConnectionId) {
+        self.0.push(Reverse((at, connection.slot, connection.generation)));
+    }
+
+    /// A connection whose time has come.
+    pub fn pop_due(&mut self, now: Timestamp) -> Option<ConnectionId> {
+        let Reverse((at, slot, generation)) = *self.0.peek()?;
+        (at <= now).then(|| {
+            self.0.pop();
+            ConnectionId { slot, generation }
+        })
+    }
+
+    /// How long nothing is due.
+    pub fn idle(&self, now: Timestamp) -> Option<Duration> {
+        self.0.peek().map(|Reverse((at, ..))| at.since(now))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_deadline_comes_first_and_not_before_its_time() {
+        let at = Timestamp::from_millis;
+        let id = |slot| ConnectionId { slot, generation: 0 };
+        let mut timers = Timers::default();
+        timers.set(at(20), id(2));
+        timers.set(at(10), id(1));
+        assert_eq!(timers.idle(at(4)), Some(Duration::from_millis(6)));
+        assert_eq!(timers.pop_due(at(9)), None);
+        assert_eq!(timers.pop_due(at(25)), Some(id(1)));
+        assert_eq!(timers.pop_due(at(25)), Some(id(2)));
+        assert_eq!(timers.pop_due(at(25)), None);
+    }
+}

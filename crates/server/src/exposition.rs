@@ -1,0 +1,158 @@
+//! The broker's metrics in Prometheus' text format.
+
+use std::fmt::Write as _;
+
+use barid_core::session::DropReason;
+use mqtt_proto::PacketType;
+
+use crate::broker::Shared;
+use crate::metrics::Totals;
+use crate::tenant::Tenant;
+
+const PACKETS: [PacketType; 15] = [
+    PacketType::Connect,
+    PacketType::ConnAck,
+    PacketType::Publish,
+    PacketType::PubAck,
+    PacketType::PubRec,
+    PacketType::PubRel,
+    PacketType::PubComp,
+    PacketType::Subscribe,
+    PacketType::SubAck,
+    PacketType::Unsubscribe,
+    PacketType::UnsubAck,
+    PacketType::PingReq,
+    PacketType::PingResp,
+    PacketType::Disconnect,
+    PacketType::Auth,
+];
+
+/// One tenant's numbers at one moment.
+struct Snapshot {
+    tenant: String,
+    totals: Totals,
+    connected: u64,
+    sessions: u64,
+    in_flight: u64,
+    queued: u64,
+    queued_bytes: u64,
+    deepest: u64,
+    retained: u64,
+    subscriptions: u64,
+}
+
+impl Snapshot {
+    fn of(tenant: &Tenant) -> Self {
+        let mut snapshot = Self {
+            tenant: tenant.name.replace('\\', "\\\\").replace('"', "\\\""),
+            totals: tenant.totals(),
+            connected: 0,
+            sessions: 0,
+            in_flight: 0,
+            queued: 0,
+            queued_bytes: 0,
+            deepest: 0,
+            retained: tenant.retained.read().len() as u64,
+            subscriptions: tenant.index.subscription_count() as u64,
+        };
+        tenant.sessions.for_each(|session| {
+            snapshot.sessions += 1;
+            snapshot.connected += u64::from(session.is_online());
+            session.inspect(|outbound, _| {
+                let queued = outbound.queue().len() as u64;
+                snapshot.in_flight += u64::from(outbound.window().in_flight());
+                snapshot.queued += queued;
+                snapshot.queued_bytes += outbound.queue().bytes() as u64;
+                snapshot.deepest = snapshot.deepest.max(queued);
+            });
+        });
+        snapshot
+    }
+}
+
+/// A metric that has one value for each tenant.
+type PerTenant = (&'static str, &'static str, &'static str, fn(&Snapshot) -> u64);
+
+const PER_TENANT: [PerTenant; 14] = [
+    ("barid_connections", "gauge", "Clients connected.", |s| s.connected),
+    ("barid_sessions", "gauge", "Sessions, with and without a client.", |s| s.sessions),
+    ("barid_subscriptions", "gauge", "Subscriptions.", |s| s.subscriptions),
+    ("barid_retained_messages", "gauge", "Retained messages.", |s| s.retained),
+    ("barid_in_flight_messages", "gauge", "Messages sent and not acknowledged.", |s| s.in_flight),
+    ("barid_outbox_messages", "gauge", "Messages that wait for their clients.", |s| s.queued),
+    ("barid_outbox_bytes", "gauge", "Bytes of these messages.", |s| s.queued_bytes),
+    ("barid_outbox_messages_max", "gauge", "Most messages waiting for one client.", |s| s.deepest),
+    ("barid_connects_total", "counter", "Clients admitted.", |s| s.totals.connects),
+    ("barid_refused_connects_total", "counter", "Clients refused (under the tenant default).", |s| {
+        s.totals.refused_connects
+    }),
+    ("barid_abnormal_disconnects_total", "counter", "Connections ended without DISCONNECT.", |s| {
+        s.totals.abnormal_disconnects
+    }),
+    ("barid_take_overs_total", "counter", "Sessions taken over.", |s| s.totals.take_overs),
+    ("barid_unmatched_messages_total", "counter", "Messages that nobody had subscribed to.", |s| {
+        s.totals.unmatched
+    }),
+    ("barid_unauthorised_total", "counter", "PUBLISH and SUBSCRIBE refused by rules.", |s| {
+        s.totals.unauthorised
+    }),
+];
+
+/// All metrics.
+pub fn exposition(shared: &Shared) -> String {
+    let snapshots: Vec<_> =
+        shared.tenants.all().iter().map(|tenant| Snapshot::of(tenant)).collect();
+    let mut text = String::with_capacity(4096 * (1 + snapshots.len()));
+    header(&mut text, "barid_uptime_seconds", "gauge", "Time since the start.");
+    let _ = writeln!(text, "barid_uptime_seconds {}", shared.clock.uptime().as_secs_f64());
+    for (name, kind, help, value) in PER_TENANT {
+        header(&mut text, name, kind, help);
+        for snapshot in &snapshots {
+            let _ = writeln!(text, "{name}{{tenant=\"{}\"}} {}", snapshot.tenant, value(snapshot));
+        }
+    }
+    for (name, help, received, sent) in [
+        (
+            "barid_packets_total",
+            "MQTT packets.",
+            (|t| &t.packets_received) as fn(&Totals) -> &[u64; 16],
+            (|t| &t.packets_sent) as fn(&Totals) -> &[u64; 16],
+        ),
+        ("barid_bytes_total", "Bytes of MQTT packets.", |t| &t.bytes_received, |t| &t.bytes_sent),
+    ] {
+        header(&mut text, name, "counter", help);
+        for snapshot in &snapshots {
+            for (direction, counts) in
+                [("in", received(&snapshot.totals)), ("out", sent(&snapshot.totals))]
+            {
+                for kind in PACKETS.iter().filter(|kind| counts[**kind as usize] > 0) {
+                    let _ = writeln!(
+                        text,
+                        "{name}{{tenant=\"{}\",direction=\"{direction}\",type=\"{}\"}} {}",
+                        snapshot.tenant,
+                        kind.name().to_lowercase(),
+                        counts[*kind as usize]
+                    );
+                }
+            }
+        }
+    }
+    let name = "barid_dropped_messages_total";
+    header(&mut text, name, "counter", "Messages that did not reach a session.");
+    for snapshot in &snapshots {
+        for reason in DropReason::ALL {
+            let _ = writeln!(
+                text,
+                "{name}{{tenant=\"{}\",reason=\"{}\"}} {}",
+                snapshot.tenant,
+                reason.name(),
+                snapshot.totals.dropped[reason as usize]
+            );
+        }
+    }
+    text
+}
+
+fn header(text: &mut String, name: &str, kind: &str, help: &str) {
+    let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+}

@@ -1,0 +1,174 @@
+//! One thread for what is due at a time and belongs to no connection: wills with a delay, sessions that
+//! expire, `$SYS`, memory that can be given back.
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use barid_core::time::Timestamp;
+use parking_lot::{Condvar, Mutex};
+
+use crate::lifecycle::Context;
+use crate::session::SessionRef;
+use crate::sys::Sys;
+
+/// How often expired retained messages and stale routes are looked for.
+const SWEEP: Duration = Duration::from_secs(10);
+
+/// Something to be done at a time.
+#[derive(Debug)]
+pub enum Task {
+    /// The session expires, unless its client has come back since `epoch`.
+    Expire {
+        /// Which.
+        session: SessionRef,
+        /// When its client went.
+        epoch: u32,
+    },
+    /// The Will Message is due, unless the client has come back since `epoch`.
+    PublishWill {
+        /// Whose.
+        session: SessionRef,
+        /// When its client went.
+        epoch: u32,
+    },
+}
+
+/// Where tasks are handed in. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct Housekeeping(Arc<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    agenda: Mutex<Agenda>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Agenda {
+    tasks: BinaryHeap<Scheduled>,
+    closed: bool,
+}
+
+#[derive(Debug)]
+struct Scheduled {
+    at: Timestamp,
+    task: Task,
+}
+
+impl Housekeeping {
+    /// Has a task done at a time.
+    pub fn schedule(&self, at: Timestamp, task: Task) {
+        let mut agenda = self.0.agenda.lock();
+        let is_next = agenda.tasks.peek().is_none_or(|next| at < next.at);
+        agenda.tasks.push(Scheduled { at, task });
+        if is_next {
+            self.0.changed.notify_one();
+        }
+    }
+
+    /// Starts the thread.
+    pub fn start(&self, mut context: Context) -> JoinHandle<()> {
+        let housekeeping = self.clone();
+        thread::Builder::new()
+            .name("barid-housekeeping".into())
+            .spawn(move || housekeeping.run(&mut context))
+            .expect("the operating system has room for a thread")
+    }
+
+    /// Lets the thread end.
+    pub fn close(&self) {
+        self.0.agenda.lock().closed = true;
+        self.0.changed.notify_all();
+    }
+
+    fn run(&self, context: &mut Context) {
+        let shared = Arc::clone(&context.worker.shared);
+        let mut sys = Sys::default();
+        let mut next_sweep = shared.clock.now().after(SWEEP);
+        loop {
+            context.worker.now = shared.clock.now();
+            let now = context.worker.now;
+            while let Some(task) = self.due(now) {
+                perform(context, task);
+            }
+            sys.publish_if_due(context);
+            if now >= next_sweep {
+                sweep(context);
+                next_sweep = now.after(SWEEP);
+            }
+            let wake_at = sys.due().map_or(next_sweep, |due| due.min(next_sweep));
+            let mut agenda = self.0.agenda.lock();
+            if agenda.closed {
+                return;
+            }
+            let wake_at = agenda.tasks.peek().map_or(wake_at, |next| next.at.min(wake_at));
+            let wait = wake_at.since(shared.clock.now());
+            if !wait.is_zero() {
+                self.0.changed.wait_for(&mut agenda, wait);
+            }
+        }
+    }
+
+    fn due(&self, now: Timestamp) -> Option<Task> {
+        let mut agenda = self.0.agenda.lock();
+        if agenda.tasks.peek()?.at > now {
+            return None;
+        }
+        agenda.tasks.pop().map(|scheduled| scheduled.task)
+    }
+}
+
+fn perform(context: &mut Context, task: Task) {
+    match task {
+        Task::Expire { session, epoch } => {
+            // Under the lock of the client identifier, so that the client cannot come back meanwhile.
+            let expired = {
+                let mut entry = session.tenant.sessions.entry(&session.client_id);
+                let expired = session.is_away_since(epoch)
+                    && entry.get().is_some_and(|present| present.id == session.id);
+                expired && entry.remove().is_some()
+            };
+            if expired {
+                context.end_session(&session);
+            }
+        }
+        Task::PublishWill { session, epoch } => {
+            if session.is_away_since(epoch) {
+                context.publish_will(&session);
+            }
+        }
+    }
+}
+
+fn sweep(context: &mut Context) {
+    let tenants = context.worker.shared.tenants.all();
+    context.router.forget_stale(&tenants);
+    let now = context.worker.now;
+    for tenant in &tenants {
+        tenant.retained.write().retain(|_, message| !message.is_expired(now));
+    }
+}
+
+/// The task that is due first is the greatest.
+impl Ord for Scheduled {
+    fn cmp(&self, other: &Self) -> Ordering {
+        other.at.cmp(&self.at)
+    }
+}
+
+impl PartialOrd for Scheduled {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Scheduled {
+    fn eq(&self, other: &Self) -> bool {
+        self.at == other.at
+    }
+}
+
+impl Eq for Scheduled {}

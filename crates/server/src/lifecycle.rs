@@ -1,0 +1,214 @@
+//! How sessions end, and what follows: wills, subscriptions, messages that others may have.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use barid_core::message::{Message, Publication};
+use barid_core::session::Delivery;
+use mqtt_proto::{QoS, ReasonCode, topic};
+
+use crate::event_loop::Post;
+use crate::housekeeping::Task;
+use crate::router::{Publisher, Router, share_name};
+use crate::run::{Messages, Run};
+use crate::session::{Detached, SessionRef, Will};
+use crate::tenant::Tenant;
+use crate::worker::Worker;
+
+/// A thread that handles messages, with its router.
+pub struct Context {
+    /// Who it is.
+    pub worker: Worker,
+    /// Its way to subscribers.
+    pub router: Router,
+}
+
+impl Context {
+    /// Publishes a message that does not come from a connection's buffer.
+    pub fn publish(&mut self, tenant: &Tenant, publisher: Publisher<'_>, message: &Publication<'_>) {
+        let (mut run, mut buffer) = Run::of(message, self.worker.now);
+        let mut messages = run.in_buffer(&mut buffer, self.worker.now);
+        if message.retain {
+            self.retain(tenant, &mut messages);
+        }
+        self.router.publish(&self.worker, tenant, publisher, &mut messages, true);
+        self.router.flush(&self.worker);
+    }
+
+    /// Makes the last of some messages the retained message of their topic (MQTT 5 §3.3.1.3). False:
+    /// the tenant has too many.
+    pub fn retain(&self, tenant: &Tenant, messages: &mut Messages<'_>) -> bool {
+        let last = messages.len() - 1;
+        if messages.publication(last).payload.is_empty() {
+            tenant.retained.write().remove(messages.topic());
+            return true;
+        }
+        let most = tenant.limits().max_retained_messages;
+        let message = messages.message(last);
+        let mut retained = tenant.retained.write();
+        if retained.len() >= most && retained.get(messages.topic()).is_none() {
+            return false;
+        }
+        retained.set(messages.topic(), message);
+        true
+    }
+
+    /// The connection of `epoch` has gone. `will`: it did not end as it should, so the Will Message is
+    /// due.
+    pub fn connection_gone(&mut self, session: &SessionRef, epoch: u32, will: bool) {
+        let Detached::Away { epoch } = session.detach(epoch) else { return };
+        let (expiry, delay) = {
+            let mut state = session.state();
+            if !will {
+                state.will = None;
+            }
+            (state.expiry, state.will.as_ref().map(|will| will.delay))
+        };
+        if expiry == 0 {
+            self.end_session(session);
+            return;
+        }
+        let now = self.worker.now;
+        let housekeeping = &self.worker.shared.housekeeping;
+        if expiry != u32::MAX {
+            let at = now.after(Duration::from_secs(u64::from(expiry)));
+            housekeeping.schedule(at, Task::Expire { session: session.clone(), epoch });
+        }
+        match delay {
+            None => {}
+            Some(0) => self.publish_will(session),
+            // A session that ends before its will is due publishes it when it ends.
+            Some(delay) => {
+                let at = now.after(Duration::from_secs(u64::from(delay)));
+                housekeeping.schedule(at, Task::PublishWill { session: session.clone(), epoch });
+            }
+        }
+        self.redistribute(session);
+    }
+
+    /// Ends a session: its client is disconnected if it has one, its will is published, its
+    /// subscriptions go, and what shared subscriptions sent it goes to others.
+    pub fn end_session(&mut self, session: &SessionRef) {
+        if let Some((link, clean)) = session.take_link() {
+            let reason = ReasonCode::SessionTakenOver;
+            link.owner.post(Post::Close { connection: link.connection, reason, tell: clean });
+        }
+        {
+            let mut entry = session.tenant.sessions.entry(&session.client_id);
+            if entry.get().is_some_and(|present| present.id == session.id) {
+                entry.remove();
+            }
+        }
+        let subscriptions = {
+            let mut state = session.state();
+            if std::mem::replace(&mut state.ended, true) {
+                return;
+            }
+            std::mem::take(&mut state.subscriptions)
+        };
+        for subscription in subscriptions.iter() {
+            unsubscribe(&session.tenant, &subscription.filter, session.id);
+        }
+        self.publish_will(session);
+        self.redistribute(session);
+        session.clear(&self.worker);
+    }
+
+    /// Publishes the Will Message, if there is one, and forgets it.
+    pub fn publish_will(&mut self, session: &SessionRef) {
+        let will = session.state().will.take();
+        if let Some(will) = will {
+            self.publish_will_message(session, &will);
+        }
+    }
+
+    /// Publishes a Will Message of a session.
+    pub fn publish_will_message(&mut self, session: &SessionRef, will: &Will) {
+        let now = self.worker.now;
+        let life = will.expiry.map(|seconds| Duration::from_secs(u64::from(seconds)));
+        let publication = Publication {
+            expires_at: life.map(|life| now.after(life)),
+            ..will.message.publication()
+        };
+        let publisher = Publisher { session: session.id, client_id: &session.client_id };
+        self.publish(&session.tenant, publisher, &publication);
+    }
+
+    /// Gives what shared subscriptions sent to a session whose client has gone to other members. If
+    /// there is nobody else, it stays.
+    fn redistribute(&mut self, session: &SessionRef) {
+        let shared = session.state().subscriptions.iter().any(|s| topic::is_shared(&s.filter));
+        let ended = session.state().ended;
+        if !shared && !ended {
+            return;
+        }
+        for delivery in session.take_shared() {
+            match self.other_member(session, &delivery) {
+                Some((other, delivery)) => {
+                    other.enqueue(&self.worker, delivery);
+                    other.flush(&self.worker);
+                }
+                None => session.enqueue(&self.worker, delivery),
+            }
+        }
+    }
+
+    /// Another member, connected if possible, of the shared subscription that `delivery` came by.
+    fn other_member(
+        &self,
+        session: &SessionRef,
+        delivery: &Delivery,
+    ) -> Option<(SessionRef, Delivery)> {
+        let name = delivery.shared.as_deref()?;
+        let publication = delivery.message.publication();
+        let route = session.tenant.index.route(publication.topic);
+        let group = route.groups().iter().find(|group| share_name(group) == name)?;
+        let members = group.members();
+        let others = || members.iter().filter(|member| member.subscriber.id != session.id);
+        let ended = session.state().ended;
+        let other = others()
+            .filter(|member| member.subscriber.is_online())
+            .min_by_key(|member| member.subscriber.inspect(|outbound, _| outbound.depth()))
+            .or_else(|| ended.then(|| others().next()).flatten())?;
+        let delivery = Delivery {
+            qos: delivery.message.qos().min(other.options.qos),
+            identifiers: other.options.identifier.into_iter().collect(),
+            ..delivery.clone()
+        };
+        Some((other.subscriber.clone(), delivery))
+    }
+}
+
+/// Takes one subscription of a session out of its tenant's index.
+pub fn unsubscribe(tenant: &Tenant, filter: &str, session: u64) -> bool {
+    match topic::parse_shared(filter) {
+        Ok(Some(shared)) => tenant.index.unsubscribe_shared(shared.group, shared.filter, session),
+        _ => tenant.index.unsubscribe(filter, session),
+    }
+}
+
+/// The retained messages that match a filter and have not expired.
+pub fn retained(tenant: &Tenant, filter: &str, worker: &Worker) -> Vec<Arc<Message>> {
+    let mut found = Vec::new();
+    tenant.retained.read().for_each_match(filter, |_, message| {
+        if !message.is_expired(worker.now) {
+            found.push(Arc::clone(message));
+        }
+    });
+    found
+}
+
+/// The QoS that a retained message is delivered with.
+pub fn retained_delivery(
+    message: Arc<Message>,
+    qos: QoS,
+    identifier: Option<std::num::NonZeroU32>,
+) -> Delivery {
+    Delivery {
+        qos: message.qos().min(qos),
+        retain: true,
+        identifiers: identifier.into_iter().collect(),
+        shared: None,
+        message,
+    }
+}

@@ -1,0 +1,130 @@
+//! Counters without a shared hot spot: each thread counts for itself, for each tenant.
+//!
+//! A [`Counters`] has one writing thread, so an increment is a plain load and store; whoever reads
+//! adds the threads up. A reader may see a value that is a moment old, never one that goes back.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use barid_core::session::DropReason;
+use mqtt_proto::PacketType;
+
+/// A number that one thread raises and any thread reads.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// Raises it. Only the thread that owns the [`Counters`] may call this.
+    #[inline]
+    pub fn add(&self, n: u64) {
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+    }
+
+    fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Packets and bytes by packet type, of one direction.
+#[derive(Debug, Default)]
+pub struct Traffic {
+    packets: [Counter; 16],
+    bytes: [Counter; 16],
+}
+
+impl Traffic {
+    /// Counts `packets` packets of a type that have `bytes` bytes together.
+    #[inline]
+    pub fn add(&self, kind: PacketType, packets: u64, bytes: u64) {
+        self.packets[kind as usize].add(packets);
+        self.bytes[kind as usize].add(bytes);
+    }
+}
+
+/// What one thread counts for one tenant.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// From clients.
+    pub received: Traffic,
+    /// To clients.
+    pub sent: Traffic,
+    dropped: [Counter; DropReason::ALL.len()],
+    /// PUBLISH packets from clients that no subscription matched.
+    pub unmatched: Counter,
+    /// PUBLISH packets and SUBSCRIBE filters refused by the user's rules.
+    pub unauthorised: Counter,
+    /// Connections that reached CONNACK with success.
+    pub connects: Counter,
+    /// Connections refused with a CONNACK.
+    pub refused_connects: Counter,
+    /// Connections that ended without DISCONNECT, or because the client broke the protocol.
+    pub abnormal_disconnects: Counter,
+    /// Sessions taken over by another connection of the same client.
+    pub take_overs: Counter,
+}
+
+impl Counters {
+    /// Counts a message that did not reach a session.
+    #[inline]
+    pub fn dropped(&self, reason: DropReason) {
+        self.dropped[reason as usize].add(1);
+    }
+}
+
+/// A sum over threads, at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Packets received, by type.
+    pub packets_received: [u64; 16],
+    /// Bytes received, by type.
+    pub bytes_received: [u64; 16],
+    /// Packets sent, by type.
+    pub packets_sent: [u64; 16],
+    /// Bytes sent, by type.
+    pub bytes_sent: [u64; 16],
+    /// Messages dropped, by [`DropReason`].
+    pub dropped: [u64; DropReason::ALL.len()],
+    /// See [`Counters::unmatched`].
+    pub unmatched: u64,
+    /// See [`Counters::unauthorised`].
+    pub unauthorised: u64,
+    /// See [`Counters::connects`].
+    pub connects: u64,
+    /// See [`Counters::refused_connects`].
+    pub refused_connects: u64,
+    /// See [`Counters::abnormal_disconnects`].
+    pub abnormal_disconnects: u64,
+    /// See [`Counters::take_overs`].
+    pub take_overs: u64,
+}
+
+impl Totals {
+    /// Adds what one thread has counted.
+    pub fn add(&mut self, counters: &Counters) {
+        let add = |sums: &mut [u64], counters: &[Counter]| {
+            for (sum, counter) in sums.iter_mut().zip(counters) {
+                *sum += counter.get();
+            }
+        };
+        add(&mut self.packets_received, &counters.received.packets);
+        add(&mut self.bytes_received, &counters.received.bytes);
+        add(&mut self.packets_sent, &counters.sent.packets);
+        add(&mut self.bytes_sent, &counters.sent.bytes);
+        add(&mut self.dropped, &counters.dropped);
+        self.unmatched += counters.unmatched.get();
+        self.unauthorised += counters.unauthorised.get();
+        self.connects += counters.connects.get();
+        self.refused_connects += counters.refused_connects.get();
+        self.abnormal_disconnects += counters.abnormal_disconnects.get();
+        self.take_overs += counters.take_overs.get();
+    }
+
+    /// Packets received of one type.
+    pub fn received(&self, kind: PacketType) -> u64 {
+        self.packets_received[kind as usize]
+    }
+
+    /// Packets sent of one type.
+    pub fn sent(&self, kind: PacketType) -> u64 {
+        self.packets_sent[kind as usize]
+    }
+}

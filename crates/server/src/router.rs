@@ -1,0 +1,163 @@
+//! From a message to those who get it.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+
+use barid_core::topic_index::{Route, SharedGroup, Strategy};
+use hashbrown::HashTable;
+
+use crate::run::Messages;
+use crate::session::{Offer, Offered, SessionRef};
+use crate::settings::ShareStrategy;
+use crate::tenant::Tenant;
+use crate::worker::Worker;
+
+/// Routes that one thread remembers.
+const CACHED_ROUTES_MAX: usize = 4096;
+
+/// Routes messages for one thread.
+pub struct Router {
+    hasher: RandomState,
+    cache: HashTable<Cached>,
+    /// Sessions that have been offered messages and whose socket nobody has written to yet.
+    to_flush: Vec<SessionRef>,
+}
+
+struct Cached {
+    tenant: u32,
+    topic: Box<str>,
+    route: Arc<Route<SessionRef>>,
+}
+
+/// Who published.
+#[derive(Clone, Copy, Debug)]
+pub struct Publisher<'a> {
+    /// The session, for No Local; 0 if it is none.
+    pub session: u64,
+    /// The client identifier, for shared subscriptions that choose by it.
+    pub client_id: &'a str,
+}
+
+impl Router {
+    /// A router that remembers nothing yet.
+    pub fn new() -> Self {
+        Self { hasher: RandomState::new(), cache: HashTable::new(), to_flush: Vec::new() }
+    }
+
+    /// Delivers messages to all who have subscribed. `at_once`: nothing else is published before the
+    /// next [`Router::flush`], so sockets are written to at once. False: nobody has subscribed.
+    pub fn publish(
+        &mut self,
+        worker: &Worker,
+        tenant: &Tenant,
+        publisher: Publisher<'_>,
+        messages: &mut Messages<'_>,
+        at_once: bool,
+    ) -> bool {
+        let route = self.route(tenant, messages.topic());
+        for target in route.targets() {
+            if target.no_local && target.subscriber.id == publisher.session {
+                continue;
+            }
+            let offer = Offer {
+                range: 0..messages.len(),
+                qos: messages.qos().min(target.qos),
+                retain: messages.retain() && target.retain_as_published,
+                identifiers: target.identifiers.as_slice(),
+                shared: None,
+                at_once,
+            };
+            if target.subscriber.offer(worker, messages, &offer) == Offered::FlushLater {
+                self.to_flush.push(target.subscriber.clone());
+            }
+        }
+        for group in route.groups() {
+            self.publish_shared(worker, group, publisher, messages);
+        }
+        !route.is_empty()
+    }
+
+    /// Sends what has been offered and not been written.
+    pub fn flush(&mut self, worker: &Worker) {
+        for session in self.to_flush.drain(..) {
+            session.flush(worker);
+        }
+    }
+
+    /// Forgets routes that have changed, so that sessions that have ended are not kept in memory.
+    pub fn forget_stale(&mut self, tenants: &[Arc<Tenant>]) {
+        self.cache.retain(|cached| {
+            let tenant = tenants.iter().find(|tenant| tenant.number == cached.tenant);
+            tenant.is_some_and(|tenant| cached.route.is_current(&tenant.index))
+        });
+    }
+
+    fn publish_shared(
+        &mut self,
+        worker: &Worker,
+        group: &SharedGroup<SessionRef>,
+        publisher: Publisher<'_>,
+        messages: &mut Messages<'_>,
+    ) {
+        let name: Arc<str> = share_name(group).into();
+        let (strategy, hash) = self.strategy(worker, publisher, messages.topic());
+        for index in 0..messages.len() {
+            let Some(member) = group.pick(strategy, hash, load) else { return };
+            let offer = Offer {
+                range: index..index + 1,
+                qos: messages.qos().min(member.options.qos),
+                retain: messages.retain() && member.options.retain_as_published,
+                identifiers: member.options.identifier.as_slice(),
+                shared: Some(&name),
+                at_once: false,
+            };
+            if member.subscriber.offer(worker, messages, &offer) == Offered::FlushLater {
+                self.to_flush.push(member.subscriber);
+            }
+        }
+    }
+
+    fn strategy(&self, worker: &Worker, publisher: Publisher<'_>, topic: &str) -> (Strategy, u64) {
+        // Fixed hashing: the choice must be the same on all threads.
+        let hash = |text: &str| foldhash::fast::FixedState::default().hash_one(text);
+        match worker.shared.share_strategy() {
+            ShareStrategy::RoundRobin => (Strategy::RoundRobin, 0),
+            ShareStrategy::LeastInFlight => (Strategy::LeastInFlight, 0),
+            ShareStrategy::HashClient => (Strategy::Hash, hash(publisher.client_id)),
+            ShareStrategy::HashTopic => (Strategy::Hash, hash(topic)),
+        }
+    }
+
+    fn route(&mut self, tenant: &Tenant, topic: &str) -> Arc<Route<SessionRef>> {
+        let hash = self.hasher.hash_one((tenant.number, topic));
+        let found = self
+            .cache
+            .find_mut(hash, |cached| cached.tenant == tenant.number && *cached.topic == *topic);
+        if let Some(cached) = found {
+            if !cached.route.is_current(&tenant.index) {
+                cached.route = Arc::new(tenant.index.route(topic));
+            }
+            return Arc::clone(&cached.route);
+        }
+        if self.cache.len() >= CACHED_ROUTES_MAX {
+            self.cache.clear();
+        }
+        let route = Arc::new(tenant.index.route(topic));
+        let cached = Cached { tenant: tenant.number, topic: topic.into(), route: route.clone() };
+        let hasher = &self.hasher;
+        self.cache.insert_unique(hash, cached, |cached| {
+            hasher.hash_one((cached.tenant, &*cached.topic))
+        });
+        route
+    }
+}
+
+/// How busy a member of a shared subscription is; `None` if it is not there.
+fn load(session: &SessionRef) -> Option<usize> {
+    session.is_online().then(|| session.inspect(|outbound, _| outbound.depth()))
+}
+
+/// The filter of a shared subscription as clients write it.
+pub fn share_name(group: &SharedGroup<SessionRef>) -> String {
+    format!("$share/{}/{}", group.name(), group.filter())
+}

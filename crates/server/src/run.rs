@@ -1,0 +1,387 @@
+//! Messages that one client published one after another to one topic, as they lie in its connection's
+//! read buffer.
+//!
+//! Most of what a broker does is passing such a run on. It is encoded at most once for each form in
+//! which its subscribers want it (version, QoS, RETAIN), not once for each subscriber; where the form is
+//! the publisher's own, the bytes in the read buffer are sent as they are, with packet identifiers
+//! patched in place. A message becomes a shared [`Message`] only if somebody must keep it.
+
+use std::num::NonZeroU32;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use barid_core::message::{Message, Publication};
+use barid_core::session::Delivery;
+use barid_core::time::Timestamp;
+use mqtt_proto::flow::AliasUse;
+use mqtt_proto::{
+    DecodeError, FixedHeader, PacketId, Properties, PropertiesBuf, PropertyId, Publish, QoS, Version,
+};
+use smallvec::SmallVec;
+
+use crate::encode::{self, Layout, PublishFrame};
+
+/// Version × QoS × RETAIN.
+const FORMS: usize = 12;
+
+/// Scratch memory for a run; empty between runs, but for its capacity.
+#[derive(Debug, Default)]
+pub struct Run {
+    topic: String,
+    qos: Option<QoS>,
+    retain: bool,
+    v5: bool,
+    /// Whether the frames in the buffer can be sent as they are.
+    as_is: bool,
+    largest: usize,
+    items: Vec<Item>,
+    /// Properties that do not lie in one piece in the buffer.
+    arena: Vec<u8>,
+    messages: Vec<Option<Arc<Message>>>,
+    forms: [Form; FORMS],
+}
+
+/// One message: where its parts lie in the buffer.
+#[derive(Clone, Debug)]
+struct Item {
+    frame: Range<usize>,
+    id: usize,
+    properties: PropertiesAt,
+    payload: Range<usize>,
+    expires_at: Option<Timestamp>,
+}
+
+/// A PUBLISH in a buffer: what it says, and where its parts lie.
+#[derive(Clone, Debug)]
+pub struct Parsed {
+    frame: Range<usize>,
+    /// The QoS.
+    pub qos: QoS,
+    /// The RETAIN flag.
+    pub retain: bool,
+    /// The packet identifier, for QoS 1 and 2.
+    pub id: Option<PacketId>,
+    /// The topic; empty if only an alias is given.
+    pub topic: Range<usize>,
+    /// Whether the topic is the one of the run (also when both are empty).
+    pub same_topic: bool,
+    properties: Range<usize>,
+    /// Message Expiry Interval.
+    pub expiry: Option<u32>,
+    /// Topic Alias.
+    pub alias: Option<u16>,
+    /// Whether there is a Subscription Identifier, which a client must not send.
+    pub has_identifier: bool,
+}
+
+#[derive(Clone, Debug)]
+enum PropertiesAt {
+    Buffer(Range<usize>),
+    Arena(Range<usize>),
+}
+
+/// The whole run, encoded in one form.
+#[derive(Debug, Default)]
+struct Form {
+    bytes: Vec<u8>,
+    layouts: Vec<Layout>,
+}
+
+/// A run together with the buffer that it lies in.
+#[derive(Debug)]
+pub struct Messages<'a> {
+    run: &'a mut Run,
+    buffer: &'a mut [u8],
+    now: Timestamp,
+}
+
+impl Run {
+    /// Whether the run has no message.
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// The topic of the run, or of the one before if this one is empty.
+    pub fn topic(&self) -> &str {
+        &self.topic
+    }
+
+    /// Reads the PUBLISH that lies at `frame` in `bytes`. A topic that is the run's own is not checked
+    /// again.
+    pub fn parse(
+        &self,
+        version: Version,
+        header: FixedHeader,
+        bytes: &[u8],
+        frame: &Range<usize>,
+    ) -> Result<Parsed, DecodeError> {
+        let body = &bytes[frame.start + header.header_len..frame.end];
+        let publish = Publish::decode_with_known_topic(version, header, body, &self.topic)?;
+        let topic_start = frame.start + header.header_len + 2;
+        // Topic, identifier and properties lie before the payload, which is the rest.
+        let payload = frame.end - publish.payload.len();
+        let mut parsed = Parsed {
+            frame: frame.clone(),
+            qos: publish.qos,
+            retain: publish.retain,
+            id: publish.packet_id,
+            topic: topic_start..topic_start + publish.topic.len(),
+            same_topic: publish.topic == self.topic,
+            properties: payload - publish.properties.as_bytes().len()..payload,
+            expiry: None,
+            alias: None,
+            has_identifier: false,
+        };
+        if !publish.properties.is_empty() {
+            parsed.expiry = publish.properties.message_expiry_interval();
+            parsed.alias = publish.properties.topic_alias();
+            parsed.has_identifier = publish.properties.subscription_identifiers().next().is_some();
+        }
+        Ok(parsed)
+    }
+
+    /// Whether a message with the run's topic belongs to the run: it lies right behind the last one and
+    /// is like it.
+    pub fn continues(&self, parsed: &Parsed) -> bool {
+        self.qos == Some(parsed.qos)
+            && self.retain == parsed.retain
+            && self.items.last().is_some_and(|last| last.frame.end == parsed.frame.start)
+    }
+
+    /// Begins a run.
+    pub fn begin(&mut self, topic: &str, qos: QoS, retain: bool, v5: bool) {
+        debug_assert!(self.is_empty());
+        if self.topic != topic {
+            self.topic.clear();
+            self.topic.push_str(topic);
+        }
+        self.qos = Some(qos);
+        self.retain = retain;
+        self.v5 = v5;
+        self.as_is = true;
+    }
+
+    /// Appends a message that lies in `bytes`.
+    pub fn push(&mut self, parsed: Parsed, bytes: &[u8], now: Timestamp) {
+        let payload = parsed.properties.end..parsed.frame.end;
+        let properties = if parsed.expiry.is_none() && parsed.alias.is_none() {
+            PropertiesAt::Buffer(parsed.properties)
+        } else {
+            self.as_is &= parsed.alias.is_none();
+            let start = self.arena.len();
+            let mut kept = PropertiesBuf::default();
+            for property in Properties::from_validated(&bytes[parsed.properties]).raw() {
+                if !matches!(property.id, PropertyId::MessageExpiryInterval | PropertyId::TopicAlias)
+                {
+                    kept.push_raw(property);
+                }
+            }
+            self.arena.extend_from_slice(kept.as_properties().as_bytes());
+            PropertiesAt::Arena(start..self.arena.len())
+        };
+        let expires_at =
+            parsed.expiry.map(|seconds| now.after(Duration::from_secs(u64::from(seconds))));
+        self.append(Item { frame: parsed.frame, id: parsed.topic.end, properties, payload, expires_at });
+    }
+
+    /// Bytes of all packets of the run.
+    pub fn frame_bytes(&self) -> usize {
+        self.items.iter().map(|item| item.frame.len()).sum()
+    }
+
+    /// How many messages there are.
+    pub fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    fn append(&mut self, item: Item) {
+        // What the packet takes at most in any form, but for Subscription Identifiers and aliases.
+        let properties = match &item.properties {
+            PropertiesAt::Buffer(range) | PropertiesAt::Arena(range) => range.len(),
+        };
+        let most = 20 + self.topic.len() + properties + item.payload.len();
+        self.largest = self.largest.max(most);
+        self.items.push(item);
+    }
+
+    /// Forgets the messages and keeps the memory.
+    pub fn clear(&mut self) {
+        self.items.clear();
+        self.arena.clear();
+        self.messages.clear();
+        self.largest = 0;
+        for form in &mut self.forms {
+            form.layouts.clear();
+            form.bytes.clear();
+            form.bytes.shrink_to(256 * 1024);
+        }
+    }
+
+    /// The run with its buffer.
+    pub fn in_buffer<'a>(&'a mut self, buffer: &'a mut [u8], now: Timestamp) -> Messages<'a> {
+        self.messages.resize(self.items.len(), None);
+        Messages { run: self, buffer, now }
+    }
+
+    /// Makes a run of one message that did not come from a client just now, in a buffer of its own.
+    pub fn of(publication: &Publication<'_>, now: Timestamp) -> (Self, Vec<u8>) {
+        let mut run = Self::default();
+        run.begin(publication.topic, publication.qos, publication.retain, true);
+        let mut buffer = Vec::new();
+        let frame = PublishFrame {
+            publication: *publication,
+            qos: publication.qos,
+            retain: publication.retain,
+            dup: false,
+            id: 0,
+            identifiers: &[],
+            alias: AliasUse::None,
+            now,
+        };
+        let layout = frame.put(true, &mut buffer);
+        run.append(Item {
+            frame: layout.start..layout.end,
+            id: layout.id,
+            properties: PropertiesAt::Buffer(layout.properties..layout.payload),
+            payload: layout.payload..layout.end,
+            expires_at: publication.expires_at,
+        });
+        (run, buffer)
+    }
+}
+
+impl Messages<'_> {
+    /// How many messages there are; at least one.
+    pub fn len(&self) -> usize {
+        self.run.items.len()
+    }
+
+    /// Never.
+    pub fn is_empty(&self) -> bool {
+        self.run.items.is_empty()
+    }
+
+    /// Their topic.
+    pub fn topic(&self) -> &str {
+        &self.run.topic
+    }
+
+    /// The QoS they were published with.
+    pub fn qos(&self) -> QoS {
+        self.run.qos.expect("a run that has begun has a QoS")
+    }
+
+    /// Whether they were published with RETAIN.
+    pub fn retain(&self) -> bool {
+        self.run.retain
+    }
+
+    /// An upper bound for the bytes of any of the packets without Subscription Identifiers and alias.
+    pub fn largest(&self) -> usize {
+        self.run.largest
+    }
+
+    /// One of the messages.
+    pub fn publication(&self, index: usize) -> Publication<'_> {
+        let item = &self.run.items[index];
+        Publication {
+            topic: &self.run.topic,
+            payload: &self.buffer[item.payload.clone()],
+            properties: match &item.properties {
+                PropertiesAt::Buffer(range) => &self.buffer[range.clone()],
+                PropertiesAt::Arena(range) => &self.run.arena[range.clone()],
+            },
+            qos: self.qos(),
+            retain: self.run.retain,
+            expires_at: item.expires_at,
+        }
+    }
+
+    /// One of the messages, to keep. It is copied out of the buffer once, whoever asks.
+    pub fn message(&mut self, index: usize) -> Arc<Message> {
+        if let Some(message) = &self.run.messages[index] {
+            return Arc::clone(message);
+        }
+        let message = Arc::new(Message::new(&self.publication(index)));
+        self.run.messages[index] = Some(Arc::clone(&message));
+        message
+    }
+
+    /// One of the messages, to wait for one session or to be kept until it acknowledges.
+    pub fn delivery(
+        &mut self,
+        index: usize,
+        qos: QoS,
+        retain: bool,
+        identifiers: &[NonZeroU32],
+        shared: Option<&Arc<str>>,
+    ) -> Delivery {
+        Delivery {
+            message: self.message(index),
+            qos,
+            retain,
+            identifiers: SmallVec::from_slice(identifiers),
+            shared: shared.cloned(),
+        }
+    }
+
+    /// The packets of `range` in one form, with identifiers from `first_id` on for QoS 1 and 2.
+    pub fn packets(
+        &mut self,
+        range: Range<usize>,
+        v5: bool,
+        qos: QoS,
+        retain: bool,
+        first_id: u16,
+    ) -> &[u8] {
+        let has_id = qos != QoS::AtMostOnce;
+        let mut id = first_id;
+        let mut next_id = || {
+            let this = id;
+            id = if id == u16::MAX { 1 } else { id + 1 };
+            this.to_be_bytes()
+        };
+        if self.run.as_is && self.run.v5 == v5 && self.qos() == qos {
+            let flags = encode::flags(qos, retain, false);
+            for item in &self.run.items[range.clone()] {
+                self.buffer[item.frame.start] = flags;
+                if has_id {
+                    self.buffer[item.id..item.id + 2].copy_from_slice(&next_id());
+                }
+            }
+            let start = self.run.items[range.start].frame.start;
+            let end = self.run.items[range.end - 1].frame.end;
+            return &self.buffer[start..end];
+        }
+        let form = (usize::from(v5) * 3 + qos as usize) * 2 + usize::from(retain);
+        if self.run.forms[form].layouts.is_empty() {
+            self.encode(form, v5, qos, retain);
+        }
+        let form = &mut self.run.forms[form];
+        if has_id {
+            for layout in &form.layouts[range.clone()] {
+                form.bytes[layout.id..layout.id + 2].copy_from_slice(&next_id());
+            }
+        }
+        &form.bytes[form.layouts[range.start].start..form.layouts[range.end - 1].end]
+    }
+
+    fn encode(&mut self, form: usize, v5: bool, qos: QoS, retain: bool) {
+        let mut encoded = std::mem::take(&mut self.run.forms[form]);
+        for index in 0..self.len() {
+            let frame = PublishFrame {
+                publication: self.publication(index),
+                qos,
+                retain,
+                dup: false,
+                id: 0,
+                identifiers: &[],
+                alias: AliasUse::None,
+                now: self.now,
+            };
+            encoded.layouts.push(frame.put(v5, &mut encoded.bytes));
+        }
+        self.run.forms[form] = encoded;
+    }
+}

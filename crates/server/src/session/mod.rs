@@ -1,0 +1,233 @@
+//! A session as the IO threads see it: who it is, its state, and the outlet to its client.
+
+mod delivery;
+mod outlet;
+mod subscriptions;
+
+pub use delivery::{Offer, Offered};
+pub use outlet::Link;
+pub use subscriptions::{Subscription, Subscriptions};
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use barid_core::message::Message;
+use barid_core::session::{Delivery, DropReason, Outbound, ReceivedIds};
+use barid_core::topic_index;
+use mqtt_proto::QoS;
+use mqtt_proto::flow::OutboundAliases;
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::tenant::Tenant;
+use crate::worker::Worker;
+use outlet::Outlet;
+
+/// The session of one client.
+#[derive(Debug)]
+pub struct Session {
+    /// Unique in the life of the broker.
+    pub id: u64,
+    /// Whose session it is.
+    pub tenant: Arc<Tenant>,
+    /// The client identifier, unique in the tenant.
+    pub client_id: Box<str>,
+    online: AtomicBool,
+    outlet: Mutex<Outlet>,
+    state: Mutex<State>,
+}
+
+/// A shared reference to a session.
+#[derive(Clone, Debug)]
+pub struct SessionRef(Arc<Session>);
+
+/// Session State that is not on a message's way out. Touched by the connection that owns the session
+/// and at the session's end.
+#[derive(Debug, Default)]
+pub struct State {
+    /// What the session has subscribed to.
+    pub subscriptions: Subscriptions,
+    /// QoS 2 messages received and not yet released.
+    pub received: ReceivedIds,
+    /// The Will Message of the present or last connection, until published or discarded.
+    pub will: Option<Box<Will>>,
+    /// Session Expiry Interval in seconds; `u32::MAX`: never.
+    pub expiry: u32,
+    /// The session has ended and must not be resumed.
+    pub ended: bool,
+}
+
+/// A Will Message (MQTT 5 §3.1.2.5).
+#[derive(Clone, Debug)]
+pub struct Will {
+    /// What is published; its expiry starts to run when it is.
+    pub message: Arc<Message>,
+    /// Message Expiry Interval, in seconds.
+    pub expiry: Option<u32>,
+    /// Will Delay Interval, in seconds.
+    pub delay: u32,
+}
+
+/// What became of a session whose connection has gone.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Detached {
+    /// Another connection has it: nothing is to be done.
+    TakenOver,
+    /// It is without a client since `epoch`.
+    Away {
+        /// Identifies this absence.
+        epoch: u32,
+    },
+}
+
+impl SessionRef {
+    /// A new session without a client.
+    pub fn new(id: u64, tenant: Arc<Tenant>, client_id: &str) -> Self {
+        Self(Arc::new(Session {
+            id,
+            tenant,
+            client_id: client_id.into(),
+            online: AtomicBool::new(false),
+            outlet: Mutex::default(),
+            state: Mutex::default(),
+        }))
+    }
+}
+
+impl Deref for SessionRef {
+    type Target = Session;
+
+    fn deref(&self) -> &Session {
+        &self.0
+    }
+}
+
+impl topic_index::Subscriber for SessionRef {
+    fn key(&self) -> u64 {
+        self.0.id
+    }
+}
+
+impl Session {
+    /// Whether a client is connected.
+    pub fn is_online(&self) -> bool {
+        self.online.load(Ordering::Relaxed)
+    }
+
+    /// Session State that is not on a message's way out.
+    pub fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+
+    /// Looks at what is on its way to the client, and at the link if one is connected.
+    pub fn inspect<R>(&self, look: impl FnOnce(&Outbound, Option<&Link>) -> R) -> R {
+        let outlet = self.outlet.lock();
+        look(&outlet.outbound, outlet.link.as_ref())
+    }
+
+    /// Gives the session to a connection, which hears `connack` before any message. Returns the epoch
+    /// of the connection, and the link of the one that had the session until now, with whether that one
+    /// can be told something: whether no packet to it was cut off.
+    pub fn attach(
+        &self,
+        link: Link,
+        receive_maximum: u16,
+        survives: bool,
+        aliases: Option<Box<OutboundAliases>>,
+        connack: &[u8],
+    ) -> (u32, Option<(Link, bool)>) {
+        let mut outlet = self.outlet.lock();
+        let old = outlet.attach(link, receive_maximum, survives, aliases, connack);
+        self.online.store(true, Ordering::Relaxed);
+        (outlet.epoch, old)
+    }
+
+    /// The connection of `epoch` has gone.
+    pub fn detach(&self, epoch: u32) -> Detached {
+        let mut outlet = self.outlet.lock();
+        if outlet.epoch != epoch || outlet.link.is_none() {
+            return Detached::TakenOver;
+        }
+        self.online.store(false, Ordering::Relaxed);
+        outlet.detach();
+        Detached::Away { epoch: outlet.epoch }
+    }
+
+    /// Takes the session from its connection, if it has one; the answer is as of [`Session::attach`].
+    pub fn take_link(&self) -> Option<(Link, bool)> {
+        let mut outlet = self.outlet.lock();
+        self.online.store(false, Ordering::Relaxed);
+        outlet.detach()
+    }
+
+    /// Whether the client has been away ever since [`Session::detach`] told `epoch`.
+    pub fn is_away_since(&self, epoch: u32) -> bool {
+        let outlet = self.outlet.lock();
+        outlet.epoch == epoch && outlet.link.is_none()
+    }
+
+    /// The session outlives its connection, or ends with it.
+    pub fn set_survives(&self, survives: bool) {
+        self.outlet.lock().outbound.set_survives(survives);
+    }
+
+    /// What shared subscriptions may give to other members now that this one is away.
+    pub fn take_shared(&self) -> Vec<Delivery> {
+        self.outlet.lock().outbound.take_shared()
+    }
+
+    /// The session has ended: what waited in it is lost, and counted.
+    pub fn clear(&self, worker: &Worker) {
+        let waiting = std::mem::take(&mut self.outlet.lock().outbound).queue().len();
+        let counters = self.tenant.counters(worker.id);
+        for _ in 0..waiting {
+            counters.dropped(DropReason::SessionEnded);
+        }
+    }
+
+    /// Applies acknowledgements from the connection of `epoch`. True: messages wait that may leave now.
+    pub fn acknowledge(&self, epoch: u32, apply: impl FnOnce(&mut Outbound)) -> bool {
+        let mut outlet = self.outlet.lock();
+        if outlet.epoch != epoch {
+            return false;
+        }
+        apply(&mut outlet.outbound);
+        !outlet.outbound.is_idle()
+    }
+
+    /// Appends packets that are no messages (acknowledgements, PINGRESP …) for the connection of
+    /// `epoch`. False: the session is another connection's by now.
+    pub fn append(&self, epoch: u32, packets: &[u8]) -> bool {
+        let mut outlet = self.outlet.lock();
+        let present = outlet.epoch == epoch;
+        if present {
+            outlet.unsent.push(packets);
+        }
+        present
+    }
+
+    /// Bytes that wait for the socket of the connection of `epoch`.
+    pub fn unsent(&self, epoch: u32) -> usize {
+        let outlet = self.outlet.lock();
+        if outlet.epoch == epoch { outlet.unsent.len() } else { 0 }
+    }
+
+    /// Lets one message wait for the client. [`SessionRef::flush`] sends it.
+    pub fn enqueue(&self, worker: &Worker, delivery: Delivery) {
+        let counters = self.tenant.counters(worker.id);
+        let mut outlet = self.outlet.lock();
+        if outlet.link.is_none() && (delivery.qos == QoS::AtMostOnce || !outlet.outbound.survives())
+        {
+            counters.dropped(DropReason::Offline);
+            return;
+        }
+        let limits = self.tenant.queue_limits();
+        outlet.outbound.enqueue(delivery, &limits, |reason| counters.dropped(reason));
+    }
+
+    /// Lets the retained messages that a subscription asked for wait for the client, ahead of all that
+    /// comes later and outside the queue's limits. [`SessionRef::flush`] sends them.
+    pub fn replay(&self, deliveries: Vec<Delivery>) {
+        self.outlet.lock().outbound.replay(deliveries);
+    }
+}

@@ -1,0 +1,162 @@
+//! The way out to one client: what guards it is said in `delivery.rs`.
+
+use std::sync::Arc;
+
+use barid_core::session::Outbound;
+use mio::net::TcpStream;
+use mqtt_proto::Version;
+use mqtt_proto::flow::OutboundAliases;
+
+use crate::event_loop::{ConnectionId, Mailbox, Post};
+
+/// How to reach the client.
+#[derive(Clone, Debug)]
+pub struct Link {
+    /// The protocol version that it speaks.
+    pub version: Version,
+    /// Its Maximum Packet Size in bytes.
+    pub max_packet_size: usize,
+    /// The socket, if any thread may write to it (plain TCP).
+    pub socket: Option<Arc<TcpStream>>,
+    /// The thread that owns the connection.
+    pub owner: Mailbox,
+    /// The connection there.
+    pub connection: ConnectionId,
+}
+
+/// The way out to one client. A session without a client has one without a link.
+#[derive(Debug, Default)]
+pub(super) struct Outlet {
+    pub(super) link: Option<Link>,
+    pub(super) outbound: Outbound,
+    pub(super) unsent: Unsent,
+    pub(super) aliases: Option<Box<OutboundAliases>>,
+    /// Raised whenever a connection takes or loses the session.
+    pub(super) epoch: u32,
+    /// A thread is writing, without the lock.
+    pub(super) writing: bool,
+    /// The socket is full; the kernel will tell its owner when it is not.
+    pub(super) blocked: bool,
+    /// The kernel told while a thread was writing.
+    pub(super) retry: bool,
+    /// The owner has been told that something waits, and has not looked yet.
+    pub(super) woken: bool,
+}
+
+impl Outlet {
+    pub(super) fn attach(
+        &mut self,
+        link: Link,
+        receive_maximum: u16,
+        survives: bool,
+        aliases: Option<Box<OutboundAliases>>,
+        connack: &[u8],
+    ) -> Option<(Link, bool)> {
+        let old = self.detach();
+        self.link = Some(link);
+        self.outbound.set_survives(survives);
+        self.outbound.resume(receive_maximum);
+        self.aliases = aliases;
+        self.unsent.push(connack);
+        old
+    }
+
+    /// Returns the link, and whether the client got all packets that were begun: whether it can be told
+    /// something more.
+    pub(super) fn detach(&mut self) -> Option<(Link, bool)> {
+        let clean = !self.writing && self.unsent.is_empty();
+        self.epoch = self.epoch.wrapping_add(1);
+        self.unsent = Unsent::default();
+        self.aliases = None;
+        self.writing = false;
+        self.blocked = false;
+        self.retry = false;
+        self.woken = false;
+        self.link.take().map(|link| (link, clean))
+    }
+
+    /// The caller becomes the writer, unless there is one or the socket is full.
+    pub(super) fn start_writing(&mut self) -> bool {
+        let start = !self.writing && !self.blocked;
+        self.writing |= start;
+        start
+    }
+
+    /// Tells the owner, once, that something waits.
+    pub(super) fn wake_owner(&mut self) {
+        if let (Some(link), false) = (&self.link, self.woken) {
+            self.woken = true;
+            link.owner.post(Post::Drain(link.connection));
+        }
+    }
+}
+
+/// Encoded bytes that wait for the socket.
+#[derive(Debug, Default)]
+pub(super) struct Unsent {
+    bytes: Vec<u8>,
+    start: usize,
+}
+
+impl Unsent {
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len() - self.start
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// The buffer, to encode at its end.
+    pub(super) fn buffer(&mut self) -> &mut Vec<u8> {
+        &mut self.bytes
+    }
+
+    /// Puts back, in front of what was appended meanwhile, what could not be written.
+    pub(super) fn put_back(&mut self, rest: &[u8]) {
+        let mut bytes = Vec::with_capacity(rest.len() + self.len());
+        bytes.extend_from_slice(rest);
+        bytes.extend_from_slice(&self.bytes[self.start..]);
+        *self = Self { bytes, start: 0 };
+    }
+
+    /// Like [`Unsent::put_back`] for a buffer that [`Unsent::take`] gave.
+    pub(super) fn restore(&mut self, mut taken: Self, sent: usize) {
+        taken.start += sent;
+        if !self.is_empty() {
+            taken.bytes.extend_from_slice(&self.bytes[self.start..]);
+        }
+        *self = taken;
+    }
+
+    pub(super) fn take(&mut self) -> Self {
+        std::mem::take(self)
+    }
+
+    pub(super) fn as_slice(&self) -> &[u8] {
+        &self.bytes[self.start..]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_not_written_goes_before_what_came_later() {
+        let mut unsent = Unsent::default();
+        unsent.push(b"cd");
+        unsent.put_back(b"ab");
+        assert_eq!(unsent.as_slice(), b"abcd");
+        let taken = unsent.take();
+        assert!(unsent.is_empty());
+        unsent.push(b"ef");
+        unsent.restore(taken, 1);
+        assert_eq!(unsent.as_slice(), b"bcdef");
+        assert_eq!(unsent.len(), 5);
+    }
+}

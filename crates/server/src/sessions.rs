@@ -1,0 +1,81 @@
+//! The sessions of one tenant, by client identifier.
+
+use hashbrown::HashTable;
+use parking_lot::{Mutex, MutexGuard};
+use std::hash::{BuildHasher, RandomState};
+
+use crate::session::SessionRef;
+
+const PARTS: usize = 16;
+
+/// The sessions of one tenant. Divided by hash, so that clients that connect at once do not wait for
+/// each other.
+#[derive(Debug)]
+pub struct Sessions {
+    hasher: RandomState,
+    parts: [Mutex<HashTable<SessionRef>>; PARTS],
+}
+
+/// The part that a client identifier belongs to, locked: who holds it decides alone what becomes of the
+/// identifier's session.
+pub struct Entry<'a> {
+    sessions: &'a Sessions,
+    hash: u64,
+    client_id: &'a str,
+    part: MutexGuard<'a, HashTable<SessionRef>>,
+}
+
+impl Default for Sessions {
+    fn default() -> Self {
+        Self { hasher: RandomState::new(), parts: Default::default() }
+    }
+}
+
+impl Sessions {
+    /// Locks what belongs to a client identifier.
+    pub fn entry<'a>(&'a self, client_id: &'a str) -> Entry<'a> {
+        let hash = self.hasher.hash_one(client_id);
+        let part = self.parts[(hash >> 60) as usize % PARTS].lock();
+        Entry { sessions: self, hash, client_id, part }
+    }
+
+    /// How many sessions there are.
+    pub fn len(&self) -> usize {
+        self.parts.iter().map(|part| part.lock().len()).sum()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Looks at every session.
+    pub fn for_each(&self, mut look: impl FnMut(&SessionRef)) {
+        for part in &self.parts {
+            part.lock().iter().for_each(&mut look);
+        }
+    }
+}
+
+impl Entry<'_> {
+    /// The session of the client identifier.
+    pub fn get(&self) -> Option<&SessionRef> {
+        self.part.find(self.hash, |session| &*session.client_id == self.client_id)
+    }
+
+    /// Makes `session` the session of the client identifier.
+    pub fn insert(&mut self, session: SessionRef) {
+        debug_assert!(self.get().is_none());
+        let hasher = &self.sessions.hasher;
+        self.part.insert_unique(self.hash, session, |session| hasher.hash_one(&*session.client_id));
+    }
+
+    /// Removes the session of the client identifier.
+    pub fn remove(&mut self) -> Option<SessionRef> {
+        let entry = self
+            .part
+            .find_entry(self.hash, |session| &*session.client_id == self.client_id)
+            .ok()?;
+        Some(entry.remove().0)
+    }
+}

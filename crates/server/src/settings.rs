@@ -1,0 +1,307 @@
+//! What an operator can choose: plain data, as read from the configuration file.
+//!
+//! Settings are values, never components: whatever is opened or started from them lives elsewhere.
+//! Every bound that protects the broker from its clients has its name here.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use serde::Deserialize;
+
+/// The whole configuration.
+#[derive(Clone, Debug, Deserialize, PartialEq)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// Where durable data lives.
+    pub data_dir: PathBuf,
+    /// IO threads; 0: one for each core.
+    pub workers: usize,
+    /// What is logged.
+    pub log: Log,
+    /// Where clients connect.
+    pub listeners: Listeners,
+    /// Certificates of the TLS listeners.
+    pub tls: Option<Tls>,
+    /// The HTTP address for operators.
+    pub admin: Admin,
+    /// `$SYS` topics.
+    pub sys: Sys,
+    /// The most tenants that clients may bring into being.
+    pub max_tenants: usize,
+    /// Limits of every tenant that has none of its own.
+    pub limits: Limits,
+    /// Tenants with settings of their own, by name.
+    pub tenants: BTreeMap<String, TenantSettings>,
+    /// How a shared subscription chooses the member that gets a message.
+    pub shared_subscriptions: SharedSubscriptions,
+    /// Who may connect. Empty: anybody, with any password.
+    pub users: Vec<User>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            data_dir: "barid-data".into(),
+            workers: 0,
+            log: Log::default(),
+            listeners: Listeners::default(),
+            tls: None,
+            admin: Admin::default(),
+            sys: Sys::default(),
+            max_tenants: 10_000,
+            limits: Limits::default(),
+            tenants: BTreeMap::new(),
+            shared_subscriptions: SharedSubscriptions::default(),
+            users: Vec::new(),
+        }
+    }
+}
+
+impl Settings {
+    /// The limits of a tenant: its own, over the common ones.
+    pub fn limits_of(&self, tenant: &str) -> Limits {
+        self.tenants.get(tenant).map_or_else(
+            || self.limits.clone(),
+            |own| own.limits.over(&self.limits),
+        )
+    }
+}
+
+/// What is logged.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[serde(default, deny_unknown_fields)]
+pub struct Log {
+    /// `error`, `warn`, `info`, `debug`, `trace`, or a filter such as `info,barid_server=debug`.
+    pub level: String,
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self { level: "info".into() }
+    }
+}
+
+/// Where clients connect. The TLS ones need [`Settings::tls`].
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[serde(default, deny_unknown_fields)]
+pub struct Listeners {
+    /// MQTT over TCP.
+    pub mqtt: Option<Listener>,
+    /// MQTT over TLS.
+    pub mqtts: Option<Listener>,
+    /// MQTT over WebSocket.
+    pub ws: Option<Listener>,
+    /// MQTT over secure WebSocket.
+    pub wss: Option<Listener>,
+}
+
+impl Default for Listeners {
+    fn default() -> Self {
+        let loopback = |port| Some(Listener::at(SocketAddr::from(([127, 0, 0, 1], port))));
+        Self { mqtt: loopback(1883), mqtts: None, ws: loopback(8083), wss: None }
+    }
+}
+
+/// One listener.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+pub struct Listener {
+    /// The address to listen on; port 0 takes a free one.
+    pub address: SocketAddr,
+    /// Whether each connection begins with a PROXY protocol header (v1 or v2) that tells the
+    /// client's real address. Connections without one are then refused.
+    #[serde(default)]
+    pub proxy_protocol: bool,
+    /// The path of a WebSocket listener; others answer 404.
+    #[serde(default = "default_path")]
+    pub path: String,
+}
+
+fn default_path() -> String {
+    "/mqtt".into()
+}
+
+impl Listener {
+    /// A listener with defaults for all but its address.
+    pub fn at(address: SocketAddr) -> Self {
+        Self { address, proxy_protocol: false, path: default_path() }
+    }
+}
+
+/// Certificates of the TLS listeners.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+pub struct Tls {
+    /// PEM file with the certificate chain.
+    pub certificate: PathBuf,
+    /// PEM file with the private key.
+    pub key: PathBuf,
+    /// PEM file with the authorities whose client certificates are accepted.
+    pub client_ca: Option<PathBuf>,
+    /// Whether a client without a certificate is refused. Needs `client_ca`.
+    #[serde(default)]
+    pub require_client_certificate: bool,
+}
+
+/// The HTTP address for operators.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[serde(default, deny_unknown_fields)]
+pub struct Admin {
+    /// The address to listen on.
+    pub address: SocketAddr,
+}
+
+impl Default for Admin {
+    fn default() -> Self {
+        Self { address: SocketAddr::from(([127, 0, 0, 1], 8081)) }
+    }
+}
+
+/// `$SYS` topics.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[serde(default, deny_unknown_fields)]
+pub struct Sys {
+    /// Seconds between two publications of `$SYS/broker/…`; 0: never.
+    pub interval: u32,
+}
+
+impl Default for Sys {
+    fn default() -> Self {
+        Self { interval: 10 }
+    }
+}
+
+/// A tenant with settings of its own.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq)]
+#[serde(default, deny_unknown_fields)]
+pub struct TenantSettings {
+    /// Its limits; what is not named is as in `[limits]`.
+    pub limits: OwnLimits,
+}
+
+macro_rules! limits {
+    ($($(#[$doc:meta])* $name:ident: $type:ty = $default:expr,)*) => {
+        /// Bounds on what the clients of one tenant may use.
+        #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+        #[serde(default, deny_unknown_fields)]
+        pub struct Limits { $($(#[$doc])* pub $name: $type,)* }
+
+        impl Default for Limits {
+            fn default() -> Self {
+                Self { $($name: $default,)* }
+            }
+        }
+
+        /// The limits that a tenant has of its own.
+        #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
+        #[serde(default, deny_unknown_fields)]
+        pub struct OwnLimits { $($(#[$doc])* pub $name: Option<$type>,)* }
+
+        impl OwnLimits {
+            fn over(&self, common: &Limits) -> Limits {
+                Limits { $($name: self.$name.clone().unwrap_or_else(|| common.$name.clone()),)* }
+            }
+        }
+    };
+}
+
+limits! {
+    /// Connections at once.
+    max_connections: usize = 1_000_000,
+    /// Bytes of the largest packet that a client may send.
+    max_packet_size: usize = 1024 * 1024,
+    /// QoS 2 messages that a client may have unreleased at once (Receive Maximum).
+    receive_maximum: u16 = 65_535,
+    /// Topic aliases that a client may define.
+    topic_alias_maximum: u16 = 32,
+    /// Topic aliases that the broker defines on a connection whose client allows at least as many.
+    max_outbound_topic_aliases: u16 = 32,
+    /// Messages of QoS 1 and 2 on the wire to one client that asks for no Receive Maximum of its own.
+    max_inflight: u16 = 1_024,
+    /// Messages that wait for one client.
+    max_queued_messages: usize = 10_000,
+    /// Bytes of the messages that wait for one client.
+    max_queued_bytes: usize = 32 * 1024 * 1024,
+    /// Which message is dropped when a client's queue is full.
+    queue_overflow: QueueOverflow = QueueOverflow::DropNewest,
+    /// Subscriptions of one client.
+    max_subscriptions: usize = 100_000,
+    /// Retained messages of the tenant.
+    max_retained_messages: usize = 1_000_000,
+    /// The longest Keep Alive, in seconds; a client that asks for a longer one, or for none, is told
+    /// this one (Server Keep Alive). 0: as the client wishes.
+    max_keep_alive: u16 = 0,
+    /// The longest Session Expiry Interval, in seconds; also how long sessions of 3.x clients last.
+    max_session_expiry: u32 = u32::MAX,
+    /// Seconds from accepting a connection to its CONNECT, TLS and WebSocket handshakes included.
+    connect_timeout: u32 = 10,
+    /// The highest QoS granted and accepted.
+    max_qos: u8 = 2,
+    /// Whether retained messages are available.
+    retain_available: bool = true,
+    /// Whether subscriptions may have wildcards.
+    wildcard_subscriptions: bool = true,
+    /// Whether shared subscriptions are available.
+    shared_subscriptions: bool = true,
+}
+
+/// Which message is dropped when a client's queue is full.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub enum QueueOverflow {
+    /// The one that arrives.
+    #[default]
+    DropNewest,
+    /// The ones that have waited longest.
+    DropOldest,
+}
+
+/// How shared subscriptions behave.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(default, deny_unknown_fields)]
+pub struct SharedSubscriptions {
+    /// How the member is chosen that gets a message.
+    pub strategy: ShareStrategy,
+}
+
+/// How the member of a shared subscription is chosen that gets a message.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub enum ShareStrategy {
+    /// One after another.
+    #[default]
+    RoundRobin,
+    /// The one with the fewest messages unacknowledged and waiting.
+    LeastInFlight,
+    /// Always the same one for a publishing client.
+    HashClient,
+    /// Always the same one for a topic.
+    HashTopic,
+}
+
+/// A user: who may connect, and what they may do.
+#[derive(Clone, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+pub struct User {
+    /// The user name, `{tenant}/{client}` or, for the tenant `default`, without a slash.
+    pub name: String,
+    /// The argon2id hash of the password, as `barid passwd` prints it.
+    pub password: String,
+    /// Topic filters that the user may publish to; `%c` is the client identifier, `%u` the user name.
+    #[serde(default = "everything")]
+    pub publish: Vec<String>,
+    /// Topic filters that the user may subscribe to, with the same substitutions.
+    #[serde(default = "everything")]
+    pub subscribe: Vec<String>,
+}
+
+fn everything() -> Vec<String> {
+    vec!["#".into()]
+}
+
+impl std::fmt::Debug for User {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("User").field("name", &self.name).finish_non_exhaustive()
+    }
+}

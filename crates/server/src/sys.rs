@@ -1,0 +1,94 @@
+//! `$SYS/broker/…`: what a tenant may know of the broker, and of itself.
+//!
+//! The names are those that other brokers use. All counts are the tenant's own.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use barid_core::message::Publication;
+use barid_core::time::Timestamp;
+use mqtt_proto::{PacketType, QoS};
+
+use crate::lifecycle::Context;
+use crate::router::Publisher;
+use crate::tenant::Tenant;
+
+/// When `$SYS` is due.
+#[derive(Debug, Default)]
+pub struct Sys {
+    due: Option<Timestamp>,
+}
+
+impl Sys {
+    /// When something is due next, if ever.
+    pub fn due(&self) -> Option<Timestamp> {
+        self.due
+    }
+
+    /// Publishes, for all tenants, if it is time.
+    pub fn publish_if_due(&mut self, context: &mut Context) {
+        let shared = Arc::clone(&context.worker.shared);
+        let interval = shared.settings().sys.interval;
+        let now = context.worker.now;
+        if interval == 0 {
+            self.due = None;
+            return;
+        }
+        if self.due.is_some_and(|due| due > now) {
+            return;
+        }
+        self.due = Some(now.after(Duration::from_secs(u64::from(interval))));
+        for tenant in shared.tenants.all() {
+            for (topic, value) in values(&tenant, shared.clock.uptime()) {
+                let publication = Publication {
+                    topic,
+                    payload: value.as_bytes(),
+                    properties: &[],
+                    qos: QoS::AtMostOnce,
+                    retain: true,
+                    expires_at: None,
+                };
+                let nobody = Publisher { session: 0, client_id: "" };
+                context.publish(&tenant, nobody, &publication);
+            }
+        }
+    }
+}
+
+fn values(tenant: &Tenant, uptime: Duration) -> Vec<(&'static str, String)> {
+    let totals = tenant.totals();
+    let mut connected = 0_usize;
+    let mut sessions = 0_usize;
+    let mut queued = 0_usize;
+    let mut queued_bytes = 0_usize;
+    tenant.sessions.for_each(|session| {
+        sessions += 1;
+        connected += usize::from(session.is_online());
+        session.inspect(|outbound, _| {
+            queued += outbound.queue().len();
+            queued_bytes += outbound.queue().bytes();
+        });
+    });
+    let sum = |counts: &[u64]| counts.iter().sum::<u64>().to_string();
+    let publish = PacketType::Publish;
+    vec![
+        ("$SYS/broker/version", format!("barid {}", env!("CARGO_PKG_VERSION"))),
+        ("$SYS/broker/uptime", format!("{} seconds", uptime.as_secs())),
+        ("$SYS/broker/clients/connected", connected.to_string()),
+        ("$SYS/broker/clients/disconnected", (sessions - connected).to_string()),
+        ("$SYS/broker/clients/total", sessions.to_string()),
+        ("$SYS/broker/messages/received", sum(&totals.packets_received)),
+        ("$SYS/broker/messages/sent", sum(&totals.packets_sent)),
+        ("$SYS/broker/publish/messages/received", totals.received(publish).to_string()),
+        ("$SYS/broker/publish/messages/sent", totals.sent(publish).to_string()),
+        ("$SYS/broker/publish/messages/dropped", sum(&totals.dropped)),
+        ("$SYS/broker/publish/bytes/received", totals.bytes_received[publish as usize].to_string()),
+        ("$SYS/broker/publish/bytes/sent", totals.bytes_sent[publish as usize].to_string()),
+        ("$SYS/broker/bytes/received", sum(&totals.bytes_received)),
+        ("$SYS/broker/bytes/sent", sum(&totals.bytes_sent)),
+        ("$SYS/broker/store/messages/count", queued.to_string()),
+        ("$SYS/broker/store/messages/bytes", queued_bytes.to_string()),
+        ("$SYS/broker/retained messages/count", tenant.retained.read().len().to_string()),
+        ("$SYS/broker/subscriptions/count", tenant.index.subscription_count().to_string()),
+    ]
+}

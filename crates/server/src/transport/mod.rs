@@ -1,0 +1,163 @@
+//! The four ways in: TCP, TLS, WebSocket, WebSocket over TLS. All are non-blocking byte streams.
+
+mod proxy;
+mod tls;
+mod websocket;
+
+pub use proxy::Proxied;
+pub use tls::{CertificateError, server_config};
+
+use std::io::{self, Read, Write};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use mio::net::TcpStream;
+use parking_lot::RwLock;
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
+
+use websocket::WebSocket;
+
+/// A socket that any thread may write to.
+#[derive(Clone, Debug)]
+pub struct Socket(pub Arc<TcpStream>);
+
+type TlsStream = StreamOwned<ServerConnection, Socket>;
+
+/// What a listener does with a connection.
+#[derive(Debug)]
+pub struct ListenerContext {
+    /// `mqtt`, `mqtts`, `ws` or `wss`.
+    pub name: &'static str,
+    /// Whether a PROXY protocol header comes first.
+    pub proxy_protocol: bool,
+    /// The path of a WebSocket listener.
+    pub websocket_path: Option<String>,
+    /// The certificates of a TLS listener; they may be replaced while it runs.
+    pub tls: Option<RwLock<Arc<ServerConfig>>>,
+}
+
+/// A connection that a listener has accepted.
+#[derive(Debug)]
+pub struct Accepted {
+    /// Its socket.
+    pub socket: TcpStream,
+    /// Where it comes from.
+    pub peer: SocketAddr,
+    /// Which listener accepted it.
+    pub listener: Arc<ListenerContext>,
+}
+
+/// A byte stream to a client.
+#[derive(Debug)]
+pub enum Transport {
+    /// TCP.
+    Plain(Socket),
+    /// TLS over TCP.
+    Tls(Box<TlsStream>),
+    /// WebSocket over TCP.
+    WebSocket(Box<WebSocket<Socket>>),
+    /// WebSocket over TLS.
+    SecureWebSocket(Box<WebSocket<TlsStream>>),
+}
+
+impl Transport {
+    /// The stream that `listener` speaks, over `socket`.
+    pub fn new(
+        socket: Arc<TcpStream>,
+        listener: &ListenerContext,
+        max_packet_size: usize,
+    ) -> io::Result<Self> {
+        let socket = Socket(socket);
+        let path = listener.websocket_path.as_deref();
+        let Some(config) = &listener.tls else {
+            return Ok(match path {
+                None => Self::Plain(socket),
+                Some(path) => {
+                    Self::WebSocket(Box::new(WebSocket::new(socket, path, max_packet_size)))
+                }
+            });
+        };
+        let config = Arc::clone(&config.read());
+        let connection = ServerConnection::new(config).map_err(io::Error::other)?;
+        let stream = StreamOwned::new(connection, socket);
+        Ok(match path {
+            None => Self::Tls(Box::new(stream)),
+            Some(path) => {
+                Self::SecureWebSocket(Box::new(WebSocket::new(stream, path, max_packet_size)))
+            }
+        })
+    }
+
+    /// The socket, if any thread may write to it.
+    pub fn direct_socket(&self) -> Option<Arc<TcpStream>> {
+        match self {
+            Self::Plain(Socket(socket)) => Some(Arc::clone(socket)),
+            _ => None,
+        }
+    }
+
+    /// Whether a read that does not fill the buffer has read all there is.
+    pub fn short_read_is_all(&self) -> bool {
+        matches!(self, Self::Plain(_))
+    }
+
+    /// Lets the client know that nothing more comes.
+    pub fn close(&mut self) {
+        match self {
+            Self::Plain(_) => {}
+            Self::Tls(stream) => {
+                stream.conn.send_close_notify();
+                let _ = stream.flush();
+            }
+            Self::WebSocket(stream) => stream.close(),
+            Self::SecureWebSocket(stream) => stream.close(),
+        }
+    }
+}
+
+impl Read for Transport {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(stream) => stream.read(buffer),
+            Self::Tls(stream) => stream.read(buffer),
+            Self::WebSocket(stream) => stream.read(buffer),
+            Self::SecureWebSocket(stream) => stream.read(buffer),
+        }
+    }
+}
+
+impl Write for Transport {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(stream) => stream.write(bytes),
+            Self::Tls(stream) => stream.write(bytes),
+            Self::WebSocket(stream) => stream.write(bytes),
+            Self::SecureWebSocket(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Plain(_) => Ok(()),
+            Self::Tls(stream) => stream.flush(),
+            Self::WebSocket(stream) => stream.flush(),
+            Self::SecureWebSocket(stream) => stream.flush(),
+        }
+    }
+}
+
+impl Read for Socket {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        (&*self.0).read(buffer)
+    }
+}
+
+impl Write for Socket {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        (&*self.0).write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
