@@ -21,8 +21,14 @@ fn main() {
     let empty = TopicIndex::<fleet::Session>::default();
     println!("an empty index: {} bytes", size_of_val(&empty) + live_bytes() - before);
     println!(
-        "{:>13} | subscribe mean, p99.9, max | unsubscribe | bytes per | left at | route mean, p50, p99 | targets | is_current",
-        "subscriptions"
+        "{:>13} | {:^30} | {:>11} | {:>9} | {:>7} | {:^26} | {:>7} | is_current",
+        "subscriptions",
+        "subscribe: mean, p99.9, max",
+        "unsubscribe",
+        "bytes per",
+        "left at",
+        "route: mean, p50, p99",
+        "targets",
     );
     for size in SIZES {
         row(size);

@@ -49,7 +49,9 @@ fn shares(
 ) -> BTreeMap<u64, usize> {
     let mut shares = BTreeMap::new();
     for hash in 0..messages {
-        *shares.entry(pick(group, strategy, hash, &load).unwrap()).or_default() += 1;
+        *shares
+            .entry(pick(group, strategy, hash, &load).expect("the group has members"))
+            .or_default() += 1;
     }
     shares
 }

@@ -1,6 +1,5 @@
 //! The answer of the index for one topic.
 
-use std::hint::black_box;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
@@ -140,9 +139,6 @@ fn merge<S: Subscriber>(found: &Matching<'_, S>) -> Box<[Target<S>]> {
     let largest = found[largest];
     // Every key is read before the first subscriber is cloned: reads can wait for memory all at
     // once, while counting up a reference makes all that follow wait.
-    if let [only] = largest.plain() {
-        black_box(only.subscriber.key());
-    }
     let keys: SmallVec<[u64; COMPARED_MAX]> =
         others().map(|member| member.subscriber.key()).collect();
     let mut targets = Vec::with_capacity(largest.plain().len() + keys.len());
