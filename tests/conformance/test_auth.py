@@ -38,13 +38,13 @@ def test_auth_without_a_method_in_connect_is_a_protocol_error(connect, packet):
 HASH = "$argon2id$v=19$m=64,t=1,p=1$RJhTaCJtBliYm1EQYJNcoA$SKWEkreuT4cF2M+aWtMtr0kCvX9L5e7v7eAai0P03Po"
 USERS = f"""
     [[users]]
-    name = "default/reader"
+    name = "reader"
     password = "{HASH}"
     subscribe = ["news/#", "own/%c/+", "user/%u"]
     publish = []
 
     [[users]]
-    name = "default/writer"
+    name = "writer"
     password = "{HASH}"
     publish = ["news/+", "own/%c/x"]
     subscribe = []
@@ -64,8 +64,8 @@ def guarded(broker_with):
 
 @normative("5:MQTT-3.1.4-2", "5:MQTT-3.2.2-7", "311:MQTT-3.2.2-4", "311:MQTT-3.2.2-5")
 @pytest.mark.parametrize("credentials", [
-    {"username": "default/reader", "password": b"wrong"},
-    {"username": "default/reader"},
+    {"username": "reader", "password": b"wrong"},
+    {"username": "reader"},
     {"username": "default/nobody", "password": b"secret"},
     {"username": "acme/reader", "password": b"secret"},
     {"username": "reader/", "password": b"secret"},
@@ -76,12 +76,10 @@ def test_wrong_credentials_are_refused(guarded, dial, version, credentials):
     client.expect_not_accepted(*((0x86, 0x87) if version == V5 else (0x04, 0x05)))
 
 
-def test_right_credentials_are_accepted(guarded, connect, version):
-    connect(version, to=guarded, username="default/reader", password=b"secret").ping()
-
-
-def test_a_user_name_without_a_slash_is_of_the_default_tenant(guarded, connect):
-    connect(V5, to=guarded, username="reader", password=b"secret").ping()
+@pytest.mark.parametrize("name", ["reader", "default/reader", "acme/writer"])
+def test_right_credentials_are_accepted(guarded, connect, version, name):
+    """A user name without a slash is of the tenant `default`, so the two spellings are one user."""
+    connect(version, to=guarded, username=name, password=b"secret").ping()
 
 
 @normative("5:MQTT-3.8.4-7", "5:MQTT-3.9.3-2", "311:MQTT-3.8.4-5", "311:MQTT-3.9.3-2")
@@ -152,7 +150,7 @@ def test_a_client_identifier_cannot_widen_a_rule(guarded, dial, name):
 
 def test_users_of_tenants_do_not_meet(guarded, connect):
     theirs = connect(V5, to=guarded, username="acme/writer", password=b"secret")
-    ours = connect(V5, to=guarded, username="default/reader", password=b"secret")
+    ours = connect(V5, to=guarded, username="reader", password=b"secret")
     ours.subscribe("news/#")
     assert theirs.subscribe("#").reasons == [0]
     theirs.publish("news/a", b"theirs", qos=1)

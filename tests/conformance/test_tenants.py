@@ -4,7 +4,6 @@ import time
 
 import pytest
 
-import wire
 from wire import V5, V311, Will
 
 TENANTS = ("acme", "globex")

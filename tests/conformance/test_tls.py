@@ -1,0 +1,138 @@
+"""MQTT over TLS and secure WebSocket: ALPN, client certificates (5 and 3.1.1: §5.4)."""
+
+import socket
+import ssl
+import subprocess
+
+import pytest
+
+import wire
+from broker import free_port
+from test_websocket import WebSocket
+from wire import V5
+
+SUBJECTS = {"server": "/CN=localhost", "client": "/CN=device", "stranger": "/CN=stranger"}
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory):
+    """A directory with an authority, a server and a client of it, and a stranger that vouches for itself."""
+    directory = tmp_path_factory.mktemp("tls")
+
+    def openssl(*arguments: str) -> None:
+        subprocess.run(["openssl", *arguments], cwd=directory, check=True, capture_output=True)
+
+    key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "30"]
+    openssl("req", "-x509", *key, "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=authority")
+    (directory / "names").write_text("subjectAltName=DNS:localhost,IP:127.0.0.1\nbasicConstraints=CA:FALSE\n")
+    for name in ("server", "client"):
+        openssl("req", *key, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", SUBJECTS[name])
+        openssl("x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "30",
+                "-extfile", "names", "-out", f"{name}.pem")
+    openssl("req", "-x509", *key, "-keyout", "stranger.key", "-out", "stranger.pem", "-subj", SUBJECTS["stranger"])
+    return directory
+
+
+class Secure:
+    """A broker with TLS listeners, and what it takes to reach them."""
+
+    def __init__(self, broker_with, certificates, tls: str = ""):
+        self.certificates = certificates
+        self.mqtts, self.wss = free_port(), free_port()
+        self.broker = broker_with(f"""
+            [tls]
+            certificate = "{certificates}/server.pem"
+            key = "{certificates}/server.key"
+            {tls}
+            [listeners.mqtts]
+            address = "127.0.0.1:{self.mqtts}"
+            [listeners.wss]
+            address = "127.0.0.1:{self.wss}"
+        """)
+
+    def wrap(self, port: int, identity: str | None = None, alpn: list[str] | None = None) -> ssl.SSLSocket:
+        context = ssl.create_default_context(cafile=self.certificates / "ca.pem")
+        if identity:
+            context.load_cert_chain(self.certificates / f"{identity}.pem", self.certificates / f"{identity}.key")
+        if alpn:
+            context.set_alpn_protocols(alpn)
+        stream = socket.create_connection(("127.0.0.1", port), timeout=5)
+        return context.wrap_socket(stream, server_hostname="localhost")
+
+    def converse(self, version: int = V5, **options) -> None:
+        client = wire.Client(self.wrap(self.mqtts, **options), version)
+        assert client.connect("secure").reason == 0
+        client.subscribe("t", qos=2)
+        client.publish("t", bytes(100_000), qos=2)
+        client.receive(bytes(100_000))
+        client.stream.close()
+
+
+@pytest.fixture
+def secure(broker_with, certificates):
+    return lambda tls="": Secure(broker_with, certificates, tls)
+
+
+def test_mqtt_over_tls(secure):
+    broker = secure()
+    for version in (3, 4, 5):
+        broker.converse(version)
+
+
+def test_alpn(secure):
+    """mqtt is selected where it is offered; offering nothing is fine."""
+    broker = secure()
+    assert broker.wrap(broker.mqtts, alpn=["mqtt"]).selected_alpn_protocol() == "mqtt"
+    assert broker.wrap(broker.mqtts, alpn=["h2", "mqtt"]).selected_alpn_protocol() == "mqtt"
+    assert broker.wrap(broker.mqtts).selected_alpn_protocol() is None
+    broker.converse(alpn=["mqtt"])
+
+
+def test_client_certificates_may_be_optional(secure, certificates):
+    """With an authority a certificate is checked, without one there is none to check."""
+    broker = secure(f'client_ca = "{certificates}/ca.pem"')
+    broker.converse()
+    broker.converse(identity="client")
+    with pytest.raises((ssl.SSLError, ConnectionError, wire.Closed)):
+        broker.converse(identity="stranger")
+
+
+def test_client_certificates_may_be_required(secure, certificates):
+    broker = secure(f'client_ca = "{certificates}/ca.pem"\nrequire_client_certificate = true')
+    broker.converse(identity="client")
+    for identity in (None, "stranger"):
+        with pytest.raises((ssl.SSLError, ConnectionError, wire.Closed)):
+            broker.converse(identity=identity)
+
+
+def test_plain_mqtt_on_a_tls_port_ends(secure):
+    broker = secure()
+    plain = wire.Client(("127.0.0.1", broker.mqtts)).send(wire.connect("c"))
+    with pytest.raises((wire.Closed, wire.Violation)):
+        plain.recv()
+    plain.stream.close()
+    broker.converse()
+
+
+def test_a_handshake_that_never_ends_is_ended(broker_with, certificates):
+    """The time until CONNECT includes the handshake."""
+    broker = Secure(lambda config: broker_with("[limits]\nconnect_timeout = 1\n" + config), certificates)
+    silent = socket.create_connection(("127.0.0.1", broker.mqtts), timeout=4)
+    assert silent.recv(1) == b""
+    shaken = broker.wrap(broker.mqtts)
+    shaken.settimeout(4)
+    try:
+        assert shaken.recv(1) == b""
+    except (ssl.SSLError, ConnectionError):
+        pass
+
+
+def test_mqtt_over_secure_websocket(secure):
+    broker = secure()
+    client = wire.Client(WebSocket(("127.0.0.1", broker.wss), wrap=lambda stream: ssl.create_default_context(
+        cafile=broker.certificates / "ca.pem").wrap_socket(stream, server_hostname="localhost")))
+    assert client.connect("secure").reason == 0
+    client.subscribe("t", qos=1)
+    client.publish("t", bytes(50_000), qos=1)
+    client.receive(bytes(50_000))
+    client.stream.close()
