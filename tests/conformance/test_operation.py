@@ -18,12 +18,14 @@ def test_metrics_count_packets_both_ways(broker_with, connect, topic):
     counted = broker_with("")
     client = connect(V5, to=counted)
     client.subscribe(topic)
-    before = counted.metric("(?i)publish")
     for _ in range(10):
         client.publish(topic, b"x", qos=0)
         client.receive(b"x")
     client.ping()
-    assert counted.metric("(?i)publish") >= before + 20
+    for direction in ("in", "out"):
+        labels = rf'\{{tenant="default",direction="{direction}",type="publish"'
+        assert counted.metric("^barid_packets_total" + labels) == 10
+        assert counted.metric("^barid_bytes_total" + labels) == 10 * len(wire.publish(topic, b"x"))
 
 
 def test_metrics_are_prometheus_text(ours):

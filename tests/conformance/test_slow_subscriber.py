@@ -13,6 +13,10 @@ def tight(broker_with):
     return broker_with("[limits]\nmax_queued_messages = 100\nmax_queued_bytes = 1000000\n")
 
 
+def dropped(broker, reason: str, tenant: str = "default") -> float:
+    return broker.metric(rf'^barid_dropped_messages_total\{{tenant="{tenant}",reason="{reason}"')
+
+
 def fill(publisher, topic, count, qos=0) -> None:
     """Publishes far more than socket buffers and limits hold; every QoS 1 message must be acknowledged in time."""
     for number in range(count):
@@ -29,7 +33,7 @@ def test_a_slow_subscriber_stops_nobody(tight, connect, topic, level):
     fill(publisher, topic, 1000, level)
     publisher.publish(topic + "/fast", b"x", qos=1)
     fast.receive(b"x")
-    assert tight.metric("drop") > 0
+    assert dropped(tight, "queue_.*") > 0
     with open(f"/proc/{tight._process.pid}/status") as status:
         resident = next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
     assert resident < 60_000, f"{resident} KiB at most"
@@ -75,7 +79,25 @@ def test_the_queue_of_an_offline_session_is_bounded(broker_with, connect, topic,
         pass
     assert found == sorted(found)
     assert 1 <= len(found) <= kept
-    assert bounded.metric("drop") >= 50 - kept
+    assert dropped(bounded, "queue_.*") == 50 - len(found)
+
+
+def test_every_drop_is_counted_by_tenant_and_reason(broker_with, connect, topic, unique):
+    bounded = broker_with("[limits]\nmax_queued_messages = 10\n")
+    name, publisher = unique("c"), connect(V5, to=bounded, tenant="acme")
+    small = connect(V5, to=bounded, tenant="acme", properties={"maximum_packet_size": 200})
+    small.subscribe(topic + "/large", qos=1)
+    for _ in range(3):
+        publisher.publish(topic + "/large", bytes(500), qos=1)
+    away = connect(V5, name, to=bounded, tenant="acme", properties={"session_expiry_interval": 60})
+    away.subscribe(topic + "/queued", qos=1)
+    away.disconnect()
+    for _ in range(14):
+        publisher.publish(topic + "/queued", b"x", qos=1)
+    small.ping()
+    assert dropped(bounded, "packet_too_large", "acme") == 3
+    assert dropped(bounded, "queue_messages", "acme") == 4
+    assert dropped(bounded, ".*") == 0
 
 
 def test_many_subscribers_that_never_read(tight, connect, topic):

@@ -190,7 +190,7 @@ def test_metrics_are_per_tenant(broker_with, connect, topic):
     deadline = time.monotonic() + 3
     expected = {TENANTS[0]: 2, TENANTS[1]: 1}
     while time.monotonic() < deadline:
-        found = {tenant: counted.metric(rf'connections\w*\{{.*tenant="{tenant}"') for tenant in TENANTS}
+        found = {tenant: counted.metric(rf'^barid_connections\{{tenant="{tenant}"') for tenant in TENANTS}
         if all(found[tenant] >= count for tenant, count in expected.items()):
             break
         time.sleep(0.05)
