@@ -99,6 +99,26 @@ def test_older_versions_have_a_window_of_65535(connect, topic):
     assert [client.receive().payload for _ in range(300)] == [b"%d" % number for number in range(300)]
 
 
+@pytest.mark.parametrize("asked, expected", [({}, 3), ({"receive_maximum": 2}, 2), ({"receive_maximum": 5}, 5)])
+def test_max_inflight_is_for_clients_that_ask_for_nothing(broker_with, connect, topic, oasis, asked, expected):
+    """It may also bound those that ask for more."""
+    bounded = broker_with("[limits]\nmax_inflight = 3\n")
+    if oasis == wire.V311:
+        asked, expected = {}, 3
+    client = connect(oasis, to=bounded, **({"properties": asked} if oasis == V5 else {}))
+    client.subscribe(topic, qos=1)
+    publisher = connect(oasis, to=bounded)
+    for number in range(8):
+        publisher.publish(topic, b"%d" % number, qos=1)
+    came = 0
+    try:
+        while True:
+            client.expect(wire.PUBLISH, timeout=0.25)
+            came += 1
+    except TimeoutError:
+        assert came in {expected, min(expected, 3)}
+
+
 # ----------------------------------------------------------------------------------------- to the broker
 
 

@@ -3,10 +3,12 @@
 import signal
 import socket
 import struct
+import subprocess
 
 import pytest
 
 import wire
+from broker import BINARY
 from wire import V5
 
 
@@ -69,6 +71,16 @@ def test_sighup_does_not_disturb_clients(broker_with, connect, topic):
     client.publish(topic, b"x")
     client.receive(b"x")
     assert running.running()
+
+
+def test_the_world_is_not_let_in_without_users(ours, tmp_path):
+    """Listening beyond loopback needs authentication; the message says what to do."""
+    config = tmp_path / "barid.toml"
+    config.write_text("")
+    refused = subprocess.run([BINARY, "serve", "--config", config, "--data-dir", tmp_path / "data", "--mqtt", "0.0.0.0:0"],
+                             capture_output=True, text=True, timeout=10)
+    assert refused.returncode != 0
+    assert "users" in refused.stderr or "authentication" in refused.stderr
 
 
 # --------------------------------------------------------------------------------------- PROXY protocol
