@@ -1,2 +1,68 @@
-//! (being written)
-fn main() {}
+//! `barid`: the broker and its tools in one program.
+
+mod bench;
+mod check_config;
+mod client;
+mod config;
+mod open_files;
+mod passwd;
+mod publish;
+mod serve;
+mod subscribe;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+// Message payloads are allocated by one thread and freed by another, all day long. The allocator of
+// the C library takes a lock for that and keeps what it once had; this one does neither.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// An MQTT broker, and tools to talk to any MQTT broker
+#[derive(Parser)]
+#[command(name = "barid", version, arg_required_else_help = true, after_help = EXAMPLES)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  barid serve                               a broker on 127.0.0.1:1883
+  barid sub -t 'sensors/#' -v               print what arrives
+  barid pub -t sensors/kitchen -m 21.5      publish one message
+  barid bench pairs -n 50 --rate 10000      measure a broker
+
+Each command tells more with --help.";
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run the broker
+    Serve(Box<serve::Args>),
+    /// Check a configuration file
+    CheckConfig(check_config::Args),
+    /// Hash a password for the configuration file
+    Passwd(passwd::Args),
+    /// Publish messages, in the manner of mosquitto_pub
+    Pub(Box<publish::Args>),
+    /// Subscribe to topics and print messages, in the manner of mosquitto_sub
+    Sub(Box<subscribe::Args>),
+    /// Measure a broker
+    Bench(bench::Args),
+}
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Serve(args) => serve::run(&args),
+        Command::CheckConfig(args) => Ok(check_config::run(&args)),
+        Command::Passwd(args) => passwd::run(&args),
+        Command::Pub(args) => publish::run(&args),
+        Command::Sub(args) => subscribe::run(&args),
+        Command::Bench(args) => bench::run(&args),
+    };
+    outcome.unwrap_or_else(|error| {
+        eprintln!("barid: {error:#}");
+        client::exit_code(&error)
+    })
+}

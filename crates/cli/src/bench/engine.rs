@@ -1,0 +1,414 @@
+//! Drives all connections of a benchmark from one thread.
+
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use hdrhistogram::Histogram;
+use indicatif::{ProgressBar, ProgressStyle};
+use mio::{Events, Interest, Poll, Token};
+use mqtt_proto::{
+    Connect, Packet, PacketId, Properties, QoS, Subscribe, SubscribeFilter, SubscriptionOptions,
+};
+
+use super::connection::{Connection, stamp};
+use super::process::{Process, Usage};
+use super::report::{Setup, Traffic};
+use super::scenario::{Plan, Role};
+use super::{Options, connect};
+use crate::client::Failure;
+
+/// Connections that are being made at once.
+const CONNECTING_MAX: usize = 100;
+
+const WARM_UP: Duration = Duration::from_secs(1);
+
+/// How long to wait for messages that are still on their way, and for one answer.
+const DRAIN: Duration = Duration::from_secs(3);
+const ANSWER: Duration = Duration::from_secs(20);
+
+/// The poll waits whole milliseconds; for less than that it is asked so often.
+const NAP: Duration = Duration::from_micros(100);
+
+/// Where a connection is on its way to being ready.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Connecting,
+    Subscribing,
+    Ready,
+    Closed,
+}
+
+struct Client {
+    connection: Connection,
+    stage: Stage,
+    begun: Instant,
+}
+
+pub struct Engine<'a> {
+    options: &'a Options,
+    plan: &'a Plan,
+    process: Option<Process>,
+    poll: Poll,
+    events: Events,
+    scratch: Vec<u8>,
+    clients: Vec<Client>,
+    ready: usize,
+    connect_times: Histogram<u64>,
+    begun: Instant,
+    counts: Counts,
+}
+
+/// What has happened so far.
+struct Counts {
+    sent: u64,
+    received: u64,
+    dropped: usize,
+    /// Only messages that were due between these two microseconds have their latency recorded.
+    measured: std::ops::Range<u64>,
+    latencies: Histogram<u64>,
+}
+
+impl<'a> Engine<'a> {
+    pub fn new(
+        options: &'a Options,
+        plan: &'a Plan,
+        process: Option<Process>,
+    ) -> anyhow::Result<Self> {
+        Ok(Self {
+            options,
+            plan,
+            process,
+            poll: Poll::new()?,
+            events: Events::with_capacity(1_024),
+            scratch: Vec::new(),
+            clients: Vec::with_capacity(plan.clients.len()),
+            ready: 0,
+            connect_times: Histogram::new(3)?,
+            begun: Instant::now(),
+            counts: Counts {
+                sent: 0,
+                received: 0,
+                dropped: 0,
+                measured: 0..0,
+                latencies: Histogram::new(3)?,
+            },
+        })
+    }
+
+    /// Makes all connections and subscriptions.
+    pub fn connect(&mut self, address: SocketAddr) -> anyhow::Result<Setup> {
+        let before = self.usage();
+        let all = self.plan.clients.len();
+        let bar = progress(all as u64, "{msg:11} {wide_bar} {pos}/{len} {per_sec}");
+        bar.set_message("connecting");
+        self.begun = Instant::now();
+        let mut last_progress = (Instant::now(), 0);
+        while self.ready < all {
+            while self.clients.len() < all && self.clients.len() - self.ready < CONNECTING_MAX {
+                self.begin(address)?;
+            }
+            self.poll(Duration::from_millis(100))?;
+            if self.counts.dropped > 0 {
+                bail!("the broker at {address} refuses connections or closes them");
+            }
+            if self.ready > last_progress.1 {
+                last_progress = (Instant::now(), self.ready);
+            } else if last_progress.0.elapsed() > ANSWER {
+                bail!(Failure::Timeout("the broker does not answer"));
+            }
+            bar.set_position(self.ready as u64);
+        }
+        bar.finish_and_clear();
+        Ok(Setup {
+            connections: all,
+            elapsed: self.begun.elapsed(),
+            times: self.connect_times.clone(),
+            before,
+            after: self.usage(),
+        })
+    }
+
+    fn begin(&mut self, address: SocketAddr) -> anyhow::Result<()> {
+        let index = self.clients.len();
+        let mut socket = connect::begin(address, index)
+            .with_context(|| format!("cannot connect to {address}"))?;
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        self.poll.registry().register(&mut socket, Token(index), interest)?;
+        let mut connection = Connection::new(socket, self.options.version);
+        connection.send(&Packet::Connect(Connect {
+            version: self.options.version,
+            clean_start: true,
+            keep_alive: 0,
+            client_id: &format!("bench-{}-{index}", std::process::id()),
+            will: None,
+            username: self.options.user.as_deref(),
+            password: self.options.pw.as_deref().map(str::as_bytes),
+            properties: Properties::EMPTY,
+        }))?;
+        if let Role::Publisher(topic) = &self.plan.clients[index] {
+            let size = self.options.size as usize;
+            connection.publish_to(topic, self.options.qos, size, index as u32)?;
+        }
+        self.clients.push(Client { connection, stage: Stage::Connecting, begun: Instant::now() });
+        Ok(())
+    }
+
+    /// Publishes for the time that the options say, and waits for what is on its way.
+    pub fn measure(&mut self) -> anyhow::Result<Traffic> {
+        let duration = self.options.duration();
+        self.begun = Instant::now();
+        self.counts.measured = micros(WARM_UP)..micros(WARM_UP + duration);
+        let bar = progress(duration.as_millis() as u64, "{msg:24} {wide_bar} {elapsed_precise}");
+        self.publish_until(WARM_UP, &bar)?;
+        let (before, start, received) = (self.usage(), self.begun.elapsed(), self.counts.received);
+        self.publish_until(WARM_UP + duration, &bar)?;
+        let (after, elapsed) = (self.usage(), self.begun.elapsed() - start);
+        let delivered = self.counts.received - received;
+        bar.finish_and_clear();
+
+        let give_up = Instant::now() + DRAIN;
+        let expected = |counts: &Counts, copies: u32| counts.sent * u64::from(copies);
+        while self.counts.received < expected(&self.counts, self.plan.copies)
+            && Instant::now() < give_up
+        {
+            self.poll(Duration::from_millis(10))?;
+        }
+        let expected = expected(&self.counts, self.plan.copies);
+        Ok(Traffic {
+            elapsed,
+            delivered,
+            sent: self.counts.sent,
+            lost: expected.saturating_sub(self.counts.received),
+            surplus: self.counts.received.saturating_sub(expected),
+            unsent: self.clients.iter().map(|client| client.connection.backlog.len() as u64).sum(),
+            dropped: self.counts.dropped,
+            latencies: self.counts.latencies.clone(),
+            before,
+            after,
+        })
+    }
+
+    fn publish_until(&mut self, end: Duration, bar: &ProgressBar) -> anyhow::Result<()> {
+        let publishers: Vec<usize> = (0..self.clients.len())
+            .filter(|index| matches!(self.plan.clients[*index], Role::Publisher(_)))
+            .collect();
+        let mut told = (self.begun.elapsed(), self.counts.received);
+        loop {
+            let now = self.begun.elapsed();
+            if now >= end {
+                return Ok(());
+            }
+            let wait = match self.options.rate {
+                Some(rate) => self.schedule(now, rate, &publishers),
+                None => self.fill_windows(now, &publishers),
+            };
+            for &index in &publishers {
+                self.send(index)?;
+            }
+            if now - told.0 > Duration::from_millis(200) {
+                let per_second =
+                    (self.counts.received - told.1) as f64 / (now - told.0).as_secs_f64();
+                bar.set_message(format!("{per_second:.0} messages/s"));
+                bar.set_position(now.saturating_sub(WARM_UP).as_millis() as u64);
+                told = (now, self.counts.received);
+            }
+            if wait >= Duration::from_millis(1) {
+                self.poll(wait.min(Duration::from_millis(20)))?;
+            } else {
+                self.poll(Duration::ZERO)?;
+                std::thread::sleep(wait.min(NAP));
+            }
+        }
+    }
+
+    /// Open loop: what is due is due, whatever became of the earlier ones. Answers when the next is.
+    fn schedule(&mut self, now: Duration, rate: u32, publishers: &[usize]) -> Duration {
+        let due_at = |message: u64| message * 1_000_000 / u64::from(rate);
+        let backlog = |client: &Client| client.connection.backlog.len() as u64;
+        let mut next =
+            self.counts.sent + publishers.iter().map(|i| backlog(&self.clients[*i])).sum::<u64>();
+        while due_at(next) <= micros(now) {
+            let publisher = publishers[next as usize % publishers.len()];
+            self.clients[publisher].connection.backlog.push_back(due_at(next));
+            next += 1;
+        }
+        Duration::from_micros(due_at(next) - micros(now))
+    }
+
+    /// Closed loop: a message leaves when an earlier one has arrived everywhere.
+    fn fill_windows(&mut self, now: Duration, publishers: &[usize]) -> Duration {
+        let copies = u64::from(self.plan.copies);
+        let window = u64::from(self.options.window.max(1)) * copies;
+        for &publisher in publishers {
+            let connection = &mut self.clients[publisher].connection;
+            let waiting = connection.backlog.len() as u64 * copies;
+            let room = window.saturating_sub(connection.undelivered + waiting) / copies;
+            connection.backlog.extend((0..room).map(|_| micros(now)));
+        }
+        Duration::from_millis(20)
+    }
+
+    fn send(&mut self, index: usize) -> anyhow::Result<()> {
+        let client = &mut self.clients[index];
+        if client.stage == Stage::Closed || client.connection.backlog.is_empty() {
+            return Ok(());
+        }
+        let sent = client.connection.send_due();
+        client.connection.undelivered += sent * u64::from(self.plan.copies);
+        self.counts.sent += sent;
+        self.flush(index);
+        Ok(())
+    }
+
+    fn flush(&mut self, index: usize) {
+        if self.clients[index].connection.flush().is_err() {
+            self.close(index);
+        }
+    }
+
+    fn close(&mut self, index: usize) {
+        let client = &mut self.clients[index];
+        if client.stage != Stage::Closed {
+            client.stage = Stage::Closed;
+            self.counts.dropped += 1;
+            // Nothing can be done about a socket that cannot be deregistered.
+            let _ = self.poll.registry().deregister(&mut client.connection.socket);
+        }
+    }
+
+    fn poll(&mut self, timeout: Duration) -> anyhow::Result<()> {
+        let mut events = std::mem::replace(&mut self.events, Events::with_capacity(0));
+        match self.poll.poll(&mut events, Some(timeout)) {
+            Err(error) if error.kind() != ErrorKind::Interrupted => return Err(error.into()),
+            _ => {}
+        }
+        for event in &events {
+            let index = event.token().0;
+            if event.is_readable() || event.is_read_closed() || event.is_error() {
+                self.read(index)?;
+            }
+            // Also what reading has left to answer.
+            self.flush(index);
+        }
+        self.events = events;
+        Ok(())
+    }
+
+    fn read(&mut self, index: usize) -> anyhow::Result<()> {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let Client { stage, begun, .. } = self.clients[index];
+        if stage == Stage::Closed {
+            return Ok(());
+        }
+        let (mut stage_now, mut deliveries) = (stage, Vec::new());
+        let client = &mut self.clients[index];
+        let role = &self.plan.clients[index];
+        let qos = self.options.qos;
+        let is_open = client.connection.read(&mut scratch, |connection, packet| match packet {
+            Packet::Publish(publish) => {
+                if let Some(id) = publish.packet_id {
+                    let ack = mqtt_proto::Ack::success(id);
+                    connection.send(&match publish.qos {
+                        QoS::ExactlyOnce => Packet::PubRec(ack),
+                        _ => Packet::PubAck(ack),
+                    })?;
+                }
+                deliveries.push(stamp(publish.payload)?);
+                Ok(())
+            }
+            other => {
+                stage_now = advance(connection, role, qos, stage_now, other)?;
+                Ok(())
+            }
+        })?;
+        client.stage = stage_now;
+        if stage != Stage::Ready && stage_now == Stage::Ready {
+            self.ready += 1;
+            self.connect_times.record(micros(begun.elapsed()))?;
+        }
+        self.deliver(&deliveries)?;
+        self.scratch = scratch;
+        if !is_open {
+            self.close(index);
+        }
+        Ok(())
+    }
+
+    fn deliver(&mut self, deliveries: &[(u64, u32)]) -> anyhow::Result<()> {
+        let now = micros(self.begun.elapsed());
+        for &(due, publisher) in deliveries {
+            self.counts.received += 1;
+            if self.counts.measured.contains(&due) {
+                self.counts.latencies.record(now.saturating_sub(due).max(1))?;
+            }
+            let publisher = self.clients.get_mut(publisher as usize);
+            let connection = &mut publisher.context("a message of another benchmark")?.connection;
+            connection.undelivered = connection.undelivered.saturating_sub(1);
+        }
+        Ok(())
+    }
+
+    fn usage(&self) -> Option<Usage> {
+        self.process.and_then(Process::usage)
+    }
+}
+
+/// Handles everything but a PUBLISH: the stage after it.
+fn advance(
+    connection: &mut Connection,
+    role: &Role,
+    qos: QoS,
+    stage: Stage,
+    packet: &Packet<'_>,
+) -> anyhow::Result<Stage> {
+    match packet {
+        Packet::ConnAck(connack) if connack.reason.is_error() => {
+            let what = "the broker refused the connection";
+            bail!(Failure::refused(what, connack.reason, connack.properties));
+        }
+        Packet::ConnAck(connack) => {
+            connection.receive_maximum = connack.properties.receive_maximum().unwrap_or(u16::MAX);
+            let Role::Subscriber(filter) = role else { return Ok(Stage::Ready) };
+            let options = SubscriptionOptions { qos, ..SubscriptionOptions::default() };
+            connection.send(&Packet::Subscribe(Subscribe {
+                packet_id: PacketId::MIN,
+                properties: Properties::EMPTY,
+                filters: vec![SubscribeFilter { filter, options }],
+            }))?;
+            return Ok(Stage::Subscribing);
+        }
+        Packet::SubAck(suback) if suback.codes.iter().any(|code| *code >= 0x80) => {
+            bail!("the broker refused the subscription");
+        }
+        Packet::SubAck(_) => return Ok(Stage::Ready),
+        Packet::PubAck(_) | Packet::PubComp(_) => connection.acknowledged(),
+        Packet::PubRec(ack) if ack.reason.is_error() => connection.acknowledged(),
+        Packet::PubRec(ack) => {
+            connection.send(&Packet::PubRel(mqtt_proto::Ack::success(ack.packet_id)))?
+        }
+        Packet::PubRel(ack) => {
+            connection.send(&Packet::PubComp(mqtt_proto::Ack::success(ack.packet_id)))?
+        }
+        Packet::Disconnect(disconnect) => {
+            let what = "the broker ended a connection";
+            bail!(Failure::refused(what, disconnect.reason, disconnect.properties));
+        }
+        _ => {}
+    }
+    Ok(stage)
+}
+
+fn micros(duration: Duration) -> u64 {
+    duration.as_micros() as u64
+}
+
+fn progress(len: u64, template: &str) -> ProgressBar {
+    let bar = ProgressBar::new(len);
+    // Without its style a bar is still a bar.
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+    bar
+}

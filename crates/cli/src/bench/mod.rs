@@ -1,0 +1,158 @@
+//! `barid bench`: measures a broker from outside.
+
+mod connect;
+mod connection;
+mod engine;
+mod process;
+mod report;
+mod scenario;
+
+use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use clap::Subcommand;
+use mqtt_proto::{QoS, Version};
+
+use crate::client::{parse_qos, parse_version};
+use crate::open_files;
+use engine::Engine;
+use process::Process;
+use report::Report;
+use scenario::{Plan, Scenario};
+
+/// Measure a broker
+#[derive(clap::Args)]
+#[command(after_help = "\
+Without --rate each publisher keeps --window messages on their way from end to end: as many as the
+broker can carry. With it messages leave at that rate, whatever becomes of the earlier ones, and
+latency counts from the moment a message was due.
+
+Examples:
+  barid bench pairs                                    as fast as it goes
+  barid bench pairs -n 100 --rate 20000 --qos 1
+  barid bench fanout -n 1000 --size 16 --pid $(pidof barid)
+  barid bench connections -n 10000 --pid $(pidof barid) --json
+
+Exit status: 0 nothing was lost; 1 messages were lost, connections were dropped, or an error.")]
+pub struct Args {
+    #[command(subcommand)]
+    scenario: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// N publishers and N subscribers, one topic for each pair
+    Pairs(Options),
+    /// One publisher, N subscribers to its topic
+    Fanout(Options),
+    /// N publishers, one subscriber to all their topics
+    Fanin(Options),
+    /// N idle connections, each with a subscription: how fast they come, what they cost
+    Connections(Options),
+}
+
+/// What to measure
+#[derive(clap::Args, Clone, Debug)]
+struct Options {
+    /// N of the scenario
+    #[arg(short, value_name = "N", default_value_t = 50,
+        value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    n: u32,
+    /// Bytes of a payload, 16 or more
+    #[arg(long, value_name = "BYTES", default_value_t = 1_024,
+        value_parser = clap::value_parser!(u32).range(16..=100_000_000))]
+    size: u32,
+    /// Quality of Service of publishers and subscriptions
+    #[arg(short, long, value_parser = parse_qos, default_value = "0")]
+    qos: QoS,
+    /// Messages published a second, over all publishers [default: as many as go through]
+    #[arg(long, value_name = "MESSAGES")]
+    rate: Option<u32>,
+    /// Messages of a publisher on their way at once, without --rate
+    #[arg(long, value_name = "MESSAGES", default_value_t = 20)]
+    window: u32,
+    /// Seconds to measure, after one second to warm up
+    #[arg(short, long, value_name = "SECONDS", default_value_t = 10,
+        value_parser = clap::value_parser!(u32).range(1..))]
+    duration: u32,
+    /// The broker's host
+    #[arg(long, default_value = "127.0.0.1")]
+    host: String,
+    /// The broker's port (MQTT over TCP)
+    #[arg(short, long, default_value_t = 1883)]
+    port: u16,
+    /// User name
+    #[arg(short, long, value_name = "NAME")]
+    user: Option<String>,
+    /// Password
+    #[arg(
+        short = 'P',
+        long,
+        value_name = "PASSWORD",
+        env = "BARID_PASSWORD",
+        hide_env_values = true
+    )]
+    pw: Option<String>,
+    /// MQTT version: 5, 311 or 31
+    #[arg(short = 'V', long = "version", value_name = "VERSION", value_parser = parse_version,
+        default_value = "5")]
+    version: Version,
+    /// Process id of the broker, if it runs on this machine: tells its CPU time and memory
+    #[arg(long)]
+    pid: Option<u32>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl Options {
+    fn duration(&self) -> Duration {
+        Duration::from_secs(self.duration.into())
+    }
+}
+
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let (scenario, options) = match &args.scenario {
+        Command::Pairs(options) => (Scenario::Pairs, options),
+        Command::Fanout(options) => (Scenario::Fanout, options),
+        Command::Fanin(options) => (Scenario::Fanin, options),
+        Command::Connections(options) => (Scenario::Connections, options),
+    };
+    if options.pw.is_some() && options.user.is_none() && !options.version.is_v5() {
+        bail!("a password without a user name needs MQTT 5; see --user");
+    }
+    let address = resolve(options)?;
+    let plan = Plan::new(scenario, options.n);
+    if let Some(limit) = open_files::raise_limit()
+        && (plan.clients.len() as u64) + 32 > limit
+    {
+        bail!(
+            "{} connections need more open files than {limit}; see `ulimit -n`",
+            plan.clients.len()
+        );
+    }
+    let process = options.pid.map(Process::new).transpose()?;
+
+    let mut engine = Engine::new(options, &plan, process)?;
+    let setup = engine.connect(address)?;
+    let traffic = match scenario {
+        Scenario::Connections => None,
+        _ => Some(engine.measure()?),
+    };
+    let report = Report { scenario, options, setup, traffic };
+    if options.json {
+        report.print_json()
+    } else {
+        report.print_table()
+    }
+    Ok(if report.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn resolve(options: &Options) -> anyhow::Result<SocketAddr> {
+    let context = || format!("cannot find {}", options.host);
+    let mut addresses =
+        (options.host.as_str(), options.port).to_socket_addrs().with_context(context)?;
+    addresses.next().with_context(context)
+}

@@ -1,0 +1,69 @@
+//! CPU time and memory of the broker's process, as Linux tells them.
+
+use std::fs;
+use std::time::Duration;
+
+use anyhow::Context as _;
+
+/// A process on this machine.
+#[derive(Clone, Copy, Debug)]
+pub struct Process(u32);
+
+/// What a process has used so far.
+#[derive(Clone, Copy, Debug)]
+pub struct Usage {
+    /// User and system time.
+    pub cpu: Duration,
+    /// Resident memory.
+    pub rss_bytes: u64,
+}
+
+impl Process {
+    /// The process `pid`.
+    ///
+    /// # Errors
+    /// It does not run, or this is no Linux.
+    pub fn new(pid: u32) -> anyhow::Result<Self> {
+        let process = Self(pid);
+        process.usage().with_context(|| format!("--pid {pid}: no such process here"))?;
+        Ok(process)
+    }
+
+    /// What it has used so far; `None` if it has gone.
+    pub fn usage(self) -> Option<Usage> {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.0)).ok()?;
+        let status = fs::read_to_string(format!("/proc/{}/status", self.0)).ok()?;
+        let ticks = cpu_ticks(&stat)?;
+        let per_second = rustix::param::clock_ticks_per_second();
+        Some(Usage {
+            cpu: Duration::from_secs_f64(ticks as f64 / per_second as f64),
+            rss_bytes: rss_kib(&status)? * 1_024,
+        })
+    }
+}
+
+/// Fields 14 and 15, counted after the command's name, which may contain anything.
+fn cpu_ticks(stat: &str) -> Option<u64> {
+    let after_name = stat.rsplit_once(')')?.1;
+    let mut fields = after_name.split_ascii_whitespace().skip(11);
+    let user: u64 = fields.next()?.parse().ok()?;
+    let system: u64 = fields.next()?.parse().ok()?;
+    Some(user + system)
+}
+
+fn rss_kib(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.split_ascii_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_blanks_and_brackets_moves_nothing() {
+        let stat = "7 (a) b (c) S 1 7 7 0 -1 4194560 9 0 0 0 250 50 0 0 20 0 3 0";
+        assert_eq!(cpu_ticks(stat), Some(300));
+        assert_eq!(rss_kib("VmPeak:\t 1 kB\nVmRSS:\t    5120 kB\n"), Some(5_120));
+    }
+}

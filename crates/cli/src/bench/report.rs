@@ -1,0 +1,242 @@
+//! What came out, as a table for people or as JSON for programs.
+
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use serde_json::{Value, json};
+
+use super::Options;
+use super::process::Usage;
+use super::scenario::Scenario;
+
+/// How the connections came.
+pub struct Setup {
+    pub connections: usize,
+    pub elapsed: Duration,
+    /// Microseconds from connecting to being ready, subscription included.
+    pub times: Histogram<u64>,
+    pub before: Option<Usage>,
+    pub after: Option<Usage>,
+}
+
+/// How the messages went.
+pub struct Traffic {
+    pub elapsed: Duration,
+    /// Messages that arrived while it was measured.
+    pub delivered: u64,
+    /// Published in all, warm-up included.
+    pub sent: u64,
+    /// Deliveries that never came.
+    pub lost: u64,
+    /// Deliveries too many.
+    pub surplus: u64,
+    /// Messages that were due and that the broker did not take.
+    pub unsent: u64,
+    /// Connections that the broker closed.
+    pub dropped: usize,
+    /// Microseconds.
+    pub latencies: Histogram<u64>,
+    pub before: Option<Usage>,
+    pub after: Option<Usage>,
+}
+
+/// One result.
+pub struct Report<'a> {
+    pub scenario: Scenario,
+    pub options: &'a Options,
+    pub setup: Setup,
+    pub traffic: Option<Traffic>,
+}
+
+impl Report<'_> {
+    /// Whether nothing was lost, doubled or closed.
+    pub fn is_clean(&self) -> bool {
+        self.traffic.as_ref().is_none_or(|traffic| {
+            let at_most_once = self.options.qos as u8 == 1 || traffic.surplus == 0;
+            traffic.lost == 0 && traffic.dropped == 0 && at_most_once
+        })
+    }
+
+    pub fn print_table(&self) {
+        let Options { n, size, qos, version, .. } = self.options;
+        println!(
+            "{} {n} × {size} B, QoS {}, MQTT {}",
+            self.scenario.name(),
+            *qos as u8,
+            name(*version)
+        );
+        let rows = match &self.traffic {
+            Some(traffic) => traffic_rows(traffic),
+            None => setup_rows(&self.setup),
+        };
+        let width = rows.iter().map(|(_, value)| value.chars().count()).max().unwrap_or(0);
+        for (label, value) in rows {
+            let (number, unit) = value.split_once(' ').unwrap_or((&value, ""));
+            let pad = width.saturating_sub(4).max(number.chars().count());
+            println!("  {label:<26} {number:>pad$} {unit}");
+        }
+    }
+
+    pub fn print_json(&self) {
+        let mut object = json!({
+            "scenario": self.scenario.name(),
+            "n": self.options.n,
+            "size": self.options.size,
+            "qos": self.options.qos as u8,
+            "version": name(self.options.version),
+            "rate_asked": self.options.rate,
+            "connections": self.setup.connections,
+            "connections_per_s": per_second(self.setup.connections as u64, self.setup.elapsed),
+            "connect_us": quantiles(&self.setup.times),
+            "clean": self.is_clean(),
+        });
+        let fields = object.as_object_mut().expect("made as an object above");
+        let mut put = |key: &str, value: Value| drop(fields.insert(key.into(), value));
+        if let Some(traffic) = &self.traffic {
+            put("delivered_per_s", per_second(traffic.delivered, traffic.elapsed).into());
+            put("sent", traffic.sent.into());
+            put("lost", traffic.lost.into());
+            put("surplus", traffic.surplus.into());
+            put("unsent", traffic.unsent.into());
+            put("connections_dropped", traffic.dropped.into());
+            put("latency_us", quantiles(&traffic.latencies));
+            put("broker_cpu_us_per_message", traffic.cpu_us_per_message().into());
+            put("broker_rss_bytes", traffic.after.map(|usage| usage.rss_bytes).into());
+        } else {
+            put("broker_rss_bytes", self.setup.after.map(|usage| usage.rss_bytes).into());
+            put("broker_rss_bytes_per_connection", self.setup.rss_per_connection().into());
+            put("broker_cpu_us_per_connection", self.setup.cpu_us_per_connection().into());
+        }
+        println!("{object}");
+    }
+}
+
+impl Setup {
+    fn rss_per_connection(&self) -> Option<i64> {
+        let grown = self.after?.rss_bytes as i64 - self.before?.rss_bytes as i64;
+        Some(grown / self.connections as i64)
+    }
+
+    fn cpu_us_per_connection(&self) -> Option<f64> {
+        let used = self.after?.cpu.saturating_sub(self.before?.cpu);
+        Some(used.as_secs_f64() * 1e6 / self.connections as f64)
+    }
+}
+
+impl Traffic {
+    fn cpu_us_per_message(&self) -> Option<f64> {
+        let used = self.after?.cpu.saturating_sub(self.before?.cpu);
+        (self.delivered > 0).then(|| used.as_secs_f64() * 1e6 / self.delivered as f64)
+    }
+}
+
+type Row = (&'static str, String);
+
+fn traffic_rows(traffic: &Traffic) -> Vec<Row> {
+    let mut rows = vec![
+        (
+            "delivered",
+            format!("{} messages/s", grouped(per_second(traffic.delivered, traffic.elapsed))),
+        ),
+        ("published", format!("{} messages", grouped(traffic.sent))),
+        ("lost", format!("{} deliveries", grouped(traffic.lost))),
+    ];
+    if traffic.surplus > 0 {
+        rows.push(("delivered too often", format!("{} deliveries", grouped(traffic.surplus))));
+    }
+    if traffic.unsent > 0 {
+        rows.push(("due but not sent", format!("{} messages", grouped(traffic.unsent))));
+    }
+    if traffic.dropped > 0 {
+        rows.push(("connections closed", traffic.dropped.to_string()));
+    }
+    rows.extend(quantile_rows(&traffic.latencies, LATENCY));
+    if let Some(micros) = traffic.cpu_us_per_message() {
+        rows.push(("broker CPU per message", format!("{micros:.2} µs")));
+    }
+    rows.extend(traffic.after.map(rss_row));
+    rows
+}
+
+fn setup_rows(setup: &Setup) -> Vec<Row> {
+    let rate = per_second(setup.connections as u64, setup.elapsed);
+    let mut rows = vec![
+        ("connections", grouped(setup.connections as u64)),
+        ("connected", format!("{} connections/s", grouped(rate))),
+    ];
+    rows.extend(quantile_rows(&setup.times, READY));
+    if let Some(micros) = setup.cpu_us_per_connection() {
+        rows.push(("broker CPU per connection", format!("{micros:.1} µs")));
+    }
+    if let Some(bytes) = setup.rss_per_connection() {
+        rows.push(("memory per connection", format!("{bytes} B")));
+    }
+    rows.extend(setup.after.map(rss_row));
+    rows
+}
+
+const LATENCY: [&str; 4] = ["latency p50", "latency p99", "latency p99.9", "latency max"];
+const READY: [&str; 4] =
+    ["ready after p50", "ready after p99", "ready after p99.9", "ready after max"];
+const QUANTILES: [f64; 4] = [0.5, 0.99, 0.999, 1.0];
+
+fn quantile_rows(histogram: &Histogram<u64>, labels: [&'static str; 4]) -> Vec<Row> {
+    let millis = |quantile| histogram.value_at_quantile(quantile) as f64 / 1_000.0;
+    let row = |(label, quantile)| (label, format!("{:.3} ms", millis(quantile)));
+    if histogram.is_empty() {
+        Vec::new()
+    } else {
+        labels.into_iter().zip(QUANTILES).map(row).collect()
+    }
+}
+
+fn rss_row(usage: Usage) -> Row {
+    ("broker memory", format!("{:.1} MiB", usage.rss_bytes as f64 / 1_048_576.0))
+}
+
+fn quantiles(histogram: &Histogram<u64>) -> Value {
+    if histogram.is_empty() {
+        return Value::Null;
+    }
+    let [p50, p99, p999, max] = QUANTILES.map(|quantile| histogram.value_at_quantile(quantile));
+    json!({ "p50": p50, "p99": p99, "p99.9": p999, "max": max })
+}
+
+fn per_second(count: u64, elapsed: Duration) -> u64 {
+    (count as f64 / elapsed.as_secs_f64()).round() as u64
+}
+
+fn name(version: mqtt_proto::Version) -> &'static str {
+    match version {
+        mqtt_proto::Version::V5 => "5",
+        mqtt_proto::Version::V3_1_1 => "3.1.1",
+        mqtt_proto::Version::V3_1 => "3.1",
+    }
+}
+
+/// 1234567 as 1,234,567.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thousands_are_grouped() {
+        for (number, expected) in
+            [(0, "0"), (999, "999"), (1_000, "1,000"), (1_234_567, "1,234,567")]
+        {
+            assert_eq!(grouped(number), expected);
+        }
+    }
+}

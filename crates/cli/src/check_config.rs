@@ -1,0 +1,55 @@
+//! `barid check-config`: says everything that is wrong with a configuration file.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use barid_server::settings::Settings;
+use serde_json::json;
+
+use crate::config::{self, Overrides, validate};
+
+/// Check a configuration file
+#[derive(clap::Args)]
+#[command(after_help = "\
+The file is checked as `barid serve --config FILE` would read it, without the environment.
+
+Exit status: 0 the file is good, 1 it is not.")]
+pub struct Args {
+    /// The file
+    file: PathBuf,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: &Args) -> ExitCode {
+    let outcome = config::load(Some(&args.file), &Overrides::default());
+    if args.json {
+        let problems = outcome.as_ref().err().map_or(&[][..], |problems| &problems.0);
+        println!("{}", json!({ "file": args.file, "ok": outcome.is_ok(), "problems": problems }));
+    } else {
+        match &outcome {
+            Ok(settings) => println!("{}: ok\n{}", args.file.display(), summary(settings)),
+            Err(problems) => println!("{problems}"),
+        }
+    }
+    if outcome.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn summary(settings: &Settings) -> String {
+    let mut lines: Vec<String> = validate::listeners(settings)
+        .map(|(name, listener)| format!("  {name:<7} {}", listener.address))
+        .collect();
+    lines.push(format!("  {:<7} {}", "admin", settings.admin.address));
+    lines.push(format!("  {:<7} {}", "data", settings.data_dir.display()));
+    let users = match settings.users.len() {
+        0 => "none: anybody may connect, with any password".into(),
+        n => n.to_string(),
+    };
+    lines.push(format!("  {:<7} {users}", "users"));
+    if !settings.tenants.is_empty() {
+        let names: Vec<_> = settings.tenants.keys().map(String::as_str).collect();
+        lines.push(format!("  {:<7} {}", "tenants", names.join(", ")));
+    }
+    lines.join("\n")
+}

@@ -1,0 +1,111 @@
+//! Why a client gives up, and the exit status that says so to a script.
+
+use std::fmt;
+use std::process::ExitCode;
+
+use mqtt_proto::{Properties, ReasonCode};
+
+/// Something a script may want to tell apart from other errors.
+#[derive(Debug)]
+pub enum Failure {
+    /// The broker said no.
+    Refused {
+        /// What was refused, as the beginning of a sentence.
+        what: String,
+        /// Why.
+        reason: ReasonCode,
+        /// Why, in the broker's words.
+        text: Option<String>,
+    },
+    /// Nothing happened in time.
+    Timeout(&'static str),
+}
+
+impl Failure {
+    /// A refusal, with the reason string of the packet that says it.
+    pub fn refused(
+        what: impl Into<String>,
+        reason: ReasonCode,
+        properties: Properties<'_>,
+    ) -> Self {
+        let text = properties.reason_string().map(Into::into);
+        Failure::Refused { what: what.into(), reason, text }
+    }
+
+    /// Whether the same might succeed a little later.
+    pub fn is_temporary(&self) -> bool {
+        use ReasonCode as R;
+        match self {
+            Failure::Timeout(_) => true,
+            Failure::Refused { reason, .. } => matches!(
+                reason,
+                R::UnspecifiedError
+                    | R::ServerUnavailable
+                    | R::ServerBusy
+                    | R::ServerShuttingDown
+                    | R::KeepAliveTimeout
+                    | R::QuotaExceeded
+                    | R::ConnectionRateExceeded
+                    | R::MessageRateTooHigh
+                    | R::AdministrativeAction
+                    | R::MaximumConnectTime
+            ),
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Timeout(what) => f.write_str(what),
+            Failure::Refused { what, reason, text } => {
+                write!(f, "{what}: {reason}")?;
+                if let Some(text) = text {
+                    write!(f, ", \"{text}\"")?;
+                }
+                match advice(*reason) {
+                    Some(advice) => write!(f, "\n  hint: {advice}"),
+                    None => Ok(()),
+                }
+            }
+        }
+    }
+}
+
+impl std::error::Error for Failure {}
+
+fn advice(reason: ReasonCode) -> Option<&'static str> {
+    use ReasonCode as R;
+    Some(match reason {
+        R::BadUserNameOrPassword => "check -u and -P",
+        R::NotAuthorized => "the user may not do this; check -u and -P, and the rules of the user",
+        R::BadAuthenticationMethod => "the broker does not know this authentication method",
+        R::ClientIdentifierNotValid => "choose another client identifier with -i",
+        R::UnsupportedProtocolVersion => "try another version: -V 5, -V 311 or -V 31",
+        R::SessionTakenOver => {
+            "another client has connected with the same client identifier; see -i"
+        }
+        R::QoSNotSupported => "try a lower -q",
+        R::RetainNotSupported => "the broker keeps no retained messages; leave -r away",
+        R::PacketTooLarge => "the message is larger than the broker accepts",
+        R::TopicNameInvalid => "a topic to publish to has no `+` and no `#`",
+        R::TopicFilterInvalid => {
+            "`+` and `#` need a level of their own, and `#` must be the last; quote them"
+        }
+        R::SharedSubscriptionsNotSupported => "subscribe to the topic filter behind $share/…/",
+        R::WildcardSubscriptionsNotSupported => "the broker wants topics without `+` and `#`",
+        R::ServerUnavailable | R::ServerBusy | R::ServerShuttingDown => "try again later",
+        R::QuotaExceeded => "a limit of the tenant is reached",
+        R::KeepAliveTimeout => "the connection was silent for too long; see -k",
+        _ => return None,
+    })
+}
+
+/// The exit status for `error`: 3 the broker refused, 27 a time limit, 1 anything else.
+pub fn exit_code(error: &anyhow::Error) -> ExitCode {
+    match error.downcast_ref::<Failure>() {
+        Some(Failure::Refused { .. }) => ExitCode::from(3),
+        Some(Failure::Timeout(_)) => ExitCode::from(27),
+        None => ExitCode::FAILURE,
+    }
+}

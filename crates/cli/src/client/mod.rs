@@ -1,0 +1,13 @@
+//! A small blocking MQTT client over TCP, TLS and WebSocket, for the command line.
+
+mod args;
+mod connection;
+mod failure;
+mod properties;
+mod stream;
+mod tls;
+mod url;
+
+pub use args::{ConnectArgs, Target, parse_qos, parse_version};
+pub use connection::{Connection, Frame, Session};
+pub use failure::{Failure, exit_code};

@@ -1,0 +1,121 @@
+//! Limits and tenants.
+
+use barid_server::settings::{Limits, Settings};
+
+use super::problem::Place;
+use super::validate::Objections;
+
+/// MQTT cannot say more: four bytes of length, and the five bytes that say it (MQTT 5, 2.1.4).
+const MAX_PACKET_SIZE: usize = 268_435_460;
+
+/// Below this not even a CONNECT with a user name and a password fits.
+const MIN_PACKET_SIZE: usize = 64;
+
+pub fn check(settings: &Settings, found: &mut Objections) {
+    check_limits(&Place::of(&["limits"]), &settings.limits, None, found);
+    for name in settings.tenants.keys() {
+        let place = Place::of(&["tenants", name]);
+        if let Err(message) = check_tenant_name(name) {
+            found.add(place.clone(), message, "a user name is {tenant}/{client}");
+        }
+        let limits = settings.limits_of(name);
+        check_limits(&place.key("limits"), &limits, Some(&settings.limits), found);
+    }
+}
+
+/// Checks the name of a tenant, which is the part of a user name before the first slash.
+pub fn check_tenant_name(name: &str) -> Result<(), String> {
+    if name.is_empty() {
+        return Err("a tenant needs a name".into());
+    }
+    match name.chars().find(|c| matches!(c, '/' | '+' | '#') || c.is_control()) {
+        Some(c) => Err(format!("a tenant's name cannot contain {c:?}")),
+        None => Ok(()),
+    }
+}
+
+/// `common` are the limits under a tenant's own: what is wrong there is told there, once.
+fn check_limits(place: &Place, limits: &Limits, common: Option<&Limits>, found: &mut Objections) {
+    for rule in RULES {
+        let value = (rule.value)(limits);
+        if common.is_some_and(|common| (rule.value)(common) == value) {
+            continue;
+        }
+        if value < rule.min {
+            let message = format!("{} is {value}; the least is {}", rule.key, rule.min);
+            found.add(place.key(rule.key), message, rule.why);
+        } else if value > rule.max {
+            let message = format!("{} is {value}; the most is {}", rule.key, rule.max);
+            found.add(place.key(rule.key), message, rule.why);
+        }
+    }
+}
+
+struct Rule {
+    key: &'static str,
+    value: fn(&Limits) -> usize,
+    min: usize,
+    max: usize,
+    why: &'static str,
+}
+
+const ANY: usize = usize::MAX;
+
+const RULES: &[Rule] = &[
+    Rule {
+        key: "max_connections",
+        value: |limits| limits.max_connections,
+        min: 1,
+        max: ANY,
+        why: "with 0 nobody can connect",
+    },
+    Rule {
+        key: "max_packet_size",
+        value: |limits| limits.max_packet_size,
+        min: MIN_PACKET_SIZE,
+        max: MAX_PACKET_SIZE,
+        why: "bytes of a whole packet; MQTT has none larger than 268435460",
+    },
+    Rule {
+        key: "receive_maximum",
+        value: |limits| limits.receive_maximum.into(),
+        min: 1,
+        max: u16::MAX as usize,
+        why: "0 is not allowed by the standard; to refuse QoS 2 set max_qos = 1",
+    },
+    Rule {
+        key: "max_inflight",
+        value: |limits| limits.max_inflight.into(),
+        min: 1,
+        max: u16::MAX as usize,
+        why: "with 0 no message of QoS 1 or 2 could ever be delivered",
+    },
+    Rule {
+        key: "max_queued_messages",
+        value: |limits| limits.max_queued_messages,
+        min: 1,
+        max: ANY,
+        why: "with 0 every message that cannot be written at once would be dropped",
+    },
+    Rule {
+        key: "max_queued_bytes",
+        value: |limits| limits.max_queued_bytes,
+        min: 1,
+        max: ANY,
+        why: "with 0 every message that cannot be written at once would be dropped",
+    },
+    Rule {
+        key: "connect_timeout",
+        value: |limits| limits.connect_timeout as usize,
+        min: 1,
+        max: u32::MAX as usize,
+        why: "seconds; with 0 no client would be fast enough",
+    },
+    Rule {
+        key: "max_qos",
+        value: |limits| limits.max_qos.into(),
+        min: 0,
+        max: 2,
+        why: "QoS is 0, 1 or 2",
+    },
+];

@@ -1,0 +1,251 @@
+use super::*;
+
+const HASH: &str =
+    "$argon2id$v=19$m=19456,t=2,p=1$c29tZXNhbHQxMjM0$iWh06vD8Fy27wf9npn6FXWiCX4K6pW6Ue1Bnzz07Z8A";
+
+/// `toml` must be refused with exactly these problems, each "line:column message" and, after an
+/// arrow, a part of the hint.
+#[track_caller]
+fn check(toml: &str, expected: &[&str]) {
+    check_with(toml, &[], expected);
+}
+
+/// The same, with `flags` on the command line. A problem outside the file is "origin message".
+#[track_caller]
+fn check_with(toml: &str, flags: &[&str], expected: &[&str]) {
+    let problems = match resolve("b.toml", &toml.replace("HASH", HASH), &overrides(flags)) {
+        Ok(settings) => panic!("accepted: {settings:?}"),
+        Err(Problems(problems)) => problems,
+    };
+    for (problem, expected) in problems.iter().zip(expected) {
+        let place = match (problem.line, problem.column) {
+            (Some(line), Some(column)) => format!("{line}:{column}"),
+            _ => problem.origin.clone(),
+        };
+        let (message, hint) = expected.split_once(" -> ").unwrap_or((expected, ""));
+        assert_eq!(format!("{place} {}", problem.message), message);
+        let found = problem.hint.as_deref().unwrap_or_default();
+        assert!(found.contains(hint), "`{hint}` is not in `{found}`");
+    }
+    assert_eq!(problems.len(), expected.len(), "{}", Problems(problems));
+}
+
+#[track_caller]
+fn accept(toml: &str, flags: &[&str]) -> Settings {
+    resolve("b.toml", &toml.replace("HASH", HASH), &overrides(flags))
+        .unwrap_or_else(|problems| panic!("{problems}"))
+}
+
+fn overrides(flags: &[&str]) -> Overrides {
+    #[derive(clap::Parser)]
+    struct Flags {
+        #[command(flatten)]
+        overrides: Overrides,
+    }
+    let flags = std::iter::once(&"barid").chain(flags);
+    <Flags as clap::Parser>::try_parse_from(flags).unwrap().overrides
+}
+
+#[test]
+fn nothing_is_a_whole_configuration() {
+    assert_eq!(accept("", &[]), Settings::default());
+}
+
+#[test]
+fn a_problem_shows_its_line_and_marks_it() {
+    let Err(problems) = resolve("b.toml", "[limits]\n\tmax_qso = 1\n", &Overrides::default())
+    else {
+        panic!("accepted");
+    };
+    assert_eq!(
+        problems.to_string(),
+        "b.toml:2:2: unknown key `max_qso`\n  \
+         |\n2 | \tmax_qso = 1\n  | \t^^^^^^^\n  hint: did you mean `max_qos`?"
+    );
+}
+
+#[test]
+fn a_password_is_never_shown() {
+    let toml = "[[users]]\nname = 'a'\npassword = 'hunter2'\n";
+    let Err(problems) = resolve("b.toml", toml, &Overrides::default()) else {
+        panic!("accepted");
+    };
+    assert!(!problems.to_string().contains("hunter2"));
+}
+
+#[test]
+fn syntax() {
+    check("a = [1\nb = \n", &["2:1 missing comma between array elements, expected `,`"]);
+    check("workers = 1\nworkers = 2", &["2:1 this key stands twice in its table -> keep one"]);
+    check("workers = ", &["1:11 string values must be quoted, expected literal string"]);
+}
+
+#[test]
+fn keys_and_types_and_all_of_them_at_once() {
+    check(
+        "workers = \"4\"\nlimts = 3\n[limits]\nmax_qos = -1\nreceive_maximum = 70000\n",
+        &[
+            "1:11 string \"4\" in place of a whole number, 0 or more",
+            "2:1 unknown key `limts` -> did you mean `limits`?",
+            "4:11 integer `-1` in place of a whole number from 0 to 255",
+            "5:19 integer `70000` in place of a whole number from 0 to 65535",
+        ],
+    );
+    check("colour = 1", &["1:1 unknown key `colour` -> known here: data_dir, workers, log"]);
+    check("users = 3", &["1:9 integer `3` in place of a list -> [\"one\", \"two\"]"]);
+    check("workers = 1.5", &["1:11 floating point `1.5` in place of a whole number, 0 or more"]);
+    check(
+        "[tenants.x]\nlimit = 3\n[tenants.y.limits]\nmaxqos = 1",
+        &[
+            "2:1 unknown key `limit` -> `limits`?",
+            "4:1 unknown key `maxqos` -> did you mean `max_qos`?",
+        ],
+    );
+    check(
+        "[limits]\nqueue_overflow = \"drop-old\"\n[shared_subscriptions]\nstrategy = 'random'",
+        &[
+            "2:18 unknown value `drop-old` -> did you mean `drop-oldest`?",
+            "4:12 unknown value `random` -> known here: round-robin, least-in-flight",
+        ],
+    );
+}
+
+#[test]
+fn listeners() {
+    check("[listeners.ws]\npath = '/x'", &["1:1 the key `address` is missing -> `address = …`"]);
+    check(
+        "[listeners]\nmqtt = true\nws = '127.0.0.1:1'",
+        &[
+            "2:8 boolean `true` in place of a listener -> or false for none",
+            "3:6 string \"127.0.0.1:1\" in place of a listener -> is a table",
+        ],
+    );
+    check(
+        "[listeners.mqtt]\naddress = \"localhost:1883\"",
+        &["2:11 not an address to listen on -> 127.0.0.1:1883"],
+    );
+    check(
+        "[admin]\naddress = '127.0.0.1:1883'",
+        &["2:11 127.0.0.1:1883 is already the address of the mqtt listener -> a port of its own"],
+    );
+    check(
+        "[listeners]\nmqtt = false\nws = false\n",
+        &["1:2 every listener is switched off -> nobody can connect"],
+    );
+    check(
+        "listeners.ws = { address = '127.0.0.1:1', path = 'mqtt' }",
+        &["1:50 the path must begin with `/` -> \"/mqtt\""],
+    );
+    assert_eq!(accept("listeners.ws = false", &[]).listeners.ws, None);
+}
+
+#[test]
+fn the_network_needs_users() {
+    let message = |address: &str| {
+        format!("{address} can be reached from the network, and no [[users]] say who may connect")
+    };
+    check(
+        "listeners.mqtt.address = '0.0.0.0:1883'\nadmin.address = '192.0.2.1:1'",
+        &[
+            &format!("1:26 {} -> barid passwd", message("0.0.0.0:1883")),
+            &format!("2:17 {} -> 127.0.0.1", message("192.0.2.1:1")),
+        ],
+    );
+    let flags = ["--mqtt", "[::]:1883"];
+    check_with("", &flags, &[&format!("--mqtt (BARID_MQTT) {}", message("[::]:1883"))]);
+    accept("", &["--mqtt", "[::1]:1883", "--ws", "[::ffff:127.0.0.1]:1"]);
+    accept("[[users]]\nname = 'a'\npassword = 'HASH'", &flags);
+}
+
+#[test]
+fn tls() {
+    check(
+        "listeners.mqtts.address = '127.0.0.1:8883'",
+        &["1:27 the mqtts listener has no certificate -> add a [tls] table"],
+    );
+    check("[tls]\ncertificate = 'c.pem'", &["1:1 the key `key` is missing"]);
+    let not_pem = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+    check(
+        &format!(
+            "[tls]\ncertificate = '/no/such.pem'\nkey = '{not_pem}'\n\
+             require_client_certificate = true"
+        ),
+        &[
+            "2:15 cannot read /no/such.pem: No such file or directory (os error 2) -> relative",
+            &format!("3:7 there is no private key in {not_pem} -> must be PEM"),
+            "4:30 client certificates are required, but nothing says which to accept -> client_ca",
+        ],
+    );
+    check(
+        &format!("[tls]\ncertificate = '{not_pem}'\nkey = '/no/such.pem'"),
+        &[
+            &format!("2:15 there is no certificate in {not_pem}"),
+            "3:7 cannot read /no/such.pem: No such file or directory (os error 2)",
+        ],
+    );
+}
+
+#[test]
+fn limits_and_tenants() {
+    check(
+        "[limits]\nmax_qos = 3\nreceive_maximum = 0\nmax_packet_size = 10\nconnect_timeout = 0\n\
+         [tenants.acme.limits]\nmax_qos = 3\nmax_packet_size = 268435461",
+        &[
+            "2:11 max_qos is 3; the most is 2 -> 0, 1 or 2",
+            "3:19 receive_maximum is 0; the least is 1 -> max_qos = 1",
+            "4:19 max_packet_size is 10; the least is 64",
+            "5:19 connect_timeout is 0; the least is 1",
+            "8:19 max_packet_size is 268435461; the most is 268435460",
+        ],
+    );
+    accept("[limits]\nmax_packet_size = 268435460\nmax_qos = 0\nreceive_maximum = 1", &[]);
+    check("[tenants.'a/b']", &["1:10 a tenant's name cannot contain '/' -> {tenant}/{client}"]);
+    check("max_tenants = 0", &["1:15 with no tenant at all nobody can connect"]);
+    check("workers = 2000", &["1:11 2000 threads are too many -> the most is 1024"]);
+}
+
+#[test]
+fn users() {
+    check("[[users]]\nname = 'a'", &["1:1 the key `password` is missing"]);
+    check("[[users]]\nname = 'a'\npassword = 5", &["3:12 integer `5` in place of a text"]);
+    check(
+        "[[users]]\nname = 'a'\npassword = 'HASH'\npublish = ['ok/%c/#', 'a#']\n\
+         [[users]]\nname = 'a'\npassword = 'plain'\n\
+         [[users]]\nname = '/b'\npassword = '$argon2i$v=19$m=16,t=2,p=1$YWJjZGVmZ2g$YWJjZGVmZ2hpamtsbW5v'",
+        &[
+            "4:23 not a topic filter: + and # need a level of their own, and # must be the last -> %c",
+            "6:8 the user `a` stands here twice",
+            "7:12 this is no argon2id hash; a password must not stand here as it is -> barid passwd",
+            "9:8 a tenant needs a name",
+            "10:12 the password is hashed, but not with argon2id",
+        ],
+    );
+}
+
+#[test]
+fn log_levels() {
+    check("log.level = 'inof'", &["1:13 unknown log level `inof` -> did you mean `info`?"]);
+    check_with("", &["--log", "x=loud"], &["--log (BARID_LOG) unknown log level `loud` -> known"]);
+    accept("log.level = 'info,barid_server=debug'", &[]);
+}
+
+#[test]
+fn a_flag_stands_over_the_file_and_keeps_the_rest_of_its_listener() {
+    let file = "data_dir = 'there'\nworkers = 3\n\
+                listeners.ws = { address = '127.0.0.1:1', path = '/x', proxy_protocol = true }";
+    let settings =
+        accept(file, &["--workers", "2", "--ws", "127.0.0.1:9", "--mqtt", "off", "--log", "warn"]);
+    assert_eq!((settings.workers, settings.data_dir), (2, "there".into()));
+    assert_eq!(settings.log.level, "warn");
+    assert_eq!(settings.listeners.mqtt, None);
+    let ws = settings.listeners.ws.unwrap();
+    assert_eq!((ws.address.port(), ws.path.as_str(), ws.proxy_protocol), (9, "/x", true));
+}
+
+#[test]
+fn a_file_that_is_not_there() {
+    let Err(problems) = load(Some(Path::new("/no/such.toml")), &Overrides::default()) else {
+        panic!("accepted");
+    };
+    assert!(problems.to_string().starts_with("/no/such.toml: cannot be read: No such file"));
+}

@@ -1,0 +1,68 @@
+//! Users: names, password hashes, rules.
+
+use std::collections::BTreeSet;
+
+use argon2::PasswordHash;
+use barid_server::settings::{Settings, User};
+use mqtt_proto::topic;
+
+use super::limits::check_tenant_name;
+use super::problem::Place;
+use super::validate::Objections;
+
+const PASSWORD_HINT: &str = "`barid passwd NAME` asks for a password and prints the line to paste";
+
+pub fn check(settings: &Settings, found: &mut Objections) {
+    let mut names = BTreeSet::new();
+    for (i, user) in settings.users.iter().enumerate() {
+        let place = Place::of(&["users"]).index(i);
+        if let Err(message) = check_name(&user.name) {
+            let hint = "a user name is {tenant}/{client}, or {client} for the tenant `default`";
+            found.add(place.key("name"), message, hint);
+        } else if !names.insert(&user.name) {
+            let message = format!("the user `{}` stands here twice", user.name);
+            found.add(place.key("name"), message, "put all rules of a user into one [[users]]");
+        }
+        if let Err(message) = check_password(&user.password) {
+            found.add(place.key("password"), message, PASSWORD_HINT);
+        }
+        check_rules(&place, user, found);
+    }
+}
+
+/// Checks a user name, `{tenant}/{client}` or without a slash.
+pub fn check_name(name: &str) -> Result<(), String> {
+    let (tenant, client) = name.split_once('/').unwrap_or(("default", name));
+    check_tenant_name(tenant)?;
+    if client.is_empty() {
+        return Err("the user name is empty".into());
+    }
+    match name.chars().find(|c| c.is_control()) {
+        Some(c) => Err(format!("a user name cannot contain {c:?}")),
+        None => Ok(()),
+    }
+}
+
+fn check_password(password: &str) -> Result<(), &'static str> {
+    match PasswordHash::new(password) {
+        Ok(hash) if hash.algorithm.as_str() == "argon2id" && hash.hash.is_some() => Ok(()),
+        Ok(_) => Err("the password is hashed, but not with argon2id"),
+        Err(_) => Err("this is no argon2id hash; a password must not stand here as it is"),
+    }
+}
+
+fn check_rules(place: &Place, user: &User, found: &mut Objections) {
+    for (key, filters) in [("publish", &user.publish), ("subscribe", &user.subscribe)] {
+        for (i, filter) in filters.iter().enumerate() {
+            // Whatever is put in place of %c and %u at run time has no wildcards.
+            let substituted = filter.replace("%c", "c").replace("%u", "u");
+            if let Err(error) = topic::validate_filter(&substituted) {
+                found.add(
+                    place.key(key).index(i),
+                    format!("not a topic filter: {error}"),
+                    "an example: \"devices/%c/#\", where %c is the client identifier",
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! What settings must fulfil beyond being well-formed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+
+use barid_server::settings::{Listener, Settings};
+
+use super::problem::{Objection, Place};
+use super::{files, hints, limits, users};
+
+/// More threads than any machine can use are a slip of the finger.
+const MAX_WORKERS: usize = 1_024;
+
+/// Collects what is wrong.
+#[derive(Default)]
+pub struct Objections(Vec<Objection>);
+
+impl Objections {
+    /// Adds one; `hint` may be empty.
+    pub fn add(&mut self, place: Place, message: impl Into<String>, hint: &str) {
+        let hint = (!hint.is_empty()).then(|| hint.into());
+        self.0.push(Objection { place, message: message.into(), hint });
+    }
+}
+
+/// Everything in `settings` that makes no sense or is not safe. Looks at the files they name.
+pub fn validate(settings: &Settings) -> Vec<Objection> {
+    let mut found = Objections::default();
+    general(settings, &mut found);
+    addresses(settings, &mut found);
+    exposure(settings, &mut found);
+    files::check(settings, &mut found);
+    limits::check(settings, &mut found);
+    users::check(settings, &mut found);
+    found.0
+}
+
+/// The listeners for clients, with the names they have in the file.
+pub fn listeners(settings: &Settings) -> impl Iterator<Item = (&'static str, &Listener)> {
+    let listeners = &settings.listeners;
+    [
+        ("mqtt", &listeners.mqtt),
+        ("mqtts", &listeners.mqtts),
+        ("ws", &listeners.ws),
+        ("wss", &listeners.wss),
+    ]
+    .into_iter()
+    .filter_map(|(name, listener)| Some((name, listener.as_ref()?)))
+}
+
+fn general(settings: &Settings, found: &mut Objections) {
+    if settings.workers > MAX_WORKERS {
+        found.add(
+            Place::of(&["workers"]),
+            format!("{} threads are too many", settings.workers),
+            "0 takes one thread for each core; the most is 1024",
+        );
+    }
+    if settings.data_dir.as_os_str().is_empty() {
+        found.add(Place::of(&["data_dir"]), "the data directory has no name", "");
+    }
+    if settings.max_tenants == 0 {
+        found.add(
+            Place::of(&["max_tenants"]),
+            "with no tenant at all nobody can connect",
+            "the least is 1: the tenant `default`",
+        );
+    }
+    if let Err((message, hint)) = check_level(&settings.log.level) {
+        found.add(Place::of(&["log", "level"]), message, &hint);
+    }
+}
+
+const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+
+/// Checks a log level: one of the levels, or a comma-separated list of them and `TARGET=LEVEL`.
+///
+/// The logging library takes any word for a target, so that a misspelt level would log everything
+/// of a target that does not exist.
+pub fn check_level(level: &str) -> Result<(), (String, String)> {
+    for directive in level.split(',') {
+        let word = directive.rsplit_once('=').map_or(directive, |(_, level)| level).trim();
+        if !LEVELS.contains(&word.to_ascii_lowercase().as_str()) {
+            let hint = match hints::nearest(word, &LEVELS) {
+                Some(name) => format!("did you mean `{name}`?"),
+                None => format!("known levels: {}; or TARGET=LEVEL, …", LEVELS.join(", ")),
+            };
+            return Err((format!("unknown log level `{word}`"), hint));
+        }
+    }
+    tracing_subscriber::EnvFilter::try_new(level)
+        .map(drop)
+        .map_err(|error| (format!("not a log filter: {error}"), String::new()))
+}
+
+fn addresses(settings: &Settings, found: &mut Objections) {
+    let mut taken: BTreeMap<SocketAddr, &str> = BTreeMap::new();
+    let all = listeners(settings)
+        .map(|(name, listener)| {
+            (name, Place::of(&["listeners", name, "address"]), listener.address)
+        })
+        .chain([("admin", Place::of(&["admin", "address"]), settings.admin.address)]);
+    let mut none = true;
+    for (name, place, address) in all {
+        none &= name == "admin";
+        // Port 0 takes a free port each time.
+        if address.port() != 0
+            && let Some(first) = taken.insert(address, name)
+        {
+            found.add(
+                place,
+                format!("{address} is already the address of the {first} listener"),
+                "give each listener a port of its own",
+            );
+        }
+    }
+    if none {
+        found.add(
+            Place::of(&["listeners"]),
+            "every listener is switched off",
+            "nobody can connect; leave at least one on",
+        );
+    }
+    for (name, listener) in listeners(settings) {
+        if matches!(name, "ws" | "wss") && !listener.path.starts_with('/') {
+            found.add(
+                Place::of(&["listeners", name, "path"]),
+                "the path must begin with `/`",
+                "the usual path is \"/mqtt\"",
+            );
+        }
+    }
+}
+
+/// Without users anybody may connect with any password. That is for one machine only.
+fn exposure(settings: &Settings, found: &mut Objections) {
+    if !settings.users.is_empty() {
+        return;
+    }
+    let clients = listeners(settings)
+        .map(|(name, listener)| (Place::of(&["listeners", name, "address"]), listener.address));
+    let admin = (Place::of(&["admin", "address"]), settings.admin.address);
+    // One objection for each address, not one for each listener on it.
+    let mut told = BTreeSet::new();
+    for (place, address) in clients.chain([admin]) {
+        if !address.ip().to_canonical().is_loopback() && told.insert(address) {
+            found.add(
+                place,
+                format!("{address} can be reached from the network, and no [[users]] say who may connect"),
+                "name at least one user (`barid passwd NAME` prints the block to paste), \
+                 or listen on 127.0.0.1",
+            );
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! `barid serve`: runs the broker until a signal ends it.
+
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use barid_server::Broker;
+use barid_server::settings::Settings;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use tracing::{error, info, warn};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{EnvFilter, Registry, fmt, reload};
+
+use crate::config::{self, Overrides};
+use crate::open_files;
+
+/// Run the broker
+#[derive(clap::Args)]
+#[command(after_help = "\
+A flag stands over its environment variable, that over the file, and that over the default.
+
+Signals:
+  SIGTERM, SIGINT  tell the clients, close and exit; a second one exits at once
+  SIGHUP           read the file again: log level, limits, tenants, users, certificates and the
+                   strategy of shared subscriptions take effect, other changes are named
+
+Examples:
+  barid serve
+  barid serve --config barid.toml
+  barid serve --mqtt 127.0.0.1:2883 --ws off --log debug
+
+Listening on other addresses than loopback needs [[users]] in the file; see `barid passwd --help`.")]
+pub struct Args {
+    /// Configuration file (TOML)
+    #[arg(long, value_name = "FILE", env = "BARID_CONFIG")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    overrides: Overrides,
+}
+
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let started = Instant::now();
+    let settings = match config::load(args.config.as_deref(), &args.overrides) {
+        Ok(settings) => settings,
+        Err(problems) => {
+            eprintln!("{problems}\nbarid: not started");
+            return Ok(ExitCode::FAILURE);
+        }
+    };
+    let log = Log::start(&settings)?;
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).context("listening to signals")?;
+    let stopping = Arc::new(AtomicBool::new(false));
+    for signal in [SIGTERM, SIGINT] {
+        // While the first one is being obeyed, the second one ends the program.
+        signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, stopping.clone())?;
+    }
+    let open_files = open_files::raise_limit();
+    let broker = Broker::start(settings.clone())?;
+    announce(&broker, &settings, started.elapsed());
+    if open_files.is_some_and(|limit| limit < 4_096) {
+        warn!(
+            limit = open_files,
+            "few open files are allowed, so few clients can connect: see `ulimit -n`"
+        );
+    }
+
+    for signal in signals.forever() {
+        if signal == SIGHUP {
+            reload(&broker, &log, args);
+        } else {
+            stopping.store(true, Ordering::SeqCst);
+            info!("stopping");
+            broker.shutdown();
+            info!("stopped");
+            break;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// For people: where everything is. Whether anybody reads it does not matter.
+fn announce(broker: &Broker, settings: &Settings, elapsed: Duration) {
+    let mut text = format!("barid {}\n", env!("CARGO_PKG_VERSION"));
+    for (name, address) in broker.listeners() {
+        let path = |listener: &Option<_>| -> String {
+            listener
+                .as_ref()
+                .map_or_else(String::new, |l: &barid_server::settings::Listener| l.path.clone())
+        };
+        let shown = match name {
+            "ws" => format!("ws://{address}{}", path(&settings.listeners.ws)),
+            "wss" => format!("wss://{address}{}", path(&settings.listeners.wss)),
+            "admin" => format!("http://{address}"),
+            _ => address.to_string(),
+        };
+        text += &format!("  {name:<6} {shown}\n");
+    }
+    let data_dir = std::path::absolute(&settings.data_dir);
+    let data_dir = data_dir.as_ref().unwrap_or(&settings.data_dir).display();
+    text += &format!("  {:<6} {data_dir} (unused as yet: everything is in memory)\n", "data");
+    if settings.users.is_empty() {
+        text += &format!("  {:<6} none: anybody may connect, with any password\n", "users");
+    }
+    text += &format!("ready in {} ms\n", elapsed.as_millis());
+    let _ = io::stdout().write_all(text.as_bytes());
+}
+
+/// Takes over what can change while running. A broken file changes nothing.
+fn reload(broker: &Broker, log: &Log, args: &Args) {
+    let settings = match config::load(args.config.as_deref(), &args.overrides) {
+        Ok(settings) => settings,
+        Err(problems) => {
+            error!("nothing reloaded, the settings stay as they are:\n{problems}");
+            return;
+        }
+    };
+    let report = broker.reload(&settings);
+    let mut applied = report.applied;
+    if log.set_level(&settings) {
+        applied.push("log level".into());
+    }
+    match applied.as_slice() {
+        [] => info!("reloaded: nothing new that can change while running"),
+        _ => info!("reloaded: {}", applied.join(", ")),
+    }
+    if !report.needs_restart.is_empty() {
+        warn!("changed, but in force only after a restart: {}", report.needs_restart.join(", "));
+    }
+}
+
+/// The log on standard error.
+struct Log {
+    filter: reload::Handle<EnvFilter, Registry>,
+}
+
+impl Log {
+    fn start(settings: &Settings) -> anyhow::Result<Self> {
+        let (filter, handle) = reload::Layer::new(EnvFilter::try_new(&settings.log.level)?);
+        tracing_subscriber::registry()
+            .with(filter)
+            .with(fmt::layer().with_writer(io::stderr).with_target(false))
+            .try_init()?;
+        Ok(Self { filter: handle })
+    }
+
+    /// Sets the level. False if it is the same as before.
+    fn set_level(&self, settings: &Settings) -> bool {
+        let Ok(new) = EnvFilter::try_new(&settings.log.level) else {
+            // The settings were checked with the same function.
+            return false;
+        };
+        let is_new = self.filter.with_current(|old| old.to_string() != new.to_string());
+        is_new.unwrap_or(false) && self.filter.reload(new).is_ok()
+    }
+}

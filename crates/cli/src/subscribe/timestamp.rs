@@ -1,0 +1,80 @@
+//! When a message arrived.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// A moment, in UTC.
+#[derive(Clone, Copy, Debug)]
+pub struct Timestamp {
+    seconds: u64,
+    nanos: u32,
+}
+
+impl Timestamp {
+    /// So long after the beginning of 1970.
+    pub fn new(seconds: u64, nanos: u32) -> Self {
+        Self { seconds, nanos }
+    }
+
+    /// Now.
+    pub fn now() -> Self {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self::new(since.as_secs(), since.subsec_nanos())
+    }
+
+    /// Seconds since 1970, with nanoseconds.
+    pub fn unix(self) -> String {
+        format!("{}.{:09}", self.seconds, self.nanos)
+    }
+
+    /// Such as `2026-11-21T12:00:00+0000`.
+    pub fn iso_8601(self) -> String {
+        let (year, month, day) = civil(self.seconds / 86_400);
+        let second = self.seconds % 86_400;
+        let (hours, minutes, seconds) = (second / 3_600, second / 60 % 60, second % 60);
+        format!("{year:04}-{month:02}-{day:02}T{hours:02}:{minutes:02}:{seconds:02}+0000")
+    }
+}
+
+/// The date so many `days` after the beginning of 1970.
+fn civil(mut days: u64) -> (u64, u64, u64) {
+    let is_leap = |year: u64| {
+        year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
+    };
+    let mut year = 1970;
+    loop {
+        let length = if is_leap(year) { 366 } else { 365 };
+        if days < length {
+            break;
+        }
+        days -= length;
+        year += 1;
+    }
+    let february = if is_leap(year) { 29 } else { 28 };
+    let mut month = 1;
+    for length in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31] {
+        if days < length {
+            break;
+        }
+        days -= length;
+        month += 1;
+    }
+    (year, month, days + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates() {
+        for (seconds, expected) in [
+            (0, "1970-01-01T00:00:00+0000"),
+            (951_782_399, "2000-02-28T23:59:59+0000"),
+            (951_782_400, "2000-02-29T00:00:00+0000"),
+            (1_798_761_599, "2026-12-31T23:59:59+0000"),
+            (4_107_542_400, "2100-03-01T00:00:00+0000"),
+        ] {
+            assert_eq!(Timestamp::new(seconds, 0).iso_8601(), expected);
+        }
+    }
+}
