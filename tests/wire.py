@@ -453,7 +453,7 @@ class Client:
         self._buffer = self._buffer[header + length:]
         return first, body, header + length
 
-    def _await(self, kind: int, packet_id: int) -> Packet:
+    def wait_for(self, kind: int, packet_id: int) -> Packet:
         """The acknowledgement `kind` of `packet_id`, keeping every PUBLISH and PUBREL that comes before it."""
         kept = []
         while True:
@@ -545,12 +545,12 @@ class Client:
         packet_id = self.next_packet_id()
         pairs = [one if isinstance(one, tuple) else (one, qos) for one in filters]
         self.send(subscribe(packet_id, *pairs, properties=properties, version=self.version))
-        return self._await(SUBACK, packet_id)
+        return self.wait_for(SUBACK, packet_id)
 
     def unsubscribe(self, *filters: str) -> Packet:
         packet_id = self.next_packet_id()
         self.send(unsubscribe(packet_id, *filters, version=self.version))
-        return self._await(UNSUBACK, packet_id)
+        return self.wait_for(UNSUBACK, packet_id)
 
     def publish(self, topic: str, payload: bytes = b"", qos: int = 0, retain: bool = False, properties=None) -> Packet | None:
         """Publishes and completes the QoS flow; the packet that ended it."""
@@ -558,11 +558,11 @@ class Client:
         self.send(publish(topic, payload, qos, packet_id, retain, properties=properties, version=self.version))
         if qos == 0:
             return None
-        answer = self._await(PUBACK if qos == 1 else PUBREC, packet_id)
+        answer = self.wait_for(PUBACK if qos == 1 else PUBREC, packet_id)
         if qos == 1 or answer.reason >= 0x80:
             return answer
         self.send(acknowledge(PUBREL, packet_id))
-        return self._await(PUBCOMP, packet_id)
+        return self.wait_for(PUBCOMP, packet_id)
 
     def ping(self) -> None:
         """PINGREQ and its answer, whatever else arrives before it."""

@@ -107,11 +107,11 @@ def test_a_publish_that_is_not_allowed_reaches_nobody(guarded, connect, version,
         # After a refused QoS 2 flow its packet identifier means a new message.
         writer.send(wire.publish("news/a/b", b"forbidden", qos, 1 if qos else None, version=version))
         if qos:
-            writer._await(wire.PUBACK if qos == 1 else wire.PUBREC, 1)
+            writer.wait_for(wire.PUBACK if qos == 1 else wire.PUBREC, 1)
         if version == V5 or qos != 2:
             writer.send(wire.publish("news/a", b"allowed", qos, 1 if qos else None, version=version))
             if qos:
-                assert writer._await(wire.PUBACK if qos == 1 else wire.PUBREC, 1).reason == 0
+                assert writer.wait_for(wire.PUBACK if qos == 1 else wire.PUBREC, 1).reason == 0
     except (wire.Closed, ConnectionError):
         assert version != V5
         return

@@ -122,8 +122,6 @@ def broken_connects():
          lambda version: wire.connect("c", version=version, will=wire.Will(nul))),
         ("user-name-ill-formed", normative("5:MQTT-3.1.3-12", "311:MQTT-3.1.3-11"),
          lambda version: wire.connect("c", version=version, username=b"\xff")),
-        ("header-flags", normative("5:MQTT-2.1.3-1", "311:MQTT-2.2.2-1", "311:MQTT-2.2.2-2"),
-         lambda version: bytes([0x11]) + wire.connect("c", version=version)[1:]),
         ("trailing-bytes", normative("5:MQTT-3.1.4-1", "311:MQTT-3.1.4-1"), payload(0x02, wire.text("c"), b"more")),
         ("ends-after-flags", normative("5:MQTT-3.1.4-1", "311:MQTT-3.1.4-1"),
          lambda version: wire.packet(wire.CONNECT, 0, wire.text("MQTT") + bytes([version, 2]))),
@@ -135,6 +133,18 @@ def broken_connects():
 def test_a_malformed_connect_ends_the_connection(dial, connect, oasis, build):
     dial_and_break(dial, oasis, build(oasis))
     connect(oasis).ping()
+
+
+@normative("5:MQTT-2.1.3-1", "311:MQTT-2.2.2-1", "311:MQTT-2.2.2-2")
+@pytest.mark.parametrize("flags", [1, 2, 4, 8, 15])
+def test_a_connect_with_header_flags_ends_the_connection(dial, version, flags):
+    """Before the version is known, so without an answer in any of them, or with that of MQTT 5."""
+    client = dial(version).send(bytes([0x10 | flags]) + wire.connect("c", version=version)[1:])
+    try:
+        assert client.expect(wire.CONNACK).reason == 0x81
+    except wire.Closed:
+        return
+    client.expect_closed()
 
 
 @normative("311:MQTT-3.1.2-22")

@@ -180,9 +180,9 @@ def test_mqtt_31_may_repeat_with_dup(connect, topic):
     client = connect(V31)
     client.send(wire.subscribe(1, (topic, 2), version=V31, flags=0x0A)).expect(wire.SUBACK, packet_id=1)
     client.send(wire.publish(topic, b"x", 2, 2, version=V31))
-    client._await(wire.PUBREC, 2)
+    client.wait_for(wire.PUBREC, 2)
     client.send(wire.acknowledge(wire.PUBREL, 2, flags=0x0A))
-    client._await(wire.PUBCOMP, 2)
+    client.wait_for(wire.PUBCOMP, 2)
     client.receive(b"x")
     client.send(wire.unsubscribe(3, topic, version=V31, flags=0x0A)).expect(wire.UNSUBACK, packet_id=3)
 

@@ -66,7 +66,7 @@ def test_after_puback_the_identifier_means_a_new_message(connect, topic, version
     client.subscribe(topic, qos=1)
     for payload in (b"first", b"second"):
         client.send(wire.publish(topic, payload, 1, 5, dup=dup and payload == b"second", version=version))
-        client._await(wire.PUBACK, 5)
+        client.wait_for(wire.PUBACK, 5)
         assert not client.receive(payload).dup
 
 
@@ -116,9 +116,9 @@ def test_after_pubcomp_the_identifier_means_a_new_message(connect, topic, versio
     client.subscribe(topic, qos=0)
     for payload in (b"first", b"second"):
         client.send(wire.publish(topic, payload, 2, 5, version=version))
-        client._await(wire.PUBREC, 5)
+        client.wait_for(wire.PUBREC, 5)
         client.send(wire.acknowledge(wire.PUBREL, 5))
-        client._await(wire.PUBCOMP, 5)
+        client.wait_for(wire.PUBCOMP, 5)
         client.receive(payload)
     client.expect_nothing()
 
@@ -145,10 +145,10 @@ def test_qos_2_flows_interleave(connect, topic, version):
     client.subscribe(topic, qos=0)
     client.send(*(wire.publish(topic, b"%d" % number, 2, number, version=version) for number in (1, 2, 3)))
     for number in (1, 2, 3):
-        client._await(wire.PUBREC, number)
+        client.wait_for(wire.PUBREC, number)
     client.send(*(wire.acknowledge(wire.PUBREL, number) for number in (3, 1, 2)))
     for number in (3, 1, 2):
-        client._await(wire.PUBCOMP, number)
+        client.wait_for(wire.PUBCOMP, number)
     assert sorted(client.receive().payload for _ in range(3)) == [b"1", b"2", b"3"]
 
 
@@ -365,7 +365,7 @@ def test_problem_information_can_be_declined(connect, topic):
         client.unsubscribe(topic, "never/subscribed"),
     ]
     client.send(wire.acknowledge(wire.PUBREL, 4711))
-    answers.append(client._await(wire.PUBCOMP, 4711))
+    answers.append(client.wait_for(wire.PUBCOMP, 4711))
     client.send(wire.acknowledge(wire.PUBREC, 4712))
     while (found := client.recv()).kind != wire.PUBREL:
         client.complete(found)

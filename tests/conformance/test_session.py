@@ -89,12 +89,13 @@ def test_a_session_lasts_as_long_as_its_connection(connect, topic, oasis):
     """Also one that ends with the connection: subscriptions and the QoS 2 flow go on."""
     client = connect(oasis)
     client.subscribe(topic, qos=2)
-    client.send(wire.publish(topic, b"x", 2, 7, version=oasis)).expect(wire.PUBREC, packet_id=7)
+    client.send(wire.publish(topic, b"x", 2, 7, version=oasis))
+    client.wait_for(wire.PUBREC, 7)
     time.sleep(1.1)
     client.send(wire.publish(topic, b"x", 2, 7, dup=True, version=oasis))
-    client._await(wire.PUBREC, 7)
+    client.wait_for(wire.PUBREC, 7)
     client.send(wire.acknowledge(wire.PUBREL, 7))
-    client._await(wire.PUBCOMP, 7)
+    client.wait_for(wire.PUBCOMP, 7)
     client.receive(b"x")
     client.expect_nothing()
 
@@ -224,11 +225,13 @@ def test_clients_that_fight_for_an_identifier_end_with_one(connect, dial, unique
     clients = [dial() for _ in range(20)]
     for client in clients:
         client.send(wire.connect(name))
+    for client in clients:
+        client.expect(wire.CONNACK, reason=0)
     last = connect(V5, name)
     last.ping()
     for client in clients:
         with pytest.raises((wire.Closed, ConnectionError)):
-            while client.recv().kind in (wire.CONNACK, wire.DISCONNECT):
+            while client.expect(wire.DISCONNECT, reason=0x8E):
                 pass
 
 
