@@ -1,0 +1,76 @@
+"""Fixtures for tests with the clients of the ecosystem: a broker with every listener, and clients that end with their test."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker import Broker, free_port
+from certificates import Certificates
+from paho_client import Paho
+
+TENANTS = ("acme", "globex")
+
+
+class Everywhere(Broker):
+    """A broker that listens with all four transports."""
+
+    def __init__(self, certificates: Certificates, more: str = ""):
+        self.certificates = certificates
+        self.mqtts_port, self.wss_port = free_port(), free_port()
+        super().__init__(f"""
+            [sys]
+            interval = 1
+            {certificates.toml(f'client_ca = "{certificates.certificate("ca")}"')}
+            [listeners.mqtts]
+            address = "127.0.0.1:{self.mqtts_port}"
+            [listeners.wss]
+            address = "127.0.0.1:{self.wss_port}"
+            {more}
+        """)
+
+    def port_of(self, transport: str) -> int:
+        return {"tcp": self.port, "tls": self.mqtts_port, "ws": self.ws_port, "wss": self.wss_port}[transport]
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory) -> Certificates:
+    return Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="session")
+def broker(certificates):
+    running = Everywhere(certificates)
+    yield running
+    alive, messages = running.running(), running.stderr
+    running.close()
+    assert alive, f"the broker ended during the tests:\n{messages}"
+    assert "panicked at" not in messages, messages
+
+
+@pytest.fixture
+def paho(broker, unique):
+    """Connects a paho client; see `Paho` for the options. `to` is another broker than the common one."""
+    clients = []
+
+    def connect(client_id: str | None = None, to=None, tenant: str | None = None, **options) -> Paho:
+        if tenant:
+            options["username"] = f"{tenant}/device"
+        clients.append(Paho(to or broker, unique("p") if client_id is None else client_id, **options))
+        return clients[-1]
+
+    yield connect
+    for client in clients:
+        client.leave()
+    failures = [failure for client in clients for failure in client.failures]
+    assert not failures, failures
+
+
+@pytest.fixture(params=[4, 5], ids=["v3.1.1", "v5"])
+def version(request) -> int:
+    """The versions that all the clients speak."""
+    return request.param
+
+
+@pytest.fixture(params=["tcp", "tls", "ws", "wss"])
+def transport(request) -> str:
+    return request.param
