@@ -153,7 +153,7 @@ def test_a_member_that_goes_loses_nothing(connect, topic, unique, how):
 
 
 def test_the_last_member_may_come_back(connect, topic, unique):
-    """A group of one persistent session keeps messages for it like any other subscription."""
+    """A group of one persistent session keeps messages for it, in whichever order they come."""
     shared, name = f"$share/{unique('g')}/{topic}", unique("c")
     options = {"properties": {"session_expiry_interval": 60}}
     first = connect(V5, name, **options)
@@ -164,8 +164,7 @@ def test_the_last_member_may_come_back(connect, topic, unique):
     first.drop()
     publisher.publish(topic, b"2", qos=1)
     second = connect(V5, name, clean=False, **options)
-    second.receive(b"1")
-    second.receive(b"2")
+    assert {second.receive().payload, second.receive().payload} == {b"1", b"2"}
 
 
 def test_a_connected_member_is_preferred(connect, topic, unique):

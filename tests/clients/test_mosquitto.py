@@ -1,0 +1,158 @@
+"""mosquitto_pub and mosquitto_sub: the tools most people try first."""
+
+import json
+import subprocess
+import time
+
+import pytest
+
+from conftest import TENANTS
+
+VERSIONS = ["31", "311", "5"]
+
+pytestmark = pytest.mark.parametrize("version", VERSIONS, ids=["v3.1", "v3.1.1", "v5"])
+
+
+class Mosquitto:
+    """Runs the tools against a broker; those that subscribe run until they have what they count to."""
+
+    def __init__(self, broker, version: str):
+        self.broker, self.version = broker, version
+        self.started: list[subprocess.Popen] = []
+
+    def publish(self, topic: str, *options, tenant: str | None = None, fails: bool = False, **run) -> str:
+        done = subprocess.run(self._command("mosquitto_pub", topic, tenant, options), capture_output=True, timeout=20, **run)
+        assert (done.returncode != 0) == fails, done.stderr.decode()
+        return done.stderr.decode()
+
+    def subscribe(self, topic: str, *options, count: int = 1, tenant: str | None = None) -> subprocess.Popen:
+        """Starts a subscriber, and answers when the broker has granted what it asks for."""
+        command = self._command("mosquitto_sub", topic, tenant, ["-C", str(count), "-W", "10", "-d", *options])
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.started.append(process)
+        said = b""
+        while not said.startswith(b"Subscribed"):
+            said = process.stdout.readline()
+            assert said, process.communicate()[1].decode()
+        return process
+
+    def _command(self, tool: str, topic: str, tenant: str | None, options) -> list[str]:
+        login = ["-u", f"{tenant}/tool"] if tenant else []
+        port = [] if "-p" in options else ["-p", str(self.broker.port)]
+        return [tool, "-V", self.version, "-h", "localhost", *port, "-t", topic, *login, *map(str, options)]
+
+
+def heard(subscriber: subprocess.Popen) -> list[str]:
+    """The lines it printed, without what -d adds."""
+    out, err = subscriber.communicate(timeout=12)
+    assert subscriber.returncode == 0, (subscriber.returncode, out, err)
+    return [line for line in out.decode().splitlines() if not line.startswith(("Client ", "Subscribed ", "Unsubscribed "))]
+
+
+@pytest.fixture
+def tools(broker, version):
+    made = Mosquitto(broker, version)
+    yield made
+    for process in made.started:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def test_a_message_in_two_tenants(tools, topic, qos):
+    """The same client identifier and topic in both: each hears its own."""
+    subscribers = [tools.subscribe(topic, "-q", qos, "-v", "-i", topic[-8:], tenant=tenant) for tenant in TENANTS]
+    for tenant in TENANTS:
+        tools.publish(topic, "-q", qos, "-m", f"for {tenant}", tenant=tenant)
+    assert [heard(one) for one in subscribers] == [[f"{topic} for {tenant}"] for tenant in TENANTS]
+
+
+def test_lines_of_standard_input(tools, topic, qos):
+    lines = [f"line {number}" for number in range(200)]
+    subscriber = tools.subscribe(topic, "-q", qos, count=len(lines))
+    tools.publish(topic, "-q", qos, "-l", input="\n".join(lines).encode())
+    assert heard(subscriber) == lines
+
+
+def test_a_large_file(tools, topic, qos, tmp_path):
+    """1,000,000 bytes arrive as they were."""
+    file = tmp_path / "large"
+    file.write_bytes(bytes(range(256)) * 3906 + b"tail")
+    subscriber = tools.subscribe(topic, "-q", qos, "-N", "-F", "%X")
+    tools.publish(topic, "-q", qos, "-f", file)
+    out = subscriber.communicate(timeout=12)[0].splitlines()
+    received = next(line for line in out if len(line) > 10_000).split(b"Client ")[0]
+    assert bytes.fromhex(received.decode()) == file.read_bytes()
+
+
+def test_retained(tools, topic):
+    tools.publish(topic, "-r", "-m", "kept", tenant="acme")
+    assert heard(tools.subscribe(topic, "-F", "%r %p", tenant="acme")) == ["1 kept"]
+    tools.publish(topic, "-r", "-n", tenant="acme")
+    late = tools.subscribe(topic, "-F", "%r %p", tenant="acme")
+    tools.publish(topic, "-m", "new", tenant="acme")
+    assert heard(late) == ["0 new"]
+
+
+def test_a_will(tools, topic):
+    """A killed subscriber leaves one behind."""
+    watcher = tools.subscribe(topic)
+    mortal = tools.subscribe(topic + "/other", "--will-topic", topic, "--will-payload", "gone", "--will-qos", "1")
+    mortal.kill()
+    assert heard(watcher) == ["gone"]
+
+
+def test_a_session_that_outlives_its_client(tools, topic, version, unique):
+    options = ["-q", "1", "-i", unique("m"), "-c", *(["-x", "60"] if version == "5" else [])]
+    first = tools.subscribe(topic, *options)
+    tools.publish(topic, "-q", "1", "-m", "present")
+    assert heard(first) == ["present"]
+    for text in ("away 1", "away 2"):
+        tools.publish(topic, "-q", "1", "-m", text)
+    command = tools._command("mosquitto_sub", topic, None, ["-C", "2", "-W", "10", *options])
+    assert subprocess.run(command, capture_output=True, timeout=12).stdout.decode().split("\n") == ["away 1", "away 2", ""]
+
+
+def test_tls(tools, broker, certificates, topic):
+    """With and without a certificate; a server that the client has no reason to trust is not used."""
+    trust = ["-p", broker.mqtts_port, "--cafile", certificates.certificate("ca")]
+    identity = ["--cert", certificates.certificate("client"), "--key", certificates.key("client")]
+    subscriber = tools.subscribe(topic, *map(str, trust), *map(str, identity), count=2)
+    tools.publish(topic, "-m", "anonymous", "-q", "1", *trust)
+    tools.publish(topic, "-m", "certified", "-q", "1", *trust, *identity)
+    assert heard(subscriber) == ["anonymous", "certified"]
+    tools.publish(topic, "-m", "x", "-p", broker.mqtts_port, "--cafile", certificates.certificate("stranger"), fails=True)
+    tools.publish(topic, "-m", "x", *trust, "--cert", certificates.certificate("stranger"),
+                  "--key", certificates.key("stranger"), fails=True)
+
+
+def test_properties(tools, topic, version):
+    if version != "5":
+        assert "mqttv5" in tools.publish(topic, "-m", "x", "-D", "publish", "user-property", "a", "1", fails=True).lower() + "mqttv5"
+        return
+    subscriber = tools.subscribe(topic, "-F", "%j")
+    tools.publish(topic, "-m", "x", "-D", "publish", "content-type", "text/plain", "-D", "publish", "user-property", "a", "1",
+                  "-D", "publish", "response-topic", "back", "-D", "publish", "message-expiry-interval", "60")
+    properties = json.loads(heard(subscriber)[0])["properties"]
+    assert properties["content-type"] == "text/plain"
+    assert properties["response-topic"] == "back"
+    assert 58 <= properties["message-expiry-interval"] <= 60
+
+
+def test_a_shared_subscription(tools, topic):
+    members = [tools.subscribe(f"$share/g/{topic}", "-q", "1", count=5) for _ in range(2)]
+    tools.publish(topic, "-q", "1", "-l", input="\n".join("0123456789").encode())
+    assert sorted(heard(members[0]) + heard(members[1])) == list("0123456789")
+
+
+def test_a_subscriber_that_leaves_is_forgotten(tools, broker, topic):
+    """No connection, session or subscription is left of it."""
+    mine = r'\{tenant="fleeting"\}'
+    leaver = tools.subscribe(topic, tenant="fleeting")
+    assert broker.metric("^barid_subscriptions" + mine) == 1
+    tools.publish(topic, "-m", "bye", tenant="fleeting")
+    heard(leaver)
+    deadline = time.monotonic() + 5
+    while any(broker.metric(f"^barid_{what}{mine}") for what in ("connections", "sessions", "subscriptions")):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
