@@ -279,7 +279,7 @@ impl<'a> Publisher<'a> {
         while !self.in_flight.is_empty() {
             let missing = self.in_flight.len();
             self.handle_answer()
-                .with_context(|| format!("{missing} messages are not acknowledged"))?;
+                .with_context(|| format!("messages not acknowledged: {missing}"))?;
         }
         self.connection.disconnect(&target.properties.disconnect);
         Ok(if self.refused == 0 { ExitCode::SUCCESS } else { ExitCode::from(3) })

@@ -1,6 +1,6 @@
 //! `barid serve`: runs the broker until a signal ends it.
 
-use std::io::{self, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use barid_server::Broker;
-use barid_server::settings::Settings;
+use barid_server::settings::{Listener, Settings};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tracing::{error, info, warn};
@@ -88,10 +88,9 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 fn announce(broker: &Broker, settings: &Settings, elapsed: Duration) {
     let mut text = format!("barid {}\n", env!("CARGO_PKG_VERSION"));
     for (name, address) in broker.listeners() {
-        let path = |listener: &Option<_>| -> String {
-            listener
-                .as_ref()
-                .map_or_else(String::new, |l: &barid_server::settings::Listener| l.path.clone())
+        let path = |listener: &Option<Listener>| match listener {
+            Some(listener) => listener.path.clone(),
+            None => String::new(),
         };
         let shown = match name {
             "ws" => format!("ws://{address}{}", path(&settings.listeners.ws)),
@@ -107,7 +106,7 @@ fn announce(broker: &Broker, settings: &Settings, elapsed: Duration) {
     if settings.users.is_empty() {
         text += &format!("  {:<6} none: anybody may connect, with any password\n", "users");
     }
-    text += &format!("ready in {} ms\n", elapsed.as_millis());
+    text += &format!("ready in {:.1} ms\n", elapsed.as_secs_f64() * 1_000.0);
     let _ = io::stdout().write_all(text.as_bytes());
 }
 
@@ -120,14 +119,12 @@ fn reload(broker: &Broker, log: &Log, args: &Args) {
             return;
         }
     };
+    log.set_level(&settings);
     let report = broker.reload(&settings);
-    let mut applied = report.applied;
-    if log.set_level(&settings) {
-        applied.push("log level".into());
-    }
-    match applied.as_slice() {
-        [] => info!("reloaded: nothing new that can change while running"),
-        _ => info!("reloaded: {}", applied.join(", ")),
+    if report.applied.is_empty() {
+        info!("reloaded: nothing new that can change while running");
+    } else {
+        info!("reloaded: {}", report.applied.join(", "));
     }
     if !report.needs_restart.is_empty() {
         warn!("changed, but in force only after a restart: {}", report.needs_restart.join(", "));
@@ -144,18 +141,21 @@ impl Log {
         let (filter, handle) = reload::Layer::new(EnvFilter::try_new(&settings.log.level)?);
         tracing_subscriber::registry()
             .with(filter)
-            .with(fmt::layer().with_writer(io::stderr).with_target(false))
+            .with(
+                fmt::layer()
+                    .with_writer(io::stderr)
+                    .with_ansi(io::stderr().is_terminal())
+                    .with_target(false),
+            )
             .try_init()?;
         Ok(Self { filter: handle })
     }
 
-    /// Sets the level. False if it is the same as before.
-    fn set_level(&self, settings: &Settings) -> bool {
-        let Ok(new) = EnvFilter::try_new(&settings.log.level) else {
-            // The settings were checked with the same function.
-            return false;
-        };
-        let is_new = self.filter.with_current(|old| old.to_string() != new.to_string());
-        is_new.unwrap_or(false) && self.filter.reload(new).is_ok()
+    /// Sets the level; the settings were checked with the same parser.
+    fn set_level(&self, settings: &Settings) {
+        match EnvFilter::try_new(&settings.log.level) {
+            Ok(filter) => drop(self.filter.reload(filter)),
+            Err(error) => error!("the log level stays as it is: {error}"),
+        }
     }
 }

@@ -59,21 +59,18 @@ impl Report<'_> {
 
     pub fn print_table(&self) {
         let Options { n, size, qos, version, .. } = self.options;
-        println!(
-            "{} {n} × {size} B, QoS {}, MQTT {}",
-            self.scenario.name(),
-            *qos as u8,
-            name(*version)
-        );
-        let rows = match &self.traffic {
-            Some(traffic) => traffic_rows(traffic),
-            None => setup_rows(&self.setup),
+        let (qos, version) = (*qos as u8, name(*version));
+        let scenario = self.scenario.name();
+        let rows = if let Some(traffic) = &self.traffic {
+            println!("{scenario}: {n} × {size} B, QoS {qos}, MQTT {version}");
+            traffic_rows(traffic)
+        } else {
+            println!("{scenario}: {n}, MQTT {version}");
+            setup_rows(&self.setup)
         };
-        let width = rows.iter().map(|(_, value)| value.chars().count()).max().unwrap_or(0);
-        for (label, value) in rows {
-            let (number, unit) = value.split_once(' ').unwrap_or((&value, ""));
-            let pad = width.saturating_sub(4).max(number.chars().count());
-            println!("  {label:<26} {number:>pad$} {unit}");
+        let width = rows.iter().map(|(_, number, _)| number.len()).max().unwrap_or(0);
+        for (label, number, unit) in rows {
+            println!("{}", format!("  {label:<26} {number:>width$} {unit}").trim_end());
         }
     }
 
@@ -130,29 +127,28 @@ impl Traffic {
     }
 }
 
-type Row = (&'static str, String);
+/// What it is, the number, and its unit.
+type Row = (&'static str, String, &'static str);
 
 fn traffic_rows(traffic: &Traffic) -> Vec<Row> {
+    let delivered = per_second(traffic.delivered, traffic.elapsed);
     let mut rows = vec![
-        (
-            "delivered",
-            format!("{} messages/s", grouped(per_second(traffic.delivered, traffic.elapsed))),
-        ),
-        ("published", format!("{} messages", grouped(traffic.sent))),
-        ("lost", format!("{} deliveries", grouped(traffic.lost))),
+        ("delivered", grouped(delivered), "messages/s"),
+        ("published", grouped(traffic.sent), "messages"),
+        ("lost", grouped(traffic.lost), "deliveries"),
     ];
     if traffic.surplus > 0 {
-        rows.push(("delivered too often", format!("{} deliveries", grouped(traffic.surplus))));
+        rows.push(("delivered too often", grouped(traffic.surplus), "deliveries"));
     }
     if traffic.unsent > 0 {
-        rows.push(("due but not sent", format!("{} messages", grouped(traffic.unsent))));
+        rows.push(("due but not sent", grouped(traffic.unsent), "messages"));
     }
     if traffic.dropped > 0 {
-        rows.push(("connections closed", traffic.dropped.to_string()));
+        rows.push(("connections closed", grouped(traffic.dropped as u64), ""));
     }
     rows.extend(quantile_rows(&traffic.latencies, LATENCY));
     if let Some(micros) = traffic.cpu_us_per_message() {
-        rows.push(("broker CPU per message", format!("{micros:.2} µs")));
+        rows.push(("broker CPU per message", format!("{micros:.2}"), "µs"));
     }
     rows.extend(traffic.after.map(rss_row));
     rows
@@ -160,16 +156,13 @@ fn traffic_rows(traffic: &Traffic) -> Vec<Row> {
 
 fn setup_rows(setup: &Setup) -> Vec<Row> {
     let rate = per_second(setup.connections as u64, setup.elapsed);
-    let mut rows = vec![
-        ("connections", grouped(setup.connections as u64)),
-        ("connected", format!("{} connections/s", grouped(rate))),
-    ];
+    let mut rows = vec![("connected", grouped(rate), "connections/s")];
     rows.extend(quantile_rows(&setup.times, READY));
     if let Some(micros) = setup.cpu_us_per_connection() {
-        rows.push(("broker CPU per connection", format!("{micros:.1} µs")));
+        rows.push(("broker CPU per connection", format!("{micros:.1}"), "µs"));
     }
     if let Some(bytes) = setup.rss_per_connection() {
-        rows.push(("memory per connection", format!("{bytes} B")));
+        rows.push(("memory per connection", bytes.to_string(), "B"));
     }
     rows.extend(setup.after.map(rss_row));
     rows
@@ -182,7 +175,7 @@ const QUANTILES: [f64; 4] = [0.5, 0.99, 0.999, 1.0];
 
 fn quantile_rows(histogram: &Histogram<u64>, labels: [&'static str; 4]) -> Vec<Row> {
     let millis = |quantile| histogram.value_at_quantile(quantile) as f64 / 1_000.0;
-    let row = |(label, quantile)| (label, format!("{:.3} ms", millis(quantile)));
+    let row = |(label, quantile)| (label, format!("{:.3}", millis(quantile)), "ms");
     if histogram.is_empty() {
         Vec::new()
     } else {
@@ -191,7 +184,7 @@ fn quantile_rows(histogram: &Histogram<u64>, labels: [&'static str; 4]) -> Vec<R
 }
 
 fn rss_row(usage: Usage) -> Row {
-    ("broker memory", format!("{:.1} MiB", usage.rss_bytes as f64 / 1_048_576.0))
+    ("broker memory", format!("{:.1}", usage.rss_bytes as f64 / 1_048_576.0), "MiB")
 }
 
 fn quantiles(histogram: &Histogram<u64>) -> Value {

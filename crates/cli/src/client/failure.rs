@@ -60,7 +60,10 @@ impl fmt::Display for Failure {
             Failure::Timeout(what) => f.write_str(what),
             Failure::Refused { what, reason, text } => {
                 write!(f, "{what}: {reason}")?;
-                if let Some(text) = text {
+                // Some brokers say only the name of the code again.
+                if let Some(text) =
+                    text.as_ref().filter(|text| !reason.to_string().starts_with(*text))
+                {
                     write!(f, ", \"{text}\"")?;
                 }
                 match advice(*reason) {

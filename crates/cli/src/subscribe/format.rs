@@ -3,11 +3,10 @@
 use std::io::Write;
 
 use anyhow::bail;
-use data_encoding::{BASE64, HEXLOWER, HEXUPPER};
+use data_encoding::{HEXLOWER, HEXUPPER};
 use mqtt_proto::Publish;
-use serde_json::{Map, Value, json};
 
-use super::timestamp;
+use super::{json, timestamp};
 
 /// A parsed format.
 #[derive(Debug, PartialEq, Eq)]
@@ -118,8 +117,8 @@ fn field_text(field: char, message: &Publish<'_>, time: timestamp::Timestamp) ->
         'l' => message.payload.len().to_string(),
         'I' => time.iso_8601(),
         'U' => time.unix(),
-        'j' => to_json(message, time, false).to_string(),
-        'J' => to_json(message, time, true).to_string(),
+        'j' => json::object(message, time, false),
+        'J' => json::object(message, time, true),
         'C' => properties.content_type().unwrap_or_default().into(),
         'R' => properties.response_topic().unwrap_or_default().into(),
         'E' => number(properties.message_expiry_interval()),
@@ -139,67 +138,6 @@ fn field_text(field: char, message: &Publish<'_>, time: timestamp::Timestamp) ->
         }
         other => unreachable!("parse() lets no %{other} pass"),
     }
-}
-
-/// A payload that is not UTF-8 becomes `payload_base64`. With `payload_is_json` one that is JSON
-/// is put in as it is.
-fn to_json(message: &Publish<'_>, time: timestamp::Timestamp, payload_is_json: bool) -> Value {
-    let mut object = json!({
-        "tst": time.iso_8601(),
-        "topic": message.topic,
-        "qos": message.qos as u8,
-        "retain": u8::from(message.retain),
-        "payloadlen": message.payload.len(),
-    });
-    let fields = object.as_object_mut().expect("made as an object above");
-    if let Some(packet_id) = message.packet_id {
-        fields.insert("mid".into(), packet_id.get().into());
-    }
-    let parsed = if payload_is_json { serde_json::from_slice(message.payload).ok() } else { None };
-    match (parsed, std::str::from_utf8(message.payload)) {
-        (Some(value), _) => fields.insert("payload".into(), value),
-        (None, Ok(text)) => fields.insert("payload".into(), text.into()),
-        (None, Err(_)) => {
-            fields.insert("payload_base64".into(), BASE64.encode(message.payload).into())
-        }
-    };
-    let properties = properties_json(message);
-    if !properties.is_empty() {
-        fields.insert("properties".into(), properties.into());
-    }
-    object
-}
-
-fn properties_json(message: &Publish<'_>) -> Map<String, Value> {
-    let properties = message.properties;
-    let mut object = Map::new();
-    let mut put = |name: &str, value: Option<Value>| {
-        if let Some(value) = value {
-            object.insert(name.into(), value);
-        }
-    };
-    let user: Vec<Value> =
-        properties.user_properties().map(|(name, value)| json!({ name: value })).collect();
-    let ids: Vec<u32> = properties.subscription_identifiers().collect();
-    put(
-        "payload-format-indicator",
-        properties.payload_format_indicator().map(|v| u8::from(v).into()),
-    );
-    put("message-expiry-interval", properties.message_expiry_interval().map(Into::into));
-    put("content-type", properties.content_type().map(Into::into));
-    put("response-topic", properties.response_topic().map(Into::into));
-    put("topic-alias", properties.topic_alias().map(Into::into));
-    put("subscription-identifiers", (!ids.is_empty()).then(|| ids.into()));
-    put("user-properties", (!user.is_empty()).then(|| user.into()));
-    // Binary by definition, but almost always text.
-    let correlation = properties.correlation_data().map(|data| match std::str::from_utf8(data) {
-        Ok(text) => ("correlation-data", text.to_owned()),
-        Err(_) => ("correlation-data-base64", BASE64.encode(data)),
-    });
-    if let Some((name, text)) = correlation {
-        put(name, Some(text.into()));
-    }
-    object
 }
 
 #[cfg(test)]
@@ -241,23 +179,15 @@ mod tests {
 
     #[test]
     fn json() {
-        let properties = r#""properties":{"content-type":"text","subscription-identifiers":[9],"user-properties":[{"a":"1"},{"b":"2"}]}"#;
-        let after = r#""qos":1,"retain":1,"topic":"a/b","tst":"2001-09-09T01:46:40+0000"}"#;
-        check(
-            &Format::json(),
-            b"{}",
-            &format!(r#"{{"mid":7,"payload":"{{}}","payloadlen":2,{properties},{after}"#),
-        );
-        check(
-            &Format::parse("%J").unwrap(),
-            b"{}",
-            &format!(r#"{{"mid":7,"payload":{{}},"payloadlen":2,{properties},{after}"#),
-        );
-        check(
-            &Format::json(),
-            &[0xFF],
-            &format!(r#"{{"mid":7,"payload_base64":"/w==","payloadlen":1,{properties},{after}"#),
-        );
+        let before =
+            r#"{"tst":"2001-09-09T01:46:40+0000","topic":"a/b","qos":1,"retain":1,"mid":7"#;
+        let after = r#""properties":{"content-type":"text","subscription-identifiers":[9],"user-properties":[{"a":"1"},{"b":"2"}]}}"#;
+        let line = |payload| format!("{before},{payload},{after}");
+        check(&Format::json(), b"{}", &line(r#""payloadlen":2,"payload":"{}""#));
+        check(&Format::json(), &[0xFF], &line(r#""payloadlen":1,"payload_base64":"/w==""#));
+        let embedded = Format::parse("%J").unwrap();
+        check(&embedded, b"{}", &line(r#""payloadlen":2,"payload":{}"#));
+        check(&embedded, b"{", &line(r#""payloadlen":1,"payload":"{""#));
     }
 
     #[test]

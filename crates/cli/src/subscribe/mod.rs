@@ -1,6 +1,7 @@
 //! `barid sub`: subscribes and prints messages, in the manner of mosquitto_sub.
 
 mod format;
+mod json;
 mod subscriber;
 mod timestamp;
 

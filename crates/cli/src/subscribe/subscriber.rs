@@ -94,7 +94,7 @@ impl<'a> Subscriber<'a> {
             if lasting || !self.subscribed || self.args.no_reconnect {
                 return Err(error);
             }
-            eprintln!("barid: {error:#}; connecting again in {} ms", pause.as_millis());
+            eprintln!("barid: {error:#}\nbarid: connecting again in {} ms", pause.as_millis());
             if let Some(end) = self.sleep(pause) {
                 return Ok(end);
             }
