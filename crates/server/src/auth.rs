@@ -7,15 +7,16 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread;
 
+use argon2::Argon2;
 use argon2::password_hash::rand_core::OsRng;
 use argon2::password_hash::{PasswordHash, PasswordHasher, PasswordVerifier, SaltString};
-use argon2::Argon2;
 use hashbrown::HashMap;
 use mqtt_proto::topic;
 use parking_lot::Mutex;
 
 use crate::event_loop::{ConnectionId, Mailbox, Post};
 use crate::settings::User;
+use crate::tenant::DEFAULT_TENANT;
 
 /// Logins that may wait to be verified. Beyond, clients are told that the server is busy.
 const VERIFICATIONS_MAX: usize = 10_000;
@@ -89,7 +90,7 @@ pub struct Users(HashMap<String, User>);
 impl Users {
     /// The users of the configuration.
     pub fn new(users: &[User]) -> Self {
-        Self(users.iter().map(|user| (user.name.clone(), user.clone())).collect())
+        Self(users.iter().map(|user| (full_name(&user.name), user.clone())).collect())
     }
 
     /// Whether everybody may connect, with any password.
@@ -99,7 +100,7 @@ impl Users {
 
     /// Verifies a login. Takes milliseconds, also for a user that does not exist.
     fn verify(&self, name: &str, password: &[u8], client_id: &str) -> Verdict {
-        let user = self.0.get(name);
+        let user = self.0.get(&full_name(name));
         let hash = user.map_or(NOBODYS_PASSWORD, |user| &user.password);
         let verified = PasswordHash::new(hash)
             .is_ok_and(|hash| Argon2::default().verify_password(password, &hash).is_ok());
@@ -110,6 +111,11 @@ impl Users {
             _ => Verdict::Denied,
         }
     }
+}
+
+/// `{tenant}/{client}`, also for a user name that leaves the tenant `default` out.
+fn full_name(name: &str) -> String {
+    if name.contains('/') { name.to_owned() } else { format!("{DEFAULT_TENANT}/{name}") }
 }
 
 /// What the password of a user that does not exist is compared with, so that it takes as long.

@@ -120,7 +120,7 @@ impl Broker {
         let shared = Arc::new(Shared::new(settings, workers));
         let context = |id| Context {
             worker: Worker { id, now: shared.clock.now(), shared: Arc::clone(&shared) },
-            router: Router::new(),
+            router: Router::default(),
         };
         let mut loops = Vec::new();
         let mut targets = Vec::new();
@@ -286,10 +286,11 @@ fn listen(settings: &Settings) -> Result<Vec<Listening>, StartError> {
             tls,
         });
         let address = listener.address;
-        listening.push(
-            Listening::bind(address, context)
-                .map_err(|source| StartError::Listen { name, address, source })?,
-        );
+        listening.push(Listening::bind(address, context).map_err(|source| StartError::Listen {
+            name,
+            address,
+            source,
+        })?);
     }
     Ok(listening)
 }

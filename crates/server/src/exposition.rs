@@ -83,9 +83,12 @@ const PER_TENANT: [PerTenant; 14] = [
     ("barid_outbox_bytes", "gauge", "Bytes of these messages.", |s| s.queued_bytes),
     ("barid_outbox_messages_max", "gauge", "Most messages waiting for one client.", |s| s.deepest),
     ("barid_connects_total", "counter", "Clients admitted.", |s| s.totals.connects),
-    ("barid_refused_connects_total", "counter", "Clients refused (under the tenant default).", |s| {
-        s.totals.refused_connects
-    }),
+    (
+        "barid_refused_connects_total",
+        "counter",
+        "Clients refused (of unknown tenants: under default).",
+        |s| s.totals.refused_connects,
+    ),
     ("barid_abnormal_disconnects_total", "counter", "Connections ended without DISCONNECT.", |s| {
         s.totals.abnormal_disconnects
     }),

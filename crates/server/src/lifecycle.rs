@@ -25,7 +25,12 @@ pub struct Context {
 
 impl Context {
     /// Publishes a message that does not come from a connection's buffer.
-    pub fn publish(&mut self, tenant: &Tenant, publisher: Publisher<'_>, message: &Publication<'_>) {
+    pub fn publish(
+        &mut self,
+        tenant: &Tenant,
+        publisher: Publisher<'_>,
+        message: &Publication<'_>,
+    ) {
         let (mut run, mut buffer) = Run::of(message, self.worker.now);
         let mut messages = run.in_buffer(&mut buffer, self.worker.now);
         if message.retain {

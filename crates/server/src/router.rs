@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use barid_core::topic_index::{Route, SharedGroup, Strategy};
 use hashbrown::HashTable;
+use mqtt_proto::{QoS, topic};
 
 use crate::run::Messages;
 use crate::session::{Offer, Offered, SessionRef};
@@ -16,6 +17,7 @@ use crate::worker::Worker;
 const CACHED_ROUTES_MAX: usize = 4096;
 
 /// Routes messages for one thread.
+#[derive(Default)]
 pub struct Router {
     hasher: RandomState,
     cache: HashTable<Cached>,
@@ -39,11 +41,6 @@ pub struct Publisher<'a> {
 }
 
 impl Router {
-    /// A router that remembers nothing yet.
-    pub fn new() -> Self {
-        Self { hasher: RandomState::new(), cache: HashTable::new(), to_flush: Vec::new() }
-    }
-
     /// Delivers messages to all who have subscribed. `at_once`: nothing else is published before the
     /// next [`Router::flush`], so sockets are written to at once. False: nobody has subscribed.
     pub fn publish(
@@ -56,8 +53,14 @@ impl Router {
     ) -> bool {
         let route = self.route(tenant, messages.topic());
         for target in route.targets() {
-            if target.no_local && target.subscriber.id == publisher.session {
-                continue;
+            if target.subscriber.id == publisher.session {
+                if target.no_local {
+                    continue;
+                }
+                if target.partly_no_local {
+                    self.publish_to_self(worker, &target.subscriber, messages);
+                    continue;
+                }
             }
             let offer = Offer {
                 range: 0..messages.len(),
@@ -90,6 +93,37 @@ impl Router {
             let tenant = tenants.iter().find(|tenant| tenant.number == cached.tenant);
             tenant.is_some_and(|tenant| cached.route.is_current(&tenant.index))
         });
+    }
+
+    /// Delivers messages to their own publisher, some of whose matching subscriptions have No Local:
+    /// those are left out.
+    fn publish_to_self(
+        &mut self,
+        worker: &Worker,
+        session: &SessionRef,
+        messages: &mut Messages<'_>,
+    ) {
+        let mut granted = QoS::AtMostOnce;
+        let mut retain = false;
+        let mut identifiers = Vec::new();
+        for subscription in session.state().subscriptions.iter() {
+            if !subscription.no_local && topic::matches(&subscription.filter, messages.topic()) {
+                granted = granted.max(subscription.qos);
+                identifiers.extend(subscription.identifier);
+                retain |= messages.retain() && subscription.retain_as_published;
+            }
+        }
+        let offer = Offer {
+            range: 0..messages.len(),
+            qos: messages.qos().min(granted),
+            retain,
+            identifiers: &identifiers,
+            shared: None,
+            at_once: false,
+        };
+        if session.offer(worker, messages, &offer) == Offered::FlushLater {
+            self.to_flush.push(session.clone());
+        }
     }
 
     fn publish_shared(
@@ -145,9 +179,8 @@ impl Router {
         let route = Arc::new(tenant.index.route(topic));
         let cached = Cached { tenant: tenant.number, topic: topic.into(), route: route.clone() };
         let hasher = &self.hasher;
-        self.cache.insert_unique(hash, cached, |cached| {
-            hasher.hash_one((cached.tenant, &*cached.topic))
-        });
+        self.cache
+            .insert_unique(hash, cached, |cached| hasher.hash_one((cached.tenant, &*cached.topic)));
         route
     }
 }

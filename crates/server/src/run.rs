@@ -16,7 +16,8 @@ use barid_core::session::Delivery;
 use barid_core::time::Timestamp;
 use mqtt_proto::flow::AliasUse;
 use mqtt_proto::{
-    DecodeError, FixedHeader, PacketId, Properties, PropertiesBuf, PropertyId, Publish, QoS, Version,
+    DecodeError, FixedHeader, PacketId, Properties, PropertiesBuf, PropertyId, Publish, QoS,
+    Version,
 };
 use smallvec::SmallVec;
 
@@ -172,8 +173,10 @@ impl Run {
             let start = self.arena.len();
             let mut kept = PropertiesBuf::default();
             for property in Properties::from_validated(&bytes[parsed.properties]).raw() {
-                if !matches!(property.id, PropertyId::MessageExpiryInterval | PropertyId::TopicAlias)
-                {
+                if !matches!(
+                    property.id,
+                    PropertyId::MessageExpiryInterval | PropertyId::TopicAlias
+                ) {
                     kept.push_raw(property);
                 }
             }
@@ -182,7 +185,13 @@ impl Run {
         };
         let expires_at =
             parsed.expiry.map(|seconds| now.after(Duration::from_secs(u64::from(seconds))));
-        self.append(Item { frame: parsed.frame, id: parsed.topic.end, properties, payload, expires_at });
+        self.append(Item {
+            frame: parsed.frame,
+            id: parsed.topic.end,
+            properties,
+            payload,
+            expires_at,
+        });
     }
 
     /// Bytes of all packets of the run.

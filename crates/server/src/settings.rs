@@ -61,10 +61,9 @@ impl Default for Settings {
 impl Settings {
     /// The limits of a tenant: its own, over the common ones.
     pub fn limits_of(&self, tenant: &str) -> Limits {
-        self.tenants.get(tenant).map_or_else(
-            || self.limits.clone(),
-            |own| own.limits.over(&self.limits),
-        )
+        self.tenants
+            .get(tenant)
+            .map_or_else(|| self.limits.clone(), |own| own.limits.over(&self.limits))
     }
 }
 

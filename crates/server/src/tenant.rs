@@ -12,8 +12,8 @@ use hashbrown::HashMap;
 use parking_lot::RwLock;
 
 use crate::metrics::{Counters, Totals};
-use crate::sessions::Sessions;
 use crate::session::SessionRef;
+use crate::sessions::Sessions;
 use crate::settings::{Limits, QueueOverflow};
 
 /// The tenant of users without one.

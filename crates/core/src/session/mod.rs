@@ -59,12 +59,7 @@ mod tests_support {
         make(0, QoS::AtMostOnce, Some(Timestamp::from_millis(at_millis)), None)
     }
 
-    fn make(
-        n: u8,
-        qos: QoS,
-        expires_at: Option<Timestamp>,
-        shared: Option<Arc<str>>,
-    ) -> Delivery {
+    fn make(n: u8, qos: QoS, expires_at: Option<Timestamp>, shared: Option<Arc<str>>) -> Delivery {
         let publication = Publication {
             topic: "t",
             payload: &[n],

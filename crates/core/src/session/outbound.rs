@@ -106,7 +106,11 @@ impl Outbound {
         if self.window.is_resending() {
             match self.window.next_resend() {
                 Some(Resend::Publish(id, delivery)) => {
-                    return Some(Outgoing::Publish { delivery: *delivery, id: Some(id), dup: true });
+                    return Some(Outgoing::Publish {
+                        delivery: *delivery,
+                        id: Some(id),
+                        dup: true,
+                    });
                 }
                 Some(Resend::PubRel(id)) => return Some(Outgoing::PubRel(id)),
                 None if self.window.is_resending() => return None,

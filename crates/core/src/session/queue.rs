@@ -142,18 +142,16 @@ impl Queue {
 
     /// Removes and returns the deliveries for which `chosen` says so, oldest first.
     pub fn take(&mut self, mut chosen: impl FnMut(&Delivery) -> bool) -> Vec<Delivery> {
-        let (taken, kept): (Vec<_>, VecDeque<_>) =
-            std::mem::take(&mut self.items).into_iter().fold(
-                (Vec::new(), VecDeque::new()),
-                |(mut taken, mut kept), delivery| {
-                    if chosen(&delivery) {
-                        taken.push(delivery);
-                    } else {
-                        kept.push_back(delivery);
-                    }
-                    (taken, kept)
-                },
-            );
+        let (taken, kept): (Vec<_>, VecDeque<_>) = std::mem::take(&mut self.items)
+            .into_iter()
+            .fold((Vec::new(), VecDeque::new()), |(mut taken, mut kept), delivery| {
+                if chosen(&delivery) {
+                    taken.push(delivery);
+                } else {
+                    kept.push_back(delivery);
+                }
+                (taken, kept)
+            });
         self.items = kept;
         self.bytes -= taken.iter().map(|delivery| delivery.message.size()).sum::<usize>();
         taken

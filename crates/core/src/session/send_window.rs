@@ -81,7 +81,9 @@ impl SendWindow {
 
     /// Whether one more message may be sent now.
     pub fn has_room(&self) -> bool {
-        self.to_resend == 0 && self.on_wire < self.receive_maximum && self.slots.len() < IDS as usize
+        self.to_resend == 0
+            && self.on_wire < self.receive_maximum
+            && self.slots.len() < IDS as usize
     }
 
     /// Messages on the wire and not yet acknowledged.
@@ -96,8 +98,7 @@ impl SendWindow {
         if !self.has_room() {
             return None;
         }
-        let phase =
-            if qos == QoS::ExactlyOnce { Phase::AwaitPubRec } else { Phase::AwaitPubAck };
+        let phase = if qos == QoS::ExactlyOnce { Phase::AwaitPubRec } else { Phase::AwaitPubAck };
         let id = self.id_at(self.slots.len());
         self.slots.push_back(Slot { phase, kept });
         self.on_wire += 1;

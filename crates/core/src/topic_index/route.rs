@@ -33,6 +33,9 @@ pub struct Target<S> {
     /// Whether the session's own messages are kept from it: only when every matching subscription
     /// has No Local, since any other one asks for them.
     pub no_local: bool,
+    /// Whether some matching subscriptions have No Local and some do not: then the other fields are not
+    /// those for the session's own messages.
+    pub partly_no_local: bool,
     /// Whether the RETAIN flag is forwarded as published: when any of the subscriptions asks so.
     pub retain_as_published: bool,
     /// The Subscription Identifiers of all of them.
@@ -85,6 +88,7 @@ impl<S: Subscriber> Target<S> {
     fn absorb(&mut self, member: &Member<S>) {
         let options = &member.options;
         self.qos = self.qos.max(options.qos);
+        self.partly_no_local |= self.no_local != options.no_local;
         self.no_local &= options.no_local;
         self.retain_as_published |= options.retain_as_published;
         if let Some(identifier) = options.identifier {
@@ -99,6 +103,7 @@ impl<S: Subscriber> From<&Member<S>> for Target<S> {
             subscriber: member.subscriber.clone(),
             qos: member.options.qos,
             no_local: member.options.no_local,
+            partly_no_local: false,
             retain_as_published: member.options.retain_as_published,
             identifiers: Identifiers(member.options.identifier.map_or(Held::None, Held::One)),
         }

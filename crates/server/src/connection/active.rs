@@ -8,8 +8,7 @@ use barid_core::session::Acked;
 use barid_core::time::Timestamp;
 use mqtt_proto::flow::{InboundAliases, KeepAlive};
 use mqtt_proto::{
-    Ack, DecodeError, Disconnect, FixedHeader, PacketId, PacketType, Properties, ReasonCode,
-    Version,
+    Ack, Disconnect, FixedHeader, Packet, PacketId, PacketType, Properties, ReasonCode, Version,
 };
 
 use super::{End, Turn, UNREAD_ANSWERS_MAX, disconnect};
@@ -102,36 +101,38 @@ impl Active {
         let counters = self.session.tenant.counters(turn.context.worker.id);
         counters.received.add(kind, 1, frame.len() as u64);
         let body = frame.start + header.header_len..frame.end;
-        match kind {
-            PacketType::PubAck | PacketType::PubRec | PacketType::PubComp => {
-                let ack = Ack::decode(kind, self.version, &bytes[body])?;
-                turn.scratch.acks.push(ClientAck {
-                    kind,
-                    id: ack.packet_id,
-                    accepted: !ack.reason.is_error(),
-                });
-                return Ok(());
+        if !matches!(
+            kind,
+            PacketType::PubAck | PacketType::PubRec | PacketType::PubComp | PacketType::PingReq
+        ) {
+            // The others have an effect that what was published before must not see.
+            self.finish_run(turn, bytes, false);
+            *alone = false;
+        }
+        match Packet::decode(self.version, header, &bytes[body])? {
+            Packet::PubAck(ack) | Packet::PubRec(ack) | Packet::PubComp(ack) => {
+                let accepted = !ack.reason.is_error();
+                turn.scratch.acks.push(ClientAck { kind, id: ack.packet_id, accepted });
+                Ok(())
             }
-            PacketType::PingReq => {
-                if !body.is_empty() {
-                    return Err(DecodeError::TrailingBytes.into());
-                }
+            Packet::PingReq => {
+                let counters = self.session.tenant.counters(turn.context.worker.id);
                 counters.sent.add(PacketType::PingResp, 1, 2);
                 turn.scratch.answers.extend_from_slice(&[PacketType::PingResp.first_byte(), 0]);
-                return Ok(());
+                Ok(())
             }
-            _ => {}
-        }
-        // The rest has an effect that what was published before must not see.
-        self.finish_run(turn, bytes, false);
-        *alone = false;
-        let body = &bytes[body];
-        match kind {
-            PacketType::PubRel => self.on_pubrel(turn, body),
-            PacketType::Subscribe => self.on_subscribe(turn, body),
-            PacketType::Unsubscribe => self.on_unsubscribe(turn, body),
-            PacketType::Disconnect => self.on_disconnect(body),
-            PacketType::Auth => Err(self.on_auth()),
+            Packet::PubRel(ack) => {
+                self.on_pubrel(turn, &ack);
+                Ok(())
+            }
+            Packet::Subscribe(subscribe) => self.on_subscribe(turn, &subscribe),
+            Packet::Unsubscribe(unsubscribe) => self.on_unsubscribe(turn, &unsubscribe),
+            Packet::Disconnect(disconnect) => Err(self.on_disconnect(&disconnect)),
+            // No authentication method was agreed on, so there is none to go on with.
+            Packet::Auth(_) => Err(End::Refused(
+                ReasonCode::ProtocolError,
+                "AUTH without an authentication method",
+            )),
             _ => Err(End::Refused(
                 ReasonCode::ProtocolError,
                 "a client must not send this packet now",
@@ -139,38 +140,26 @@ impl Active {
         }
     }
 
-    fn on_pubrel(&mut self, turn: &mut Turn<'_>, body: &[u8]) -> Result<(), End> {
-        let ack = Ack::decode(PacketType::PubRel, self.version, body)?;
+    fn on_pubrel(&mut self, turn: &mut Turn<'_>, ack: &Ack<'_>) {
         let known = self.session.state().received.release(ack.packet_id.get());
-        let reason =
-            if known { ReasonCode::Success } else { ReasonCode::PacketIdentifierNotFound };
+        let reason = if known { ReasonCode::Success } else { ReasonCode::PacketIdentifierNotFound };
         self.put_ack(turn, PacketType::PubComp, ack.packet_id, reason);
-        Ok(())
     }
 
-    fn on_disconnect(&mut self, body: &[u8]) -> Result<(), End> {
-        let packet = Disconnect::decode(self.version, body)?;
+    fn on_disconnect(&mut self, packet: &Disconnect<'_>) -> End {
         if let Some(expiry) = packet.properties.session_expiry_interval() {
             if self.expires_at_once && expiry != 0 {
-                return Err(End::Refused(
+                return End::Refused(
                     ReasonCode::ProtocolError,
                     "a session that expires with its connection cannot be prolonged at its end",
-                ));
+                );
             }
             let expiry = expiry.min(self.limits.max_session_expiry);
             self.session.state().expiry = expiry;
             self.session.set_survives(expiry > 0);
         }
-        Err(End::Disconnected { with_will: packet.reason == ReasonCode::DisconnectWithWill })
-    }
-
-    fn on_auth(&self) -> End {
-        if self.version == Version::V5 {
-            // No authentication method was agreed on, so there is none to go on with.
-            End::Refused(ReasonCode::ProtocolError, "AUTH without an authentication method")
-        } else {
-            End::Malformed(DecodeError::UnknownPacketType)
-        }
+        // Only a normal disconnection discards the will (MQTT-3.14.4-3).
+        End::Disconnected { with_will: packet.reason != ReasonCode::NORMAL_DISCONNECTION }
     }
 
     /// Appends an acknowledgement to the answers.

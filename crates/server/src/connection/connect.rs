@@ -9,7 +9,7 @@ use barid_core::message::{Message, Publication};
 use barid_core::time::Timestamp;
 use mqtt_proto::flow::{InboundAliases, KeepAlive, OutboundAliases};
 use mqtt_proto::{
-    ConnAck, Connect, MAX_PACKET_LEN, PacketType, PropertiesBuf, Property, PropertyId,
+    ConnAck, Connect, MAX_PACKET_LEN, PacketType, Properties, PropertiesBuf, Property, PropertyId,
     QoS, ReasonCode, Version,
 };
 use tracing::debug;
@@ -21,7 +21,7 @@ use crate::event_loop::Post;
 use crate::lifecycle::Context;
 use crate::session::{Link, SessionRef, Will};
 use crate::settings::Limits;
-use crate::tenant::{Tenant, tenant_of};
+use crate::tenant::{DEFAULT_TENANT, Tenant, tenant_of};
 
 /// A CONNECT whose login is being verified.
 #[derive(Debug)]
@@ -54,7 +54,8 @@ impl Connection {
                 let version = Connect::refusal_version(body);
                 // A 3.x client is answered only when a return code fits (MQTT-3.1.4-1 of 3.1.1).
                 if version == Version::V5 || error == mqtt_proto::DecodeError::UnsupportedVersion {
-                    self.say_refusal(version, &Refusal(error.reason_code(), ""));
+                    let refusal = Refusal(error.reason_code(), "");
+                    self.say_refusal(version, &refusal, MAX_PACKET_LEN);
                 }
                 return Err(error.into());
             }
@@ -73,7 +74,7 @@ impl Connection {
         };
         if !shared.verifier.submit(login) {
             let refusal = Refusal(ReasonCode::ServerBusy, "too many logins at once");
-            return Err(self.refuse(turn, connect.version, &refusal));
+            return Err(self.refuse(turn, &connect, &refusal));
         }
         let timeout = shared.settings().limits.connect_timeout;
         let until = turn.context.worker.now.after(Duration::from_secs(u64::from(timeout)));
@@ -101,7 +102,7 @@ impl Connection {
     ) -> Result<(), End> {
         match self.try_admit(turn, connect, len, verdict) {
             Ok(()) => Ok(()),
-            Err(refusal) => Err(self.refuse(turn, connect.version, &refusal)),
+            Err(refusal) => Err(self.refuse(turn, connect, &refusal)),
         }
     }
 
@@ -115,7 +116,10 @@ impl Connection {
         let context = &mut *turn.context;
         let shared = Arc::clone(&context.worker.shared);
         let Verdict::Allowed(permissions) = verdict else {
-            return Err(Refusal(ReasonCode::BadUserNameOrPassword, "user name or password is wrong"));
+            return Err(Refusal(
+                ReasonCode::BadUserNameOrPassword,
+                "user name or password is wrong",
+            ));
         };
         let tenant = tenant_of(connect.username).ok_or(Refusal(
             ReasonCode::BadUserNameOrPassword,
@@ -129,14 +133,15 @@ impl Connection {
         let assigned = assigned_client_id(connect)?;
         let client_id = assigned.as_deref().unwrap_or(connect.client_id);
         let wanted = want(connect, &limits)?;
+        if let (Some(will), Some(permissions)) = (&connect.will, &permissions)
+            && !permissions.may_publish(will.topic)
+        {
+            return Err(Refusal(ReasonCode::NotAuthorized, "the will's topic is not allowed"));
+        }
         if tenant.connections.fetch_add(1, Ordering::Relaxed) >= limits.max_connections {
             tenant.connections.fetch_sub(1, Ordering::Relaxed);
             return Err(Refusal(ReasonCode::QuotaExceeded, "the tenant has too many connections"));
         }
-        let counters = tenant.counters(context.worker.id);
-        counters.received.add(PacketType::Connect, 1, len as u64 + 2);
-        counters.connects.add(1);
-
         let opening = Opening {
             version: connect.version,
             clean_start: connect.clean_start,
@@ -150,10 +155,17 @@ impl Connection {
             owner: turn.mailbox.clone(),
             connection: self.id,
         };
+        if opening.connack(true).len() > wanted.max_packet_size {
+            tenant.connections.fetch_sub(1, Ordering::Relaxed);
+            return Err(Refusal(ReasonCode::PacketTooLarge, "CONNACK is larger than you accept"));
+        }
         let keep_alive = wanted.keep_alive;
         let max_packet_size = wanted.max_packet_size;
         let expires_at_once = wanted.expiry == 0;
-        let (session, epoch) = context.open_session(&tenant, opening, link, wanted);
+        let counters = tenant.counters(context.worker.id);
+        counters.received.add(PacketType::Connect, 1, len as u64 + 2);
+        counters.connects.add(1);
+        let (session, epoch) = context.open_session(&tenant, &opening, link, wanted);
         debug!(
             peer = %self.peer,
             listener = self.listener.name,
@@ -180,29 +192,35 @@ impl Connection {
         Ok(())
     }
 
-    fn refuse(&mut self, turn: &Turn<'_>, version: Version, refusal: &Refusal) -> End {
-        let tenant = turn.context.worker.shared.tenants.get(crate::tenant::DEFAULT_TENANT);
-        if let Some(tenant) = tenant {
+    fn refuse(&mut self, turn: &Turn<'_>, connect: &Connect<'_>, refusal: &Refusal) -> End {
+        let tenants = &turn.context.worker.shared.tenants;
+        let tenant = tenant_of(connect.username).and_then(|tenant| tenants.get(tenant));
+        if let Some(tenant) = tenant.or_else(|| tenants.get(DEFAULT_TENANT)) {
             tenant.counters(turn.context.worker.id).refused_connects.add(1);
         }
-        self.say_refusal(version, refusal);
+        let most = connect.properties.maximum_packet_size().map_or(MAX_PACKET_LEN, |n| n as usize);
+        self.say_refusal(connect.version, refusal, most);
         End::Refused(refusal.0, refusal.1)
     }
 
-    fn say_refusal(&mut self, version: Version, Refusal(reason, text): &Refusal) {
+    /// Sends the CONNACK that refuses, as long as the client's Maximum Packet Size allows.
+    fn say_refusal(&mut self, version: Version, Refusal(reason, text): &Refusal, most: usize) {
         let mut properties = PropertiesBuf::default();
         if version == Version::V5 && !text.is_empty() {
             properties.push(Property::ReasonString(text)).expect("reasons are short");
         }
         let mut packet = Vec::new();
-        let connack = ConnAck {
-            session_present: false,
-            reason: *reason,
-            properties: properties.as_properties(),
-        };
-        connack.encode(version, &mut packet).expect("a CONNACK can be encoded");
-        // A client that cannot even take these few bytes will see the connection close.
-        let _ = self.transport.write(&packet);
+        for properties in [properties.as_properties(), Properties::default()] {
+            packet.clear();
+            ConnAck { session_present: false, reason: *reason, properties }
+                .encode(version, &mut packet)
+                .expect("a CONNACK can be encoded");
+            if packet.len() <= most {
+                // A client that cannot even take these few bytes will see the connection close.
+                let _ = self.transport.write(&packet);
+                return;
+            }
+        }
     }
 }
 
@@ -214,13 +232,24 @@ struct Opening<'a> {
     properties: PropertiesBuf,
 }
 
+impl Opening<'_> {
+    fn connack(&self, session_present: bool) -> Vec<u8> {
+        let mut packet = Vec::new();
+        let properties = self.properties.as_properties();
+        ConnAck { session_present, reason: ReasonCode::Success, properties }
+            .encode(self.version, &mut packet)
+            .expect("a CONNACK can be encoded");
+        packet
+    }
+}
+
 impl Context {
     /// Opens the session of a client: resumes it, or begins a new one (MQTT 5 §3.1.2.4). A connection
     /// that the client had before is closed.
     fn open_session(
         &mut self,
         tenant: &Arc<Tenant>,
-        opening: Opening<'_>,
+        opening: &Opening<'_>,
         link: Link,
         wanted: Wanted,
     ) -> (SessionRef, u32) {
@@ -247,14 +276,7 @@ impl Context {
             state.expiry = wanted.expiry;
             std::mem::replace(&mut state.will, wanted.will)
         };
-        let mut connack = Vec::new();
-        ConnAck {
-            session_present: present,
-            reason: ReasonCode::Success,
-            properties: opening.properties.as_properties(),
-        }
-        .encode(opening.version, &mut connack)
-        .expect("a CONNACK can be encoded");
+        let connack = opening.connack(present);
         let counters = tenant.counters(self.worker.id);
         counters.sent.add(PacketType::ConnAck, 1, connack.len() as u64);
         let survives = wanted.expiry > 0;
@@ -319,10 +341,7 @@ fn want(connect: &Connect<'_>, limits: &Limits) -> Result<Wanted, Refusal> {
     })
 }
 
-fn will(
-    connect: &Connect<'_>,
-    limits: &Limits,
-) -> Result<Option<Box<Will>>, Refusal> {
+fn will(connect: &Connect<'_>, limits: &Limits) -> Result<Option<Box<Will>>, Refusal> {
     let Some(will) = &connect.will else { return Ok(None) };
     if will.qos as u8 > limits.max_qos {
         return Err(Refusal(ReasonCode::QoSNotSupported, "the will is above the Maximum QoS"));
@@ -332,10 +351,8 @@ fn will(
     }
     let mut kept = PropertiesBuf::default();
     for property in will.properties.raw() {
-        if !matches!(
-            property.id,
-            PropertyId::WillDelayInterval | PropertyId::MessageExpiryInterval
-        ) {
+        if !matches!(property.id, PropertyId::WillDelayInterval | PropertyId::MessageExpiryInterval)
+        {
             kept.push_raw(property);
         }
     }

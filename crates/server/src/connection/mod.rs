@@ -139,10 +139,8 @@ impl Connection {
         let limits = context.worker.shared.settings().limits.clone();
         let socket = Arc::new(socket);
         let transport = Transport::new(Arc::clone(&socket), &listener, limits.max_packet_size)?;
-        let until = context
-            .worker
-            .now
-            .after(Duration::from_secs(u64::from(limits.connect_timeout)));
+        let until =
+            context.worker.now.after(Duration::from_secs(u64::from(limits.connect_timeout)));
         let stage =
             if listener.proxy_protocol { Stage::Proxy { until } } else { Stage::Connect { until } };
         Ok(Self { id, socket, transport, listener, peer, partial: Vec::new(), stage })

@@ -43,14 +43,14 @@ impl Active {
             }
             turn.scratch.run.begin(topic, parsed.qos, parsed.retain, self.version == Version::V5);
         }
-        if let (QoS::ExactlyOnce, Some(id)) = (parsed.qos, parsed.id) {
-            if !self.receive(id)? {
-                self.finish_run(turn, bytes, false);
-                let counters = self.session.tenant.counters(turn.context.worker.id);
-                counters.received.add(PacketType::Publish, 1, frame.len() as u64);
-                self.put_ack(turn, PacketType::PubRec, id, ReasonCode::Success);
-                return Ok(());
-            }
+        if let (QoS::ExactlyOnce, Some(id)) = (parsed.qos, parsed.id)
+            && !self.receive(id)?
+        {
+            self.finish_run(turn, bytes, false);
+            let counters = self.session.tenant.counters(turn.context.worker.id);
+            counters.received.add(PacketType::Publish, 1, frame.len() as u64);
+            self.put_ack(turn, PacketType::PubRec, id, ReasonCode::Success);
+            return Ok(());
         }
         turn.scratch.ids.extend(parsed.id.map(PacketId::get));
         turn.scratch.run.push(parsed, bytes, turn.context.worker.now);
@@ -84,8 +84,7 @@ impl Active {
             (true, false) => ReasonCode::NoMatchingSubscribers,
             (true, true) => ReasonCode::Success,
         };
-        let kind =
-            if qos == QoS::ExactlyOnce { PacketType::PubRec } else { PacketType::PubAck };
+        let kind = if qos == QoS::ExactlyOnce { PacketType::PubRec } else { PacketType::PubAck };
         let ids = std::mem::take(&mut turn.scratch.ids);
         for id in &ids {
             let id = PacketId::new(*id).expect("the decoder refuses 0");

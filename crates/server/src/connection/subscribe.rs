@@ -5,8 +5,8 @@ use std::num::NonZeroU32;
 use barid_core::topic_index::SubscribeOptions;
 use mqtt_proto::topic::{self, SharedFilter};
 use mqtt_proto::{
-    DecodeError, PacketType, Properties, QoS, ReasonCode, RetainHandling, SubAck, Subscribe,
-    SubscribeFilter, UnsubAck, Unsubscribe,
+    PacketType, Properties, QoS, ReasonCode, RetainHandling, SubAck, Subscribe, SubscribeFilter,
+    UnsubAck, Unsubscribe, Version,
 };
 
 use super::active::Active;
@@ -15,14 +15,21 @@ use crate::lifecycle::{retained, retained_delivery, unsubscribe};
 use crate::session::Subscription;
 
 impl Active {
-    pub(super) fn on_subscribe(&mut self, turn: &mut Turn<'_>, body: &[u8]) -> Result<(), End> {
-        let packet = Subscribe::decode(self.version, body)?;
+    pub(super) fn on_subscribe(
+        &mut self,
+        turn: &mut Turn<'_>,
+        packet: &Subscribe<'_>,
+    ) -> Result<(), End> {
         let identifier = packet.properties.subscription_identifiers().next();
         let identifier = identifier.and_then(NonZeroU32::new);
         let mut codes = Vec::with_capacity(packet.filters.len());
         let mut replay = Vec::new();
         for wanted in &packet.filters {
             codes.push(match self.subscribe(wanted, identifier) {
+                // The SUBACK of MQTT 3.1 has no code for a failure.
+                Err(reason) if self.version == Version::V3_1 => {
+                    return Err(End::Refused(reason, "the subscription is refused"));
+                }
                 Err(reason) => reason as u8,
                 Ok((qos, new)) => {
                     let send = match wanted.options.retain_handling {
@@ -88,13 +95,13 @@ impl Active {
         let new = state.subscriptions.insert(Subscription {
             filter: wanted.filter.into(),
             qos: options.qos,
+            no_local: options.no_local,
+            retain_as_published: options.retain_as_published,
             identifier,
         });
         let index = &session.tenant.index;
         match shared {
-            Some(shared) => {
-                index.subscribe_shared(shared.group, shared.filter, session, options)
-            }
+            Some(shared) => index.subscribe_shared(shared.group, shared.filter, session, options),
             None => index.subscribe(wanted.filter, session, options),
         };
         Ok((options.qos, new))
@@ -119,8 +126,11 @@ impl Active {
         }
     }
 
-    pub(super) fn on_unsubscribe(&mut self, turn: &mut Turn<'_>, body: &[u8]) -> Result<(), End> {
-        let packet = Unsubscribe::decode(self.version, body)?;
+    pub(super) fn on_unsubscribe(
+        &mut self,
+        turn: &mut Turn<'_>,
+        packet: &Unsubscribe<'_>,
+    ) -> Result<(), End> {
         let mut codes = Vec::with_capacity(packet.filters.len());
         for filter in &packet.filters {
             if topic::validate_filter(filter).is_err() {
@@ -128,7 +138,10 @@ impl Active {
                     codes.push(ReasonCode::TopicFilterInvalid as u8);
                     continue;
                 }
-                return Err(End::Malformed(DecodeError::InvalidUtf8));
+                return Err(End::Refused(
+                    ReasonCode::TopicFilterInvalid,
+                    "the topic filter is not valid",
+                ));
             }
             let existed = self.session.state().subscriptions.remove(filter);
             if existed {

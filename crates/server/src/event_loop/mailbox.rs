@@ -56,11 +56,7 @@ struct Shared {
 impl Mailbox {
     /// A mailbox whose thread `waker` wakes.
     pub fn new(waker: Waker) -> Self {
-        Self(Arc::new(Shared {
-            posts: Mutex::default(),
-            woken: AtomicBool::new(false),
-            waker,
-        }))
+        Self(Arc::new(Shared { posts: Mutex::default(), woken: AtomicBool::new(false), waker }))
     }
 
     /// Posts, and wakes the thread if it does not know yet that there is post.

@@ -236,11 +236,8 @@ impl Running {
         act: impl FnOnce(&mut Connection, &mut Turn<'_>, &mut [u8]) -> Next,
     ) {
         let Some(slot) = self.slots.get_mut(key) else { return };
-        let mut turn = Turn {
-            context: &mut self.context,
-            scratch: &mut self.scratch,
-            mailbox: &self.mailbox,
-        };
+        let mut turn =
+            Turn { context: &mut self.context, scratch: &mut self.scratch, mailbox: &self.mailbox };
         let next = act(&mut slot.connection, &mut turn, &mut self.buffer);
         if next == Next::Gone {
             let fd = slot.connection.socket().as_raw_fd();

@@ -73,7 +73,12 @@ pub enum Offered {
 impl Session {
     /// Delivers messages: writes them, or appends them to what is being written, or lets them wait, or
     /// drops and counts them.
-    pub fn offer(&self, worker: &Worker, messages: &mut Messages<'_>, offer: &Offer<'_>) -> Offered {
+    pub fn offer(
+        &self,
+        worker: &Worker,
+        messages: &mut Messages<'_>,
+        offer: &Offer<'_>,
+    ) -> Offered {
         let counters = self.tenant.counters(worker.id);
         let mut outlet = self.outlet.lock();
         if outlet.link.is_none() {
@@ -100,15 +105,15 @@ impl Session {
         let packets =
             messages.packets(range, outlet.speaks_v5(), offer.qos, offer.retain, first_id);
         counters.sent.add(PacketType::Publish, admitted as u64, packets.len() as u64);
-        if offer.at_once && outlet.unsent.is_empty() {
-            if let Some(socket) = outlet.direct_socket() {
-                if outlet.start_writing() {
-                    let epoch = outlet.epoch;
-                    drop(outlet);
-                    self.pump(worker, epoch, packets, FOREIGN_ROUNDS, direct(&socket));
-                    return Offered::Done;
-                }
-            }
+        if offer.at_once
+            && outlet.unsent.is_empty()
+            && let Some(socket) = outlet.direct_socket()
+            && outlet.start_writing()
+        {
+            let epoch = outlet.epoch;
+            drop(outlet);
+            self.pump(worker, epoch, packets, FOREIGN_ROUNDS, direct(&socket));
+            return Offered::Done;
         }
         outlet.unsent.push(packets);
         outlet.after_append()
@@ -180,7 +185,11 @@ impl Session {
         let mut taken: Option<Unsent> = None;
         let mut sent = 0;
         for round in 0.. {
-            let full = write_until_full(taken.as_ref().map_or(first, Unsent::as_slice), &mut sent, &mut write);
+            let full = write_until_full(
+                taken.as_ref().map_or(first, Unsent::as_slice),
+                &mut sent,
+                &mut write,
+            );
             let mut outlet = self.outlet.lock();
             if outlet.epoch != epoch {
                 return;
@@ -292,8 +301,8 @@ impl Session {
         offer: &Offer<'_>,
         range: Range<usize>,
     ) {
-        let waits = outlet.link.is_some()
-            || (offer.qos != QoS::AtMostOnce && outlet.outbound.survives());
+        let waits =
+            outlet.link.is_some() || (offer.qos != QoS::AtMostOnce && outlet.outbound.survives());
         if !waits {
             for _ in range {
                 counters.dropped(DropReason::Offline);
@@ -302,13 +311,8 @@ impl Session {
         }
         let limits = self.tenant.queue_limits();
         for index in range {
-            let delivery = messages.delivery(
-                index,
-                offer.qos,
-                offer.retain,
-                offer.identifiers,
-                offer.shared,
-            );
+            let delivery =
+                messages.delivery(index, offer.qos, offer.retain, offer.identifiers, offer.shared);
             outlet.outbound.enqueue(delivery, &limits, |reason| counters.dropped(reason));
         }
     }

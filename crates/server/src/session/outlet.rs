@@ -61,10 +61,10 @@ impl Outlet {
         old
     }
 
-    /// Returns the link, and whether the client got all packets that were begun: whether it can be told
-    /// something more.
+    /// Returns the link, and whether nothing waited for it: whether the client can be told something
+    /// more without cutting a packet in two.
     pub(super) fn detach(&mut self) -> Option<(Link, bool)> {
-        let clean = !self.writing && self.unsent.is_empty();
+        let clean = self.unsent.is_empty();
         self.epoch = self.epoch.wrapping_add(1);
         self.unsent = Unsent::default();
         self.aliases = None;

@@ -11,6 +11,10 @@ pub struct Subscription {
     pub filter: Box<str>,
     /// The QoS granted.
     pub qos: QoS,
+    /// Whether the session's own messages are kept from it.
+    pub no_local: bool,
+    /// Whether the RETAIN flag is forwarded as published.
+    pub retain_as_published: bool,
     /// The Subscription Identifier, if one was given.
     pub identifier: Option<NonZeroU32>,
 }
@@ -76,6 +80,8 @@ mod tests {
         let subscription = |filter: &str, qos| Subscription {
             filter: filter.into(),
             qos,
+            no_local: false,
+            retain_as_published: false,
             identifier: None,
         };
         let mut subscriptions = Subscriptions::default();

@@ -4,10 +4,15 @@ use std::io::{self, ErrorKind, Read};
 use std::net::SocketAddr;
 
 use mio::net::TcpStream;
-use ppp::{HeaderResult, PartialResult, v1, v2};
+use ppp::{HeaderResult, v1, v2};
 
 /// The longest header that is read: version 2 with room for its extensions.
 const HEADER_MAX: usize = 4096;
+
+const V1_PREFIX: &[u8] = b"PROXY ";
+
+/// The longest line of version 1.
+const V1_MAX: usize = 107;
 
 /// What the beginning of a connection says.
 #[derive(Debug, PartialEq, Eq)]
@@ -41,14 +46,13 @@ impl Proxied {
 
 /// The length of the header that `bytes` begin with, and the address in it.
 fn parse(bytes: &[u8]) -> io::Result<Option<(usize, Option<SocketAddr>)>> {
-    let header = HeaderResult::parse(bytes);
-    if header.is_incomplete() && bytes.len() < HEADER_MAX {
-        return Ok(None);
-    }
     let refused = |error: &dyn std::fmt::Display| {
         io::Error::new(ErrorKind::InvalidData, format!("no PROXY protocol header: {error}"))
     };
-    match header {
+    let Some(length) = header_length(bytes).map_err(|error| refused(&error))? else {
+        return Ok(None);
+    };
+    match HeaderResult::parse(&bytes[..length]) {
         HeaderResult::V1(Ok(header)) => {
             let client = match header.addresses {
                 v1::Addresses::Tcp4(addresses) => {
@@ -59,7 +63,7 @@ fn parse(bytes: &[u8]) -> io::Result<Option<(usize, Option<SocketAddr>)>> {
                 }
                 v1::Addresses::Unknown => None,
             };
-            Ok(Some((header.header.len(), client)))
+            Ok(Some((length, client)))
         }
         HeaderResult::V2(Ok(header)) => {
             let client = match (header.command, header.addresses) {
@@ -71,11 +75,36 @@ fn parse(bytes: &[u8]) -> io::Result<Option<(usize, Option<SocketAddr>)>> {
                 }
                 _ => None,
             };
-            Ok(Some((header.len(), client)))
+            Ok(Some((length, client)))
         }
         HeaderResult::V1(Err(error)) => Err(refused(&error)),
         HeaderResult::V2(Err(error)) => Err(refused(&error)),
     }
+}
+
+/// How long the header is; `None` if that cannot be told yet.
+fn header_length(bytes: &[u8]) -> Result<Option<usize>, &'static str> {
+    let begins_with = |prefix: &[u8]| {
+        let n = prefix.len().min(bytes.len());
+        bytes[..n] == prefix[..n]
+    };
+    if begins_with(V1_PREFIX) {
+        let line = &bytes[..bytes.len().min(V1_MAX)];
+        return match line.windows(2).position(|end| end == b"\r\n") {
+            Some(end) => Ok(Some(end + 2)),
+            None if bytes.len() < V1_MAX => Ok(None),
+            None => Err("the line is too long"),
+        };
+    }
+    if !begins_with(v2::PROTOCOL_PREFIX) {
+        return Err("the connection begins with something else");
+    }
+    let Some([high, low]) = bytes.get(14..16) else { return Ok(None) };
+    let length = 16 + usize::from(u16::from_be_bytes([*high, *low]));
+    if length > HEADER_MAX {
+        return Err("it is too long");
+    }
+    Ok((bytes.len() >= length).then_some(length))
 }
 
 #[cfg(test)]
@@ -112,5 +141,6 @@ mod tests {
     fn a_connection_without_a_header_is_refused() {
         assert!(parse(b"\x10\x0C\0\x04MQTT\x04\x02\0\x3C\0\0").is_err());
         assert!(parse(&[b'P'; HEADER_MAX]).is_err());
+        assert!(parse(b"PROXY TCP4 nonsense\r\n").is_err());
     }
 }

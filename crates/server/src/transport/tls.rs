@@ -59,11 +59,10 @@ pub fn server_config(tls: &Tls, protocol: &str) -> Result<ServerConfig, Certific
         file: tls.key.display().to_string(),
         source,
     })?;
-    let builder = ServerConfig::builder_with_provider(Arc::new(
-        rustls::crypto::ring::default_provider(),
-    ))
-    .with_safe_default_protocol_versions()
-    .expect("the provider supports the default versions");
+    let builder =
+        ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .expect("the provider supports the default versions");
     let builder = match &tls.client_ca {
         None if tls.require_client_certificate => {
             return Err(CertificateError::NoClientAuthorities);
@@ -107,9 +106,8 @@ fn certificates(
     what: &'static str,
 ) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
     let error = |source| CertificateError::File { what, file: file.display().to_string(), source };
-    let chain: Vec<_> = CertificateDer::pem_file_iter(file)
-        .and_then(Iterator::collect)
-        .map_err(error)?;
+    let chain: Vec<_> =
+        CertificateDer::pem_file_iter(file).and_then(Iterator::collect).map_err(error)?;
     if chain.is_empty() {
         return Err(error(rustls_pki_types::pem::Error::NoItemsFound));
     }

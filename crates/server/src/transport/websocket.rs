@@ -2,12 +2,10 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 
-use tungstenite::handshake::server::{
-    Callback, ErrorResponse, Request, Response, ServerHandshake,
-};
+use tungstenite::handshake::server::{Callback, ErrorResponse, Request, Response, ServerHandshake};
 use tungstenite::handshake::{HandshakeError, MidHandshake};
-use tungstenite::http::header::{HeaderValue, SEC_WEBSOCKET_PROTOCOL};
 use tungstenite::http::StatusCode;
+use tungstenite::http::header::{HeaderValue, SEC_WEBSOCKET_PROTOCOL};
 use tungstenite::protocol::WebSocketConfig;
 use tungstenite::protocol::frame::CloseFrame;
 use tungstenite::protocol::frame::coding::CloseCode;
@@ -134,13 +132,9 @@ impl Callback for Subprotocol {
         request: &Request,
         mut response: Response,
     ) -> Result<Response, ErrorResponse> {
-        let refuse = |status, reason: &str| {
-            let mut response = ErrorResponse::new(Some(format!("{reason}\n")));
-            *response.status_mut() = status;
-            Err(response)
-        };
         if request.uri().path() != self.path {
-            return refuse(StatusCode::NOT_FOUND, &format!("MQTT is at {}", self.path));
+            let reason = format!("MQTT is at {}", self.path);
+            return Err(refusal(StatusCode::NOT_FOUND, &reason));
         }
         let offered = request
             .headers()
@@ -149,18 +143,23 @@ impl Callback for Subprotocol {
             .filter_map(|value| value.to_str().ok())
             .flat_map(|value| value.split(','))
             .map(str::trim);
-        let chosen = offered
-            .filter_map(|offer| SUBPROTOCOLS.iter().find(|ours| **ours == offer))
-            .next();
+        let chosen =
+            offered.filter_map(|offer| SUBPROTOCOLS.iter().find(|ours| **ours == offer)).next();
         let Some(chosen) = chosen else {
-            return refuse(
+            return Err(refusal(
                 StatusCode::BAD_REQUEST,
                 "Sec-WebSocket-Protocol must offer the subprotocol mqtt (MQTT-6.0.0-3)",
-            );
+            ));
         };
         response.headers_mut().insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(chosen));
         Ok(response)
     }
+}
+
+fn refusal(status: StatusCode, reason: &str) -> ErrorResponse {
+    let mut response = ErrorResponse::new(Some(format!("{reason}\n")));
+    *response.status_mut() = status;
+    response
 }
 
 fn to_io(error: tungstenite::Error) -> io::Error {
