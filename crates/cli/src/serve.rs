@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use barid_server::Broker;
 use barid_server::settings::{Listener, Settings};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -61,7 +61,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, stopping.clone())?;
     }
     let open_files = open_files::raise_limit();
-    let broker = Broker::start(settings.clone())?;
+    // The error names its cause itself.
+    let broker = Broker::start(settings.clone()).map_err(|error| anyhow!("{error}"))?;
     announce(&broker, &settings, started.elapsed());
     if open_files.is_some_and(|limit| limit < 4_096) {
         warn!(

@@ -8,11 +8,10 @@ use anyhow::{Context as _, bail};
 use hdrhistogram::Histogram;
 use indicatif::{ProgressBar, ProgressStyle};
 use mio::{Events, Interest, Poll, Token};
-use mqtt_proto::{
-    Connect, Packet, PacketId, Properties, QoS, Subscribe, SubscribeFilter, SubscriptionOptions,
-};
+use mqtt_proto::{Ack, Connect, Packet, Properties, QoS};
 
 use super::connection::{Connection, stamp};
+use super::handshake::{Stage, advance};
 use super::process::{Process, Usage};
 use super::report::{Setup, Traffic};
 use super::scenario::{Plan, Role};
@@ -30,15 +29,6 @@ const ANSWER: Duration = Duration::from_secs(20);
 
 /// The poll waits whole milliseconds; for less than that it is asked so often.
 const NAP: Duration = Duration::from_micros(100);
-
-/// Where a connection is on its way to being ready.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    Connecting,
-    Subscribing,
-    Ready,
-    Closed,
-}
 
 struct Client {
     connection: Connection,
@@ -309,7 +299,7 @@ impl<'a> Engine<'a> {
         let is_open = client.connection.read(&mut scratch, |connection, packet| match packet {
             Packet::Publish(publish) => {
                 if let Some(id) = publish.packet_id {
-                    let ack = mqtt_proto::Ack::success(id);
+                    let ack = Ack::success(id);
                     connection.send(&match publish.qos {
                         QoS::ExactlyOnce => Packet::PubRec(ack),
                         _ => Packet::PubAck(ack),
@@ -353,51 +343,6 @@ impl<'a> Engine<'a> {
     fn usage(&self) -> Option<Usage> {
         self.process.and_then(Process::usage)
     }
-}
-
-/// Handles everything but a PUBLISH: the stage after it.
-fn advance(
-    connection: &mut Connection,
-    role: &Role,
-    qos: QoS,
-    stage: Stage,
-    packet: &Packet<'_>,
-) -> anyhow::Result<Stage> {
-    match packet {
-        Packet::ConnAck(connack) if connack.reason.is_error() => {
-            let what = "the broker refused the connection";
-            bail!(Failure::refused(what, connack.reason, connack.properties));
-        }
-        Packet::ConnAck(connack) => {
-            connection.receive_maximum = connack.properties.receive_maximum().unwrap_or(u16::MAX);
-            let Role::Subscriber(filter) = role else { return Ok(Stage::Ready) };
-            let options = SubscriptionOptions { qos, ..SubscriptionOptions::default() };
-            connection.send(&Packet::Subscribe(Subscribe {
-                packet_id: PacketId::MIN,
-                properties: Properties::EMPTY,
-                filters: vec![SubscribeFilter { filter, options }],
-            }))?;
-            return Ok(Stage::Subscribing);
-        }
-        Packet::SubAck(suback) if suback.codes.iter().any(|code| *code >= 0x80) => {
-            bail!("the broker refused the subscription");
-        }
-        Packet::SubAck(_) => return Ok(Stage::Ready),
-        Packet::PubAck(_) | Packet::PubComp(_) => connection.acknowledged(),
-        Packet::PubRec(ack) if ack.reason.is_error() => connection.acknowledged(),
-        Packet::PubRec(ack) => {
-            connection.send(&Packet::PubRel(mqtt_proto::Ack::success(ack.packet_id)))?
-        }
-        Packet::PubRel(ack) => {
-            connection.send(&Packet::PubComp(mqtt_proto::Ack::success(ack.packet_id)))?
-        }
-        Packet::Disconnect(disconnect) => {
-            let what = "the broker ended a connection";
-            bail!(Failure::refused(what, disconnect.reason, disconnect.properties));
-        }
-        _ => {}
-    }
-    Ok(stage)
 }
 
 fn micros(duration: Duration) -> u64 {

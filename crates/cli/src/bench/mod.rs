@@ -3,6 +3,7 @@
 mod connect;
 mod connection;
 mod engine;
+mod handshake;
 mod process;
 mod report;
 mod scenario;

@@ -281,3 +281,79 @@ fn parse_expiry(text: &str) -> Result<u32, String> {
         _ => text.parse().map_err(|_| "seconds from 0 to 4294967295, or -1 for ever".into()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    fn target(line: &str) -> Result<Target, String> {
+        #[derive(Parser)]
+        #[command(disable_help_flag = true)]
+        struct Flags {
+            #[command(flatten)]
+            connect: ConnectArgs,
+        }
+        let words = std::iter::once("barid").chain(line.split_whitespace());
+        let flags = Flags::try_parse_from(words).map_err(|error| error.to_string())?;
+        flags.connect.target().map_err(|error| format!("{error:#}"))
+    }
+
+    /// `line` must lead to this host and port, with TLS or not, and with this WebSocket path.
+    #[track_caller]
+    fn check(line: &str, host: &str, port: u16, tls: bool, path: Option<&str>) {
+        let Address { host: h, port: p, tls: t, websocket } = target(line).unwrap().address;
+        let found = (h.as_str(), p, t.is_some(), websocket.as_ref().map(|(path, _)| path.as_str()));
+        assert_eq!(found, (host, port, tls, path), "{line}");
+    }
+
+    #[test]
+    fn addresses() {
+        check("", "localhost", 1883, false, None);
+        check("-h broker -p 7", "broker", 7, false, None);
+        check("--insecure", "localhost", 8883, true, None);
+        check("--insecure -p 1", "localhost", 1, true, None);
+        check("--ws", "localhost", 8083, false, Some("/mqtt"));
+        check("--ws --insecure --ws-path x", "localhost", 8084, true, Some("/x"));
+        check("-L mqtt://[::1]/a/b", "::1", 1883, false, None);
+        check("-L wss://h/ws/mqtt --insecure", "h", 443, true, Some("/ws/mqtt"));
+        check("-L ws://h", "h", 80, false, Some("/mqtt"));
+    }
+
+    #[test]
+    fn identity_and_session() {
+        let found = target("-L mqtt://acme%2Fa:pw@h/t -i me -c -k 5 -V mqttv311").unwrap();
+        assert_eq!(found.username.as_deref(), Some("acme/a"));
+        assert_eq!(found.password.as_deref(), Some("pw"));
+        assert_eq!(found.topic.as_deref(), Some("t"));
+        assert_eq!((found.client_id.as_str(), found.version), ("me", Version::V3_1_1));
+        assert_eq!((found.clean_start, found.session_expiry), (false, u32::MAX));
+        assert_eq!(found.keep_alive, Duration::from_secs(5));
+        assert_eq!(target("").unwrap().client_id, "", "the broker may choose");
+        assert!(target("-V 31").unwrap().client_id.starts_with("barid-"));
+        assert!(target("-I x-").unwrap().client_id.starts_with("x-"));
+        assert_eq!(target("-x 60").unwrap().session_expiry, 60);
+        assert_eq!(target("-x -1").unwrap().session_expiry, u32::MAX);
+    }
+
+    #[test]
+    fn mistakes() {
+        for (line, expected) in [
+            ("-V 6", "the versions are 5, 311 and 31"),
+            ("-c", "say which with -i"),
+            ("-V 311 -D publish content-type x", "-D needs MQTT 5"),
+            ("-V 311 -P x", "a password without a user name needs MQTT 5"),
+            ("--will-topic a/#", "--will-topic: a topic name must not contain + or #"),
+            ("--will-retain", "--will-topic"),
+            ("--will-topic a --will-qos 3", "QoS is 0, 1 or 2"),
+            ("--cert x", "--key"),
+            ("-L mqtt://h --insecure", "begin it with mqtts:// or wss://"),
+            ("-L mqtt://h -p 1", "cannot be used with"),
+            ("-x soon", "or -1 for ever"),
+            ("--cafile /no/such.pem", "--cafile /no/such.pem"),
+        ] {
+            let error = target(line).err().unwrap_or_default();
+            assert!(error.contains(expected), "{line}: {error}");
+        }
+    }
+}

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use mqtt_proto::flow::InboundAliases;
 use mqtt_proto::{
-    Ack, ConnAck, Connect, Disconnect, FixedHeader, MAX_PACKET_LEN, Packet, PacketId,
+    Ack, ConnAck, Connect, DecodeError, Disconnect, FixedHeader, MAX_PACKET_LEN, Packet, PacketId,
     PropertiesBuf, Property, PropertyId, QoS, ReasonCode, Version, Will,
 };
 
@@ -98,7 +98,13 @@ impl Connection {
         connection.send_connect(target)?;
         let deadline = Instant::now() + target.timeout;
         let frame = connection
-            .receive(deadline)?
+            .receive(deadline)
+            .map_err(|error| match error.downcast_ref::<DecodeError>() {
+                Some(_) => {
+                    error.context("this is no MQTT; is it a port for TLS, WebSocket or HTTP?")
+                }
+                None => error,
+            })?
             .ok_or(Failure::Timeout("the broker did not answer the CONNECT in time"))?;
         let Packet::ConnAck(connack) = frame.packet()? else {
             bail!("the broker answered the CONNECT with something that is no CONNACK");
