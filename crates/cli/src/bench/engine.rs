@@ -204,8 +204,12 @@ impl<'a> Engine<'a> {
                 bar.set_position(now.saturating_sub(WARM_UP).as_millis() as u64);
                 told = (now, self.counts.received);
             }
+            if self.counts.dropped == self.clients.len() {
+                bail!("the broker has closed all connections");
+            }
             if wait >= Duration::from_millis(1) {
-                self.poll(wait.min(Duration::from_millis(20)))?;
+                // Whole ones only: the poll rounds up, and a message would be late.
+                self.poll(Duration::from_millis(wait.as_millis().min(20) as u64))?;
             } else {
                 self.poll(Duration::ZERO)?;
                 std::thread::sleep(wait.min(NAP));
