@@ -52,7 +52,8 @@ def test_packets_keep_the_connection_alive(connect, topic, oasis, packet):
 @normative("5:MQTT-3.2.2-22", "311:MQTT-3.1.2-24")
 def test_deliveries_are_no_sign_of_life(connect, topic, oasis):
     """What the broker sends does not count, what the client sends does."""
-    client, publisher = connect(oasis, keep_alive=1), connect(oasis)
+    publisher = connect(oasis)
+    client = connect(oasis, keep_alive=1)
     client.subscribe(topic)
     deadline = time.monotonic() + 4
     try:

@@ -1,5 +1,6 @@
 """Wills: published when a client goes without saying goodbye (5: §3.1.2.5, §3.1.3.2, §3.14.4; 3.1.1: §3.1.2.5)."""
 
+import socket
 import time
 
 import pytest
@@ -103,6 +104,17 @@ def test_will_properties_are_published(connect, watcher5, topic):
     assert found.pop("message_expiry_interval") in (99, 100)
     del properties["message_expiry_interval"]
     assert found == properties
+
+
+def test_a_close_right_behind_a_packet_is_noticed(connect, topic, version):
+    """Packet and end of the connection reach the broker in one segment, so that there is one event for both."""
+    watcher = connect(version)
+    watcher.subscribe(topic, qos=1)
+    clients = [connect(version, will=Will(topic, b"%d" % number, qos=1)) for number in range(100)]
+    for client in clients:
+        client.stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
+        client.send(wire.publish(topic + "/unheard", b"x", version=version)).drop()
+    assert {watcher.receive().payload for _ in clients} == {b"%d" % number for number in range(100)}
 
 
 # -------------------------------------------------------------------------------------------- will delay
