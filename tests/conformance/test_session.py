@@ -239,6 +239,28 @@ def test_clients_that_fight_for_an_identifier_end_with_one(connect, dial, unique
     last.ping()
 
 
+@normative("5:MQTT-4.3.3-10", "311:MQTT-4.3.3-2")
+def test_after_a_take_over_the_older_connection_has_no_say(connect, dial, topic, unique, oasis):
+    """What it sent last races with the newer one, which sends it again: still exactly once."""
+    watcher, name = connect(oasis), unique("c")
+    watcher.subscribe(topic, qos=0)
+    options = {"properties": {"session_expiry_interval": 60}} if oasis == V5 else {}
+    older = connect(oasis, name, clean=False, **options)
+    payloads = [b"%d" % number for number in range(200)]
+    for payload in payloads:
+        newer = dial(oasis)
+        older.send(wire.publish(topic, payload, 2, 1, version=oasis))
+        newer.send(wire.connect(name, version=oasis, clean=False, **options),
+                   wire.publish(topic, payload, 2, 1, dup=True, version=oasis), wire.acknowledge(wire.PUBREL, 1))
+        newer.expect(wire.CONNACK, reason=0, session_present=True)
+        newer.expect(wire.PUBREC, packet_id=1)
+        newer.expect(wire.PUBCOMP, packet_id=1)
+        older.stream.close()
+        older = newer
+    assert [watcher.receive().payload for _ in payloads] == payloads
+    watcher.expect_nothing()
+
+
 # --------------------------------------------------------------------------------------- redelivery
 
 
