@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use barid_core::message::{Message, Publication};
-use barid_core::session::Delivery;
+use barid_core::session::{Delivery, DropReason};
 use mqtt_proto::{QoS, ReasonCode, topic};
 
 use crate::event_loop::Post;
@@ -14,6 +14,9 @@ use crate::run::{Messages, Run};
 use crate::session::{Detached, SessionRef, Will};
 use crate::tenant::Tenant;
 use crate::worker::Worker;
+
+/// How many members of a shared subscription that go away under one's hands are tried.
+const GIVE_ATTEMPTS: usize = 16;
 
 /// A thread that handles messages, with its router.
 pub struct Context {
@@ -148,14 +151,28 @@ impl Context {
             return;
         }
         for delivery in session.take_shared() {
-            match self.other_member(session, &delivery) {
-                Some((other, delivery)) => {
-                    other.enqueue(&self.worker, delivery);
-                    other.flush(&self.worker);
-                }
-                None => session.enqueue(&self.worker, delivery),
+            if self.give_to_other(session, &delivery) {
+                continue;
+            }
+            if !session.enqueue(&self.worker, delivery) {
+                session.tenant.counters(self.worker.id).dropped(DropReason::SessionEnded);
             }
         }
+    }
+
+    /// Gives a message to another member of its shared subscription. False: there is none.
+    fn give_to_other(&mut self, session: &SessionRef, delivery: &Delivery) -> bool {
+        // Members come and go meanwhile; one that has just gone is not found again.
+        for _ in 0..GIVE_ATTEMPTS {
+            let Some((other, delivery)) = self.other_member(session, delivery) else {
+                return false;
+            };
+            if other.enqueue(&self.worker, delivery) {
+                other.flush(&self.worker);
+                return true;
+            }
+        }
+        false
     }
 
     /// Another member, connected if possible, of the shared subscription that `delivery` came by.

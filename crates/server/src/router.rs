@@ -136,17 +136,24 @@ impl Router {
         let name: Arc<str> = share_name(group).into();
         let (strategy, hash) = self.strategy(worker, publisher, messages.topic());
         for index in 0..messages.len() {
-            let Some(member) = group.pick(strategy, hash, load) else { return };
-            let offer = Offer {
-                range: index..index + 1,
-                qos: messages.qos().min(member.options.qos),
-                retain: messages.retain() && member.options.retain_as_published,
-                identifiers: member.options.identifier.as_slice(),
-                shared: Some(&name),
-                at_once: false,
-            };
-            if member.subscriber.offer(worker, messages, &offer) == Offered::FlushLater {
-                self.to_flush.push(member.subscriber);
+            // A member that goes away at this moment is not chosen again: it is offline or has left.
+            while let Some(member) = group.pick(strategy, hash, load) {
+                let offer = Offer {
+                    range: index..index + 1,
+                    qos: messages.qos().min(member.options.qos),
+                    retain: messages.retain() && member.options.retain_as_published,
+                    identifiers: member.options.identifier.as_slice(),
+                    shared: Some(&name),
+                    at_once: false,
+                };
+                match member.subscriber.offer(worker, messages, &offer) {
+                    Offered::Gone if group.members().len() > 1 => {}
+                    Offered::FlushLater => {
+                        self.to_flush.push(member.subscriber);
+                        break;
+                    }
+                    Offered::Done | Offered::Gone => break,
+                }
             }
         }
     }

@@ -24,6 +24,9 @@ impl<'a> Auth<'a> {
             return Ok(Auth { reason: ReasonCode::Success, properties: Properties::EMPTY });
         }
         let reason = read_reason(reader, is_allowed)?;
+        if reader.is_empty() {
+            return Err(DecodeError::NoAuthenticationMethod);
+        }
         let properties = Properties::decode(reader, PropertySet::AUTH)?;
         reader.finish()?;
         if properties.authentication_method().is_none() {

@@ -76,7 +76,20 @@ pub struct Connection {
     peer: SocketAddr,
     /// The beginning of a packet whose rest has not come yet.
     partial: Vec<u8>,
+    /// The client has closed its side: there is an end to read, which the kernel tells of only once.
+    ends: bool,
     stage: Stage,
+}
+
+/// What the kernel tells of a socket.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Readiness {
+    /// There is something to read.
+    pub readable: bool,
+    /// There is room to write.
+    pub writable: bool,
+    /// The client has closed its side, or the connection is broken.
+    pub closed: bool,
 }
 
 #[derive(Debug)]
@@ -143,7 +156,7 @@ impl Connection {
             context.worker.now.after(Duration::from_secs(u64::from(limits.connect_timeout)));
         let stage =
             if listener.proxy_protocol { Stage::Proxy { until } } else { Stage::Connect { until } };
-        Ok(Self { id, socket, transport, listener, peer, partial: Vec::new(), stage })
+        Ok(Self { id, socket, transport, listener, peer, partial: Vec::new(), ends: false, stage })
     }
 
     /// Which one it is.
@@ -161,13 +174,13 @@ impl Connection {
         &mut self,
         turn: &mut Turn<'_>,
         buffer: &mut [u8],
-        readable: bool,
-        writable: bool,
+        readiness: Readiness,
     ) -> Next {
-        if writable {
+        self.ends |= readiness.closed;
+        if readiness.writable {
             self.on_writable(turn);
         }
-        if !readable {
+        if !readiness.readable && !readiness.closed {
             return Next::Wait;
         }
         match self.read(turn, buffer) {
@@ -304,7 +317,7 @@ impl Connection {
                 let handled = self.handle(turn, &mut buffer[..kept + n])?;
                 self.keep_rest(partial, &buffer[handled..kept + n]);
             }
-            if !filled && self.transport.short_read_is_all() {
+            if !filled && !self.ends && self.transport.short_read_is_all() {
                 return Ok(Next::Wait);
             }
         }

@@ -22,7 +22,7 @@ use mqtt_proto::ReasonCode;
 use slab::Slab;
 use tracing::warn;
 
-use crate::connection::{Connection, Next, Scratch, Turn};
+use crate::connection::{Connection, Next, Readiness, Scratch, Turn};
 use crate::lifecycle::Context;
 use crate::transport::Accepted;
 use timers::Timers;
@@ -126,10 +126,13 @@ impl Running {
                 if event.token() == MAILBOX {
                     continue;
                 }
-                let readable = event.is_readable() || event.is_read_closed() || event.is_error();
-                let writable = event.is_writable();
+                let readiness = Readiness {
+                    readable: event.is_readable(),
+                    writable: event.is_writable(),
+                    closed: event.is_read_closed() || event.is_error(),
+                };
                 self.give_turn(event.token().0, |connection, turn, buffer| {
-                    connection.on_event(turn, buffer, readable, writable)
+                    connection.on_event(turn, buffer, readiness)
                 });
             }
             self.mailbox.collect(&mut posts);
@@ -138,7 +141,8 @@ impl Running {
             }
             for id in std::mem::take(&mut self.again) {
                 self.give_turn_to(id, |connection, turn, buffer| {
-                    connection.on_event(turn, buffer, true, false)
+                    let readiness = Readiness { readable: true, ..Readiness::default() };
+                    connection.on_event(turn, buffer, readiness)
                 });
             }
             while let Some(id) = self.timers.pop_due(self.context.worker.now) {

@@ -68,6 +68,8 @@ pub enum Offered {
     Done,
     /// [`SessionRef::flush`], when all is offered.
     FlushLater,
+    /// The session has gone, and a shared subscription must choose another member.
+    Gone,
 }
 
 impl Session {
@@ -82,6 +84,9 @@ impl Session {
         let counters = self.tenant.counters(worker.id);
         let mut outlet = self.outlet.lock();
         if outlet.link.is_none() {
+            if offer.shared.is_some() && !outlet.outbound.survives() {
+                return Offered::Gone;
+            }
             self.let_wait(counters, &mut outlet, messages, offer, offer.range.clone());
             return Offered::Done;
         }

@@ -212,17 +212,18 @@ impl Session {
         if outlet.epoch == epoch { outlet.unsent.len() } else { 0 }
     }
 
-    /// Lets one message wait for the client. [`SessionRef::flush`] sends it.
-    pub fn enqueue(&self, worker: &Worker, delivery: Delivery) {
+    /// Lets one message wait for the client. [`SessionRef::flush`] sends it. False: the session has gone,
+    /// or does not wait for its client with such a message.
+    pub fn enqueue(&self, worker: &Worker, delivery: Delivery) -> bool {
         let counters = self.tenant.counters(worker.id);
         let mut outlet = self.outlet.lock();
         if outlet.link.is_none() && (delivery.qos == QoS::AtMostOnce || !outlet.outbound.survives())
         {
-            counters.dropped(DropReason::Offline);
-            return;
+            return false;
         }
         let limits = self.tenant.queue_limits();
         outlet.outbound.enqueue(delivery, &limits, |reason| counters.dropped(reason));
+        true
     }
 
     /// Lets the retained messages that a subscription asked for wait for the client, ahead of all that
