@@ -1,0 +1,166 @@
+#!/usr/bin/env bash
+# The tests, all of them, on a Debian machine that has Rust: installs what they need, runs them, says how long each step took.
+#
+#   scripts/test.sh                  everything, as CI does
+#   scripts/test.sh lint unit        only these steps, in this order
+#
+# Steps: setup lint unit blackbox fuzz. A step installs only what it needs; what is there already is not installed again.
+# Environment: FUZZ_SECONDS (20) for each fuzz target, PYTEST_WORKERS (4).
+
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+readonly CARGO_FUZZ_VERSION=0.13.2
+readonly VENV=.venv
+readonly STEPS=(setup lint unit blackbox fuzz)
+
+export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-never}
+# The tests of one machine must not depend on what its user has set for Barid.
+for variable in "${!BARID_@}"; do [[ $variable == BARID_BIN ]] || unset "$variable"; done
+
+# -------------------------------------------------------------------------------------------------------- steps
+
+step_setup() {
+    require cargo "the Rust toolchain: see https://rustup.rs"
+    packages_for python3 python3 python3-venv
+    packages_for openssl openssl
+    packages_for cc build-essential
+    packages_for mosquitto_pub mosquitto-clients
+    packages_for npm nodejs npm
+    packages_for curl curl
+    apt_install_missing
+    python_environment
+    node_modules
+}
+
+step_lint() {
+    cargo fmt --all --check
+    cargo fmt --manifest-path fuzz/Cargo.toml --check
+    cargo clippy --workspace --all-targets --quiet --locked -- -D warnings
+    RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items --quiet --locked
+}
+
+step_unit() {
+    cargo test --workspace --quiet --locked
+}
+
+step_blackbox() {
+    step_setup
+    cargo build --release --quiet --locked
+    "$VENV/bin/pytest" tests -q -n "${PYTEST_WORKERS:-4}" --dist worksteal
+}
+
+step_fuzz() {
+    if ! cargo fuzz --version >/dev/null 2>&1; then
+        echo "installing cargo-fuzz $CARGO_FUZZ_VERSION"
+        cargo install --quiet --locked cargo-fuzz --version "$CARGO_FUZZ_VERSION"
+    fi
+    local target ran=0
+    for target in $(cargo fuzz list); do
+        mkdir -p "fuzz/corpus/$target"
+        fuzz "$target" "fuzz/corpus/$target" "fuzz/seeds/$target"
+        ran=$((ran + 1))
+    done
+    ((ran > 0)) || fail "there is no fuzz target"
+    echo "fuzzed $ran targets for ${FUZZ_SECONDS:-20} s each"
+}
+
+# ------------------------------------------------------------------------------------------------------ helpers
+
+# Sanitizers are options of unstable compilers. Where there is none, the stable one is told to allow them.
+fuzz() {
+    local target=$1 toolchain=()
+    shift
+    if cargo +nightly --version >/dev/null 2>&1; then
+        toolchain=(+nightly)
+    else
+        export RUSTC_BOOTSTRAP=1
+    fi
+    local log
+    log=$(mktemp)
+    if ! cargo "${toolchain[@]}" fuzz run "$target" "$@" -- -max_total_time="${FUZZ_SECONDS:-20}" >"$log" 2>&1; then
+        tail -n 60 "$log"
+        rm "$log"
+        fail "the fuzz target $target found something: see above and fuzz/artifacts/$target"
+    fi
+    echo "$target: $(grep -E '^Done [0-9]+ runs' "$log")"
+    rm "$log"
+}
+
+missing_packages=()
+
+# Notes packages to install unless their command is there: packages_for COMMAND PACKAGE...
+packages_for() {
+    local command=$1
+    shift
+    command -v "$command" >/dev/null || missing_packages+=("$@")
+}
+
+apt_install_missing() {
+    ((${#missing_packages[@]} > 0)) || return 0
+    local sudo=()
+    if ((EUID != 0)); then
+        require sudo "root, or sudo, to install: ${missing_packages[*]}"
+        sudo=(sudo)
+    fi
+    echo "installing ${missing_packages[*]}"
+    require apt-get "Debian's apt-get, or by hand: ${missing_packages[*]}"
+    # RUNLEVEL=1: invoke-rc.d starts no service that a package may bring.
+    "${sudo[@]}" apt-get -qq update
+    "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 \
+        apt-get -qq install --yes --no-install-recommends "${missing_packages[@]}" >/dev/null
+    missing_packages=()
+}
+
+python_environment() {
+    local stamp=$VENV/requirements.installed
+    cmp -s tests/requirements.txt "$stamp" && return
+    if ! python3 -m venv "$VENV" >/dev/null 2>&1; then
+        missing_packages+=(python3-venv)
+        apt_install_missing
+        python3 -m venv --clear "$VENV"
+    fi
+    "$VENV/bin/pip" install --quiet --disable-pip-version-check -r tests/requirements.txt
+    cp tests/requirements.txt "$stamp"
+}
+
+node_modules() {
+    local directory=tests/clients/js
+    local stamp=$directory/node_modules/package-lock.installed
+    cmp -s "$directory/package-lock.json" "$stamp" && return
+    npm ci --prefix "$directory" --silent --no-audit --no-fund
+    cp "$directory/package-lock.json" "$stamp"
+}
+
+require() {
+    command -v "$1" >/dev/null || fail "missing $1: this needs $2"
+}
+
+fail() {
+    echo "scripts/test.sh: $*" >&2
+    exit 1
+}
+
+# Runs a step. What fails in it ends everything, with a sentence that names the step.
+run_step() {
+    local name=$1 started=$SECONDS
+    echo "== $name"
+    trap 'echo "== $name: FAILED after $((SECONDS - started)) s; again with: scripts/test.sh $name" >&2' EXIT
+    "step_$name"
+    trap - EXIT
+    echo "== $name: ok after $((SECONDS - started)) s"
+}
+
+main() {
+    local name steps=("$@")
+    ((${#steps[@]} > 0)) || steps=("${STEPS[@]}")
+    for name in "${steps[@]}"; do
+        [[ $(type -t "step_$name") == function ]] || fail "no step $name; there are: ${STEPS[*]}"
+    done
+    for name in "${steps[@]}"; do
+        run_step "$name"
+    done
+    echo "everything passed after $SECONDS s"
+}
+
+main "$@"

@@ -1,0 +1,80 @@
+"""The arrows between the crates, and what the pure ones may not touch."""
+
+import json
+import re
+import subprocess
+from functools import cache
+
+import pytest
+
+from broker import ROOT
+
+# From top to bottom: a crate may use those behind it, never those before it.
+LAYERS = ["barid", "barid-server", "barid-core", "mqtt-proto"]
+PURE = ["barid-core", "mqtt-proto"]
+
+# What would bring a socket, a clock, randomness or a runtime into a pure crate, whoever asks for it.
+IMPURE_CRATES = {"tokio", "mio", "socket2", "async-std", "smol", "rand", "rand_core", "getrandom", "fastrand", "chrono", "time"}
+IMPURE_CODE = {
+    "the time": r"\b(Instant|SystemTime)\b",
+    "randomness": r"\b(RandomState|thread_rng|OsRng)\b",
+    "sockets": r"\bstd::net\b(?!::\w*Addr)",
+    "files": r"\bstd::fs\b",
+    "threads": r"\bthread::(spawn|sleep)\b",
+    "the environment": r"\bstd::env\b",
+    "standard output": r"\b(e?println|dbg)!",
+}
+
+
+@cache
+def metadata() -> dict:
+    command = ["cargo", "metadata", "--format-version", "1", "--locked"]
+    return json.loads(subprocess.run(command, cwd=ROOT, check=True, capture_output=True).stdout)
+
+
+def ours() -> dict[str, dict]:
+    members = set(metadata()["workspace_members"])
+    return {package["name"]: package for package in metadata()["packages"] if package["id"] in members}
+
+
+def test_every_crate_has_its_layer():
+    assert sorted(ours()) == sorted(LAYERS), "say in LAYERS where the new crate stands"
+
+
+@pytest.mark.parametrize("crate", LAYERS)
+def test_arrows_point_downward(crate):
+    """Also for tests and build scripts: else a crate could not be taken out of the house."""
+    below = LAYERS[LAYERS.index(crate) + 1:]
+    upward = {dependency["name"] for dependency in ours()[crate]["dependencies"]} & set(LAYERS) - set(below)
+    assert not upward, f"{crate} must not depend on {upward}"
+
+
+@pytest.mark.parametrize("crate", PURE)
+def test_pure_crates_depend_on_nothing_impure(crate):
+    """Directly or through others; dependencies of tests and benchmarks do not count."""
+    nodes = {node["id"]: node for node in metadata()["resolve"]["nodes"]}
+    names = {package["id"]: package["name"] for package in metadata()["packages"]}
+    waiting, reached = [ours()[crate]["id"]], set()
+    while waiting:
+        for dependency in nodes[waiting.pop()]["deps"]:
+            if any(kind["kind"] is None for kind in dependency["dep_kinds"]) and dependency["pkg"] not in reached:
+                reached.add(dependency["pkg"])
+                waiting.append(dependency["pkg"])
+    impure = {names[package] for package in reached} & IMPURE_CRATES
+    assert not impure, f"{crate} depends on {impure}"
+
+
+@pytest.mark.parametrize("crate", PURE)
+@pytest.mark.parametrize("what", IMPURE_CODE)
+def test_pure_crates_ask_for_nothing(crate, what):
+    """Time is an argument, and so is everything else that comes from outside. Comments and tests may speak of it."""
+    directory = ROOT / "crates" / crate.removeprefix("barid-") / "src"
+    files = sorted(directory.rglob("*.rs"))
+    assert files
+    found = []
+    for file in files:
+        code = file.read_text().split("#[cfg(test)]")[0]
+        for number, line in enumerate(code.splitlines(), 1):
+            if re.search(IMPURE_CODE[what], line.split("//")[0]):
+                found.append(f"{file.relative_to(ROOT)}:{number}: {line.strip()}")
+    assert not found, f"{crate} asks for {what}:\n" + "\n".join(found)

@@ -1,0 +1,60 @@
+"""What the files of the house have to be like."""
+
+import re
+
+import pytest
+
+from broker import ROOT
+
+MOST_LINES = 800
+SOURCES = sorted(path for path in ROOT.glob("crates/*/src/**/*.rs"))
+
+
+def test_source_files_stay_small():
+    """A file is one concept, to be read top-down."""
+    assert SOURCES
+    long = {str(path.relative_to(ROOT)): lines for path in SOURCES if (lines := len(path.read_text().splitlines())) > MOST_LINES}
+    assert not long, f"more than {MOST_LINES} lines: {long}"
+
+
+def test_nothing_is_left_to_do():
+    """What is missing is an issue, not a note in the code."""
+    notes = [f"{path.relative_to(ROOT)}:{number}" for path in SOURCES
+             for number, line in enumerate(path.read_text().splitlines(), 1) if re.search(r"\b(TODO|FIXME|XXX)\b|\btodo!", line)]
+    assert not notes
+
+
+def test_decisions_are_numbered_without_gaps():
+    numbers = [int(path.name[:4]) for path in sorted((ROOT / "docs/adr").glob("*.md"))]
+    assert numbers == list(range(1, len(numbers) + 1))
+
+
+SETTINGS = (ROOT / "crates/server/src/settings.rs").read_text()
+
+
+def settings() -> list[str]:
+    """The keys of the configuration: public fields, and the entries of the `limits!` macro."""
+    fields = re.findall(r"^    pub (\w+): ", SETTINGS, re.MULTILINE)
+    limits = re.findall(r"^    (\w+): \w+ = ", SETTINGS, re.MULTILINE)
+    assert len(fields) > 20 and len(limits) > 10
+    return sorted(set(fields + limits))
+
+
+@pytest.mark.parametrize("name", settings())
+def test_every_setting_is_documented(name):
+    page = (ROOT / "docs/operating/configuration.md").read_text()
+    assert re.search(rf"`(\w+\.)*{name}`|^{name} = |\[+(\w+\.)*{name}[\].]", page, re.MULTILINE), \
+        f"docs/operating/configuration.md does not say what {name} is"
+
+
+def values() -> list[str]:
+    """The words that a setting may have, as serde spells them."""
+    enums = re.findall(r'rename_all = "kebab-case".*?pub enum \w+ \{(.*?)\n\}', SETTINGS, re.DOTALL)
+    names = re.findall(r"^    (\w+),$", "".join(enums), re.MULTILINE)
+    assert len(names) > 3
+    return [re.sub(r"(?<!^)(?=[A-Z])", "-", name).lower() for name in names]
+
+
+@pytest.mark.parametrize("value", values())
+def test_every_value_is_documented(value):
+    assert value in (ROOT / "docs/operating/configuration.md").read_text()
