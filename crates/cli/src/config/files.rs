@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use barid_server::settings::Settings;
+use rustls::sign::CertifiedKey;
 use rustls_pki_types::pem::{self, PemObject as _};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
@@ -20,12 +21,14 @@ pub fn check(settings: &Settings, found: &mut Objections) {
         }
         return;
     };
-    check_certificates(Place::of(&["tls", "certificate"]), &tls.certificate, found);
-    if let Err(error) = PrivateKeyDer::from_pem_file(&tls.key) {
-        object(Place::of(&["tls", "key"]), &tls.key, "private key", &error, found);
+    let chain = read_certificates(Place::of(&["tls", "certificate"]), &tls.certificate, found);
+    let place = Place::of(&["tls", "key"]);
+    match PrivateKeyDer::from_pem_file(&tls.key) {
+        Ok(key) => check_pair(place, chain, key, found),
+        Err(error) => object(place, &tls.key, "private key", &error, found),
     }
     if let Some(client_ca) = &tls.client_ca {
-        check_certificates(Place::of(&["tls", "client_ca"]), client_ca, found);
+        read_certificates(Place::of(&["tls", "client_ca"]), client_ca, found);
     } else if tls.require_client_certificate {
         found.add(
             Place::of(&["tls", "require_client_certificate"]),
@@ -35,15 +38,44 @@ pub fn check(settings: &Settings, found: &mut Objections) {
     }
 }
 
-fn check_certificates(place: Place, path: &Path, found: &mut Objections) {
+/// The certificates in a file; none if something is wrong with it.
+fn read_certificates(
+    place: Place,
+    path: &Path,
+    found: &mut Objections,
+) -> Vec<CertificateDer<'static>> {
     let certificates = CertificateDer::pem_file_iter(path)
         .and_then(|certificates| certificates.collect::<Result<Vec<_>, _>>());
     match certificates {
         Ok(certificates) if certificates.is_empty() => {
             object(place, path, "certificate", &pem::Error::NoItemsFound, found);
+            certificates
         }
+        Ok(certificates) => certificates,
+        Err(error) => {
+            object(place, path, "certificate", &error, found);
+            Vec::new()
+        }
+    }
+}
+
+fn check_pair(
+    place: Place,
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+    found: &mut Objections,
+) {
+    if chain.is_empty() {
+        return;
+    }
+    match CertifiedKey::from_der(chain, key, &rustls::crypto::ring::default_provider()) {
         Ok(_) => {}
-        Err(error) => object(place, path, "certificate", &error, found),
+        Err(rustls::Error::InconsistentKeys(_)) => found.add(
+            place,
+            "this is not the private key of the certificate",
+            "the first certificate of the file must be the broker's own, before the intermediate ones",
+        ),
+        Err(error) => found.add(place, format!("certificate and key cannot be used: {error}"), ""),
     }
 }
 

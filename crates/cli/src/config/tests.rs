@@ -186,6 +186,26 @@ fn tls() {
 }
 
 #[test]
+fn certificate_and_key_belong_together() {
+    let directory = std::env::temp_dir().join(format!("barid-config-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    for name in ["a", "b"] {
+        let pair = rcgen::generate_simple_self_signed(["localhost".into()]).unwrap();
+        std::fs::write(directory.join(format!("{name}.pem")), pair.cert.pem()).unwrap();
+        let key = pair.signing_key.serialize_pem();
+        std::fs::write(directory.join(format!("{name}.key")), key).unwrap();
+    }
+    let tls = |certificate: &str, key: &str| {
+        let directory = directory.display();
+        format!("[tls]\ncertificate = '{directory}/{certificate}'\nkey = '{directory}/{key}'")
+    };
+    accept(&tls("a.pem", "a.key"), &[]);
+    let message = "3:7 this is not the private key of the certificate -> first certificate";
+    check(&tls("a.pem", "b.key"), &[message]);
+    std::fs::remove_dir_all(&directory).unwrap();
+}
+
+#[test]
 fn limits_and_tenants() {
     check(
         "[limits]\nmax_qos = 3\nreceive_maximum = 0\nmax_packet_size = 10\nconnect_timeout = 0\n\
