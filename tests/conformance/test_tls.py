@@ -2,35 +2,19 @@
 
 import socket
 import ssl
-import subprocess
 
 import pytest
 
 import wire
 from broker import free_port
+from certificates import Certificates
 from test_websocket import WebSocket
 from wire import V5
 
-SUBJECTS = {"server": "/CN=localhost", "client": "/CN=device", "stranger": "/CN=stranger"}
-
 
 @pytest.fixture(scope="session")
-def certificates(tmp_path_factory):
-    """A directory with an authority, a server and a client of it, and a stranger that vouches for itself."""
-    directory = tmp_path_factory.mktemp("tls")
-
-    def openssl(*arguments: str) -> None:
-        subprocess.run(["openssl", *arguments], cwd=directory, check=True, capture_output=True)
-
-    key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "30"]
-    openssl("req", "-x509", *key, "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=authority")
-    (directory / "names").write_text("subjectAltName=DNS:localhost,IP:127.0.0.1\nbasicConstraints=CA:FALSE\n")
-    for name in ("server", "client"):
-        openssl("req", *key, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", SUBJECTS[name])
-        openssl("x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "30",
-                "-extfile", "names", "-out", f"{name}.pem")
-    openssl("req", "-x509", *key, "-keyout", "stranger.key", "-out", "stranger.pem", "-subj", SUBJECTS["stranger"])
-    return directory
+def certificates(tmp_path_factory) -> Certificates:
+    return Certificates(tmp_path_factory.mktemp("tls"))
 
 
 class Secure:
@@ -40,10 +24,7 @@ class Secure:
         self.certificates = certificates
         self.mqtts, self.wss = free_port(), free_port()
         self.broker = broker_with(f"""
-            [tls]
-            certificate = "{certificates}/server.pem"
-            key = "{certificates}/server.key"
-            {tls}
+            {certificates.toml(tls)}
             [listeners.mqtts]
             address = "127.0.0.1:{self.mqtts}"
             [listeners.wss]
@@ -51,9 +32,9 @@ class Secure:
         """)
 
     def wrap(self, port: int, identity: str | None = None, alpn: list[str] | None = None) -> ssl.SSLSocket:
-        context = ssl.create_default_context(cafile=self.certificates / "ca.pem")
+        context = ssl.create_default_context(cafile=self.certificates.certificate("ca"))
         if identity:
-            context.load_cert_chain(self.certificates / f"{identity}.pem", self.certificates / f"{identity}.key")
+            context.load_cert_chain(self.certificates.certificate(identity), self.certificates.key(identity))
         if alpn:
             context.set_alpn_protocols(alpn)
         stream = socket.create_connection(("127.0.0.1", port), timeout=5)
@@ -90,7 +71,7 @@ def test_alpn(secure):
 
 def test_client_certificates_may_be_optional(secure, certificates):
     """With an authority a certificate is checked, without one there is none to check."""
-    broker = secure(f'client_ca = "{certificates}/ca.pem"')
+    broker = secure(f'client_ca = "{certificates.certificate("ca")}"')
     broker.converse()
     broker.converse(identity="client")
     with pytest.raises((ssl.SSLError, ConnectionError, wire.Closed)):
@@ -98,7 +79,7 @@ def test_client_certificates_may_be_optional(secure, certificates):
 
 
 def test_client_certificates_may_be_required(secure, certificates):
-    broker = secure(f'client_ca = "{certificates}/ca.pem"\nrequire_client_certificate = true')
+    broker = secure(f'client_ca = "{certificates.certificate("ca")}"\nrequire_client_certificate = true')
     broker.converse(identity="client")
     for identity in (None, "stranger"):
         with pytest.raises((ssl.SSLError, ConnectionError, wire.Closed)):
@@ -130,7 +111,7 @@ def test_a_handshake_that_never_ends_is_ended(broker_with, certificates):
 def test_mqtt_over_secure_websocket(secure):
     broker = secure()
     client = wire.Client(WebSocket(("127.0.0.1", broker.wss), wrap=lambda stream: ssl.create_default_context(
-        cafile=broker.certificates / "ca.pem").wrap_socket(stream, server_hostname="localhost")))
+        cafile=broker.certificates.certificate("ca")).wrap_socket(stream, server_hostname="localhost")))
     assert client.connect("secure").reason == 0
     client.subscribe("t", qos=1)
     client.publish("t", bytes(50_000), qos=1)
