@@ -87,7 +87,7 @@ impl Broker {
         // A test that goes wrong must end all the same.
         let args =
             &if args.contains(&"-W") { args.to_vec() } else { [args, &["-W", "20"]].concat() };
-        let mut child = barid(&[&common[..], &args].concat()).spawn().unwrap();
+        let mut child = barid(&[&common[..], args].concat()).spawn().unwrap();
         let mut stderr = BufReader::new(child.stderr.take().unwrap());
         let mut line = String::new();
         while !line.contains("SUBACK") {
