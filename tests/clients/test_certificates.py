@@ -3,15 +3,13 @@
 import signal
 import socket
 import ssl
-import subprocess
-import time
 
 import pytest
 
-from broker import BINARY
 from certificates import Certificates
 from conftest import Everywhere
 from paho_client import Paho
+from running import barid, until
 
 REFUSED = (ssl.SSLError, ConnectionError)
 
@@ -77,7 +75,7 @@ def test_client_certificates_that_are_required(everywhere, transport):
     client.publish("t", b"x", 1)
     client.leave()
     for name in (None, "stranger"):
-        with pytest.raises(Exception):
+        with pytest.raises(REFUSED):
             knock(broker, transport, name)
     assert not client.failures
 
@@ -92,13 +90,6 @@ def knock(broker, transport: str, name: str | None) -> None:
         secure.sendall(b"\x10\x0d\x00\x04MQTT\x04\x02\x00\x00\x00\x01c" if transport == "tls" else b"GET /mqtt HTTP/1.1\r\n\r\n")
         if not secure.recv(1):
             raise ConnectionError("closed")
-
-
-def until(condition, seconds: float = 5.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "not in time"
-        time.sleep(0.02)
 
 
 def test_sighup_replaces_the_certificate(everywhere):
@@ -140,7 +131,7 @@ def test_what_is_wrong_with_certificates_is_said_before_the_start(certificates, 
     }.items():
         file = tmp_path / "barid.toml"
         file.write_text(toml)
-        done = subprocess.run([BINARY, "check-config", file], capture_output=True, text=True, timeout=10)
+        done = barid("check-config", file)
         assert done.returncode == 1, toml
         for word in words:
             assert word in done.stdout, (toml, done.stdout)

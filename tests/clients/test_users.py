@@ -1,17 +1,9 @@
 """[[users]]: who may connect, and what they may do."""
 
-import subprocess
-
 import pytest
 
-from broker import BINARY
 from paho_client import Refused
-
-
-def hashed(password: str, name: str | None = None) -> str:
-    """What `barid passwd` prints."""
-    command = [BINARY, "passwd", "--stdin", *([name] if name else [])]
-    return subprocess.run(command, input=password, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+from running import hashed
 
 
 @pytest.fixture(scope="module")
