@@ -1,0 +1,280 @@
+//! rumqttc with a thread that keeps it going, so that a test can publish, subscribe and wait.
+
+use std::time::Duration;
+
+/// The longest wait for anything.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long nothing must come for silence.
+const SILENCE: Duration = Duration::from_millis(200);
+
+/// How often the thread looks whether its client is to vanish.
+const TICK: Duration = Duration::from_millis(10);
+
+/// Requests that may wait for the thread.
+const REQUESTS: usize = 2_000;
+
+/// The client of one version of MQTT. The two have the same shape and no types in common.
+macro_rules! peer {
+    () => {
+        /// A connected client.
+        pub struct Peer {
+            client: Client,
+            incoming: Receiver<Packet>,
+            messages: VecDeque<Publish>,
+            connack: ConnAck,
+            vanishing: Arc<AtomicBool>,
+            thread: Option<JoinHandle<String>>,
+        }
+
+        impl Peer {
+            /// Connects, and waits for CONNACK.
+            pub fn connect(options: Options) -> Self {
+                let (client, connection) = Client::new(options.0, REQUESTS);
+                let (sender, incoming) = channel();
+                let vanishing = Arc::new(AtomicBool::new(false));
+                let seen = Arc::clone(&vanishing);
+                let thread = std::thread::spawn(move || keep_going(connection, &sender, &seen));
+                let Ok(Packet::ConnAck(connack)) = incoming.recv_timeout(PATIENCE) else {
+                    panic!("the first packet is not CONNACK")
+                };
+                let messages = VecDeque::new();
+                Self { client, incoming, messages, connack, vanishing, thread: Some(thread) }
+            }
+
+            /// Whether the broker has resumed a session.
+            pub fn session_present(&self) -> bool {
+                self.connack.session_present
+            }
+
+            /// Subscribes, and waits for SUBACK.
+            pub fn subscribe(&mut self, filter: &str, qos: QoS) {
+                self.client.subscribe(filter, qos).unwrap();
+                self.wait(|packet| matches!(packet, Packet::SubAck(_)));
+            }
+
+            /// Publishes, and waits until the broker has acknowledged it.
+            pub fn publish(
+                &mut self,
+                topic: &str,
+                qos: QoS,
+                retain: bool,
+                payload: impl Into<String>,
+            ) {
+                self.send(topic, qos, retain, payload);
+                match qos {
+                    QoS::AtMostOnce => {}
+                    QoS::AtLeastOnce => {
+                        drop(self.wait(|packet| matches!(packet, Packet::PubAck(_))))
+                    }
+                    QoS::ExactlyOnce => {
+                        drop(self.wait(|packet| matches!(packet, Packet::PubComp(_))))
+                    }
+                }
+            }
+
+            /// Publishes and does not wait.
+            pub fn send(
+                &mut self,
+                topic: &str,
+                qos: QoS,
+                retain: bool,
+                payload: impl Into<String>,
+            ) {
+                self.client.publish(topic, qos, retain, payload.into()).unwrap();
+            }
+
+            /// The next message.
+            pub fn message(&mut self) -> Publish {
+                if self.messages.is_empty() {
+                    let Packet::Publish(message) =
+                        self.wait(|packet| matches!(packet, Packet::Publish(_)))
+                    else {
+                        unreachable!("it was waited for")
+                    };
+                    return message;
+                }
+                self.messages.pop_front().expect("there is one")
+            }
+
+            /// The payloads of the next messages.
+            pub fn texts(&mut self, count: usize) -> Vec<String> {
+                (0..count)
+                    .map(|_| String::from_utf8(self.message().payload.to_vec()).unwrap())
+                    .collect()
+            }
+
+            /// Whether no message comes for a while.
+            pub fn is_silent(&mut self) -> bool {
+                std::thread::sleep(SILENCE);
+                self.messages.is_empty()
+                    && !self.incoming.try_iter().any(|packet| matches!(packet, Packet::Publish(_)))
+            }
+
+            /// DISCONNECT.
+            pub fn leave(self) {
+                self.client.disconnect().expect("the thread takes requests");
+                self.end();
+            }
+
+            /// Ends the connection without DISCONNECT.
+            pub fn vanish(self) {
+                self.vanishing.store(true, Ordering::Relaxed);
+                self.end();
+            }
+
+            /// Waits for the end of the connection, and answers with what rumqttc says about it.
+            pub fn end(mut self) -> String {
+                self.thread.take().expect("it ends once").join().unwrap()
+            }
+
+            /// The next packet that is wanted. Messages that come before are kept for later.
+            fn wait(&mut self, wanted: impl Fn(&Packet) -> bool) -> Packet {
+                loop {
+                    match self.incoming.recv_timeout(PATIENCE).expect("a packet comes in time") {
+                        packet if wanted(&packet) => return packet,
+                        Packet::Publish(message) => self.messages.push_back(message),
+                        _ => {}
+                    }
+                }
+            }
+        }
+
+        impl Drop for Peer {
+            fn drop(&mut self) {
+                self.vanishing.store(true, Ordering::Relaxed);
+            }
+        }
+
+        /// Passes on what comes, until the connection ends or is to vanish. Answers with the reason.
+        fn keep_going(
+            mut connection: Connection,
+            incoming: &Sender<Packet>,
+            vanishing: &AtomicBool,
+        ) -> String {
+            while !vanishing.load(Ordering::Relaxed) {
+                match connection.recv_timeout(TICK) {
+                    Ok(Ok(Event::Incoming(packet))) => drop(incoming.send(packet)),
+                    Ok(Ok(Event::Outgoing(Outgoing::Disconnect))) => return "left".into(),
+                    Ok(Ok(Event::Outgoing(_))) | Err(RecvTimeoutError::Timeout) => {}
+                    // It would connect again by itself.
+                    Ok(Err(error)) => return format!("{error:?}"),
+                    Err(RecvTimeoutError::Disconnected) => break,
+                }
+            }
+            "vanished".into()
+        }
+
+        impl Options {
+            /// The user name that belongs to a tenant.
+            pub fn tenant(mut self, tenant: &str) -> Self {
+                self.0.set_credentials(format!("{tenant}/device"), "");
+                self
+            }
+        }
+    };
+}
+
+/// MQTT 3.1.1.
+pub mod v4 {
+    use std::collections::VecDeque;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::thread::JoinHandle;
+
+    use rumqttc::{
+        Client, ConnAck, Connection, Event, LastWill, MqttOptions, Outgoing, Packet, Publish, QoS,
+        RecvTimeoutError,
+    };
+
+    use super::{PATIENCE, REQUESTS, SILENCE, TICK};
+    use crate::broker::Running;
+
+    /// How to connect.
+    pub struct Options(MqttOptions);
+
+    impl Options {
+        /// With a clean session.
+        pub fn new(broker: &Running, client_id: &str) -> Self {
+            let host = broker.address.ip().to_string();
+            let mut options = MqttOptions::new(client_id, host, broker.address.port());
+            options.set_max_packet_size(2_000_000, 2_000_000);
+            Self(options)
+        }
+
+        /// Resumes the session, and leaves it behind.
+        pub fn keep_session(mut self) -> Self {
+            self.0.set_clean_session(false);
+            self
+        }
+
+        /// With a Will Message of QoS 1.
+        pub fn will(mut self, topic: &str, payload: &str) -> Self {
+            self.0.set_last_will(LastWill::new(topic, payload, QoS::AtLeastOnce, false));
+            self
+        }
+    }
+
+    peer!();
+}
+
+/// MQTT 5.
+pub mod v5 {
+    use std::collections::VecDeque;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::thread::JoinHandle;
+
+    use rumqttc::Outgoing;
+    use rumqttc::v5::mqttbytes::QoS;
+    use rumqttc::v5::mqttbytes::v5::{ConnAck, LastWill, Packet, Publish, PublishProperties};
+    use rumqttc::v5::{Client, Connection, Event, MqttOptions, RecvTimeoutError};
+
+    use super::{PATIENCE, REQUESTS, SILENCE, TICK};
+    use crate::broker::Running;
+
+    /// How to connect.
+    pub struct Options(MqttOptions);
+
+    impl Options {
+        /// With a session that ends with the connection.
+        pub fn new(broker: &Running, client_id: &str) -> Self {
+            let host = broker.address.ip().to_string();
+            let mut options = MqttOptions::new(client_id, host, broker.address.port());
+            options.set_max_packet_size(Some(2_000_000));
+            Self(options)
+        }
+
+        /// Resumes the session, and leaves it behind for a minute.
+        pub fn keep_session(mut self) -> Self {
+            self.0.set_clean_start(false).set_session_expiry_interval(Some(60));
+            self
+        }
+
+        /// With a Will Message of QoS 1.
+        pub fn will(mut self, topic: &str, payload: &str) -> Self {
+            let payload = payload.to_owned();
+            self.0.set_last_will(LastWill::new(topic, payload, QoS::AtLeastOnce, false, None));
+            self
+        }
+    }
+
+    peer!();
+
+    impl Peer {
+        /// CONNACK.
+        pub fn connack(&self) -> &ConnAck {
+            &self.connack
+        }
+
+        /// Publishes with QoS 1 and properties, without payload.
+        pub fn publish_with(&mut self, topic: &str, properties: PublishProperties) {
+            let qos = QoS::AtLeastOnce;
+            self.client
+                .publish_with_properties(topic, qos, false, "", properties)
+                .expect("the thread takes requests as long as the connection lasts");
+        }
+    }
+}
