@@ -13,7 +13,7 @@ use thiserror::Error;
 use crate::admin::Admin;
 use crate::auth::{Users, Verifier};
 use crate::clock::Clock;
-use crate::event_loop::{EventLoop, Mailbox, Post};
+use crate::event_loop::{ConnectionId, EventLoop, Peers, Post};
 use crate::housekeeping::Housekeeping;
 use crate::lifecycle::Context;
 use crate::listener::{Acceptor, Listening};
@@ -28,7 +28,8 @@ pub struct Broker {
     shared: Arc<Shared>,
     listeners: Vec<(Arc<ListenerContext>, SocketAddr)>,
     acceptor: Acceptor,
-    loops: Vec<(Mailbox, JoinHandle<()>)>,
+    peers: Peers,
+    loops: Vec<JoinHandle<()>>,
     housekeeping: JoinHandle<()>,
     admin: Admin,
 }
@@ -46,6 +47,7 @@ pub struct Shared {
     settings: RwLock<Arc<Settings>>,
     users: RwLock<Arc<Users>>,
     session_ids: AtomicU64,
+    connection_ids: AtomicU64,
 }
 
 /// What a reload did.
@@ -122,17 +124,17 @@ impl Broker {
             worker: Worker { id, now: shared.clock.now(), shared: Arc::clone(&shared) },
             router: Router::default(),
         };
-        let mut loops = Vec::new();
-        let mut targets = Vec::new();
-        for id in 0..workers {
-            let event_loop = EventLoop::new()?;
-            targets.push((event_loop.mailbox(), event_loop.load()));
-            loops.push((event_loop.mailbox(), event_loop.start(context(id))));
-        }
+        let loops = (0..workers).map(|_| EventLoop::new()).collect::<io::Result<Vec<_>>>()?;
+        let peers = Peers::new(loops.iter().map(EventLoop::peer).collect());
+        let loops = loops
+            .into_iter()
+            .enumerate()
+            .map(|(id, event_loop)| event_loop.start(context(id), peers.clone(), id))
+            .collect();
         let housekeeping = shared.housekeeping.start(context(workers));
         let admin = Admin::start(Arc::clone(&shared))?;
-        let acceptor = Acceptor::start(listening, targets)?;
-        Ok(Self { shared, listeners, acceptor, loops, housekeeping, admin })
+        let acceptor = Acceptor::start(listening, peers.clone())?;
+        Ok(Self { shared, listeners, acceptor, peers, loops, housekeeping, admin })
     }
 
     /// Where it listens: `mqtt`, `mqtts`, `ws`, `wss`, `admin`.
@@ -201,10 +203,10 @@ impl Broker {
     /// Stops: no new connections, DISCONNECT to the clients, and a moment for them to go.
     pub fn shutdown(self) {
         self.acceptor.stop();
-        for (mailbox, _) in &self.loops {
-            mailbox.post(Post::Shutdown);
+        for peer in self.peers.iter() {
+            peer.mailbox().post(Post::Shutdown);
         }
-        for (_, thread) in self.loops {
+        for thread in self.loops {
             let _ = thread.join();
         }
         self.shared.housekeeping.close();
@@ -226,6 +228,7 @@ impl Shared {
             users: RwLock::new(Arc::new(Users::new(&settings.users))),
             settings: RwLock::new(Arc::new(settings)),
             session_ids: AtomicU64::new(1),
+            connection_ids: AtomicU64::new(1),
         }
     }
 
@@ -247,6 +250,11 @@ impl Shared {
     /// A session's number.
     pub fn next_session_id(&self) -> u64 {
         self.session_ids.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A connection's number.
+    pub fn next_connection_id(&self) -> ConnectionId {
+        ConnectionId(self.connection_ids.fetch_add(1, Ordering::Relaxed))
     }
 
     fn apply(&self, settings: Settings) {

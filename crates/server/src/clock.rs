@@ -22,7 +22,12 @@ impl Clock {
 
     /// The time.
     pub fn now(&self) -> Timestamp {
-        Timestamp::from_millis(0).after(self.start_unix + self.start.elapsed())
+        self.at(Instant::now())
+    }
+
+    /// The time at an instant that was just taken.
+    pub fn at(&self, instant: Instant) -> Timestamp {
+        Timestamp::from_millis(0).after(self.start_unix + (instant - self.start))
     }
 
     /// Time since the start.

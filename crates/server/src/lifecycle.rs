@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use barid_core::message::{Message, Publication};
 use barid_core::session::{Delivery, DropReason};
-use mqtt_proto::{QoS, ReasonCode, topic};
+use mqtt_proto::{QoS, topic};
 
-use crate::event_loop::Post;
 use crate::housekeeping::Task;
 use crate::router::{Publisher, Router, share_name};
 use crate::run::{Messages, Run};
@@ -97,10 +96,7 @@ impl Context {
     /// Ends a session: its client is disconnected if it has one, its will is published, its
     /// subscriptions go, and what shared subscriptions sent it goes to others.
     pub fn end_session(&mut self, session: &SessionRef) {
-        if let Some((link, clean)) = session.take_link() {
-            let reason = ReasonCode::SessionTakenOver;
-            link.owner.post(Post::Close { connection: link.connection, reason, tell: clean });
-        }
+        session.close_connection();
         {
             let mut entry = session.tenant.sessions.entry(&session.client_id);
             if entry.get().is_some_and(|present| present.id == session.id) {

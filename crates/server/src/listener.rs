@@ -3,7 +3,6 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -12,7 +11,7 @@ use mio::{Events, Interest, Poll, Token, Waker};
 use socket2::{Domain, Socket, Type};
 use tracing::warn;
 
-use crate::event_loop::{Mailbox, Post};
+use crate::event_loop::{Peers, Post};
 use crate::transport::{Accepted, ListenerContext};
 
 /// Connections that may wait to be accepted.
@@ -60,11 +59,8 @@ pub struct Acceptor {
 }
 
 impl Acceptor {
-    /// Starts to accept, and hands each connection to the IO thread that has the fewest.
-    pub fn start(
-        mut listeners: Vec<Listening>,
-        loops: Vec<(Mailbox, Arc<AtomicUsize>)>,
-    ) -> io::Result<Self> {
+    /// Starts to accept, and hands each connection to an IO thread.
+    pub fn start(mut listeners: Vec<Listening>, peers: Peers) -> io::Result<Self> {
         let mut poll = Poll::new()?;
         for (index, listening) in listeners.iter_mut().enumerate() {
             let token = Token(index);
@@ -76,7 +72,7 @@ impl Acceptor {
             loop {
                 let mut timeout = None;
                 for listening in &listeners {
-                    if let Err(error) = accept_all(listening, &loops) {
+                    if let Err(error) = accept_all(listening, &peers) {
                         warn!(listener = listening.context.name, %error, "accepting");
                         timeout = Some(PAUSE);
                     }
@@ -102,7 +98,7 @@ impl Acceptor {
     }
 }
 
-fn accept_all(listening: &Listening, loops: &[(Mailbox, Arc<AtomicUsize>)]) -> io::Result<()> {
+fn accept_all(listening: &Listening, peers: &Peers) -> io::Result<()> {
     loop {
         let (socket, peer) = match listening.socket.accept() {
             Ok(accepted) => accepted,
@@ -116,11 +112,8 @@ fn accept_all(listening: &Listening, loops: &[(Mailbox, Arc<AtomicUsize>)]) -> i
         // Packets are written whole, so there is nothing to wait for.
         let _ = socket.set_nodelay(true);
         let accepted = Accepted { socket, peer, listener: Arc::clone(&listening.context) };
-        let (mailbox, load) = loops
-            .iter()
-            .min_by_key(|(_, load)| load.load(Ordering::Relaxed))
-            .expect("there is at least one IO thread");
-        load.fetch_add(1, Ordering::Relaxed);
-        mailbox.post(Post::Accept(Box::new(accepted)));
+        let peer = peers.for_new_connection();
+        peer.connection_comes();
+        peer.mailbox().post(Post::Accept(Box::new(accepted)));
     }
 }

@@ -31,6 +31,10 @@ struct Cached {
     route: Arc<Route<SessionRef>>,
 }
 
+/// Messages for a single subscriber that are smaller than this together wait for others of the same turn
+/// of the thread, to be written together.
+const MERGED_BELOW: usize = 4 * 1024;
+
 /// Who published.
 #[derive(Clone, Copy, Debug)]
 pub struct Publisher<'a> {
@@ -41,8 +45,8 @@ pub struct Publisher<'a> {
 }
 
 impl Router {
-    /// Delivers messages to all who have subscribed. `at_once`: nothing else is published before the
-    /// next [`Router::flush`], so sockets are written to at once. False: nobody has subscribed.
+    /// Delivers messages to all who have subscribed, and says who that is. `at_once`: nothing else is
+    /// published before the next [`Router::flush`], so sockets are written to at once.
     pub fn publish(
         &mut self,
         worker: &Worker,
@@ -50,8 +54,11 @@ impl Router {
         publisher: Publisher<'_>,
         messages: &mut Messages<'_>,
         at_once: bool,
-    ) -> bool {
+    ) -> Arc<Route<SessionRef>> {
         let route = self.route(tenant, messages.topic());
+        // Small messages for one subscriber may be followed by others' for the same one.
+        let at_once =
+            at_once && (route.targets().len() > 1 || messages.frame_bytes() >= MERGED_BELOW);
         for target in route.targets() {
             if target.subscriber.id == publisher.session {
                 if target.no_local {
@@ -77,7 +84,7 @@ impl Router {
         for group in route.groups() {
             self.publish_shared(worker, group, publisher, messages);
         }
-        !route.is_empty()
+        route
     }
 
     /// Sends what has been offered and not been written.

@@ -271,6 +271,11 @@ impl Messages<'_> {
         self.run.items.is_empty()
     }
 
+    /// Bytes of the packets in which they were published.
+    pub fn frame_bytes(&self) -> usize {
+        self.run.frame_bytes()
+    }
+
     /// Their topic.
     pub fn topic(&self) -> &str {
         &self.run.topic

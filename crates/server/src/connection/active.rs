@@ -36,6 +36,8 @@ pub(super) struct Active {
     pub(super) max_packet_size: usize,
     /// The client does not read its answers, so it is not read from.
     pub(super) reading_paused: bool,
+    /// The only session that got what the client published last.
+    pub(super) partner: Option<SessionRef>,
 }
 
 /// An acknowledgement that the client sent.
@@ -83,7 +85,6 @@ impl Active {
         }
         // What came before an error counts, and its answers come before the farewell.
         self.finish_run(turn, bytes, alone);
-        turn.context.router.flush(&turn.context.worker);
         self.apply_acks(turn, transport);
         self.answer(turn, transport);
         result.map(|()| handled)

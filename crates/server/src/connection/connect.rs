@@ -17,7 +17,6 @@ use tracing::debug;
 use super::active::Active;
 use super::{Connection, End, Stage, Turn};
 use crate::auth::{Login, Verdict};
-use crate::event_loop::Post;
 use crate::lifecycle::Context;
 use crate::session::{Link, SessionRef, Will};
 use crate::settings::Limits;
@@ -185,6 +184,7 @@ impl Connection {
             expires_at_once,
             max_packet_size,
             reading_paused: false,
+            partner: None,
         };
         let transport = &mut self.transport;
         active.session.drain(&context.worker, epoch, false, |bytes| transport.write(bytes));
@@ -280,14 +280,12 @@ impl Context {
         let counters = tenant.counters(self.worker.id);
         counters.sent.add(PacketType::ConnAck, 1, connack.len() as u64);
         let survives = wanted.expiry > 0;
-        let (epoch, old_link) =
+        let (epoch, had_client) =
             session.attach(link, wanted.receive_maximum, survives, wanted.aliases, &connack);
         drop(entry);
 
-        if let Some((old, clean)) = old_link {
+        if had_client {
             counters.take_overs.add(1);
-            let reason = ReasonCode::SessionTakenOver;
-            old.owner.post(Post::Close { connection: old.connection, reason, tell: clean });
             // The old connection has ended without DISCONNECT. A will with a delay is cancelled by
             // the new one (MQTT-3.1.3-9).
             if let Some(will) = old_will.filter(|will| will.delay == 0) {

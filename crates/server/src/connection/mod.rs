@@ -249,6 +249,28 @@ impl Connection {
         }
     }
 
+    /// Whether another thread may have it: it has a session, and nothing is under way.
+    pub fn can_move(&self) -> bool {
+        matches!(self.stage, Stage::Active(_))
+    }
+
+    /// The connection of the only subscriber that gets what this client publishes, if it is of the same
+    /// thread.
+    pub fn partner(&self, mailbox: &Mailbox) -> Option<ConnectionId> {
+        let Stage::Active(active) = &self.stage else { return None };
+        active.partner.as_ref()?.inspect(|_, link| {
+            link.filter(|link| link.owner.is(mailbox)).map(|link| link.connection)
+        })
+    }
+
+    /// Gives the connection to another thread; or back, if it is about to be closed.
+    pub fn move_to(self, owner: &Mailbox) -> Result<(), Box<Self>> {
+        let this = Box::new(self);
+        let Stage::Active(active) = &this.stage else { return Err(this) };
+        let session = active.session.clone();
+        session.change_owner(active.epoch, owner, this)
+    }
+
     fn on_writable(&mut self, turn: &mut Turn<'_>) {
         // What TLS and WebSocket hold back goes first.
         if self.transport.flush().is_ok() {

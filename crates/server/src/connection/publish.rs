@@ -73,9 +73,15 @@ impl Active {
         let kept = !messages.retain() || turn.context.retain(tenant, &mut messages);
         let publisher = Publisher { session: session.id, client_id: &session.client_id };
         let context = &mut *turn.context;
-        let matched =
+        let route =
             context.router.publish(&context.worker, tenant, publisher, &mut messages, alone);
         turn.scratch.run.clear();
+        let matched = !route.is_empty();
+        if let [only] = route.targets()
+            && self.partner.as_ref().is_none_or(|partner| partner.id != only.subscriber.id)
+        {
+            self.partner = Some(only.subscriber.clone());
+        }
         if !matched {
             counters.unmatched.add(count);
         }

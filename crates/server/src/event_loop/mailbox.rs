@@ -8,22 +8,20 @@ use mqtt_proto::ReasonCode;
 use parking_lot::Mutex;
 
 use crate::auth::Verdict;
+use crate::connection::Connection;
 use crate::transport::Accepted;
 
-/// A connection of one IO thread. A slot is used again; the generation tells its uses apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ConnectionId {
-    /// Where it is in the thread's table.
-    pub slot: u32,
-    /// Which use of the slot it is.
-    pub generation: u32,
-}
+/// A connection: unique in the life of the broker, whichever thread owns it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnectionId(pub u64);
 
 /// What an IO thread can be told.
 #[derive(Debug)]
 pub enum Post {
     /// A client has connected.
     Accept(Box<Accepted>),
+    /// A connection of another thread, which gives it away.
+    Adopt(Box<Connection>),
     /// Something waits for the client of a connection.
     Drain(ConnectionId),
     /// The connection is to be closed, for a reason that an MQTT 5 client is told.
@@ -66,6 +64,11 @@ impl Mailbox {
             // A waker fails only if the thread is gone, and then nobody waits for the post.
             let _ = self.0.waker.wake();
         }
+    }
+
+    /// Whether both are of the same thread.
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     /// Takes all that was posted.

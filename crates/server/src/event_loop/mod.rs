@@ -1,21 +1,22 @@
 //! An IO thread: waits for the kernel, its timers and its mailbox, and gives connections their turns.
 //!
-//! Connections are spread over the threads and stay where they are. See ADR 0001 for why these are
-//! loops of our own and not tasks of a runtime.
+//! See ADR 0001 for why these are loops of our own and not tasks of a runtime, and `peers.rs` for how
+//! connections are spread.
 
 mod mailbox;
+mod peers;
 mod timers;
 
 pub use mailbox::{ConnectionId, Mailbox, Post};
+pub use peers::{Peer, Peers};
 
 use std::io;
 use std::os::fd::AsRawFd;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use barid_core::time::Timestamp;
+use hashbrown::HashMap;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token, Waker};
 use mqtt_proto::ReasonCode;
@@ -25,6 +26,7 @@ use tracing::warn;
 use crate::connection::{Connection, Next, Readiness, Scratch, Turn};
 use crate::lifecycle::Context;
 use crate::transport::Accepted;
+use peers::Balance;
 use timers::Timers;
 
 /// Bytes read at a time. Larger brings nothing, smaller costs system calls (docs/performance.md).
@@ -42,8 +44,6 @@ const FAREWELL: Duration = Duration::from_millis(1_500);
 pub struct EventLoop {
     poll: Poll,
     mailbox: Mailbox,
-    /// Connections of this thread, for whoever spreads new ones.
-    load: Arc<AtomicUsize>,
 }
 
 impl EventLoop {
@@ -51,37 +51,33 @@ impl EventLoop {
     pub fn new() -> io::Result<Self> {
         let poll = Poll::new()?;
         let mailbox = Mailbox::new(Waker::new(poll.registry(), MAILBOX)?);
-        Ok(Self { poll, mailbox, load: Arc::default() })
+        Ok(Self { poll, mailbox })
     }
 
-    /// Where to post for it.
-    pub fn mailbox(&self) -> Mailbox {
-        self.mailbox.clone()
+    /// The thread as the others see it.
+    pub fn peer(&self) -> Peer {
+        Peer::new(self.mailbox.clone())
     }
 
-    /// How many connections it has.
-    pub fn load(&self) -> Arc<AtomicUsize> {
-        Arc::clone(&self.load)
-    }
-
-    /// Starts the thread.
-    pub fn start(self, context: Context) -> JoinHandle<()> {
-        let name = format!("barid-io-{}", context.worker.id);
+    /// Starts the thread, which is number `me` of `peers`.
+    pub fn start(self, context: Context, peers: Peers, me: usize) -> JoinHandle<()> {
         let running = Running {
             poll: self.poll,
             mailbox: self.mailbox,
-            load: self.load,
+            me,
+            peers,
             context,
             scratch: Scratch::default(),
             buffer: vec![0; READ_BUFFER].into_boxed_slice(),
             slots: Slab::new(),
+            by_id: HashMap::default(),
             timers: Timers::default(),
             again: Vec::new(),
-            generation: 0,
+            balance: Balance::new(),
             until: None,
         };
         thread::Builder::new()
-            .name(name)
+            .name(format!("barid-io-{me}"))
             .spawn(move || running.run())
             .expect("the operating system has room for a thread")
     }
@@ -90,15 +86,18 @@ impl EventLoop {
 struct Running {
     poll: Poll,
     mailbox: Mailbox,
-    load: Arc<AtomicUsize>,
+    me: usize,
+    peers: Peers,
     context: Context,
     scratch: Scratch,
     buffer: Box<[u8]>,
     slots: Slab<Slot>,
+    /// The slot of each connection: what the kernel calls it.
+    by_id: HashMap<ConnectionId, u32, foldhash::fast::FixedState>,
     timers: Timers,
     /// Connections that have more to read.
     again: Vec<ConnectionId>,
-    generation: u32,
+    balance: Balance,
     /// The thread is to end, at the latest then.
     until: Option<Timestamp>,
 }
@@ -107,6 +106,8 @@ struct Slot {
     connection: Connection,
     /// The nearest time at which a timer will look at the connection.
     armed: Timestamp,
+    /// The window of [`Balance`] in which it last had a turn.
+    active: u32,
 }
 
 const NEVER: Timestamp = Timestamp::from_millis(u64::MAX);
@@ -121,7 +122,8 @@ impl Running {
             {
                 warn!(%error, "waiting for connections");
             }
-            self.context.worker.now = self.context.worker.shared.clock.now();
+            let start = Instant::now();
+            self.context.worker.now = self.context.worker.shared.clock.at(start);
             for event in &events {
                 if event.token() == MAILBOX {
                     continue;
@@ -146,12 +148,15 @@ impl Running {
                 });
             }
             while let Some(id) = self.timers.pop_due(self.context.worker.now) {
-                if let Some(slot) = self.slots.get_mut(id.slot as usize)
-                    && slot.connection.id() == id
-                {
-                    slot.armed = NEVER;
+                if let Some(slot) = self.by_id.get(&id) {
+                    self.slots[*slot as usize].armed = NEVER;
                     self.give_turn_to(id, |connection, turn, _| connection.on_timer(turn));
                 }
+            }
+            self.context.router.flush(&self.context.worker);
+            let helper = self.balance.worked(start, Instant::now(), self.me, &self.peers);
+            if let Some(helper) = helper {
+                self.give_away(helper);
             }
         }
     }
@@ -164,7 +169,7 @@ impl Running {
         if !self.again.is_empty() {
             return Some(Duration::ZERO);
         }
-        let now = self.context.worker.shared.clock.now();
+        let now = self.context.worker.now;
         let timers = self.timers.idle(now);
         match self.until {
             None => timers,
@@ -175,6 +180,7 @@ impl Running {
     fn on_post(&mut self, post: Post) {
         match post {
             Post::Accept(accepted) => self.accept(*accepted),
+            Post::Adopt(connection) => self.adopt(*connection),
             Post::Drain(id) => {
                 self.give_turn_to(id, |connection, turn, buffer| connection.on_drain(turn, buffer));
             }
@@ -200,25 +206,91 @@ impl Running {
         }
     }
 
-    fn accept(&mut self, mut accepted: Accepted) {
-        let entry = self.slots.vacant_entry();
-        let slot = u32::try_from(entry.key()).expect("there are fewer sockets than that");
-        self.generation = self.generation.wrapping_add(1);
-        let id = ConnectionId { slot, generation: self.generation };
-        let interest = Interest::READABLE | Interest::WRITABLE;
-        let registry = self.poll.registry();
-        let connection = registry
-            .register(&mut accepted.socket, Token(entry.key()), interest)
-            .and_then(|()| Connection::new(accepted, id, &self.context));
-        match connection {
-            Ok(connection) => {
-                let armed = connection.deadline().unwrap_or(NEVER);
-                self.timers.set(armed, id);
-                entry.insert(Slot { connection, armed });
-            }
+    fn accept(&mut self, accepted: Accepted) {
+        let id = self.context.worker.shared.next_connection_id();
+        match Connection::new(accepted, id, &self.context) {
+            Ok(connection) => self.insert(connection),
             Err(error) => {
                 warn!(%error, "a connection cannot be served");
-                self.load.fetch_sub(1, Ordering::Relaxed);
+                self.peers.peer(self.me).connection_leaves();
+            }
+        }
+    }
+
+    /// Takes over a connection that another thread gives away.
+    fn adopt(&mut self, connection: Connection) {
+        let id = connection.id();
+        self.insert(connection);
+        // What the kernel told the other thread meanwhile, it will not tell again.
+        let readiness = Readiness { readable: true, writable: true, closed: false };
+        self.give_turn_to(id, |connection, turn, buffer| {
+            connection.on_event(turn, buffer, readiness)
+        });
+    }
+
+    fn insert(&mut self, connection: Connection) {
+        let id = connection.id();
+        let fd = connection.socket().as_raw_fd();
+        let armed = connection.deadline().unwrap_or(NEVER);
+        let key = self.slots.insert(Slot { connection, armed, active: self.balance.window() });
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        if let Err(error) = self.poll.registry().register(&mut SourceFd(&fd), Token(key), interest)
+        {
+            warn!(%error, "a connection cannot be watched");
+            self.slots.remove(key);
+            self.peers.peer(self.me).connection_leaves();
+            return;
+        }
+        self.by_id.insert(id, u32::try_from(key).expect("there are fewer sockets than that"));
+        if armed != NEVER {
+            self.timers.set(armed, id);
+        }
+    }
+
+    /// Gives half of the connections that are active to a thread that is less busy. A publisher takes
+    /// its only subscriber along, so that their messages do not have to cross threads.
+    fn give_away(&mut self, helper: usize) {
+        let last = self.balance.window().wrapping_sub(1);
+        let active: Vec<_> = self
+            .slots
+            .iter()
+            .filter(|(_, slot)| slot.active >= last && slot.connection.can_move())
+            .map(|(_, slot)| (slot.connection.id(), slot.connection.partner(&self.mailbox)))
+            .collect();
+        let active_count = active.len();
+        let (publishers, others): (Vec<_>, Vec<_>) =
+            active.into_iter().partition(|(_, partner)| partner.is_some());
+        let mut moved = 0;
+        for (index, (id, partner)) in publishers.into_iter().chain(others).enumerate() {
+            if moved * 2 >= active_count {
+                return;
+            }
+            if index % 2 == 1 {
+                moved += usize::from(self.hand_over(id, helper));
+                moved += partner.map_or(0, |id| usize::from(self.hand_over(id, helper)));
+            }
+        }
+    }
+
+    fn hand_over(&mut self, id: ConnectionId, helper: usize) -> bool {
+        let Some(slot) = self.by_id.get(&id).copied() else { return false };
+        if !self.slots[slot as usize].connection.can_move() {
+            return false;
+        }
+        self.by_id.remove(&id);
+        let connection = self.slots.remove(slot as usize).connection;
+        let fd = connection.socket().as_raw_fd();
+        let _ = self.poll.registry().deregister(&mut SourceFd(&fd));
+        let helper = self.peers.peer(helper);
+        match connection.move_to(helper.mailbox()) {
+            Ok(()) => {
+                helper.connection_comes();
+                self.peers.peer(self.me).connection_leaves();
+                true
+            }
+            Err(connection) => {
+                self.insert(*connection);
+                false
             }
         }
     }
@@ -228,9 +300,8 @@ impl Running {
         id: ConnectionId,
         turn: impl FnOnce(&mut Connection, &mut Turn<'_>, &mut [u8]) -> Next,
     ) {
-        let slot = self.slots.get(id.slot as usize);
-        if slot.is_some_and(|slot| slot.connection.id() == id) {
-            self.give_turn(id.slot as usize, turn);
+        if let Some(slot) = self.by_id.get(&id) {
+            self.give_turn(*slot as usize, turn);
         }
     }
 
@@ -240,24 +311,27 @@ impl Running {
         act: impl FnOnce(&mut Connection, &mut Turn<'_>, &mut [u8]) -> Next,
     ) {
         let Some(slot) = self.slots.get_mut(key) else { return };
+        slot.active = self.balance.window();
         let mut turn =
             Turn { context: &mut self.context, scratch: &mut self.scratch, mailbox: &self.mailbox };
         let next = act(&mut slot.connection, &mut turn, &mut self.buffer);
+        let id = slot.connection.id();
         if next == Next::Gone {
             let fd = slot.connection.socket().as_raw_fd();
             let _ = self.poll.registry().deregister(&mut SourceFd(&fd));
             self.slots.remove(key);
-            self.load.fetch_sub(1, Ordering::Relaxed);
+            self.by_id.remove(&id);
+            self.peers.peer(self.me).connection_leaves();
             return;
         }
         if next == Next::Again {
-            self.again.push(slot.connection.id());
+            self.again.push(id);
         }
         if let Some(deadline) = slot.connection.deadline()
             && deadline < slot.armed
         {
             slot.armed = deadline;
-            self.timers.set(deadline, slot.connection.id());
+            self.timers.set(deadline, id);
         }
     }
 }

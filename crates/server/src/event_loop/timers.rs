@@ -13,20 +13,20 @@ use super::ConnectionId;
 
 /// Deadlines, the nearest first.
 #[derive(Debug, Default)]
-pub struct Timers(BinaryHeap<Reverse<(Timestamp, u32, u32)>>);
+pub struct Timers(BinaryHeap<Reverse<(Timestamp, ConnectionId)>>);
 
 impl Timers {
     /// Asks for the connection to be looked at.
     pub fn set(&mut self, at: Timestamp, connection: ConnectionId) {
-        self.0.push(Reverse((at, connection.slot, connection.generation)));
+        self.0.push(Reverse((at, connection)));
     }
 
     /// A connection whose time has come.
     pub fn pop_due(&mut self, now: Timestamp) -> Option<ConnectionId> {
-        let Reverse((at, slot, generation)) = *self.0.peek()?;
+        let Reverse((at, connection)) = *self.0.peek()?;
         (at <= now).then(|| {
             self.0.pop();
-            ConnectionId { slot, generation }
+            connection
         })
     }
 
@@ -43,7 +43,7 @@ mod tests {
     #[test]
     fn the_nearest_deadline_comes_first_and_not_before_its_time() {
         let at = Timestamp::from_millis;
-        let id = |slot| ConnectionId { slot, generation: 0 };
+        let id = ConnectionId;
         let mut timers = Timers::default();
         timers.set(at(20), id(2));
         timers.set(at(10), id(1));

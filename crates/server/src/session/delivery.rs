@@ -40,6 +40,9 @@ use crate::worker::Worker;
 /// limits and message expiry apply.
 const UNSENT_MAX: usize = 64 * 1024;
 
+/// Encoded bytes that are written without waiting for more.
+const WORTH_A_WRITE: usize = 16 * 1024;
+
 /// How often in a row a thread writes for a client whose connection it does not own, before it leaves
 /// the rest to the owner.
 const FOREIGN_ROUNDS: usize = 4;
@@ -121,6 +124,15 @@ impl Session {
             return Offered::Done;
         }
         outlet.unsent.push(packets);
+        if outlet.unsent.len() >= WORTH_A_WRITE
+            && let Some(socket) = outlet.direct_socket()
+            && outlet.start_writing()
+        {
+            let epoch = outlet.epoch;
+            drop(outlet);
+            self.pump(worker, epoch, &[], FOREIGN_ROUNDS, direct(&socket));
+            return Offered::Done;
+        }
         outlet.after_append()
     }
 
@@ -327,6 +339,7 @@ impl SessionRef {
     /// Sends what waits, if nobody is writing and the socket takes it; or wakes the one who can.
     pub fn flush(&self, worker: &Worker) {
         let mut outlet = self.outlet.lock();
+        outlet.flush_pending = false;
         if outlet.unsent.is_empty() && outlet.outbound.is_idle() {
             return;
         }
@@ -418,10 +431,11 @@ impl Outlet {
     }
 
     fn after_append(&mut self) -> Offered {
-        if self.writing || self.blocked || self.unsent.is_empty() {
+        if self.writing || self.blocked || self.flush_pending || self.unsent.is_empty() {
             return Offered::Done;
         }
-        if self.direct_socket().is_some() {
+        if self.link.as_ref().is_some_and(|link| link.socket.is_some()) {
+            self.flush_pending = true;
             return Offered::FlushLater;
         }
         self.wake_owner();

@@ -19,6 +19,8 @@ use mqtt_proto::QoS;
 use mqtt_proto::flow::OutboundAliases;
 use parking_lot::{Mutex, MutexGuard};
 
+use crate::connection::Connection;
+use crate::event_loop::{Mailbox, Post};
 use crate::tenant::Tenant;
 use crate::worker::Worker;
 use outlet::Outlet;
@@ -126,8 +128,7 @@ impl Session {
     }
 
     /// Gives the session to a connection, which hears `connack` before any message. Returns the epoch
-    /// of the connection, and the link of the one that had the session until now, with whether that one
-    /// can be told something: whether no packet to it was cut off.
+    /// of the connection, and whether another one had the session until now: that one is closed.
     pub fn attach(
         &self,
         link: Link,
@@ -135,11 +136,12 @@ impl Session {
         survives: bool,
         aliases: Option<Box<OutboundAliases>>,
         connack: &[u8],
-    ) -> (u32, Option<(Link, bool)>) {
+    ) -> (u32, bool) {
         let mut outlet = self.outlet.lock();
-        let old = outlet.attach(link, receive_maximum, survives, aliases, connack);
+        let had_client = outlet.close_connection();
+        outlet.attach(link, receive_maximum, survives, aliases, connack);
         self.online.store(true, Ordering::Relaxed);
-        (outlet.epoch, old)
+        (outlet.epoch, had_client)
     }
 
     /// The connection of `epoch` has gone.
@@ -153,11 +155,32 @@ impl Session {
         Detached::Away { epoch: outlet.epoch }
     }
 
-    /// Takes the session from its connection, if it has one; the answer is as of [`Session::attach`].
-    pub fn take_link(&self) -> Option<(Link, bool)> {
+    /// Takes the session from its connection, if it has one, and closes that.
+    pub fn close_connection(&self) {
         let mut outlet = self.outlet.lock();
         self.online.store(false, Ordering::Relaxed);
-        outlet.detach()
+        outlet.close_connection();
+    }
+
+    /// Moves the connection of `epoch` to the thread of `owner`. All that is posted for it from now on
+    /// comes after it. If it has lost the session, a post to close it is with the present owner, and
+    /// there it stays.
+    pub fn change_owner(
+        &self,
+        epoch: u32,
+        owner: &Mailbox,
+        connection: Box<Connection>,
+    ) -> Result<(), Box<Connection>> {
+        let mut outlet = self.outlet.lock();
+        let present = outlet.epoch == epoch;
+        match &mut outlet.link {
+            Some(link) if present => link.owner = owner.clone(),
+            _ => return Err(connection),
+        }
+        // Who has woken the old owner in vain is heard by the new one, who looks in any case.
+        outlet.woken = false;
+        owner.post(Post::Adopt(connection));
+        Ok(())
     }
 
     /// Whether the client has been away ever since [`Session::detach`] told `epoch`.

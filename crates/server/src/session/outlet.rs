@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use barid_core::session::Outbound;
 use mio::net::TcpStream;
-use mqtt_proto::Version;
 use mqtt_proto::flow::OutboundAliases;
+use mqtt_proto::{ReasonCode, Version};
 
 use crate::event_loop::{ConnectionId, Mailbox, Post};
 
@@ -39,6 +39,8 @@ pub(super) struct Outlet {
     pub(super) blocked: bool,
     /// The kernel told while a thread was writing.
     pub(super) retry: bool,
+    /// A thread will write what waits at the end of its turn.
+    pub(super) flush_pending: bool,
     /// The owner has been told that something waits, and has not looked yet.
     pub(super) woken: bool,
 }
@@ -51,28 +53,37 @@ impl Outlet {
         survives: bool,
         aliases: Option<Box<OutboundAliases>>,
         connack: &[u8],
-    ) -> Option<(Link, bool)> {
-        let old = self.detach();
+    ) {
+        debug_assert!(self.link.is_none());
         self.link = Some(link);
         self.outbound.set_survives(survives);
         self.outbound.resume(receive_maximum);
         self.aliases = aliases;
         self.unsent.push(connack);
-        old
     }
 
-    /// Returns the link, and whether nothing waited for it: whether the client can be told something
-    /// more without cutting a packet in two.
-    pub(super) fn detach(&mut self) -> Option<(Link, bool)> {
-        let clean = self.unsent.is_empty();
+    /// Lets the connection be closed that has the session. True: there was one.
+    pub(super) fn close_connection(&mut self) -> bool {
+        // A packet that was cut off by the end must not be followed by another.
+        let tell = self.unsent.is_empty();
+        let link = self.detach();
+        if let Some(link) = &link {
+            let reason = ReasonCode::SessionTakenOver;
+            link.owner.post(Post::Close { connection: link.connection, reason, tell });
+        }
+        link.is_some()
+    }
+
+    pub(super) fn detach(&mut self) -> Option<Link> {
         self.epoch = self.epoch.wrapping_add(1);
         self.unsent = Unsent::default();
         self.aliases = None;
         self.writing = false;
         self.blocked = false;
         self.retry = false;
+        self.flush_pending = false;
         self.woken = false;
-        self.link.take().map(|link| (link, clean))
+        self.link.take()
     }
 
     /// The caller becomes the writer, unless there is one or the socket is full.

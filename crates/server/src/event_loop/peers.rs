@@ -1,0 +1,153 @@
+//! The IO threads as a group: how busy each is, and where connections go.
+//!
+//! One thread that reads large batches does more per second of CPU than two that read small ones and
+//! wake each other, so a thread is used only when those before it are busy. A thread that has too much
+//! to do gives connections away; see [`Balance`].
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use super::Mailbox;
+
+/// How long a thread watches itself before it says how busy it is.
+pub(super) const WINDOW: Duration = Duration::from_millis(100);
+
+/// New connections go past a thread that is busier than this, in thousandths of its time.
+const FULL: u32 = 600;
+
+/// A thread that is busier than this gives connections away …
+const OVERLOADED: u32 = 850;
+
+/// … to one that is less busy than this.
+const IDLE: u32 = 500;
+
+/// For how many windows a thread is overloaded before it acts, and waits after it has.
+const PATIENCE: u32 = 3;
+
+/// One IO thread, as the others see it.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    mailbox: Mailbox,
+    load: Arc<Load>,
+}
+
+/// How much a thread has to do.
+#[derive(Debug, Default)]
+pub struct Load {
+    connections: AtomicUsize,
+    /// Thousandths of the last window that it was not waiting.
+    busy: AtomicU32,
+}
+
+/// All IO threads.
+#[derive(Clone, Debug)]
+pub struct Peers(Arc<[Peer]>);
+
+impl Peer {
+    /// A thread without connections.
+    pub fn new(mailbox: Mailbox) -> Self {
+        Self { mailbox, load: Arc::default() }
+    }
+
+    /// Where to post for it.
+    pub fn mailbox(&self) -> &Mailbox {
+        &self.mailbox
+    }
+
+    /// A connection is on its way to the thread.
+    pub fn connection_comes(&self) {
+        self.load.connections.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A connection has left the thread.
+    pub fn connection_leaves(&self) {
+        self.load.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn busy(&self) -> u32 {
+        self.load.busy.load(Ordering::Relaxed)
+    }
+}
+
+impl Peers {
+    /// The group of these threads; at least one.
+    pub fn new(peers: Vec<Peer>) -> Self {
+        Self(peers.into())
+    }
+
+    /// One of them.
+    pub fn peer(&self, index: usize) -> &Peer {
+        &self.0[index]
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = &Peer> {
+        self.0.iter()
+    }
+
+    /// Who gets a new connection: the first that is not full, or the one with the fewest.
+    pub fn for_new_connection(&self) -> &Peer {
+        self.0.iter().find(|peer| peer.busy() < FULL).unwrap_or_else(|| {
+            self.0
+                .iter()
+                .min_by_key(|peer| peer.load.connections.load(Ordering::Relaxed))
+                .expect("there is at least one IO thread")
+        })
+    }
+
+    /// The least busy of the others, if it is idle enough to take something.
+    fn helper(&self, me: usize) -> Option<usize> {
+        (0..self.0.len())
+            .filter(|&index| index != me && self.0[index].busy() < IDLE)
+            .min_by_key(|&index| self.0[index].busy())
+    }
+}
+
+/// A thread's watch over itself.
+#[derive(Debug)]
+pub(super) struct Balance {
+    window_start: Instant,
+    busy: Duration,
+    overloaded: u32,
+    /// Which window it is; connections remember in which they were last active.
+    window: u32,
+}
+
+impl Balance {
+    pub(super) fn new() -> Self {
+        Self { window_start: Instant::now(), busy: Duration::ZERO, overloaded: 0, window: 1 }
+    }
+
+    pub(super) fn window(&self) -> u32 {
+        self.window
+    }
+
+    /// The thread has worked from `start` to `end`. At the end of a window: the index of the thread
+    /// that is to take over some connections, if it is time for that.
+    pub(super) fn worked(
+        &mut self,
+        start: Instant,
+        end: Instant,
+        me: usize,
+        peers: &Peers,
+    ) -> Option<usize> {
+        self.busy += end - start;
+        let elapsed = end - self.window_start;
+        if elapsed < WINDOW {
+            return None;
+        }
+        let permille = self.busy.as_micros() * 1_000 / elapsed.as_micros().max(1);
+        let permille = u32::try_from(permille).unwrap_or(1_000).min(1_000);
+        peers.peer(me).load.busy.store(permille, Ordering::Relaxed);
+        self.busy = Duration::ZERO;
+        self.window_start = end;
+        self.window = self.window.wrapping_add(1);
+        self.overloaded = if permille > OVERLOADED { self.overloaded + 1 } else { 0 };
+        if self.overloaded < PATIENCE {
+            return None;
+        }
+        self.overloaded = 0;
+        peers.helper(me)
+    }
+}
