@@ -13,6 +13,7 @@ use mqtt_proto::{
 
 use super::{End, Turn, UNREAD_ANSWERS_MAX, disconnect};
 use crate::auth::Permissions;
+use crate::event_loop::ConnectionId;
 use crate::session::SessionRef;
 use crate::settings::Limits;
 use crate::transport::Transport;
@@ -20,6 +21,7 @@ use crate::transport::Transport;
 /// A connection that has a session.
 #[derive(Debug)]
 pub(super) struct Active {
+    pub(super) id: ConnectionId,
     pub(super) session: SessionRef,
     /// Which of the session's connections it is.
     pub(super) epoch: u32,
@@ -62,6 +64,7 @@ impl Active {
         bytes: &mut [u8],
     ) -> Result<usize, End> {
         self.keep_alive.packet_received(turn.context.worker.now.as_millis());
+        self.check_owner()?;
         let mut handled = 0;
         let mut result = Ok(());
         let mut alone = true;
@@ -122,10 +125,7 @@ impl Active {
                 turn.scratch.answers.extend_from_slice(&[PacketType::PingResp.first_byte(), 0]);
                 Ok(())
             }
-            Packet::PubRel(ack) => {
-                self.on_pubrel(turn, &ack);
-                Ok(())
-            }
+            Packet::PubRel(ack) => self.on_pubrel(turn, &ack),
             Packet::Subscribe(subscribe) => self.on_subscribe(turn, &subscribe),
             Packet::Unsubscribe(unsubscribe) => self.on_unsubscribe(turn, &unsubscribe),
             Packet::Disconnect(disconnect) => Err(self.on_disconnect(&disconnect)),
@@ -141,10 +141,24 @@ impl Active {
         }
     }
 
-    fn on_pubrel(&mut self, turn: &mut Turn<'_>, ack: &Ack<'_>) {
-        let known = self.session.state().received.release(ack.packet_id.get());
+    fn on_pubrel(&mut self, turn: &mut Turn<'_>, ack: &Ack<'_>) -> Result<(), End> {
+        let known = {
+            let mut state = self.session.state();
+            self.check_owner()?;
+            state.received.release(ack.packet_id.get())
+        };
         let reason = if known { ReasonCode::Success } else { ReasonCode::PacketIdentifierNotFound };
         self.put_ack(turn, PacketType::PubComp, ack.packet_id, reason);
+        Ok(())
+    }
+
+    /// An error if another connection has taken the session.
+    pub(super) fn check_owner(&self) -> Result<(), End> {
+        if self.session.is_owned_by(self.id) {
+            Ok(())
+        } else {
+            Err(End::Closed { reason: ReasonCode::SessionTakenOver, tell: true })
+        }
     }
 
     fn on_disconnect(&mut self, packet: &Disconnect<'_>) -> End {

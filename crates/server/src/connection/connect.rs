@@ -174,6 +174,7 @@ impl Connection {
             "connected"
         );
         let active = Active {
+            id: self.id,
             session,
             epoch,
             version: connect.version,
@@ -273,6 +274,7 @@ impl Context {
         });
         let old_will = {
             let mut state = session.state();
+            session.set_owner(&mut state, link.connection);
             state.expiry = wanted.expiry;
             std::mem::replace(&mut state.will, wanted.will)
         };

@@ -145,6 +145,7 @@ impl Active {
     /// Notes a QoS 2 message. False: it has been handed on before.
     fn receive(&self, id: PacketId) -> Result<bool, End> {
         let mut state = self.session.state();
+        self.check_owner()?;
         if state.received.contains(id.get()) {
             return Ok(false);
         }

@@ -10,7 +10,7 @@ pub use subscriptions::{Subscription, Subscriptions};
 
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use barid_core::message::Message;
 use barid_core::session::{Delivery, DropReason, Outbound, ReceivedIds};
@@ -20,7 +20,7 @@ use mqtt_proto::flow::OutboundAliases;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::connection::Connection;
-use crate::event_loop::{Mailbox, Post};
+use crate::event_loop::{ConnectionId, Mailbox, Post};
 use crate::tenant::Tenant;
 use crate::worker::Worker;
 use outlet::Outlet;
@@ -35,6 +35,8 @@ pub struct Session {
     /// The client identifier, unique in the tenant.
     pub client_id: Box<str>,
     online: AtomicBool,
+    /// The connection that has, or had last, the session. Changed under the lock of the state.
+    owner: AtomicU64,
     outlet: Mutex<Outlet>,
     state: Mutex<State>,
 }
@@ -90,6 +92,7 @@ impl SessionRef {
             tenant,
             client_id: client_id.into(),
             online: AtomicBool::new(false),
+            owner: AtomicU64::new(0),
             outlet: Mutex::default(),
             state: Mutex::default(),
         }))
@@ -119,6 +122,17 @@ impl Session {
     /// Session State that is not on a message's way out.
     pub fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock()
+    }
+
+    /// Whether a connection is the one that has the session. What an older one still has to say must
+    /// not count; for what must count once only, ask while holding the state.
+    pub fn is_owned_by(&self, connection: ConnectionId) -> bool {
+        self.owner.load(Ordering::Relaxed) == connection.0
+    }
+
+    /// A connection takes the session. Goes with the state, which it guards.
+    pub fn set_owner(&self, _state: &mut State, connection: ConnectionId) {
+        self.owner.store(connection.0, Ordering::Relaxed);
     }
 
     /// Looks at what is on its way to the client, and at the link if one is connected.
