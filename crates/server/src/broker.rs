@@ -18,8 +18,8 @@ use crate::housekeeping::Housekeeping;
 use crate::lifecycle::Context;
 use crate::listener::{Acceptor, Listening};
 use crate::router::Router;
-use crate::settings::{Listener, Settings, ShareStrategy};
-use crate::tenant::Tenants;
+use crate::settings::{Listener, Settings, ShareStrategy, Tls};
+use crate::tenant::{DEFAULT_TENANT, Tenants};
 use crate::transport::{CertificateError, ListenerContext, server_config};
 use crate::worker::Worker;
 
@@ -120,6 +120,8 @@ impl Broker {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let workers = if settings.workers == 0 { cores } else { settings.workers };
         let shared = Arc::new(Shared::new(settings, workers));
+        let limits = || shared.settings().limits_of(DEFAULT_TENANT);
+        shared.tenants.get_or_create(DEFAULT_TENANT, limits);
         let context = |id| Context {
             worker: Worker { id, now: shared.clock.now(), shared: Arc::clone(&shared) },
             router: Router::default(),
@@ -171,20 +173,13 @@ impl Broker {
         applied.log = new.log.clone();
         // The files may have changed under the same names, so they are always read again.
         if let Some(tls) = &new.tls {
-            let mut renewed = false;
-            for (context, _) in &self.listeners {
-                let Some(config) = &context.tls else { continue };
-                match server_config(tls, alpn(context.name)) {
-                    Ok(new) => {
-                        *config.write() = Arc::new(new);
-                        renewed = true;
-                    }
-                    Err(error) => tracing::error!(%error, "the certificates stay as they are"),
+            match self.renew_certificates(tls) {
+                Ok(false) => {}
+                Ok(true) => {
+                    report.applied.push("tls (for clients that connect from now on)".into());
+                    applied.tls = new.tls.clone();
                 }
-            }
-            if renewed {
-                report.applied.push("tls (for clients that connect from now on)".into());
-                applied.tls = new.tls.clone();
+                Err(error) => tracing::error!("the certificates stay as they are: {error}"),
             }
         }
         let mut needs = |changed: bool, what: &str| {
@@ -198,6 +193,18 @@ impl Broker {
         needs(old.workers != new.workers, "workers");
         self.shared.apply(applied);
         report
+    }
+
+    /// Reads the certificates again. False: there is no TLS listener.
+    fn renew_certificates(&self, tls: &Tls) -> Result<bool, CertificateError> {
+        let mut renewed = false;
+        for (context, _) in &self.listeners {
+            if let Some(config) = &context.tls {
+                *config.write() = Arc::new(server_config(tls, alpn(context.name))?);
+                renewed = true;
+            }
+        }
+        Ok(renewed)
     }
 
     /// Stops: no new connections, DISCONNECT to the clients, and a moment for them to go.

@@ -12,7 +12,8 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::lifecycle::Context;
 use crate::session::SessionRef;
-use crate::sys::Sys;
+use crate::sys::{self, Sys};
+use crate::tenant::Tenant;
 
 /// How often expired retained messages and stale routes are looked for.
 const SWEEP: Duration = Duration::from_secs(10);
@@ -34,6 +35,8 @@ pub enum Task {
         /// When its client went.
         epoch: u32,
     },
+    /// The `$SYS` topics of a new tenant, which should not have to wait for their turn.
+    PublishSys(Arc<Tenant>),
 }
 
 /// Where tasks are handed in. Cheap to clone.
@@ -135,6 +138,7 @@ fn perform(context: &mut Context, task: Task) {
                 context.end_session(&session);
             }
         }
+        Task::PublishSys(tenant) => sys::publish(context, &tenant),
         Task::PublishWill { session, epoch } => {
             if session.is_away_since(epoch) {
                 context.publish_will(&session);

@@ -39,19 +39,28 @@ impl Sys {
         }
         self.due = Some(now.after(Duration::from_secs(u64::from(interval))));
         for tenant in shared.tenants.all() {
-            for (topic, value) in values(&tenant, shared.clock.uptime()) {
-                let publication = Publication {
-                    topic,
-                    payload: value.as_bytes(),
-                    properties: &[],
-                    qos: QoS::AtMostOnce,
-                    retain: true,
-                    expires_at: None,
-                };
-                let nobody = Publisher { session: 0, client_id: "" };
-                context.publish(&tenant, nobody, &publication);
-            }
+            publish(context, &tenant);
         }
+    }
+}
+
+/// Publishes a tenant's `$SYS` topics, unless that is switched off.
+pub fn publish(context: &mut Context, tenant: &Tenant) {
+    let shared = Arc::clone(&context.worker.shared);
+    if shared.settings().sys.interval == 0 {
+        return;
+    }
+    for (topic, value) in values(tenant, shared.clock.uptime()) {
+        let publication = Publication {
+            topic,
+            payload: value.as_bytes(),
+            properties: &[],
+            qos: QoS::AtMostOnce,
+            retain: true,
+            expires_at: None,
+        };
+        let nobody = Publisher { session: 0, client_id: "" };
+        context.publish(tenant, nobody, &publication);
     }
 }
 

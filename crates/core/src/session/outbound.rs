@@ -17,12 +17,17 @@ use crate::time::Timestamp;
 pub struct Outbound {
     window: SendWindow,
     /// Retained messages for new subscriptions. They are not counted against the queue's limits: their
-    /// bytes are shared with the retained store, and cutting them short would lie about its state.
-    replay: VecDeque<Delivery>,
+    /// bytes are shared with the retained store, and cutting them short would lie about its state. Seldom
+    /// there, so it takes no room in an idle session.
+    replay: Option<Box<Replay>>,
     queue: Queue,
     /// Whether the session outlives its connection, so that messages are kept until acknowledged.
     survives: bool,
 }
+
+/// Retained messages on their way to new subscriptions.
+#[derive(Debug, Default)]
+struct Replay(VecDeque<Delivery>);
 
 /// The next packet to send.
 #[derive(Debug, PartialEq, Eq)]
@@ -48,7 +53,7 @@ impl Outbound {
 
     /// Nothing waits before a message that arrives now.
     pub fn is_idle(&self) -> bool {
-        self.queue.is_empty() && self.replay.is_empty() && !self.window.is_resending()
+        self.queue.is_empty() && self.replay.is_none() && !self.window.is_resending()
     }
 
     /// Whether messages of QoS 1 and 2 must be kept until acknowledged.
@@ -63,7 +68,9 @@ impl Outbound {
 
     /// Messages that wait or are in flight: the load of this session.
     pub fn depth(&self) -> usize {
-        self.replay.len() + self.queue.len() + usize::from(self.window.in_flight())
+        self.replay.as_ref().map_or(0, |replay| replay.0.len())
+            + self.queue.len()
+            + usize::from(self.window.in_flight())
     }
 
     /// The messages that wait.
@@ -98,7 +105,9 @@ impl Outbound {
 
     /// Lets retained messages wait, ahead of the queue.
     pub fn replay(&mut self, deliveries: Vec<Delivery>) {
-        self.replay.extend(deliveries);
+        if !deliveries.is_empty() {
+            self.replay.get_or_insert_default().0.extend(deliveries);
+        }
     }
 
     /// The next packet that may leave now, if any. Each message that expired is told to `dropped`.
@@ -117,12 +126,12 @@ impl Outbound {
                 None => {}
             }
         }
-        let replaying = !self.replay.is_empty();
-        let front = self.replay.front().or(self.queue.front())?;
+        let replayed = self.replay.as_ref().and_then(|replay| replay.0.front());
+        let front = replayed.or(self.queue.front())?;
         if front.qos != QoS::AtMostOnce && !self.window.has_room() {
             return None;
         }
-        let delivery = match self.replay.pop_front() {
+        let delivery = match self.next_replayed() {
             Some(delivery) => delivery,
             None => self.queue.pop_live(now, dropped)?,
         };
@@ -134,11 +143,19 @@ impl Outbound {
             Some(id) => Some(Outgoing::Publish { delivery, id: Some(id), dup: false }),
             None => {
                 // The front had QoS 0 and has expired; what came behind it must wait for the window.
-                debug_assert!(!replaying);
                 self.queue.push_front(delivery);
                 None
             }
         }
+    }
+
+    fn next_replayed(&mut self) -> Option<Delivery> {
+        let replay = self.replay.as_mut()?;
+        let delivery = replay.0.pop_front();
+        if replay.0.is_empty() {
+            self.replay = None;
+        }
+        delivery
     }
 
     /// See [`SendWindow::on_puback`].

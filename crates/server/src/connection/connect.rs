@@ -17,6 +17,7 @@ use tracing::debug;
 use super::active::Active;
 use super::{Connection, End, Stage, Turn};
 use crate::auth::{Login, Verdict};
+use crate::housekeeping::Task;
 use crate::lifecycle::Context;
 use crate::session::{Link, SessionRef, Will};
 use crate::settings::Limits;
@@ -124,10 +125,18 @@ impl Connection {
             ReasonCode::BadUserNameOrPassword,
             "the user name must be {tenant}/{client}, or have no slash",
         ))?;
+        let mut is_new = false;
         let tenant = shared
             .tenants
-            .get_or_create(tenant, || shared.settings().limits_of(tenant))
+            .get_or_create(tenant, || {
+                is_new = true;
+                shared.settings().limits_of(tenant)
+            })
             .ok_or(Refusal(ReasonCode::QuotaExceeded, "there are too many tenants"))?;
+        if is_new {
+            let task = Task::PublishSys(Arc::clone(&tenant));
+            shared.housekeeping.schedule(context.worker.now, task);
+        }
         let limits = tenant.limits();
         let assigned = assigned_client_id(connect)?;
         let client_id = assigned.as_deref().unwrap_or(connect.client_id);

@@ -272,6 +272,10 @@ impl Connection {
     }
 
     fn on_writable(&mut self, turn: &mut Turn<'_>) {
+        if let Stage::Proxy { .. } = self.stage {
+            // A handshake would take the PROXY protocol header for its own.
+            return;
+        }
         // What TLS and WebSocket hold back goes first.
         if self.transport.flush().is_ok() {
             self.drain(turn, true);

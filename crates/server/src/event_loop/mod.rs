@@ -91,7 +91,8 @@ struct Running {
     context: Context,
     scratch: Scratch,
     buffer: Box<[u8]>,
-    slots: Slab<Slot>,
+    /// Boxed, so that the table's spare room costs little.
+    slots: Slab<Box<Slot>>,
     /// The slot of each connection: what the kernel calls it.
     by_id: HashMap<ConnectionId, u32, foldhash::fast::FixedState>,
     timers: Timers,
@@ -232,7 +233,8 @@ impl Running {
         let id = connection.id();
         let fd = connection.socket().as_raw_fd();
         let armed = connection.deadline().unwrap_or(NEVER);
-        let key = self.slots.insert(Slot { connection, armed, active: self.balance.window() });
+        let key =
+            self.slots.insert(Box::new(Slot { connection, armed, active: self.balance.window() }));
         let interest = Interest::READABLE | Interest::WRITABLE;
         if let Err(error) = self.poll.registry().register(&mut SourceFd(&fd), Token(key), interest)
         {
