@@ -37,7 +37,8 @@ step_lint() {
     cargo fmt --all --check
     cargo fmt --manifest-path fuzz/Cargo.toml --check
     cargo clippy --workspace --all-targets --quiet --locked -- -D warnings
-    RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items --quiet --locked
+    # The comments of the command line are texts for --help, not for rustdoc.
+    RUSTDOCFLAGS="-D warnings" cargo doc --workspace --exclude barid --no-deps --document-private-items --quiet --locked
 }
 
 step_unit() {
@@ -145,7 +146,8 @@ fail() {
 run_step() {
     local name=$1 started=$SECONDS
     echo "== $name"
-    trap 'echo "== $name: FAILED after $((SECONDS - started)) s; again with: scripts/test.sh $name" >&2' EXIT
+    # The trap runs when these locals are gone, so it is given their values now.
+    trap "echo \"== $name: FAILED after \$((SECONDS - $started)) s; again with: scripts/test.sh $name\" >&2" EXIT
     "step_$name"
     trap - EXIT
     echo "== $name: ok after $((SECONDS - started)) s"
