@@ -132,6 +132,15 @@ fn reload(broker: &Broker, log: &Log, args: &Args) {
     }
 }
 
+/// What is logged. The libraries that handle clients' bytes would write them out, passwords among them, at
+/// the finer levels.
+fn filter(level: &str) -> Result<EnvFilter, tracing_subscriber::filter::ParseError> {
+    let filter = EnvFilter::try_new(level)?;
+    ["tungstenite=info", "rustls=info", "mio=info", "hyper=info"]
+        .iter()
+        .try_fold(filter, |filter, directive| Ok(filter.add_directive(directive.parse()?)))
+}
+
 /// The log on standard error.
 struct Log {
     filter: reload::Handle<EnvFilter, Registry>,
@@ -139,7 +148,7 @@ struct Log {
 
 impl Log {
     fn start(settings: &Settings) -> anyhow::Result<Self> {
-        let (filter, handle) = reload::Layer::new(EnvFilter::try_new(&settings.log.level)?);
+        let (filter, handle) = reload::Layer::new(filter(&settings.log.level)?);
         tracing_subscriber::registry()
             .with(filter)
             .with(
@@ -154,7 +163,7 @@ impl Log {
 
     /// Sets the level; the settings were checked with the same parser.
     fn set_level(&self, settings: &Settings) {
-        match EnvFilter::try_new(&settings.log.level) {
+        match filter(&settings.log.level) {
             Ok(filter) => drop(self.filter.reload(filter)),
             Err(error) => error!("the log level stays as it is: {error}"),
         }

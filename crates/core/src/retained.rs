@@ -8,7 +8,7 @@
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
-use std::ops::Bound;
+use std::ops::{Bound, ControlFlow};
 
 /// Stands for `/` in a key; sorts before every character of a level.
 const SEPARATOR: char = '\0';
@@ -69,9 +69,27 @@ impl<M> RetainedStore<M> {
     /// Costs a seek for each range of topics that matches or is passed over: about the number of
     /// topics found, and of siblings at the levels where the filter has `+`.
     pub fn for_each_match(&self, filter: &str, mut found: impl FnMut(&str, &M)) {
+        self.walk(filter, None, |topic, message| {
+            found(topic, message);
+            ControlFlow::Continue(())
+        });
+    }
+
+    /// Like [`Self::for_each_match`], for the topics that sort after `after` only (all of them when
+    /// there is none), until `found` breaks it off: so that many can be taken a few at a time.
+    pub fn walk(
+        &self,
+        filter: &str,
+        after: Option<&str>,
+        mut found: impl FnMut(&str, &M) -> ControlFlow<()>,
+    ) {
         let levels: Vec<&str> = filter.split('/').collect();
         let mut topic = String::new();
-        let mut bound = first_bound(&levels);
+        let mut bound = match after {
+            None => first_bound(&levels),
+            // The smallest key after another is that one with the smallest character behind it.
+            Some(after) => key(after) + "\0",
+        };
         'seek: loop {
             let from = (Bound::Included(bound.as_str()), Bound::Unbounded);
             let mut steps = 0;
@@ -86,7 +104,9 @@ impl<M> RetainedStore<M> {
                 match compare(&levels, key, &mut bound) {
                     Verdict::Matches => {
                         write_topic(key, &mut topic);
-                        found(&topic, message);
+                        if found(&topic, message).is_break() {
+                            return;
+                        }
                     }
                     Verdict::NotBefore => steps = 0,
                     Verdict::NoMore => return,

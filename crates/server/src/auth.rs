@@ -3,8 +3,8 @@
 //! Verifying a password takes milliseconds on purpose, so no IO thread does it: a [`Verifier`] has
 //! threads of its own, and posts the verdict.
 
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Weak};
 use std::thread;
 
 use argon2::Argon2;
@@ -18,8 +18,12 @@ use crate::event_loop::{ConnectionId, Mailbox, Post};
 use crate::settings::User;
 use crate::tenant::DEFAULT_TENANT;
 
-/// Logins that may wait to be verified. Beyond, clients are told that the server is busy.
-const VERIFICATIONS_MAX: usize = 10_000;
+/// Logins that may wait for each thread that verifies. Beyond, clients are told that the server is busy,
+/// rather than to wait for longer than they are given.
+const WAITING_PER_THREAD: usize = 256;
+
+/// Bytes of the longest password that is verified.
+const PASSWORD_MAX: usize = 4 * 1024;
 
 /// Whether a client may connect, and what it may do.
 #[derive(Clone, Debug)]
@@ -41,7 +45,9 @@ impl Permissions {
     /// The permissions of `user` for a client; `%c` and `%u` in the rules are replaced. A client
     /// identifier that would change the shape of a rule makes it void.
     fn new(user: &User, client_id: &str) -> Self {
-        let harmless = !client_id.contains(['+', '#', '/']);
+        let harmless = !client_id.is_empty()
+            && !client_id.starts_with('$')
+            && !client_id.contains(['+', '#', '/']);
         let rules = |rules: &[String]| {
             rules
                 .iter()
@@ -52,8 +58,7 @@ impl Permissions {
         Self { publish: rules(&user.publish), subscribe: rules(&user.subscribe) }
     }
 
-    /// Whether it may publish to a topic.
-    pub fn may_publish(&self, topic: &str) -> bool {
+    fn may_publish(&self, topic: &str) -> bool {
         self.publish.iter().any(|rule| topic::matches(rule, topic))
     }
 
@@ -61,6 +66,17 @@ impl Permissions {
     pub fn may_subscribe(&self, filter: &str) -> bool {
         self.subscribe.iter().any(|rule| covers(rule, filter))
     }
+}
+
+/// Topics below which only the broker publishes.
+const RESERVED: [&str; 2] = ["$SYS", "$share"];
+
+/// Whether a client may publish to a topic, or have its will published there. Without permissions it may
+/// publish everything but what is the broker's own.
+pub fn may_publish(permissions: Option<&Permissions>, topic: &str) -> bool {
+    let first = topic.split('/').next().unwrap_or_default();
+    !RESERVED.contains(&first)
+        && permissions.is_none_or(|permissions| permissions.may_publish(topic))
 }
 
 /// Whether every topic that `filter` matches is matched by `rule`.
@@ -100,7 +116,8 @@ impl Users {
 
     /// Verifies a login. Takes milliseconds, also for a user that does not exist.
     fn verify(&self, name: &str, password: &[u8], client_id: &str) -> Verdict {
-        let user = self.0.get(&full_name(name));
+        let user = self.0.get(&full_name(name)).filter(|_| password.len() <= PASSWORD_MAX);
+        let password = &password[..password.len().min(PASSWORD_MAX)];
         let hash = user.map_or(NOBODYS_PASSWORD, |user| &user.password);
         let verified = PasswordHash::new(hash)
             .is_ok_and(|hash| Argon2::default().verify_password(password, &hash).is_ok());
@@ -141,6 +158,8 @@ pub struct Login {
     pub password: Vec<u8>,
     /// The client identifier.
     pub client_id: String,
+    /// Gone when the client does not wait any more.
+    pub waits: Weak<()>,
     /// Where the verdict goes.
     pub reply_to: (Mailbox, ConnectionId),
 }
@@ -152,7 +171,7 @@ pub struct Verifier(SyncSender<Login>);
 impl Verifier {
     /// Starts `threads` threads. They end with the verifier.
     pub fn start(threads: usize) -> Self {
-        let (sender, receiver) = sync_channel(VERIFICATIONS_MAX);
+        let (sender, receiver) = sync_channel(WAITING_PER_THREAD * threads);
         let receiver = Arc::new(Mutex::new(receiver));
         for _ in 0..threads {
             let receiver = Arc::clone(&receiver);
@@ -173,6 +192,9 @@ impl Verifier {
 fn verify_all(receiver: &Mutex<Receiver<Login>>) {
     loop {
         let Ok(login) = receiver.lock().recv() else { return };
+        if login.waits.strong_count() == 0 {
+            continue;
+        }
         let verdict = login.users.verify(&login.name, &login.password, &login.client_id);
         let (mailbox, connection) = login.reply_to;
         mailbox.post(Post::Authenticated(connection, verdict));
@@ -211,7 +233,7 @@ mod tests {
         assert!(permissions.may_publish("all/acme/ada/x"));
         assert!(permissions.may_subscribe("dev/c1/+"));
         assert!(!permissions.may_subscribe("dev/+/up"));
-        for widened in ["+", "#", "c1/x"] {
+        for widened in ["", "+", "#", "c1/x", "$SYS"] {
             assert!(!Permissions::new(&user, widened).may_publish("dev/c1/up"), "{widened}");
         }
     }

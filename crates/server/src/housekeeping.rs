@@ -3,7 +3,7 @@
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use barid_core::time::Timestamp;
 use parking_lot::{Condvar, Mutex};
 
 use crate::lifecycle::Context;
-use crate::session::SessionRef;
+use crate::session::{Session, SessionRef};
 use crate::sys::{self, Sys};
 use crate::tenant::Tenant;
 
@@ -24,19 +24,30 @@ pub enum Task {
     /// The session expires, unless its client has come back since `epoch`.
     Expire {
         /// Which.
-        session: SessionRef,
+        session: Weak<Session>,
         /// When its client went.
         epoch: u32,
     },
     /// The Will Message is due, unless the client has come back since `epoch`.
     PublishWill {
         /// Whose.
-        session: SessionRef,
+        session: Weak<Session>,
         /// When its client went.
         epoch: u32,
     },
     /// The `$SYS` topics of a new tenant, which should not have to wait for their turn.
     PublishSys(Arc<Tenant>),
+}
+
+impl Task {
+    fn may_be_due(&self) -> bool {
+        match self {
+            Self::Expire { session, epoch } | Self::PublishWill { session, epoch } => {
+                session.upgrade().is_some_and(|session| session.is_away_since(*epoch))
+            }
+            Self::PublishSys(_) => true,
+        }
+    }
 }
 
 /// Where tasks are handed in. Cheap to clone.
@@ -99,6 +110,7 @@ impl Housekeeping {
             }
             sys.publish_if_due(context);
             if now >= next_sweep {
+                self.forget_void();
                 sweep(context);
                 next_sweep = now.after(SWEEP);
             }
@@ -115,6 +127,16 @@ impl Housekeeping {
         }
     }
 
+    /// Forgets tasks of clients that have come back, and of sessions that have ended: so many as there
+    /// were disconnections since the last time.
+    fn forget_void(&self) {
+        let tasks = std::mem::take(&mut self.0.agenda.lock().tasks);
+        let mut tasks = tasks.into_vec();
+        tasks.retain(|scheduled| scheduled.task.may_be_due());
+        tasks.shrink_to(tasks.len() * 2);
+        self.0.agenda.lock().tasks.append(&mut tasks.into());
+    }
+
     fn due(&self, now: Timestamp) -> Option<Task> {
         let mut agenda = self.0.agenda.lock();
         if agenda.tasks.peek()?.at > now {
@@ -127,6 +149,7 @@ impl Housekeeping {
 fn perform(context: &mut Context, task: Task) {
     match task {
         Task::Expire { session, epoch } => {
+            let Some(session) = SessionRef::upgrade(&session) else { return };
             // Under the lock of the client identifier, so that the client cannot come back meanwhile.
             let expired = {
                 let mut entry = session.tenant.sessions.entry(&session.client_id);
@@ -140,6 +163,7 @@ fn perform(context: &mut Context, task: Task) {
         }
         Task::PublishSys(tenant) => sys::publish(context, &tenant),
         Task::PublishWill { session, epoch } => {
+            let Some(session) = SessionRef::upgrade(&session) else { return };
             if session.is_away_since(epoch) {
                 context.publish_will(&session);
             }
@@ -148,12 +172,13 @@ fn perform(context: &mut Context, task: Task) {
 }
 
 fn sweep(context: &mut Context) {
-    let tenants = context.worker.shared.tenants.all();
-    context.router.forget_stale(&tenants);
+    context.router.forget_stale();
     let now = context.worker.now;
-    for tenant in &tenants {
+    let tenants = &context.worker.shared.tenants;
+    for tenant in tenants.all() {
         tenant.retained.write().retain(|_, message| !message.is_expired(now));
     }
+    tenants.remove_unused();
 }
 
 /// The task that is due first is the greatest.

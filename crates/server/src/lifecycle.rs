@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use barid_core::message::{Message, Publication};
+use barid_core::message::Publication;
 use barid_core::session::{Delivery, DropReason};
-use mqtt_proto::{QoS, topic};
+use barid_core::topic_index::Member;
+use hashbrown::HashMap;
+use mqtt_proto::topic;
 
 use crate::housekeeping::Task;
 use crate::router::{Publisher, Router, share_name};
@@ -29,7 +31,7 @@ impl Context {
     /// Publishes a message that does not come from a connection's buffer.
     pub fn publish(
         &mut self,
-        tenant: &Tenant,
+        tenant: &Arc<Tenant>,
         publisher: Publisher<'_>,
         message: &Publication<'_>,
     ) {
@@ -79,7 +81,7 @@ impl Context {
         let housekeeping = &self.worker.shared.housekeeping;
         if expiry != u32::MAX {
             let at = now.after(Duration::from_secs(u64::from(expiry)));
-            housekeeping.schedule(at, Task::Expire { session: session.clone(), epoch });
+            housekeeping.schedule(at, Task::Expire { session: session.downgrade(), epoch });
         }
         match delay {
             None => {}
@@ -87,7 +89,8 @@ impl Context {
             // A session that ends before its will is due publishes it when it ends.
             Some(delay) => {
                 let at = now.after(Duration::from_secs(u64::from(delay)));
-                housekeeping.schedule(at, Task::PublishWill { session: session.clone(), epoch });
+                housekeeping
+                    .schedule(at, Task::PublishWill { session: session.downgrade(), epoch });
             }
         }
         self.redistribute(session);
@@ -146,55 +149,59 @@ impl Context {
         if !shared && !ended {
             return;
         }
-        for delivery in session.take_shared() {
-            if self.give_to_other(session, &delivery) {
-                continue;
-            }
-            if !session.enqueue(&self.worker, delivery) {
+        let mut others: HashMap<Arc<str>, bool> = HashMap::new();
+        let taken = session.take_shared(|delivery| {
+            delivery.shared.as_ref().is_some_and(|name| {
+                *others
+                    .entry(Arc::clone(name))
+                    .or_insert_with(|| other_member(session, ended, delivery).is_some())
+            })
+        });
+        for delivery in taken {
+            if !self.give_to_other(session, ended, &delivery)
+                && !session.enqueue(&self.worker, delivery)
+            {
                 session.tenant.counters(self.worker.id).dropped(DropReason::SessionEnded);
             }
         }
     }
 
     /// Gives a message to another member of its shared subscription. False: there is none.
-    fn give_to_other(&mut self, session: &SessionRef, delivery: &Delivery) -> bool {
+    fn give_to_other(&self, session: &SessionRef, ended: bool, delivery: &Delivery) -> bool {
         // Members come and go meanwhile; one that has just gone is not found again.
         for _ in 0..GIVE_ATTEMPTS {
-            let Some((other, delivery)) = self.other_member(session, delivery) else {
-                return false;
+            let Some(member) = other_member(session, ended, delivery) else { return false };
+            let delivery = Delivery {
+                qos: delivery.message.qos().min(member.options.qos),
+                identifiers: member.options.identifier.into_iter().collect(),
+                ..delivery.clone()
             };
-            if other.enqueue(&self.worker, delivery) {
-                other.flush(&self.worker);
+            if member.subscriber.enqueue(&self.worker, delivery) {
+                member.subscriber.flush(&self.worker);
                 return true;
             }
         }
         false
     }
+}
 
-    /// Another member, connected if possible, of the shared subscription that `delivery` came by.
-    fn other_member(
-        &self,
-        session: &SessionRef,
-        delivery: &Delivery,
-    ) -> Option<(SessionRef, Delivery)> {
-        let name = delivery.shared.as_deref()?;
-        let publication = delivery.message.publication();
-        let route = session.tenant.index.route(publication.topic);
-        let group = route.groups().iter().find(|group| share_name(group) == name)?;
-        let members = group.members();
-        let others = || members.iter().filter(|member| member.subscriber.id != session.id);
-        let ended = session.state().ended;
-        let other = others()
-            .filter(|member| member.subscriber.is_online())
-            .min_by_key(|member| member.subscriber.inspect(|outbound, _| outbound.depth()))
-            .or_else(|| ended.then(|| others().next()).flatten())?;
-        let delivery = Delivery {
-            qos: delivery.message.qos().min(other.options.qos),
-            identifiers: other.options.identifier.into_iter().collect(),
-            ..delivery.clone()
-        };
-        Some((other.subscriber.clone(), delivery))
-    }
+/// Another member of the shared subscription that `delivery` came by: the least busy one that is
+/// connected, or, if the session has `ended`, any.
+fn other_member(
+    session: &SessionRef,
+    ended: bool,
+    delivery: &Delivery,
+) -> Option<Member<SessionRef>> {
+    let name = delivery.shared.as_deref()?;
+    let route = session.tenant.index.route(delivery.message.publication().topic);
+    let group = route.groups().iter().find(|group| share_name(group) == name)?;
+    let members = group.members();
+    let others = || members.iter().filter(|member| member.subscriber.id != session.id);
+    others()
+        .filter(|member| member.subscriber.is_online())
+        .min_by_key(|member| member.subscriber.inspect(|outbound, _| outbound.depth()))
+        .or_else(|| ended.then(|| others().next()).flatten())
+        .cloned()
 }
 
 /// Takes one subscription of a session out of its tenant's index.
@@ -202,31 +209,5 @@ pub fn unsubscribe(tenant: &Tenant, filter: &str, session: u64) -> bool {
     match topic::parse_shared(filter) {
         Ok(Some(shared)) => tenant.index.unsubscribe_shared(shared.group, shared.filter, session),
         _ => tenant.index.unsubscribe(filter, session),
-    }
-}
-
-/// The retained messages that match a filter and have not expired.
-pub fn retained(tenant: &Tenant, filter: &str, worker: &Worker) -> Vec<Arc<Message>> {
-    let mut found = Vec::new();
-    tenant.retained.read().for_each_match(filter, |_, message| {
-        if !message.is_expired(worker.now) {
-            found.push(Arc::clone(message));
-        }
-    });
-    found
-}
-
-/// The QoS that a retained message is delivered with.
-pub fn retained_delivery(
-    message: Arc<Message>,
-    qos: QoS,
-    identifier: Option<std::num::NonZeroU32>,
-) -> Delivery {
-    Delivery {
-        qos: message.qos().min(qos),
-        retain: true,
-        identifiers: identifier.into_iter().collect(),
-        shared: None,
-        message,
     }
 }

@@ -1,7 +1,7 @@
 //! From a message to those who get it.
 
 use std::hash::{BuildHasher, RandomState};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use barid_core::topic_index::{Route, SharedGroup, Strategy};
 use hashbrown::HashTable;
@@ -13,20 +13,24 @@ use crate::settings::ShareStrategy;
 use crate::tenant::Tenant;
 use crate::worker::Worker;
 
-/// Routes that one thread remembers.
-const CACHED_ROUTES_MAX: usize = 4096;
+/// What the routes that one thread remembers may weigh together; see [`weight`].
+const CACHE_WEIGHT_MAX: usize = 1_000_000;
 
 /// Routes messages for one thread.
 #[derive(Default)]
 pub struct Router {
     hasher: RandomState,
     cache: HashTable<Cached>,
+    /// What the routes in the cache weigh.
+    weight: usize,
     /// Sessions that have been offered messages and whose socket nobody has written to yet.
     to_flush: Vec<SessionRef>,
 }
 
 struct Cached {
-    tenant: u32,
+    /// The tenant's number.
+    number: u64,
+    tenant: Weak<Tenant>,
     topic: Box<str>,
     route: Arc<Route<SessionRef>>,
 }
@@ -50,7 +54,7 @@ impl Router {
     pub fn publish(
         &mut self,
         worker: &Worker,
-        tenant: &Tenant,
+        tenant: &Arc<Tenant>,
         publisher: Publisher<'_>,
         messages: &mut Messages<'_>,
         at_once: bool,
@@ -95,10 +99,15 @@ impl Router {
     }
 
     /// Forgets routes that have changed, so that sessions that have ended are not kept in memory.
-    pub fn forget_stale(&mut self, tenants: &[Arc<Tenant>]) {
+    pub fn forget_stale(&mut self) {
+        let weighs = &mut self.weight;
         self.cache.retain(|cached| {
-            let tenant = tenants.iter().find(|tenant| tenant.number == cached.tenant);
-            tenant.is_some_and(|tenant| cached.route.is_current(&tenant.index))
+            let tenant = cached.tenant.upgrade();
+            let keep = tenant.is_some_and(|tenant| cached.route.is_current(&tenant.index));
+            if !keep {
+                *weighs -= weight(&cached.topic, &cached.route);
+            }
+            keep
         });
     }
 
@@ -176,27 +185,42 @@ impl Router {
         }
     }
 
-    fn route(&mut self, tenant: &Tenant, topic: &str) -> Arc<Route<SessionRef>> {
+    fn route(&mut self, tenant: &Arc<Tenant>, topic: &str) -> Arc<Route<SessionRef>> {
         let hash = self.hasher.hash_one((tenant.number, topic));
         let found = self
             .cache
-            .find_mut(hash, |cached| cached.tenant == tenant.number && *cached.topic == *topic);
+            .find_mut(hash, |cached| cached.number == tenant.number && *cached.topic == *topic);
         if let Some(cached) = found {
             if !cached.route.is_current(&tenant.index) {
-                cached.route = Arc::new(tenant.index.route(topic));
+                let route = Arc::new(tenant.index.route(topic));
+                self.weight -= weight(topic, &cached.route);
+                self.weight += weight(topic, &route);
+                cached.route = route;
             }
             return Arc::clone(&cached.route);
         }
-        if self.cache.len() >= CACHED_ROUTES_MAX {
-            self.cache.clear();
-        }
         let route = Arc::new(tenant.index.route(topic));
-        let cached = Cached { tenant: tenant.number, topic: topic.into(), route: route.clone() };
+        self.weight += weight(topic, &route);
+        if self.weight > CACHE_WEIGHT_MAX {
+            self.cache.clear();
+            self.weight = weight(topic, &route);
+        }
+        let cached = Cached {
+            number: tenant.number,
+            tenant: Arc::downgrade(tenant),
+            topic: topic.into(),
+            route: route.clone(),
+        };
         let hasher = &self.hasher;
         self.cache
-            .insert_unique(hash, cached, |cached| hasher.hash_one((cached.tenant, &*cached.topic)));
+            .insert_unique(hash, cached, |cached| hasher.hash_one((cached.number, &*cached.topic)));
         route
     }
+}
+
+/// What a route costs to remember, in units of some 50 bytes: its targets, its topic, and itself.
+fn weight(topic: &str, route: &Route<SessionRef>) -> usize {
+    route.targets().len() + route.groups().len() + topic.len() / 48 + 4
 }
 
 /// How busy a member of a shared subscription is; `None` if it is not there.

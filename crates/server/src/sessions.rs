@@ -3,6 +3,7 @@
 use hashbrown::HashTable;
 use parking_lot::{Mutex, MutexGuard};
 use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::session::SessionRef;
 
@@ -13,6 +14,7 @@ const PARTS: usize = 16;
 #[derive(Debug)]
 pub struct Sessions {
     hasher: RandomState,
+    count: AtomicUsize,
     parts: [Mutex<HashTable<SessionRef>>; PARTS],
 }
 
@@ -27,7 +29,7 @@ pub struct Entry<'a> {
 
 impl Default for Sessions {
     fn default() -> Self {
-        Self { hasher: RandomState::new(), parts: Default::default() }
+        Self { hasher: RandomState::new(), count: AtomicUsize::new(0), parts: Default::default() }
     }
 }
 
@@ -41,7 +43,7 @@ impl Sessions {
 
     /// How many sessions there are.
     pub fn len(&self) -> usize {
-        self.parts.iter().map(|part| part.lock().len()).sum()
+        self.count.load(Ordering::Relaxed)
     }
 
     /// Whether there is none.
@@ -67,6 +69,7 @@ impl Entry<'_> {
     pub fn insert(&mut self, session: SessionRef) {
         debug_assert!(self.get().is_none());
         let hasher = &self.sessions.hasher;
+        self.sessions.count.fetch_add(1, Ordering::Relaxed);
         self.part.insert_unique(self.hash, session, |session| hasher.hash_one(&*session.client_id));
     }
 
@@ -76,6 +79,7 @@ impl Entry<'_> {
             .part
             .find_entry(self.hash, |session| &*session.client_id == self.client_id)
             .ok()?;
+        self.sessions.count.fetch_sub(1, Ordering::Relaxed);
         Some(entry.remove().0)
     }
 }

@@ -208,6 +208,10 @@ macro_rules! limits {
 limits! {
     /// Connections at once.
     max_connections: usize = 1_000_000,
+    /// Sessions, with and without a client. Beyond, clients without a session are refused.
+    max_sessions: usize = 1_000_000,
+    /// Bytes of the longest client identifier; at least 23 (MQTT-3.1.3-5).
+    max_client_id_bytes: usize = 1_024,
     /// Bytes of the largest packet that a client may send.
     max_packet_size: usize = 1024 * 1024,
     /// QoS 2 messages that a client may have unreleased at once (Receive Maximum).
@@ -225,7 +229,7 @@ limits! {
     /// Which message is dropped when a client's queue is full.
     queue_overflow: QueueOverflow = QueueOverflow::DropNewest,
     /// Subscriptions of one client.
-    max_subscriptions: usize = 100_000,
+    max_subscriptions: usize = 10_000,
     /// Retained messages of the tenant.
     max_retained_messages: usize = 1_000_000,
     /// The longest Keep Alive, in seconds; a client that asks for a longer one, or for none, is told

@@ -38,14 +38,15 @@ impl Sys {
             return;
         }
         self.due = Some(now.after(Duration::from_secs(u64::from(interval))));
-        for tenant in shared.tenants.all() {
-            publish(context, &tenant);
+        // Tenants without sessions have nobody who could ask.
+        for tenant in shared.tenants.all().iter().filter(|tenant| !tenant.sessions.is_empty()) {
+            publish(context, tenant);
         }
     }
 }
 
 /// Publishes a tenant's `$SYS` topics, unless that is switched off.
-pub fn publish(context: &mut Context, tenant: &Tenant) {
+pub fn publish(context: &mut Context, tenant: &Arc<Tenant>) {
     let shared = Arc::clone(&context.worker.shared);
     if shared.settings().sys.interval == 0 {
         return;

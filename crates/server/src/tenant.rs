@@ -1,8 +1,9 @@
 //! Tenants: what belongs to one and never meets another's.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use barid_core::message::Message;
 use barid_core::retained::RetainedStore;
@@ -24,8 +25,8 @@ const NAME_MAX: usize = 64;
 
 /// One tenant.
 pub struct Tenant {
-    /// Unique in the life of the broker, small.
-    pub number: u32,
+    /// Unique in the life of the broker.
+    pub number: u64,
     /// The name.
     pub name: Box<str>,
     /// Who has subscribed to what.
@@ -42,7 +43,7 @@ pub struct Tenant {
 }
 
 impl Tenant {
-    fn new(number: u32, name: &str, limits: Limits, workers: usize, seed: u64) -> Self {
+    fn new(number: u64, name: &str, limits: Limits, workers: usize, seed: u64) -> Self {
         Self {
             number,
             name: name.into(),
@@ -78,6 +79,16 @@ impl Tenant {
         self.counters[worker].get_or_init(Box::default)
     }
 
+    /// Whether clients have left retained messages behind.
+    fn has_retained(&self) -> bool {
+        let mut has = false;
+        self.retained.read().walk("#", None, |_, _| {
+            has = true;
+            ControlFlow::Break(())
+        });
+        has
+    }
+
     /// The sum of what all threads have counted.
     pub fn totals(&self) -> Totals {
         let mut totals = Totals::default();
@@ -99,13 +110,20 @@ pub struct Tenants {
     by_name: RwLock<HashMap<Box<str>, Arc<Tenant>>>,
     workers: usize,
     most: AtomicUsize,
+    numbers: AtomicU64,
     seed: u64,
 }
 
 impl Tenants {
     /// No tenants yet; `workers` threads will count, and there will be at most `most` tenants.
     pub fn new(workers: usize, most: usize, seed: u64) -> Self {
-        Self { by_name: RwLock::default(), workers, most: AtomicUsize::new(most), seed }
+        Self {
+            by_name: RwLock::default(),
+            workers,
+            most: AtomicUsize::new(most),
+            numbers: AtomicU64::new(0),
+            seed,
+        }
     }
 
     /// The tenant of this name, made with `limits` if it is new. `None`: there are too many.
@@ -124,7 +142,7 @@ impl Tenants {
         if by_name.len() >= self.most.load(Ordering::Relaxed) {
             return None;
         }
-        let number = u32::try_from(by_name.len()).expect("tenants are bounded by a setting");
+        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         let tenant = Arc::new(Tenant::new(number, name, limits(), self.workers, self.seed));
         by_name.insert(name.into(), Arc::clone(&tenant));
         Some(tenant)
@@ -140,6 +158,14 @@ impl Tenants {
         let mut all: Vec<_> = self.by_name.read().values().cloned().collect();
         all.sort_by(|a, b| a.name.cmp(&b.name));
         all
+    }
+
+    /// Removes tenants that nobody uses: without sessions, connections or retained messages of clients.
+    pub fn remove_unused(&self) {
+        self.by_name.write().retain(|name, tenant| {
+            // Whoever has to do with a tenant holds a reference, and gets one under this lock.
+            **name == *DEFAULT_TENANT || Arc::strong_count(tenant) > 1 || tenant.has_retained()
+        });
     }
 
     /// New limits for all.
@@ -192,5 +218,8 @@ mod tests {
         tenants.set_limits(3, |_| Limits { max_qos: 1, ..Limits::default() });
         assert_eq!(a.limits().max_qos, 1);
         assert!(tenants.get_or_create("c", Limits::default).is_some());
+        tenants.remove_unused();
+        let names: Vec<_> = tenants.all().iter().map(|tenant| tenant.name.to_string()).collect();
+        assert_eq!(names, ["a"], "it is still referred to");
     }
 }

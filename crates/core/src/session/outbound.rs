@@ -110,6 +110,11 @@ impl Outbound {
         }
     }
 
+    /// Whether retained messages wait.
+    pub fn is_replaying(&self) -> bool {
+        self.replay.is_some()
+    }
+
     /// The next packet that may leave now, if any. Each message that expired is told to `dropped`.
     pub fn next(&mut self, now: Timestamp, dropped: impl FnMut(DropReason)) -> Option<Outgoing> {
         if self.window.is_resending() {
@@ -131,7 +136,7 @@ impl Outbound {
         if front.qos != QoS::AtMostOnce && !self.window.has_room() {
             return None;
         }
-        let delivery = match self.next_replayed() {
+        let delivery = match self.next_replayed(now) {
             Some(delivery) => delivery,
             None => self.queue.pop_live(now, dropped)?,
         };
@@ -149,9 +154,15 @@ impl Outbound {
         }
     }
 
-    fn next_replayed(&mut self) -> Option<Delivery> {
+    /// The next retained message; one that has expired is no longer retained, so nothing is lost.
+    fn next_replayed(&mut self, now: Timestamp) -> Option<Delivery> {
         let replay = self.replay.as_mut()?;
-        let delivery = replay.0.pop_front();
+        let delivery = loop {
+            match replay.0.pop_front() {
+                Some(expired) if expired.message.is_expired(now) => {}
+                other => break other,
+            }
+        };
         if replay.0.is_empty() {
             self.replay = None;
         }
@@ -178,13 +189,14 @@ impl Outbound {
         self.window.resume(receive_maximum);
     }
 
-    /// The client has gone: takes what shared subscriptions can give to other members. QoS 1 messages
-    /// in flight and all that wait, but not QoS 2 messages in flight (MQTT 5 §4.8.2: those stay with the
-    /// session they were sent to).
-    pub fn take_shared(&mut self) -> Vec<Delivery> {
-        let mut taken =
-            self.window.take_kept(|kept| kept.shared.is_some() && kept.qos != QoS::ExactlyOnce);
-        taken.extend(self.queue.take(|waiting| waiting.shared.is_some()));
+    /// The client has gone: takes what shared subscriptions can give to other members, which
+    /// `has_other` knows by their names. QoS 1 messages in flight and all that wait, but not QoS 2
+    /// messages in flight (MQTT 5 §4.8.2: those stay with the session they were sent to).
+    pub fn take_shared(&mut self, mut has_other: impl FnMut(&Delivery) -> bool) -> Vec<Delivery> {
+        let mut taken = self.window.take_kept(|kept| {
+            kept.shared.is_some() && kept.qos != QoS::ExactlyOnce && has_other(kept)
+        });
+        taken.extend(self.queue.take(|waiting| waiting.shared.is_some() && has_other(waiting)));
         taken
     }
 
@@ -290,7 +302,7 @@ mod tests {
         );
         next(&mut outbound);
         next(&mut outbound);
-        let taken = outbound.take_shared();
+        let taken = outbound.take_shared(|_| true);
         assert_eq!(taken, [shared(0, QoS::AtLeastOnce), shared(2, QoS::AtLeastOnce)]);
         outbound.resume(2);
         assert_eq!(next(&mut outbound), Some((1, Some(2), true)), "QoS 2 stays");

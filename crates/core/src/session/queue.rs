@@ -51,11 +51,13 @@ pub enum DropReason {
     SessionEnded,
     /// The subscriber refused it (PUBREC or PUBACK with an error).
     Refused,
+    /// It could not be retained: the tenant has its most retained messages.
+    RetainedMessages,
 }
 
 impl DropReason {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::QueueMessages,
         Self::QueueBytes,
         Self::Expired,
@@ -63,6 +65,7 @@ impl DropReason {
         Self::Offline,
         Self::SessionEnded,
         Self::Refused,
+        Self::RetainedMessages,
     ];
 
     /// The name used in metrics and the admin API.
@@ -75,6 +78,7 @@ impl DropReason {
             Self::Offline => "offline",
             Self::SessionEnded => "session_ended",
             Self::Refused => "refused",
+            Self::RetainedMessages => "retained_messages",
         }
     }
 }

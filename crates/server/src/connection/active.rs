@@ -2,7 +2,7 @@
 
 use std::io::Write;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use barid_core::session::Acked;
 use barid_core::time::Timestamp;
@@ -14,7 +14,7 @@ use mqtt_proto::{
 use super::{End, Turn, UNREAD_ANSWERS_MAX, disconnect};
 use crate::auth::Permissions;
 use crate::event_loop::ConnectionId;
-use crate::session::SessionRef;
+use crate::session::{Session, SessionRef};
 use crate::settings::Limits;
 use crate::transport::Transport;
 
@@ -39,7 +39,14 @@ pub(super) struct Active {
     /// The client does not read its answers, so it is not read from.
     pub(super) reading_paused: bool,
     /// The only session that got what the client published last.
-    pub(super) partner: Option<SessionRef>,
+    pub(super) partner: Option<Partner>,
+}
+
+/// A session that a client publishes to; not kept in memory by that.
+#[derive(Debug)]
+pub(super) struct Partner {
+    pub(super) id: u64,
+    pub(super) session: Weak<Session>,
 }
 
 /// An acknowledgement that the client sent.
@@ -63,7 +70,6 @@ impl Active {
         transport: &mut Transport,
         bytes: &mut [u8],
     ) -> Result<usize, End> {
-        self.keep_alive.packet_received(turn.context.worker.now.as_millis());
         self.check_owner()?;
         let mut handled = 0;
         let mut result = Ok(());
@@ -85,6 +91,9 @@ impl Active {
             } else {
                 self.on_packet(turn, bytes, header, frame, &mut alone)
             };
+        }
+        if handled > 0 {
+            self.keep_alive.packet_received(turn.context.worker.now.as_millis());
         }
         // What came before an error counts, and its answers come before the farewell.
         self.finish_run(turn, bytes, alone);

@@ -16,7 +16,7 @@ use tracing::debug;
 
 use super::active::Active;
 use super::{Connection, End, Stage, Turn};
-use crate::auth::{Login, Verdict};
+use crate::auth::{Login, Verdict, may_publish};
 use crate::housekeeping::Task;
 use crate::lifecycle::Context;
 use crate::session::{Link, SessionRef, Will};
@@ -28,6 +28,10 @@ use crate::tenant::{DEFAULT_TENANT, Tenant, tenant_of};
 pub(super) struct Waiting {
     /// The packet, to be read again.
     body: Box<[u8]>,
+    /// The client identifier that the client gets if it has none.
+    assigned: Option<String>,
+    /// Whoever verifies the login sees by it that it still matters.
+    _waits: Arc<()>,
     pub(super) until: Timestamp,
 }
 
@@ -63,13 +67,20 @@ impl Connection {
         let shared = Arc::clone(&turn.context.worker.shared);
         let users = shared.users();
         if users.allow_anybody() {
-            return self.admit(turn, &connect, body.len(), Verdict::Allowed(None));
+            return self.admit(turn, &connect, body.len(), Verdict::Allowed(None), None);
         }
+        // The rules of the user may name the client, so its identifier must stand before.
+        let assigned = match assigned_client_id(&connect) {
+            Ok(assigned) => assigned,
+            Err(refusal) => return Err(self.refuse(turn, &connect, &refusal)),
+        };
+        let waits = Arc::new(());
         let login = Login {
+            waits: Arc::downgrade(&waits),
             users,
             name: connect.username.unwrap_or_default().to_owned(),
             password: connect.password.unwrap_or_default().to_vec(),
-            client_id: connect.client_id.to_owned(),
+            client_id: assigned.clone().unwrap_or_else(|| connect.client_id.to_owned()),
             reply_to: (turn.mailbox.clone(), self.id),
         };
         if !shared.verifier.submit(login) {
@@ -78,7 +89,12 @@ impl Connection {
         }
         let timeout = shared.settings().limits.connect_timeout;
         let until = turn.context.worker.now.after(Duration::from_secs(u64::from(timeout)));
-        self.stage = Stage::Authenticating(Box::new(Waiting { body: body.into(), until }));
+        self.stage = Stage::Authenticating(Box::new(Waiting {
+            body: body.into(),
+            assigned,
+            _waits: waits,
+            until,
+        }));
         Ok(())
     }
 
@@ -90,7 +106,7 @@ impl Connection {
         verdict: Verdict,
     ) -> Result<(), End> {
         let connect = Connect::decode(&waiting.body)?;
-        self.admit(turn, &connect, waiting.body.len(), verdict)
+        self.admit(turn, &connect, waiting.body.len(), verdict, waiting.assigned.clone())
     }
 
     fn admit(
@@ -99,8 +115,9 @@ impl Connection {
         connect: &Connect<'_>,
         len: usize,
         verdict: Verdict,
+        assigned: Option<String>,
     ) -> Result<(), End> {
-        match self.try_admit(turn, connect, len, verdict) {
+        match self.try_admit(turn, connect, len, verdict, assigned) {
             Ok(()) => Ok(()),
             Err(refusal) => Err(self.refuse(turn, connect, &refusal)),
         }
@@ -112,6 +129,7 @@ impl Connection {
         connect: &Connect<'_>,
         len: usize,
         verdict: Verdict,
+        assigned: Option<String>,
     ) -> Result<(), Refusal> {
         let context = &mut *turn.context;
         let shared = Arc::clone(&context.worker.shared);
@@ -125,6 +143,9 @@ impl Connection {
             ReasonCode::BadUserNameOrPassword,
             "the user name must be {tenant}/{client}, or have no slash",
         ))?;
+        let assigned = assigned.map(Ok).or_else(|| assigned_client_id(connect).transpose());
+        let assigned = assigned.transpose()?;
+        let client_id = assigned.as_deref().unwrap_or(connect.client_id);
         let mut is_new = false;
         let tenant = shared
             .tenants
@@ -138,15 +159,29 @@ impl Connection {
             shared.housekeeping.schedule(context.worker.now, task);
         }
         let limits = tenant.limits();
-        let assigned = assigned_client_id(connect)?;
-        let client_id = assigned.as_deref().unwrap_or(connect.client_id);
+        if client_id.len() > limits.max_client_id_bytes {
+            return Err(Refusal(
+                ReasonCode::ClientIdentifierNotValid,
+                "the client identifier is too long",
+            ));
+        }
+        if tenant.sessions.len() >= limits.max_sessions
+            && tenant.sessions.entry(client_id).get().is_none()
+        {
+            return Err(Refusal(ReasonCode::QuotaExceeded, "the tenant has too many sessions"));
+        }
         let wanted = want(connect, &limits)?;
-        if let (Some(will), Some(permissions)) = (&connect.will, &permissions)
-            && !permissions.may_publish(will.topic)
+        if let Some(will) = &connect.will
+            && !may_publish(permissions.as_deref(), will.topic)
         {
             return Err(Refusal(ReasonCode::NotAuthorized, "the will's topic is not allowed"));
         }
-        if tenant.connections.fetch_add(1, Ordering::Relaxed) >= limits.max_connections {
+        // A client that comes back while its old connection is still there takes no room.
+        let comes_back =
+            tenant.sessions.entry(client_id).get().is_some_and(|session| session.is_online());
+        if tenant.connections.fetch_add(1, Ordering::Relaxed) >= limits.max_connections
+            && !comes_back
+        {
             tenant.connections.fetch_sub(1, Ordering::Relaxed);
             return Err(Refusal(ReasonCode::QuotaExceeded, "the tenant has too many connections"));
         }

@@ -31,6 +31,7 @@ use crate::auth::Verdict;
 use crate::event_loop::{ConnectionId, Mailbox};
 use crate::lifecycle::Context;
 use crate::run::Run;
+use crate::session::SessionRef;
 use crate::transport::{Accepted, ListenerContext, Proxied, Transport};
 use active::Active;
 use connect::Waiting;
@@ -177,10 +178,12 @@ impl Connection {
         readiness: Readiness,
     ) -> Next {
         self.ends |= readiness.closed;
+        let mut resumed = false;
         if readiness.writable {
             self.on_writable(turn);
+            resumed = self.resume_reading();
         }
-        if !readiness.readable && !readiness.closed {
+        if !readiness.readable && !readiness.closed && !resumed {
             return Next::Wait;
         }
         match self.read(turn, buffer) {
@@ -192,7 +195,10 @@ impl Connection {
     /// Something waits for the client.
     pub fn on_drain(&mut self, turn: &mut Turn<'_>, buffer: &mut [u8]) -> Next {
         self.drain(turn, false);
-        self.resume_reading(turn, buffer)
+        if !self.resume_reading() {
+            return Next::Wait;
+        }
+        self.read(turn, buffer).unwrap_or_else(|end| self.end(turn, &end))
     }
 
     /// The login has been verified.
@@ -258,7 +264,8 @@ impl Connection {
     /// thread.
     pub fn partner(&self, mailbox: &Mailbox) -> Option<ConnectionId> {
         let Stage::Active(active) = &self.stage else { return None };
-        active.partner.as_ref()?.inspect(|_, link| {
+        let partner = SessionRef::upgrade(&active.partner.as_ref()?.session)?;
+        partner.inspect(|_, link| {
             link.filter(|link| link.owner.is(mailbox)).map(|link| link.connection)
         })
     }
@@ -290,17 +297,13 @@ impl Connection {
         }
     }
 
-    fn resume_reading(&mut self, turn: &mut Turn<'_>, buffer: &mut [u8]) -> Next {
-        match &mut self.stage {
-            Stage::Active(active) if active.reading_paused => {
-                if active.session.unsent(active.epoch) > UNREAD_ANSWERS_MAX {
-                    return Next::Wait;
-                }
-                active.reading_paused = false;
-                self.read(turn, buffer).unwrap_or_else(|end| self.end(turn, &end))
-            }
-            _ => Next::Wait,
-        }
+    /// Reads again from a client that did not read its answers and now does. True: it is time to.
+    fn resume_reading(&mut self) -> bool {
+        let Stage::Active(active) = &mut self.stage else { return false };
+        let resumed =
+            active.reading_paused && active.session.unsent(active.epoch) <= UNREAD_ANSWERS_MAX / 2;
+        active.reading_paused &= !resumed;
+        resumed
     }
 
     /// Reads what there is, up to a bound, and handles the packets in it.
@@ -316,7 +319,14 @@ impl Connection {
         }
         for _ in 0..READS_PER_TURN {
             match &self.stage {
+                Stage::Authenticating(_) if self.ends => {
+                    return Err(End::Lost(ErrorKind::UnexpectedEof));
+                }
                 Stage::Authenticating(_) => return Ok(Next::Wait),
+                // Nobody will read the answers of a client that has gone.
+                Stage::Active(active) if active.reading_paused && self.ends => {
+                    return Err(End::Lost(ErrorKind::UnexpectedEof));
+                }
                 Stage::Active(active) if active.reading_paused => return Ok(Next::Wait),
                 _ => {}
             }

@@ -2,17 +2,15 @@
 
 use std::ops::Range;
 
+use barid_core::session::DropReason;
 use mqtt_proto::flow::InboundAliases;
 use mqtt_proto::{DecodeError, FixedHeader, PacketId, PacketType, QoS, ReasonCode, Version};
 
-use super::active::Active;
+use super::active::{Active, Partner};
 use super::{End, Turn};
-use crate::auth::Permissions;
+use crate::auth::may_publish;
 use crate::router::Publisher;
 use crate::run::Parsed;
-
-/// Topics below which only the broker publishes.
-const RESERVED: [&str; 2] = ["$SYS", "$share"];
 
 impl Active {
     /// A PUBLISH that lies at `frame` in `bytes`. It joins the run of those before it, or ends that run
@@ -37,8 +35,8 @@ impl Active {
             *alone &= run.is_empty();
             self.finish_run(turn, bytes, false);
             let topic = topic_of(&mut self.aliases, &parsed, bytes)?;
-            if let Some(reason) = refusal(self.permissions.as_deref(), topic) {
-                self.refuse(turn, &parsed, frame.len(), reason);
+            if !may_publish(self.permissions.as_deref(), topic) {
+                self.refuse(turn, &parsed, frame.len(), ReasonCode::NotAuthorized);
                 return Ok(());
             }
             turn.scratch.run.begin(topic, parsed.qos, parsed.retain, self.version == Version::V5);
@@ -71,25 +69,32 @@ impl Active {
         let mut messages = run.in_buffer(bytes, turn.context.worker.now);
         let qos = messages.qos();
         let kept = !messages.retain() || turn.context.retain(tenant, &mut messages);
+        if !kept {
+            counters.dropped(DropReason::RetainedMessages);
+        }
+        // An MQTT 5 client is told, so nobody gets the message; a 3.x client cannot be told.
+        let delivered = kept || self.version != Version::V5;
         let publisher = Publisher { session: session.id, client_id: &session.client_id };
         let context = &mut *turn.context;
-        let route =
-            context.router.publish(&context.worker, tenant, publisher, &mut messages, alone);
-        turn.scratch.run.clear();
-        let matched = !route.is_empty();
-        if let [only] = route.targets()
-            && self.partner.as_ref().is_none_or(|partner| partner.id != only.subscriber.id)
-        {
-            self.partner = Some(only.subscriber.clone());
-        }
-        if !matched {
-            counters.unmatched.add(count);
-        }
-        let reason = match (kept, matched) {
-            (false, _) => ReasonCode::QuotaExceeded,
-            (true, false) => ReasonCode::NoMatchingSubscribers,
-            (true, true) => ReasonCode::Success,
+        let reason = if delivered {
+            let route =
+                context.router.publish(&context.worker, tenant, publisher, &mut messages, alone);
+            if let [only] = route.targets()
+                && self.partner.as_ref().is_none_or(|partner| partner.id != only.subscriber.id)
+            {
+                let session = only.subscriber.downgrade();
+                self.partner = Some(Partner { id: only.subscriber.id, session });
+            }
+            if route.is_empty() {
+                counters.unmatched.add(count);
+                ReasonCode::NoMatchingSubscribers
+            } else {
+                ReasonCode::Success
+            }
+        } else {
+            ReasonCode::QuotaExceeded
         };
+        turn.scratch.run.clear();
         let kind = if qos == QoS::ExactlyOnce { PacketType::PubRec } else { PacketType::PubAck };
         let ids = std::mem::take(&mut turn.scratch.ids);
         for id in &ids {
@@ -170,11 +175,4 @@ fn topic_of<'a>(
     let topic =
         std::str::from_utf8(&bytes[parsed.topic.clone()]).map_err(|_| DecodeError::InvalidUtf8)?;
     aliases.resolve(parsed.alias, topic)
-}
-
-fn refusal(permissions: Option<&Permissions>, topic: &str) -> Option<ReasonCode> {
-    let first = topic.split('/').next().unwrap_or_default();
-    let reserved = RESERVED.contains(&first);
-    let allowed = permissions.is_none_or(|permissions| permissions.may_publish(topic));
-    (reserved || !allowed).then_some(ReasonCode::NotAuthorized)
 }

@@ -11,8 +11,8 @@ use mqtt_proto::{
 
 use super::active::Active;
 use super::{End, Turn};
-use crate::lifecycle::{retained, retained_delivery, unsubscribe};
-use crate::session::Subscription;
+use crate::lifecycle::unsubscribe;
+use crate::session::{Replay, Subscription};
 
 impl Active {
     pub(super) fn on_subscribe(
@@ -23,7 +23,6 @@ impl Active {
         let identifier = packet.properties.subscription_identifiers().next();
         let identifier = identifier.and_then(NonZeroU32::new);
         let mut codes = Vec::with_capacity(packet.filters.len());
-        let mut replay = Vec::new();
         for wanted in &packet.filters {
             codes.push(match self.subscribe(wanted, identifier) {
                 // The SUBACK of MQTT 3.1 has no code for a failure.
@@ -39,12 +38,13 @@ impl Active {
                     };
                     // Shared subscriptions get none (MQTT 5 §4.8.2).
                     if send && !topic::is_shared(wanted.filter) {
-                        let worker = &turn.context.worker;
-                        replay.extend(
-                            retained(&self.session.tenant, wanted.filter, worker)
-                                .into_iter()
-                                .map(|message| retained_delivery(message, qos, identifier)),
-                        );
+                        let filter = wanted.filter.into();
+                        if !self.session.replay(Replay { filter, qos, identifier, after: None }) {
+                            return Err(End::Refused(
+                                ReasonCode::QuotaExceeded,
+                                "too many subscriptions whose retained messages are not yet taken",
+                            ));
+                        }
                     }
                     qos as u8
                 }
@@ -61,9 +61,6 @@ impl Active {
         counters.sent.add(PacketType::SubAck, 1, bytes as u64);
         if refused {
             counters.unauthorised.add(1);
-        }
-        if !replay.is_empty() {
-            self.session.replay(replay);
         }
         Ok(())
     }

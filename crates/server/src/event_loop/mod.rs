@@ -35,6 +35,9 @@ const READ_BUFFER: usize = 64 * 1024;
 /// Events taken from the kernel at a time.
 const EVENTS: usize = 1024;
 
+/// How often stale routes are looked for.
+const SWEEP: Duration = Duration::from_secs(10);
+
 const MAILBOX: Token = Token(usize::MAX);
 
 /// How long clients have at the end to take their DISCONNECT and go.
@@ -74,6 +77,7 @@ impl EventLoop {
             timers: Timers::default(),
             again: Vec::new(),
             balance: Balance::new(),
+            next_sweep: Timestamp::default(),
             until: None,
         };
         thread::Builder::new()
@@ -99,6 +103,7 @@ struct Running {
     /// Connections that have more to read.
     again: Vec<ConnectionId>,
     balance: Balance,
+    next_sweep: Timestamp,
     /// The thread is to end, at the latest then.
     until: Option<Timestamp>,
 }
@@ -155,10 +160,19 @@ impl Running {
                 }
             }
             self.context.router.flush(&self.context.worker);
+            self.forget_stale_routes();
             let helper = self.balance.worked(start, Instant::now(), self.me, &self.peers);
             if let Some(helper) = helper {
                 self.give_away(helper);
             }
+        }
+    }
+
+    fn forget_stale_routes(&mut self) {
+        let now = self.context.worker.now;
+        if now >= self.next_sweep {
+            self.next_sweep = now.after(SWEEP);
+            self.context.router.forget_stale();
         }
     }
 
@@ -172,9 +186,11 @@ impl Running {
         }
         let now = self.context.worker.now;
         let timers = self.timers.idle(now);
+        // An idle thread must not keep routes to sessions that have ended.
+        let timers = timers.map_or(SWEEP, |idle| idle.min(SWEEP));
         match self.until {
-            None => timers,
-            Some(until) => Some(timers.map_or(until.since(now), |idle| idle.min(until.since(now)))),
+            None => Some(timers),
+            Some(until) => Some(timers.min(until.since(now))),
         }
     }
 

@@ -19,11 +19,10 @@
 
 use std::io::{self, ErrorKind, Write};
 use std::num::NonZeroU32;
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
-use barid_core::session::Outgoing;
-use barid_core::session::{Acked, DropReason};
+use barid_core::session::{Acked, Delivery, DropReason, Outgoing};
 use mio::net::TcpStream;
 use mqtt_proto::flow::AliasUse;
 use mqtt_proto::{Ack, Packet, PacketId, PacketType, Properties, QoS, ReasonCode, Version};
@@ -42,6 +41,9 @@ const UNSENT_MAX: usize = 64 * 1024;
 
 /// Encoded bytes that are written without waiting for more.
 const WORTH_A_WRITE: usize = 16 * 1024;
+
+/// Retained messages fetched at a time.
+const FETCHED: usize = 64;
 
 /// How often in a row a thread writes for a client whose connection it does not own, before it leaves
 /// the rest to the owner.
@@ -157,7 +159,7 @@ impl Session {
             }
             outlet.blocked = false;
         }
-        if (!outlet.unsent.is_empty() || !outlet.outbound.is_idle()) && outlet.start_writing() {
+        if (!outlet.unsent.is_empty() || !outlet.is_idle()) && outlet.start_writing() {
             drop(outlet);
             self.pump(worker, epoch, &[], usize::MAX, write);
         }
@@ -176,18 +178,18 @@ impl Session {
         if outlet.epoch != epoch {
             return 0;
         }
-        if outlet.unsent.is_empty() && outlet.start_writing() {
-            drop(outlet);
-            self.pump(worker, epoch, packets, usize::MAX, write);
-            return 0;
+        let first = if outlet.unsent.is_empty() && !outlet.writing && !outlet.blocked {
+            packets
+        } else {
+            outlet.unsent.push(packets);
+            &[]
+        };
+        if !outlet.start_writing() {
+            return outlet.unsent.len();
         }
-        outlet.unsent.push(packets);
-        let waiting = outlet.unsent.len();
-        if outlet.start_writing() {
-            drop(outlet);
-            self.pump(worker, epoch, &[], usize::MAX, write);
-        }
-        waiting
+        drop(outlet);
+        self.pump(worker, epoch, first, usize::MAX, write);
+        self.unsent(epoch)
     }
 
     /// Writes `first` and then all that waits. The caller has become the writer of `epoch`.
@@ -223,7 +225,7 @@ impl Session {
                 outlet.writing = false;
                 return;
             }
-            if outlet.unsent.is_empty() && !outlet.outbound.is_idle() {
+            if outlet.unsent.is_empty() && !outlet.is_idle() {
                 self.refill(worker, &mut outlet);
             }
             if outlet.unsent.is_empty() || round == rounds {
@@ -243,6 +245,9 @@ impl Session {
     fn refill(&self, worker: &Worker, outlet: &mut Outlet) {
         let counters = self.tenant.counters(worker.id);
         while outlet.unsent.len() < UNSENT_MAX {
+            if !outlet.outbound.is_replaying() {
+                self.fetch_retained(worker, outlet);
+            }
             let next = outlet.outbound.next(worker.now, |reason| counters.dropped(reason));
             match next {
                 None => return,
@@ -273,6 +278,45 @@ impl Session {
                     let bytes = outlet.unsent.len() - before;
                     counters.sent.add(PacketType::PubRel, 1, bytes as u64);
                 }
+            }
+        }
+    }
+
+    /// Fetches the next retained messages that subscriptions have asked for.
+    fn fetch_retained(&self, worker: &Worker, outlet: &mut Outlet) {
+        while let Some(replays) = &mut outlet.replays {
+            let Some(replay) = replays.0.front_mut() else {
+                outlet.replays = None;
+                return;
+            };
+            let mut found = Vec::new();
+            let mut last = None;
+            let mut seen = 0;
+            let retained = self.tenant.retained.read();
+            retained.walk(&replay.filter, replay.after.as_deref(), |topic, message| {
+                seen += 1;
+                if !message.is_expired(worker.now) {
+                    found.push(Delivery {
+                        message: Arc::clone(message),
+                        qos: message.qos().min(replay.qos),
+                        retain: true,
+                        identifiers: replay.identifier.into_iter().collect(),
+                        shared: None,
+                    });
+                }
+                if seen < FETCHED {
+                    return ControlFlow::Continue(());
+                }
+                last = Some(topic.into());
+                ControlFlow::Break(())
+            });
+            replay.after = last;
+            if replay.after.is_none() {
+                replays.0.pop_front();
+            }
+            if !found.is_empty() {
+                outlet.outbound.replay(found);
+                return;
             }
         }
     }
@@ -340,7 +384,7 @@ impl SessionRef {
     pub fn flush(&self, worker: &Worker) {
         let mut outlet = self.outlet.lock();
         outlet.flush_pending = false;
-        if outlet.unsent.is_empty() && outlet.outbound.is_idle() {
+        if outlet.unsent.is_empty() && outlet.is_idle() {
             return;
         }
         match outlet.direct_socket() {
@@ -368,7 +412,7 @@ impl Outlet {
     /// Whether a message that arrives now may leave before all that waits in the queue: there is
     /// nothing.
     fn has_way(&self) -> bool {
-        self.outbound.is_idle() && self.unsent.len() < UNSENT_MAX
+        self.is_idle() && self.unsent.len() < UNSENT_MAX
     }
 
     fn takes_as_is(&self, messages: &Messages<'_>, offer: &Offer<'_>) -> bool {

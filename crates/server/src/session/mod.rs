@@ -5,12 +5,12 @@ mod outlet;
 mod subscriptions;
 
 pub use delivery::{Offer, Offered};
-pub use outlet::Link;
+pub use outlet::{Link, Replay};
 pub use subscriptions::{Subscription, Subscriptions};
 
 use std::ops::Deref;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use barid_core::message::Message;
 use barid_core::session::{Delivery, DropReason, Outbound, ReceivedIds};
@@ -24,6 +24,9 @@ use crate::event_loop::{ConnectionId, Mailbox, Post};
 use crate::tenant::Tenant;
 use crate::worker::Worker;
 use outlet::Outlet;
+
+/// Subscriptions of a session whose retained messages are still to be sent.
+const REPLAYS_MAX: usize = 10_000;
 
 /// The session of one client.
 #[derive(Debug)]
@@ -96,6 +99,18 @@ impl SessionRef {
             outlet: Mutex::default(),
             state: Mutex::default(),
         }))
+    }
+}
+
+impl SessionRef {
+    /// A reference that does not keep the session in memory.
+    pub fn downgrade(&self) -> Weak<Session> {
+        Arc::downgrade(&self.0)
+    }
+
+    /// The session, if it is still there.
+    pub fn upgrade(weak: &Weak<Session>) -> Option<Self> {
+        weak.upgrade().map(Self)
     }
 }
 
@@ -208,14 +223,19 @@ impl Session {
         self.outlet.lock().outbound.set_survives(survives);
     }
 
-    /// What shared subscriptions may give to other members now that this one is away.
-    pub fn take_shared(&self) -> Vec<Delivery> {
-        self.outlet.lock().outbound.take_shared()
+    /// What shared subscriptions may give to other members now that this one is away; see
+    /// [`Outbound::take_shared`].
+    pub fn take_shared(&self, has_other: impl FnMut(&Delivery) -> bool) -> Vec<Delivery> {
+        self.outlet.lock().outbound.take_shared(has_other)
     }
 
     /// The session has ended: what waited in it is lost, and counted.
     pub fn clear(&self, worker: &Worker) {
-        let waiting = std::mem::take(&mut self.outlet.lock().outbound).queue().len();
+        let waiting = {
+            let mut outlet = self.outlet.lock();
+            outlet.replays = None;
+            std::mem::take(&mut outlet.outbound).queue().len()
+        };
         let counters = self.tenant.counters(worker.id);
         for _ in 0..waiting {
             counters.dropped(DropReason::SessionEnded);
@@ -229,7 +249,7 @@ impl Session {
             return false;
         }
         apply(&mut outlet.outbound);
-        !outlet.outbound.is_idle()
+        !outlet.is_idle()
     }
 
     /// Appends packets that are no messages (acknowledgements, PINGRESP …) for the connection of
@@ -263,9 +283,16 @@ impl Session {
         true
     }
 
-    /// Lets the retained messages that a subscription asked for wait for the client, ahead of all that
-    /// comes later and outside the queue's limits. [`SessionRef::flush`] sends them.
-    pub fn replay(&self, deliveries: Vec<Delivery>) {
-        self.outlet.lock().outbound.replay(deliveries);
+    /// Sends the retained messages that a subscription asked for, ahead of all that comes later and
+    /// outside the queue's limits, as fast as the client takes them. False: it has asked too often
+    /// without taking them.
+    pub fn replay(&self, replay: Replay) -> bool {
+        let mut outlet = self.outlet.lock();
+        let replays = outlet.replays.get_or_insert_default();
+        let room = replays.0.len() < REPLAYS_MAX;
+        if room {
+            replays.0.push_back(replay);
+        }
+        room
     }
 }

@@ -1,11 +1,13 @@
 //! The way out to one client: what guards it is said in `delivery.rs`.
 
+use std::collections::VecDeque;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use barid_core::session::Outbound;
 use mio::net::TcpStream;
 use mqtt_proto::flow::OutboundAliases;
-use mqtt_proto::{ReasonCode, Version};
+use mqtt_proto::{QoS, ReasonCode, Version};
 
 use crate::event_loop::{ConnectionId, Mailbox, Post};
 
@@ -29,6 +31,8 @@ pub struct Link {
 pub(super) struct Outlet {
     pub(super) link: Option<Link>,
     pub(super) outbound: Outbound,
+    /// Retained messages that new subscriptions have asked for and that have not been fetched yet.
+    pub(super) replays: Option<Box<Replays>>,
     pub(super) unsent: Unsent,
     pub(super) aliases: Option<Box<OutboundAliases>>,
     /// Raised whenever a connection takes or loses the session.
@@ -93,6 +97,11 @@ impl Outlet {
         start
     }
 
+    /// Whether nothing waits but what is encoded already.
+    pub(super) fn is_idle(&self) -> bool {
+        self.outbound.is_idle() && self.replays.is_none()
+    }
+
     /// Tells the owner, once, that something waits.
     pub(super) fn wake_owner(&mut self) {
         if let (Some(link), false) = (&self.link, self.woken) {
@@ -100,6 +109,24 @@ impl Outlet {
             link.owner.post(Post::Drain(link.connection));
         }
     }
+}
+
+/// Walks through the retained messages, one for each subscription that asked for them.
+#[derive(Debug, Default)]
+pub(super) struct Replays(pub(super) VecDeque<Replay>);
+
+/// One subscription's walk through the retained messages: they are fetched a few at a time, as the client
+/// takes them, so that a wide filter costs no memory.
+#[derive(Debug)]
+pub struct Replay {
+    /// The Topic Filter.
+    pub filter: Box<str>,
+    /// The QoS granted.
+    pub qos: QoS,
+    /// The Subscription Identifier.
+    pub identifier: Option<NonZeroU32>,
+    /// The topic that was fetched last.
+    pub after: Option<Box<str>>,
 }
 
 /// Encoded bytes that wait for the socket.

@@ -1,5 +1,6 @@
 //! What one session has subscribed to.
 
+use std::collections::HashMap;
 use std::num::NonZeroU32;
 
 use mqtt_proto::QoS;
@@ -19,23 +20,46 @@ pub struct Subscription {
     pub identifier: Option<NonZeroU32>,
 }
 
-/// The subscriptions of one session, sorted by filter: most sessions have very few, some thousands.
-#[derive(Debug, Default)]
-pub struct Subscriptions(Vec<Subscription>);
+/// From this many subscriptions on, they are found by hash.
+const MANY: usize = 32;
+
+/// The subscriptions of one session. Most sessions have very few, so those take no more memory than they
+/// need; some have a hundred thousand.
+#[derive(Debug)]
+pub struct Subscriptions(Held);
+
+#[derive(Debug)]
+enum Held {
+    Few(Vec<Subscription>),
+    Many(HashMap<Box<str>, Subscription>),
+}
+
+impl Default for Subscriptions {
+    fn default() -> Self {
+        Self(Held::Few(Vec::new()))
+    }
+}
 
 impl Subscriptions {
     /// Adds one, or replaces the one with the same filter. True: it is new.
     pub fn insert(&mut self, subscription: Subscription) -> bool {
-        match self.position(&subscription.filter) {
-            Ok(index) => {
-                self.0[index] = subscription;
-                false
+        match &mut self.0 {
+            Held::Many(by_filter) => {
+                by_filter.insert(subscription.filter.clone(), subscription).is_none()
             }
-            Err(index) => {
-                if self.0.is_empty() {
-                    self.0.reserve_exact(1);
+            Held::Few(few) => {
+                if let Some(same) = few.iter_mut().find(|s| s.filter == subscription.filter) {
+                    *same = subscription;
+                    return false;
                 }
-                self.0.insert(index, subscription);
+                if few.is_empty() {
+                    few.reserve_exact(1);
+                }
+                few.push(subscription);
+                if few.len() >= MANY {
+                    let few = std::mem::take(few).into_iter();
+                    self.0 = Held::Many(few.map(|s| (s.filter.clone(), s)).collect());
+                }
                 true
             }
         }
@@ -43,31 +67,42 @@ impl Subscriptions {
 
     /// Removes the one with this filter. False: there is none.
     pub fn remove(&mut self, filter: &str) -> bool {
-        self.position(filter).map(|index| self.0.remove(index)).is_ok()
+        match &mut self.0 {
+            Held::Many(by_filter) => by_filter.remove(filter).is_some(),
+            Held::Few(few) => {
+                let position = few.iter().position(|s| &*s.filter == filter);
+                position.map(|position| few.swap_remove(position)).is_some()
+            }
+        }
     }
 
     /// Whether there is one with this filter.
     pub fn contains(&self, filter: &str) -> bool {
-        self.position(filter).is_ok()
+        match &self.0 {
+            Held::Many(by_filter) => by_filter.contains_key(filter),
+            Held::Few(few) => few.iter().any(|s| &*s.filter == filter),
+        }
     }
 
     /// How many there are.
     pub fn len(&self) -> usize {
-        self.0.len()
+        match &self.0 {
+            Held::Many(by_filter) => by_filter.len(),
+            Held::Few(few) => few.len(),
+        }
     }
 
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.len() == 0
     }
 
-    /// All of them, by filter.
-    pub fn iter(&self) -> impl Iterator<Item = &Subscription> {
-        self.0.iter()
-    }
-
-    fn position(&self, filter: &str) -> Result<usize, usize> {
-        self.0.binary_search_by(|subscription| (*subscription.filter).cmp(filter))
+    /// All of them, in no particular order.
+    pub fn iter(&self) -> Box<dyn Iterator<Item = &Subscription> + '_> {
+        match &self.0 {
+            Held::Many(by_filter) => Box::new(by_filter.values()),
+            Held::Few(few) => Box::new(few.iter()),
+        }
     }
 }
 
@@ -75,23 +110,31 @@ impl Subscriptions {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_filter_is_held_once() {
-        let subscription = |filter: &str, qos| Subscription {
+    fn subscription(filter: &str, qos: QoS) -> Subscription {
+        Subscription {
             filter: filter.into(),
             qos,
             no_local: false,
             retain_as_published: false,
             identifier: None,
-        };
-        let mut subscriptions = Subscriptions::default();
-        assert!(subscriptions.insert(subscription("b", QoS::AtMostOnce)));
-        assert!(subscriptions.insert(subscription("a", QoS::AtMostOnce)));
-        assert!(!subscriptions.insert(subscription("b", QoS::ExactlyOnce)));
-        assert_eq!(subscriptions.iter().map(|s| &*s.filter).collect::<Vec<_>>(), ["a", "b"]);
-        assert!(subscriptions.contains("b"));
-        assert!(subscriptions.remove("b"));
-        assert!(!subscriptions.remove("b"));
-        assert_eq!(subscriptions.len(), 1);
+        }
+    }
+
+    #[test]
+    fn a_filter_is_held_once_however_many_there_are() {
+        for count in [2, 10 * MANY] {
+            let mut subscriptions = Subscriptions::default();
+            for n in 0..count {
+                assert!(subscriptions.insert(subscription(&n.to_string(), QoS::AtMostOnce)));
+            }
+            assert!(!subscriptions.insert(subscription("1", QoS::ExactlyOnce)));
+            assert_eq!(subscriptions.len(), count);
+            let replaced = subscriptions.iter().find(|s| &*s.filter == "1").unwrap();
+            assert_eq!(replaced.qos, QoS::ExactlyOnce);
+            assert!(subscriptions.contains("1"));
+            assert!(subscriptions.remove("1"));
+            assert!(!subscriptions.remove("1"));
+            assert_eq!(subscriptions.iter().count(), count - 1);
+        }
     }
 }
