@@ -55,7 +55,7 @@ def test_a_slow_subscriber_harms_nobody(broker_with, connect, paho, topic):
     good.subscribe(topic, 1)
     for number in range(1000):
         publisher.publish(topic, b"%06d" % number + bytes(100_000), 1)
-    assert [message[:6] for message in good.payloads(1000)] == [b"%06d" % number for number in range(1000)]
+        assert good.receive().payload[:6] == b"%06d" % number, "it is bound by the same limits, so it must not lag"
     assert running.metric("^barid_outbox_bytes") <= 2_200_000
     assert running.metric(r'^barid_dropped_messages_total\{tenant="acme",reason="queue_bytes"\}') > 800
     assert running.metric(r'^barid_dropped_messages_total\{tenant="acme",reason="queue_messages"\}') == 0
