@@ -162,7 +162,8 @@ def test_bench(broker, scenario, n, qos):
     told = bench(broker, scenario, "-n", n, "--rate", 400, "-d", 1, "-q", qos, "--size", 64, "--pid", broker._process.pid)
     assert told["sent"] > 100 and told["lost"] == 0 and told["surplus"] == 0 and told["connections_dropped"] == 0
     assert told["delivered_per_s"] > 100
-    assert told["broker_cpu_us_per_message"] > 0 and told["broker_rss_bytes"] > 0
+    # So few messages may take less than the kernel's tick of CPU time.
+    assert told["broker_cpu_us_per_message"] >= 0 and told["broker_rss_bytes"] > 0
 
 
 def test_bench_connections(broker):
