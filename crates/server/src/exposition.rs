@@ -52,7 +52,7 @@ impl Snapshot {
             queued: 0,
             queued_bytes: 0,
             deepest: 0,
-            retained: tenant.retained.read().len() as u64,
+            retained: tenant.retained_by_clients() as u64,
             subscriptions: tenant.index.subscription_count() as u64,
         };
         tenant.sessions.for_each(|session| {

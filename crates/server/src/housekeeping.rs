@@ -150,23 +150,12 @@ fn perform(context: &mut Context, task: Task) {
     match task {
         Task::Expire { session, epoch } => {
             let Some(session) = SessionRef::upgrade(&session) else { return };
-            // Under the lock of the client identifier, so that the client cannot come back meanwhile.
-            let expired = {
-                let mut entry = session.tenant.sessions.entry(&session.client_id);
-                let expired = session.is_away_since(epoch)
-                    && entry.get().is_some_and(|present| present.id == session.id);
-                expired && entry.remove().is_some()
-            };
-            if expired {
-                context.end_session(&session);
-            }
+            context.end_absent_session(&session, epoch);
         }
         Task::PublishSys(tenant) => sys::publish(context, &tenant),
         Task::PublishWill { session, epoch } => {
             let Some(session) = SessionRef::upgrade(&session) else { return };
-            if session.is_away_since(epoch) {
-                context.publish_will(&session);
-            }
+            context.publish_will(&session, epoch);
         }
     }
 }

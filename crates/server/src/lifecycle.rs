@@ -1,6 +1,7 @@
 //! How sessions end, and what follows: wills, subscriptions, messages that others may have.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use barid_core::message::Publication;
@@ -9,6 +10,7 @@ use barid_core::topic_index::Member;
 use hashbrown::HashMap;
 use mqtt_proto::topic;
 
+use crate::event_loop::ConnectionId;
 use crate::housekeeping::Task;
 use crate::router::{Publisher, Router, share_name};
 use crate::run::{Messages, Run};
@@ -52,7 +54,8 @@ impl Context {
             tenant.retained.write().remove(messages.topic());
             return true;
         }
-        let most = tenant.limits().max_retained_messages;
+        let most =
+            tenant.limits().max_retained_messages + tenant.sys_topics.load(Ordering::Relaxed);
         let message = messages.message(last);
         let mut retained = tenant.retained.write();
         if retained.len() >= most && retained.get(messages.topic()).is_none() {
@@ -62,19 +65,30 @@ impl Context {
         true
     }
 
-    /// The connection of `epoch` has gone. `will`: it did not end as it should, so the Will Message is
-    /// due.
-    pub fn connection_gone(&mut self, session: &SessionRef, epoch: u32, will: bool) {
-        let Detached::Away { epoch } = session.detach(epoch) else { return };
-        let (expiry, delay) = {
+    /// A connection has gone that had the session as its number `epoch`. `will`: it did not end as it
+    /// should, so the Will Message is due.
+    pub fn connection_gone(
+        &mut self,
+        session: &SessionRef,
+        connection: ConnectionId,
+        epoch: u32,
+        will: bool,
+    ) {
+        // Whether the session is still this connection's is decided under the lock of its state, as for
+        // the one that takes it over: what the successor has put there must stay.
+        let (epoch, expiry, delay) = {
             let mut state = session.state();
+            if !session.is_owned_by(connection) {
+                return;
+            }
+            let Detached::Away { epoch } = session.detach(epoch) else { return };
             if !will {
                 state.will = None;
             }
-            (state.expiry, state.will.as_ref().map(|will| will.delay))
+            (epoch, state.expiry, state.will.as_ref().map(|will| will.delay))
         };
         if expiry == 0 {
-            self.end_session(session);
+            self.end_absent_session(session, epoch);
             return;
         }
         let now = self.worker.now;
@@ -85,7 +99,7 @@ impl Context {
         }
         match delay {
             None => {}
-            Some(0) => self.publish_will(session),
+            Some(0) => self.publish_will(session, epoch),
             // A session that ends before its will is due publishes it when it ends.
             Some(delay) => {
                 let at = now.after(Duration::from_secs(u64::from(delay)));
@@ -94,6 +108,20 @@ impl Context {
             }
         }
         self.redistribute(session);
+    }
+
+    /// Ends a session whose client has been away since `epoch`; unless it has come back.
+    pub fn end_absent_session(&mut self, session: &SessionRef, epoch: u32) {
+        // Under the lock of the client identifier, so that the client cannot come back meanwhile.
+        let ends = {
+            let mut entry = session.tenant.sessions.entry(&session.client_id);
+            let ends = session.is_away_since(epoch)
+                && entry.get().is_some_and(|present| present.id == session.id);
+            ends && entry.remove().is_some()
+        };
+        if ends {
+            self.end_session(session);
+        }
     }
 
     /// Ends a session: its client is disconnected if it has one, its will is published, its
@@ -116,14 +144,21 @@ impl Context {
         for subscription in subscriptions.iter() {
             unsubscribe(&session.tenant, &subscription.filter, session.id);
         }
-        self.publish_will(session);
+        let will = session.state().will.take();
+        if let Some(will) = will {
+            self.publish_will_message(session, &will);
+        }
         self.redistribute(session);
         session.clear(&self.worker);
     }
 
-    /// Publishes the Will Message, if there is one, and forgets it.
-    pub fn publish_will(&mut self, session: &SessionRef) {
-        let will = session.state().will.take();
+    /// Publishes the Will Message, if there is one and the client has been away since `epoch`, and forgets
+    /// it.
+    pub fn publish_will(&mut self, session: &SessionRef, epoch: u32) {
+        let will = {
+            let mut state = session.state();
+            if session.is_away_since(epoch) { state.will.take() } else { None }
+        };
         if let Some(will) = will {
             self.publish_will_message(session, &will);
         }

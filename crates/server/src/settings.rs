@@ -220,7 +220,7 @@ limits! {
     topic_alias_maximum: u16 = 32,
     /// Topic aliases that the broker defines on a connection whose client allows at least as many.
     max_outbound_topic_aliases: u16 = 32,
-    /// Messages of QoS 1 and 2 on the wire to one client that asks for no Receive Maximum of its own.
+    /// Messages of QoS 1 and 2 on the wire to one client; fewer if its Receive Maximum is lower.
     max_inflight: u16 = 1_024,
     /// Messages that wait for one client.
     max_queued_messages: usize = 10_000,

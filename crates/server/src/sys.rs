@@ -3,6 +3,7 @@
 //! The names are those that other brokers use. All counts are the tenant's own.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use barid_core::message::Publication;
@@ -51,7 +52,9 @@ pub fn publish(context: &mut Context, tenant: &Arc<Tenant>) {
     if shared.settings().sys.interval == 0 {
         return;
     }
-    for (topic, value) in values(tenant, shared.clock.uptime()) {
+    let values = values(tenant, shared.clock.uptime());
+    tenant.sys_topics.store(values.len(), Ordering::Relaxed);
+    for (topic, value) in values {
         let publication = Publication {
             topic,
             payload: value.as_bytes(),
@@ -98,7 +101,7 @@ fn values(tenant: &Tenant, uptime: Duration) -> Vec<(&'static str, String)> {
         ("$SYS/broker/bytes/sent", sum(&totals.bytes_sent)),
         ("$SYS/broker/store/messages/count", queued.to_string()),
         ("$SYS/broker/store/messages/bytes", queued_bytes.to_string()),
-        ("$SYS/broker/retained messages/count", tenant.retained.read().len().to_string()),
+        ("$SYS/broker/retained messages/count", tenant.retained_by_clients().to_string()),
         ("$SYS/broker/subscriptions/count", tenant.index.subscription_count().to_string()),
     ]
 }

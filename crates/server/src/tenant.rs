@@ -37,6 +37,8 @@ pub struct Tenant {
     pub retained: RwLock<RetainedStore<Arc<Message>>>,
     /// Connections that have a session.
     pub connections: AtomicUsize,
+    /// How many of the retained messages are the broker's own (`$SYS`).
+    pub sys_topics: AtomicUsize,
     limits: RwLock<Arc<Limits>>,
     /// One for each thread, made when the thread first has to do with the tenant.
     counters: Box<[OnceLock<Box<Counters>>]>,
@@ -51,6 +53,7 @@ impl Tenant {
             sessions: Sessions::default(),
             retained: RwLock::default(),
             connections: AtomicUsize::new(0),
+            sys_topics: AtomicUsize::new(0),
             limits: RwLock::new(Arc::new(limits)),
             counters: (0..workers).map(|_| OnceLock::new()).collect(),
         }
@@ -77,6 +80,12 @@ impl Tenant {
     /// The counters of one thread.
     pub fn counters(&self, worker: usize) -> &Counters {
         self.counters[worker].get_or_init(Box::default)
+    }
+
+    /// How many retained messages clients have left.
+    pub fn retained_by_clients(&self) -> usize {
+        let own = self.sys_topics.load(Ordering::Relaxed);
+        self.retained.read().len().saturating_sub(own)
     }
 
     /// Whether clients have left retained messages behind.

@@ -179,7 +179,11 @@ impl Active {
                 );
             }
             let expiry = expiry.min(self.limits.max_session_expiry);
-            self.session.state().expiry = expiry;
+            let mut state = self.session.state();
+            if let Err(end) = self.check_owner() {
+                return end;
+            }
+            state.expiry = expiry;
             self.session.set_survives(expiry > 0);
         }
         // Only a normal disconnection discards the will (MQTT-3.14.4-3).

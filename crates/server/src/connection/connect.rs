@@ -10,15 +10,15 @@ use barid_core::time::Timestamp;
 use mqtt_proto::flow::{InboundAliases, KeepAlive, OutboundAliases};
 use mqtt_proto::{
     ConnAck, Connect, MAX_PACKET_LEN, PacketType, Properties, PropertiesBuf, Property, PropertyId,
-    QoS, ReasonCode, Version,
+    QoS, ReasonCode, Version, topic,
 };
 use tracing::debug;
 
 use super::active::Active;
 use super::{Connection, End, Stage, Turn};
-use crate::auth::{Login, Verdict, may_publish};
+use crate::auth::{Login, Permissions, Verdict, may_publish};
 use crate::housekeeping::Task;
-use crate::lifecycle::Context;
+use crate::lifecycle::{Context, unsubscribe};
 use crate::session::{Link, SessionRef, Will};
 use crate::settings::Limits;
 use crate::tenant::{DEFAULT_TENANT, Tenant, tenant_of};
@@ -170,6 +170,12 @@ impl Connection {
         {
             return Err(Refusal(ReasonCode::QuotaExceeded, "the tenant has too many sessions"));
         }
+        if permissions.is_some() && !is_own(&tenant, client_id, connect.username) {
+            return Err(Refusal(
+                ReasonCode::NotAuthorized,
+                "the client identifier is another user's",
+            ));
+        }
         let wanted = want(connect, &limits)?;
         if let Some(will) = &connect.will
             && !may_publish(permissions.as_deref(), will.topic)
@@ -189,6 +195,7 @@ impl Connection {
             version: connect.version,
             clean_start: connect.clean_start,
             client_id,
+            user: connect.username.filter(|_| permissions.is_some()),
             properties: connack_properties(connect, &limits, &wanted, assigned.as_deref()),
         };
         let link = Link {
@@ -209,6 +216,9 @@ impl Connection {
         counters.received.add(PacketType::Connect, 1, len as u64 + 2);
         counters.connects.add(1);
         let (session, epoch) = context.open_session(&tenant, &opening, link, wanted);
+        if let Some(permissions) = &permissions {
+            revoke(&session, permissions);
+        }
         debug!(
             peer = %self.peer,
             listener = self.listener.name,
@@ -231,6 +241,7 @@ impl Connection {
             reading_paused: false,
             partner: None,
         };
+        self.transport.set_frame_max(2 * active.limits.max_packet_size);
         let transport = &mut self.transport;
         active.session.drain(&context.worker, epoch, false, |bytes| transport.write(bytes));
         self.stage = Stage::Active(Box::new(active));
@@ -274,6 +285,8 @@ struct Opening<'a> {
     version: Version,
     clean_start: bool,
     client_id: &'a str,
+    /// The user, if there are users.
+    user: Option<&'a str>,
     properties: PropertiesBuf,
 }
 
@@ -319,6 +332,7 @@ impl Context {
         let old_will = {
             let mut state = session.state();
             session.set_owner(&mut state, link.connection);
+            state.user = opening.user.map(Box::from);
             state.expiry = wanted.expiry;
             std::mem::replace(&mut state.will, wanted.will)
         };
@@ -346,6 +360,32 @@ impl Context {
         }
         (session, epoch)
     }
+}
+
+/// Takes away the subscriptions of a resumed session that its user may not have any more.
+fn revoke(session: &SessionRef, permissions: &Permissions) {
+    let mut state = session.state();
+    let revoked: Vec<_> = state
+        .subscriptions
+        .iter()
+        .map(|subscription| subscription.filter.clone())
+        .filter(|filter| !permissions.may_subscribe(shared_filter(filter)))
+        .collect();
+    for filter in revoked {
+        state.subscriptions.remove(&filter);
+        unsubscribe(&session.tenant, &filter, session.id);
+    }
+}
+
+/// The Topic Filter behind `$share/{name}/`, or the filter itself.
+fn shared_filter(filter: &str) -> &str {
+    topic::parse_shared(filter).ok().flatten().map_or(filter, |shared| shared.filter)
+}
+
+/// Whether no other user has a session with this client identifier.
+fn is_own(tenant: &Tenant, client_id: &str, user: Option<&str>) -> bool {
+    let entry = tenant.sessions.entry(client_id);
+    entry.get().is_none_or(|session| session.state().user.as_deref() == user)
 }
 
 /// What the client wants and gets.
@@ -376,7 +416,9 @@ fn want(connect: &Connect<'_>, limits: &Limits) -> Result<Wanted, Refusal> {
     Ok(Wanted {
         expiry: expiry.min(limits.max_session_expiry),
         keep_alive,
-        receive_maximum: properties.receive_maximum().unwrap_or(limits.max_inflight),
+        receive_maximum: properties
+            .receive_maximum()
+            .map_or(limits.max_inflight, |most| most.min(limits.max_inflight)),
         max_packet_size: properties
             .maximum_packet_size()
             .map_or(MAX_PACKET_LEN, |size| size as usize),

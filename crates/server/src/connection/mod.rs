@@ -42,6 +42,10 @@ const READS_PER_TURN: usize = 4;
 /// How long a connection that was told why it is closed may take to read that.
 const LINGER: Duration = Duration::from_secs(2);
 
+/// Bytes of the largest CONNECT: room for a will, a user name and a password of the longest. Strangers get
+/// no more memory than this.
+const CONNECT_MAX: usize = 256 * 1024;
+
 /// Bytes of answers that a client may leave unread before it is not read from either.
 const UNREAD_ANSWERS_MAX: usize = 256 * 1024;
 
@@ -152,7 +156,7 @@ impl Connection {
         let Accepted { socket, peer, listener } = accepted;
         let limits = context.worker.shared.settings().limits.clone();
         let socket = Arc::new(socket);
-        let transport = Transport::new(Arc::clone(&socket), &listener, limits.max_packet_size)?;
+        let transport = Transport::new(Arc::clone(&socket), &listener, CONNECT_MAX)?;
         let until =
             context.worker.now.after(Duration::from_secs(u64::from(limits.connect_timeout)));
         let stage =
@@ -403,7 +407,7 @@ impl Connection {
 
     /// The first packet must be CONNECT (MQTT-3.1.0-1).
     fn first_packet(&mut self, turn: &mut Turn<'_>, bytes: &[u8]) -> Result<Option<usize>, End> {
-        let most = turn.context.worker.shared.settings().limits.max_packet_size;
+        let most = turn.context.worker.shared.settings().limits.max_packet_size.min(CONNECT_MAX);
         let Some(header) = FixedHeader::read(bytes, most)? else { return Ok(None) };
         if header.packet_type() != PacketType::Connect {
             return Err(End::Malformed(DecodeError::UnknownPacketType));
@@ -452,7 +456,7 @@ impl Connection {
             counters.abnormal_disconnects.add(1);
         }
         active.session.tenant.connections.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
-        turn.context.connection_gone(&active.session, active.epoch, will);
+        turn.context.connection_gone(&active.session, self.id, active.epoch, will);
         self.transport.close();
         self.linger(end)
     }

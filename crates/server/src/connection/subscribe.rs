@@ -20,6 +20,7 @@ impl Active {
         turn: &mut Turn<'_>,
         packet: &Subscribe<'_>,
     ) -> Result<(), End> {
+        self.check_answer(packet.filters.len())?;
         let identifier = packet.properties.subscription_identifiers().next();
         let identifier = identifier.and_then(NonZeroU32::new);
         let mut codes = Vec::with_capacity(packet.filters.len());
@@ -65,6 +66,19 @@ impl Active {
         Ok(())
     }
 
+    /// An error if a SUBACK or UNSUBACK with so many codes is larger than the client takes: then nothing
+    /// must be done that it would have to be told of.
+    fn check_answer(&self, codes: usize) -> Result<(), End> {
+        const MOST_BUT_CODES: usize = 1 + 4 + 2 + 1;
+        if self.version.is_v5() && MOST_BUT_CODES + codes > self.max_packet_size {
+            return Err(End::Refused(
+                ReasonCode::PacketTooLarge,
+                "the acknowledgement would be larger than your Maximum Packet Size",
+            ));
+        }
+        Ok(())
+    }
+
     /// Subscribes to one filter. Returns the QoS granted and whether the subscription is new.
     fn subscribe(
         &mut self,
@@ -81,7 +95,7 @@ impl Active {
             identifier,
         };
         let mut state = session.state();
-        if state.ended {
+        if state.ended || self.check_owner().is_err() {
             return Err(ReasonCode::UnspecifiedError);
         }
         if state.subscriptions.len() >= self.limits.max_subscriptions
@@ -128,6 +142,7 @@ impl Active {
         turn: &mut Turn<'_>,
         packet: &Unsubscribe<'_>,
     ) -> Result<(), End> {
+        self.check_answer(packet.filters.len())?;
         let mut codes = Vec::with_capacity(packet.filters.len());
         for filter in &packet.filters {
             if topic::validate_filter(filter).is_err() {
@@ -140,10 +155,14 @@ impl Active {
                     "the topic filter is not valid",
                 ));
             }
-            let existed = self.session.state().subscriptions.remove(filter);
+            // Index and state change together, also before the eyes of a connection that takes over.
+            let mut state = self.session.state();
+            self.check_owner()?;
+            let existed = state.subscriptions.remove(filter);
             if existed {
                 unsubscribe(&self.session.tenant, filter, self.session.id);
             }
+            drop(state);
             let code =
                 if existed { ReasonCode::Success } else { ReasonCode::NoSubscriptionExisted };
             codes.push(code as u8);

@@ -114,6 +114,8 @@ struct Slot {
     armed: Timestamp,
     /// The window of [`Balance`] in which it last had a turn.
     active: u32,
+    /// It is in `again`.
+    again: bool,
 }
 
 const NEVER: Timestamp = Timestamp::from_millis(u64::MAX);
@@ -134,8 +136,10 @@ impl Running {
                 if event.token() == MAILBOX {
                     continue;
                 }
+                // One that has more to read has its turn after the others.
+                let waits = self.slots.get(event.token().0).is_some_and(|slot| slot.again);
                 let readiness = Readiness {
-                    readable: event.is_readable(),
+                    readable: event.is_readable() && !waits,
                     writable: event.is_writable(),
                     closed: event.is_read_closed() || event.is_error(),
                 };
@@ -148,6 +152,9 @@ impl Running {
                 self.on_post(post);
             }
             for id in std::mem::take(&mut self.again) {
+                if let Some(slot) = self.by_id.get(&id) {
+                    self.slots[*slot as usize].again = false;
+                }
                 self.give_turn_to(id, |connection, turn, buffer| {
                     let readiness = Readiness { readable: true, ..Readiness::default() };
                     connection.on_event(turn, buffer, readiness)
@@ -249,8 +256,12 @@ impl Running {
         let id = connection.id();
         let fd = connection.socket().as_raw_fd();
         let armed = connection.deadline().unwrap_or(NEVER);
-        let key =
-            self.slots.insert(Box::new(Slot { connection, armed, active: self.balance.window() }));
+        let key = self.slots.insert(Box::new(Slot {
+            connection,
+            armed,
+            active: self.balance.window(),
+            again: false,
+        }));
         let interest = Interest::READABLE | Interest::WRITABLE;
         if let Err(error) = self.poll.registry().register(&mut SourceFd(&fd), Token(key), interest)
         {
@@ -342,7 +353,8 @@ impl Running {
             self.peers.peer(self.me).connection_leaves();
             return;
         }
-        if next == Next::Again {
+        if next == Next::Again && !slot.again {
+            slot.again = true;
             self.again.push(id);
         }
         if let Some(deadline) = slot.connection.deadline()

@@ -58,6 +58,8 @@ pub struct State {
     pub received: ReceivedIds,
     /// The Will Message of the present or last connection, until published or discarded.
     pub will: Option<Box<Will>>,
+    /// The user whose session it is, when there are users: no other may have it.
+    pub user: Option<Box<str>>,
     /// Session Expiry Interval in seconds; `u32::MAX`: never.
     pub expiry: u32,
     /// The session has ended and must not be resumed.

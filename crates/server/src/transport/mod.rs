@@ -61,20 +61,18 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// The stream that `listener` speaks, over `socket`.
+    /// The stream that `listener` speaks, over `socket`. WebSocket frames may have `frame_max` bytes.
     pub fn new(
         socket: Arc<TcpStream>,
         listener: &ListenerContext,
-        max_packet_size: usize,
+        frame_max: usize,
     ) -> io::Result<Self> {
         let socket = Socket(socket);
         let path = listener.websocket_path.as_deref();
         let Some(config) = &listener.tls else {
             return Ok(match path {
                 None => Self::Plain(socket),
-                Some(path) => {
-                    Self::WebSocket(Box::new(WebSocket::new(socket, path, max_packet_size)))
-                }
+                Some(path) => Self::WebSocket(Box::new(WebSocket::new(socket, path, frame_max))),
             });
         };
         let config = Arc::clone(&config.read());
@@ -82,10 +80,18 @@ impl Transport {
         let stream = StreamOwned::new(connection, socket);
         Ok(match path {
             None => Self::Tls(Box::new(stream)),
-            Some(path) => {
-                Self::SecureWebSocket(Box::new(WebSocket::new(stream, path, max_packet_size)))
-            }
+            Some(path) => Self::SecureWebSocket(Box::new(WebSocket::new(stream, path, frame_max))),
         })
+    }
+
+    /// From now on WebSocket frames may have so many bytes. Their borders mean nothing, so this is not
+    /// the size of a packet; but the library makes room for a frame when it begins.
+    pub fn set_frame_max(&mut self, bytes: usize) {
+        match self {
+            Self::Plain(_) | Self::Tls(_) => {}
+            Self::WebSocket(stream) => stream.set_frame_max(bytes),
+            Self::SecureWebSocket(stream) => stream.set_frame_max(bytes),
+        }
     }
 
     /// The socket, if any thread may write to it.

@@ -39,16 +39,26 @@ struct Subprotocol {
 }
 
 impl<S: Read + Write> WebSocket<S> {
-    /// A WebSocket on `path`, whose frames are at most `max_packet_size` bytes long.
-    pub fn new(stream: S, path: &str, max_packet_size: usize) -> Self {
+    /// A WebSocket on `path`, whose frames are at most `frame_max` bytes long.
+    pub fn new(stream: S, path: &str, frame_max: usize) -> Self {
         let config = WebSocketConfig::default()
             .read_buffer_size(READ_BUFFER)
             .write_buffer_size(0)
-            .max_message_size(Some(max_packet_size))
-            .max_frame_size(Some(max_packet_size));
+            .max_message_size(Some(frame_max))
+            .max_frame_size(Some(frame_max));
         let check = Subprotocol { path: path.to_owned() };
         let handshake = ServerHandshake::start(stream, check, Some(config));
         Self { state: State::Handshake(Box::new(handshake)), unread: Bytes::new() }
+    }
+
+    /// From now on frames are at most `bytes` bytes long.
+    pub fn set_frame_max(&mut self, bytes: usize) {
+        if let State::Open(socket) = &mut self.state {
+            socket.set_config(|config| {
+                config.max_message_size = Some(bytes);
+                config.max_frame_size = Some(bytes);
+            });
+        }
     }
 
     /// Begins the closing handshake, without waiting for its end.
