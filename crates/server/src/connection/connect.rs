@@ -5,23 +5,22 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use barid_core::message::{Message, Publication};
 use barid_core::time::Timestamp;
-use mqtt_proto::flow::{InboundAliases, KeepAlive, OutboundAliases};
+use mqtt_proto::flow::{InboundAliases, KeepAlive};
 use mqtt_proto::{
-    ConnAck, Connect, MAX_PACKET_LEN, PacketType, Properties, PropertiesBuf, Property, PropertyId,
-    QoS, ReasonCode, Version, topic,
+    ConnAck, Connect, MAX_PACKET_LEN, PacketType, Properties, PropertiesBuf, Property, ReasonCode,
+    Version,
 };
 use tracing::debug;
 
 use super::active::Active;
+use super::opening::{Opening, is_own, revoke};
+use super::wanted::{Refusal, assigned_client_id, connack_properties, want};
 use super::{Connection, End, Stage, Turn};
-use crate::auth::{Login, Permissions, Verdict, may_publish};
+use crate::auth::{Login, Verdict, may_publish};
 use crate::housekeeping::Task;
-use crate::lifecycle::{Context, unsubscribe};
-use crate::session::{Link, SessionRef, Will};
-use crate::settings::Limits;
-use crate::tenant::{DEFAULT_TENANT, Tenant, tenant_of};
+use crate::session::Link;
+use crate::tenant::{DEFAULT_TENANT, tenant_of};
 
 /// A CONNECT whose login is being verified.
 #[derive(Debug)]
@@ -33,20 +32,6 @@ pub(super) struct Waiting {
     /// Whoever verifies the login sees by it that it still matters.
     _waits: Arc<()>,
     pub(super) until: Timestamp,
-}
-
-/// Why a client does not get in.
-#[derive(Debug)]
-struct Refusal(ReasonCode, &'static str);
-
-/// A CONNECT that has passed all checks: what the session will be like.
-struct Wanted {
-    expiry: u32,
-    keep_alive: u16,
-    receive_maximum: u16,
-    max_packet_size: usize,
-    aliases: Option<Box<OutboundAliases>>,
-    will: Option<Box<Will>>,
 }
 
 impl Connection {
@@ -278,252 +263,4 @@ impl Connection {
             }
         }
     }
-}
-
-/// What is needed to open a session, besides what it will be like.
-struct Opening<'a> {
-    version: Version,
-    clean_start: bool,
-    client_id: &'a str,
-    /// The user, if there are users.
-    user: Option<&'a str>,
-    properties: PropertiesBuf,
-}
-
-impl Opening<'_> {
-    fn connack(&self, session_present: bool) -> Vec<u8> {
-        let mut packet = Vec::new();
-        let properties = self.properties.as_properties();
-        ConnAck { session_present, reason: ReasonCode::Success, properties }
-            .encode(self.version, &mut packet)
-            .expect("a CONNACK can be encoded");
-        packet
-    }
-}
-
-impl Context {
-    /// Opens the session of a client: resumes it, or begins a new one (MQTT 5 §3.1.2.4). A connection
-    /// that the client had before is closed.
-    fn open_session(
-        &mut self,
-        tenant: &Arc<Tenant>,
-        opening: &Opening<'_>,
-        link: Link,
-        wanted: Wanted,
-    ) -> (SessionRef, u32) {
-        let mut ended = None;
-        let mut entry = tenant.sessions.entry(opening.client_id);
-        let resumed = match entry.get().cloned() {
-            // A session that expires with its connection is over when another connection comes.
-            Some(old) if opening.clean_start || old.state().expiry == 0 => {
-                entry.remove();
-                ended = Some(old);
-                None
-            }
-            other => other,
-        };
-        let present = resumed.is_some();
-        let session = resumed.unwrap_or_else(|| {
-            let id = self.worker.shared.next_session_id();
-            let session = SessionRef::new(id, Arc::clone(tenant), opening.client_id);
-            entry.insert(session.clone());
-            session
-        });
-        let old_will = {
-            let mut state = session.state();
-            session.set_owner(&mut state, link.connection);
-            state.user = opening.user.map(Box::from);
-            state.expiry = wanted.expiry;
-            std::mem::replace(&mut state.will, wanted.will)
-        };
-        let connack = opening.connack(present);
-        let counters = tenant.counters(self.worker.id);
-        counters.sent.add(PacketType::ConnAck, 1, connack.len() as u64);
-        let survives = wanted.expiry > 0;
-        let (epoch, had_client) =
-            session.attach(link, wanted.receive_maximum, survives, wanted.aliases, &connack);
-        drop(entry);
-
-        if had_client {
-            counters.take_overs.add(1);
-            // The old connection has ended without DISCONNECT. A will with a delay is cancelled by
-            // the new one (MQTT-3.1.3-9).
-            if let Some(will) = old_will.filter(|will| will.delay == 0) {
-                self.publish_will_message(&session, &will);
-            }
-        }
-        if let Some(old) = ended {
-            if old.is_online() {
-                counters.take_overs.add(1);
-            }
-            self.end_session(&old);
-        }
-        (session, epoch)
-    }
-}
-
-/// Takes away the subscriptions of a resumed session that its user may not have any more.
-fn revoke(session: &SessionRef, permissions: &Permissions) {
-    let mut state = session.state();
-    let revoked: Vec<_> = state
-        .subscriptions
-        .iter()
-        .map(|subscription| subscription.filter.clone())
-        .filter(|filter| !permissions.may_subscribe(shared_filter(filter)))
-        .collect();
-    for filter in revoked {
-        state.subscriptions.remove(&filter);
-        unsubscribe(&session.tenant, &filter, session.id);
-    }
-}
-
-/// The Topic Filter behind `$share/{name}/`, or the filter itself.
-fn shared_filter(filter: &str) -> &str {
-    topic::parse_shared(filter).ok().flatten().map_or(filter, |shared| shared.filter)
-}
-
-/// Whether no other user has a session with this client identifier.
-fn is_own(tenant: &Tenant, client_id: &str, user: Option<&str>) -> bool {
-    let entry = tenant.sessions.entry(client_id);
-    entry.get().is_none_or(|session| session.state().user.as_deref() == user)
-}
-
-/// What the client wants and gets.
-fn want(connect: &Connect<'_>, limits: &Limits) -> Result<Wanted, Refusal> {
-    let properties = &connect.properties;
-    if properties.authentication_method().is_some() {
-        return Err(Refusal(
-            ReasonCode::BadAuthenticationMethod,
-            "this authentication method is not known here",
-        ));
-    }
-    let v5 = connect.version == Version::V5;
-    let expiry = if v5 {
-        properties.session_expiry_interval().unwrap_or(0)
-    } else if connect.clean_start {
-        0
-    } else {
-        u32::MAX
-    };
-    let keep_alive = match limits.max_keep_alive {
-        0 => connect.keep_alive,
-        // A 3.x client cannot be told another Keep Alive, so its own holds.
-        most if v5 && (connect.keep_alive == 0 || connect.keep_alive > most) => most,
-        _ => connect.keep_alive,
-    };
-    let aliases = properties.topic_alias_maximum().unwrap_or(0);
-    let aliases = aliases.min(limits.max_outbound_topic_aliases);
-    Ok(Wanted {
-        expiry: expiry.min(limits.max_session_expiry),
-        keep_alive,
-        receive_maximum: properties
-            .receive_maximum()
-            .map_or(limits.max_inflight, |most| most.min(limits.max_inflight)),
-        max_packet_size: properties
-            .maximum_packet_size()
-            .map_or(MAX_PACKET_LEN, |size| size as usize),
-        aliases: (aliases > 0).then(|| Box::new(OutboundAliases::new(aliases))),
-        will: will(connect, limits)?,
-    })
-}
-
-fn will(connect: &Connect<'_>, limits: &Limits) -> Result<Option<Box<Will>>, Refusal> {
-    let Some(will) = &connect.will else { return Ok(None) };
-    if will.qos as u8 > limits.max_qos {
-        return Err(Refusal(ReasonCode::QoSNotSupported, "the will is above the Maximum QoS"));
-    }
-    if will.retain && !limits.retain_available {
-        return Err(Refusal(ReasonCode::RetainNotSupported, "the will cannot be retained"));
-    }
-    let mut kept = PropertiesBuf::default();
-    for property in will.properties.raw() {
-        if !matches!(property.id, PropertyId::WillDelayInterval | PropertyId::MessageExpiryInterval)
-        {
-            kept.push_raw(property);
-        }
-    }
-    let publication = Publication {
-        topic: will.topic,
-        payload: will.payload,
-        properties: kept.as_properties().as_bytes(),
-        qos: will.qos,
-        retain: will.retain,
-        expires_at: None,
-    };
-    Ok(Some(Box::new(Will {
-        message: Arc::new(Message::new(&publication)),
-        expiry: will.properties.message_expiry_interval(),
-        delay: will.properties.will_delay_interval().unwrap_or(0),
-    })))
-}
-
-/// The client identifier that the broker makes up for a client without one.
-fn assigned_client_id(connect: &Connect<'_>) -> Result<Option<String>, Refusal> {
-    if !connect.client_id.is_empty() {
-        return Ok(None);
-    }
-    match connect.version {
-        Version::V3_1 => {
-            Err(Refusal(ReasonCode::ClientIdentifierNotValid, "the client identifier is missing"))
-        }
-        // MQTT-3.1.3-8 of 3.1.1
-        Version::V3_1_1 if !connect.clean_start => Err(Refusal(
-            ReasonCode::ClientIdentifierNotValid,
-            "a session to be kept needs a client identifier",
-        )),
-        _ => Ok(Some(format!("auto-{}", uuid::Uuid::new_v4().simple()))),
-    }
-}
-
-fn connack_properties(
-    connect: &Connect<'_>,
-    limits: &Limits,
-    wanted: &Wanted,
-    assigned: Option<&str>,
-) -> PropertiesBuf {
-    let mut properties = PropertiesBuf::default();
-    if connect.version != Version::V5 {
-        return properties;
-    }
-    let mut put = |property| properties.push(property).expect("the broker's own values are valid");
-    if connect.properties.session_expiry_interval().unwrap_or(0) != wanted.expiry {
-        put(Property::SessionExpiryInterval(wanted.expiry));
-    }
-    if limits.receive_maximum != u16::MAX {
-        put(Property::ReceiveMaximum(limits.receive_maximum));
-    }
-    match limits.max_qos {
-        0 => put(Property::MaximumQoS(QoS::AtMostOnce)),
-        1 => put(Property::MaximumQoS(QoS::AtLeastOnce)),
-        _ => {}
-    }
-    if !limits.retain_available {
-        put(Property::RetainAvailable(false));
-    }
-    put(Property::MaximumPacketSize(u32::try_from(limits.max_packet_size).unwrap_or(u32::MAX)));
-    if let Some(client_id) = assigned {
-        put(Property::AssignedClientIdentifier(client_id));
-    }
-    if limits.topic_alias_maximum > 0 {
-        put(Property::TopicAliasMaximum(limits.topic_alias_maximum));
-    }
-    if wanted.keep_alive != connect.keep_alive {
-        put(Property::ServerKeepAlive(wanted.keep_alive));
-    }
-    if !limits.wildcard_subscriptions {
-        put(Property::WildcardSubscriptionAvailable(false));
-    }
-    if !limits.shared_subscriptions {
-        put(Property::SharedSubscriptionAvailable(false));
-    }
-    let client_id = assigned.unwrap_or(connect.client_id);
-    if connect.properties.request_response_information() == Some(true)
-        && !client_id.contains(['+', '#'])
-    {
-        let topic = format!("response/{client_id}");
-        if topic.len() <= usize::from(u16::MAX) {
-            put(Property::ResponseInformation(&topic));
-        }
-    }
-    properties
 }

@@ -11,8 +11,10 @@
 
 mod active;
 mod connect;
+mod opening;
 mod publish;
 mod subscribe;
+mod wanted;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr};

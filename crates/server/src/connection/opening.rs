@@ -1,0 +1,120 @@
+//! How a session begins, or goes on with another connection.
+
+use std::sync::Arc;
+
+use mqtt_proto::{ConnAck, PacketType, PropertiesBuf, ReasonCode, Version, topic};
+
+use super::wanted::Wanted;
+use crate::auth::Permissions;
+use crate::lifecycle::{Context, unsubscribe};
+use crate::session::{Link, SessionRef};
+use crate::tenant::Tenant;
+
+/// What is needed to open a session, besides what it will be like.
+pub(super) struct Opening<'a> {
+    pub(super) version: Version,
+    pub(super) clean_start: bool,
+    pub(super) client_id: &'a str,
+    /// The user, if there are users.
+    pub(super) user: Option<&'a str>,
+    pub(super) properties: PropertiesBuf,
+}
+
+impl Opening<'_> {
+    /// The CONNACK that accepts.
+    pub(super) fn connack(&self, session_present: bool) -> Vec<u8> {
+        let mut packet = Vec::new();
+        let properties = self.properties.as_properties();
+        ConnAck { session_present, reason: ReasonCode::Success, properties }
+            .encode(self.version, &mut packet)
+            .expect("a CONNACK can be encoded");
+        packet
+    }
+}
+
+impl Context {
+    /// Opens the session of a client: resumes it, or begins a new one (MQTT 5 §3.1.2.4). A connection
+    /// that the client had before is closed.
+    pub(super) fn open_session(
+        &mut self,
+        tenant: &Arc<Tenant>,
+        opening: &Opening<'_>,
+        link: Link,
+        wanted: Wanted,
+    ) -> (SessionRef, u32) {
+        let mut ended = None;
+        let mut entry = tenant.sessions.entry(opening.client_id);
+        let resumed = match entry.get().cloned() {
+            // A session that expires with its connection is over when another connection comes.
+            Some(old) if opening.clean_start || old.state().expiry == 0 => {
+                entry.remove();
+                ended = Some(old);
+                None
+            }
+            other => other,
+        };
+        let present = resumed.is_some();
+        let session = resumed.unwrap_or_else(|| {
+            let id = self.worker.shared.next_session_id();
+            let session = SessionRef::new(id, Arc::clone(tenant), opening.client_id);
+            entry.insert(session.clone());
+            session
+        });
+        let old_will = {
+            let mut state = session.state();
+            session.set_owner(&mut state, link.connection);
+            state.user = opening.user.map(Box::from);
+            state.expiry = wanted.expiry;
+            std::mem::replace(&mut state.will, wanted.will)
+        };
+        let connack = opening.connack(present);
+        let counters = tenant.counters(self.worker.id);
+        counters.sent.add(PacketType::ConnAck, 1, connack.len() as u64);
+        let survives = wanted.expiry > 0;
+        let (epoch, had_client) =
+            session.attach(link, wanted.receive_maximum, survives, wanted.aliases, &connack);
+        drop(entry);
+
+        if had_client {
+            counters.take_overs.add(1);
+            // The old connection has ended without DISCONNECT. A will with a delay is cancelled by
+            // the new one (MQTT-3.1.3-9).
+            if let Some(will) = old_will.filter(|will| will.delay == 0) {
+                self.publish_will_message(&session, &will);
+            }
+        }
+        if let Some(old) = ended {
+            if old.is_online() {
+                counters.take_overs.add(1);
+            }
+            self.end_session(&old);
+        }
+        (session, epoch)
+    }
+}
+
+/// Takes away the subscriptions of a resumed session that its user may not have any more.
+pub(super) fn revoke(session: &SessionRef, permissions: &Permissions) {
+    let mut state = session.state();
+    let revoked: Vec<_> = state
+        .subscriptions
+        .iter()
+        .map(|subscription| subscription.filter.clone())
+        .filter(|filter| !permissions.may_subscribe(shared_filter(filter)))
+        .collect();
+    for filter in revoked {
+        state.subscriptions.remove(&filter);
+        unsubscribe(&session.tenant, &filter, session.id);
+    }
+}
+
+/// The Topic Filter behind `$share/{name}/`, or the filter itself.
+fn shared_filter(filter: &str) -> &str {
+    topic::parse_shared(filter).ok().flatten().map_or(filter, |shared| shared.filter)
+}
+
+/// Whether no other user has a session with this client identifier.
+pub(super) fn is_own(tenant: &Tenant, client_id: &str, user: Option<&str>) -> bool {
+    let entry = tenant.sessions.entry(client_id);
+    entry.get().is_none_or(|session| session.state().user.as_deref() == user)
+}

@@ -1,0 +1,172 @@
+//! What a CONNECT asks for, and what of it the tenant's limits allow.
+
+use std::sync::Arc;
+
+use barid_core::message::{Message, Publication};
+use mqtt_proto::flow::OutboundAliases;
+use mqtt_proto::{
+    Connect, MAX_PACKET_LEN, PropertiesBuf, Property, PropertyId, QoS, ReasonCode, Version,
+};
+
+use crate::session::Will;
+use crate::settings::Limits;
+
+/// Why a client does not get in.
+#[derive(Debug)]
+pub(super) struct Refusal(pub(super) ReasonCode, pub(super) &'static str);
+
+/// A CONNECT that has passed all checks: what the session will be like.
+pub(super) struct Wanted {
+    /// Session Expiry Interval in seconds.
+    pub(super) expiry: u32,
+    /// Keep Alive in seconds.
+    pub(super) keep_alive: u16,
+    /// Messages of QoS 1 and 2 that may be on the wire to the client.
+    pub(super) receive_maximum: u16,
+    /// Bytes of the largest packet that the client takes.
+    pub(super) max_packet_size: usize,
+    /// Topic Aliases to the client, if it allows them.
+    pub(super) aliases: Option<Box<OutboundAliases>>,
+    /// The Will Message.
+    pub(super) will: Option<Box<Will>>,
+}
+
+/// What the client wants and gets.
+pub(super) fn want(connect: &Connect<'_>, limits: &Limits) -> Result<Wanted, Refusal> {
+    let properties = &connect.properties;
+    if properties.authentication_method().is_some() {
+        return Err(Refusal(
+            ReasonCode::BadAuthenticationMethod,
+            "this authentication method is not known here",
+        ));
+    }
+    let v5 = connect.version == Version::V5;
+    let expiry = if v5 {
+        properties.session_expiry_interval().unwrap_or(0)
+    } else if connect.clean_start {
+        0
+    } else {
+        u32::MAX
+    };
+    let keep_alive = match limits.max_keep_alive {
+        0 => connect.keep_alive,
+        // A 3.x client cannot be told another Keep Alive, so its own holds.
+        most if v5 && (connect.keep_alive == 0 || connect.keep_alive > most) => most,
+        _ => connect.keep_alive,
+    };
+    let aliases = properties.topic_alias_maximum().unwrap_or(0);
+    let aliases = aliases.min(limits.max_outbound_topic_aliases);
+    Ok(Wanted {
+        expiry: expiry.min(limits.max_session_expiry),
+        keep_alive,
+        receive_maximum: properties
+            .receive_maximum()
+            .map_or(limits.max_inflight, |most| most.min(limits.max_inflight)),
+        max_packet_size: properties
+            .maximum_packet_size()
+            .map_or(MAX_PACKET_LEN, |size| size as usize),
+        aliases: (aliases > 0).then(|| Box::new(OutboundAliases::new(aliases))),
+        will: will(connect, limits)?,
+    })
+}
+
+fn will(connect: &Connect<'_>, limits: &Limits) -> Result<Option<Box<Will>>, Refusal> {
+    let Some(will) = &connect.will else { return Ok(None) };
+    if will.qos as u8 > limits.max_qos {
+        return Err(Refusal(ReasonCode::QoSNotSupported, "the will is above the Maximum QoS"));
+    }
+    if will.retain && !limits.retain_available {
+        return Err(Refusal(ReasonCode::RetainNotSupported, "the will cannot be retained"));
+    }
+    let mut kept = PropertiesBuf::default();
+    for property in will.properties.raw() {
+        if !matches!(property.id, PropertyId::WillDelayInterval | PropertyId::MessageExpiryInterval)
+        {
+            kept.push_raw(property);
+        }
+    }
+    let publication = Publication {
+        topic: will.topic,
+        payload: will.payload,
+        properties: kept.as_properties().as_bytes(),
+        qos: will.qos,
+        retain: will.retain,
+        expires_at: None,
+    };
+    Ok(Some(Box::new(Will {
+        message: Arc::new(Message::new(&publication)),
+        expiry: will.properties.message_expiry_interval(),
+        delay: will.properties.will_delay_interval().unwrap_or(0),
+    })))
+}
+
+/// The client identifier that the broker makes up for a client without one.
+pub(super) fn assigned_client_id(connect: &Connect<'_>) -> Result<Option<String>, Refusal> {
+    if !connect.client_id.is_empty() {
+        return Ok(None);
+    }
+    match connect.version {
+        Version::V3_1 => {
+            Err(Refusal(ReasonCode::ClientIdentifierNotValid, "the client identifier is missing"))
+        }
+        // MQTT-3.1.3-8 of 3.1.1
+        Version::V3_1_1 if !connect.clean_start => Err(Refusal(
+            ReasonCode::ClientIdentifierNotValid,
+            "a session to be kept needs a client identifier",
+        )),
+        _ => Ok(Some(format!("auto-{}", uuid::Uuid::new_v4().simple()))),
+    }
+}
+
+pub(super) fn connack_properties(
+    connect: &Connect<'_>,
+    limits: &Limits,
+    wanted: &Wanted,
+    assigned: Option<&str>,
+) -> PropertiesBuf {
+    let mut properties = PropertiesBuf::default();
+    if connect.version != Version::V5 {
+        return properties;
+    }
+    let mut put = |property| properties.push(property).expect("the broker's own values are valid");
+    if connect.properties.session_expiry_interval().unwrap_or(0) != wanted.expiry {
+        put(Property::SessionExpiryInterval(wanted.expiry));
+    }
+    if limits.receive_maximum != u16::MAX {
+        put(Property::ReceiveMaximum(limits.receive_maximum));
+    }
+    match limits.max_qos {
+        0 => put(Property::MaximumQoS(QoS::AtMostOnce)),
+        1 => put(Property::MaximumQoS(QoS::AtLeastOnce)),
+        _ => {}
+    }
+    if !limits.retain_available {
+        put(Property::RetainAvailable(false));
+    }
+    put(Property::MaximumPacketSize(u32::try_from(limits.max_packet_size).unwrap_or(u32::MAX)));
+    if let Some(client_id) = assigned {
+        put(Property::AssignedClientIdentifier(client_id));
+    }
+    if limits.topic_alias_maximum > 0 {
+        put(Property::TopicAliasMaximum(limits.topic_alias_maximum));
+    }
+    if wanted.keep_alive != connect.keep_alive {
+        put(Property::ServerKeepAlive(wanted.keep_alive));
+    }
+    if !limits.wildcard_subscriptions {
+        put(Property::WildcardSubscriptionAvailable(false));
+    }
+    if !limits.shared_subscriptions {
+        put(Property::SharedSubscriptionAvailable(false));
+    }
+    let client_id = assigned.unwrap_or(connect.client_id);
+    if connect.properties.request_response_information() == Some(true)
+        && !client_id.contains(['+', '#'])
+    {
+        let topic = format!("response/{client_id}");
+        if topic.len() <= usize::from(u16::MAX) {
+            put(Property::ResponseInformation(&topic));
+        }
+    }
+    properties
+}
