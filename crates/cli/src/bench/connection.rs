@@ -10,7 +10,7 @@ use mqtt_proto::{
 };
 
 /// What each read asks the kernel for.
-const READ_BYTES: usize = 256 * 1024;
+const READ_BYTES: usize = 64 * 1024;
 
 /// Above this much unwritten output a publisher waits for the socket.
 const OUTPUT_BYTES: usize = 256 * 1024;
@@ -138,9 +138,13 @@ impl Connection {
 
     /// Reads all there is, and hands every packet to `handle`. Answers whether the connection is
     /// still open.
+    ///
+    /// Less than was asked for is all there is, and spares the call that says so; only of a
+    /// connection that `is_closing` the end would be missed, which makes no event of its own then.
     pub fn read(
         &mut self,
         scratch: &mut Vec<u8>,
+        is_closing: bool,
         mut handle: impl FnMut(&mut Self, &Packet<'_>) -> anyhow::Result<()>,
     ) -> anyhow::Result<bool> {
         scratch.resize(READ_BYTES, 0);
@@ -162,6 +166,9 @@ impl Connection {
                 let taken = self.take_packets(&input, &mut handle)?;
                 input.drain(..taken);
                 self.input = input;
+            }
+            if read < scratch.len() && !is_closing {
+                return Ok(true);
             }
         }
     }

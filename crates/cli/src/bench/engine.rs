@@ -152,9 +152,11 @@ impl<'a> Engine<'a> {
         self.counts.measured = micros(WARM_UP)..micros(WARM_UP + duration);
         let bar = progress(duration.as_millis() as u64, "{msg:24} {wide_bar} {elapsed_precise}");
         self.publish_until(WARM_UP, &bar)?;
+        let generator = own_cpu();
         let (before, start, received) = (self.usage(), self.begun.elapsed(), self.counts.received);
         self.publish_until(WARM_UP + duration, &bar)?;
         let (after, elapsed) = (self.usage(), self.begun.elapsed() - start);
+        let generator_cpu = own_cpu().zip(generator).map(|(end, begin)| end.saturating_sub(begin));
         let delivered = self.counts.received - received;
         bar.finish_and_clear();
 
@@ -177,6 +179,7 @@ impl<'a> Engine<'a> {
             latencies: self.counts.latencies.clone(),
             before,
             after,
+            generator_cpu,
         })
     }
 
@@ -280,8 +283,9 @@ impl<'a> Engine<'a> {
         }
         for event in &events {
             let index = event.token().0;
-            if event.is_readable() || event.is_read_closed() || event.is_error() {
-                self.read(index)?;
+            let is_closing = event.is_read_closed() || event.is_error();
+            if event.is_readable() || is_closing {
+                self.read(index, is_closing)?;
             }
             // Also what reading has left to answer.
             self.flush(index);
@@ -290,7 +294,7 @@ impl<'a> Engine<'a> {
         Ok(())
     }
 
-    fn read(&mut self, index: usize) -> anyhow::Result<()> {
+    fn read(&mut self, index: usize, is_closing: bool) -> anyhow::Result<()> {
         let mut scratch = std::mem::take(&mut self.scratch);
         let Client { stage, begun, .. } = self.clients[index];
         if stage == Stage::Closed {
@@ -300,23 +304,28 @@ impl<'a> Engine<'a> {
         let client = &mut self.clients[index];
         let role = &self.plan.clients[index];
         let qos = self.options.qos;
-        let is_open = client.connection.read(&mut scratch, |connection, packet| match packet {
-            Packet::Publish(publish) => {
-                if let Some(id) = publish.packet_id {
-                    let ack = Ack::success(id);
-                    connection.send(&match publish.qos {
-                        QoS::ExactlyOnce => Packet::PubRec(ack),
-                        _ => Packet::PubAck(ack),
-                    })?;
-                }
-                deliveries.push(stamp(publish.payload)?);
-                Ok(())
-            }
-            other => {
-                stage_now = advance(connection, role, qos, stage_now, other)?;
-                Ok(())
-            }
-        })?;
+        let is_open =
+            client.connection.read(
+                &mut scratch,
+                is_closing,
+                |connection, packet| match packet {
+                    Packet::Publish(publish) => {
+                        if let Some(id) = publish.packet_id {
+                            let ack = Ack::success(id);
+                            connection.send(&match publish.qos {
+                                QoS::ExactlyOnce => Packet::PubRec(ack),
+                                _ => Packet::PubAck(ack),
+                            })?;
+                        }
+                        deliveries.push(stamp(publish.payload)?);
+                        Ok(())
+                    }
+                    other => {
+                        stage_now = advance(connection, role, qos, stage_now, other)?;
+                        Ok(())
+                    }
+                },
+            )?;
         client.stage = stage_now;
         if stage != Stage::Ready && stage_now == Stage::Ready {
             self.ready += 1;
@@ -347,6 +356,11 @@ impl<'a> Engine<'a> {
     fn usage(&self) -> Option<Usage> {
         self.process.and_then(Process::usage)
     }
+}
+
+/// What this process has used so far, if the system tells.
+fn own_cpu() -> Option<Duration> {
+    Process::new(std::process::id()).ok()?.usage().map(|usage| usage.cpu)
 }
 
 fn micros(duration: Duration) -> u64 {

@@ -5,8 +5,10 @@ mod connection;
 mod engine;
 mod handshake;
 mod process;
+mod relay;
 mod report;
 mod scenario;
+mod usable;
 
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::process::ExitCode;
@@ -35,6 +37,8 @@ Examples:
   barid bench pairs -n 100 --rate 20000 --qos 1
   barid bench fanout -n 1000 --size 16 --pid $(pidof barid)
   barid bench connections -n 10000 --pid $(pidof barid) --json
+  barid bench pairs --find-max                         the highest rate without loss, p99 < 500 ms
+  barid bench relay --listen 127.0.0.1:1884            what the machine itself can do
 
 Exit status: 0 nothing was lost; 1 messages were lost, connections were dropped, or an error.")]
 pub struct Args {
@@ -52,7 +56,19 @@ enum Command {
     Fanin(Options),
     /// N idle connections, each with a subscription: how fast they come, what they cost
     Connections(Options),
+    /// Serve the other benchmarks with the least that can be done
+    #[command(after_help = RELAY)]
+    Relay(relay::Args),
 }
+
+const RELAY: &str = "\
+A relay is not a broker: one thread, no sessions, no queues, no retained messages. Whole PUBLISH
+packets go from a publisher's socket to those of the subscribers that its first topic had when it
+came; QoS 1 is acknowledged at once, QoS 2 is not known. So it costs what sockets cost here: measure
+it and a broker in turns, and what the broker costs above it is the broker's own.
+
+Example:
+  barid bench relay & barid bench pairs --port 1884 --pid $!";
 
 /// What to measure
 #[derive(clap::Args, Clone, Debug)]
@@ -71,6 +87,10 @@ struct Options {
     /// Messages published a second, over all publishers [default: as many as go through]
     #[arg(long, value_name = "MESSAGES")]
     rate: Option<u32>,
+    /// Find the highest rate at which nothing is lost and p99 is below 500 ms, to 5 %: some eight
+    /// measurements
+    #[arg(long, conflicts_with = "rate")]
+    find_max: bool,
     /// Messages of a publisher on their way at once, without --rate
     #[arg(long, value_name = "MESSAGES", default_value_t = 20)]
     window: u32,
@@ -120,9 +140,13 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Command::Fanout(options) => (Scenario::Fanout, options),
         Command::Fanin(options) => (Scenario::Fanin, options),
         Command::Connections(options) => (Scenario::Connections, options),
+        Command::Relay(args) => return relay::run(args).map(|()| ExitCode::SUCCESS),
     };
     if options.pw.is_some() && options.user.is_none() && !options.version.is_v5() {
         bail!("a password without a user name needs MQTT 5; see --user");
+    }
+    if options.find_max && scenario == Scenario::Connections {
+        bail!("idle connections have no rate: --find-max is for the others");
     }
     let address = resolve(options)?;
     let plan = Plan::new(scenario, options.n);
@@ -136,13 +160,18 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let process = options.pid.map(Process::new).transpose()?;
 
-    let mut engine = Engine::new(options, &plan, process)?;
-    let setup = engine.connect(address)?;
-    let traffic = match scenario {
-        Scenario::Connections => None,
-        _ => Some(engine.measure()?),
+    let report = if options.find_max {
+        let (options, setup, traffic) = usable::find(options, &plan, process, address)?;
+        Report { scenario, options, setup, traffic: Some(traffic) }
+    } else {
+        let mut engine = Engine::new(options, &plan, process)?;
+        let setup = engine.connect(address)?;
+        let traffic = match scenario {
+            Scenario::Connections => None,
+            _ => Some(engine.measure()?),
+        };
+        Report { scenario, options: options.clone(), setup, traffic }
     };
-    let report = Report { scenario, options, setup, traffic };
     if options.json {
         report.print_json()
     } else {

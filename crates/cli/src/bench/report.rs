@@ -38,17 +38,19 @@ pub struct Traffic {
     pub latencies: Histogram<u64>,
     pub before: Option<Usage>,
     pub after: Option<Usage>,
+    /// What this process itself has used meanwhile.
+    pub generator_cpu: Option<Duration>,
 }
 
 /// One result.
-pub struct Report<'a> {
+pub struct Report {
     pub scenario: Scenario,
-    pub options: &'a Options,
+    pub options: Options,
     pub setup: Setup,
     pub traffic: Option<Traffic>,
 }
 
-impl Report<'_> {
+impl Report {
     /// Whether nothing was lost, doubled or closed.
     pub fn is_clean(&self) -> bool {
         self.traffic.as_ref().is_none_or(|traffic| {
@@ -58,11 +60,13 @@ impl Report<'_> {
     }
 
     pub fn print_table(&self) {
-        let Options { n, size, qos, version, .. } = self.options;
+        let Options { n, size, qos, version, .. } = &self.options;
         let (qos, version) = (*qos as u8, name(*version));
         let scenario = self.scenario.name();
         let rows = if let Some(traffic) = &self.traffic {
-            println!("{scenario}: {n} × {size} B, QoS {qos}, MQTT {version}");
+            let rate = self.options.rate.map(|rate| format!(", {} a second", grouped(rate.into())));
+            let rate = rate.unwrap_or_default();
+            println!("{scenario}: {n} × {size} B, QoS {qos}, MQTT {version}{rate}");
             traffic_rows(traffic)
         } else {
             println!("{scenario}: {n}, MQTT {version}");
@@ -98,6 +102,7 @@ impl Report<'_> {
             put("connections_dropped", traffic.dropped.into());
             put("latency_us", quantiles(&traffic.latencies));
             put("broker_cpu_us_per_message", traffic.cpu_us_per_message().into());
+            put("generator_cpu_us_per_message", traffic.generator_us_per_message().into());
             put("broker_rss_bytes", traffic.after.map(|usage| usage.rss_bytes).into());
         } else {
             put("broker_rss_bytes", self.setup.after.map(|usage| usage.rss_bytes).into());
@@ -121,8 +126,21 @@ impl Setup {
 }
 
 impl Traffic {
+    /// Messages published a second, each of which makes so many `copies`.
+    pub fn sent_per_s(&self, copies: u32) -> u32 {
+        let sent = per_second(self.delivered, self.elapsed) / u64::from(copies);
+        sent.try_into().unwrap_or(u32::MAX)
+    }
+
     fn cpu_us_per_message(&self) -> Option<f64> {
-        let used = self.after?.cpu.saturating_sub(self.before?.cpu);
+        self.us_per_message(self.after?.cpu.saturating_sub(self.before?.cpu))
+    }
+
+    fn generator_us_per_message(&self) -> Option<f64> {
+        self.us_per_message(self.generator_cpu?)
+    }
+
+    fn us_per_message(&self, used: Duration) -> Option<f64> {
         (self.delivered > 0).then(|| used.as_secs_f64() * 1e6 / self.delivered as f64)
     }
 }

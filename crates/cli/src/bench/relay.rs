@@ -1,0 +1,342 @@
+//! `barid bench relay`: the least that a program can do between publishers and subscribers.
+//!
+//! What it costs is what sockets cost on this machine; what a broker costs above that is its own.
+
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::net::SocketAddr;
+
+use anyhow::{Context as _, bail};
+use mio::event::Event;
+use mio::net::{TcpListener, TcpStream};
+use mio::{Events, Interest, Poll, Token};
+use mqtt_proto::topic::matches;
+use mqtt_proto::{
+    ConnAck, FixedHeader, MAX_PACKET_LEN, Packet, PacketType, Properties, ReasonCode, SubAck,
+    Version,
+};
+
+/// What each read asks the kernel for, unless a packet is longer.
+const READ_BYTES: usize = 64 * 1024;
+
+/// A subscriber that has so much unread is sent nothing more: a relay has no queues.
+const OUTPUT_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// From this on it is cheaper to write what was read than to gather more of it.
+const WRITE_AT_ONCE_BYTES: usize = 16 * 1024;
+
+const LISTENER: Token = Token(usize::MAX);
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// Where to listen
+    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:1884")]
+    listen: SocketAddr,
+}
+
+/// Serves until the process is ended.
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    crate::open_files::raise_limit();
+    let listener = TcpListener::bind(args.listen)
+        .with_context(|| format!("cannot listen on {}", args.listen))?;
+    println!("relay on {}", listener.local_addr()?);
+    let poll = Poll::new()?;
+    let relay = Relay {
+        poll,
+        listener,
+        clients: Vec::new(),
+        subscriptions: Vec::new(),
+        unwritten: Vec::new(),
+        scratch: vec![0; READ_BYTES],
+    };
+    relay.serve()
+}
+
+struct Relay {
+    poll: Poll,
+    listener: TcpListener,
+    /// By token. A place is not taken again, so that no publisher finds a stranger in it.
+    clients: Vec<Option<Box<Client>>>,
+    /// Topic filters and who has subscribed to them.
+    subscriptions: Vec<(String, usize)>,
+    /// The clients that have output since the last turn.
+    unwritten: Vec<usize>,
+    scratch: Vec<u8>,
+}
+
+struct Client {
+    socket: TcpStream,
+    version: Version,
+    /// The beginning of a packet.
+    input: Vec<u8>,
+    output: Vec<u8>,
+    /// Who gets what this client publishes: known from its first PUBLISH on.
+    receivers: Option<Vec<usize>>,
+}
+
+impl Relay {
+    fn serve(mut self) -> anyhow::Result<()> {
+        self.poll.registry().register(&mut self.listener, LISTENER, Interest::READABLE)?;
+        let mut events = Events::with_capacity(1_024);
+        loop {
+            match self.poll.poll(&mut events, None) {
+                Err(error) if error.kind() != ErrorKind::Interrupted => return Err(error.into()),
+                _ => {}
+            }
+            for event in &events {
+                match event.token() {
+                    LISTENER => self.accept()?,
+                    Token(index) => self.turn(index, event),
+                }
+            }
+            while let Some(index) = self.unwritten.pop() {
+                if let Some(client) = &mut self.clients[index] {
+                    client.flush();
+                }
+            }
+        }
+    }
+
+    fn accept(&mut self) -> anyhow::Result<()> {
+        loop {
+            let mut socket = match self.listener.accept() {
+                Ok((socket, _)) => socket,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error).context("cannot accept connections"),
+            };
+            socket.set_nodelay(true)?;
+            let token = Token(self.clients.len());
+            let interest = Interest::READABLE | Interest::WRITABLE;
+            self.poll.registry().register(&mut socket, token, interest)?;
+            self.clients.push(Some(Box::new(Client::new(socket))));
+        }
+    }
+
+    /// Reads and writes what `event` says can be read and written.
+    fn turn(&mut self, index: usize, event: &Event) {
+        // Taken out, because it writes to others: a client does not hear itself.
+        let Some(mut client) = self.clients[index].take() else { return };
+        if event.is_writable() {
+            client.flush();
+        }
+        let is_closing = event.is_read_closed() || event.is_error();
+        if self.read(index, &mut client, is_closing).is_ok() {
+            if !client.output.is_empty() {
+                client.flush();
+            }
+            self.clients[index] = Some(client);
+        } else {
+            self.subscriptions.retain(|(_, subscriber)| *subscriber != index);
+        }
+    }
+
+    /// Reads what there is. An error closes the connection, whatever it is.
+    fn read(&mut self, index: usize, client: &mut Client, is_closing: bool) -> anyhow::Result<()> {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let outcome = self.read_into(&mut scratch, index, client, is_closing);
+        self.scratch = scratch;
+        outcome
+    }
+
+    fn read_into(
+        &mut self,
+        scratch: &mut Vec<u8>,
+        index: usize,
+        client: &mut Client,
+        is_closing: bool,
+    ) -> anyhow::Result<()> {
+        loop {
+            // What was left of a packet comes first, so that packets always lie in one piece.
+            let left = client.input.len();
+            if scratch.len() < 2 * left {
+                scratch.resize(4 * left, 0);
+            }
+            scratch[..left].copy_from_slice(&client.input);
+            client.input.clear();
+            let room = scratch.len() - left;
+            let (read, is_drained) = match client.socket.read(&mut scratch[left..]) {
+                Ok(0) => bail!("closed"),
+                // Less than was asked for is all there is: the next will be an event of its own.
+                Ok(read) => (read, read < room && !is_closing),
+                Err(error) if error.kind() == ErrorKind::Interrupted => (0, false),
+                Err(error) if is_not_ready(&error) => (0, true),
+                Err(error) => return Err(error.into()),
+            };
+            let bytes = &scratch[..left + read];
+            let taken = self.take_packets(index, client, bytes)?;
+            client.input.extend_from_slice(&bytes[taken..]);
+            if is_drained {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Handles the whole packets that `bytes` begins with, and answers how long they are. A run of
+    /// PUBLISH packets goes on in one piece, as it came.
+    fn take_packets(
+        &mut self,
+        index: usize,
+        client: &mut Client,
+        bytes: &[u8],
+    ) -> anyhow::Result<usize> {
+        let (mut run_at, mut at) = (0, 0);
+        while let Some(header) = FixedHeader::read(&bytes[at..], MAX_PACKET_LEN)? {
+            let Some(packet) = bytes[at..].get(..header.packet_len()) else { break };
+            let body = &packet[header.header_len..];
+            if header.packet_type() == PacketType::Publish {
+                self.take_publish(client, header.first, body)?;
+            } else {
+                self.forward(client, &bytes[run_at..at]);
+                run_at = at + packet.len();
+                self.answer(index, client, header, body)?;
+            }
+            at += packet.len();
+        }
+        self.forward(client, &bytes[run_at..at]);
+        Ok(at)
+    }
+
+    fn take_publish(&self, client: &mut Client, first: u8, body: &[u8]) -> anyhow::Result<()> {
+        let (topic, id) = topic_and_id(body).context("a PUBLISH without a topic")?;
+        if client.receivers.is_none() {
+            client.receivers = Some(receivers(&self.subscriptions, std::str::from_utf8(topic)?));
+        }
+        match (first >> 1) & 3 {
+            0 => {}
+            1 => {
+                let id = id.context("a PUBLISH without a Packet Identifier")?;
+                client.output.extend_from_slice(&[0x40, 2, id[0], id[1]]);
+            }
+            _ => bail!("a relay has no QoS 2"),
+        }
+        Ok(())
+    }
+
+    /// Hands whole PUBLISH packets on, to all at once or gathered until the end of the turn.
+    fn forward(&mut self, client: &Client, run: &[u8]) {
+        let Some(receivers) = client.receivers.as_deref().filter(|_| !run.is_empty()) else {
+            return;
+        };
+        let at_once = receivers.len() > 1 || run.len() >= WRITE_AT_ONCE_BYTES;
+        for &index in receivers {
+            let Some(receiver) = &mut self.clients[index] else { continue };
+            if receiver.output.is_empty() && !at_once {
+                self.unwritten.push(index);
+            }
+            receiver.hand(run, at_once);
+        }
+    }
+
+    /// Everything but a PUBLISH.
+    fn answer(
+        &mut self,
+        index: usize,
+        client: &mut Client,
+        header: FixedHeader,
+        body: &[u8],
+    ) -> anyhow::Result<()> {
+        match header.packet_type() {
+            PacketType::PubAck => return Ok(()),
+            PacketType::Disconnect => bail!("the client leaves"),
+            _ => {}
+        }
+        match Packet::decode(client.version, header, body)? {
+            Packet::Connect(connect) => {
+                client.version = connect.version;
+                let (reason, properties) = (ReasonCode::Success, Properties::EMPTY);
+                client.send(&Packet::ConnAck(ConnAck {
+                    session_present: false,
+                    reason,
+                    properties,
+                }))
+            }
+            Packet::Subscribe(subscribe) => {
+                let filters = subscribe.filters.iter().map(|one| (one.filter.to_owned(), index));
+                self.subscriptions.extend(filters);
+                let codes: Vec<u8> =
+                    subscribe.filters.iter().map(|one| one.options.qos as u8).collect();
+                let (packet_id, properties) = (subscribe.packet_id, Properties::EMPTY);
+                client.send(&Packet::SubAck(SubAck { packet_id, properties, codes: &codes }))
+            }
+            Packet::PingReq => client.send(&Packet::PingResp),
+            _ => bail!("a relay does not know this packet"),
+        }
+    }
+}
+
+impl Client {
+    fn new(socket: TcpStream) -> Self {
+        let version = Version::V3_1_1;
+        Self { socket, version, input: Vec::new(), output: Vec::new(), receivers: None }
+    }
+
+    fn send(&mut self, packet: &Packet<'_>) -> anyhow::Result<()> {
+        Ok(packet.encode(self.version, &mut self.output)?)
+    }
+
+    /// Writes `run` `at_once` if nothing waits before it; keeps what the socket does not take.
+    fn hand(&mut self, run: &[u8], at_once: bool) {
+        let mut written = 0;
+        if at_once {
+            self.flush();
+            if self.output.is_empty() {
+                written = self.socket.write(run).unwrap_or(0);
+            }
+        }
+        // What is begun is ended, so that the next packet is found.
+        if written > 0 || self.output.len() < OUTPUT_BYTES_MAX {
+            self.output.extend_from_slice(&run[written..]);
+        }
+    }
+
+    /// Writes as much as the socket takes. Of a broken one the next read tells.
+    fn flush(&mut self) {
+        let mut written = 0;
+        while written < self.output.len() {
+            match self.socket.write(&self.output[written..]) {
+                Ok(n) => written += n,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => break,
+            }
+        }
+        self.output.drain(..written);
+    }
+}
+
+fn is_not_ready(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::NotConnected)
+}
+
+/// The topic of a PUBLISH and, if there is any room for one, its Packet Identifier.
+fn topic_and_id(body: &[u8]) -> Option<(&[u8], Option<&[u8; 2]>)> {
+    let (len, rest) = body.split_first_chunk()?;
+    let (topic, rest) = rest.split_at_checked(u16::from_be_bytes(*len).into())?;
+    Some((topic, rest.first_chunk()))
+}
+
+/// Who has subscribed to `topic`, each as often as it has.
+fn receivers(subscriptions: &[(String, usize)], topic: &str) -> Vec<usize> {
+    let matching = subscriptions.iter().filter(|(filter, _)| matches(filter, topic));
+    matching.map(|(_, subscriber)| *subscriber).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn topic_and_packet_identifier_are_found_and_short_bodies_refused() {
+        let body = [0, 3, b'a', b'/', b'b', 0x12, 0x34, b'x'];
+        assert_eq!(topic_and_id(&body), Some((&b"a/b"[..], Some(&[0x12, 0x34]))));
+        assert_eq!(topic_and_id(&body[..6]), Some((&b"a/b"[..], None)));
+        assert_eq!(topic_and_id(&body[..4]), None);
+        assert_eq!(topic_and_id(&[0]), None);
+    }
+
+    #[test]
+    fn receivers_are_those_whose_filter_matches() {
+        let subscriptions =
+            [("bench/+".to_owned(), 0), ("bench/1".to_owned(), 1), ("bench/2".to_owned(), 2)];
+        assert_eq!(receivers(&subscriptions, "bench/2"), [0, 2]);
+        assert!(receivers(&subscriptions, "other").is_empty());
+    }
+}
