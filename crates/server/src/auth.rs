@@ -131,7 +131,7 @@ impl Users {
 }
 
 /// `{tenant}/{client}`, also for a user name that leaves the tenant `default` out.
-fn full_name(name: &str) -> String {
+pub fn full_name(name: &str) -> String {
     if name.contains('/') { name.to_owned() } else { format!("{DEFAULT_TENANT}/{name}") }
 }
 

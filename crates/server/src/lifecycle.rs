@@ -7,7 +7,6 @@ use std::time::Duration;
 use barid_core::message::Publication;
 use barid_core::session::{Delivery, DropReason};
 use barid_core::topic_index::Member;
-use hashbrown::HashMap;
 use mqtt_proto::topic;
 
 use crate::event_loop::ConnectionId;
@@ -184,14 +183,14 @@ impl Context {
         if !shared && !ended {
             return;
         }
-        let mut others: HashMap<Arc<str>, bool> = HashMap::new();
-        let taken = session.take_shared(|delivery| {
-            delivery.shared.as_ref().is_some_and(|name| {
-                *others
-                    .entry(Arc::clone(name))
-                    .or_insert_with(|| other_member(session, ended, delivery).is_some())
-            })
-        });
+        // Who else there is must be known before: two sessions are never locked at once.
+        let with_others: Vec<_> = session
+            .inspect(|outbound, _| outbound.shared())
+            .into_iter()
+            .filter(|delivery| other_member(session, ended, delivery).is_some())
+            .map(|delivery| delivery.shared)
+            .collect();
+        let taken = session.take_shared(|delivery| with_others.contains(&delivery.shared));
         for delivery in taken {
             if !self.give_to_other(session, ended, &delivery)
                 && !session.enqueue(&self.worker, delivery)

@@ -82,20 +82,20 @@ impl Tenant {
         self.counters[worker].get_or_init(Box::default)
     }
 
-    /// How many retained messages clients have left.
-    pub fn retained_by_clients(&self) -> usize {
-        let own = self.sys_topics.load(Ordering::Relaxed);
-        self.retained.read().len().saturating_sub(own)
-    }
-
-    /// Whether clients have left retained messages behind.
-    fn has_retained(&self) -> bool {
+    /// Whether there is a retained message that a filter matches.
+    pub fn has_retained(&self, filter: &str) -> bool {
         let mut has = false;
-        self.retained.read().walk("#", None, |_, _| {
+        self.retained.read().walk(filter, None, |_, _| {
             has = true;
             ControlFlow::Break(())
         });
         has
+    }
+
+    /// How many retained messages clients have left.
+    pub fn retained_by_clients(&self) -> usize {
+        let own = self.sys_topics.load(Ordering::Relaxed);
+        self.retained.read().len().saturating_sub(own)
     }
 
     /// The sum of what all threads have counted.
@@ -173,7 +173,9 @@ impl Tenants {
     pub fn remove_unused(&self) {
         self.by_name.write().retain(|name, tenant| {
             // Whoever has to do with a tenant holds a reference, and gets one under this lock.
-            **name == *DEFAULT_TENANT || Arc::strong_count(tenant) > 1 || tenant.has_retained()
+            **name == *DEFAULT_TENANT
+                || Arc::strong_count(tenant) > 1
+                || tenant.retained_by_clients() > 0
         });
     }
 

@@ -131,12 +131,13 @@ impl Outbound {
                 None => {}
             }
         }
+        self.drop_expired_replay(now);
         let replayed = self.replay.as_ref().and_then(|replay| replay.0.front());
         let front = replayed.or(self.queue.front())?;
         if front.qos != QoS::AtMostOnce && !self.window.has_room() {
             return None;
         }
-        let delivery = match self.next_replayed(now) {
+        let delivery = match self.next_replayed() {
             Some(delivery) => delivery,
             None => self.queue.pop_live(now, dropped)?,
         };
@@ -154,15 +155,20 @@ impl Outbound {
         }
     }
 
-    /// The next retained message; one that has expired is no longer retained, so nothing is lost.
-    fn next_replayed(&mut self, now: Timestamp) -> Option<Delivery> {
-        let replay = self.replay.as_mut()?;
-        let delivery = loop {
-            match replay.0.pop_front() {
-                Some(expired) if expired.message.is_expired(now) => {}
-                other => break other,
+    /// A retained message that has expired is no longer retained, so nothing is lost.
+    fn drop_expired_replay(&mut self, now: Timestamp) {
+        while let Some(replay) = &mut self.replay
+            && replay.0.front().is_none_or(|front| front.message.is_expired(now))
+        {
+            if replay.0.pop_front().is_none() {
+                self.replay = None;
             }
-        };
+        }
+    }
+
+    fn next_replayed(&mut self) -> Option<Delivery> {
+        let replay = self.replay.as_mut()?;
+        let delivery = replay.0.pop_front();
         if replay.0.is_empty() {
             self.replay = None;
         }
@@ -187,6 +193,17 @@ impl Outbound {
     /// A connection takes the session over and accepts `receive_maximum` unacknowledged messages.
     pub fn resume(&mut self, receive_maximum: u16) {
         self.window.resume(receive_maximum);
+    }
+
+    /// One message of each shared subscription that has something in flight or waiting here.
+    pub fn shared(&self) -> Vec<Delivery> {
+        let mut found: Vec<Delivery> = Vec::new();
+        for delivery in self.window.kept().chain(self.queue.iter()) {
+            if delivery.shared.is_some() && !found.iter().any(|one| one.shared == delivery.shared) {
+                found.push(delivery.clone());
+            }
+        }
+        found
     }
 
     /// The client has gone: takes what shared subscriptions can give to other members, which
@@ -290,6 +307,15 @@ mod tests {
     }
 
     #[test]
+    fn retained_messages_that_expire_while_they_wait_are_passed_over() {
+        let mut outbound = outbound(1, vec![delivery(9, QoS::AtLeastOnce)]);
+        outbound.replay(vec![expiring(50), delivery(1, QoS::AtMostOnce), expiring(60)]);
+        assert_eq!(next(&mut outbound), Some((1, None, false)));
+        assert_eq!(next(&mut outbound), Some((9, Some(1), false)));
+        assert!(outbound.is_idle() && !outbound.is_replaying());
+    }
+
+    #[test]
     fn shared_messages_can_go_to_another_member() {
         let mut outbound = outbound(
             2,
@@ -302,6 +328,7 @@ mod tests {
         );
         next(&mut outbound);
         next(&mut outbound);
+        assert_eq!(outbound.shared(), [shared(0, QoS::AtLeastOnce)]);
         let taken = outbound.take_shared(|_| true);
         assert_eq!(taken, [shared(0, QoS::AtLeastOnce), shared(2, QoS::AtLeastOnce)]);
         outbound.resume(2);

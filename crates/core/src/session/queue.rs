@@ -144,6 +144,11 @@ impl Queue {
         self.items.front()
     }
 
+    /// The deliveries, oldest first.
+    pub fn iter(&self) -> impl Iterator<Item = &Delivery> {
+        self.items.iter()
+    }
+
     /// Removes and returns the deliveries for which `chosen` says so, oldest first.
     pub fn take(&mut self, mut chosen: impl FnMut(&Delivery) -> bool) -> Vec<Delivery> {
         let (taken, kept): (Vec<_>, VecDeque<_>) = std::mem::take(&mut self.items)

@@ -170,6 +170,14 @@ impl SendWindow {
         None
     }
 
+    /// The kept messages that the client has not received, as far as is known.
+    pub(super) fn kept(&self) -> impl Iterator<Item = &Delivery> {
+        self.slots
+            .iter()
+            .filter(|slot| matches!(slot.phase, Phase::AwaitPubAck | Phase::AwaitPubRec))
+            .filter_map(|slot| slot.kept.as_deref())
+    }
+
     /// Takes the kept messages for which `chosen` says so out of the window, oldest first, as if they
     /// were acknowledged. Only those not yet received by the client, as far as is known.
     pub fn take_kept(&mut self, mut chosen: impl FnMut(&Delivery) -> bool) -> Vec<Delivery> {

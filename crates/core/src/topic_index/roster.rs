@@ -47,7 +47,8 @@ impl<S: Subscriber> Roster<S> {
             return Some(std::mem::replace(&mut self.members[at], member));
         }
         self.members.push(member);
-        if self.members.len() >= INDEXED_FROM {
+        // A roster that has shrunk below the bound keeps its index, and the index must be whole.
+        if self.members.len() >= INDEXED_FROM || !self.positions.is_empty() {
             for at in self.positions.len()..self.members.len() {
                 self.index(at);
             }
@@ -101,5 +102,48 @@ impl<S: Subscriber> Roster<S> {
         self.positions
             .shrink_to(2 * members.len(), |&at| hash_key(members[at as usize].subscriber.key()));
         self.members.shrink_to(2 * self.members.len());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use mqtt_proto::QoS;
+
+    use super::*;
+    use crate::topic_index::SubscribeOptions;
+
+    #[derive(Clone, Debug, PartialEq)]
+    struct Session(u64);
+
+    impl Subscriber for Session {
+        fn key(&self) -> u64 {
+            self.0
+        }
+    }
+
+    fn member(key: u64) -> Member<Session> {
+        let options = SubscribeOptions {
+            qos: QoS::AtMostOnce,
+            no_local: false,
+            retain_as_published: false,
+            identifier: NonZeroU32::new(1),
+        };
+        Member { subscriber: Session(key), options }
+    }
+
+    #[test]
+    fn a_roster_that_has_shrunk_still_finds_whoever_joins() {
+        let mut roster = Roster::default();
+        for key in 0..INDEXED_FROM as u64 {
+            assert!(roster.insert(member(key)).is_none());
+        }
+        for key in 0..3 {
+            assert!(roster.remove(key).is_some());
+        }
+        assert!(roster.insert(member(99)).is_none());
+        assert!(roster.insert(member(99)).is_some(), "it is there already");
+        assert!(roster.remove(99).is_some());
     }
 }

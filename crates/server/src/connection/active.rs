@@ -255,9 +255,14 @@ impl Active {
         }
         let write = |bytes: &[u8]| transport.write(bytes);
         let answers = &mut turn.scratch.answers;
-        let waiting =
-            self.session.answer(&turn.context.worker, self.epoch, answers.as_slice(), write);
-        self.reading_paused = waiting > UNREAD_ANSWERS_MAX;
+        let reads = self.session.answer(
+            &turn.context.worker,
+            self.epoch,
+            answers.as_slice(),
+            UNREAD_ANSWERS_MAX,
+            write,
+        );
+        self.reading_paused = !reads;
         answers.clear();
         answers.shrink_to(64 * 1024);
     }

@@ -14,10 +14,10 @@ use mqtt_proto::{
 use tracing::debug;
 
 use super::active::Active;
-use super::opening::{Opening, is_own, revoke};
+use super::opening::{Opening, revoke};
 use super::wanted::{Refusal, assigned_client_id, connack_properties, want};
 use super::{Connection, End, Stage, Turn};
-use crate::auth::{Login, Verdict, may_publish};
+use crate::auth::{Login, Verdict, full_name, may_publish};
 use crate::housekeeping::Task;
 use crate::session::Link;
 use crate::tenant::{DEFAULT_TENANT, tenant_of};
@@ -155,12 +155,6 @@ impl Connection {
         {
             return Err(Refusal(ReasonCode::QuotaExceeded, "the tenant has too many sessions"));
         }
-        if permissions.is_some() && !is_own(&tenant, client_id, connect.username) {
-            return Err(Refusal(
-                ReasonCode::NotAuthorized,
-                "the client identifier is another user's",
-            ));
-        }
         let wanted = want(connect, &limits)?;
         if let Some(will) = &connect.will
             && !may_publish(permissions.as_deref(), will.topic)
@@ -180,7 +174,9 @@ impl Connection {
             version: connect.version,
             clean_start: connect.clean_start,
             client_id,
-            user: connect.username.filter(|_| permissions.is_some()),
+            user: permissions
+                .is_some()
+                .then(|| full_name(connect.username.unwrap_or_default()).into()),
             properties: connack_properties(connect, &limits, &wanted, assigned.as_deref()),
         };
         let link = Link {
@@ -197,10 +193,16 @@ impl Connection {
         let keep_alive = wanted.keep_alive;
         let max_packet_size = wanted.max_packet_size;
         let expires_at_once = wanted.expiry == 0;
+        let Some((session, epoch)) = context.open_session(&tenant, &opening, link, wanted) else {
+            tenant.connections.fetch_sub(1, Ordering::Relaxed);
+            return Err(Refusal(
+                ReasonCode::NotAuthorized,
+                "the client identifier is another user's",
+            ));
+        };
         let counters = tenant.counters(context.worker.id);
         counters.received.add(PacketType::Connect, 1, len as u64 + 2);
         counters.connects.add(1);
-        let (session, epoch) = context.open_session(&tenant, &opening, link, wanted);
         if let Some(permissions) = &permissions {
             revoke(&session, permissions);
         }

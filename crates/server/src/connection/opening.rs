@@ -16,7 +16,7 @@ pub(super) struct Opening<'a> {
     pub(super) clean_start: bool,
     pub(super) client_id: &'a str,
     /// The user, if there are users.
-    pub(super) user: Option<&'a str>,
+    pub(super) user: Option<Box<str>>,
     pub(super) properties: PropertiesBuf,
 }
 
@@ -41,9 +41,17 @@ impl Context {
         opening: &Opening<'_>,
         link: Link,
         wanted: Wanted,
-    ) -> (SessionRef, u32) {
+    ) -> Option<(SessionRef, u32)> {
         let mut ended = None;
         let mut entry = tenant.sessions.entry(opening.client_id);
+        // A session from before there were users is anybody's.
+        let another_users = entry.get().is_some_and(|present| {
+            let state = present.state();
+            state.user.is_some() && opening.user.is_some() && state.user != opening.user
+        });
+        if another_users {
+            return None;
+        }
         let resumed = match entry.get().cloned() {
             // A session that expires with its connection is over when another connection comes.
             Some(old) if opening.clean_start || old.state().expiry == 0 => {
@@ -63,7 +71,7 @@ impl Context {
         let old_will = {
             let mut state = session.state();
             session.set_owner(&mut state, link.connection);
-            state.user = opening.user.map(Box::from);
+            state.user.clone_from(&opening.user);
             state.expiry = wanted.expiry;
             std::mem::replace(&mut state.will, wanted.will)
         };
@@ -89,7 +97,7 @@ impl Context {
             }
             self.end_session(&old);
         }
-        (session, epoch)
+        Some((session, epoch))
     }
 }
 
@@ -111,10 +119,4 @@ pub(super) fn revoke(session: &SessionRef, permissions: &Permissions) {
 /// The Topic Filter behind `$share/{name}/`, or the filter itself.
 fn shared_filter(filter: &str) -> &str {
     topic::parse_shared(filter).ok().flatten().map_or(filter, |shared| shared.filter)
-}
-
-/// Whether no other user has a session with this client identifier.
-pub(super) fn is_own(tenant: &Tenant, client_id: &str, user: Option<&str>) -> bool {
-    let entry = tenant.sessions.entry(client_id);
-    entry.get().is_none_or(|session| session.state().user.as_deref() == user)
 }

@@ -38,7 +38,10 @@ impl Active {
                         RetainHandling::DoNotSend => false,
                     };
                     // Shared subscriptions get none (MQTT 5 §4.8.2).
-                    if send && !topic::is_shared(wanted.filter) {
+                    if send
+                        && !topic::is_shared(wanted.filter)
+                        && self.session.tenant.has_retained(wanted.filter)
+                    {
                         let filter = wanted.filter.into();
                         if !self.session.replay(Replay { filter, qos, identifier, after: None }) {
                             return Err(End::Refused(

@@ -194,7 +194,8 @@ impl Running {
         let now = self.context.worker.now;
         let timers = self.timers.idle(now);
         // An idle thread must not keep routes to sessions that have ended.
-        let timers = timers.map_or(SWEEP, |idle| idle.min(SWEEP));
+        let most = self.balance.patience().unwrap_or(SWEEP);
+        let timers = timers.map_or(most, |idle| idle.min(most));
         match self.until {
             None => Some(timers),
             Some(until) => Some(timers.min(until.since(now))),
@@ -266,7 +267,13 @@ impl Running {
         if let Err(error) = self.poll.registry().register(&mut SourceFd(&fd), Token(key), interest)
         {
             warn!(%error, "a connection cannot be watched");
-            self.slots.remove(key);
+            let mut slot = self.slots.remove(key);
+            let mut turn = Turn {
+                context: &mut self.context,
+                scratch: &mut self.scratch,
+                mailbox: &self.mailbox,
+            };
+            slot.connection.on_close(&mut turn, ReasonCode::ServerUnavailable, true);
             self.peers.peer(self.me).connection_leaves();
             return;
         }

@@ -109,6 +109,8 @@ impl Peers {
 pub(super) struct Balance {
     window_start: Instant,
     busy: Duration,
+    /// What the last window said, in thousandths.
+    permille: u32,
     overloaded: u32,
     /// Which window it is; connections remember in which they were last active.
     window: u32,
@@ -116,11 +118,22 @@ pub(super) struct Balance {
 
 impl Balance {
     pub(super) fn new() -> Self {
-        Self { window_start: Instant::now(), busy: Duration::ZERO, overloaded: 0, window: 1 }
+        Self {
+            window_start: Instant::now(),
+            busy: Duration::ZERO,
+            permille: 0,
+            overloaded: 0,
+            window: 1,
+        }
     }
 
     pub(super) fn window(&self) -> u32 {
         self.window
+    }
+
+    /// How long the thread may wait: one that was busy must soon say that it is no longer.
+    pub(super) fn patience(&self) -> Option<Duration> {
+        (self.permille >= IDLE / 2).then_some(WINDOW)
     }
 
     /// The thread has worked from `start` to `end`. At the end of a window: the index of the thread
@@ -139,6 +152,7 @@ impl Balance {
         }
         let permille = self.busy.as_micros() * 1_000 / elapsed.as_micros().max(1);
         let permille = u32::try_from(permille).unwrap_or(1_000).min(1_000);
+        self.permille = permille;
         peers.peer(me).load.busy.store(permille, Ordering::Relaxed);
         self.busy = Duration::ZERO;
         self.window_start = end;

@@ -166,17 +166,19 @@ impl Session {
     }
 
     /// Sends packets that are no messages, by the owner of the connection of `epoch`, through `write`.
-    /// Returns how many bytes wait afterwards.
+    /// False: the client does not read, and more than `most` bytes wait for it. The owner, who should not
+    /// read from it either, is woken when all have been written.
     pub fn answer(
         &self,
         worker: &Worker,
         epoch: u32,
         packets: &[u8],
+        most: usize,
         write: impl FnMut(&[u8]) -> io::Result<usize>,
-    ) -> usize {
+    ) -> bool {
         let mut outlet = self.outlet.lock();
         if outlet.epoch != epoch {
-            return 0;
+            return true;
         }
         let first = if outlet.unsent.is_empty() && !outlet.writing && !outlet.blocked {
             packets
@@ -184,12 +186,14 @@ impl Session {
             outlet.unsent.push(packets);
             &[]
         };
-        if !outlet.start_writing() {
-            return outlet.unsent.len();
+        if outlet.start_writing() {
+            drop(outlet);
+            self.pump(worker, epoch, first, usize::MAX, write);
+            outlet = self.outlet.lock();
         }
-        drop(outlet);
-        self.pump(worker, epoch, first, usize::MAX, write);
-        self.unsent(epoch)
+        let reads = outlet.epoch != epoch || outlet.unsent.len() <= most;
+        outlet.reader_paused |= !reads;
+        reads
     }
 
     /// Writes `first` and then all that waits. The caller has become the writer of `epoch`.
@@ -231,7 +235,9 @@ impl Session {
             if outlet.unsent.is_empty() || round == rounds {
                 outlet.writing = false;
                 outlet.retry = false;
-                if !outlet.unsent.is_empty() {
+                let reader_waits = outlet.unsent.is_empty() && outlet.reader_paused;
+                if reader_waits || !outlet.unsent.is_empty() {
+                    outlet.reader_paused &= !reader_waits;
                     outlet.wake_owner();
                 }
                 return;
@@ -250,6 +256,8 @@ impl Session {
             }
             let next = outlet.outbound.next(worker.now, |reason| counters.dropped(reason));
             match next {
+                // What had been fetched has expired; there may be more.
+                None if outlet.replays.is_some() && !outlet.outbound.is_replaying() => {}
                 None => return,
                 Some(Outgoing::Publish { delivery, id, dup }) => {
                     let frame = PublishFrame {

@@ -225,10 +225,14 @@ impl Session {
         self.outlet.lock().outbound.set_survives(survives);
     }
 
-    /// What shared subscriptions may give to other members now that this one is away; see
-    /// [`Outbound::take_shared`].
+    /// What shared subscriptions may give to other members as long as this one is away; see
+    /// [`Outbound::take_shared`]. `has_other` must not look into a session: this one is locked.
     pub fn take_shared(&self, has_other: impl FnMut(&Delivery) -> bool) -> Vec<Delivery> {
-        self.outlet.lock().outbound.take_shared(has_other)
+        let mut outlet = self.outlet.lock();
+        if outlet.link.is_some() {
+            return Vec::new();
+        }
+        outlet.outbound.take_shared(has_other)
     }
 
     /// The session has ended: what waited in it is lost, and counted.

@@ -45,6 +45,8 @@ pub(super) struct Outlet {
     pub(super) retry: bool,
     /// A thread will write what waits at the end of its turn.
     pub(super) flush_pending: bool,
+    /// The owner does not read from the client until what waits for it has been written.
+    pub(super) reader_paused: bool,
     /// The owner has been told that something waits, and has not looked yet.
     pub(super) woken: bool,
 }
@@ -86,6 +88,7 @@ impl Outlet {
         self.blocked = false;
         self.retry = false;
         self.flush_pending = false;
+        self.reader_paused = false;
         self.woken = false;
         self.link.take()
     }
