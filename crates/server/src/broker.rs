@@ -13,7 +13,7 @@ use thiserror::Error;
 use crate::admin::Admin;
 use crate::auth::{Users, Verifier};
 use crate::clock::Clock;
-use crate::event_loop::{ConnectionId, EventLoop, Peers, Post};
+use crate::event_loop::{ConnectionId, EventLoop, IoThreads, Post};
 use crate::housekeeping::Housekeeping;
 use crate::lifecycle::Context;
 use crate::listener::{Acceptor, Listening};
@@ -28,7 +28,7 @@ pub struct Broker {
     shared: Arc<Shared>,
     listeners: Vec<(Arc<ListenerContext>, SocketAddr)>,
     acceptor: Acceptor,
-    peers: Peers,
+    threads: IoThreads,
     loops: Vec<JoinHandle<()>>,
     housekeeping: JoinHandle<()>,
     admin: Admin,
@@ -127,16 +127,16 @@ impl Broker {
             router: Router::default(),
         };
         let loops = (0..workers).map(|_| EventLoop::new()).collect::<io::Result<Vec<_>>>()?;
-        let peers = Peers::new(loops.iter().map(EventLoop::peer).collect());
+        let threads = IoThreads::new(loops.iter().map(EventLoop::as_thread).collect());
         let loops = loops
             .into_iter()
             .enumerate()
-            .map(|(id, event_loop)| event_loop.start(context(id), peers.clone(), id))
+            .map(|(id, event_loop)| event_loop.start(context(id), threads.clone(), id))
             .collect();
         let housekeeping = shared.housekeeping.start(context(workers));
         let admin = Admin::start(Arc::clone(&shared))?;
-        let acceptor = Acceptor::start(listening, peers.clone())?;
-        Ok(Self { shared, listeners, acceptor, peers, loops, housekeeping, admin })
+        let acceptor = Acceptor::start(listening, threads.clone())?;
+        Ok(Self { shared, listeners, acceptor, threads, loops, housekeeping, admin })
     }
 
     /// Where it listens: `mqtt`, `mqtts`, `ws`, `wss`, `admin`.
@@ -210,8 +210,8 @@ impl Broker {
     /// Stops: no new connections, DISCONNECT to the clients, and a moment for them to go.
     pub fn shutdown(self) {
         self.acceptor.stop();
-        for peer in self.peers.iter() {
-            peer.mailbox().post(Post::Shutdown);
+        for thread in self.threads.iter() {
+            thread.mailbox().post(Post::Shutdown);
         }
         for thread in self.loops {
             let _ = thread.join();

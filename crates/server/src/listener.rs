@@ -11,7 +11,7 @@ use mio::{Events, Interest, Poll, Token, Waker};
 use socket2::{Domain, Socket, Type};
 use tracing::warn;
 
-use crate::event_loop::{Peers, Post};
+use crate::event_loop::{IoThreads, Post};
 use crate::transport::{Accepted, ListenerContext};
 
 /// Connections that may wait to be accepted.
@@ -60,7 +60,7 @@ pub struct Acceptor {
 
 impl Acceptor {
     /// Starts to accept, and hands each connection to an IO thread.
-    pub fn start(mut listeners: Vec<Listening>, peers: Peers) -> io::Result<Self> {
+    pub fn start(mut listeners: Vec<Listening>, threads: IoThreads) -> io::Result<Self> {
         let mut poll = Poll::new()?;
         for (index, listening) in listeners.iter_mut().enumerate() {
             let token = Token(index);
@@ -72,7 +72,7 @@ impl Acceptor {
             loop {
                 let mut timeout = None;
                 for listening in &listeners {
-                    if let Err(error) = accept_all(listening, &peers) {
+                    if let Err(error) = accept_all(listening, &threads) {
                         warn!(listener = listening.context.name, %error, "accepting");
                         timeout = Some(PAUSE);
                     }
@@ -98,7 +98,7 @@ impl Acceptor {
     }
 }
 
-fn accept_all(listening: &Listening, peers: &Peers) -> io::Result<()> {
+fn accept_all(listening: &Listening, threads: &IoThreads) -> io::Result<()> {
     loop {
         let (socket, peer) = match listening.socket.accept() {
             Ok(accepted) => accepted,
@@ -112,8 +112,8 @@ fn accept_all(listening: &Listening, peers: &Peers) -> io::Result<()> {
         // Packets are written whole, so there is nothing to wait for.
         let _ = socket.set_nodelay(true);
         let accepted = Accepted { socket, peer, listener: Arc::clone(&listening.context) };
-        let peer = peers.for_new_connection();
-        peer.connection_comes();
-        peer.mailbox().post(Post::Accept(Box::new(accepted)));
+        let thread = threads.for_new_connection();
+        thread.connection_comes();
+        thread.mailbox().post(Post::Accept(Box::new(accepted)));
     }
 }

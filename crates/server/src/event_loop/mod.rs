@@ -1,14 +1,14 @@
 //! An IO thread: waits for the kernel, its timers and its mailbox, and gives connections their turns.
 //!
-//! See ADR 0001 for why these are loops of our own and not tasks of a runtime, and `peers.rs` for how
+//! See ADR 0001 for why these are loops of our own and not tasks of a runtime, and `io_threads.rs` for how
 //! connections are spread.
 
+mod io_threads;
 mod mailbox;
-mod peers;
 mod timers;
 
+pub use io_threads::{IoThread, IoThreads};
 pub use mailbox::{ConnectionId, Mailbox, Post};
-pub use peers::{Peer, Peers};
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -26,7 +26,7 @@ use tracing::warn;
 use crate::connection::{Connection, Next, Readiness, Scratch, Turn};
 use crate::lifecycle::Context;
 use crate::transport::Accepted;
-use peers::Balance;
+use io_threads::Balance;
 use timers::Timers;
 
 /// Bytes read at a time. Larger brings nothing, smaller costs system calls (docs/performance.md).
@@ -58,17 +58,17 @@ impl EventLoop {
     }
 
     /// The thread as the others see it.
-    pub fn peer(&self) -> Peer {
-        Peer::new(self.mailbox.clone())
+    pub fn as_thread(&self) -> IoThread {
+        IoThread::new(self.mailbox.clone())
     }
 
-    /// Starts the thread, which is number `me` of `peers`.
-    pub fn start(self, context: Context, peers: Peers, me: usize) -> JoinHandle<()> {
+    /// Starts the thread, which is number `me` of `threads`.
+    pub fn start(self, context: Context, threads: IoThreads, me: usize) -> JoinHandle<()> {
         let running = Running {
             poll: self.poll,
             mailbox: self.mailbox,
             me,
-            peers,
+            threads,
             context,
             scratch: Scratch::default(),
             buffer: vec![0; READ_BUFFER].into_boxed_slice(),
@@ -91,7 +91,7 @@ struct Running {
     poll: Poll,
     mailbox: Mailbox,
     me: usize,
-    peers: Peers,
+    threads: IoThreads,
     context: Context,
     scratch: Scratch,
     buffer: Box<[u8]>,
@@ -168,7 +168,7 @@ impl Running {
             }
             self.context.router.flush(&self.context.worker);
             self.forget_stale_routes();
-            let helper = self.balance.worked(start, Instant::now(), self.me, &self.peers);
+            let helper = self.balance.worked(start, Instant::now(), self.me, &self.threads);
             if let Some(helper) = helper {
                 self.give_away(helper);
             }
@@ -237,7 +237,7 @@ impl Running {
             Ok(connection) => self.insert(connection),
             Err(error) => {
                 warn!(%error, "a connection cannot be served");
-                self.peers.peer(self.me).connection_leaves();
+                self.threads.get(self.me).connection_leaves();
             }
         }
     }
@@ -274,7 +274,7 @@ impl Running {
                 mailbox: &self.mailbox,
             };
             slot.connection.on_close(&mut turn, ReasonCode::ServerUnavailable, true);
-            self.peers.peer(self.me).connection_leaves();
+            self.threads.get(self.me).connection_leaves();
             return;
         }
         self.by_id.insert(id, u32::try_from(key).expect("there are fewer sockets than that"));
@@ -317,11 +317,11 @@ impl Running {
         let connection = self.slots.remove(slot as usize).connection;
         let fd = connection.socket().as_raw_fd();
         let _ = self.poll.registry().deregister(&mut SourceFd(&fd));
-        let helper = self.peers.peer(helper);
+        let helper = self.threads.get(helper);
         match connection.move_to(helper.mailbox()) {
             Ok(()) => {
                 helper.connection_comes();
-                self.peers.peer(self.me).connection_leaves();
+                self.threads.get(self.me).connection_leaves();
                 true
             }
             Err(connection) => {
@@ -357,7 +357,7 @@ impl Running {
             let _ = self.poll.registry().deregister(&mut SourceFd(&fd));
             self.slots.remove(key);
             self.by_id.remove(&id);
-            self.peers.peer(self.me).connection_leaves();
+            self.threads.get(self.me).connection_leaves();
             return;
         }
         if next == Next::Again && !slot.again {

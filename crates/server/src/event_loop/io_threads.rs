@@ -27,7 +27,7 @@ const PATIENCE: u32 = 3;
 
 /// One IO thread, as the others see it.
 #[derive(Clone, Debug)]
-pub struct Peer {
+pub struct IoThread {
     mailbox: Mailbox,
     load: Arc<Load>,
 }
@@ -42,9 +42,9 @@ pub struct Load {
 
 /// All IO threads.
 #[derive(Clone, Debug)]
-pub struct Peers(Arc<[Peer]>);
+pub struct IoThreads(Arc<[IoThread]>);
 
-impl Peer {
+impl IoThread {
     /// A thread without connections.
     pub fn new(mailbox: Mailbox) -> Self {
         Self { mailbox, load: Arc::default() }
@@ -70,28 +70,28 @@ impl Peer {
     }
 }
 
-impl Peers {
+impl IoThreads {
     /// The group of these threads; at least one.
-    pub fn new(peers: Vec<Peer>) -> Self {
-        Self(peers.into())
+    pub fn new(threads: Vec<IoThread>) -> Self {
+        Self(threads.into())
     }
 
     /// One of them.
-    pub fn peer(&self, index: usize) -> &Peer {
+    pub fn get(&self, index: usize) -> &IoThread {
         &self.0[index]
     }
 
     /// All of them.
-    pub fn iter(&self) -> impl Iterator<Item = &Peer> {
+    pub fn iter(&self) -> impl Iterator<Item = &IoThread> {
         self.0.iter()
     }
 
     /// Who gets a new connection: the first that is not full, or the one with the fewest.
-    pub fn for_new_connection(&self) -> &Peer {
-        self.0.iter().find(|peer| peer.busy() < FULL).unwrap_or_else(|| {
+    pub fn for_new_connection(&self) -> &IoThread {
+        self.0.iter().find(|thread| thread.busy() < FULL).unwrap_or_else(|| {
             self.0
                 .iter()
-                .min_by_key(|peer| peer.load.connections.load(Ordering::Relaxed))
+                .min_by_key(|thread| thread.load.connections.load(Ordering::Relaxed))
                 .expect("there is at least one IO thread")
         })
     }
@@ -143,7 +143,7 @@ impl Balance {
         start: Instant,
         end: Instant,
         me: usize,
-        peers: &Peers,
+        threads: &IoThreads,
     ) -> Option<usize> {
         self.busy += end - start;
         let elapsed = end - self.window_start;
@@ -153,7 +153,7 @@ impl Balance {
         let permille = self.busy.as_micros() * 1_000 / elapsed.as_micros().max(1);
         let permille = u32::try_from(permille).unwrap_or(1_000).min(1_000);
         self.permille = permille;
-        peers.peer(me).load.busy.store(permille, Ordering::Relaxed);
+        threads.get(me).load.busy.store(permille, Ordering::Relaxed);
         self.busy = Duration::ZERO;
         self.window_start = end;
         self.window = self.window.wrapping_add(1);
@@ -162,6 +162,6 @@ impl Balance {
             return None;
         }
         self.overloaded = 0;
-        peers.helper(me)
+        threads.helper(me)
     }
 }
