@@ -139,8 +139,8 @@ impl Connection {
     /// Reads all there is, and hands every packet to `handle`. Answers whether the connection is
     /// still open.
     ///
-    /// Less than was asked for is all there is, and spares the call that says so; only of a
-    /// connection that `is_closing` the end would be missed, which makes no event of its own then.
+    /// After a read that was not filled there is nothing more, and the call that would say so is
+    /// spared. Not so if the connection `is_closing`: its end makes no second event.
     pub fn read(
         &mut self,
         scratch: &mut Vec<u8>,

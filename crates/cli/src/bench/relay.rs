@@ -155,7 +155,7 @@ impl Relay {
             let room = scratch.len() - left;
             let (read, is_drained) = match client.socket.read(&mut scratch[left..]) {
                 Ok(0) => bail!("closed"),
-                // Less than was asked for is all there is: the next will be an event of its own.
+                // After a read that was not filled there is nothing more, except the end.
                 Ok(read) => (read, read < room && !is_closing),
                 Err(error) if error.kind() == ErrorKind::Interrupted => (0, false),
                 Err(error) if is_not_ready(&error) => (0, true),

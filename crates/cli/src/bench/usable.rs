@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use anyhow::bail;
+use anyhow::Context as _;
 
 use super::Options;
 use super::engine::Engine;
@@ -39,20 +39,32 @@ pub fn find(
     };
     let (_, _, closed_loop) = measure(None)?;
     let carried = closed_loop.sent_per_s(plan.copies);
-    let (mut usable, mut too_high) = (0, carried.saturating_mul(2));
-    let mut best = None;
-    while too_high - usable > too_high / (100 / EXACTNESS) + 1 {
-        let rate = usable + (too_high - usable) / 2;
-        let (options, setup, traffic) = measure(Some(rate))?;
-        if is_usable(&traffic) {
-            usable = rate;
-            best = Some((options, setup, traffic));
-        } else {
-            too_high = rate;
+    let best = highest(carried.saturating_mul(2), |rate| {
+        let measured = measure(Some(rate))?;
+        let is_usable = is_usable(&measured.2);
+        if !is_usable {
             std::thread::sleep(REST);
         }
+        Ok(is_usable.then_some(measured))
+    })?;
+    best.context("the broker carries no rate without loss")
+}
+
+/// Halves the interval between 0 and `too_high`: what `measure` answered to the highest rate for
+/// which it had an answer.
+fn highest<T>(
+    mut too_high: u32,
+    mut measure: impl FnMut(u32) -> anyhow::Result<Option<T>>,
+) -> anyhow::Result<Option<T>> {
+    let (mut usable, mut best) = (0, None);
+    while too_high - usable > too_high / (100 / EXACTNESS) + 1 {
+        let rate = usable + (too_high - usable) / 2;
+        if let Some(measured) = measure(rate)? {
+            (usable, best) = (rate, Some(measured));
+        } else {
+            too_high = rate;
+        }
     }
-    let Some(best) = best else { bail!("the broker carries no rate without loss") };
     Ok(best)
 }
 
@@ -68,6 +80,21 @@ fn is_usable(traffic: &Traffic) -> bool {
 mod tests {
     use super::*;
     use hdrhistogram::Histogram;
+
+    #[test]
+    fn the_highest_rate_is_found_within_five_percent() {
+        for limit in [999, 10_000, 123_456] {
+            let mut asked = 0;
+            let found = highest(200_000, |rate| {
+                asked += 1;
+                Ok((rate <= limit).then_some(rate))
+            });
+            let found = found.unwrap().unwrap();
+            assert!(found <= limit && found >= limit - limit / 20 - 1, "{found} for {limit}");
+            assert!(asked <= 13, "{asked} measurements for {limit}");
+        }
+        assert_eq!(highest(200_000, |_| Ok(None::<u32>)).unwrap(), None);
+    }
 
     #[test]
     fn loss_lateness_and_closed_connections_make_a_rate_unusable() {
