@@ -2,24 +2,24 @@
 //!
 //! What it costs is what sockets cost on this machine; what a broker costs above that is its own.
 
-use std::io::{self, ErrorKind, Read as _, Write as _};
+mod client;
+
+use std::io::{self, ErrorKind, Read as _};
 use std::net::SocketAddr;
 
 use anyhow::{Context as _, bail};
 use mio::event::Event;
-use mio::net::{TcpListener, TcpStream};
+use mio::net::TcpListener;
 use mio::{Events, Interest, Poll, Token};
 use mqtt_proto::topic::matches;
 use mqtt_proto::{
     ConnAck, FixedHeader, MAX_PACKET_LEN, Packet, PacketType, Properties, ReasonCode, SubAck,
-    Version,
 };
+
+use client::Client;
 
 /// What each read asks the kernel for, unless a packet is longer.
 const READ_BYTES: usize = 64 * 1024;
-
-/// A subscriber that has so much unread is sent nothing more: a relay has no queues.
-const OUTPUT_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// From this on it is cheaper to write what was read than to gather more of it.
 const WRITE_AT_ONCE_BYTES: usize = 16 * 1024;
@@ -61,16 +61,6 @@ struct Relay {
     /// The clients that have output since the last turn.
     unwritten: Vec<usize>,
     scratch: Vec<u8>,
-}
-
-struct Client {
-    socket: TcpStream,
-    version: Version,
-    /// The beginning of a packet.
-    input: Vec<u8>,
-    output: Vec<u8>,
-    /// Who gets what this client publishes: known from its first PUBLISH on.
-    receivers: Option<Vec<usize>>,
 }
 
 impl Relay {
@@ -260,45 +250,6 @@ impl Relay {
             Packet::PingReq => client.send(&Packet::PingResp),
             _ => bail!("a relay does not know this packet"),
         }
-    }
-}
-
-impl Client {
-    fn new(socket: TcpStream) -> Self {
-        let version = Version::V3_1_1;
-        Self { socket, version, input: Vec::new(), output: Vec::new(), receivers: None }
-    }
-
-    fn send(&mut self, packet: &Packet<'_>) -> anyhow::Result<()> {
-        Ok(packet.encode(self.version, &mut self.output)?)
-    }
-
-    /// Writes `run` `at_once` if nothing waits before it; keeps what the socket does not take.
-    fn hand(&mut self, run: &[u8], at_once: bool) {
-        let mut written = 0;
-        if at_once {
-            self.flush();
-            if self.output.is_empty() {
-                written = self.socket.write(run).unwrap_or(0);
-            }
-        }
-        // What is begun is ended, so that the next packet is found.
-        if written > 0 || self.output.len() < OUTPUT_BYTES_MAX {
-            self.output.extend_from_slice(&run[written..]);
-        }
-    }
-
-    /// Writes as much as the socket takes. Of a broken one the next read tells.
-    fn flush(&mut self) {
-        let mut written = 0;
-        while written < self.output.len() {
-            match self.socket.write(&self.output[written..]) {
-                Ok(n) => written += n,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(_) => break,
-            }
-        }
-        self.output.drain(..written);
     }
 }
 
