@@ -49,7 +49,7 @@ const LINGER: Duration = Duration::from_secs(2);
 const CONNECT_MAX: usize = 256 * 1024;
 
 /// Bytes of answers that a client may leave unread before it is not read from either.
-const UNREAD_ANSWERS_MAX: usize = 256 * 1024;
+const UNREAD_ANSWERS_MAX: usize = 512 * 1024;
 
 /// What a connection needs of its thread while it has its turn.
 pub struct Turn<'a> {

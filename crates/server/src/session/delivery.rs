@@ -37,7 +37,7 @@ use crate::worker::Worker;
 
 /// Encoded bytes that may wait behind a socket. Beyond, messages wait in the queue, where the tenant's
 /// limits and message expiry apply.
-const UNSENT_MAX: usize = 64 * 1024;
+const UNSENT_MAX: usize = 256 * 1024;
 
 /// Encoded bytes that are written without waiting for more.
 const WORTH_A_WRITE: usize = 16 * 1024;
