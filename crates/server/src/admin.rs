@@ -1,20 +1,37 @@
 //! HTTP for operators: health and metrics.
 
+use std::convert::Infallible;
 use std::fmt::Write as _;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
 use axum::routing::get;
-use tokio::sync::oneshot;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::sync::{Semaphore, oneshot};
 
 use crate::broker::Shared;
 use crate::exposition::exposition;
+
+/// Connections at once.
+const CONNECTIONS_MAX: usize = 64;
+
+/// How long a request may take to arrive.
+const HEADERS_WITHIN: Duration = Duration::from_secs(5);
+
+/// How long a connection may stay, whatever is asked on it.
+const CONNECTION_AT_MOST: Duration = Duration::from_secs(60);
+
+/// How long nothing is accepted when the operating system has run out of something.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// The HTTP server, on a thread of its own.
 pub struct Admin {
@@ -68,13 +85,39 @@ fn serve(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let listener = tokio::net::TcpListener::from_std(listener)?;
-        let server = axum::serve(listener, routes);
         tokio::select! {
-            result = server.into_future() => result,
+            never = accept(listener, routes) => match never {},
             // Nobody waits for a slow scraper at the end.
             _ = stopped => Ok(()),
         }
     })
+}
+
+/// Serves all who come, a bounded number at once and none for long: they take file descriptors that the
+/// broker's clients need.
+async fn accept(listener: tokio::net::TcpListener, routes: Router) -> Infallible {
+    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    loop {
+        let permit = Arc::clone(&room).acquire_owned().await.expect("nobody closes it");
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::warn!(%error, "accepting on the admin address");
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
+        };
+        let service = TowerToHyperService::new(routes.clone());
+        tokio::spawn(async move {
+            let connection = http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(HEADERS_WITHIN)
+                .serve_connection(TokioIo::new(stream), service);
+            // What a client of the admin address does wrong is its own affair.
+            let _ = tokio::time::timeout(CONNECTION_AT_MOST, connection).await;
+            drop(permit);
+        });
+    }
 }
 
 async fn index() -> String {
