@@ -144,7 +144,7 @@ impl Outbound {
         if delivery.qos == QoS::AtMostOnce {
             return Some(Outgoing::Publish { delivery, id: None, dup: false });
         }
-        let kept = self.must_keep(&delivery).then(|| Box::new(delivery.clone()));
+        let kept = self.must_keep(delivery.shared.is_some()).then(|| Box::new(delivery.clone()));
         match self.window.reserve(delivery.qos, kept) {
             Some(id) => Some(Outgoing::Publish { delivery, id: Some(id), dup: false }),
             None => {
@@ -217,9 +217,10 @@ impl Outbound {
         taken
     }
 
-    /// Whether a delivery of QoS 1 or 2 must be kept until it is acknowledged.
-    pub fn must_keep(&self, delivery: &Delivery) -> bool {
-        self.survives || delivery.shared.is_some()
+    /// Whether a message of QoS 1 or 2 must be kept until it is acknowledged; `shared`: it came by a
+    /// shared subscription.
+    pub fn must_keep(&self, shared: bool) -> bool {
+        self.survives || shared
     }
 }
 

@@ -129,9 +129,9 @@ impl Active {
                 Ok(())
             }
             Packet::PingReq => {
-                let counters = self.session.tenant.counters(turn.context.worker.id);
-                counters.sent.add(PacketType::PingResp, 1, 2);
-                turn.scratch.answers.extend_from_slice(&[PacketType::PingResp.first_byte(), 0]);
+                self.put_answer(turn, PacketType::PingResp, |answers| {
+                    answers.extend_from_slice(&[PacketType::PingResp.first_byte(), 0]);
+                });
                 Ok(())
             }
             Packet::PubRel(ack) => self.on_pubrel(turn, &ack),
@@ -198,16 +198,28 @@ impl Active {
         id: PacketId,
         reason: ReasonCode,
     ) {
+        self.put_answer(turn, kind, |answers| {
+            if reason == ReasonCode::Success || self.version != Version::V5 {
+                let [high, low] = id.get().to_be_bytes();
+                answers.extend_from_slice(&[kind.first_byte(), 2, high, low]);
+            } else {
+                Ack { packet_id: id, reason, properties: Properties::default() }
+                    .encode(kind, self.version, answers)
+                    .expect("an acknowledgement can be encoded");
+            }
+        });
+    }
+
+    /// Lets `encode` append one packet to the answers, and counts it.
+    pub(super) fn put_answer(
+        &self,
+        turn: &mut Turn<'_>,
+        kind: PacketType,
+        encode: impl FnOnce(&mut Vec<u8>),
+    ) {
         let answers = &mut turn.scratch.answers;
         let before = answers.len();
-        if reason == ReasonCode::Success || self.version != Version::V5 {
-            let [high, low] = id.get().to_be_bytes();
-            answers.extend_from_slice(&[kind.first_byte(), 2, high, low]);
-        } else {
-            Ack { packet_id: id, reason, properties: Properties::default() }
-                .encode(kind, self.version, answers)
-                .expect("an acknowledgement can be encoded");
-        }
+        encode(answers);
         let counters = self.session.tenant.counters(turn.context.worker.id);
         counters.sent.add(kind, 1, (answers.len() - before) as u64);
     }

@@ -55,16 +55,17 @@ impl Active {
             });
         }
         let refused = codes.contains(&(ReasonCode::NotAuthorized as u8));
-        let answers = &mut turn.scratch.answers;
-        let before = answers.len();
-        SubAck { packet_id: packet.packet_id, properties: Properties::default(), codes: &codes }
+        self.put_answer(turn, PacketType::SubAck, |answers| {
+            SubAck {
+                packet_id: packet.packet_id,
+                properties: Properties::default(),
+                codes: &codes,
+            }
             .encode(self.version, answers)
             .expect("there is one code for each filter");
-        let bytes = answers.len() - before;
-        let counters = self.session.tenant.counters(turn.context.worker.id);
-        counters.sent.add(PacketType::SubAck, 1, bytes as u64);
+        });
         if refused {
-            counters.unauthorised.add(1);
+            self.session.tenant.counters(turn.context.worker.id).unauthorised.add(1);
         }
         Ok(())
     }
@@ -170,14 +171,15 @@ impl Active {
                 if existed { ReasonCode::Success } else { ReasonCode::NoSubscriptionExisted };
             codes.push(code as u8);
         }
-        let answers = &mut turn.scratch.answers;
-        let before = answers.len();
-        UnsubAck { packet_id: packet.packet_id, properties: Properties::default(), codes: &codes }
+        self.put_answer(turn, PacketType::UnsubAck, |answers| {
+            UnsubAck {
+                packet_id: packet.packet_id,
+                properties: Properties::default(),
+                codes: &codes,
+            }
             .encode(self.version, answers)
             .expect("there is one code for each filter");
-        let bytes = answers.len() - before;
-        let counters = self.session.tenant.counters(turn.context.worker.id);
-        counters.sent.add(PacketType::UnsubAck, 1, bytes as u64);
+        });
         Ok(())
     }
 }

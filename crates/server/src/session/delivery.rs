@@ -434,7 +434,7 @@ impl Outlet {
         if offer.qos == QoS::AtMostOnce {
             return (offer.range.len(), 0);
         }
-        let keep = self.outbound.survives() || offer.shared.is_some();
+        let keep = self.outbound.must_keep(offer.shared.is_some());
         let mut first = 0;
         for (admitted, index) in offer.range.clone().enumerate() {
             if !self.outbound.has_room() {
