@@ -4,6 +4,7 @@
 //! ([`time::Timestamp`]); what has to happen is an answer. That is what lets property tests and a
 //! simulation run this crate through any history.
 
+pub mod durable;
 pub mod message;
 pub mod retained;
 pub mod session;

@@ -3,7 +3,7 @@
 //! A [`Publication`] borrows from wherever the bytes lie (a connection's read buffer, a [`Message`]);
 //! a [`Message`] owns them, in one allocation, and is shared by all who still have to send it.
 
-use mqtt_proto::QoS;
+use mqtt_proto::{QoS, topic};
 
 use crate::time::Timestamp;
 
@@ -62,6 +62,22 @@ impl Message {
         }
     }
 
+    /// The message that [`Self::bytes`] and the lengths in it were taken from. None: the lengths do
+    /// not fit, or the first so many bytes are no topic name.
+    pub(crate) fn from_parts(
+        bytes: &[u8],
+        topic_len: u32,
+        properties_len: u32,
+        qos: QoS,
+        retain: bool,
+        expires_at: Option<Timestamp>,
+    ) -> Option<Self> {
+        let (topic, rest) = bytes.split_at_checked(topic_len as usize)?;
+        topic::validate_name(std::str::from_utf8(topic).ok()?).ok()?;
+        rest.get(..properties_len as usize)?;
+        Some(Self { bytes: bytes.into(), topic_len, properties_len, qos, retain, expires_at })
+    }
+
     /// The message as a publication.
     pub fn publication(&self) -> Publication<'_> {
         let (topic, rest) = self.bytes.split_at(self.topic_len as usize);
@@ -81,9 +97,34 @@ impl Message {
         self.qos
     }
 
+    /// Whether it was published with RETAIN, or comes from the retained messages.
+    pub fn retain(&self) -> bool {
+        self.retain
+    }
+
+    /// When its Message Expiry Interval runs out, if ever.
+    pub fn expires_at(&self) -> Option<Timestamp> {
+        self.expires_at
+    }
+
     /// Bytes of topic, properties and payload: what queue limits count.
     pub fn size(&self) -> usize {
         self.bytes.len()
+    }
+
+    /// Topic, properties, payload, one behind the other.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Bytes of the topic.
+    pub(crate) fn topic_len(&self) -> u32 {
+        self.topic_len
+    }
+
+    /// Bytes of the properties.
+    pub(crate) fn properties_len(&self) -> u32 {
+        self.properties_len
     }
 
     /// Whether its Message Expiry Interval has run out.

@@ -1,0 +1,258 @@
+//! Keyspaces, and the keys in each.
+//!
+//! Every key begins with the tenant, so that no scan of one can run into another, and with a version
+//! of its own behind it. Numbers are big-endian, so that keys sort as their numbers do.
+
+use std::borrow::Cow;
+
+use barid_store::Keyspace;
+
+use super::records::RecordError;
+use super::wire::{Reader, utf8};
+use super::{EntryNumber, MessageId, SessionNumber};
+use crate::session::PacketId;
+
+/// [`SessionKey`] → [`SessionRecord`](super::SessionRecord).
+pub const SESSIONS: Keyspace = Keyspace(0);
+/// [`SubscriptionKey`] → [`SubscriptionRecord`](super::SubscriptionRecord).
+pub const SUBSCRIPTIONS: Keyspace = Keyspace(1);
+/// [`EntryKey`] → [`EntryRecord`](super::EntryRecord).
+pub const ENTRIES: Keyspace = Keyspace(2);
+/// [`MessageKey`] → [`Message`](crate::message::Message).
+pub const MESSAGES: Keyspace = Keyspace(3);
+/// [`ReceivedKey`] → nothing: QoS 2 messages received and not yet released.
+pub const RECEIVED: Keyspace = Keyspace(4);
+/// [`RetainedKey`] → [`Message`](crate::message::Message).
+pub const RETAINED: Keyspace = Keyspace(5);
+
+/// The names of the keyspaces, in the order of their numbers. Numbers and names are part of the
+/// format: new ones are added at the end, and none is ever used again for something else.
+pub const NAMES: [&str; 6] =
+    ["sessions", "subscriptions", "entries", "messages", "received", "retained"];
+
+/// The longest name of a tenant, in bytes.
+pub const TENANT_LEN_MAX: usize = 255;
+
+/// The longest client identifier, topic or topic filter that fits into a key beside the longest
+/// tenant, in bytes: engines take keys of 65,535 bytes. MQTT would allow a few hundred more.
+pub const TEXT_LEN_MAX: usize = 65_000;
+
+/// Stands for `/` in topics, as in [`RetainedStore`](crate::retained::RetainedStore).
+const SEPARATOR: char = '\0';
+
+/// The format of keys that this version writes.
+const VERSION: u8 = 1;
+
+/// The key of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionKey<'a> {
+    /// The tenant's name.
+    pub tenant: &'a str,
+    /// The client identifier.
+    pub client_id: &'a str,
+}
+
+/// The key of a subscription.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SubscriptionKey<'a> {
+    /// The tenant's name.
+    pub tenant: &'a str,
+    /// Whose subscription.
+    pub session: SessionNumber,
+    /// The topic filter, with `$share/{ShareName}/` if it is a shared one.
+    pub filter: &'a str,
+}
+
+/// The key of an entry in a session's queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EntryKey<'a> {
+    /// The tenant's name.
+    pub tenant: &'a str,
+    /// Whose queue.
+    pub session: SessionNumber,
+    /// Which entry.
+    pub entry: EntryNumber,
+}
+
+/// The key of a message that entries refer to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MessageKey<'a> {
+    /// The tenant's name.
+    pub tenant: &'a str,
+    /// Which message.
+    pub message: MessageId,
+}
+
+/// The key that says that a QoS 2 message has been received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReceivedKey<'a> {
+    /// The tenant's name.
+    pub tenant: &'a str,
+    /// The session of the client that published. It need not belong to this shard.
+    pub session: SessionNumber,
+    /// The packet identifier of the PUBLISH.
+    pub packet_id: PacketId,
+}
+
+/// The key of a retained message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RetainedKey<'a> {
+    /// The tenant's name.
+    pub tenant: &'a str,
+    /// The topic.
+    pub topic: Cow<'a, str>,
+}
+
+impl<'a> SessionKey<'a> {
+    /// Makes `key` this key.
+    pub fn encode(&self, key: &mut Vec<u8>) {
+        begin(self.tenant, key);
+        key.extend_from_slice(self.client_id.as_bytes());
+    }
+
+    /// Reads a key of [`SESSIONS`].
+    ///
+    /// # Errors
+    /// [`RecordError`] if it is none, or of a later version.
+    pub fn decode(key: &'a [u8]) -> Result<Self, RecordError> {
+        let (tenant, mut key) = tenant(key)?;
+        Ok(Self { tenant, client_id: utf8(key.rest())? })
+    }
+}
+
+impl<'a> SubscriptionKey<'a> {
+    /// Makes `key` this key.
+    pub fn encode(&self, key: &mut Vec<u8>) {
+        begin(self.tenant, key);
+        key.extend_from_slice(&self.session.to_be_bytes());
+        key.extend_from_slice(self.filter.as_bytes());
+    }
+
+    /// Reads a key of [`SUBSCRIPTIONS`].
+    ///
+    /// # Errors
+    /// [`RecordError`] if it is none, or of a later version.
+    pub fn decode(key: &'a [u8]) -> Result<Self, RecordError> {
+        let (tenant, mut key) = tenant(key)?;
+        Ok(Self { tenant, session: key.u64_be()?, filter: utf8(key.rest())? })
+    }
+}
+
+impl<'a> EntryKey<'a> {
+    /// Makes `key` this key.
+    pub fn encode(&self, key: &mut Vec<u8>) {
+        begin(self.tenant, key);
+        key.extend_from_slice(&self.session.to_be_bytes());
+        key.extend_from_slice(&self.entry.to_be_bytes());
+    }
+
+    /// Reads a key of [`ENTRIES`].
+    ///
+    /// # Errors
+    /// [`RecordError`] if it is none, or of a later version.
+    pub fn decode(key: &'a [u8]) -> Result<Self, RecordError> {
+        let (tenant, mut key) = tenant(key)?;
+        let read = Self { tenant, session: key.u64_be()?, entry: key.u64_be()? };
+        key.finish()?;
+        if read.entry == 0 {
+            return Err(RecordError::Malformed("an entry has the number 0"));
+        }
+        Ok(read)
+    }
+}
+
+impl<'a> MessageKey<'a> {
+    /// Makes `key` this key.
+    pub fn encode(&self, key: &mut Vec<u8>) {
+        begin(self.tenant, key);
+        key.extend_from_slice(&self.message.to_be_bytes());
+    }
+
+    /// Reads a key of [`MESSAGES`].
+    ///
+    /// # Errors
+    /// [`RecordError`] if it is none, or of a later version.
+    pub fn decode(key: &'a [u8]) -> Result<Self, RecordError> {
+        let (tenant, mut key) = tenant(key)?;
+        let read = Self { tenant, message: key.u64_be()? };
+        key.finish().map(|()| read)
+    }
+}
+
+impl<'a> ReceivedKey<'a> {
+    /// Makes `key` this key.
+    pub fn encode(&self, key: &mut Vec<u8>) {
+        begin(self.tenant, key);
+        key.extend_from_slice(&self.session.to_be_bytes());
+        key.extend_from_slice(&self.packet_id.to_be_bytes());
+    }
+
+    /// Reads a key of [`RECEIVED`].
+    ///
+    /// # Errors
+    /// [`RecordError`] if it is none, or of a later version.
+    pub fn decode(key: &'a [u8]) -> Result<Self, RecordError> {
+        let (tenant, mut key) = tenant(key)?;
+        let read = Self { tenant, session: key.u64_be()?, packet_id: key.u16_be()? };
+        key.finish()?;
+        if read.packet_id == 0 {
+            return Err(RecordError::Malformed("a packet identifier is 0"));
+        }
+        Ok(read)
+    }
+}
+
+impl<'a> RetainedKey<'a> {
+    /// Makes `key` this key.
+    pub fn encode(&self, key: &mut Vec<u8>) {
+        begin(self.tenant, key);
+        let as_stored = |byte| if byte == b'/' { SEPARATOR as u8 } else { byte };
+        key.extend(self.topic.bytes().map(as_stored));
+    }
+
+    /// Reads a key of [`RETAINED`].
+    ///
+    /// # Errors
+    /// [`RecordError`] if it is none, or of a later version.
+    pub fn decode(key: &'a [u8]) -> Result<Self, RecordError> {
+        let (tenant, mut key) = tenant(key)?;
+        let topic = utf8(key.rest())?;
+        if topic.contains('/') {
+            return Err(RecordError::Malformed("a topic has a slash instead of U+0000"));
+        }
+        let topic = match topic.contains(SEPARATOR) {
+            true => Cow::Owned(topic.replace(SEPARATOR, "/")),
+            false => Cow::Borrowed(topic),
+        };
+        Ok(Self { tenant, topic })
+    }
+}
+
+/// Makes `key` what all keys of a tenant begin with.
+fn begin(tenant: &str, key: &mut Vec<u8>) {
+    let len = u8::try_from(tenant.len()).expect("TenantNames takes no name above TENANT_LEN_MAX");
+    key.clear();
+    key.push(len);
+    key.extend_from_slice(tenant.as_bytes());
+    key.push(VERSION);
+}
+
+/// The tenant that any key begins with, whatever its version.
+pub fn tenant_of(key: &[u8]) -> Option<&str> {
+    read_tenant(&mut Reader::new(key)).ok()
+}
+
+fn read_tenant<'a>(key: &mut Reader<'a>) -> Result<&'a str, RecordError> {
+    let len = key.u8()?;
+    utf8(key.take(usize::from(len))?)
+}
+
+/// Whose key it is, and what it has behind that.
+fn tenant(key: &[u8]) -> Result<(&str, Reader<'_>), RecordError> {
+    let mut key = Reader::new(key);
+    let tenant = read_tenant(&mut key)?;
+    match key.u8()? {
+        VERSION => Ok((tenant, key)),
+        version => Err(RecordError::version(version, VERSION)),
+    }
+}

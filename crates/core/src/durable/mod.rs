@@ -1,0 +1,75 @@
+//! The durable plane without its disk: what of a session, a queue and the retained messages has to
+//! survive, how it is written, and how it is read again.
+//!
+//! A data directory has some *shards*, and every session and every retained topic belongs to one.
+//! What is in memory leads: each change that must survive is noted in the [`WriteSet`] of its
+//! [`Shard`], and whoever owns the shard takes the set from time to time and commits it as one batch.
+//! What is noted between two takes is therefore durable together or not at all.
+//!
+//! | module | what is there |
+//! | --- | --- |
+//! | [`keys`] | keyspaces, and the keys in each |
+//! | [`records`] | the values, one file for each |
+//! | [`write_set`] | what a shard has to write |
+//! | [`shard`] | a write set, numbers to give, and how often each message is referred to |
+//! | [`recovery`] | from a store to a shard, and to whoever holds the sessions |
+//!
+//! `docs/formats/records.md` has the bytes.
+
+use std::num::NonZeroU64;
+
+use crate::session::PacketId;
+
+mod changes;
+pub mod keys;
+pub mod records;
+pub mod recovery;
+pub mod shard;
+mod wire;
+pub mod write_set;
+
+pub use changes::Change;
+pub use records::{
+    EntryRecord, RecordError, ReplayRecord, SessionRecord, SubscriptionRecord, WillRecord,
+};
+pub use recovery::{ReceivedIn, Recovered, Recovery, RecoveryError, recover, settle};
+pub use shard::{Shard, TenantNames, shard_of};
+pub use write_set::WriteSet;
+
+/// Names a stored message within its shard. Given in ascending order.
+pub type MessageId = u64;
+
+/// Names a stored session within the data directory; the upper 16 bits are its [`ShardIndex`]. A
+/// client that begins a new session gets a new number, so nothing of the old one can be mistaken.
+pub type SessionNumber = u64;
+
+/// Names an entry in the queue of its session, in the order of the queue. Never 0.
+pub type EntryNumber = u64;
+
+/// Which shard of the data directory, from 0.
+pub type ShardIndex = u16;
+
+/// Stands for a tenant's name in the life of the process. Never stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TenantNumber(pub u32);
+
+/// Where a delivery is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoredAs {
+    /// Its entry in the queue of its session.
+    pub entry: NonZeroU64,
+    /// Its message.
+    pub message: MessageId,
+}
+
+/// How far the client has got with an entry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Phase {
+    /// It has no packet identifier.
+    #[default]
+    Waiting,
+    /// Sent as PUBLISH with this packet identifier; PUBACK or PUBREC has not come.
+    Sent(PacketId),
+    /// PUBREC has come, PUBCOMP has not. The client has the message, so it is no longer stored.
+    Released(PacketId),
+}

@@ -1,0 +1,131 @@
+//! The values in the store, one file for each.
+//!
+//! A value begins with the version of its format. A later version is refused with a sentence, never
+//! guessed at; whatever else does not fit exactly is an error, too. Nothing is allocated by a length
+//! that a record declares. What is read can be written and gives the same bytes.
+
+mod entry;
+mod message;
+mod received;
+mod session;
+mod subscription;
+
+use std::fmt;
+
+use barid_store::Keyspace;
+use mqtt_proto::QoS;
+
+use super::keys::{
+    self, EntryKey, MessageKey, ReceivedKey, RetainedKey, SessionKey, SubscriptionKey,
+};
+use super::wire::Reader;
+use crate::message::Message;
+
+pub use entry::EntryRecord;
+pub use session::{ReplayRecord, SessionRecord, WillRecord};
+pub use subscription::SubscriptionRecord;
+
+pub use message::{decode as decode_message, encode as encode_message};
+pub(super) use received::{decode as decode_received, encode as encode_received};
+
+/// Why a key or a record cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecordError {
+    /// A later version of Barid has written it.
+    Newer {
+        /// The version it has.
+        found: u8,
+        /// The latest version that can be read.
+        known: u8,
+    },
+    /// It is none, and this is why.
+    Malformed(&'static str),
+}
+
+impl RecordError {
+    /// What it means that a version byte is not the one expected.
+    pub(super) fn version(found: u8, known: u8) -> Self {
+        if found > known {
+            Self::Newer { found, known }
+        } else {
+            Self::Malformed("it has a version that never was")
+        }
+    }
+}
+
+impl fmt::Display for RecordError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Newer { found, known } => write!(
+                f,
+                "a newer version of Barid wrote it (its format is {found}, this version knows {known})"
+            ),
+            Self::Malformed(why) => f.write_str(why),
+        }
+    }
+}
+
+impl std::error::Error for RecordError {}
+
+/// Reads a key and its value as what `keyspace` has, and says what is wrong with them, if anything.
+///
+/// # Errors
+/// [`RecordError`] of the key or of the value.
+pub fn verify(keyspace: Keyspace, key: &[u8], value: &[u8]) -> Result<(), RecordError> {
+    match keyspace {
+        keys::SESSIONS => {
+            SessionKey::decode(key)?;
+            SessionRecord::decode(value).map(drop)
+        }
+        keys::SUBSCRIPTIONS => {
+            SubscriptionKey::decode(key)?;
+            SubscriptionRecord::decode(value).map(drop)
+        }
+        keys::ENTRIES => {
+            EntryKey::decode(key)?;
+            EntryRecord::decode(value).map(drop)
+        }
+        keys::MESSAGES => {
+            MessageKey::decode(key)?;
+            decode_message(value).map(drop)
+        }
+        keys::RECEIVED => {
+            ReceivedKey::decode(key)?;
+            decode_received(value)
+        }
+        keys::RETAINED => {
+            let key = RetainedKey::decode(key)?;
+            decode_retained(&key, value).map(drop)
+        }
+        _ => Err(RecordError::Malformed("its keyspace is unknown")),
+    }
+}
+
+/// Reads a value of [`keys::RETAINED`], which is a message to the topic of its key.
+pub(super) fn decode_retained(key: &RetainedKey<'_>, value: &[u8]) -> Result<Message, RecordError> {
+    let message = decode_message(value)?;
+    if message.publication().topic == key.topic {
+        Ok(message)
+    } else {
+        Err(RecordError::Malformed("its key has another topic"))
+    }
+}
+
+/// A record without its version.
+fn versioned(record: &[u8], known: u8) -> Result<Reader<'_>, RecordError> {
+    let mut reader = Reader::new(record);
+    match reader.u8()? {
+        version if version == known => Ok(reader),
+        version => Err(RecordError::version(version, known)),
+    }
+}
+
+/// The lowest two bits as a QoS.
+fn qos(flags: u8) -> Result<QoS, RecordError> {
+    QoS::try_from(flags & 0b11).map_err(|_| RecordError::Malformed("a QoS is 3"))
+}
+
+/// Refuses flags that this version gives no meaning.
+fn known_flags(flags: u8, known: u8) -> Result<(), RecordError> {
+    if flags & !known == 0 { Ok(()) } else { Err(RecordError::Malformed("a flag is unknown")) }
+}

@@ -1,0 +1,180 @@
+//! A session: whose it is, when it ends, and what its client has still to get.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use mqtt_proto::QoS;
+
+use super::entry::identifier;
+use super::{RecordError, decode_message, encode_message, known_flags, qos, versioned};
+use crate::durable::SessionNumber;
+use crate::durable::wire::{Reader, flag, put_str, put_varint};
+use crate::message::Message;
+use crate::time::Timestamp;
+
+const VERSION: u8 = 1;
+
+const USER: u8 = 1 << 0;
+const AWAY: u8 = 1 << 1;
+const WILL: u8 = 1 << 2;
+const WILL_EXPIRES: u8 = 1 << 3;
+
+// Of a replay. Two bits of QoS are below them.
+const IDENTIFIER: u8 = 1 << 2;
+const AFTER: u8 = 1 << 3;
+
+/// What is stored of a session beside its subscriptions, its queue and the messages received.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionRecord {
+    /// Names it in all other keys.
+    pub number: SessionNumber,
+    /// The user whose session it is, when there are users: no other may have it.
+    pub user: Option<Box<str>>,
+    /// Session Expiry Interval in seconds; `u32::MAX`: never.
+    pub expiry: u32,
+    /// Since when it has had no client; none: a client is connected.
+    pub away_since: Option<Timestamp>,
+    /// The Will Message, until published or discarded.
+    pub will: Option<WillRecord>,
+    /// Walks through the retained messages that the client has still to get.
+    pub replays: Vec<ReplayRecord>,
+}
+
+/// A Will Message (MQTT 5 §3.1.2.5).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WillRecord {
+    /// What is published; its expiry starts to run when it is.
+    pub message: Arc<Message>,
+    /// Message Expiry Interval, in seconds.
+    pub expiry: Option<u32>,
+    /// Will Delay Interval, in seconds.
+    pub delay: u32,
+}
+
+/// One subscription's walk through the retained messages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplayRecord {
+    /// The topic filter.
+    pub filter: Box<str>,
+    /// The QoS granted.
+    pub qos: QoS,
+    /// The Subscription Identifier.
+    pub identifier: Option<NonZeroU32>,
+    /// The topic of the last message that was taken; none: nothing was.
+    pub after: Option<Box<str>>,
+}
+
+impl SessionRecord {
+    /// Appends the record.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let will_expiry = self.will.as_ref().and_then(|will| will.expiry);
+        out.push(VERSION);
+        out.push(
+            flag(self.user.is_some(), USER)
+                | flag(self.away_since.is_some(), AWAY)
+                | flag(self.will.is_some(), WILL)
+                | flag(will_expiry.is_some(), WILL_EXPIRES),
+        );
+        out.extend_from_slice(&self.number.to_be_bytes());
+        put_varint(self.expiry.into(), out);
+        if let Some(user) = &self.user {
+            put_str(user, out);
+        }
+        if let Some(since) = self.away_since {
+            put_varint(since.as_millis(), out);
+        }
+        if let Some(will) = &self.will {
+            will.encode(out);
+        }
+        put_varint(self.replays.len() as u64, out);
+        for replay in &self.replays {
+            replay.encode(out);
+        }
+    }
+
+    /// Reads a record.
+    ///
+    /// # Errors
+    /// [`RecordError`] if it is none, or of a later version.
+    pub fn decode(record: &[u8]) -> Result<Self, RecordError> {
+        let mut reader = versioned(record, VERSION)?;
+        let flags = reader.u8()?;
+        known_flags(flags, USER | AWAY | WILL | WILL_EXPIRES)?;
+        let number = reader.u64_be()?;
+        let expiry = reader.narrow()?;
+        let user = match flags & USER {
+            0 => None,
+            _ => Some(reader.str()?.into()),
+        };
+        let away_since = match flags & AWAY {
+            0 => None,
+            _ => Some(Timestamp::from_millis(reader.varint()?)),
+        };
+        let will = match flags & (WILL | WILL_EXPIRES) {
+            0 => None,
+            WILL_EXPIRES => return Err(RecordError::Malformed("there is no will to expire")),
+            will => Some(WillRecord::read(&mut reader, will & WILL_EXPIRES != 0)?),
+        };
+        let mut replays = Vec::new();
+        for _ in 0..reader.varint()? {
+            replays.push(ReplayRecord::read(&mut reader)?);
+        }
+        reader.finish()?;
+        Ok(Self { number, user, expiry, away_since, will, replays })
+    }
+}
+
+impl WillRecord {
+    fn encode(&self, out: &mut Vec<u8>) {
+        if let Some(expiry) = self.expiry {
+            put_varint(expiry.into(), out);
+        }
+        put_varint(self.delay.into(), out);
+        let mut message = Vec::new();
+        encode_message(&self.message, &mut message);
+        put_varint(message.len() as u64, out);
+        out.extend_from_slice(&message);
+    }
+
+    fn read(reader: &mut Reader<'_>, expires: bool) -> Result<Self, RecordError> {
+        let expiry = if expires { Some(reader.narrow()?) } else { None };
+        let delay = reader.narrow()?;
+        let len = reader.narrow()?;
+        let message = Arc::new(decode_message(reader.take(len)?)?);
+        Ok(Self { message, expiry, delay })
+    }
+}
+
+impl ReplayRecord {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.push(
+            self.qos as u8
+                | flag(self.identifier.is_some(), IDENTIFIER)
+                | flag(self.after.is_some(), AFTER),
+        );
+        put_str(&self.filter, out);
+        if let Some(identifier) = self.identifier {
+            put_varint(identifier.get().into(), out);
+        }
+        if let Some(after) = &self.after {
+            put_str(after, out);
+        }
+    }
+
+    fn read(reader: &mut Reader<'_>) -> Result<Self, RecordError> {
+        let flags = reader.u8()?;
+        known_flags(flags, 0b11 | IDENTIFIER | AFTER)?;
+        Ok(Self {
+            qos: qos(flags)?,
+            filter: reader.str()?.into(),
+            identifier: match flags & IDENTIFIER {
+                0 => None,
+                _ => Some(identifier(reader)?),
+            },
+            after: match flags & AFTER {
+                0 => None,
+                _ => Some(reader.str()?.into()),
+            },
+        })
+    }
+}

@@ -1,0 +1,332 @@
+//! From a store to a shard, and to whoever holds the sessions and the retained messages.
+//!
+//! The stores of a data directory are read one by one, in parallel if one likes ([`recover`]), and
+//! then brought together ([`settle`]). What is read is told as it comes and not collected.
+//!
+//! A crash may leave *orphans*: what belongs to a session that is gone, since the rest of a large
+//! session goes in several batches, and messages received lie in other shards than their session.
+//! They are not told; their removal is in the first batch of the shard. There are no messages that
+//! no entry refers to, as [`Shard`] removes a message in the batch of its last entry; so messages
+//! are not read here at all.
+
+use std::fmt;
+use std::num::NonZeroU64;
+use std::ops::ControlFlow;
+
+use barid_store::{Keyspace, Store, StoreError};
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+
+use super::keys::{self, EntryKey, NAMES, ReceivedKey, RetainedKey, SessionKey, SubscriptionKey};
+use super::records::{RecordError, decode_received, decode_retained};
+use super::shard::{Shard, shard_of};
+use super::{
+    EntryNumber, EntryRecord, SessionNumber, SessionRecord, ShardIndex, StoredAs,
+    SubscriptionRecord, TenantNumber,
+};
+use crate::message::Message;
+use crate::session::PacketId;
+
+/// Is told what a store has: all sessions, then all subscriptions, all entries, and all retained
+/// messages. Subscriptions and entries are those of sessions that were told.
+pub trait Recovery {
+    /// The number of the tenant with this name: always the same one, in all shards. Asked whenever
+    /// the tenant of what is told changes.
+    fn tenant(&mut self, name: &str) -> TenantNumber;
+
+    /// A session.
+    fn session(&mut self, tenant: TenantNumber, client_id: &str, record: SessionRecord);
+
+    /// A subscription.
+    fn subscription(
+        &mut self,
+        tenant: TenantNumber,
+        session: SessionNumber,
+        filter: &str,
+        record: SubscriptionRecord,
+    );
+
+    /// An entry; those of one session come one after the other, in ascending order.
+    fn entry(
+        &mut self,
+        tenant: TenantNumber,
+        session: SessionNumber,
+        entry: EntryNumber,
+        record: EntryRecord,
+    );
+
+    /// A retained message; those of one tenant come sorted as in
+    /// [`RetainedStore`](crate::retained::RetainedStore).
+    fn retained(&mut self, tenant: TenantNumber, topic: &str, message: Message);
+}
+
+/// A shard that has been read, but not yet been brought together with the others.
+#[derive(Debug)]
+pub struct Recovered {
+    shard: Shard,
+    sessions: HashMap<SessionNumber, TenantNumber, FixedState>,
+    received: Vec<(TenantNumber, SessionNumber, PacketId)>,
+}
+
+/// A QoS 2 message that was received and not released, in one shard that it has touched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReceivedIn {
+    /// The shard.
+    pub shard: ShardIndex,
+    /// Whose message it is.
+    pub tenant: TenantNumber,
+    /// The session of the client that published it.
+    pub session: SessionNumber,
+    /// The packet identifier of the PUBLISH.
+    pub packet_id: PacketId,
+}
+
+/// Why a store cannot be recovered from. Nothing has been changed.
+#[derive(Debug)]
+pub struct RecoveryError {
+    /// Whose record it is, if that can be read.
+    pub tenant: Option<Box<str>>,
+    /// The keyspace that was read.
+    pub keyspace: &'static str,
+    /// What went wrong.
+    pub cause: RecoveryCause,
+}
+
+/// What went wrong when a store was read.
+#[derive(Debug)]
+pub enum RecoveryCause {
+    /// A key or a record cannot be read.
+    Record(RecordError),
+    /// The store cannot be read.
+    Store(StoreError),
+}
+
+/// Reads all of one shard's store but its messages, and tells `recovery`.
+///
+/// Costs a scan, and for each entry the counting of a reference.
+///
+/// # Errors
+/// [`RecoveryError`] at the first thing that cannot be read.
+pub fn recover(
+    index: ShardIndex,
+    store: &dyn Store,
+    recovery: &mut dyn Recovery,
+) -> Result<Recovered, RecoveryError> {
+    let mut reading = Reading {
+        store,
+        recovery,
+        tenant: None,
+        recovered: Recovered {
+            shard: Shard::new(index),
+            sessions: HashMap::default(),
+            received: Vec::new(),
+        },
+    };
+    reading.sessions()?;
+    reading.subscriptions()?;
+    reading.entries()?;
+    reading.received()?;
+    reading.retained()?;
+    Ok(reading.recovered)
+}
+
+/// Brings together all shards of a data directory, in the order of their indexes, and tells
+/// `received` which QoS 2 messages have been received, of sessions that were told.
+pub fn settle(mut recovered: Vec<Recovered>, mut received: impl FnMut(ReceivedIn)) -> Vec<Shard> {
+    for at in 0..recovered.len() {
+        let Recovered { shard, received: found, .. } = &mut recovered[at];
+        let index = shard.index();
+        for (tenant, session, packet_id) in std::mem::take(found) {
+            let home = recovered.get_mut(usize::from(shard_of(session)));
+            let lives = home.is_some_and(|home| {
+                // A number whose traces are found must not be given to another session.
+                home.shard.recover_session_number(session);
+                home.sessions.get(&session) == Some(&tenant)
+            });
+            if lives {
+                received(ReceivedIn { shard: index, tenant, session, packet_id });
+            } else {
+                recovered[at].shard.remove_received(tenant, session, packet_id);
+            }
+        }
+    }
+    recovered.into_iter().map(|recovered| recovered.shard).collect()
+}
+
+/// One store on its way into memory.
+struct Reading<'a> {
+    store: &'a dyn Store,
+    recovery: &'a mut dyn Recovery,
+    /// The tenant of the record before, which is nearly always that of the next.
+    tenant: Option<(Box<str>, TenantNumber)>,
+    recovered: Recovered,
+}
+
+impl Reading<'_> {
+    fn sessions(&mut self) -> Result<(), RecoveryError> {
+        self.scan(keys::SESSIONS, |this, key, value| {
+            let SessionKey { tenant, client_id } = SessionKey::decode(key)?;
+            let record = SessionRecord::decode(value)?;
+            let tenant = this.tenant(tenant);
+            let Recovered { shard, sessions, .. } = &mut this.recovered;
+            if shard_of(record.number) != shard.index() {
+                return Err(RecordError::Malformed("a session belongs to another shard"));
+            }
+            if sessions.insert(record.number, tenant).is_some() {
+                return Err(RecordError::Malformed("two sessions have the same number"));
+            }
+            shard.recover_session_number(record.number);
+            this.recovery.session(tenant, client_id, record);
+            Ok(())
+        })
+    }
+
+    fn subscriptions(&mut self) -> Result<(), RecoveryError> {
+        self.scan(keys::SUBSCRIPTIONS, |this, key, value| {
+            let SubscriptionKey { tenant, session, filter } = SubscriptionKey::decode(key)?;
+            let record = SubscriptionRecord::decode(value)?;
+            let tenant = this.tenant(tenant);
+            if this.has(tenant, session) {
+                this.recovery.subscription(tenant, session, filter, record);
+            } else {
+                this.recovered.shard.recover_session_number(session);
+                this.recovered.shard.remove_subscription(tenant, session, filter);
+            }
+            Ok(())
+        })
+    }
+
+    fn entries(&mut self) -> Result<(), RecoveryError> {
+        // Removed when all are counted: a message may have entries of other sessions.
+        let mut orphans = Vec::new();
+        let mut last = None;
+        self.scan(keys::ENTRIES, |this, key, value| {
+            let EntryKey { tenant, session, entry } = EntryKey::decode(key)?;
+            let record = EntryRecord::decode(value)?;
+            let tenant = this.tenant(tenant);
+            if let Some(message) = record.refers_to() {
+                this.recovered.shard.recover_reference(message);
+            }
+            let lives = match last {
+                Some((of, lives)) if of == (tenant, session) => lives,
+                _ => this.has(tenant, session),
+            };
+            last = Some(((tenant, session), lives));
+            if lives {
+                this.recovery.entry(tenant, session, entry, record);
+            } else {
+                let released = record.refers_to().is_none();
+                let entry = NonZeroU64::new(entry).expect("EntryKey::decode refuses 0");
+                let stored = StoredAs { entry, message: record.message };
+                orphans.push((tenant, session, stored, released));
+            }
+            Ok(())
+        })?;
+        for (tenant, session, stored, released) in orphans {
+            self.recovered.shard.recover_session_number(session);
+            self.recovered.shard.remove_entry(tenant, session, stored, released);
+        }
+        Ok(())
+    }
+
+    fn received(&mut self) -> Result<(), RecoveryError> {
+        self.scan(keys::RECEIVED, |this, key, value| {
+            let ReceivedKey { tenant, session, packet_id } = ReceivedKey::decode(key)?;
+            decode_received(value)?;
+            let tenant = this.tenant(tenant);
+            this.recovered.received.push((tenant, session, packet_id));
+            Ok(())
+        })
+    }
+
+    fn retained(&mut self) -> Result<(), RecoveryError> {
+        self.scan(keys::RETAINED, |this, key, value| {
+            let key = RetainedKey::decode(key)?;
+            let message = decode_retained(&key, value)?;
+            let tenant = this.tenant(key.tenant);
+            this.recovery.retained(tenant, &key.topic, message);
+            Ok(())
+        })
+    }
+
+    fn has(&self, tenant: TenantNumber, session: SessionNumber) -> bool {
+        self.recovered.sessions.get(&session) == Some(&tenant)
+    }
+
+    fn tenant(&mut self, name: &str) -> TenantNumber {
+        match &self.tenant {
+            Some((last, number)) if **last == *name => *number,
+            _ => {
+                let number = self.recovery.tenant(name);
+                self.recovered.shard.name_tenant(number, name);
+                self.tenant = Some((name.into(), number));
+                number
+            }
+        }
+    }
+
+    /// Gives each record of a keyspace to `read`, up to the first that it cannot read.
+    fn scan(
+        &mut self,
+        keyspace: Keyspace,
+        mut read: impl FnMut(&mut Self, &[u8], &[u8]) -> Result<(), RecordError>,
+    ) -> Result<(), RecoveryError> {
+        let store = self.store;
+        let name = NAMES[usize::from(keyspace.0)];
+        let mut failed = None;
+        let scanned =
+            store.scan(keyspace, &[], &[], &mut |key, value| match read(self, key, value) {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(cause) => {
+                    let tenant = keys::tenant_of(key).map(Box::from);
+                    failed = Some(RecoveryError {
+                        tenant,
+                        keyspace: name,
+                        cause: RecoveryCause::Record(cause),
+                    });
+                    ControlFlow::Break(())
+                }
+            });
+        let failed_to_scan = |cause| RecoveryError {
+            tenant: None,
+            keyspace: name,
+            cause: RecoveryCause::Store(cause),
+        };
+        scanned.map_err(failed_to_scan)?;
+        failed.map_or(Ok(()), Err)
+    }
+}
+
+impl fmt::Display for RecoveryError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.cause {
+            RecoveryCause::Store(cause) => {
+                write!(f, "cannot read the stored {}: {cause}", self.keyspace)
+            }
+            RecoveryCause::Record(cause) => {
+                write!(f, "cannot read one of the stored {}", self.keyspace)?;
+                if let Some(tenant) = &self.tenant {
+                    write!(f, " of tenant {tenant:?}")?;
+                }
+                write!(f, ": {cause}. ")?;
+                f.write_str(match cause {
+                    RecordError::Newer { .. } => {
+                        "Start the version that wrote it, or restore a backup of this version"
+                    }
+                    RecordError::Malformed(_) => {
+                        "Restore a backup, or see what else is wrong with `barid doctor`"
+                    }
+                })
+            }
+        }
+    }
+}
+
+impl std::error::Error for RecoveryError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match &self.cause {
+            RecoveryCause::Record(cause) => Some(cause),
+            RecoveryCause::Store(cause) => Some(cause),
+        }
+    }
+}

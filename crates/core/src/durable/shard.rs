@@ -1,0 +1,286 @@
+//! The unit of ownership on the durable plane.
+
+use std::sync::Arc;
+
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+
+use super::changes::Change;
+use super::keys::TENANT_LEN_MAX;
+use super::{
+    EntryNumber, EntryRecord, MessageId, SessionNumber, SessionRecord, ShardIndex, StoredAs,
+    SubscriptionRecord, TenantNumber, WriteSet,
+};
+use crate::message::Message;
+use crate::session::PacketId;
+
+/// The bits of a session number below its shard.
+const SESSION_BITS: u32 = 48;
+
+/// What has to be written to one store, the numbers that are given in it, and how often each message
+/// in it is referred to.
+///
+/// Changes are noted in the *batch* that accumulates. [`take`](Self::take) hands it over to be
+/// committed and begins the next one. Each call notes its changes in one batch, and so together or
+/// not at all: a message comes with the first entry that refers to it and goes with the last, and no
+/// crash leaves one without the other.
+#[derive(Debug)]
+pub struct Shard {
+    index: ShardIndex,
+    batch: u64,
+    changes: WriteSet,
+    tenants: Arc<TenantNames>,
+    /// How many entries refer to a message; never 0.
+    references: HashMap<MessageId, u32, FixedState>,
+    next_message: MessageId,
+    next_session: SessionNumber,
+}
+
+/// The names of tenants, which keys have, for their numbers, which changes have.
+#[derive(Clone, Debug, Default)]
+pub struct TenantNames {
+    by_number: HashMap<TenantNumber, Box<str>, FixedState>,
+}
+
+/// The shard that `session` belongs to.
+pub fn shard_of(session: SessionNumber) -> ShardIndex {
+    u16::try_from(session >> SESSION_BITS).expect("64 - 48 bits")
+}
+
+impl Shard {
+    /// A shard with an empty store.
+    pub fn new(index: ShardIndex) -> Self {
+        Self {
+            index,
+            batch: 1,
+            changes: WriteSet::default(),
+            tenants: Arc::default(),
+            references: HashMap::default(),
+            next_message: 1,
+            next_session: u64::from(index) << SESSION_BITS | 1,
+        }
+    }
+
+    /// Which one it is.
+    pub fn index(&self) -> ShardIndex {
+        self.index
+    }
+
+    /// Says what a tenant is called. Comes before the first change of the tenant.
+    ///
+    /// # Panics
+    /// If the name has more than [`TENANT_LEN_MAX`] bytes.
+    pub fn name_tenant(&mut self, tenant: TenantNumber, name: &str) {
+        assert!(name.len() <= TENANT_LEN_MAX, "the name of a tenant is too long for a key");
+        if !self.tenants.by_number.contains_key(&tenant) {
+            Arc::make_mut(&mut self.tenants).by_number.insert(tenant, name.into());
+        }
+    }
+
+    /// The names of all tenants that have or had a change: what [`WriteSet::encode`] needs.
+    pub fn tenant_names(&self) -> Arc<TenantNames> {
+        Arc::clone(&self.tenants)
+    }
+
+    /// A number that no session has, nor anything that a session may have left behind.
+    pub fn new_session_number(&mut self) -> SessionNumber {
+        let number = self.next_session;
+        self.next_session += 1;
+        assert_eq!(shard_of(number), self.index, "2^48 sessions are more than there ever are");
+        number
+    }
+
+    /// `count` numbers for messages, one after the other; this is the first.
+    pub fn new_message_ids(&mut self, count: usize) -> MessageId {
+        let first = self.next_message;
+        self.next_message += count as u64;
+        first
+    }
+
+    /// Puts a new entry, which has not been released, and its message if no other entry has.
+    pub fn put_entry(
+        &mut self,
+        tenant: TenantNumber,
+        session: SessionNumber,
+        entry: EntryNumber,
+        record: EntryRecord,
+        message: &Arc<Message>,
+    ) {
+        debug_assert_eq!(record.refers_to(), Some(record.message));
+        let id = record.message;
+        let references = self.references.entry(id).or_insert(0);
+        *references += 1;
+        if *references == 1 {
+            self.changes.messages.note((tenant, id), Change::New(Arc::clone(message)));
+        }
+        self.changes.entries.note((tenant, session, entry), Change::New(record));
+    }
+
+    /// Notes that an entry has come from [`Waiting`](super::Phase::Waiting) to
+    /// [`Sent`](super::Phase::Sent), or back.
+    pub fn update_entry(
+        &mut self,
+        tenant: TenantNumber,
+        session: SessionNumber,
+        entry: EntryNumber,
+        record: EntryRecord,
+    ) {
+        debug_assert_eq!(record.refers_to(), Some(record.message));
+        self.changes.entries.note((tenant, session, entry), Change::Put(record));
+    }
+
+    /// Notes that PUBREC has come for an entry: of it the packet identifier is left, and its message
+    /// goes if no other entry has it.
+    pub fn release_entry(
+        &mut self,
+        tenant: TenantNumber,
+        session: SessionNumber,
+        stored: StoredAs,
+        packet_id: PacketId,
+    ) {
+        let key = (tenant, session, stored.entry.get());
+        self.changes.entries.note(key, Change::Put(EntryRecord::released(packet_id)));
+        self.drop_reference(tenant, stored.message);
+    }
+
+    /// Removes an entry, and its message if no other entry has it. `released`: it was
+    /// [released](Self::release_entry), and has no message any more.
+    pub fn remove_entry(
+        &mut self,
+        tenant: TenantNumber,
+        session: SessionNumber,
+        stored: StoredAs,
+        released: bool,
+    ) {
+        self.changes.entries.note((tenant, session, stored.entry.get()), Change::Remove);
+        if !released {
+            self.drop_reference(tenant, stored.message);
+        }
+    }
+
+    fn drop_reference(&mut self, tenant: TenantNumber, message: MessageId) {
+        let references = self.references.get_mut(&message);
+        let references = references.expect("an entry that is not released has a reference");
+        *references -= 1;
+        if *references == 0 {
+            self.references.remove(&message);
+            self.changes.messages.note((tenant, message), Change::Remove);
+        }
+    }
+
+    /// Puts what is stored of a session, in place of what was.
+    pub fn put_session(&mut self, tenant: TenantNumber, client_id: &str, record: SessionRecord) {
+        self.changes.sessions.note((tenant, client_id.into()), Change::Put(Box::new(record)));
+    }
+
+    /// Removes what [`put_session`](Self::put_session) has put, and nothing else of the session.
+    pub fn remove_session(&mut self, tenant: TenantNumber, client_id: &str) {
+        self.changes.sessions.note((tenant, client_id.into()), Change::Remove);
+    }
+
+    /// Puts a subscription, in place of the one to the same filter.
+    pub fn put_subscription(
+        &mut self,
+        tenant: TenantNumber,
+        session: SessionNumber,
+        filter: &str,
+        record: SubscriptionRecord,
+    ) {
+        self.changes.subscriptions.note((tenant, session, filter.into()), Change::Put(record));
+    }
+
+    /// Removes a subscription.
+    pub fn remove_subscription(
+        &mut self,
+        tenant: TenantNumber,
+        session: SessionNumber,
+        filter: &str,
+    ) {
+        self.changes.subscriptions.note((tenant, session, filter.into()), Change::Remove);
+    }
+
+    /// Notes that a QoS 2 message of `session`, which may belong to another shard, was received.
+    pub fn put_received(
+        &mut self,
+        tenant: TenantNumber,
+        session: SessionNumber,
+        packet_id: PacketId,
+    ) {
+        self.changes.received.note((tenant, session, packet_id), Change::Put(()));
+    }
+
+    /// Notes that such a message was released.
+    pub fn remove_received(
+        &mut self,
+        tenant: TenantNumber,
+        session: SessionNumber,
+        packet_id: PacketId,
+    ) {
+        self.changes.received.note((tenant, session, packet_id), Change::Remove);
+    }
+
+    /// Makes `message` the retained message of its topic.
+    pub fn set_retained(&mut self, tenant: TenantNumber, message: &Arc<Message>) {
+        let topic = message.publication().topic.into();
+        self.changes.retained.note((tenant, topic), Change::Put(Arc::clone(message)));
+    }
+
+    /// Removes the retained message of `topic`.
+    pub fn remove_retained(&mut self, tenant: TenantNumber, topic: &str) {
+        self.changes.retained.note((tenant, topic.into()), Change::Remove);
+    }
+
+    /// The number of the batch that accumulates. The first is 1.
+    pub fn batch(&self) -> u64 {
+        self.batch
+    }
+
+    /// What has accumulated so far.
+    pub fn pending(&self) -> &WriteSet {
+        &self.changes
+    }
+
+    /// What has accumulated, and the number of that batch; the next one begins. The set may be
+    /// empty, and somebody may still wait for the number: what was to be written has gone again.
+    pub fn take(&mut self) -> (u64, WriteSet) {
+        let number = self.batch;
+        self.batch += 1;
+        (number, std::mem::take(&mut self.changes))
+    }
+
+    /// Takes back a set whose commit has failed, or may have: it becomes the first part of the batch
+    /// that accumulates, so whoever waits for the failed one has what he waits for when that is
+    /// committed. No other set may have been taken meanwhile.
+    pub fn put_back(&mut self, failed: WriteSet) {
+        let since = std::mem::take(&mut self.changes);
+        self.changes = failed.in_doubt().then(since);
+    }
+
+    /// How many entries refer to a message.
+    pub fn references(&self, message: MessageId) -> u32 {
+        self.references.get(&message).copied().unwrap_or(0)
+    }
+
+    /// Counts an entry found in the store.
+    pub(super) fn recover_reference(&mut self, message: MessageId) {
+        *self.references.entry(message).or_insert(0) += 1;
+        self.next_message = self.next_message.max(message.saturating_add(1));
+    }
+
+    /// Notes that `session` was found in some store of the data directory.
+    pub(super) fn recover_session_number(&mut self, session: SessionNumber) {
+        if shard_of(session) == self.index {
+            self.next_session = self.next_session.max(session + 1);
+        }
+    }
+}
+
+impl TenantNames {
+    /// The name of a tenant.
+    ///
+    /// # Panics
+    /// If the shard was not told.
+    pub fn get(&self, tenant: TenantNumber) -> &str {
+        self.by_number.get(&tenant).expect("a tenant is named before its first change")
+    }
+}

@@ -1,0 +1,197 @@
+//! What one shard has to write.
+//!
+//! Changes are kept as values, not as bytes: most messages are taken soon after they came, and what
+//! goes before it is written costs a few hash table operations and no encoding.
+
+use std::sync::Arc;
+
+use barid_store::Batch;
+
+use super::changes::{Change, Changes, Weigh};
+use super::keys::{
+    self, EntryKey, MessageKey, ReceivedKey, RetainedKey, SessionKey, SubscriptionKey,
+};
+use super::records::{encode_message, encode_received};
+use super::shard::TenantNames;
+use super::{
+    EntryNumber, EntryRecord, MessageId, SessionNumber, SessionRecord, SubscriptionRecord,
+    TenantNumber,
+};
+use crate::message::Message;
+use crate::session::PacketId;
+
+/// The last change of each key since the last commit, to be written as one batch.
+#[derive(Debug, Default)]
+pub struct WriteSet {
+    pub(super) sessions: Changes<(TenantNumber, Box<str>), Box<SessionRecord>>,
+    pub(super) subscriptions: Changes<(TenantNumber, SessionNumber, Box<str>), SubscriptionRecord>,
+    pub(super) entries: Changes<(TenantNumber, SessionNumber, EntryNumber), EntryRecord>,
+    pub(super) messages: Changes<(TenantNumber, MessageId), Arc<Message>>,
+    pub(super) received: Changes<(TenantNumber, SessionNumber, PacketId), ()>,
+    pub(super) retained: Changes<(TenantNumber, Box<str>), Arc<Message>>,
+}
+
+/// About how many bytes the key of a change takes in a batch, and all that comes with it.
+const KEY_BYTES: usize = 40;
+
+impl WriteSet {
+    /// Whether there is nothing to write.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How many keys change.
+    pub fn len(&self) -> usize {
+        self.sessions.len()
+            + self.subscriptions.len()
+            + self.entries.len()
+            + self.messages.len()
+            + self.received.len()
+            + self.retained.len()
+    }
+
+    /// Whether anything is put: a set of removals alone needs no room on a full disk.
+    pub fn has_puts(&self) -> bool {
+        self.sessions.puts()
+            + self.subscriptions.puts()
+            + self.entries.puts()
+            + self.messages.puts()
+            + self.received.puts()
+            + self.retained.puts()
+            > 0
+    }
+
+    /// About how many bytes it is as a batch.
+    pub fn bytes(&self) -> usize {
+        KEY_BYTES * self.len()
+            + self.sessions.bytes()
+            + self.subscriptions.bytes()
+            + self.entries.bytes()
+            + self.messages.bytes()
+            + self.received.bytes()
+            + self.retained.bytes()
+    }
+
+    /// A message that the set puts: the store does not have it yet.
+    pub fn message(&self, tenant: TenantNumber, id: MessageId) -> Option<&Arc<Message>> {
+        self.messages.get(&(tenant, id))
+    }
+
+    /// This set and then `later` as one.
+    #[must_use]
+    pub fn then(mut self, later: Self) -> Self {
+        self.sessions.append(later.sessions);
+        self.subscriptions.append(later.subscriptions);
+        self.entries.append(later.entries);
+        self.messages.append(later.messages);
+        self.received.append(later.received);
+        self.retained.append(later.retained);
+        self
+    }
+
+    /// The same set for when it is not known whether it was written: a key that was new may be in
+    /// the store now, so its removal must be written, too.
+    #[must_use]
+    pub fn in_doubt(self) -> Self {
+        Self {
+            sessions: self.sessions.in_doubt(),
+            subscriptions: self.subscriptions.in_doubt(),
+            entries: self.entries.in_doubt(),
+            messages: self.messages.in_doubt(),
+            received: self.received.in_doubt(),
+            retained: self.retained.in_doubt(),
+        }
+    }
+
+    /// Appends the set to `batch`, each key once.
+    ///
+    /// # Panics
+    /// If `names` lacks a tenant that has a change.
+    pub fn encode(&self, names: &TenantNames, batch: &mut Batch) {
+        let mut record = Record { batch, key: Vec::new(), value: Vec::new() };
+        for ((tenant, client_id), change) in self.sessions.iter() {
+            SessionKey { tenant: names.get(*tenant), client_id }.encode(&mut record.key);
+            record.write(keys::SESSIONS, change, |session, out| session.encode(out));
+        }
+        for ((tenant, session, filter), change) in self.subscriptions.iter() {
+            SubscriptionKey { tenant: names.get(*tenant), session: *session, filter }
+                .encode(&mut record.key);
+            record.write(keys::SUBSCRIPTIONS, change, SubscriptionRecord::encode);
+        }
+        for ((tenant, session, entry), change) in self.entries.iter() {
+            EntryKey { tenant: names.get(*tenant), session: *session, entry: *entry }
+                .encode(&mut record.key);
+            record.write(keys::ENTRIES, change, EntryRecord::encode);
+        }
+        for ((tenant, message), change) in self.messages.iter() {
+            MessageKey { tenant: names.get(*tenant), message: *message }.encode(&mut record.key);
+            record.write(keys::MESSAGES, change, |message, out| encode_message(message, out));
+        }
+        for ((tenant, session, packet_id), change) in self.received.iter() {
+            ReceivedKey { tenant: names.get(*tenant), session: *session, packet_id: *packet_id }
+                .encode(&mut record.key);
+            record.write(keys::RECEIVED, change, |(), out| encode_received(out));
+        }
+        for ((tenant, topic), change) in self.retained.iter() {
+            RetainedKey { tenant: names.get(*tenant), topic: (&**topic).into() }
+                .encode(&mut record.key);
+            record.write(keys::RETAINED, change, |message, out| encode_message(message, out));
+        }
+    }
+}
+
+/// The record that is being written, and where to; its buffers are used again for the next.
+struct Record<'a> {
+    batch: &'a mut Batch,
+    key: Vec<u8>,
+    value: Vec<u8>,
+}
+
+impl Record<'_> {
+    /// Writes a change of the present key.
+    fn write<T>(
+        &mut self,
+        keyspace: barid_store::Keyspace,
+        change: &Change<T>,
+        encode: impl FnOnce(&T, &mut Vec<u8>),
+    ) {
+        match change.value() {
+            Some(value) => {
+                self.value.clear();
+                encode(value, &mut self.value);
+                self.batch.put(keyspace, &self.key, &self.value);
+            }
+            None => self.batch.remove(keyspace, &self.key),
+        }
+    }
+}
+
+impl Weigh for Arc<Message> {
+    fn weight(&self) -> usize {
+        self.size() + 16
+    }
+}
+
+impl Weigh for EntryRecord {
+    fn weight(&self) -> usize {
+        24
+    }
+}
+
+impl Weigh for Box<SessionRecord> {
+    fn weight(&self) -> usize {
+        24 + self.will.as_ref().map_or(0, |will| will.message.size())
+    }
+}
+
+impl Weigh for SubscriptionRecord {
+    fn weight(&self) -> usize {
+        4
+    }
+}
+
+impl Weigh for () {
+    fn weight(&self) -> usize {
+        1
+    }
+}
