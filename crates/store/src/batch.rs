@@ -1,0 +1,165 @@
+//! Changes that become durable together.
+
+use crate::Keyspace;
+
+/// Puts and removals in the order in which they are applied. A later change of a key wins.
+///
+/// All keys and values lie in one buffer, which [`clear`](Self::clear) keeps: a batch that is used
+/// again does not allocate.
+#[derive(Debug, Default, Clone)]
+pub struct Batch {
+    bytes: Vec<u8>,
+    records: Vec<Record>,
+    puts: usize,
+}
+
+/// Its key and value lie in [`Batch::bytes`] behind those of the record before it.
+#[derive(Debug, Clone, Copy)]
+struct Record {
+    keyspace: Keyspace,
+    key_len: u16,
+    /// `None`: the key is removed.
+    value_len: Option<u32>,
+}
+
+/// One record of a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change<'a> {
+    /// The key has this value from now on.
+    Put(Keyspace, &'a [u8], &'a [u8]),
+    /// The key has no value from now on, whether it had one or not.
+    Remove(Keyspace, &'a [u8]),
+}
+
+impl Batch {
+    /// A batch without changes.
+    pub fn new() -> Batch {
+        Batch::default()
+    }
+
+    /// Gives `key` the value `value`.
+    ///
+    /// # Panics
+    ///
+    /// If the key does not have 1 to 65535 bytes or the value has 2^32 bytes or more.
+    pub fn put(&mut self, keyspace: Keyspace, key: &[u8], value: &[u8]) {
+        self.put_parts(keyspace, key, &[value]);
+    }
+
+    /// Gives `key` a value that lies in several places, one behind the other.
+    ///
+    /// # Panics
+    ///
+    /// As [`put`](Self::put).
+    pub fn put_parts(&mut self, keyspace: Keyspace, key: &[u8], value: &[&[u8]]) {
+        let value_len = value.iter().map(|part| part.len()).sum::<usize>();
+        let value_len = u32::try_from(value_len).expect("values have less than 2^32 bytes");
+        self.push(keyspace, key, Some(value_len));
+        value.iter().for_each(|part| self.bytes.extend_from_slice(part));
+        self.puts += 1;
+    }
+
+    /// Removes `key`.
+    ///
+    /// # Panics
+    ///
+    /// If the key does not have 1 to 65535 bytes.
+    pub fn remove(&mut self, keyspace: Keyspace, key: &[u8]) {
+        self.push(keyspace, key, None);
+    }
+
+    fn push(&mut self, keyspace: Keyspace, key: &[u8], value_len: Option<u32>) {
+        assert!(!key.is_empty(), "keys have 1 byte at least");
+        let key_len = u16::try_from(key.len()).expect("keys have 65535 bytes at most");
+        self.bytes.extend_from_slice(key);
+        self.records.push(Record { keyspace, key_len, value_len });
+    }
+
+    /// How many changes there are.
+    pub fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    /// Whether there are no changes.
+    pub fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    /// Bytes of all keys and values.
+    pub fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Whether nothing is put: such a batch is let through when the disk is full.
+    pub fn only_removes(&self) -> bool {
+        self.puts == 0
+    }
+
+    /// Forgets the changes and keeps the memory.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.records.clear();
+        self.puts = 0;
+    }
+
+    /// The changes in their order.
+    pub fn iter(&self) -> impl Iterator<Item = Change<'_>> {
+        let mut rest = self.bytes.as_slice();
+        let mut take = move |len: usize| {
+            let (taken, behind) = rest.split_at(len);
+            rest = behind;
+            taken
+        };
+        self.records.iter().map(move |record| {
+            let key = take(usize::from(record.key_len));
+            match record.value_len {
+                Some(len) => Change::Put(record.keyspace, key, take(len as usize)),
+                None => Change::Remove(record.keyspace, key),
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: Keyspace = Keyspace(0);
+    const B: Keyspace = Keyspace(1);
+
+    #[test]
+    fn changes_come_back_in_their_order() {
+        let mut batch = Batch::new();
+        batch.put(A, b"key", b"value");
+        batch.remove(B, b"key");
+        batch.put(B, b"k", b"");
+        batch.put_parts(A, b"parts", &[b"one", b"", b"two"]);
+        let changes: Vec<Change<'_>> = batch.iter().collect();
+        assert_eq!(
+            changes,
+            [
+                Change::Put(A, b"key", b"value"),
+                Change::Remove(B, b"key"),
+                Change::Put(B, b"k", b""),
+                Change::Put(A, b"parts", b"onetwo"),
+            ]
+        );
+        assert_eq!((batch.len(), batch.bytes()), (4, 23));
+        assert!(!batch.only_removes());
+    }
+
+    #[test]
+    fn a_cleared_batch_is_empty() {
+        let mut batch = Batch::new();
+        batch.put(A, b"key", b"value");
+        batch.clear();
+        assert!(batch.is_empty() && batch.only_removes() && batch.bytes() == 0);
+        assert_eq!(batch.iter().count(), 0);
+    }
+
+    #[test]
+    #[should_panic(expected = "1 byte")]
+    fn a_key_has_at_least_one_byte() {
+        Batch::new().remove(A, b"");
+    }
+}

@@ -1,0 +1,142 @@
+//! The directory of a broker.
+//!
+//! ```text
+//! lock           held by the process that uses the directory; has its process id
+//! manifest       version of the format, number of shards
+//! shard-000/     a store: its database `db/`, and `commits`
+//! shard-001/     …
+//! ```
+//!
+//! The page `docs/formats/data-directory.md` says the rest.
+
+mod lock;
+mod manifest;
+
+use crate::lsm::{LsmOptions, LsmStore, sync_directory};
+use crate::{Store, StoreError};
+use lock::Lock;
+use manifest::Manifest;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// How a data directory is opened.
+#[derive(Debug, Clone)]
+pub struct Options<'a> {
+    /// How many shards a new directory gets, 1 to 256; as many as there are cores, if not given. One
+    /// that exists has as many as it was made with.
+    pub shards: Option<usize>,
+    /// The names of the keyspaces of each store. [`crate::Keyspace`] is an index into them, so it may
+    /// change from start to start; the names may not.
+    pub keyspaces: &'a [&'a str],
+    /// Memory for blocks read from disk, of all shards together.
+    pub cache_bytes: u64,
+    /// Memory for the newest changes of each keyspace, of all shards together. What is removed before
+    /// this much has come is never written to a table.
+    pub memtable_bytes: u64,
+    /// Commits that put something are refused while less of the disk is free.
+    pub reserve_bytes: u64,
+    /// Open although acknowledged commits are missing, with what is left.
+    pub accept_loss: bool,
+}
+
+impl Default for Options<'_> {
+    fn default() -> Self {
+        Options {
+            shards: None,
+            keyspaces: &[],
+            cache_bytes: 64 << 20,
+            memtable_bytes: 128 << 20,
+            reserve_bytes: 256 << 20,
+            accept_loss: false,
+        }
+    }
+}
+
+/// A data directory that is in use by this process until it is dropped.
+pub struct DataDir {
+    /// Before the lock: all is closed when the directory is let go.
+    shards: Vec<Arc<dyn Store>>,
+    path: PathBuf,
+    _lock: Lock,
+}
+
+impl DataDir {
+    /// Opens the directory, or makes it if it does not exist or is empty.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Unusable`] if another process uses it, or it is of another version, or not a
+    /// data directory; [`StoreError::Corrupt`] if something is missing or not as it was written.
+    pub fn open(path: &Path, options: &Options<'_>) -> Result<DataDir, StoreError> {
+        std::fs::create_dir_all(path).map_err(|error| StoreError::io("make", path, error))?;
+        let lock = Lock::acquire(path)?;
+        let manifest = match Manifest::read(path)? {
+            Some(manifest) => manifest,
+            None => make(path, options.shards.unwrap_or_else(cores))?,
+        };
+        let shards = open_shards(path, manifest.shards, options)?;
+        Ok(DataDir { shards, path: path.to_owned(), _lock: lock })
+    }
+
+    /// The stores, one for each shard. They may outlive this value, but should not: the lock does not.
+    pub fn shards(&self) -> &[Arc<dyn Store>] {
+        &self.shards
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// Makes the shards, and the manifest last: a directory without one was never used.
+fn make(path: &Path, shards: usize) -> Result<Manifest, StoreError> {
+    let manifest = Manifest::new(shards)?;
+    manifest::check_unused(path)?;
+    for shard in 0..manifest.shards {
+        let dir = shard_dir(path, shard);
+        if dir.exists() {
+            std::fs::remove_dir_all(&dir).map_err(|error| StoreError::io("remove", &dir, error))?;
+        }
+        LsmStore::create(&dir)?;
+    }
+    sync_directory(path)?;
+    manifest.write(path)?;
+    Ok(manifest)
+}
+
+/// All shards at once, each on a thread: most of it is reading journals.
+fn open_shards(
+    path: &Path,
+    shards: usize,
+    options: &Options<'_>,
+) -> Result<Vec<Arc<dyn Store>>, StoreError> {
+    let share = |bytes: u64| bytes / shards as u64;
+    let lsm = LsmOptions {
+        cache_bytes: share(options.cache_bytes).max(1 << 20),
+        memtable_bytes: share(options.memtable_bytes).clamp(4 << 20, 64 << 20),
+        reserve_bytes: options.reserve_bytes,
+        accept_loss: options.accept_loss,
+    };
+    let open = |shard: usize| {
+        let dir = shard_dir(path, shard);
+        if !dir.is_dir() {
+            return Err(StoreError::damaged(&dir, "it is missing"));
+        }
+        LsmStore::open(&dir, options.keyspaces, lsm.clone())
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..shards).map(|shard| scope.spawn(move || open(shard))).collect();
+        let opened =
+            threads.into_iter().map(|thread| thread.join().expect("opening does not panic"));
+        opened.map(|store| store.map(|store| Arc::new(store) as Arc<dyn Store>)).collect()
+    })
+}
+
+pub(crate) fn shard_dir(path: &Path, shard: usize) -> PathBuf {
+    path.join(format!("shard-{shard:03}"))
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}

@@ -1,0 +1,20 @@
+//! Ordered keys and values that survive a crash.
+//!
+//! [`Store`] is the port: get, scan, commit a [`Batch`] that is durable on return, take a
+//! [`Snapshot`]. Two engines are behind it: [`memory`], for tests and simulations, and [`lsm`], an
+//! embedded log-structured merge tree. [`DataDir`] is the directory of a broker: some shards, each
+//! of them a store with a journal of its own. Nothing here knows what is in a key or a value.
+
+pub mod lsm;
+pub mod memory;
+
+mod batch;
+mod checksum;
+mod data_dir;
+mod error;
+mod port;
+
+pub use batch::{Batch, Change};
+pub use data_dir::{DataDir, Options};
+pub use error::StoreError;
+pub use port::{Keyspace, Snapshot, Store, Visit};

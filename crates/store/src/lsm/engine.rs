@@ -1,0 +1,186 @@
+//! The engine itself, from opening to closing.
+
+use super::{LsmOptions, journal, manifest};
+use crate::{Batch, Change, Keyspace, StoreError, Visit};
+use fjall::config::CompressionPolicy;
+use fjall::{Database, KeyspaceCreateOptions, OwnedWriteBatch, PersistMode, Readable};
+use std::ops::{Bound, RangeBounds};
+use std::path::{Path, PathBuf};
+
+/// The keyspace of the number of the last commit, and its only key. The name has a character that
+/// those of the caller do not have.
+const COMMITS: &str = "#commits";
+
+/// Journals are sealed at 64 MB, and kept until all that is in them is in tables. When there are this
+/// many bytes of sealed ones, keyspaces that change little are written to tables to let the oldest go.
+const JOURNAL_BYTES: u64 = 128 << 20;
+
+pub(super) struct Engine {
+    dir: PathBuf,
+    db: Database,
+    keyspaces: Vec<fjall::Keyspace>,
+    commits: fjall::Keyspace,
+}
+
+impl Engine {
+    /// Opens the database in `dir`, or makes it. Commits after `until` are cut off, if there is one.
+    pub fn open(
+        dir: &Path,
+        keyspaces: &[String],
+        options: &LsmOptions,
+        until: Option<u64>,
+    ) -> Result<Engine, StoreError> {
+        let dir = dir.join("db");
+        if dir.exists() {
+            let journals = journal::read(&dir, until)?;
+            if !options.accept_loss {
+                journals.check()?;
+            }
+            manifest::check(&dir)?;
+            journals.cut()?;
+        }
+        let fail = |error| explain(&dir, error);
+        let db = Database::builder(&dir)
+            .cache_size(options.cache_bytes)
+            .max_journaling_size(JOURNAL_BYTES)
+            .manual_journal_persist(true)
+            .worker_threads(1)
+            .open()
+            .map_err(fail)?;
+        let open = |name: &str| db.keyspace(name, || keyspace_options(options)).map_err(fail);
+        let commits = open(COMMITS)?;
+        let keyspaces = keyspaces.iter().map(|name| open(name)).collect::<Result<_, _>>()?;
+        let engine = Engine { dir, db, keyspaces, commits };
+        if options.accept_loss {
+            engine.flush()?;
+        }
+        Ok(engine)
+    }
+
+    /// Writes all that is in journals to tables, so that a journal with a hole can go.
+    fn flush(&self) -> Result<(), StoreError> {
+        for keyspace in self.keyspaces.iter().chain([&self.commits]) {
+            keyspace.rotate_memtable_and_wait().map_err(|error| explain(&self.dir, error))?;
+        }
+        Ok(())
+    }
+
+    /// The number of the last commit in the database; 0 before the first.
+    pub fn number(&self) -> Result<u64, StoreError> {
+        let record =
+            self.commits.get(journal::NUMBER_KEY).map_err(|error| explain(&self.dir, error))?;
+        match record {
+            None => Ok(0),
+            Some(record) => journal::number(&record).ok_or_else(|| {
+                StoreError::damaged(&self.dir, "the number of the last commit is not one")
+            }),
+        }
+    }
+
+    pub fn commit(&self, batch: &Batch, number: u64) -> Result<(), StoreError> {
+        let mut changes = OwnedWriteBatch::with_capacity(self.db.clone(), batch.len() + 1)
+            .durability(Some(PersistMode::SyncData));
+        for change in batch.iter() {
+            match change {
+                Change::Put(keyspace, key, value) => {
+                    changes.insert(self.keyspace(keyspace), key, value)
+                }
+                Change::Remove(keyspace, key) => changes.remove(self.keyspace(keyspace), key),
+            }
+        }
+        // The last one, where the journal's reader looks for it.
+        let record = journal::number_record(number, self.db.seqno());
+        changes.insert(&self.commits, journal::NUMBER_KEY, record);
+        changes.commit().map_err(|error| explain(&self.dir, error))
+    }
+
+    pub fn get(&self, keyspace: Keyspace, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        let value = self.keyspace(keyspace).get(key).map_err(|error| explain(&self.dir, error))?;
+        Ok(value.map(|value| value.to_vec()))
+    }
+
+    pub fn scan<'a>(
+        &self,
+        keyspace: Keyspace,
+        range: impl RangeBounds<&'a [u8]>,
+        visit: Visit<'_>,
+    ) -> Result<(), StoreError> {
+        self.visit(self.keyspace(keyspace).range(range), visit)
+    }
+
+    pub fn scan_snapshot(
+        &self,
+        snapshot: &fjall::Snapshot,
+        keyspace: Keyspace,
+        from: &[u8],
+        visit: Visit<'_>,
+    ) -> Result<(), StoreError> {
+        let range = (Bound::Included(from), Bound::Unbounded);
+        self.visit(snapshot.range::<&[u8], _>(self.keyspace(keyspace), range), visit)
+    }
+
+    fn visit(&self, records: fjall::Iter, visit: Visit<'_>) -> Result<(), StoreError> {
+        for record in records {
+            let (key, value) = record.into_inner().map_err(|error| explain(&self.dir, error))?;
+            if visit(&key, &value).is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    pub fn snapshot(&self) -> fjall::Snapshot {
+        self.db.snapshot()
+    }
+
+    pub fn disk_bytes(&self) -> u64 {
+        self.db.disk_space().unwrap_or(0)
+    }
+
+    /// Bytes of a keyspace's tables, and how many records are in them, removals among them.
+    pub fn tables(&self, keyspace: usize) -> (u64, u64) {
+        let keyspace = &self.keyspaces[keyspace];
+        (keyspace.disk_space(), keyspace.approximate_len() as u64)
+    }
+
+    /// Writes a keyspace anew, without what was removed.
+    pub fn compact(&self, keyspace: usize) -> Result<(), StoreError> {
+        self.flush()?;
+        self.keyspaces[keyspace].major_compact().map_err(|error| explain(&self.dir, error))
+    }
+
+    fn keyspace(&self, keyspace: Keyspace) -> &fjall::Keyspace {
+        &self.keyspaces[usize::from(keyspace.0)]
+    }
+}
+
+/// No compression: payloads are small or compressed by those who care, and it costs more than the
+/// disk it saves. No separation of keys and values: space of removed values came back too late.
+fn keyspace_options(options: &LsmOptions) -> KeyspaceCreateOptions {
+    KeyspaceCreateOptions::default()
+        .manual_journal_persist(true)
+        .max_memtable_size(options.memtable_bytes)
+        .data_block_compression_policy(CompressionPolicy::disabled())
+}
+
+/// What the engine says, as what it means for whoever runs the broker.
+fn explain(dir: &Path, error: fjall::Error) -> StoreError {
+    match error {
+        fjall::Error::Io(error) | fjall::Error::Storage(fjall::LsmError::Io(error)) => {
+            StoreError::io("use", dir, error)
+        }
+        fjall::Error::Poisoned => {
+            let before = std::io::Error::other("it failed before, and is opened again");
+            StoreError::io("use", dir, before)
+        }
+        fjall::Error::Locked => StoreError::Unusable(format!(
+            "{} is used by another process; end that one, or use another directory",
+            dir.display()
+        )),
+        fjall::Error::InvalidVersion(_) => StoreError::Unusable(format!(
+            "{} is a database of another version; use the version of the broker that wrote it",
+            dir.display()
+        )),
+        error => StoreError::damaged(dir, &format!("{error:?}")),
+    }
+}
