@@ -1,0 +1,147 @@
+"""A client with a persistent session: its connection comes and goes, its Session State stays (MQTT 5 §4.1)."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import wire
+from connection import Connection
+
+FOREVER = 0xFFFFFFFF
+
+
+class Client:
+    """Base of publishers and subscribers. `world` has the broker's address, the ledger and all subscribers."""
+
+    properties: dict = {}
+    persistent = True
+
+    def __init__(self, world, tenant: str, name: str, version: int = wire.V5):
+        self.world, self.tenant, self.name, self.version = world, tenant, name, version
+        self.ledger = world.ledger
+        self.random = random.Random(f"{world.seed}/{tenant}/{name}")
+        self.connection: Connection | None = None
+        self.established = False
+        """Whether the broker has acknowledged something that it must keep in this session."""
+        self._connack: asyncio.Future | None = None
+        self._answers: dict[tuple[int, int], asyncio.Future] = {}
+        self._changes = 0
+
+    def __str__(self) -> str:
+        return f"{self.tenant}/{self.name}"
+
+    @property
+    def online(self) -> bool:
+        return self.connection is not None
+
+    def send(self, *packets: bytes) -> None:
+        """Sends if there is a connection; what is not sent is sent again after the next CONNACK, if it matters."""
+        if self.connection:
+            self.connection.send(*packets)
+
+    # -- coming and going
+
+    async def connect(self, clean: bool | None = None, **options) -> wire.Packet:
+        """Connects and goes on with the session; `ConnectionError` if the broker is killed meanwhile."""
+        properties = dict(self.properties)
+        if self.version == wire.V5 and self.persistent:
+            properties.setdefault("session_expiry_interval", FOREVER)
+        loop = asyncio.get_running_loop()
+        self._connack = loop.create_future()
+        _, connection = await loop.create_connection(
+            lambda: Connection(self.version, self._dispatch, self._violation, self._lost), *self.world.address)
+        self.connection = connection
+        self.world.connections.add(connection)
+        clean = not self.persistent if clean is None else clean
+        connection.send(wire.connect(self.name, self.version, clean, properties=options.pop("properties", properties),
+                                     username=f"{self.tenant}/client", **options))
+        async with asyncio.timeout(self.world.patience):
+            connack = await self._connack
+        if connack.reason:
+            raise ConnectionError(f"{self} was refused: {connack}")
+        if self.established and self.persistent and not clean and not connack.session_present:
+            self.ledger.problem("sessions lost", f"{self} found its session gone")
+            self.established = False
+        self.resumed(connack)
+        return connack
+
+    def abort(self) -> None:
+        if self.connection:
+            self.connection.abort()
+
+    async def disconnect(self) -> None:
+        """DISCONNECT, and until the broker has closed too."""
+        if connection := self.connection:
+            connection.send(wire.disconnect())
+            await asyncio.shield(connection.lost)
+
+    async def leave(self) -> None:
+        """Goes offline, one way or the other."""
+        if self.random.random() < 0.5:
+            await self.disconnect()
+        elif self.online:
+            connection = self.connection
+            self.abort()
+            await asyncio.shield(connection.lost)
+
+    # -- what happens to a client
+
+    def resumed(self, connack: wire.Packet) -> None:
+        """After CONNACK: what the session says must be sent again."""
+
+    def on_packet(self, packet: wire.Packet) -> None:
+        """A packet that no `ask` waits for."""
+        self.ledger.problem("violations", f"{self} did not expect {packet}")
+
+    def _dispatch(self, connection: Connection, packet: wire.Packet) -> None:
+        if connection is not self.connection:
+            return
+        if packet.kind == wire.CONNACK:
+            if not self._connack.done():
+                self._connack.set_result(packet)
+        elif waiting := self._answers.pop((packet.kind, packet.packet_id), None):
+            if not waiting.done():
+                waiting.set_result(packet)
+        elif packet.kind == wire.DISCONNECT:
+            self.ledger.problem("violations", f"{self} was disconnected: {packet}")
+        else:
+            self.on_packet(packet)
+
+    def _violation(self, sentence: str) -> None:
+        self.ledger.problem("violations", f"{self}: {sentence}")
+
+    def _lost(self, connection: Connection) -> None:
+        self.world.connections.discard(connection)
+        if connection is self.connection:
+            self.connection = None
+            for waiting in (self._connack, *self._answers.values()):
+                if not waiting.done():
+                    waiting.set_exception(ConnectionError(f"{self} lost its connection"))
+                    waiting.exception()  # it may be that nobody waits any more
+            self._answers.clear()
+            self.offline()
+
+    def offline(self) -> None:
+        """The connection is gone."""
+
+    # -- conversations
+
+    async def subscribe(self, filters: dict[str, int]) -> None:
+        answer = await self._ask(wire.SUBACK, lambda one: wire.subscribe(one, *filters.items(), version=self.version))
+        if answer.reasons != list(filters.values()):
+            self.ledger.problem("violations", f"{self} asked for {filters} and got {answer}")
+
+    async def unsubscribe(self, *filters: str) -> None:
+        await self._ask(wire.UNSUBACK, lambda one: wire.unsubscribe(one, *filters, version=self.version))
+
+    async def _ask(self, kind: int, build) -> wire.Packet:
+        # Packet identifiers of SUBSCRIBE and UNSUBSCRIBE stay clear of those of PUBLISH.
+        self._changes = self._changes % 1000 + 1
+        packet_id = 60_000 + self._changes
+        if not self.online:
+            raise ConnectionError(f"{self} is not connected")
+        waiting = self._answers[kind, packet_id] = asyncio.get_running_loop().create_future()
+        self.send(build(packet_id))
+        async with asyncio.timeout(self.world.patience):
+            return await waiting

@@ -1,0 +1,36 @@
+"""The long run: `python tests/crash/run.py --rounds 300 --seed 7`. Exit status 1 if a promise was broken."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from victim import Unharmed, Victim  # noqa: E402
+from world import run  # noqa: E402
+
+FAULTS = {"kill": Victim, "network": Unharmed}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=20, help="crashes, each after 0.3 to 2 s of traffic")
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 32), help="what chance follows from")
+    parser.add_argument("--fault", choices=FAULTS, default="kill", help="what happens at the end of a round")
+    parser.add_argument("--json", action="store_true", help="nothing but the summary, on one line")
+    options = parser.parse_args()
+    if not options.json:
+        print(f"seed {options.seed}", flush=True)
+    summary = run(FAULTS[options.fault](), options.rounds, options.seed)
+    if not options.json:
+        for problem in summary.problems:
+            print(problem)
+    print(summary.line())
+    return 1 if summary.problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

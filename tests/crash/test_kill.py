@@ -1,0 +1,19 @@
+"""A few rounds of traffic and `kill -9`. `run.py` does hundreds of them."""
+
+from victim import Unharmed, Victim
+from world import run
+
+
+def test_nothing_is_lost_when_the_network_fails(seed):
+    """The control: without a crash the same traffic has to come out right."""
+    check(run(Unharmed(), 4, seed))
+
+
+def test_nothing_acknowledged_is_lost_when_the_broker_is_killed(seed):
+    check(run(Victim(), 8, seed))
+
+
+def check(summary) -> None:
+    print(summary.line())
+    assert summary.counts["deliveries"] > 1000
+    assert not summary.problems, "\n".join(summary.problems[:20])

@@ -1,0 +1,60 @@
+"""The broker that is killed, and started again on the same data directory."""
+
+from __future__ import annotations
+
+import random
+import time
+
+from broker import Broker
+
+# No limit may drop what is owed.
+CONFIG = """
+[limits]
+max_queued_messages = 10000000
+max_queued_bytes = 4000000000
+"""
+
+
+class Victim(Broker):
+    """`barid serve` with limits that are never reached."""
+
+    def __init__(self, config: str = CONFIG):
+        self._moments_to_live: float | None = None
+        super().__init__(config)
+
+    @property
+    def data(self):
+        return self.directory / "data"
+
+    def die(self) -> None:
+        self.kill9()
+
+    def revive(self) -> float:
+        """Starts it again; the seconds until it is healthy."""
+        begin = time.monotonic()
+        self.start()
+        return time.monotonic() - begin
+
+    def die_reviving(self, chance: random.Random) -> None:
+        """At the next start, the first attempt is killed in the middle of its recovery."""
+        self._moments_to_live = chance.uniform(0, 0.1)
+
+    def _becomes_healthy(self, seconds: float = 30.0) -> bool:
+        if self._moments_to_live is not None:
+            time.sleep(self._moments_to_live)
+            self._moments_to_live = None
+            return False
+        return super()._becomes_healthy(seconds)
+
+
+class Unharmed(Victim):
+    """A broker that outlives its rounds: only the network fails. What holds here cannot be blamed on a crash elsewhere."""
+
+    def die(self) -> None:
+        pass
+
+    def revive(self) -> float:
+        return 0.0
+
+    def die_reviving(self, chance: random.Random) -> None:
+        pass

@@ -1,0 +1,189 @@
+"""Rounds of traffic, crash and recovery: who takes part, what happens in a round, when all must have come to rest."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import time
+from dataclasses import asdict, dataclass, field
+
+import wire
+from fleeting import Ender, Mortal
+from ledger import ABSENT, Ledger
+from publisher import Publisher
+from subscriber import Subscriber, Wavering
+from victim import Victim
+
+TENANTS = ("acme", "globex")
+# What a run counts, and what of it must be zero.
+COUNTS = ("published", "acknowledged", "refused", "deliveries")
+FAULTS = ("losses", "duplicates", "disorder", "strangers", "sessions lost", "sessions risen", "retained", "violations")
+
+
+@dataclass
+class Summary:
+    seed: int
+    rounds: int = 0
+    kills: int = 0
+    seconds: float = 0.0
+    worst_start_seconds: float = 0.0
+    counts: dict[str, int] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+    def line(self) -> str:
+        return json.dumps({**asdict(self), "problems": self.problems[:10]})
+
+
+class World:
+    """`rounds` of traffic against `victim`; everything that is left to chance follows from `seed`."""
+
+    patience = 10.0
+    """Seconds in which the broker has to answer, and without progress after which what is missing counts as lost."""
+
+    def __init__(self, victim: Victim, seed: int, settle_every: int = 8):
+        self.victim, self.seed, self.settle_every = victim, seed, settle_every
+        self.random = random.Random(seed)
+        self.ledger = Ledger()
+        self.connections: set = set()
+        self.down = False
+        self.summary = Summary(seed)
+        self._subscribers = {tenant: self._populate_subscribers(tenant) for tenant in TENANTS}
+        self.publishers = [one for tenant in TENANTS for one in self._populate_publishers(tenant)]
+        self._fleeting = [one for tenant in TENANTS for one in (
+            Mortal(self, tenant), Ender(self, tenant), Ender(self, tenant, wire.V311))]
+
+    def _populate_publishers(self, tenant: str) -> list[Publisher]:
+        return [
+            Publisher(self, tenant, "five"),
+            Publisher(self, tenant, "three", wire.V311),
+            Publisher(self, tenant, "eager", levels=(2,), eager=tenant == TENANTS[0]),
+            Publisher(self, tenant, "transient", levels=(1,), persistent=False),
+        ]
+
+    def _populate_subscribers(self, tenant: str) -> list[Subscriber]:
+        crowd = [Subscriber(self, tenant, f"crowd{one}", {"crowd/+": 1 + one % 2}, habit="absent") for one in range(8)]
+        return crowd + [
+            Subscriber(self, tenant, "all", {"traffic/#": 2}),
+            Subscriber(self, tenant, "exact", {"traffic/five/0": 2, "traffic/three/1": 2}, wire.V311, "absent"),
+            Subscriber(self, tenant, "restless", {"traffic/+/1": 1, "traffic/+/2": 2}, habit="restless"),
+            Subscriber(self, tenant, "slow", {"traffic/five/+": 2, "traffic/three/1": 1}, delay=0.01, receive_maximum=8),
+            Subscriber(self, tenant, "old", {"traffic/three/#": 2}, wire.V311, "restless", delay=0.01),
+            Subscriber(self, tenant, "retained", {"retained/#": 1}),
+            Subscriber(self, tenant, "undertaker", {"wills/+": 2}),
+            Wavering(self, tenant, "wavering", {"traffic/+/0": 1}),
+        ]
+
+    @property
+    def address(self) -> tuple[str, int]:
+        return self.victim.address
+
+    def subscribers(self, tenant: str) -> list[Subscriber]:
+        return self._subscribers[tenant]
+
+    @property
+    def all_subscribers(self) -> list[Subscriber]:
+        return [one for tenant in TENANTS for one in self._subscribers[tenant]]
+
+    # -- the run
+
+    async def run(self, rounds: int) -> Summary:
+        begin = time.monotonic()
+        await asyncio.gather(*(one.come() for one in self.all_subscribers))
+        for number in range(1, rounds + 1):
+            await self.traffic(self.random.uniform(0.3, 2.0))
+            self.recover()
+            self.check_retained()
+            self.summary.rounds = number
+            if number % self.settle_every == 0 or number == rounds:
+                await self.settle()
+        self.summary.seconds = round(time.monotonic() - begin, 1)
+        counts = self.ledger.counts
+        self.summary.counts = {name: counts[name] for name in COUNTS + FAULTS} | dict(counts)
+        self.summary.problems = self.ledger.problems
+        return self.summary
+
+    async def traffic(self, seconds: float) -> None:
+        """Everybody does what they do, until the broker dies."""
+        everybody = [*self.all_subscribers, *self.publishers, *self._fleeting]
+        tasks = [asyncio.create_task(self._live(one)) for one in everybody]
+        await asyncio.sleep(seconds)
+        self.down = True
+        self.victim.die()
+        self.summary.kills += 1
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self.victim.running():
+            for connection in list(self.connections):
+                connection.abort()
+        # What the broker has said before its death counts: clients read to the end of their connections.
+        if self.connections:
+            await asyncio.wait([one.lost for one in self.connections], timeout=self.patience)
+
+    async def _live(self, client) -> None:
+        try:
+            await client.live()
+        except (OSError, TimeoutError) as error:
+            if not self.down:
+                self.ledger.problem("violations", f"{client}: {error!r}")
+
+    def recover(self) -> None:
+        if self.random.random() < 0.1:
+            self.victim.die_reviving(self.random)
+            self.summary.kills += 1
+        self.summary.worst_start_seconds = round(max(self.summary.worst_start_seconds, self.victim.revive()), 3)
+        self.down = False
+
+    def check_retained(self) -> None:
+        """What a new subscriber gets is what was acknowledged last, or newer."""
+        for tenant in TENANTS:
+            allowed = self.ledger.retained(tenant)
+            client = wire.Client(self.address, timeout=self.patience)
+            client.connect("", username=f"{tenant}/checker")
+            client.subscribe("retained/#", qos=0)
+            found: dict[str, bytes | str] = dict.fromkeys(allowed, ABSENT)
+            missing = {topic for topic, values in allowed.items() if ABSENT not in values}
+            try:
+                while missing:
+                    packet = client.expect(wire.PUBLISH, timeout=2)
+                    found[packet.topic] = packet.payload
+                    missing.discard(packet.topic)
+                client.ping()
+                while packet := client.expect(wire.PUBLISH, timeout=0.02):
+                    found[packet.topic] = packet.payload
+            except TimeoutError:
+                pass
+            client.disconnect()
+            for topic, value in found.items():
+                if value not in allowed.get(topic, ()):
+                    newest = sorted(one[:40] for one in allowed.get(topic, ()))
+                    self.ledger.problem("retained", f"{tenant} {topic} is {value[:40]}, not one of {newest}")
+
+    # -- coming to rest
+
+    async def settle(self) -> None:
+        """Everybody comes back, everything is sent again; then all that is owed must arrive, and nothing else."""
+        await asyncio.gather(*(one.come() for one in self.all_subscribers),
+                             *(one.connect() for one in self.publishers if not one.online))
+        seen, since = -1, time.monotonic()
+        quiet = 0.0
+        while not (self._at_rest() and quiet > 0.2) and quiet < self.patience:
+            await asyncio.sleep(0.05)
+            if self.ledger.progress != seen:
+                seen, since = self.ledger.progress, time.monotonic()
+            quiet = time.monotonic() - since
+        for one in self.publishers:
+            if not one.finished:
+                self.ledger.problem("violations", f"{one} was not answered: {one.in_flight} {one.released}")
+        self.ledger.settle(self.all_subscribers)
+
+    def _at_rest(self) -> bool:
+        return all(one.finished for one in self.publishers) and not any(one.owed for one in self.all_subscribers)
+
+
+def run(victim: Victim, rounds: int, seed: int) -> Summary:
+    try:
+        return asyncio.run(World(victim, seed).run(rounds))
+    finally:
+        victim.close()
