@@ -1,5 +1,6 @@
 //! `barid`: the broker and its tools in one program.
 
+mod admin;
 mod bench;
 mod check_config;
 mod client;
@@ -8,7 +9,9 @@ mod open_files;
 mod passwd;
 mod publish;
 mod serve;
+mod session;
 mod subscribe;
+mod why;
 
 use std::process::ExitCode;
 
@@ -32,6 +35,7 @@ Examples:
   barid serve                               a broker on 127.0.0.1:1883
   barid sub -t 'sensors/#' -v               print what arrives
   barid pub -t sensors/kitchen -m 21.5      publish one message
+  barid why --client kitchen                where its messages went
   barid bench pairs -n 50 --rate 10000      measure a broker
 
 Each command tells more with --help.";
@@ -50,6 +54,10 @@ enum Command {
     Sub(Box<subscribe::Args>),
     /// Measure a broker
     Bench(bench::Args),
+    /// See and end the sessions of a running broker
+    Session(session::Args),
+    /// Find out why a client did not get a message
+    Why(why::Args),
 }
 
 fn main() -> ExitCode {
@@ -60,6 +68,8 @@ fn main() -> ExitCode {
         Command::Pub(args) => publish::run(&args),
         Command::Sub(args) => subscribe::run(&args),
         Command::Bench(args) => bench::run(&args),
+        Command::Session(args) => session::run(&args),
+        Command::Why(args) => why::run(&args),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("barid: {error:#}");

@@ -17,6 +17,7 @@ mod admin;
 mod broker;
 mod clock;
 mod connection;
+mod drops;
 mod encode;
 mod exposition;
 mod housekeeping;

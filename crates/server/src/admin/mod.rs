@@ -1,4 +1,15 @@
-//! HTTP for operators: health and metrics.
+//! HTTP for operators: health and metrics, and under `/v1` what the tools of `barid` ask for, in JSON.
+//!
+//! `docs/operating/admin-api.md` is the contract.
+
+mod answer;
+mod backup;
+mod deadline;
+mod drops;
+mod facts;
+mod rfc3339;
+mod sessions;
+mod tenants;
 
 use std::convert::Infallible;
 use std::fmt::Write as _;
@@ -8,11 +19,11 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use axum::Router;
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
 use axum::routing::get;
+use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -20,15 +31,13 @@ use tokio::sync::{Semaphore, oneshot};
 
 use crate::broker::Shared;
 use crate::exposition::exposition;
+use deadline::Deadline;
 
 /// Connections at once.
 const CONNECTIONS_MAX: usize = 64;
 
 /// How long a request may take to arrive.
 const HEADERS_WITHIN: Duration = Duration::from_secs(5);
-
-/// How long a connection may stay, whatever is asked on it.
-const CONNECTION_AT_MOST: Duration = Duration::from_secs(60);
 
 /// How long nothing is accepted when the operating system has run out of something.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -72,6 +81,14 @@ impl Admin {
     }
 }
 
+/// What all requests share.
+#[derive(Clone)]
+struct Served {
+    shared: Arc<Shared>,
+    /// One backup at a time: each holds back the store from forgetting what it is reading.
+    backups: Arc<Semaphore>,
+}
+
 fn serve(
     listener: TcpListener,
     shared: Arc<Shared>,
@@ -81,7 +98,14 @@ fn serve(
         .route("/", get(index))
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/metrics", get(metrics))
-        .with_state(shared);
+        .route("/v1/tenants", get(tenants::list))
+        .route("/v1/tenants/{tenant}/sessions", get(sessions::list))
+        .route("/v1/tenants/{tenant}/sessions/{client}", get(sessions::show).delete(sessions::end))
+        .route("/v1/tenants/{tenant}/drops", get(drops::list))
+        .route("/v1/backup", get(backup::stream))
+        .fallback(answer::no_such_path)
+        .method_not_allowed_fallback(answer::no_such_method)
+        .with_state(Served { shared, backups: Arc::new(Semaphore::new(1)) });
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let listener = tokio::net::TcpListener::from_std(listener)?;
@@ -107,14 +131,16 @@ async fn accept(listener: tokio::net::TcpListener, routes: Router) -> Infallible
                 continue;
             }
         };
-        let service = TowerToHyperService::new(routes.clone());
+        let deadline = Deadline::default();
+        let routes = routes.clone().layer(Extension(deadline.clone()));
+        let service = TowerToHyperService::new(routes);
         tokio::spawn(async move {
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(HEADERS_WITHIN)
                 .serve_connection(TokioIo::new(stream), service);
             // What a client of the admin address does wrong is its own affair.
-            let _ = tokio::time::timeout(CONNECTION_AT_MOST, connection).await;
+            let _ = deadline.bound(connection).await;
             drop(permit);
         });
     }
@@ -125,12 +151,17 @@ async fn index() -> String {
     for (path, what) in [
         ("/healthz", "200 when the broker accepts connections"),
         ("/metrics", "Prometheus text format"),
+        ("/v1/tenants", "tenants; JSON, like all below /v1"),
+        ("/v1/tenants/{tenant}/sessions", "its sessions, by client identifier"),
+        ("/v1/tenants/{tenant}/sessions/{client}", "one session; DELETE ends it"),
+        ("/v1/tenants/{tenant}/drops", "messages that were dropped, and why"),
+        ("/v1/backup", "all that is durable, as one file"),
     ] {
-        let _ = writeln!(text, "{path:10} {what}");
+        let _ = writeln!(text, "{path:40} {what}");
     }
     text
 }
 
-async fn metrics(State(shared): State<Arc<Shared>>) -> impl IntoResponse {
-    ([(CONTENT_TYPE, "text/plain; version=0.0.4")], exposition(&shared))
+async fn metrics(State(served): State<Served>) -> impl IntoResponse {
+    ([(CONTENT_TYPE, "text/plain; version=0.0.4")], exposition(&served.shared))
 }

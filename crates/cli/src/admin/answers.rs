@@ -1,0 +1,76 @@
+//! What the admin address answers, as far as the tools need it: `docs/operating/admin-api.md`.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use super::Moment;
+
+/// `/v1/tenants`.
+#[derive(Debug, Deserialize)]
+pub struct Tenants {
+    pub tenants: Vec<Tenant>,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct Tenant {
+    pub name: String,
+}
+
+/// A session. `S` says of its subscriptions how many, or which.
+#[derive(Debug, Deserialize)]
+pub struct Session<S> {
+    pub client: String,
+    pub connected: bool,
+    pub protocol: Option<String>,
+    pub user: Option<String>,
+    pub durability: String,
+    /// `None`: it does not expire.
+    pub expiry_seconds: Option<u32>,
+    pub expires_at: Option<Moment>,
+    pub subscriptions: S,
+    pub queued_messages: u64,
+    pub queued_bytes: u64,
+    pub oldest_queued_at: Option<Moment>,
+    pub in_flight: u64,
+    pub unreleased: u64,
+}
+
+/// `/v1/tenants/{tenant}/sessions/{client}`.
+#[derive(Debug, Deserialize)]
+pub struct Detailed {
+    #[serde(flatten)]
+    pub session: Session<Vec<Subscription>>,
+    pub will: Option<Will>,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct Subscription {
+    pub filter: String,
+    pub qos: u8,
+    pub no_local: bool,
+    pub retain_as_published: bool,
+    pub identifier: Option<u32>,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct Will {
+    pub topic: String,
+    pub delay_seconds: u32,
+}
+
+/// `/v1/tenants/{tenant}/drops`.
+#[derive(Debug, Deserialize)]
+pub struct Drops {
+    pub drops: Vec<Dropped>,
+    pub totals: BTreeMap<String, u64>,
+    pub remembered: u64,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct Dropped {
+    pub at: Moment,
+    pub topic: Option<String>,
+    pub reason: String,
+    pub explanation: String,
+}

@@ -1,0 +1,186 @@
+//! The admin address of a broker that runs, asked over HTTP.
+
+pub mod answers;
+mod moment;
+mod table;
+
+pub use moment::{Moment, now, span};
+pub use table::{Column, Table, bytes, printable};
+
+use std::fmt;
+use std::fmt::Write as _;
+use std::io::Read;
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow, bail};
+use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
+use serde_json::Value;
+use ureq::http::{Response, StatusCode};
+use ureq::{Agent, Body};
+
+/// How long connecting, and a short answer, may take.
+const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+const ANSWER_WITHIN: Duration = Duration::from_secs(60);
+
+/// The largest answer that is taken into memory, in bytes.
+const ANSWER_MAX: u64 = 64 * 1024 * 1024;
+
+/// Where a running broker is asked.
+#[derive(Args)]
+pub struct AdminArgs {
+    /// Admin address of the running broker
+    #[arg(
+        long,
+        value_name = "HOST:PORT",
+        env = "BARID_ADMIN",
+        default_value = "127.0.0.1:8081",
+        value_parser = NonEmptyStringValueParser::new()
+    )]
+    admin: String,
+}
+
+/// Whose things are asked for, and how they are printed.
+#[derive(Args)]
+pub struct TenantArgs {
+    #[command(flatten)]
+    admin: AdminArgs,
+    /// The tenant
+    #[arg(long, default_value = "default", value_parser = NonEmptyStringValueParser::new())]
+    pub tenant: String,
+    /// Print the broker's answer as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl AdminArgs {
+    /// Who answers there.
+    pub fn connect(&self) -> Admin {
+        let agent = Agent::config_builder()
+            .http_status_as_error(false)
+            .timeout_connect(Some(CONNECT_WITHIN))
+            .timeout_recv_response(Some(ANSWER_WITHIN))
+            // It is the operator's own machine or network.
+            .proxy(None)
+            .build()
+            .new_agent();
+        Admin { agent, address: self.admin.clone() }
+    }
+}
+
+impl TenantArgs {
+    /// Who answers, and the path of what belongs to the tenant.
+    pub fn connect(&self) -> (Admin, String) {
+        (self.admin.connect(), format!("/v1/tenants/{}", encode(&self.tenant)))
+    }
+}
+
+/// The admin address of a broker.
+pub struct Admin {
+    agent: Agent,
+    address: String,
+}
+
+/// The broker has no such thing.
+#[derive(Debug)]
+pub struct Missing(String);
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Missing {}
+
+impl Admin {
+    /// Asks for JSON. What the broker does not have is a [`Missing`].
+    pub fn get(&self, path: &str) -> anyhow::Result<Value> {
+        let answer = self.call(self.agent.get(self.url(path)).call())?;
+        let text = self.text(answer)?;
+        serde_json::from_str(&text).with_context(|| self.not_barid(path))
+    }
+
+    /// Like [`Admin::get`]; `None` instead of a [`Missing`].
+    pub fn find(&self, path: &str) -> anyhow::Result<Option<Value>> {
+        match self.get(path) {
+            Err(error) if error.is::<Missing>() => Ok(None),
+            found => found.map(Some),
+        }
+    }
+
+    /// Has something removed.
+    pub fn delete(&self, path: &str) -> anyhow::Result<()> {
+        self.call(self.agent.delete(self.url(path)).call()).map(drop)
+    }
+
+    /// Asks for something of any length. An answer that breaks off is an error of the reader.
+    pub fn stream(&self, path: &str) -> anyhow::Result<impl Read + use<>> {
+        let answer = self.call(self.agent.get(self.url(path)).call())?;
+        Ok(answer.into_body().into_reader())
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    fn call(&self, answer: Result<Response<Body>, ureq::Error>) -> anyhow::Result<Response<Body>> {
+        let answer = answer.map_err(|error| self.unreachable(&error))?;
+        if answer.status().is_success() {
+            return Ok(answer);
+        }
+        let status = answer.status();
+        let sentence = serde_json::from_str(&self.text(answer)?)
+            .ok()
+            .and_then(|answer: Value| Some(answer.get("error")?.as_str()?.to_owned()));
+        match sentence {
+            Some(sentence) if status == StatusCode::NOT_FOUND => bail!(Missing(sentence)),
+            Some(sentence) => bail!(sentence),
+            None => bail!("{}: it says {status}", self.not_barid("this")),
+        }
+    }
+
+    fn text(&self, mut answer: Response<Body>) -> anyhow::Result<String> {
+        let text = answer.body_mut().with_config().limit(ANSWER_MAX).read_to_string();
+        text.with_context(|| format!("the answer of {} breaks off", self.address))
+    }
+
+    fn not_barid(&self, path: &str) -> String {
+        format!(
+            "{} does not answer {path} like the admin address of this version of Barid",
+            self.address
+        )
+    }
+
+    fn unreachable(&self, error: &ureq::Error) -> anyhow::Error {
+        anyhow!(
+            "cannot ask http://{}: {error}\n  hint: is the broker running? `barid serve` prints its \
+             admin address; name it with --admin HOST:PORT or BARID_ADMIN",
+            self.address
+        )
+    }
+}
+
+/// A text as a part of a path or query.
+pub fn encode(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
+            encoded.push(char::from(byte));
+        } else {
+            write!(encoded, "%{byte:02X}").expect("a String takes everything");
+        }
+    }
+    encoded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_identifier_may_have_any_character() {
+        assert_eq!(encode("a-b_c.d~9"), "a-b_c.d~9");
+        assert_eq!(encode("a/b?c=ä%"), "a%2Fb%3Fc%3D%C3%A4%25");
+    }
+}

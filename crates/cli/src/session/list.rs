@@ -1,0 +1,121 @@
+//! `barid session list`.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::admin::answers::Session;
+use crate::admin::{Column, Moment, Table, TenantArgs, bytes, encode, now, span};
+
+/// Sessions that are asked for at once.
+const PAGE: usize = 1_000;
+
+/// List sessions by client identifier
+#[derive(clap::Args)]
+#[command(after_help = "\
+QUEUED and BYTES are of the messages that wait, OLDEST is how long the first of them has waited, IN
+FLIGHT are messages sent and not acknowledged.
+
+Examples:
+  barid session list
+  barid session list --away --limit 20 --tenant acme
+  barid session list --limit 100000 --json | jq '.sessions | map(.queued_bytes) | add'")]
+pub struct Args {
+    /// Only those whose client is connected
+    #[arg(long, conflicts_with = "away")]
+    connected: bool,
+    /// Only those whose client is not connected
+    #[arg(long)]
+    away: bool,
+    /// The most sessions to list
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    limit: usize,
+    /// Begin behind this client identifier
+    #[arg(long, value_name = "CLIENT")]
+    after: Option<String>,
+    #[command(flatten)]
+    of: TenantArgs,
+}
+
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let (sessions, next) = fetch(args)?;
+    if args.of.json {
+        println!("{}", json!({ "sessions": sessions, "next": next }));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let table = table(sessions)?;
+    if table.is_empty() {
+        println!("no sessions");
+    } else {
+        print!("{table}");
+    }
+    if next.is_some() {
+        println!("… and more: raise --limit");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The sessions, a page at a time, and the last of them if there are more.
+fn fetch(args: &Args) -> anyhow::Result<(Vec<Value>, Option<String>)> {
+    let (admin, tenant) = args.of.connect();
+    let mut sessions = Vec::new();
+    let mut next = args.after.clone();
+    while sessions.len() < args.limit {
+        let mut path = format!("{tenant}/sessions?limit={}", PAGE.min(args.limit - sessions.len()));
+        if let Some(after) = &next {
+            path += &format!("&after={}", encode(after));
+        }
+        if args.connected || args.away {
+            path += &format!("&connected={}", args.connected);
+        }
+        let mut page = admin.get(&path)?;
+        if let Value::Array(page) = page["sessions"].take() {
+            sessions.extend(page);
+        }
+        next = page["next"].as_str().map(Into::into);
+        if next.is_none() {
+            break;
+        }
+    }
+    Ok((sessions, next))
+}
+
+fn table(sessions: Vec<Value>) -> anyhow::Result<Table<7>> {
+    let now = now();
+    let mut table = Table::new([
+        Column::Left("CLIENT"),
+        Column::Left("CONNECTED"),
+        Column::Right("QUEUED"),
+        Column::Right("BYTES"),
+        Column::Right("OLDEST"),
+        Column::Right("IN FLIGHT"),
+        Column::Left("EXPIRES"),
+    ]);
+    for session in sessions {
+        let session: Session<u64> = serde_json::from_value(session)?;
+        let age = |oldest: &Moment| span(oldest.until(now));
+        table.push([
+            session.client.clone(),
+            session.protocol.as_ref().map_or("no".into(), |version| format!("MQTT {version}")),
+            session.queued_messages.to_string(),
+            bytes(session.queued_bytes),
+            session.oldest_queued_at.as_ref().map_or("-".into(), age),
+            session.in_flight.to_string(),
+            expires(&session, now),
+        ]);
+    }
+    Ok(table)
+}
+
+/// When a session ends by itself.
+pub fn expires<S>(session: &Session<S>, now: Duration) -> String {
+    match (session.expiry_seconds, &session.expires_at) {
+        (None, _) => "never".into(),
+        (Some(0), _) => "with its connection".into(),
+        (Some(_), Some(at)) => format!("in {}", span(at.since(now))),
+        (Some(seconds), None) => {
+            format!("{} after leaving", span(Duration::from_secs(u64::from(seconds))))
+        }
+    }
+}

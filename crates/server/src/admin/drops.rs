@@ -1,0 +1,94 @@
+//! `/v1/tenants/{tenant}/drops`: where messages went that did not arrive.
+
+use std::collections::BTreeMap;
+
+use axum::Json;
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{Path, Query, State};
+use barid_core::session::DropReason;
+use mqtt_proto::topic;
+use serde::{Deserialize, Serialize};
+
+use super::answer::{Answer, Refusal};
+use super::rfc3339::Rfc3339;
+use super::{Served, facts, tenants};
+use crate::drops::{self, DroppedMessage, Wanted};
+
+#[derive(Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Question {
+    client: Option<String>,
+    topic: Option<String>,
+    reason: Option<String>,
+    limit: usize,
+}
+
+impl Default for Question {
+    fn default() -> Self {
+        Self { client: None, topic: None, reason: None, limit: 100 }
+    }
+}
+
+#[derive(Debug, Serialize)]
+pub struct Drops {
+    drops: Vec<Dropped>,
+    /// Of the tenant since the start of the broker, whoever they were for.
+    totals: BTreeMap<&'static str, u64>,
+    remembered: usize,
+}
+
+#[derive(Debug, Serialize)]
+struct Dropped {
+    at: Rfc3339,
+    topic: Option<String>,
+    client: String,
+    reason: &'static str,
+    explanation: &'static str,
+}
+
+pub async fn list(
+    State(served): State<Served>,
+    path: Result<Path<String>, PathRejection>,
+    question: Result<Query<Question>, QueryRejection>,
+) -> Answer<Drops> {
+    let (Path(tenant), Query(question)) = (path?, question?);
+    let tenant = tenants::named(&served, &tenant)?;
+    let wanted = Wanted {
+        client: question.client.as_deref(),
+        topic: question.topic.as_deref().map(filter).transpose()?,
+        reason: question.reason.as_deref().map(reason).transpose()?,
+    };
+    let recent = drops::merge(facts::drop_logs(&tenant), &wanted, question.limit);
+    let totals = tenant.totals().dropped;
+    Ok(Json(Drops {
+        drops: recent.drops.into_iter().map(Dropped::from).collect(),
+        totals: DropReason::ALL.map(|reason| (reason.name(), totals[reason as usize])).into(),
+        remembered: recent.remembered,
+    }))
+}
+
+impl From<DroppedMessage> for Dropped {
+    fn from(drop: DroppedMessage) -> Self {
+        Self {
+            at: Rfc3339(drop.at),
+            topic: drop.topic,
+            client: drop.client,
+            reason: drop.reason.name(),
+            explanation: drops::explanation(drop.reason),
+        }
+    }
+}
+
+/// A topic or topic filter; of a shared subscription, the filter in it.
+fn filter(topic: &str) -> Result<&str, Refusal> {
+    let bad = |error| Refusal::bad_request(format!("the topic {topic:?} is none: {error}"));
+    topic::validate_filter(topic).map_err(bad)?;
+    Ok(topic::parse_shared(topic).map_err(bad)?.map_or(topic, |shared| shared.filter))
+}
+
+fn reason(name: &str) -> Result<DropReason, Refusal> {
+    DropReason::ALL.into_iter().find(|reason| reason.name() == name).ok_or_else(|| {
+        let names = DropReason::ALL.map(DropReason::name).join(", ");
+        Refusal::bad_request(format!("there is no reason {name:?}; there are {names}"))
+    })
+}

@@ -1,0 +1,234 @@
+//! `/v1/tenants/{tenant}/sessions`: who has a session, what waits in it, and its end.
+
+use std::collections::BinaryHeap;
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use serde::{Deserialize, Serialize};
+
+use super::answer::{Answer, Refusal};
+use super::rfc3339::Rfc3339;
+use super::{Served, facts, tenants};
+use crate::session::{SessionRef, State as SessionState};
+use crate::tenant::Tenant;
+
+/// The most sessions of one answer.
+const LIMIT_MAX: usize = 10_000;
+
+#[derive(Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Question {
+    limit: usize,
+    after: Option<String>,
+    connected: Option<bool>,
+}
+
+impl Default for Question {
+    fn default() -> Self {
+        Self { limit: 100, after: None, connected: None }
+    }
+}
+
+#[derive(Debug, Serialize)]
+pub struct Page {
+    sessions: Vec<Described<usize>>,
+    /// The last client identifier, to go on `after`, when there are more.
+    next: Option<Box<str>>,
+}
+
+/// A session. `S` says of its subscriptions how many, or which.
+#[derive(Debug, Serialize)]
+struct Described<S> {
+    client: Box<str>,
+    connected: bool,
+    protocol: Option<&'static str>,
+    user: Option<Box<str>>,
+    durability: &'static str,
+    /// `None`: it does not expire.
+    expiry_seconds: Option<u32>,
+    expires_at: Option<Rfc3339>,
+    subscriptions: S,
+    queued_messages: usize,
+    queued_bytes: usize,
+    oldest_queued_at: Option<Rfc3339>,
+    in_flight: u16,
+    unreleased: usize,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Detailed {
+    #[serde(flatten)]
+    session: Described<Vec<Subscription>>,
+    will: Option<Will>,
+}
+
+#[derive(Debug, Serialize)]
+struct Subscription {
+    filter: Box<str>,
+    qos: u8,
+    no_local: bool,
+    retain_as_published: bool,
+    identifier: Option<u32>,
+}
+
+#[derive(Debug, Serialize)]
+struct Will {
+    topic: String,
+    delay_seconds: u32,
+}
+
+type SessionPath = Result<Path<(String, String)>, PathRejection>;
+
+pub async fn list(
+    State(served): State<Served>,
+    path: Result<Path<String>, PathRejection>,
+    question: Result<Query<Question>, QueryRejection>,
+) -> Answer<Page> {
+    let (Path(tenant), Query(question)) = (path?, question?);
+    if !(1..=LIMIT_MAX).contains(&question.limit) {
+        return Err(Refusal::bad_request(format!("limit must be from 1 to {LIMIT_MAX}")));
+    }
+    let tenant = tenants::named(&served, &tenant)?;
+    // One more than wanted, to know whether there are more.
+    let mut sessions = first_after(&tenant, &question, question.limit + 1);
+    let more = sessions.len() > question.limit;
+    sessions.truncate(question.limit);
+    let next = sessions.last().filter(|_| more).map(|last| last.client_id.clone());
+    let describe = |session: &SessionRef| describe(session, |state| state.subscriptions.len());
+    Ok(Json(Page { sessions: sessions.iter().map(describe).collect(), next }))
+}
+
+pub async fn show(State(served): State<Served>, path: SessionPath) -> Answer<Detailed> {
+    let session = named(&served, path)?;
+    let will = session.state().will.as_ref().map(|will| Will {
+        topic: will.message.publication().topic.to_owned(),
+        delay_seconds: will.delay,
+    });
+    Ok(Json(Detailed { session: describe(&session, subscriptions), will }))
+}
+
+pub async fn end(State(served): State<Served>, path: SessionPath) -> Result<StatusCode, Refusal> {
+    let session = named(&served, path)?;
+    match facts::end_session(&served.shared, &session).await {
+        Ok(()) => Ok(StatusCode::NO_CONTENT),
+        Err(_) => Err(Refusal::unavailable("the broker stops, and the session may not have ended")),
+    }
+}
+
+/// The session that a path names.
+fn named(served: &Served, path: SessionPath) -> Result<SessionRef, Refusal> {
+    let Path((tenant, client)) = path?;
+    let sessions = &tenants::named(served, &tenant)?.sessions;
+    let session = sessions.entry(&client).get().cloned();
+    session.ok_or_else(|| {
+        Refusal::not_found(format!("the tenant {tenant:?} has no session of a client {client:?}"))
+    })
+}
+
+/// The first sessions in the order of client identifiers. Looks at all, and holds no more than those.
+fn first_after(tenant: &Tenant, question: &Question, count: usize) -> Vec<SessionRef> {
+    let mut first: BinaryHeap<ByClient> = BinaryHeap::with_capacity(count + 1);
+    tenant.sessions.for_each(|session| {
+        let client = &*session.client_id;
+        let is_wanted = question.after.as_deref().is_none_or(|after| client > after)
+            && question.connected.is_none_or(|connected| connected == session.is_online())
+            && (first.len() < count || first.peek().is_some_and(|last| client < last.client()));
+        if is_wanted {
+            first.push(ByClient(session.clone()));
+            if first.len() > count {
+                first.pop();
+            }
+        }
+    });
+    first.into_sorted_vec().into_iter().map(|by_client| by_client.0).collect()
+}
+
+/// Its state and its outlet are looked at one after the other, so they may be of two moments.
+fn describe<S>(session: &SessionRef, subscriptions: impl Fn(&SessionState) -> S) -> Described<S> {
+    let (user, expiry, subscriptions, unreleased) = {
+        let state = session.state();
+        (state.user.clone(), state.expiry, subscriptions(&state), state.received.len())
+    };
+    let expiry_seconds = (expiry != u32::MAX).then_some(expiry);
+    let (version, queued_messages, queued_bytes, in_flight) = session.inspect(|outbound, link| {
+        let queue = outbound.queue();
+        let in_flight = outbound.window().in_flight();
+        (link.map(|link| link.version), queue.len(), queue.bytes(), in_flight)
+    });
+    let away_since = facts::away_since(session).filter(|_| version.is_none());
+    let expires_at = away_since
+        .zip(expiry_seconds)
+        .map(|(since, seconds)| Rfc3339(since.after(Duration::from_secs(u64::from(seconds)))));
+    Described {
+        client: session.client_id.clone(),
+        connected: version.is_some(),
+        protocol: version.map(protocol),
+        user,
+        durability: facts::durability(session),
+        expiry_seconds,
+        expires_at,
+        subscriptions,
+        queued_messages,
+        queued_bytes,
+        oldest_queued_at: facts::oldest_queued_at(session).map(Rfc3339),
+        in_flight,
+        unreleased,
+    }
+}
+
+/// All of them, by filter.
+fn subscriptions(state: &SessionState) -> Vec<Subscription> {
+    let mut all: Vec<_> = state
+        .subscriptions
+        .iter()
+        .map(|subscription| Subscription {
+            filter: subscription.filter.clone(),
+            qos: subscription.qos as u8,
+            no_local: subscription.no_local,
+            retain_as_published: subscription.retain_as_published,
+            identifier: subscription.identifier.map(Into::into),
+        })
+        .collect();
+    all.sort_unstable_by(|a, b| a.filter.cmp(&b.filter));
+    all
+}
+
+fn protocol(version: mqtt_proto::Version) -> &'static str {
+    match version {
+        mqtt_proto::Version::V3_1 => "3.1",
+        mqtt_proto::Version::V3_1_1 => "3.1.1",
+        mqtt_proto::Version::V5 => "5.0",
+    }
+}
+
+/// A session that is compared by its client identifier.
+struct ByClient(SessionRef);
+
+impl ByClient {
+    fn client(&self) -> &str {
+        &self.0.client_id
+    }
+}
+
+impl Ord for ByClient {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.client().cmp(other.client())
+    }
+}
+
+impl PartialOrd for ByClient {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for ByClient {
+    fn eq(&self, other: &Self) -> bool {
+        self.client() == other.client()
+    }
+}
+
+impl Eq for ByClient {}

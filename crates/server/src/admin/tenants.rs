@@ -1,0 +1,46 @@
+//! `/v1/tenants`: who is on this broker.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use axum::Json;
+use axum::extract::State;
+use serde::Serialize;
+
+use super::Served;
+use super::answer::{Answer, Refusal};
+use crate::tenant::Tenant;
+
+/// One tenant's sizes.
+#[derive(Debug, Serialize)]
+struct Summary {
+    name: Box<str>,
+    sessions: usize,
+    connections: usize,
+    retained_messages: usize,
+}
+
+#[derive(Debug, Serialize)]
+pub struct All {
+    tenants: Vec<Summary>,
+}
+
+pub async fn list(State(served): State<Served>) -> Answer<All> {
+    let summary = |tenant: &Arc<Tenant>| Summary {
+        name: tenant.name.clone(),
+        sessions: tenant.sessions.len(),
+        connections: tenant.connections.load(Ordering::Relaxed),
+        retained_messages: tenant.retained_by_clients(),
+    };
+    Ok(Json(All { tenants: served.shared.tenants.all().iter().map(summary).collect() }))
+}
+
+/// The tenant that a path names.
+pub fn named(served: &Served, name: &str) -> Result<Arc<Tenant>, Refusal> {
+    served.shared.tenants.get(name).ok_or_else(|| {
+        Refusal::not_found(format!(
+            "there is no tenant {name:?}: one comes into being when its first client connects, and \
+             GET /v1/tenants lists them"
+        ))
+    })
+}

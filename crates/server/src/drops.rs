@@ -1,0 +1,279 @@
+//! "Where did my message go": the recent drops, remembered with time, topic, client and reason.
+//!
+//! Each thread remembers for each tenant on its own, so that a drop costs a lock that nobody else holds and
+//! no allocation once the log is full. Whoever asks has the logs merged.
+
+use std::borrow::Cow;
+use std::cmp::Reverse;
+use std::collections::VecDeque;
+
+use barid_core::session::DropReason;
+use barid_core::time::Timestamp;
+use mqtt_proto::topic;
+use parking_lot::Mutex;
+
+/// Drops that one thread remembers for one tenant.
+const REMEMBERED_MAX: usize = 1_024;
+
+/// Bytes that are remembered of a topic, and of a client identifier.
+const TOPIC_MAX: usize = 160;
+const CLIENT_MAX: usize = 96;
+
+/// Stands for what was cut off.
+const ELLIPSIS: char = '…';
+
+/// The recent drops of one thread for one tenant: at most [`REMEMBERED_MAX`] of them, and 300 KiB.
+#[derive(Debug, Default)]
+pub struct DropLog {
+    /// Oldest first.
+    drops: Mutex<VecDeque<Remembered>>,
+}
+
+/// Topic and client in one string, whose memory the next drop uses again.
+#[derive(Debug)]
+struct Remembered {
+    at: Timestamp,
+    reason: DropReason,
+    has_topic: bool,
+    topic_len: u8,
+    text: String,
+}
+
+/// A message that did not reach a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DroppedMessage {
+    /// When it was dropped.
+    pub at: Timestamp,
+    /// Its topic; cut off after 160 bytes. `None`: it was in the store and nowhere else.
+    pub topic: Option<String>,
+    /// Whom it was for; cut off after 96 bytes.
+    pub client: String,
+    /// Why.
+    pub reason: DropReason,
+}
+
+/// Which drops somebody wants to see. What is `None` does not matter.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Wanted<'a> {
+    /// Of this client identifier.
+    pub client: Option<&'a str>,
+    /// Of topics that this filter matches, a valid one that is not shared.
+    pub topic: Option<&'a str>,
+    /// For this reason.
+    pub reason: Option<DropReason>,
+}
+
+/// What several logs remember together.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recent {
+    /// The wanted ones, newest first.
+    pub drops: Vec<DroppedMessage>,
+    /// All that are remembered, wanted or not.
+    pub remembered: usize,
+}
+
+impl DropLog {
+    /// Remembers that a message of `topic` for `client` was dropped, in place of the oldest drop when
+    /// the log is full.
+    pub fn push(&self, at: Timestamp, topic: Option<&str>, client: &str, reason: DropReason) {
+        let mut drops = self.drops.lock();
+        let oldest = if drops.len() < REMEMBERED_MAX { None } else { drops.pop_front() };
+        let mut text = oldest.map_or_else(String::new, |oldest| oldest.text);
+        text.clear();
+        text.push_str(&cut(topic.unwrap_or_default(), TOPIC_MAX));
+        let topic_len = u8::try_from(text.len()).expect("TOPIC_MAX is below 256");
+        text.push_str(&cut(client, CLIENT_MAX));
+        drops.push_back(Remembered { at, reason, has_topic: topic.is_some(), topic_len, text });
+    }
+}
+
+/// What several logs remember: of those that are wanted, the `limit` newest.
+pub fn merge<'a>(
+    logs: impl IntoIterator<Item = &'a DropLog>,
+    wanted: &Wanted<'_>,
+    limit: usize,
+) -> Recent {
+    let mut recent = Recent::default();
+    for log in logs {
+        let drops = log.drops.lock();
+        recent.remembered += drops.len();
+        let newest = drops.iter().rev().filter(|drop| wanted.has(drop)).take(limit);
+        recent.drops.extend(newest.map(DroppedMessage::from));
+    }
+    recent.drops.sort_by_key(|drop| Reverse(drop.at));
+    recent.drops.truncate(limit);
+    recent
+}
+
+impl Remembered {
+    fn topic(&self) -> Option<&str> {
+        self.has_topic.then(|| &self.text[..usize::from(self.topic_len)])
+    }
+
+    fn client(&self) -> &str {
+        &self.text[usize::from(self.topic_len)..]
+    }
+}
+
+impl From<&Remembered> for DroppedMessage {
+    fn from(drop: &Remembered) -> Self {
+        Self {
+            at: drop.at,
+            topic: drop.topic().map(str::to_owned),
+            client: drop.client().to_owned(),
+            reason: drop.reason,
+        }
+    }
+}
+
+impl Wanted<'_> {
+    fn has(&self, drop: &Remembered) -> bool {
+        self.reason.is_none_or(|reason| reason == drop.reason)
+            && self.client.is_none_or(|client| cut(client, CLIENT_MAX) == drop.client())
+            && self.topic.is_none_or(|filter| drop.topic().is_some_and(|topic| of(filter, topic)))
+    }
+}
+
+/// Whether a filter matches a topic that was cut as in the log.
+fn of(filter: &str, topic: &str) -> bool {
+    if topic::has_wildcards(filter) {
+        topic::matches(filter, topic)
+    } else {
+        cut(filter, TOPIC_MAX) == topic
+    }
+}
+
+/// At most `max` bytes of a text.
+fn cut(text: &str, max: usize) -> Cow<'_, str> {
+    if text.len() <= max {
+        return text.into();
+    }
+    let mut short = text[..text.floor_char_boundary(max - ELLIPSIS.len_utf8())].to_owned();
+    short.push(ELLIPSIS);
+    short.into()
+}
+
+/// What a reason means, and what an operator can do about it.
+pub const fn explanation(reason: DropReason) -> &'static str {
+    match reason {
+        DropReason::QueueMessages => {
+            "As many messages waited for the client as max_queued_messages allows: let it connect and \
+             take them, or raise the limit, or choose with queue_overflow which messages go."
+        }
+        DropReason::QueueBytes => {
+            "The messages that waited for the client had as many bytes as max_queued_bytes allows: let \
+             it connect and take them, or raise the limit, or choose with queue_overflow which \
+             messages go."
+        }
+        DropReason::Expired => {
+            "Its Message Expiry Interval ran out before the client took it: let the publisher give it \
+             a longer one, or none, or let the client connect more often."
+        }
+        DropReason::PacketTooLarge => {
+            "It is larger than the Maximum Packet Size that the client has told the broker: let the \
+             client allow more, or publish smaller messages."
+        }
+        DropReason::Offline => {
+            "The client was not connected and the message was not one to be kept: publish and \
+             subscribe with QoS 1 or 2, and let the client connect with a Session Expiry Interval \
+             (MQTT 3: with Clean Session 0)."
+        }
+        DropReason::SessionEnded => {
+            "The session ended while the message waited in it: it expired, the client connected with \
+             Clean Start, or an operator dropped it. A longer Session Expiry Interval keeps it."
+        }
+        DropReason::Refused => {
+            "The client itself refused it, with an error in its PUBACK or PUBREC: its log should say \
+             why."
+        }
+        DropReason::RetainedMessages => {
+            "It was to be retained, and the tenant has as many retained messages as \
+             max_retained_messages allows: remove some by publishing empty ones, or raise the limit."
+        }
+        DropReason::TenantQueue => {
+            "The queues of the tenant's sessions together held as much as its limits allow: see with \
+             `barid session list` where messages wait, drop sessions that nobody comes back for, or \
+             raise the limits."
+        }
+        DropReason::StoreUnreadable => {
+            "It could not be read back from the data directory: look at the broker's log, and check \
+             the directory with `barid doctor` when the broker is stopped."
+        }
+        DropReason::StoreFull => {
+            "The disk of the data directory had no room for it, and the publisher was told so (0x97) \
+             if it could be: make room, and the broker goes on by itself."
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Timestamp {
+        Timestamp::from_millis(millis)
+    }
+
+    fn topics(recent: &Recent) -> Vec<&str> {
+        recent.drops.iter().filter_map(|drop| drop.topic.as_deref()).collect()
+    }
+
+    #[test]
+    fn several_logs_are_one_newest_first() {
+        let (one, other) = (DropLog::default(), DropLog::default());
+        one.push(at(1), Some("a"), "c", DropReason::Offline);
+        other.push(at(2), Some("b"), "c", DropReason::Offline);
+        one.push(at(3), Some("c"), "c", DropReason::Offline);
+        one.push(at(3), Some("d"), "c", DropReason::Offline);
+        let recent = merge([&one, &other], &Wanted::default(), 9);
+        assert_eq!((topics(&recent), recent.remembered), (vec!["d", "c", "b", "a"], 4));
+        assert_eq!(topics(&merge([&one, &other], &Wanted::default(), 3)), ["d", "c", "b"]);
+    }
+
+    #[test]
+    fn one_can_ask_for_a_client_a_topic_and_a_reason() {
+        let log = DropLog::default();
+        log.push(at(1), Some("a/b"), "one", DropReason::Offline);
+        log.push(at(2), Some("a/c"), "one", DropReason::Expired);
+        log.push(at(3), Some("a/b"), "two", DropReason::Expired);
+        log.push(at(4), None, "two", DropReason::SessionEnded);
+        let ask = |client, topic, reason| {
+            let wanted = Wanted { client, topic, reason };
+            merge([&log], &wanted, 9).drops.iter().map(|drop| drop.at.as_millis()).collect()
+        };
+        let all: Vec<u64> = ask(None, None, None);
+        assert_eq!(all, [4, 3, 2, 1]);
+        assert_eq!(ask(Some("one"), None, None), [2, 1]);
+        assert_eq!(ask(None, Some("a/b"), None), [3, 1]);
+        assert_eq!(ask(None, Some("a/+"), None), [3, 2, 1]);
+        assert_eq!(ask(Some("two"), Some("a/#"), Some(DropReason::Expired)), [3]);
+    }
+
+    #[test]
+    fn the_oldest_are_forgotten_and_what_is_long_is_cut() {
+        let log = DropLog::default();
+        let (topic, client) = ("ä/".repeat(500), "ö".repeat(500));
+        for n in 0..REMEMBERED_MAX as u64 + 10 {
+            log.push(at(n), Some(&topic), &client, DropReason::Offline);
+        }
+        let recent = merge([&log], &Wanted::default(), usize::MAX);
+        assert_eq!((recent.remembered, recent.drops.len()), (REMEMBERED_MAX, REMEMBERED_MAX));
+        assert_eq!(recent.drops.last().map(|drop| drop.at), Some(at(10)));
+        let drop = &recent.drops[0];
+        let remembered = drop.topic.as_deref().unwrap();
+        assert!(remembered.len() <= TOPIC_MAX && remembered.starts_with("ä/ä/"), "{remembered}");
+        assert!(remembered.ends_with('…') && drop.client.ends_with('…'));
+        assert!(drop.client.len() <= CLIENT_MAX);
+        let wanted = Wanted { client: Some(&client), topic: Some(&topic), reason: None };
+        assert_eq!(merge([&log], &wanted, 1).drops.len(), 1, "found by the whole names");
+    }
+
+    #[test]
+    fn every_reason_says_what_to_do() {
+        for reason in DropReason::ALL {
+            let text = explanation(reason);
+            assert!(text.ends_with('.') && text.contains(": "), "{reason:?}");
+            assert!(!text.contains("  "), "{reason:?}");
+        }
+    }
+}
