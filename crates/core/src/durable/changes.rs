@@ -150,3 +150,88 @@ impl Puts {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    impl Weigh for u8 {
+        fn weight(&self) -> usize {
+            usize::from(*self)
+        }
+    }
+
+    type Model = BTreeMap<u8, u8>;
+
+    /// Puts or removes a key, in the model and as a change that says what is known of the model.
+    fn change(model: &mut Model, (key, value, says_new): (u8, Option<u8>, bool)) -> Change<u8> {
+        match value {
+            None => {
+                model.remove(&key);
+                Change::Remove
+            }
+            Some(value) => match model.insert(key, value) {
+                None if says_new => Change::New(value),
+                _ => Change::Put(value),
+            },
+        }
+    }
+
+    fn write(changes: &Changes<u8, u8>, model: &mut Model) {
+        for (key, change) in changes.iter() {
+            match change {
+                Change::New(value) => assert_eq!(model.insert(*key, *value), None, "it was new"),
+                Change::Put(value) => drop(model.insert(*key, *value)),
+                Change::Remove => drop(model.remove(key)),
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn changes_leave_what_their_history_does(
+            steps in vec((0..6_u8, proptest::option::of(any::<u8>()), any::<bool>()), 0..60),
+            cuts in vec(0..60_usize, 2),
+            before in proptest::collection::btree_map(0..6_u8, any::<u8>(), 0..6),
+        ) {
+            let mut after = before.clone();
+            let mut parts = [Changes::default(), Changes::default(), Changes::default()];
+            for (at, step) in steps.into_iter().enumerate() {
+                let part = cuts.iter().filter(|cut| at >= **cut).count();
+                let change = change(&mut after, step);
+                parts[part].note(step.0, change);
+            }
+            let [mut all, second, third] = parts;
+            all.append(second);
+            all.append(third);
+            let puts: Vec<u8> = all.iter().filter_map(|(_, change)| change.value().copied()).collect();
+            prop_assert_eq!(all.puts(), puts.len());
+            prop_assert_eq!(all.bytes(), puts.iter().map(Weigh::weight).sum::<usize>());
+            let mut written = before;
+            write(&all, &mut written);
+            prop_assert_eq!(&written, &after);
+            // In doubt, the same set can be written over itself.
+            write(&all.in_doubt(), &mut written);
+            prop_assert_eq!(&written, &after);
+        }
+    }
+
+    #[test]
+    fn what_is_new_and_goes_comes_to_nothing() {
+        let mut changes = Changes::default();
+        changes.note(1, Change::New(5));
+        changes.note(1, Change::Put(6));
+        assert_eq!((changes.len(), changes.puts(), changes.bytes()), (1, 1, 6));
+        changes.note(1, Change::Remove);
+        assert_eq!((changes.len(), changes.puts(), changes.bytes()), (0, 0, 0));
+        changes.note(1, Change::New(5));
+        let mut changes = changes.in_doubt();
+        changes.note(1, Change::Remove);
+        assert_eq!(changes.len(), 1, "it may have been written");
+    }
+}

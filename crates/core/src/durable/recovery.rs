@@ -87,7 +87,7 @@ pub struct RecoveryError {
     /// Whose record it is, if that can be read.
     pub tenant: Option<Box<str>>,
     /// The keyspace that was read.
-    pub keyspace: &'static str,
+    pub keyspace: Keyspace,
     /// What went wrong.
     pub cause: RecoveryCause,
 }
@@ -272,7 +272,6 @@ impl Reading<'_> {
         mut read: impl FnMut(&mut Self, &[u8], &[u8]) -> Result<(), RecordError>,
     ) -> Result<(), RecoveryError> {
         let store = self.store;
-        let name = NAMES[usize::from(keyspace.0)];
         let mut failed = None;
         let scanned =
             store.scan(keyspace, &[], &[], &mut |key, value| match read(self, key, value) {
@@ -281,17 +280,14 @@ impl Reading<'_> {
                     let tenant = keys::tenant_of(key).map(Box::from);
                     failed = Some(RecoveryError {
                         tenant,
-                        keyspace: name,
+                        keyspace,
                         cause: RecoveryCause::Record(cause),
                     });
                     ControlFlow::Break(())
                 }
             });
-        let failed_to_scan = |cause| RecoveryError {
-            tenant: None,
-            keyspace: name,
-            cause: RecoveryCause::Store(cause),
-        };
+        let failed_to_scan =
+            |cause| RecoveryError { tenant: None, keyspace, cause: RecoveryCause::Store(cause) };
         scanned.map_err(failed_to_scan)?;
         failed.map_or(Ok(()), Err)
     }
@@ -301,10 +297,10 @@ impl fmt::Display for RecoveryError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.cause {
             RecoveryCause::Store(cause) => {
-                write!(f, "cannot read the stored {}: {cause}", self.keyspace)
+                write!(f, "cannot read the stored {}: {cause}", what(self.keyspace))
             }
             RecoveryCause::Record(cause) => {
-                write!(f, "cannot read one of the stored {}", self.keyspace)?;
+                write!(f, "cannot read one of the stored {}", what(self.keyspace))?;
                 if let Some(tenant) = &self.tenant {
                     write!(f, " of tenant {tenant:?}")?;
                 }
@@ -319,6 +315,15 @@ impl fmt::Display for RecoveryError {
                 })
             }
         }
+    }
+}
+
+/// What a keyspace has, in words.
+fn what(keyspace: Keyspace) -> &'static str {
+    match keyspace {
+        keys::RECEIVED => "packet identifiers received",
+        keys::RETAINED => "retained messages",
+        other => NAMES[usize::from(other.0)],
     }
 }
 

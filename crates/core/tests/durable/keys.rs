@@ -1,0 +1,118 @@
+//! Every key is read as it was written, sorts as what it says, and belongs to one tenant.
+
+use barid_core::durable::RecordError;
+use barid_core::durable::keys::{
+    EntryKey, MessageKey, ReceivedKey, RetainedKey, SessionKey, SubscriptionKey, tenant_of,
+};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use crate::samples::{number, packet_id, text, topic};
+
+/// Tenants of which one begins with the other, and others.
+fn tenant() -> impl Strategy<Value = String> {
+    "[ab]{0,3}|[a-zü]{1,64}"
+}
+
+fn encoded(encode: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let mut key = b"what was there before".to_vec();
+    encode(&mut key);
+    key
+}
+
+proptest! {
+    #[test]
+    fn every_key_is_read_as_it_was_written(
+        tenant in tenant(),
+        text in text(),
+        topic in topic(),
+        session in number(),
+        number in 1..=u64::MAX,
+        packet_id in packet_id(),
+    ) {
+        let (tenant, client_id, filter) = (&*tenant, &*text, &*text);
+        let key = SessionKey { tenant, client_id };
+        let bytes = encoded(|out| key.encode(out));
+        prop_assert_eq!(SessionKey::decode(&bytes), Ok(key));
+        let key = SubscriptionKey { tenant, session, filter };
+        let bytes = encoded(|out| key.encode(out));
+        prop_assert_eq!(SubscriptionKey::decode(&bytes), Ok(key));
+        let key = EntryKey { tenant, session, entry: number };
+        let bytes = encoded(|out| key.encode(out));
+        prop_assert_eq!(EntryKey::decode(&bytes), Ok(key));
+        let key = MessageKey { tenant, message: session };
+        let bytes = encoded(|out| key.encode(out));
+        prop_assert_eq!(MessageKey::decode(&bytes), Ok(key));
+        let key = ReceivedKey { tenant, session, packet_id };
+        let bytes = encoded(|out| key.encode(out));
+        prop_assert_eq!(ReceivedKey::decode(&bytes), Ok(key));
+        let key = RetainedKey { tenant, topic: topic.into() };
+        let bytes = encoded(|out| key.encode(out));
+        prop_assert_eq!(RetainedKey::decode(&bytes), Ok(key));
+        prop_assert_eq!(tenant_of(&bytes), Some(tenant));
+    }
+
+    #[test]
+    fn garbage_is_refused_or_read_exactly(bytes in vec(any::<u8>(), 0..30), tenant in tenant()) {
+        let of_tenant = [&[tenant.len() as u8], tenant.as_bytes(), &[1], &bytes[..]].concat();
+        for key in [&bytes, &of_tenant] {
+            if let Ok(read) = SessionKey::decode(key) {
+                prop_assert_eq!(&encoded(|out| read.encode(out)), key);
+            }
+            if let Ok(read) = SubscriptionKey::decode(key) {
+                prop_assert_eq!(&encoded(|out| read.encode(out)), key);
+            }
+            if let Ok(read) = EntryKey::decode(key) {
+                prop_assert_eq!(&encoded(|out| read.encode(out)), key);
+            }
+            if let Ok(read) = MessageKey::decode(key) {
+                prop_assert_eq!(&encoded(|out| read.encode(out)), key);
+            }
+            if let Ok(read) = ReceivedKey::decode(key) {
+                prop_assert_eq!(&encoded(|out| read.encode(out)), key);
+            }
+            if let Ok(read) = RetainedKey::decode(key) {
+                prop_assert_eq!(&encoded(|out| read.encode(out)), key);
+            }
+        }
+    }
+
+    #[test]
+    fn entries_sort_as_their_numbers(a in (number(), 1..=u64::MAX), b in (number(), 1..=u64::MAX)) {
+        let key = |(session, entry)| encoded(|out| EntryKey { tenant: "t", session, entry }.encode(out));
+        prop_assert_eq!(key(a).cmp(&key(b)), a.cmp(&b));
+    }
+
+    #[test]
+    fn topics_sort_by_their_levels(a in topic(), b in topic()) {
+        let key = |topic: &str| {
+            encoded(|out| RetainedKey { tenant: "t", topic: topic.into() }.encode(out))
+        };
+        let levels = |topic: &str| topic.split('/').map(str::to_owned).collect::<Vec<_>>();
+        prop_assert_eq!(key(&a).cmp(&key(&b)), levels(&a).cmp(&levels(&b)));
+    }
+
+    #[test]
+    fn no_tenant_has_a_key_among_those_of_another(a in tenant(), b in tenant(), text in text()) {
+        prop_assume!(a != b);
+        let begin = encoded(|out| SessionKey { tenant: &a, client_id: "" }.encode(out));
+        let key = encoded(|out| SessionKey { tenant: &b, client_id: &text }.encode(out));
+        prop_assert!(!key.starts_with(&begin));
+    }
+}
+
+#[test]
+fn a_key_of_a_later_version_is_refused() {
+    let newer = Err(RecordError::Newer { found: 2, known: 1 });
+    assert_eq!(SessionKey::decode(b"\x01t\x02client"), newer);
+    assert_eq!(RetainedKey::decode(b"\x01t\x02a").map(drop), Err(newer.unwrap_err()));
+    assert!(matches!(SessionKey::decode(b"\x01t\0client"), Err(RecordError::Malformed(_))));
+}
+
+#[test]
+fn the_form_of_a_key_stays_as_it_was_once_written() {
+    let key = encoded(|out| EntryKey { tenant: "acme", session: 1 << 48, entry: 2 }.encode(out));
+    assert_eq!(key, b"\x04acme\x01\0\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\x02");
+    let key = encoded(|out| RetainedKey { tenant: "", topic: "a//b".into() }.encode(out));
+    assert_eq!(key, b"\0\x01a\0\0b");
+}

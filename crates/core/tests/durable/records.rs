@@ -1,0 +1,143 @@
+//! Every record is read as it was written, and nothing else is read as one.
+
+use std::fmt::Debug;
+
+use barid_core::durable::records::{decode_message, encode_message, verify};
+use barid_core::durable::{EntryRecord, RecordError, SessionRecord, SubscriptionRecord, keys};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use crate::samples;
+
+/// How one kind of record is written and read.
+struct Format<T> {
+    encode: fn(&T, &mut Vec<u8>),
+    decode: fn(&[u8]) -> Result<T, RecordError>,
+    /// Whether a part of a record from the front may be one, too: the payload ends where the record
+    /// does.
+    is_open_ended: bool,
+}
+
+impl<T: PartialEq + Debug> Format<T> {
+    fn write(&self, record: &T) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        (self.encode)(record, &mut bytes);
+        bytes
+    }
+
+    fn check(&self, record: &T, at: usize, byte: u8) {
+        let bytes = self.write(record);
+        assert_eq!((self.decode)(&bytes).as_ref(), Ok(record));
+        for len in 0..bytes.len() {
+            let part = (self.decode)(&bytes[..len]);
+            assert!(part.is_err() || self.is_open_ended, "{part:?} is not all of {record:?}");
+        }
+        for version in (0..=u8::MAX).filter(|version| *version != bytes[0]) {
+            let read = (self.decode)(&[&[version], &bytes[1..]].concat());
+            let is_newer =
+                matches!(read, Err(RecordError::Newer { found, known: 1 }) if found == version);
+            assert!(if version == 0 { read.is_err() } else { is_newer }, "{version}: {read:?}");
+        }
+        let mut damaged = bytes.clone();
+        damaged[at % bytes.len()] = byte;
+        self.check_garbage(&damaged);
+    }
+
+    /// What is read at all is read exactly: it is what writing it gives.
+    fn check_garbage(&self, bytes: &[u8]) {
+        if let Ok(record) = (self.decode)(bytes) {
+            assert_eq!(self.write(&record), bytes, "{record:?}");
+        }
+    }
+}
+
+const SESSION: Format<SessionRecord> =
+    Format { encode: SessionRecord::encode, decode: SessionRecord::decode, is_open_ended: false };
+const SUBSCRIPTION: Format<SubscriptionRecord> = Format {
+    encode: SubscriptionRecord::encode,
+    decode: SubscriptionRecord::decode,
+    is_open_ended: false,
+};
+const ENTRY: Format<EntryRecord> =
+    Format { encode: EntryRecord::encode, decode: EntryRecord::decode, is_open_ended: false };
+const MESSAGE: Format<barid_core::message::Message> =
+    Format { encode: encode_message, decode: decode_message, is_open_ended: true };
+
+proptest! {
+    #[test]
+    fn sessions(record in samples::session(), at in any::<usize>(), byte in any::<u8>()) {
+        SESSION.check(&record, at, byte);
+    }
+
+    #[test]
+    fn subscriptions(record in samples::subscription(), at in any::<usize>(), byte in any::<u8>()) {
+        SUBSCRIPTION.check(&record, at, byte);
+    }
+
+    #[test]
+    fn entries(record in samples::entry(), at in any::<usize>(), byte in any::<u8>()) {
+        ENTRY.check(&record, at, byte);
+    }
+
+    #[test]
+    fn messages(record in samples::message(), at in any::<usize>(), byte in any::<u8>()) {
+        MESSAGE.check(&record, at, byte);
+    }
+
+    #[test]
+    fn garbage(mut bytes in vec(any::<u8>(), 1..40)) {
+        bytes[0] = 1;
+        SESSION.check_garbage(&bytes);
+        SUBSCRIPTION.check_garbage(&bytes);
+        ENTRY.check_garbage(&bytes);
+        MESSAGE.check_garbage(&bytes);
+    }
+}
+
+#[test]
+fn a_message_needs_a_topic_that_can_be_published_to() {
+    let message = |topic: &[u8]| [&[1, 0, topic.len() as u8, 0], topic, b"payload"].concat();
+    assert!(decode_message(&message(b"a/b")).is_ok());
+    for topic in [&b""[..], b"a/#", b"+", b"a\0", b"\xFF"] {
+        assert!(decode_message(&message(topic)).is_err(), "{topic:?}");
+    }
+}
+
+#[test]
+fn the_form_of_a_record_stays_as_it_was_once_written() {
+    let mut bytes = Vec::new();
+    EntryRecord::released(0x0102).encode(&mut bytes);
+    assert_eq!(bytes, [1, 0x80, 1, 2]);
+    let entry = [1, 0b0111_1110, 0, 7, 200, 1, 12, 5, 6, 2, 1, 129, 1, 2, b'$', b's'];
+    let read = EntryRecord::decode(&entry).unwrap();
+    assert_eq!((read.message, read.size), (200, 12));
+    assert_eq!(read.identifiers.iter().map(|id| id.get()).collect::<Vec<_>>(), [1, 129]);
+    assert_eq!((read.queued_at.as_millis(), read.expires_at.unwrap().as_millis()), (5, 6));
+    assert_eq!(read.shared.as_deref(), Some("$s"));
+    assert_eq!(SubscriptionRecord::decode(&[1, 0b1_1110, 9]).unwrap().identifier.unwrap().get(), 9);
+    let session =
+        [1, 0b1111, 0, 3, 0, 0, 0, 0, 0, 9, 60, 1, b'u', 5, 30, 2, 6, 1, 1, 1, 0, b't', b'p', 0];
+    let read = SessionRecord::decode(&session).unwrap();
+    assert_eq!((read.number, read.expiry, read.user.as_deref()), (3 << 48 | 9, 60, Some("u")));
+    let will = read.will.unwrap();
+    assert_eq!((will.expiry, will.delay), (Some(30), 2));
+    assert_eq!(will.message.publication().payload, b"p");
+}
+
+#[test]
+fn a_damaged_pair_is_told_from_a_good_one() {
+    let key = b"\x01t\x01a\0b";
+    let value = b"\x01\x01\x03\x00a/bpayload";
+    assert_eq!(verify(keys::RETAINED, key, value), Ok(()));
+    assert!(verify(keys::RETAINED, b"\x01t\x01a\0c", value).is_err(), "another topic");
+    assert!(verify(keys::RETAINED, b"\x01t\x01a/b", value).is_err(), "a slash");
+    assert!(verify(keys::MESSAGES, key, value).is_err(), "no number");
+    let later = verify(keys::RETAINED, key, b"\x02").unwrap_err();
+    assert_eq!(
+        later.to_string(),
+        "a newer version of Barid wrote it (its format is 2, this version knows 1)"
+    );
+    assert!(verify(keys::RECEIVED, b"\x01t\x01\0\0\0\0\0\0\0\x01\0\x01", &[1]).is_ok());
+    assert!(verify(keys::RECEIVED, b"\x01t\x01\0\0\0\0\0\0\0\x01\0\x01", &[1, 0]).is_err());
+    assert!(verify(barid_store::Keyspace(6), key, value).is_err(), "no such keyspace");
+}

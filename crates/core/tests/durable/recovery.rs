@@ -1,0 +1,655 @@
+//! Two shards and their stores through any history of changes, commits, failed commits and crashes,
+//! against plain maps.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU64;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use barid_core::durable::keys::{self, MessageKey};
+use barid_core::durable::records::{decode_message, encode_message};
+use barid_core::durable::{
+    EntryNumber, EntryRecord, Phase, Recovery, SessionNumber, SessionRecord, Shard, ShardIndex,
+    StoredAs, SubscriptionRecord, TenantNumber, WriteSet, recover, settle, shard_of,
+};
+use barid_core::message::{Message, Publication};
+use barid_core::session::PacketId;
+use barid_core::time::Timestamp;
+use barid_store::memory::{Disk, Fault, MemoryStore};
+use barid_store::{Batch, Change, Keyspace, Store};
+use mqtt_proto::QoS;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+
+const TENANTS: [&str; 2] = ["acme", "zeta"];
+const TOPICS: [&str; 3] = ["a", "a/b", "b"];
+
+/// What one shard has, as plainly as it can be said.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct World {
+    sessions: BTreeMap<(TenantNumber, String), SessionRecord>,
+    subscriptions: BTreeMap<(TenantNumber, SessionNumber, String), SubscriptionRecord>,
+    entries: BTreeMap<(TenantNumber, SessionNumber, EntryNumber), EntryRecord>,
+    received: BTreeSet<(TenantNumber, SessionNumber, PacketId)>,
+    retained: BTreeMap<(TenantNumber, String), Vec<u8>>,
+}
+
+impl World {
+    fn has_session(&self, tenant: TenantNumber, session: SessionNumber) -> bool {
+        let mut sessions = self.sessions.iter();
+        sessions.any(|((of, _), record)| (*of, record.number) == (tenant, session))
+    }
+
+    fn references(&self) -> BTreeMap<u64, u32> {
+        let mut references = BTreeMap::new();
+        for message in self.entries.values().filter_map(EntryRecord::refers_to) {
+            *references.entry(message).or_default() += 1;
+        }
+        references
+    }
+
+    /// Without what belongs to sessions that are gone; `all` has those of the other shards, too.
+    fn without_orphans(&self, all: &[World]) -> World {
+        let mut world = self.clone();
+        world.subscriptions.retain(|(tenant, session, _), _| self.has_session(*tenant, *session));
+        world.entries.retain(|(tenant, session, _), _| self.has_session(*tenant, *session));
+        world.received.retain(|(tenant, session, _)| {
+            all.iter().any(|world| world.has_session(*tenant, *session))
+        });
+        world
+    }
+}
+
+impl Recovery for World {
+    fn tenant(&mut self, name: &str) -> TenantNumber {
+        tenant(TENANTS.iter().position(|tenant| *tenant == name).expect("one of ours"))
+    }
+
+    fn session(&mut self, tenant: TenantNumber, client_id: &str, record: SessionRecord) {
+        assert_eq!(self.sessions.insert((tenant, client_id.into()), record), None);
+    }
+
+    fn subscription(
+        &mut self,
+        tenant: TenantNumber,
+        session: SessionNumber,
+        filter: &str,
+        record: SubscriptionRecord,
+    ) {
+        assert!(self.has_session(tenant, session), "sessions come first");
+        assert_eq!(self.subscriptions.insert((tenant, session, filter.into()), record), None);
+    }
+
+    fn entry(
+        &mut self,
+        tenant: TenantNumber,
+        session: SessionNumber,
+        entry: EntryNumber,
+        record: EntryRecord,
+    ) {
+        assert!(self.has_session(tenant, session), "sessions come first");
+        let key = (tenant, session, entry);
+        assert!(self.entries.last_key_value().is_none_or(|(last, _)| *last < key), "in order");
+        self.entries.insert(key, record);
+    }
+
+    fn retained(&mut self, tenant: TenantNumber, topic: &str, message: Message) {
+        let payload = message.publication().payload.to_vec();
+        assert_eq!(self.retained.insert((tenant, topic.into()), payload), None);
+    }
+}
+
+/// What happens. Numbers choose among what there is, or say what is new.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    BeginSession {
+        shard: usize,
+        tenant: usize,
+        client: u8,
+    },
+    /// With its subscriptions and entries, or as far as its first batch goes.
+    EndSession {
+        shard: usize,
+        which: usize,
+        at_once: bool,
+    },
+    Subscribe {
+        shard: usize,
+        which: usize,
+        topic: usize,
+    },
+    Unsubscribe {
+        shard: usize,
+        which: usize,
+    },
+    /// To some sessions of one tenant.
+    Publish {
+        shard: usize,
+        tenant: usize,
+        sessions: u8,
+    },
+    Send {
+        shard: usize,
+        which: usize,
+        id: u8,
+    },
+    Release {
+        shard: usize,
+        which: usize,
+        id: u8,
+    },
+    Remove {
+        shard: usize,
+        which: usize,
+    },
+    Receive {
+        shard: usize,
+        home: usize,
+        which: usize,
+        id: u8,
+    },
+    ReleaseReceived {
+        shard: usize,
+        which: usize,
+    },
+    Retain {
+        shard: usize,
+        tenant: usize,
+        topic: usize,
+        payload: u8,
+    },
+    RemoveRetained {
+        shard: usize,
+        tenant: usize,
+        topic: usize,
+    },
+    Commit {
+        shard: usize,
+    },
+    FailedCommit {
+        shard: usize,
+        fault: Fault,
+    },
+    Crash,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let shard = || 0..2_usize;
+    let which = any::<usize>;
+    let number = any::<u8>;
+    let tenant = || 0..TENANTS.len();
+    let topic = || 0..TOPICS.len();
+    let fault = select(&[Fault::Full, Fault::Io, Fault::IoButWritten][..]);
+    vec(
+        prop_oneof![
+            3 => (shard(), tenant(), 0..4_u8)
+                .prop_map(|(shard, tenant, client)| Step::BeginSession { shard, tenant, client }),
+            1 => (shard(), which(), any::<bool>())
+                .prop_map(|(shard, which, at_once)| Step::EndSession { shard, which, at_once }),
+            1 => (shard(), which(), topic())
+                .prop_map(|(shard, which, topic)| Step::Subscribe { shard, which, topic }),
+            1 => (shard(), which()).prop_map(|(shard, which)| Step::Unsubscribe { shard, which }),
+            6 => (shard(), tenant(), number())
+                .prop_map(|(shard, tenant, sessions)| Step::Publish { shard, tenant, sessions }),
+            3 => (shard(), which(), 1..=u8::MAX)
+                .prop_map(|(shard, which, id)| Step::Send { shard, which, id }),
+            2 => (shard(), which(), 1..=u8::MAX)
+                .prop_map(|(shard, which, id)| Step::Release { shard, which, id }),
+            5 => (shard(), which()).prop_map(|(shard, which)| Step::Remove { shard, which }),
+            2 => (shard(), shard(), which(), 1..4_u8)
+                .prop_map(|(shard, home, which, id)| Step::Receive { shard, home, which, id }),
+            1 => (shard(), which()).prop_map(|(shard, which)| Step::ReleaseReceived { shard, which }),
+            2 => (shard(), tenant(), topic(), number()).prop_map(|(shard, tenant, topic, payload)| {
+                Step::Retain { shard, tenant, topic, payload }
+            }),
+            1 => (shard(), tenant(), topic())
+                .prop_map(|(shard, tenant, topic)| Step::RemoveRetained { shard, tenant, topic }),
+            4 => shard().prop_map(|shard| Step::Commit { shard }),
+            2 => (shard(), fault).prop_map(|(shard, fault)| Step::FailedCommit { shard, fault }),
+            1 => Just(Step::Crash),
+        ],
+        1..120,
+    )
+}
+
+/// One shard, its disk, and what has to be in both.
+struct Node {
+    disk: Disk,
+    store: MemoryStore,
+    shard: Shard,
+    now: World,
+    /// What a crash leaves.
+    durable: World,
+    next_entry: EntryNumber,
+}
+
+fn tenant(at: usize) -> TenantNumber {
+    TenantNumber(u32::try_from(at).unwrap())
+}
+
+fn message(topic: &str, payload: &[u8]) -> Arc<Message> {
+    Arc::new(Message::new(&Publication {
+        topic,
+        payload,
+        properties: &[],
+        qos: QoS::ExactlyOnce,
+        retain: true,
+        expires_at: None,
+    }))
+}
+
+/// One of `all`, if there is any.
+fn choose<T: Clone>(mut all: impl Iterator<Item = T> + Clone, which: usize) -> Option<T> {
+    let count = all.clone().count();
+    if count == 0 { None } else { all.nth(which % count) }
+}
+
+impl Node {
+    fn new(index: ShardIndex) -> Self {
+        let disk = Disk::new();
+        let store = disk.open(keys::NAMES.len());
+        let mut shard = Shard::new(index);
+        for (number, name) in TENANTS.into_iter().enumerate() {
+            shard.name_tenant(tenant(number), name);
+        }
+        let (now, durable) = Default::default();
+        Self { disk, store, shard, now, durable, next_entry: 1 }
+    }
+
+    fn begin_session(&mut self, tenant: TenantNumber, client_id: &str) {
+        if self.now.sessions.contains_key(&(tenant, client_id.into())) {
+            return;
+        }
+        let number = self.shard.new_session_number();
+        assert_eq!(shard_of(number), self.shard.index());
+        assert!(!self.now.has_session(tenant, number));
+        let record = SessionRecord {
+            number,
+            user: None,
+            expiry: 60,
+            away_since: None,
+            will: None,
+            replays: Vec::new(),
+        };
+        self.shard.put_session(tenant, client_id, record.clone());
+        self.now.sessions.insert((tenant, client_id.into()), record);
+    }
+
+    fn session(&self, which: usize) -> Option<(TenantNumber, SessionNumber)> {
+        let sessions = self.now.sessions.iter();
+        choose(sessions.map(|((tenant, _), record)| (*tenant, record.number)), which)
+    }
+
+    fn end_session(&mut self, which: usize, at_once: bool) {
+        let Some((tenant, session)) = self.session(which) else { return };
+        let keys = self.now.sessions.iter();
+        let (key, _) = keys.clone().find(|(_, record)| record.number == session).unwrap();
+        let (_, client_id) = key.clone();
+        self.shard.remove_session(tenant, &client_id);
+        self.now.sessions.remove(&(tenant, client_id));
+        if !at_once {
+            return;
+        }
+        for (of, filter) in self.now.subscriptions.keys().map(|(_, of, filter)| (*of, filter)) {
+            if of == session {
+                self.shard.remove_subscription(tenant, session, filter);
+            }
+        }
+        self.now.subscriptions.retain(|(_, of, _), _| *of != session);
+        let entries: Vec<_> = self.now.entries.keys().copied().collect();
+        for key in entries.into_iter().filter(|(_, of, _)| *of == session) {
+            self.remove(key);
+        }
+    }
+
+    fn subscribe(&mut self, which: usize, topic: &str) {
+        let Some((tenant, session)) = self.session(which) else { return };
+        let record = SubscriptionRecord {
+            qos: QoS::AtLeastOnce,
+            no_local: which.is_multiple_of(2),
+            retain_as_published: false,
+            identifier: None,
+        };
+        self.shard.put_subscription(tenant, session, topic, record);
+        self.now.subscriptions.insert((tenant, session, topic.into()), record);
+    }
+
+    fn unsubscribe(&mut self, which: usize) {
+        let Some(key) = choose(self.now.subscriptions.keys(), which).cloned() else { return };
+        self.shard.remove_subscription(key.0, key.1, &key.2);
+        self.now.subscriptions.remove(&key);
+    }
+
+    fn publish(&mut self, tenant: TenantNumber, chosen: u8) {
+        let id = self.shard.new_message_ids(1);
+        assert_eq!(self.now.references().get(&id), None, "an identifier that is in use");
+        let message = message("t", &id.to_be_bytes());
+        let sessions = self.now.sessions.iter().filter(|((of, _), _)| *of == tenant);
+        let sessions: Vec<_> = sessions.map(|(_, record)| record.number).collect();
+        for (at, session) in sessions.into_iter().enumerate() {
+            if chosen >> at & 1 == 0 {
+                continue;
+            }
+            let mut record = EntryRecord::released(1);
+            record.phase = Phase::Waiting;
+            record.message = id;
+            record.queued_at = Timestamp::from_millis(self.next_entry);
+            self.shard.put_entry(tenant, session, self.next_entry, record.clone(), &message);
+            self.now.entries.insert((tenant, session, self.next_entry), record);
+            self.next_entry += 1;
+        }
+    }
+
+    fn entry(&self, which: usize) -> Option<(TenantNumber, SessionNumber, EntryNumber)> {
+        choose(self.now.entries.keys(), which).copied()
+    }
+
+    fn stored(&self, key: (TenantNumber, SessionNumber, EntryNumber)) -> StoredAs {
+        StoredAs { entry: NonZeroU64::new(key.2).unwrap(), message: self.now.entries[&key].message }
+    }
+
+    fn send(&mut self, which: usize, id: PacketId) {
+        let Some(key) = self.entry(which) else { return };
+        let record = self.now.entries.get_mut(&key).unwrap();
+        if record.refers_to().is_some() {
+            record.phase = Phase::Sent(id);
+            self.shard.update_entry(key.0, key.1, key.2, record.clone());
+        }
+    }
+
+    fn release(&mut self, which: usize, id: PacketId) {
+        let Some(key) = self.entry(which) else { return };
+        if self.now.entries[&key].refers_to().is_some() {
+            self.shard.release_entry(key.0, key.1, self.stored(key), id);
+            self.now.entries.insert(key, EntryRecord::released(id));
+        }
+    }
+
+    fn remove(&mut self, key: (TenantNumber, SessionNumber, EntryNumber)) {
+        let released = self.now.entries[&key].refers_to().is_none();
+        self.shard.remove_entry(key.0, key.1, self.stored(key), released);
+        self.now.entries.remove(&key);
+    }
+
+    fn receive(&mut self, tenant: TenantNumber, session: SessionNumber, id: PacketId) {
+        self.shard.put_received(tenant, session, id);
+        self.now.received.insert((tenant, session, id));
+    }
+
+    fn release_received(&mut self, which: usize) {
+        let Some((tenant, session, id)) = choose(self.now.received.iter(), which).copied() else {
+            return;
+        };
+        self.shard.remove_received(tenant, session, id);
+        self.now.received.remove(&(tenant, session, id));
+    }
+
+    fn retain(&mut self, tenant: TenantNumber, topic: &str, payload: u8) {
+        self.shard.set_retained(tenant, &message(topic, &[payload]));
+        self.now.retained.insert((tenant, topic.into()), vec![payload]);
+    }
+
+    fn remove_retained(&mut self, tenant: TenantNumber, topic: &str) {
+        self.shard.remove_retained(tenant, topic);
+        self.now.retained.remove(&(tenant, topic.into()));
+    }
+
+    fn commit(&mut self, fault: Option<Fault>) {
+        let number = self.shard.batch();
+        let (taken, set) = self.shard.take();
+        assert_eq!((taken, self.shard.batch()), (number, number + 1));
+        let mut batch = Batch::new();
+        set.encode(&self.shard.tenant_names(), &mut batch);
+        assert_eq!(batch.len(), set.len());
+        assert_eq!(set.has_puts(), !batch.only_removes());
+        self.disk.fail(fault);
+        match self.store.commit(&batch) {
+            Ok(()) => self.durable = self.now.clone(),
+            Err(_) => {
+                if fault == Some(Fault::IoButWritten) {
+                    self.durable = self.now.clone();
+                }
+                self.shard.put_back(set);
+            }
+        }
+        self.disk.fail(None);
+    }
+
+    /// What is in the store is what is in the world: no message is missing and none is left over.
+    fn check_store(&self) {
+        let mut messages = BTreeMap::new();
+        let scanned = self.store.scan(keys::MESSAGES, &[], &[], &mut |key, value| {
+            let id = MessageKey::decode(key).unwrap().message;
+            let payload = decode_message(value).unwrap().publication().payload.to_vec();
+            messages.insert(id, payload);
+            ControlFlow::Continue(())
+        });
+        scanned.unwrap();
+        let references = self.now.references();
+        let expected = references.keys().map(|id| (*id, id.to_be_bytes().to_vec()));
+        assert_eq!(messages, expected.collect());
+        for (message, count) in references {
+            assert_eq!(self.shard.references(message), count);
+        }
+        assert_eq!(records(&self.store, keys::ENTRIES), self.now.entries.len());
+        assert_eq!(records(&self.store, keys::SESSIONS), self.now.sessions.len());
+        assert_eq!(records(&self.store, keys::SUBSCRIPTIONS), self.now.subscriptions.len());
+        assert_eq!(records(&self.store, keys::RECEIVED), self.now.received.len());
+        assert_eq!(records(&self.store, keys::RETAINED), self.now.retained.len());
+    }
+}
+
+fn records(store: &MemoryStore, keyspace: Keyspace) -> usize {
+    let mut count = 0;
+    let scanned = store.scan(keyspace, &[], &[], &mut |_, _| {
+        count += 1;
+        ControlFlow::Continue(())
+    });
+    scanned.map(|()| count).unwrap()
+}
+
+/// All processes die and are started again.
+fn crash(nodes: &mut [Node]) {
+    let mut worlds: Vec<World> = nodes.iter().map(|_| World::default()).collect();
+    let mut recovered = Vec::new();
+    for (index, (node, world)) in (0..).zip(nodes.iter_mut().zip(&mut worlds)) {
+        node.disk.crash();
+        node.store = node.disk.open(keys::NAMES.len());
+        recovered.push(recover(index, &node.store, world).unwrap());
+    }
+    let shards = settle(recovered, |received| {
+        let key = (received.tenant, received.session, received.packet_id);
+        assert!(worlds[usize::from(received.shard)].received.insert(key));
+    });
+    let durable: Vec<World> = nodes.iter().map(|node| node.durable.clone()).collect();
+    for ((node, shard), world) in nodes.iter_mut().zip(shards).zip(worlds) {
+        assert_eq!(world, node.durable.without_orphans(&durable));
+        node.shard = shard;
+        for (number, name) in TENANTS.into_iter().enumerate() {
+            node.shard.name_tenant(tenant(number), name);
+        }
+        node.now = world;
+        for (message, count) in node.now.references() {
+            assert_eq!(node.shard.references(message), count);
+        }
+        // No entry is lost from the front of a queue only.
+        node.next_entry = node.now.entries.keys().map(|key| key.2 + 1).max().unwrap_or(1);
+        assert!(!node.shard.pending().has_puts(), "only orphans are to be removed");
+    }
+}
+
+fn apply(nodes: &mut [Node; 2], step: Step) {
+    match step {
+        Step::BeginSession { shard, tenant: at, client } => {
+            nodes[shard].begin_session(tenant(at), &format!("client {client}"));
+        }
+        Step::EndSession { shard, which, at_once } => nodes[shard].end_session(which, at_once),
+        Step::Subscribe { shard, which, topic } => nodes[shard].subscribe(which, TOPICS[topic]),
+        Step::Unsubscribe { shard, which } => nodes[shard].unsubscribe(which),
+        Step::Publish { shard, tenant: at, sessions } => nodes[shard].publish(tenant(at), sessions),
+        Step::Send { shard, which, id } => nodes[shard].send(which, id.into()),
+        Step::Release { shard, which, id } => nodes[shard].release(which, id.into()),
+        Step::Remove { shard, which } => {
+            if let Some(key) = nodes[shard].entry(which) {
+                nodes[shard].remove(key);
+            }
+        }
+        Step::Receive { shard, home, which, id } => {
+            if let Some((tenant, session)) = nodes[home].session(which) {
+                nodes[shard].receive(tenant, session, id.into());
+            }
+        }
+        Step::ReleaseReceived { shard, which } => nodes[shard].release_received(which),
+        Step::Retain { shard, tenant: at, topic, payload } => {
+            nodes[shard].retain(tenant(at), TOPICS[topic], payload);
+        }
+        Step::RemoveRetained { shard, tenant: at, topic } => {
+            nodes[shard].remove_retained(tenant(at), TOPICS[topic]);
+        }
+        Step::Commit { shard } => {
+            nodes[shard].commit(None);
+            nodes[shard].check_store();
+        }
+        Step::FailedCommit { shard, fault } => nodes[shard].commit(Some(fault)),
+        Step::Crash => crash(nodes),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1_000))]
+    #[test]
+    fn a_crash_leaves_what_was_committed(steps in steps()) {
+        let mut nodes = [Node::new(0), Node::new(1)];
+        for step in steps {
+            apply(&mut nodes, step);
+        }
+        crash(&mut nodes);
+        for node in &mut nodes {
+            node.commit(None);
+            node.check_store();
+        }
+    }
+}
+
+proptest! {
+    /// Two sets written one after the other leave what both written as one do.
+    #[test]
+    fn two_sets_can_become_one(before in steps(), first in steps(), second in steps()) {
+        let mut nodes = [Node::new(0), Node::new(1)];
+        let only_changes = |steps: Vec<Step>| {
+            steps.into_iter().filter(|step| {
+                !matches!(step, Step::Commit { .. } | Step::FailedCommit { .. } | Step::Crash)
+            })
+        };
+        only_changes(before).for_each(|step| apply(&mut nodes, step));
+        nodes[0].commit(None);
+        let mut at_once = contents(&nodes[0].store);
+        let mut in_turn = at_once.clone();
+        only_changes(first).for_each(|step| apply(&mut nodes, step));
+        let (_, first) = nodes[0].shard.take();
+        write(&first, &nodes[0].shard, &mut in_turn);
+        only_changes(second).for_each(|step| apply(&mut nodes, step));
+        let (_, second) = nodes[0].shard.take();
+        write(&second, &nodes[0].shard, &mut in_turn);
+        let both = first.then(second);
+        write(&both, &nodes[0].shard, &mut at_once);
+        prop_assert_eq!(at_once, in_turn);
+    }
+}
+
+type Contents = BTreeMap<(Keyspace, Vec<u8>), Vec<u8>>;
+
+fn contents(store: &MemoryStore) -> Contents {
+    let mut contents = Contents::new();
+    for keyspace in (0..6).map(Keyspace) {
+        let scanned = store.scan(keyspace, &[], &[], &mut |key, value| {
+            contents.insert((keyspace, key.to_vec()), value.to_vec());
+            ControlFlow::Continue(())
+        });
+        scanned.unwrap();
+    }
+    contents
+}
+
+fn write(set: &WriteSet, shard: &Shard, contents: &mut Contents) {
+    let mut batch = Batch::new();
+    set.encode(&shard.tenant_names(), &mut batch);
+    for change in batch.iter() {
+        match change {
+            Change::Put(keyspace, key, value) => {
+                contents.insert((keyspace, key.to_vec()), value.to_vec());
+            }
+            Change::Remove(keyspace, key) => drop(contents.remove(&(keyspace, key.to_vec()))),
+        }
+    }
+}
+
+#[test]
+fn what_has_gone_before_the_commit_is_not_written() {
+    let mut node = Node::new(0);
+    node.begin_session(tenant(0), "client");
+    node.commit(None);
+    node.publish(tenant(0), 1);
+    let key = node.entry(0).unwrap();
+    assert!(node.shard.pending().has_puts());
+    assert!(node.shard.pending().message(key.0, node.stored(key).message).is_some());
+    node.send(0, 7);
+    node.remove(key);
+    assert!(node.shard.pending().is_empty());
+    assert_eq!(node.shard.pending().bytes(), 0);
+}
+
+#[test]
+fn one_message_to_many_sessions_is_stored_once() {
+    let mut node = Node::new(0);
+    for client in 0..8 {
+        node.begin_session(tenant(0), &format!("{client}"));
+    }
+    node.publish(tenant(0), 0xFF);
+    node.commit(None);
+    assert_eq!((records(&node.store, keys::ENTRIES), records(&node.store, keys::MESSAGES)), (8, 1));
+}
+
+#[test]
+fn a_number_whose_traces_lie_in_another_shard_is_not_given_again() {
+    let mut nodes = [Node::new(0), Node::new(1)];
+    nodes[0].begin_session(tenant(0), "client");
+    let (of, session) = nodes[0].session(0).unwrap();
+    nodes[1].receive(of, session, 1);
+    nodes[1].commit(None);
+    crash(&mut nodes);
+    assert_eq!(nodes[1].now.received.len(), 0, "the session was not committed");
+    assert!(nodes[0].shard.new_session_number() > session);
+}
+
+#[test]
+fn a_record_of_a_later_version_is_refused_with_a_sentence() {
+    let store = MemoryStore::new(keys::NAMES.len());
+    let mut batch = Batch::new();
+    let mut value = Vec::new();
+    encode_message(&message("a", b""), &mut value);
+    value[0] = 9;
+    batch.put(keys::RETAINED, b"\x04acme\x01a", &value);
+    store.commit(&batch).unwrap();
+    let error = recover(0, &store, &mut World::default()).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "cannot read one of the stored retained messages of tenant \"acme\": a newer version of \
+         Barid wrote it (its format is 9, this version knows 1). Start the version that wrote it, \
+         or restore a backup of this version"
+    );
+}
+
+#[test]
+fn a_session_of_another_shard_is_refused() {
+    let mut node = Node::new(1);
+    node.begin_session(tenant(0), "client");
+    node.commit(None);
+    let error = recover(0, &node.store, &mut World::default()).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "cannot read one of the stored sessions of tenant \"acme\": a session belongs to another \
+         shard. Restore a backup, or see what else is wrong with `barid doctor`"
+    );
+}

@@ -1,0 +1,131 @@
+//! Any record that there can be.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use barid_core::durable::{
+    EntryRecord, Phase, ReplayRecord, SessionRecord, SubscriptionRecord, WillRecord,
+};
+use barid_core::message::{Message, Publication};
+use barid_core::time::Timestamp;
+use mqtt_proto::QoS;
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+use proptest::sample::select;
+
+pub fn qos() -> impl Strategy<Value = QoS> {
+    select(&[QoS::AtMostOnce, QoS::AtLeastOnce, QoS::ExactlyOnce][..])
+}
+
+/// Numbers around the lengths of varints, and others.
+pub fn number() -> impl Strategy<Value = u64> {
+    prop_oneof![select(&[0, 1, 127, 128, u64::MAX][..]), any::<u64>(), 0..1_000_000_u64]
+}
+
+pub fn time() -> impl Strategy<Value = Timestamp> {
+    number().prop_map(Timestamp::from_millis)
+}
+
+pub fn identifier() -> impl Strategy<Value = NonZeroU32> {
+    (1..=u32::MAX).prop_map(|n| NonZeroU32::new(n).unwrap())
+}
+
+/// Any text, as client identifiers, users and filters are.
+pub fn text() -> impl Strategy<Value = Box<str>> {
+    "[a-z/+#$üß]{0,12}".prop_map(Box::from)
+}
+
+pub fn topic() -> impl Strategy<Value = String> {
+    "[a-z$ü]{1,3}(/[a-z ]{0,2}){0,3}"
+}
+
+pub fn packet_id() -> impl Strategy<Value = u16> {
+    prop_oneof![select(&[1, 255, 256, u16::MAX][..]), 1..=u16::MAX]
+}
+
+prop_compose! {
+    pub fn message()(
+        topic in topic(),
+        properties in vec(any::<u8>(), 0..4),
+        payload in vec(any::<u8>(), 0..40),
+        qos in qos(),
+        retain in any::<bool>(),
+        expires_at in option::of(time()),
+    ) -> Message {
+        let (properties, payload) = (&properties, &payload);
+        Message::new(&Publication { topic: &topic, payload, properties, qos, retain, expires_at })
+    }
+}
+
+pub fn phase() -> impl Strategy<Value = Phase> {
+    prop_oneof![Just(Phase::Waiting), packet_id().prop_map(Phase::Sent)]
+}
+
+prop_compose! {
+    fn queued()(
+        message in number(),
+        size in any::<u32>(),
+        qos in qos(),
+        retain in any::<bool>(),
+        expires_at in option::of(time()),
+        queued_at in time(),
+        identifiers in vec(identifier(), 0..4),
+        shared in option::of(text()),
+        phase in phase(),
+    ) -> EntryRecord {
+        let (identifiers, shared) = (identifiers.into(), shared.map(Arc::from));
+        EntryRecord {
+            message, size, qos, retain, expires_at, queued_at, identifiers, shared, phase,
+        }
+    }
+}
+
+pub fn entry() -> impl Strategy<Value = EntryRecord> {
+    prop_oneof![9 => queued(), 1 => packet_id().prop_map(EntryRecord::released)]
+}
+
+prop_compose! {
+    pub fn subscription()(
+        qos in qos(),
+        no_local in any::<bool>(),
+        retain_as_published in any::<bool>(),
+        identifier in option::of(identifier()),
+    ) -> SubscriptionRecord {
+        SubscriptionRecord { qos, no_local, retain_as_published, identifier }
+    }
+}
+
+prop_compose! {
+    fn will()(
+        message in message(),
+        expiry in option::of(any::<u32>()),
+        delay in any::<u32>(),
+    ) -> WillRecord {
+        WillRecord { message: Arc::new(message), expiry, delay }
+    }
+}
+
+prop_compose! {
+    fn replay()(
+        filter in text(),
+        qos in qos(),
+        identifier in option::of(identifier()),
+        after in option::of(text()),
+    ) -> ReplayRecord {
+        ReplayRecord { filter, qos, identifier, after }
+    }
+}
+
+prop_compose! {
+    pub fn session()(
+        number in number(),
+        user in option::of(text()),
+        expiry in any::<u32>(),
+        away_since in option::of(time()),
+        will in option::of(will()),
+        replays in vec(replay(), 0..3),
+    ) -> SessionRecord {
+        SessionRecord { number, user, expiry, away_since, will, replays }
+    }
+}
