@@ -1,5 +1,7 @@
 //! What every engine must do, run on each of them.
 
+#![allow(clippy::unwrap_used)]
+
 use barid_store::lsm::{LsmOptions, LsmStore};
 use barid_store::memory::Disk;
 use barid_store::{Batch, Keyspace, Store};
