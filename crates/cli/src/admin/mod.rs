@@ -15,6 +15,7 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow, bail};
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use ureq::http::{Response, StatusCode};
 use ureq::{Agent, Body};
@@ -107,6 +108,11 @@ impl Admin {
             Err(error) if error.is::<Missing>() => Ok(None),
             found => found.map(Some),
         }
+    }
+
+    /// Reads what [`Admin::get`] has answered.
+    pub fn read<T: DeserializeOwned>(&self, answer: Value) -> anyhow::Result<T> {
+        serde_json::from_value(answer).with_context(|| self.not_barid("this"))
     }
 
     /// Has something removed.

@@ -3,13 +3,14 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::admin::answers::Session;
-use crate::admin::{Column, Moment, Table, TenantArgs, bytes, encode, now, span};
+use crate::admin::{Admin, Column, Moment, Table, TenantArgs, bytes, encode, now, span};
 
 /// Sessions that are asked for at once.
-const PAGE: usize = 1_000;
+const PAGE: usize = 10_000;
 
 /// List sessions by client identifier
 #[derive(clap::Args)]
@@ -39,12 +40,13 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let (sessions, next) = fetch(args)?;
+    let (admin, tenant) = args.of.connect();
+    let Page { sessions, next } = fetch(args, &admin, &tenant)?;
     if args.of.json {
         println!("{}", json!({ "sessions": sessions, "next": next }));
         return Ok(ExitCode::SUCCESS);
     }
-    let table = table(sessions)?;
+    let table = table(&admin, sessions)?;
     if table.is_empty() {
         println!("no sessions");
     } else {
@@ -56,32 +58,36 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Sessions as the broker has told them.
+#[derive(Deserialize)]
+struct Page {
+    sessions: Vec<Value>,
+    next: Option<String>,
+}
+
 /// The sessions, a page at a time, and the last of them if there are more.
-fn fetch(args: &Args) -> anyhow::Result<(Vec<Value>, Option<String>)> {
-    let (admin, tenant) = args.of.connect();
-    let mut sessions = Vec::new();
-    let mut next = args.after.clone();
-    while sessions.len() < args.limit {
-        let mut path = format!("{tenant}/sessions?limit={}", PAGE.min(args.limit - sessions.len()));
-        if let Some(after) = &next {
+fn fetch(args: &Args, admin: &Admin, tenant: &str) -> anyhow::Result<Page> {
+    let mut all = Page { sessions: Vec::new(), next: args.after.clone() };
+    while all.sessions.len() < args.limit {
+        let wanted = PAGE.min(args.limit - all.sessions.len());
+        let mut path = format!("{tenant}/sessions?limit={wanted}");
+        if let Some(after) = &all.next {
             path += &format!("&after={}", encode(after));
         }
         if args.connected || args.away {
             path += &format!("&connected={}", args.connected);
         }
-        let mut page = admin.get(&path)?;
-        if let Value::Array(page) = page["sessions"].take() {
-            sessions.extend(page);
-        }
-        next = page["next"].as_str().map(Into::into);
-        if next.is_none() {
+        let page: Page = admin.read(admin.get(&path)?)?;
+        all.sessions.extend(page.sessions);
+        all.next = page.next;
+        if all.next.is_none() {
             break;
         }
     }
-    Ok((sessions, next))
+    Ok(all)
 }
 
-fn table(sessions: Vec<Value>) -> anyhow::Result<Table<7>> {
+fn table(admin: &Admin, sessions: Vec<Value>) -> anyhow::Result<Table<7>> {
     let now = now();
     let mut table = Table::new([
         Column::Left("CLIENT"),
@@ -93,7 +99,7 @@ fn table(sessions: Vec<Value>) -> anyhow::Result<Table<7>> {
         Column::Left("EXPIRES"),
     ]);
     for session in sessions {
-        let session: Session<u64> = serde_json::from_value(session)?;
+        let session: Session<u64> = admin.read(session)?;
         let age = |oldest: &Moment| span(oldest.until(now));
         table.push([
             session.client.clone(),

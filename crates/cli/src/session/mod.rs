@@ -66,7 +66,7 @@ fn end(one: &One) -> anyhow::Result<ExitCode> {
     if one.of.json {
         println!("{before}");
     } else {
-        let Detailed { session, .. } = serde_json::from_value(before)?;
+        let Detailed { session, .. } = admin.read(before)?;
         println!(
             "ended the session of {}: {} subscriptions and {} waiting messages are gone",
             printable(&session.client),

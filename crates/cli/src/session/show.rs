@@ -13,7 +13,7 @@ pub fn run(one: &One) -> anyhow::Result<ExitCode> {
     if one.of.json {
         println!("{answer}");
     } else {
-        print!("{}", text(&serde_json::from_value(answer)?));
+        print!("{}", text(&admin.read(answer)?));
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -21,6 +21,8 @@ pub struct Facts<'a> {
     pub session: Option<&'a Detailed>,
     /// The tenants where a client of this name has a session, if it has none here.
     pub tenants_with: &'a [String],
+    /// The clients of this tenant with nearly that name, if it has none of that name.
+    pub similar: &'a [String],
     /// The time since 1970.
     pub now: Duration,
 }
@@ -77,6 +79,9 @@ fn no_session(facts: &Facts<'_>) -> Vec<String> {
     answer.extend(facts.tenants_with.iter().map(|other| {
         format!("The tenant {other} has a session of that name: ask with --tenant {other}.")
     }));
+    if !facts.similar.is_empty() {
+        answer.push(format!("Of these there is one: {}.", facts.similar.join(", ")));
+    }
     answer
 }
 
@@ -220,7 +225,7 @@ mod tests {
     fn answer_of(session: Option<&Detailed>, topic: Option<&str>) -> String {
         let drops: Drops =
             serde_json::from_value(json!({ "drops": [], "totals": {}, "remembered": 0 })).unwrap();
-        let tenants_with = ["acme".to_owned()];
+        let (tenants_with, similar) = (["acme".to_owned()], ["C".to_owned()]);
         answer(&Facts {
             client: "c",
             topic,
@@ -228,6 +233,7 @@ mod tests {
             drops: Some(&drops),
             session,
             tenants_with: if session.is_none() { &tenants_with } else { &[] },
+            similar: if session.is_none() { &similar } else { &[] },
             now: Duration::from_secs(1_798_761_599),
         })
         .join("\n")
@@ -270,6 +276,7 @@ mod tests {
         let answer = answer_of(None, Some("a"));
         assert!(answer.contains("no session of c in the tenant default: "), "{answer}");
         assert!(answer.contains("ask with --tenant acme"), "{answer}");
+        assert!(answer.ends_with("\nOf these there is one: C."), "{answer}");
     }
 
     #[test]
@@ -284,6 +291,7 @@ mod tests {
             drops: Some(&drops),
             session: Some(&session),
             tenants_with: &[],
+            similar: &[],
             now: Duration::ZERO,
         });
         assert!(answer[1].contains("dropped 5000 messages"), "{answer:?}");

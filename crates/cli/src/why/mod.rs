@@ -17,6 +17,9 @@ use answer::Facts;
 /// Tenants that are looked through for a client that this one does not have.
 const TENANTS_MAX: usize = 100;
 
+/// Clients that are looked through for one with nearly the same name.
+const CLIENTS_MAX: usize = 10_000;
+
 /// Find out why a client did not get a message
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -54,19 +57,20 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let drops = admin.find(&path)?;
     let session = admin.find(&format!("{tenant}/sessions/{client}"))?;
-    let tenants = match session {
-        Some(_) => None,
-        None => Some(tenants_with(&admin, &client)?),
+    let (tenants, similar) = match session {
+        Some(_) => (Vec::new(), Vec::new()),
+        None => (tenants_with(&admin, &client)?, similar(&admin, &tenant, &args.client)?),
     };
-    let detailed: Option<Detailed> = session.clone().map(serde_json::from_value).transpose()?;
-    let known: Option<Drops> = drops.clone().map(serde_json::from_value).transpose()?;
+    let detailed: Option<Detailed> = session.clone().map(|it| admin.read(it)).transpose()?;
+    let known: Option<Drops> = drops.clone().map(|it| admin.read(it)).transpose()?;
     let answer = answer::answer(&Facts {
         client: &args.client,
         topic: args.topic.as_deref(),
         tenant: &args.of.tenant,
         drops: known.as_ref(),
         session: detailed.as_ref(),
-        tenants_with: tenants.as_deref().unwrap_or_default(),
+        tenants_with: &tenants,
+        similar: &similar,
         now: now(),
     });
     if args.of.json {
@@ -85,7 +89,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 /// The tenants where a client of this name has a session.
 fn tenants_with(admin: &Admin, client: &str) -> anyhow::Result<Vec<String>> {
-    let all: Tenants = serde_json::from_value(admin.get("/v1/tenants")?)?;
+    let all: Tenants = admin.read(admin.get("/v1/tenants")?)?;
     let mut with = Vec::new();
     for tenant in all.tenants.into_iter().take(TENANTS_MAX) {
         let path = format!("/v1/tenants/{}/sessions/{client}", encode(&tenant.name));
@@ -94,6 +98,16 @@ fn tenants_with(admin: &Admin, client: &str) -> anyhow::Result<Vec<String>> {
         }
     }
     Ok(with)
+}
+
+/// The clients with nearly this name, of those that come first.
+fn similar(admin: &Admin, tenant: &str, client: &str) -> anyhow::Result<Vec<String>> {
+    let Some(page) = admin.find(&format!("{tenant}/sessions?limit={CLIENTS_MAX}"))? else {
+        return Ok(Vec::new());
+    };
+    let clients = page["sessions"].as_array().into_iter().flatten();
+    let clients = clients.filter_map(|session| session["client"].as_str());
+    Ok(near::similar(client, clients.map(String::from)))
 }
 
 fn table(drops: &[Dropped]) -> String {

@@ -1,6 +1,20 @@
-//! Filters that look as if they matched a topic.
+//! Filters that look as if they matched a topic, and names that look like another.
 
 use mqtt_proto::topic::matches;
+
+/// How alike names have to be, from 0 to 1, and how many are told.
+const ALIKE: f64 = 0.9;
+const SIMILAR_MAX: usize = 3;
+
+/// The names that are most like `name`.
+pub fn similar(name: &str, others: impl IntoIterator<Item = String>) -> Vec<String> {
+    let name = name.to_lowercase();
+    let likeness = |other: &String| strsim::jaro_winkler(&name, &other.to_lowercase());
+    let alike = others.into_iter().map(|other| (likeness(&other), other));
+    let mut alike: Vec<_> = alike.filter(|(likeness, _)| *likeness >= ALIKE).collect();
+    alike.sort_by(|(one, _), (other, _)| other.total_cmp(one));
+    alike.into_iter().take(SIMILAR_MAX).map(|(_, other)| other).collect()
+}
 
 /// What has to be different for `filter`, which does not match `topic`, to match it.
 pub fn near_miss(filter: &str, topic: &str) -> Option<&'static str> {
@@ -22,6 +36,12 @@ pub fn near_miss(filter: &str, topic: &str) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_slip_is_recognised() {
+        let names = ["kitchen", "Kitchn", "cellar", "kitchen-2"].map(String::from);
+        assert_eq!(similar("kitchn", names), ["Kitchn", "kitchen", "kitchen-2"]);
+    }
 
     #[test]
     fn what_is_nearly_right() {
