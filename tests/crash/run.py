@@ -9,10 +9,15 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from powercut import Unpowered  # noqa: E402
 from victim import Unharmed, Victim  # noqa: E402
 from world import run  # noqa: E402
 
-FAULTS = {"kill": Victim, "network": Unharmed}
+FAULTS = {
+    "kill": lambda seed: Victim(),
+    "power": lambda seed: Unpowered(random.Random(f"{seed}/power")),
+    "network": lambda seed: Unharmed(),
+}
 
 
 def main() -> int:
@@ -24,7 +29,7 @@ def main() -> int:
     options = parser.parse_args()
     if not options.json:
         print(f"seed {options.seed}", flush=True)
-    summary = run(FAULTS[options.fault](), options.rounds, options.seed)
+    summary = run(FAULTS[options.fault](options.seed), options.rounds, options.seed)
     if not options.json:
         for problem in summary.problems:
             print(problem)
