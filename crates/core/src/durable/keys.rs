@@ -3,8 +3,6 @@
 //! Every key begins with the tenant, so that no scan of one can run into another, and with a version
 //! of its own behind it. Numbers are big-endian, so that keys sort as their numbers do.
 
-use std::borrow::Cow;
-
 use barid_store::Keyspace;
 
 use super::records::RecordError;
@@ -38,7 +36,7 @@ pub const TENANT_LEN_MAX: usize = 255;
 pub const TEXT_LEN_MAX: usize = 65_000;
 
 /// Stands for `/` in topics, as in [`RetainedStore`](crate::retained::RetainedStore).
-const SEPARATOR: char = '\0';
+const SEPARATOR: u8 = 0;
 
 /// The format of keys that this version writes.
 const VERSION: u8 = 1;
@@ -95,12 +93,12 @@ pub struct ReceivedKey<'a> {
 }
 
 /// The key of a retained message.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetainedKey<'a> {
     /// The tenant's name.
     pub tenant: &'a str,
     /// The topic.
-    pub topic: Cow<'a, str>,
+    pub topic: &'a str,
 }
 
 impl<'a> SessionKey<'a> {
@@ -206,26 +204,26 @@ impl<'a> RetainedKey<'a> {
     /// Makes `key` this key.
     pub fn encode(&self, key: &mut Vec<u8>) {
         begin(self.tenant, key);
-        let as_stored = |byte| if byte == b'/' { SEPARATOR as u8 } else { byte };
-        key.extend(self.topic.bytes().map(as_stored));
+        key.extend(as_stored(self.topic));
     }
 
-    /// Reads a key of [`RETAINED`].
+    /// Reads a key of [`RETAINED`] whose record is a message to `topic`. It has the topic in another
+    /// form, so that is compared rather than read.
     ///
     /// # Errors
-    /// [`RecordError`] if it is none, or of a later version.
-    pub fn decode(key: &'a [u8]) -> Result<Self, RecordError> {
+    /// [`RecordError`] if it is none, of a later version, or has another topic.
+    pub fn decode(key: &'a [u8], topic: &'a str) -> Result<Self, RecordError> {
         let (tenant, mut key) = tenant(key)?;
-        let topic = utf8(key.rest())?;
-        if topic.contains('/') {
-            return Err(RecordError::Malformed("a topic has a slash instead of U+0000"));
+        if as_stored(topic).eq(key.rest().iter().copied()) {
+            Ok(Self { tenant, topic })
+        } else {
+            Err(RecordError::Malformed("its key has another topic"))
         }
-        let topic = match topic.contains(SEPARATOR) {
-            true => Cow::Owned(topic.replace(SEPARATOR, "/")),
-            false => Cow::Borrowed(topic),
-        };
-        Ok(Self { tenant, topic })
     }
+}
+
+fn as_stored(topic: &str) -> impl Iterator<Item = u8> {
+    topic.bytes().map(|byte| if byte == b'/' { SEPARATOR } else { byte })
 }
 
 /// Makes `key` what all keys of a tenant begin with.

@@ -18,7 +18,7 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
 use super::keys::{self, EntryKey, NAMES, ReceivedKey, RetainedKey, SessionKey, SubscriptionKey};
-use super::records::{RecordError, decode_received, decode_retained};
+use super::records::{RecordError, decode_message, decode_received};
 use super::shard::{Shard, shard_of};
 use super::{
     EntryNumber, EntryRecord, SessionNumber, SessionRecord, ShardIndex, StoredAs,
@@ -57,7 +57,7 @@ pub trait Recovery {
 
     /// A retained message; those of one tenant come sorted as in
     /// [`RetainedStore`](crate::retained::RetainedStore).
-    fn retained(&mut self, tenant: TenantNumber, topic: &str, message: Message);
+    fn retained(&mut self, tenant: TenantNumber, message: Message);
 }
 
 /// A shard that has been read, but not yet been brought together with the others.
@@ -241,10 +241,10 @@ impl Reading<'_> {
 
     fn retained(&mut self) -> Result<(), RecoveryError> {
         self.scan(keys::RETAINED, |this, key, value| {
-            let key = RetainedKey::decode(key)?;
-            let message = decode_retained(&key, value)?;
-            let tenant = this.tenant(key.tenant);
-            this.recovery.retained(tenant, &key.topic, message);
+            let message = decode_message(value)?;
+            let RetainedKey { tenant, .. } = RetainedKey::decode(key, message.publication().topic)?;
+            let tenant = this.tenant(tenant);
+            this.recovery.retained(tenant, message);
             Ok(())
         })
     }

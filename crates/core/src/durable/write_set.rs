@@ -133,8 +133,7 @@ impl WriteSet {
             record.write(keys::RECEIVED, change, |(), out| encode_received(out));
         }
         for ((tenant, topic), change) in self.retained.iter() {
-            RetainedKey { tenant: names.get(*tenant), topic: (&**topic).into() }
-                .encode(&mut record.key);
+            RetainedKey { tenant: names.get(*tenant), topic }.encode(&mut record.key);
             record.write(keys::RETAINED, change, |message, out| encode_message(message, out));
         }
     }

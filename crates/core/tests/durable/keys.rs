@@ -46,9 +46,10 @@ proptest! {
         let key = ReceivedKey { tenant, session, packet_id };
         let bytes = encoded(|out| key.encode(out));
         prop_assert_eq!(ReceivedKey::decode(&bytes), Ok(key));
-        let key = RetainedKey { tenant, topic: topic.into() };
+        let key = RetainedKey { tenant, topic: &topic };
         let bytes = encoded(|out| key.encode(out));
-        prop_assert_eq!(RetainedKey::decode(&bytes), Ok(key));
+        prop_assert_eq!(RetainedKey::decode(&bytes, &topic), Ok(key));
+        prop_assert!(RetainedKey::decode(&bytes, &(topic.clone() + "/")).is_err());
         prop_assert_eq!(tenant_of(&bytes), Some(tenant));
     }
 
@@ -71,7 +72,7 @@ proptest! {
             if let Ok(read) = ReceivedKey::decode(key) {
                 prop_assert_eq!(&encoded(|out| read.encode(out)), key);
             }
-            if let Ok(read) = RetainedKey::decode(key) {
+            if let Ok(read) = RetainedKey::decode(key, "a/b") {
                 prop_assert_eq!(&encoded(|out| read.encode(out)), key);
             }
         }
@@ -86,7 +87,7 @@ proptest! {
     #[test]
     fn topics_sort_by_their_levels(a in topic(), b in topic()) {
         let key = |topic: &str| {
-            encoded(|out| RetainedKey { tenant: "t", topic: topic.into() }.encode(out))
+            encoded(|out| RetainedKey { tenant: "t", topic }.encode(out))
         };
         let levels = |topic: &str| topic.split('/').map(str::to_owned).collect::<Vec<_>>();
         prop_assert_eq!(key(&a).cmp(&key(&b)), levels(&a).cmp(&levels(&b)));
@@ -105,7 +106,7 @@ proptest! {
 fn a_key_of_a_later_version_is_refused() {
     let newer = Err(RecordError::Newer { found: 2, known: 1 });
     assert_eq!(SessionKey::decode(b"\x01t\x02client"), newer);
-    assert_eq!(RetainedKey::decode(b"\x01t\x02a").map(drop), Err(newer.unwrap_err()));
+    assert_eq!(RetainedKey::decode(b"\x01t\x02a", "a").map(drop), Err(newer.unwrap_err()));
     assert!(matches!(SessionKey::decode(b"\x01t\0client"), Err(RecordError::Malformed(_))));
 }
 
@@ -113,6 +114,6 @@ fn a_key_of_a_later_version_is_refused() {
 fn the_form_of_a_key_stays_as_it_was_once_written() {
     let key = encoded(|out| EntryKey { tenant: "acme", session: 1 << 48, entry: 2 }.encode(out));
     assert_eq!(key, b"\x04acme\x01\0\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\x02");
-    let key = encoded(|out| RetainedKey { tenant: "", topic: "a//b".into() }.encode(out));
+    let key = encoded(|out| RetainedKey { tenant: "", topic: "a//b" }.encode(out));
     assert_eq!(key, b"\0\x01a\0\0b");
 }

@@ -94,9 +94,9 @@ impl Recovery for World {
         self.entries.insert(key, record);
     }
 
-    fn retained(&mut self, tenant: TenantNumber, topic: &str, message: Message) {
-        let payload = message.publication().payload.to_vec();
-        assert_eq!(self.retained.insert((tenant, topic.into()), payload), None);
+    fn retained(&mut self, tenant: TenantNumber, message: Message) {
+        let Publication { topic, payload, .. } = message.publication();
+        assert_eq!(self.retained.insert((tenant, topic.into()), payload.to_vec()), None);
     }
 }
 

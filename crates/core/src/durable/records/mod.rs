@@ -19,7 +19,6 @@ use super::keys::{
     self, EntryKey, MessageKey, ReceivedKey, RetainedKey, SessionKey, SubscriptionKey,
 };
 use super::wire::Reader;
-use crate::message::Message;
 
 pub use entry::EntryRecord;
 pub use session::{ReplayRecord, SessionRecord, WillRecord};
@@ -94,20 +93,10 @@ pub fn verify(keyspace: Keyspace, key: &[u8], value: &[u8]) -> Result<(), Record
             decode_received(value)
         }
         keys::RETAINED => {
-            let key = RetainedKey::decode(key)?;
-            decode_retained(&key, value).map(drop)
+            let message = decode_message(value)?;
+            RetainedKey::decode(key, message.publication().topic).map(drop)
         }
         _ => Err(RecordError::Malformed("its keyspace is unknown")),
-    }
-}
-
-/// Reads a value of [`keys::RETAINED`], which is a message to the topic of its key.
-pub(super) fn decode_retained(key: &RetainedKey<'_>, value: &[u8]) -> Result<Message, RecordError> {
-    let message = decode_message(value)?;
-    if message.publication().topic == key.topic {
-        Ok(message)
-    } else {
-        Err(RecordError::Malformed("its key has another topic"))
     }
 }
 
