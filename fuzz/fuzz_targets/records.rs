@@ -1,0 +1,33 @@
+//! Whatever bytes lie in the store: no panic, and what is read as a key or a record is what writing
+//! it gives. The first byte says which kind the rest is.
+
+#![no_main]
+
+use barid_core::durable::keys::{
+    EntryKey, MessageKey, ReceivedKey, RetainedKey, SessionKey, SubscriptionKey,
+};
+use barid_core::durable::records::{decode_message, encode_message};
+use barid_core::durable::{EntryRecord, SessionRecord, SubscriptionRecord};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|input: &[u8]| {
+    let Some((kind, bytes)) = input.split_first() else { return };
+    let mut again = Vec::new();
+    let out = &mut again;
+    let read = match kind {
+        0 => SessionRecord::decode(bytes).map(|record| record.encode(out)),
+        1 => SubscriptionRecord::decode(bytes).map(|record| record.encode(out)),
+        2 => EntryRecord::decode(bytes).map(|record| record.encode(out)),
+        3 => decode_message(bytes).map(|message| encode_message(&message, out)),
+        4 => SessionKey::decode(bytes).map(|key| key.encode(out)),
+        5 => SubscriptionKey::decode(bytes).map(|key| key.encode(out)),
+        6 => EntryKey::decode(bytes).map(|key| key.encode(out)),
+        7 => MessageKey::decode(bytes).map(|key| key.encode(out)),
+        8 => ReceivedKey::decode(bytes).map(|key| key.encode(out)),
+        9 => RetainedKey::decode(bytes, "a/b").map(|key| key.encode(out)),
+        _ => return,
+    };
+    if read.is_ok() {
+        assert_eq!(again, bytes);
+    }
+});
