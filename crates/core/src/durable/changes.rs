@@ -9,7 +9,7 @@ use hashbrown::hash_map::Entry;
 
 /// What a commit does to one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change<T> {
+pub(super) enum Change<T> {
     /// Puts a value under a key that the store is known not to have: if the key goes before it is
     /// written, there is nothing to write at all.
     New(T),

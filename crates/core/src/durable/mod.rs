@@ -28,7 +28,6 @@ pub mod shard;
 mod wire;
 pub mod write_set;
 
-pub use changes::Change;
 pub use records::{
     EntryRecord, RecordError, ReplayRecord, SessionRecord, SubscriptionRecord, WillRecord,
 };

@@ -270,7 +270,7 @@ impl Shard {
     /// Notes that `session` was found in some store of the data directory.
     pub(super) fn recover_session_number(&mut self, session: SessionNumber) {
         if shard_of(session) == self.index {
-            self.next_session = self.next_session.max(session + 1);
+            self.next_session = self.next_session.max(session.saturating_add(1));
         }
     }
 }
