@@ -5,6 +5,7 @@
 //! embedded log-structured merge tree. [`DataDir`] is the directory of a broker: some shards, each
 //! of them a store with a journal of its own. Nothing here knows what is in a key or a value.
 
+pub mod backup;
 pub mod lsm;
 pub mod memory;
 
@@ -13,8 +14,10 @@ mod checksum;
 mod data_dir;
 mod error;
 mod port;
+mod verify;
 
 pub use batch::{Batch, Change};
 pub use data_dir::{DataDir, Options};
 pub use error::StoreError;
 pub use port::{Keyspace, Snapshot, Store, Visit};
+pub use verify::{Check, Contents, Progress, Report, verify};

@@ -109,7 +109,11 @@ pub(crate) fn check_unused(dir: &Path) -> Result<(), StoreError> {
         let name = entry.file_name();
         let is_shard = name.to_str().is_some_and(|name| name.starts_with("shard-"));
         if is_shard && entry.path().join("db").exists() {
-            return Err(StoreError::damaged(&dir.join(NAME), "it is missing"));
+            return Err(StoreError::Corrupt(format!(
+                "{} has shards and no manifest: it was lost, or a restore did not come to its end. Empty \
+                 the directory, and restore a backup",
+                dir.display()
+            )));
         }
         if !is_shard && !["lock", "manifest.new", "lost+found"].iter().any(|&known| name == *known)
         {

@@ -14,8 +14,8 @@ mod manifest;
 
 use crate::lsm::{LsmOptions, LsmStore, sync_directory};
 use crate::{Store, StoreError};
-use lock::Lock;
-use manifest::Manifest;
+pub(crate) use lock::Lock;
+pub(crate) use manifest::Manifest;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -70,11 +70,13 @@ impl DataDir {
     pub fn open(path: &Path, options: &Options<'_>) -> Result<DataDir, StoreError> {
         std::fs::create_dir_all(path).map_err(|error| StoreError::io("make", path, error))?;
         let lock = Lock::acquire(path)?;
-        let manifest = match Manifest::read(path)? {
-            Some(manifest) => manifest,
-            None => make(path, options.shards.unwrap_or_else(cores))?,
+        let (lock, shards) = match Manifest::read(path)? {
+            Some(manifest) => (lock, manifest.shards),
+            None => New::make(path, lock, options.shards.unwrap_or_else(cores))?.finish()?,
         };
-        let shards = open_shards(path, manifest.shards, options)?;
+        let shards = open_shards(path, shards, options)?;
+        let share = |store| Arc::new(store) as Arc<dyn Store>;
+        let shards = shards.into_iter().map(share).collect();
         Ok(DataDir { shards, path: path.to_owned(), _lock: lock })
     }
 
@@ -89,20 +91,52 @@ impl DataDir {
     }
 }
 
-/// Makes the shards, and the manifest last: a directory without one was never used.
-fn make(path: &Path, shards: usize) -> Result<Manifest, StoreError> {
-    let manifest = Manifest::new(shards)?;
-    manifest::check_unused(path)?;
-    for shard in 0..manifest.shards {
-        let dir = shard_dir(path, shard);
-        if dir.exists() {
-            std::fs::remove_dir_all(&dir).map_err(|error| StoreError::io("remove", &dir, error))?;
+/// A data directory that is being made. Its manifest comes last: one without it was never used.
+pub(crate) struct New<'a> {
+    path: &'a Path,
+    lock: Lock,
+    manifest: Manifest,
+}
+
+impl New<'_> {
+    /// Makes a directory with so many shards, which `path` must not be yet.
+    pub fn prepare(path: &Path, shards: usize) -> Result<New<'_>, StoreError> {
+        std::fs::create_dir_all(path).map_err(|error| StoreError::io("make", path, error))?;
+        let lock = Lock::acquire(path)?;
+        if Manifest::read(path)?.is_some() {
+            return Err(StoreError::Unusable(format!(
+                "{} is a data directory already; give an empty one",
+                path.display()
+            )));
         }
-        LsmStore::create(&dir)?;
+        New::make(path, lock, shards)
     }
-    sync_directory(path)?;
-    manifest.write(path)?;
-    Ok(manifest)
+
+    fn make(path: &Path, lock: Lock, shards: usize) -> Result<New<'_>, StoreError> {
+        let manifest = Manifest::new(shards)?;
+        manifest::check_unused(path)?;
+        for shard in 0..manifest.shards {
+            let dir = shard_dir(path, shard);
+            if dir.exists() {
+                std::fs::remove_dir_all(&dir)
+                    .map_err(|error| StoreError::io("remove", &dir, error))?;
+            }
+            LsmStore::create(&dir)?;
+        }
+        sync_directory(path)?;
+        Ok(New { path, lock, manifest })
+    }
+
+    /// The stores, to be filled.
+    pub fn open(&self, options: &Options<'_>) -> Result<Vec<LsmStore>, StoreError> {
+        open_shards(self.path, self.manifest.shards, options)
+    }
+
+    /// From now on it is a data directory.
+    pub fn finish(self) -> Result<(Lock, usize), StoreError> {
+        self.manifest.write(self.path)?;
+        Ok((self.lock, self.manifest.shards))
+    }
 }
 
 /// All shards at once, each on a thread: most of it is reading journals.
@@ -110,7 +144,25 @@ fn open_shards(
     path: &Path,
     shards: usize,
     options: &Options<'_>,
-) -> Result<Vec<Arc<dyn Store>>, StoreError> {
+) -> Result<Vec<LsmStore>, StoreError> {
+    let open = |shard| open_shard(path, shard, shards, options);
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..shards).map(|shard| scope.spawn(move || open(shard))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("opening does not panic")).collect()
+    })
+}
+
+/// One of so many shards.
+pub(crate) fn open_shard(
+    path: &Path,
+    shard: usize,
+    shards: usize,
+    options: &Options<'_>,
+) -> Result<LsmStore, StoreError> {
+    let dir = shard_dir(path, shard);
+    if !dir.is_dir() {
+        return Err(StoreError::damaged(&dir, "it is missing"));
+    }
     let share = |bytes: u64| bytes / shards as u64;
     let lsm = LsmOptions {
         cache_bytes: share(options.cache_bytes).max(1 << 20),
@@ -118,19 +170,7 @@ fn open_shards(
         reserve_bytes: options.reserve_bytes,
         accept_loss: options.accept_loss,
     };
-    let open = |shard: usize| {
-        let dir = shard_dir(path, shard);
-        if !dir.is_dir() {
-            return Err(StoreError::damaged(&dir, "it is missing"));
-        }
-        LsmStore::open(&dir, options.keyspaces, lsm.clone())
-    };
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..shards).map(|shard| scope.spawn(move || open(shard))).collect();
-        let opened =
-            threads.into_iter().map(|thread| thread.join().expect("opening does not panic"));
-        opened.map(|store| store.map(|store| Arc::new(store) as Arc<dyn Store>)).collect()
-    })
+    LsmStore::open(&dir, options.keyspaces, lsm)
 }
 
 pub(crate) fn shard_dir(path: &Path, shard: usize) -> PathBuf {

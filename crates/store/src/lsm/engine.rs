@@ -4,6 +4,7 @@ use super::{LsmOptions, journal, manifest};
 use crate::{Batch, Change, Keyspace, StoreError, Visit};
 use fjall::config::CompressionPolicy;
 use fjall::{Database, KeyspaceCreateOptions, OwnedWriteBatch, PersistMode, Readable};
+use std::fs;
 use std::ops::{Bound, RangeBounds};
 use std::path::{Path, PathBuf};
 
@@ -23,18 +24,23 @@ pub(super) struct Engine {
 }
 
 impl Engine {
-    /// Opens the database in `dir`, or makes it. Commits after `until` are cut off, if there is one.
+    /// Opens the database in `dir`, or makes it. All commits up to `acknowledged` have to be there.
+    /// Those after `until` are cut off, if there is one.
     pub fn open(
         dir: &Path,
         keyspaces: &[String],
         options: &LsmOptions,
+        acknowledged: u64,
         until: Option<u64>,
     ) -> Result<Engine, StoreError> {
         let dir = dir.join("db");
+        if acknowledged == 0 {
+            remove_half_made(&dir)?;
+        }
         if dir.exists() {
             let journals = journal::read(&dir, until)?;
             if !options.accept_loss {
-                journals.check()?;
+                journals.check(acknowledged)?;
             }
             manifest::check(&dir)?;
             journals.cut()?;
@@ -51,8 +57,13 @@ impl Engine {
         let commits = open(COMMITS)?;
         let keyspaces = keyspaces.iter().map(|name| open(name)).collect::<Result<_, _>>()?;
         let engine = Engine { dir, db, keyspaces, commits };
+        let number = engine.number()?;
         if options.accept_loss {
             engine.flush()?;
+        } else if number < acknowledged {
+            let what =
+                format!("commits after {number} and before {} are missing", acknowledged + 1);
+            return Err(StoreError::damaged(&engine.dir, &what));
         }
         Ok(engine)
     }
@@ -152,6 +163,16 @@ impl Engine {
     fn keyspace(&self, keyspace: Keyspace) -> &fjall::Keyspace {
         &self.keyspaces[usize::from(keyspace.0)]
     }
+}
+
+/// Removes a database that was being made when the process died: the engine's last step is a file
+/// `version` that is not empty. It had no commits.
+fn remove_half_made(dir: &Path) -> Result<(), StoreError> {
+    let made = fs::metadata(dir.join("version")).is_ok_and(|version| version.len() > 0);
+    if made || !dir.exists() {
+        return Ok(());
+    }
+    fs::remove_dir_all(dir).map_err(|error| StoreError::io("remove", dir, error))
 }
 
 /// No compression: payloads are small or compressed by those who care, and it costs more than the

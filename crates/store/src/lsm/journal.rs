@@ -87,26 +87,53 @@ pub(super) fn read(dir: &Path, until: Option<u64>) -> Result<Journals, StoreErro
 }
 
 impl Journals {
-    /// Refuses if a commit is missing between two others.
-    pub fn check(&self) -> Result<(), StoreError> {
-        let missing = |path: &Path, after: u64, next: u64| {
-            let what = format!("commits between {after} and {next} are missing");
-            StoreError::damaged(path, &what)
+    /// Refuses if a commit is missing between two others, or the last one that was acknowledged.
+    ///
+    /// Where there is no commit in the journals nothing is said of the last one: it may be in tables.
+    pub fn check(&self, acknowledged: u64) -> Result<(), StoreError> {
+        let missing = |journal: &Journal, after: u64, next: u64| {
+            let what = format!("commits after {after} and before {next} are missing");
+            StoreError::damaged(&journal.path, &what)
         };
-        let mut before: Option<(u64, u64)> = None;
+        let mut before: Option<(&Journal, u64)> = None;
         for journal in &self.0 {
             if let Some((after, next)) = journal.gap {
-                return Err(missing(&journal.path, after, next));
+                return Err(missing(journal, after, next));
             }
             let Some((first, last)) = journal.commits else { continue };
             // If a whole journal is not there, all of it had been written to tables.
-            if let Some((id, after)) = before
-                && id + 1 == journal.id
+            if let Some((previous, after)) = before
+                && previous.id + 1 == journal.id
                 && after + 1 != first
             {
-                return Err(missing(&journal.path, after, first));
+                return Err(missing(previous, after, first));
             }
-            before = Some((journal.id, last));
+            before = Some((journal, last));
+        }
+        match before {
+            Some((journal, last)) if last < acknowledged => {
+                Err(missing(journal, last, acknowledged + 1))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses if there is no commit in the journals, but something that may have been one.
+    ///
+    /// If it was acknowledged it is missing when the engine has cut it off and is asked for its last
+    /// number. So this is for who wants to know before.
+    pub fn check_beginning(&self) -> Result<(), StoreError> {
+        if self.0.iter().any(|journal| journal.commits.is_some()) {
+            return Ok(());
+        }
+        for Journal { path, .. } in &self.0 {
+            let fail = |error| StoreError::io("read", path, error);
+            let reader = BufReader::with_capacity(1 << 20, File::open(path).map_err(fail)?);
+            for byte in reader.bytes() {
+                if byte.map_err(fail)? != 0 {
+                    return Err(StoreError::damaged(path, "it does not begin with a commit"));
+                }
+            }
         }
         Ok(())
     }

@@ -1,0 +1,191 @@
+//! The log itself: commits are added to its end, reads look into the state.
+//!
+//! What must hold: there is at most one frame that is not durable, the last one, because the next is
+//! not begun before. If it is in doubt whether a frame that failed is there, nothing is written behind
+//! it: either the segment is cut back durably, or it is left and the next segment says where it ends.
+//! The state changes when the frame is durable, and not before.
+
+use super::commit_mark::CommitMark;
+use super::disk::Disk;
+use super::frame::Encoder;
+use super::segment::Segment;
+use super::space::FreeSpace;
+use super::state::State;
+use crate::{Batch, StoreError};
+use parking_lot::{Mutex, MutexGuard, RwLock};
+use std::hash::{BuildHasher, RandomState};
+use std::{io, sync::Arc};
+
+/// What sizes the engine goes by, in bytes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sizes {
+    /// A segment is sealed when it has this much, or a sixteenth of all that counts, if that is more:
+    /// so there are few files, and what one holds back is little.
+    pub segment_min: u64,
+    /// But not later than this.
+    pub segment_max: u64,
+    /// So much is set aside at once for a segment that grows.
+    pub allocation: u64,
+    /// Sealed segments are rewritten when more in them is dead than live, and more than this.
+    pub garbage: u64,
+    /// So much is moved at once: for so long, commits wait.
+    pub step: u64,
+}
+
+impl Default for Sizes {
+    fn default() -> Sizes {
+        Sizes {
+            segment_min: 16 << 20,
+            segment_max: 256 << 20,
+            allocation: 4 << 20,
+            garbage: 16 << 20,
+            step: 1 << 20,
+        }
+    }
+}
+
+pub(super) struct Engine {
+    pub disk: Arc<dyn Disk>,
+    pub sizes: Sizes,
+    pub state: RwLock<State>,
+    writer: Mutex<Writer>,
+}
+
+/// The end of the log.
+pub(super) struct Writer {
+    segment: Arc<Segment>,
+    /// Where the next frame begins, and its number.
+    end: u64,
+    next_frame: u64,
+    /// How far space is set aside.
+    allocated: u64,
+    /// The next frame must go to another segment.
+    spent: bool,
+    pub encoder: Encoder,
+    mark: CommitMark,
+    space: FreeSpace,
+}
+
+impl Engine {
+    /// Goes on behind all that is in `state`.
+    pub fn new(
+        disk: Arc<dyn Disk>,
+        sizes: Sizes,
+        reserve: u64,
+        state: State,
+        next_frame: u64,
+        mark: CommitMark,
+    ) -> Engine {
+        let (number, tally) = state.active();
+        let writer = Writer {
+            segment: state.segments()[&number].clone(),
+            end: tally.end,
+            next_frame,
+            allocated: tally.end,
+            spent: false,
+            encoder: Encoder::default(),
+            mark,
+            space: FreeSpace::new(reserve),
+        };
+        Engine { disk, sizes, state: RwLock::new(state), writer: Mutex::new(writer) }
+    }
+
+    pub fn commit(&self, batch: &Batch) -> Result<(), StoreError> {
+        let mut writer = self.writer.lock();
+        if !batch.only_removes() {
+            writer.space.ask(&*self.disk, batch.bytes())?;
+        }
+        writer.encoder.begin();
+        for change in batch.iter() {
+            writer.encoder.push(&change);
+        }
+        self.append(&mut writer)
+    }
+
+    /// For writing something else than a batch: fill the encoder, then append.
+    pub fn writer(&self) -> MutexGuard<'_, Writer> {
+        self.writer.lock()
+    }
+
+    /// Makes the frame in the encoder durable, and applies it.
+    pub fn append(&self, writer: &mut Writer) -> Result<(), StoreError> {
+        if writer.spent || writer.end >= self.segment_len() {
+            self.seal(writer)?;
+        }
+        let (number, at) = (writer.segment.number, writer.end);
+        let first_record = self.state.read().active().1.records;
+        writer.write(first_record, self.sizes.allocation)?;
+        let mut state = self.state.write();
+        let known = state.apply(number, at, &writer.encoder.frame());
+        debug_assert!(known, "what is written can be read");
+        Ok(())
+    }
+
+    /// Begins another segment.
+    pub fn seal(&self, writer: &mut Writer) -> Result<(), StoreError> {
+        // It may be there although this fails. Then nothing may be added to the one before it.
+        writer.spent = true;
+        let number = writer.segment.number.checked_add(1).expect("2^32 segments are never written");
+        let mark = RandomState::new().hash_one(number).max(1);
+        let next = Segment::create(&*self.disk, number, mark, writer.next_frame, writer.end)?;
+        // Only gives back what was set aside: the next segment says where this one ends.
+        let _ = writer.segment.file.truncate(writer.end);
+        writer.segment = Arc::new(next);
+        writer.end = super::segment::HEADER_LEN;
+        writer.allocated = writer.end;
+        writer.spent = false;
+        self.state.write().add(writer.segment.clone(), super::bits::Bits::default());
+        Ok(())
+    }
+
+    /// At which length a segment is sealed.
+    fn segment_len(&self) -> u64 {
+        let Sizes { segment_min, segment_max, .. } = self.sizes;
+        (self.state.read().live_len() / 16).clamp(segment_min, segment_max)
+    }
+}
+
+impl Writer {
+    fn write(&mut self, first_record: u32, allocation: u64) -> Result<(), StoreError> {
+        if !self.encoder.fits(self.end) || first_record.checked_add(u32::MAX / 2).is_none() {
+            let error = io::Error::new(io::ErrorKind::InvalidInput, "the batch has 4 GiB or more");
+            return Err(StoreError::io("write to", &self.segment.path, error));
+        }
+        let end = self.end + self.encoder.len();
+        if let Err(error) = self.try_write(end, first_record, allocation) {
+            let file = &self.segment.file;
+            self.spent = file.truncate(self.end).and_then(|()| file.sync()).is_err();
+            self.allocated = self.end;
+            return Err(StoreError::io("write to", &self.segment.path, error));
+        }
+        if let Err(error) = self.segment.file.sync() {
+            // What the disk has now is not known, and asking again does not tell.
+            self.spent = true;
+            return Err(StoreError::io("sync", &self.segment.path, error));
+        }
+        // Durable already. Without the mark only a loss would go unnoticed, and the next one comes.
+        let _ = self.mark.write(self.next_frame);
+        self.end = end;
+        self.next_frame += 1;
+        Ok(())
+    }
+
+    fn try_write(&mut self, end: u64, first_record: u32, allocation: u64) -> io::Result<()> {
+        let file = &self.segment.file;
+        if end > self.allocated {
+            let len = end.next_multiple_of(allocation);
+            file.allocate(len)?;
+            self.allocated = len;
+        }
+        let frame = self.encoder.finish(self.segment.mark, self.next_frame, first_record);
+        file.write_at(self.end, &frame)
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        let _ = self.segment.file.truncate(self.end.max(super::segment::HEADER_LEN));
+        // What it says is in the page cache already, which is enough if only the process ends.
+        let _ = self.mark.sync();
+    }
+}

@@ -1,0 +1,128 @@
+//! Reads the frames of a segment one after the other, mostly without their values.
+
+use super::frame::{Content, Frame, HEADER_LEN, Header, next_start};
+use super::segment::{self, Segment};
+use crate::{StoreError, checksum};
+
+/// How much is read at once. More than header and meta of most frames, and less than a frame with many
+/// values, which are passed over.
+const READ_LEN: usize = 64 << 10;
+
+pub(super) struct Reader<'a> {
+    segment: &'a Segment,
+    /// Where the next frame begins.
+    at: u64,
+    /// Where the last one ends, or the file if that is not known.
+    end: u64,
+    buffer: Vec<u8>,
+    buffer_at: u64,
+}
+
+/// What there is where a frame is expected.
+pub(super) enum Found<'a> {
+    /// A frame that begins there.
+    Frame(u64, Frame<'a>),
+    /// The end.
+    End,
+    /// Something else.
+    Bad(&'static str),
+}
+
+impl<'a> Reader<'a> {
+    pub fn new(segment: &'a Segment, end: u64) -> Reader<'a> {
+        let at = segment::HEADER_LEN;
+        Reader { segment, at, end, buffer: Vec::new(), buffer_at: 0 }
+    }
+
+    /// Reads on from a place where a frame begins.
+    pub fn seek(&mut self, at: u64) {
+        self.at = at;
+    }
+
+    /// Where the next frame begins.
+    pub fn at(&self) -> u64 {
+        self.at
+    }
+
+    /// Reads the next frame, and goes on behind it. Stays where it is if there is none.
+    pub fn next(&mut self) -> Result<Found<'_>, StoreError> {
+        let (at, end) = (self.at, self.end);
+        if at == end {
+            return Ok(Found::End);
+        }
+        let mark = self.segment.mark;
+        let Some(header) = Header::peek(self.fill(at, HEADER_LEN)?, mark) else {
+            return Ok(Found::Bad("no frame begins"));
+        };
+        let Some(len) = header.len().filter(|&len| len <= end.saturating_sub(at)) else {
+            return Ok(Found::Bad("a frame does not end"));
+        };
+        self.at = at + len;
+        let head_len = usize::try_from(header.head_len()).expect("less than 2^32 bytes and a header");
+        let head = {
+            self.fill(at, head_len)?;
+            let start = (at - self.buffer_at) as usize;
+            self.buffer.get(start..start + head_len)
+        };
+        match head.and_then(Frame::check) {
+            Some(frame) => Ok(Found::Frame(at, frame)),
+            None => {
+                self.at = at;
+                Ok(Found::Bad("the checksum of a frame is wrong"))
+            }
+        }
+    }
+
+    /// Looks for a frame that is intact behind one that is not. Afterwards that is the next one.
+    pub fn find_next(&mut self) -> Result<bool, StoreError> {
+        let mut at = self.at;
+        while at + (HEADER_LEN as u64) < self.end {
+            at = next_start(at + 1);
+            let mark = self.segment.mark;
+            if Header::peek(self.fill(at, HEADER_LEN)?, mark).is_none() {
+                continue;
+            }
+            let before = std::mem::replace(&mut self.at, at);
+            let found = matches!(self.next()?, Found::Frame(..));
+            self.at = if found { at } else { before };
+            if found {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// `len` bytes from `at` on, or as many as there are.
+    fn fill(&mut self, at: u64, len: usize) -> Result<&[u8], StoreError> {
+        let buffer_end = self.buffer_at + self.buffer.len() as u64;
+        if at < self.buffer_at || at + len as u64 > buffer_end {
+            let there_are = usize::try_from(self.end.saturating_sub(at)).unwrap_or(usize::MAX);
+            self.buffer.resize(len.max(READ_LEN).min(there_are), 0);
+            self.buffer_at = at;
+            let read = self.segment.file.read_at(at, &mut self.buffer);
+            let read = read.map_err(|error| StoreError::io("read", &self.segment.path, error))?;
+            self.buffer.truncate(read);
+        }
+        let start = (at - self.buffer_at) as usize;
+        Ok(&self.buffer[start..self.buffer.len().min(start + len)])
+    }
+}
+
+/// Where a value of a frame is not what was written.
+pub(super) fn bad_value(
+    segment: &Segment,
+    at: u64,
+    frame: &Frame<'_>,
+    buffer: &mut Vec<u8>,
+) -> Result<Option<u64>, StoreError> {
+    for record in frame.records(at) {
+        let Content::Stored { at, len, checksum } = record.content else { continue };
+        buffer.resize(len as usize, 0);
+        let read = segment.file.read_at(at, buffer);
+        let read = read.map_err(|error| StoreError::io("read", &segment.path, error))?;
+        if read < buffer.len() || checksum::of(buffer) != checksum {
+            return Ok(Some(at));
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,249 @@
+//! Gives disk space back: deletes segments in which nothing counts, and moves what counts out of
+//! those in which little does.
+//!
+//! What is moved is added to the end of the log like any commit. It is the newest value of its key at
+//! that moment, as nobody else writes, so the order of the records stays the order of the values.
+//! Why a segment can be deleted with the removals in it: see [`roster`](super::roster).
+//!
+//! A queue that is emptied from the front costs nothing here, its segments die of themselves. Otherwise
+//! the segment with the largest share of dead bytes is next, which is more than half when it begins: so
+//! less is moved than is won.
+
+use super::engine::Engine;
+use super::frame::{Content, Encoder};
+use super::reader::{Found, Reader};
+use super::roster::{Listed, Roster};
+use super::segment::{self, Segment};
+use super::state::{State, Tally};
+use crate::{Batch, StoreError};
+
+/// How far a segment is rewritten.
+#[derive(Default)]
+pub(super) struct Tidy {
+    victim: Option<Victim>,
+    /// Records to be moved, and their numbers.
+    batch: Batch,
+    ordinals: Vec<u32>,
+}
+
+struct Victim {
+    number: u32,
+    /// The frame to go on with.
+    at: u64,
+    /// The record to go on with.
+    ordinal: u32,
+}
+
+/// What there is to do.
+enum Work {
+    /// Nothing in the active segment counts, and it is worth being sealed.
+    Seal,
+    Delete,
+    Move,
+}
+
+impl Engine {
+    /// Whether there is anything to do for [`tidy`](Self::tidy).
+    pub fn is_untidy(&self) -> bool {
+        self.work().is_some()
+    }
+
+    /// Does one step. Returns whether there is more to do.
+    pub fn tidy(&self, tidy: &mut Tidy) -> Result<bool, StoreError> {
+        match self.work() {
+            _ if tidy.victim.is_some() => self.move_some(tidy)?,
+            Some(Work::Seal) => self.seal_dead()?,
+            Some(Work::Delete) => self.delete_dead()?,
+            Some(Work::Move) => tidy.victim = self.choose(),
+            None => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn work(&self) -> Option<Work> {
+        let state = self.state.read();
+        if state.sealed().any(|(_, tally)| tally.live == 0) {
+            return Some(Work::Delete);
+        }
+        if self.is_dead_weight(state.active().1) {
+            return Some(Work::Seal);
+        }
+        let sums = |(live, all), (_, tally): (u32, &Tally)| (live + tally.live_len, all + tally.end);
+        let (live, all) = state.sealed().filter(|(_, tally)| !tally.stuck).fold((0, 0), sums);
+        (all - live > live.max(self.sizes.garbage)).then_some(Work::Move)
+    }
+
+    fn is_dead_weight(&self, active: &Tally) -> bool {
+        active.live == 0 && active.end >= self.sizes.segment_min / 2
+    }
+
+    fn seal_dead(&self) -> Result<(), StoreError> {
+        let mut writer = self.writer();
+        if self.is_dead_weight(self.state.read().active().1) {
+            self.seal(&mut writer)?;
+        }
+        Ok(())
+    }
+
+    fn delete_dead(&self) -> Result<(), StoreError> {
+        let (roster, dead) = {
+            let state = self.state.read();
+            let dead: Vec<u32> =
+                state.sealed().filter(|(_, tally)| tally.live == 0).map(|(number, _)| number).collect();
+            (roster_of(&state), dead)
+        };
+        self.delete(&roster, &dead)
+    }
+
+    /// Writes the roster, and deletes segments that are not in it.
+    pub fn delete(&self, roster: &Roster, numbers: &[u32]) -> Result<(), StoreError> {
+        roster.write(&*self.disk)?;
+        for &number in numbers {
+            self.state.write().forget(number);
+            // If it stays, it is not listed, and removed at the next start.
+            let _ = self.disk.remove(&segment::name(number));
+        }
+        Ok(())
+    }
+
+    /// The sealed segment of which most is dead.
+    fn choose(&self) -> Option<Victim> {
+        let state = self.state.read();
+        let share = |tally: &Tally| tally.live_len as f64 / tally.end as f64;
+        let movable = state.sealed().filter(|(_, tally)| !tally.stuck);
+        let (number, _) = movable.min_by(|a, b| share(a.1).total_cmp(&share(b.1)))?;
+        Some(Victim { number, at: segment::HEADER_LEN, ordinal: 0 })
+    }
+
+    fn move_some(&self, tidy: &mut Tidy) -> Result<(), StoreError> {
+        let Some(mut victim) = tidy.victim.take() else { return Ok(()) };
+        tidy.batch.clear();
+        tidy.ordinals.clear();
+        let (segment, tally) = {
+            let state = self.state.read();
+            // Deleted meanwhile, or nothing is left to move.
+            let Some(tally) = state.tallies().get(&victim.number) else { return Ok(()) };
+            if tally.live == 0 {
+                return Ok(());
+            }
+            (state.segments()[&victim.number].clone(), tally.clone())
+        };
+        let gathered = gather(&segment, &tally, &mut victim, self.sizes.step, tidy);
+        let done = match gathered {
+            Ok(done) => done,
+            Err(error) => {
+                // It keeps its place on disk. Whoever reads what is damaged is told.
+                if let Some(tally) = self.state.write().tally_mut(victim.number) {
+                    tally.stuck = true;
+                }
+                return Err(error);
+            }
+        };
+        let mut writer = self.writer();
+        writer.encoder.begin();
+        self.push_live(victim.number, tidy, &mut writer.encoder);
+        if !writer.encoder.is_empty() {
+            self.append(&mut writer)?;
+        }
+        drop(writer);
+        tidy.victim = (!done).then_some(victim);
+        Ok(())
+    }
+
+    /// Those that nobody has changed since they were gathered.
+    fn push_live(&self, number: u32, tidy: &Tidy, encoder: &mut Encoder) {
+        let state = self.state.read();
+        let Some(tally) = state.tallies().get(&number) else { return };
+        for (change, &ordinal) in tidy.batch.iter().zip(&tidy.ordinals) {
+            if !tally.dead.contains(ordinal) {
+                encoder.push(&change);
+            }
+        }
+    }
+
+    /// Moves all that can be read out of damaged segments, gives up the rest, and deletes them.
+    pub fn evacuate(&self, damaged: &[u32]) -> Result<(), StoreError> {
+        let (keyspaces, segments) = {
+            let state = self.state.read();
+            (state.keyspaces().to_vec(), state.segments().clone())
+        };
+        let mut batch = Batch::new();
+        let write = |batch: &mut Batch| {
+            let mut writer = self.writer();
+            writer.encoder.begin();
+            batch.iter().for_each(|change| writer.encoder.push(&change));
+            batch.clear();
+            self.append(&mut writer)
+        };
+        for (keyspace, index) in (0..).map(crate::Keyspace).zip(&keyspaces) {
+            for leaf in index.leaves(b"", None) {
+                for entry in (0..leaf.len()).map(|at| leaf.entry(at)) {
+                    if !damaged.contains(&entry.place.segment) {
+                        continue;
+                    }
+                    match super::read(&segments, entry.place.segment, &entry.value) {
+                        Ok(value) => batch.put(keyspace, entry.key, &value),
+                        Err(_) => batch.remove(keyspace, entry.key),
+                    }
+                    if batch.bytes() as u64 >= self.sizes.step {
+                        write(&mut batch)?;
+                    }
+                }
+            }
+        }
+        if !batch.is_empty() {
+            write(&mut batch)?;
+        }
+        self.seal(&mut self.writer())?;
+        let mut roster = roster_of(&self.state.read());
+        roster.listed.retain(|number, _| !damaged.contains(number));
+        self.delete(&roster, damaged)
+    }
+}
+
+/// All sealed segments in which something counts.
+fn roster_of(state: &State) -> Roster {
+    let counts = state.sealed().filter(|(_, tally)| tally.live > 0);
+    let list = |(number, tally): (u32, &Tally)| {
+        (number, Listed { end: tally.end, dead: tally.dead.clone() })
+    };
+    Roster { next: state.active().0, listed: counts.map(list).collect() }
+}
+
+/// Collects what lives in the next part of a segment. Returns whether that is the last.
+fn gather(
+    segment: &Segment,
+    tally: &Tally,
+    victim: &mut Victim,
+    step: u64,
+    tidy: &mut Tidy,
+) -> Result<bool, StoreError> {
+    let mut reader = Reader::new(segment, tally.end);
+    reader.seek(victim.at);
+    loop {
+        let (at, frame) = match reader.next()? {
+            Found::Frame(at, frame) => (at, frame),
+            Found::End => return Ok(true),
+            Found::Bad(what) => return Err(segment.damaged(victim.at, what)),
+        };
+        victim.at = at;
+        for (record, ordinal) in frame.records(at).zip(frame.header.first_record..) {
+            if ordinal < victim.ordinal || tally.dead.contains(ordinal) {
+                continue;
+            }
+            let (keyspace, key) = (record.keyspace, record.key);
+            match record.content {
+                Content::Removed => continue,
+                Content::Held(value) => tidy.batch.put(keyspace, key, value),
+                Content::Stored { at, len, checksum } => {
+                    tidy.batch.put(keyspace, key, &segment.read_value(at, len, checksum)?);
+                }
+            }
+            tidy.ordinals.push(ordinal);
+            victim.ordinal = ordinal + 1;
+            if tidy.batch.bytes() as u64 >= step {
+                return Ok(false);
+            }
+        }
+    }
+}

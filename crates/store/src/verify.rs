@@ -1,0 +1,129 @@
+//! Reads all of a data directory, and says what is wrong.
+
+use crate::data_dir::{Lock, Manifest, Options, open_shard, shard_dir};
+use crate::lsm::LsmStore;
+use crate::{Keyspace, Store, StoreError};
+use std::ops::ControlFlow;
+use std::path::Path;
+
+/// What was found in a data directory.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// How many shards it has.
+    pub shards: usize,
+    /// What is in the keyspaces, in the order of [`Options::keyspaces`], of all shards together.
+    pub keyspaces: Vec<Contents>,
+    /// What is wrong, each as a sentence; nothing, if it is empty.
+    pub findings: Vec<String>,
+    /// How many findings there are besides: a thousand are enough to read.
+    pub more_findings: u64,
+}
+
+/// How much is in a keyspace.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Contents {
+    /// Its name.
+    pub name: String,
+    /// How many records were read.
+    pub records: u64,
+    /// Bytes of their keys and values.
+    pub bytes: u64,
+}
+
+/// Says what is wrong with a record: its shard, keyspace, key and value.
+pub type Check<'a> = &'a mut dyn FnMut(usize, Keyspace, &[u8], &[u8]) -> Result<(), String>;
+
+/// Records and bytes that were read or written so far; called now and then.
+pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
+
+const FINDINGS_MAX: usize = 1000;
+
+/// How many records lie between two calls of a [`Progress`].
+pub(crate) const PROGRESS_EVERY: u64 = 4096;
+
+impl Report {
+    fn add(&mut self, finding: String) {
+        if self.findings.len() < FINDINGS_MAX {
+            self.findings.push(finding);
+        } else {
+            self.more_findings += 1;
+        }
+    }
+}
+
+/// Reads all records of all shards of the data directory at `path`. Checksums of files are compared
+/// first, and a shard in which one is wrong is not opened, so that nothing is repaired or lost.
+///
+/// # Errors
+///
+/// If another process uses the directory, or it is none; what is damaged is in the report.
+pub fn verify(
+    path: &Path,
+    options: &Options<'_>,
+    check: Check<'_>,
+    progress: Progress<'_>,
+) -> Result<Report, StoreError> {
+    let is_there = path.join("manifest").exists() || shard_dir(path, 0).exists();
+    if !is_there {
+        let what = format!("{} is not a data directory; name the one of a broker", path.display());
+        return Err(StoreError::Unusable(what));
+    }
+    let _lock = Lock::acquire(path)?;
+    let contents = |name: &&str| Contents { name: (*name).to_owned(), ..Contents::default() };
+    let mut report =
+        Report { keyspaces: options.keyspaces.iter().map(contents).collect(), ..Report::default() };
+    match Manifest::read(path) {
+        Ok(Some(manifest)) => report.shards = manifest.shards,
+        Ok(None) => report.add(format!("{} is missing", path.join("manifest").display())),
+        Err(error @ StoreError::Corrupt(_)) => report.add(error.to_string()),
+        Err(error) => return Err(error),
+    }
+    for shard in 0..report.shards {
+        let before = report.findings.len();
+        LsmStore::inspect(&shard_dir(path, shard), &mut |error| report.add(error.to_string()));
+        if report.findings.len() > before {
+            continue;
+        }
+        match open_shard(path, shard, report.shards, options) {
+            Ok(store) => read(&store, shard, &mut report, check, progress),
+            Err(error) => report.add(error.to_string()),
+        }
+    }
+    Ok(report)
+}
+
+fn read(
+    store: &LsmStore,
+    shard: usize,
+    report: &mut Report,
+    check: Check<'_>,
+    progress: Progress<'_>,
+) {
+    for index in 0..report.keyspaces.len() {
+        let keyspace = Keyspace(u8::try_from(index).expect("there are 256 keyspaces at most"));
+        let mut visit = |key: &[u8], value: &[u8]| {
+            let contents = &mut report.keyspaces[index];
+            contents.records += 1;
+            contents.bytes += (key.len() + value.len()) as u64;
+            if let Err(what) = check(shard, keyspace, key, value) {
+                let name = &report.keyspaces[index].name;
+                report.add(format!("shard {shard}, {name}, key {}: {what}", hex(key)));
+            }
+            let records = report.keyspaces.iter().map(|contents| contents.records).sum::<u64>();
+            if records.is_multiple_of(PROGRESS_EVERY) {
+                progress(records, report.keyspaces.iter().map(|contents| contents.bytes).sum());
+            }
+            ControlFlow::Continue(())
+        };
+        if let Err(error) = store.scan(keyspace, b"", b"", &mut visit) {
+            let name = &report.keyspaces[index].name;
+            report.add(format!("shard {shard}, {name}: {error}"));
+        }
+    }
+}
+
+/// The first bytes of a key, as one would write it down.
+fn hex(key: &[u8]) -> String {
+    let more = if key.len() > 64 { "…" } else { "" };
+    key.iter().take(64).map(|byte| format!("{byte:02x}")).chain([more.to_owned()]).collect()
+}
