@@ -7,21 +7,28 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
-use parking_lot::RwLock;
+use barid_core::durable::{RecoveryError, keys};
+use barid_store::{DataDir, Options, StoreError};
+use parking_lot::{Mutex, RwLock};
 use thiserror::Error;
+use tracing::info;
 
 use crate::admin::Admin;
 use crate::auth::{Users, Verifier};
 use crate::clock::Clock;
+use crate::durable::{DurableShard, Loader, Shards, recover};
 use crate::event_loop::{ConnectionId, EventLoop, IoThreads, Post};
 use crate::housekeeping::Housekeeping;
 use crate::lifecycle::Context;
 use crate::listener::{Acceptor, Listening};
 use crate::router::Router;
 use crate::settings::{Listener, Settings, ShareStrategy, Tls};
-use crate::tenant::{DEFAULT_TENANT, Tenants};
+use crate::tenant::{DEFAULT_TENANT, TenantSettings, Tenants};
 use crate::transport::{CertificateError, ListenerContext, server_config};
 use crate::worker::Worker;
+
+/// The shards that a new data directory gets at most, unless the settings say otherwise.
+const SHARDS_MAX: usize = 8;
 
 /// A broker that runs.
 pub struct Broker {
@@ -31,6 +38,8 @@ pub struct Broker {
     threads: IoThreads,
     loops: Vec<JoinHandle<()>>,
     housekeeping: JoinHandle<()>,
+    committers: Vec<JoinHandle<()>>,
+    loaders: Vec<JoinHandle<()>>,
     admin: Admin,
 }
 
@@ -44,6 +53,12 @@ pub struct Shared {
     pub housekeeping: Housekeeping,
     /// Who verifies logins.
     pub verifier: Verifier,
+    /// The durable plane.
+    pub shards: Arc<Shards>,
+    /// Who reads messages back.
+    pub loader: Loader,
+    /// Keeps other brokers away from the data directory.
+    data_dir: Mutex<Option<DataDir>>,
     settings: RwLock<Arc<Settings>>,
     users: RwLock<Arc<Users>>,
     session_ids: AtomicU64,
@@ -84,7 +99,15 @@ pub enum StartError {
         /// Which.
         path: String,
         /// Why not.
-        source: io::Error,
+        source: StoreError,
+    },
+    /// What the data directory has cannot be read.
+    #[error("cannot read the data directory {path}: {source}")]
+    Recovery {
+        /// Which.
+        path: String,
+        /// Why not.
+        source: RecoveryError,
     },
     /// The operating system refuses something else.
     #[error("the operating system refuses: {0}")]
@@ -108,24 +131,34 @@ impl Broker {
     /// # Errors
     /// When an address, a certificate or the data directory cannot be used.
     pub fn start(settings: Settings) -> Result<Self, StartError> {
-        std::fs::create_dir_all(&settings.data_dir).map_err(|source| StartError::DataDir {
-            path: settings.data_dir.display().to_string(),
-            source,
-        })?;
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let workers = if settings.workers == 0 { cores } else { settings.workers };
         let listening = listen(&settings)?;
         let mut listeners = Vec::new();
         for listening in &listening {
             listeners.push((Arc::clone(listening.context()), listening.address()?));
         }
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let workers = if settings.workers == 0 { cores } else { settings.workers };
-        let shared = Arc::new(Shared::new(settings, workers));
-        let limits = || shared.settings().limits_of(DEFAULT_TENANT);
-        shared.tenants.get_or_create(DEFAULT_TENANT, limits);
-        let context = |id| Context {
-            worker: Worker { id, now: shared.clock.now(), shared: Arc::clone(&shared) },
-            router: Router::default(),
-        };
+        let path = settings.data_dir.display().to_string();
+        let data_dir = open_data_dir(&settings, cores)
+            .map_err(|source| StartError::DataDir { path: path.clone(), source })?;
+        let (loader, loader_threads) = Loader::new(data_dir.shards().len());
+        let shared = Arc::new(Shared::new(settings, workers, data_dir, loader));
+        shared.tenants.recover(DEFAULT_TENANT, || shared.settings_of(DEFAULT_TENANT));
+        let recovered = recover(&shared)
+            .map_err(|source| StartError::Recovery { path: path.clone(), source })?;
+        info!(
+            data_dir = path,
+            sessions = recovered.sessions,
+            queued = recovered.queued,
+            retained = recovered.retained,
+            millis = shared.clock.uptime().as_millis(),
+            "read"
+        );
+        let worker = |id| Worker { id, now: shared.clock.now(), shared: Arc::clone(&shared) };
+        let context = |id| Context { worker: worker(id), router: Router::default() };
+        let committers = shared.shards.iter().map(|shard| shard.start()).collect();
+        let loaders =
+            loader_threads.start(&shared.shards, |shard| worker(workers + 1 + usize::from(shard)));
         let loops = (0..workers).map(|_| EventLoop::new()).collect::<io::Result<Vec<_>>>()?;
         let threads = IoThreads::new(loops.iter().map(EventLoop::as_thread).collect());
         let loops = loops
@@ -136,7 +169,17 @@ impl Broker {
         let housekeeping = shared.housekeeping.start(context(workers));
         let admin = Admin::start(Arc::clone(&shared))?;
         let acceptor = Acceptor::start(listening, threads.clone())?;
-        Ok(Self { shared, listeners, acceptor, threads, loops, housekeeping, admin })
+        Ok(Self {
+            shared,
+            listeners,
+            acceptor,
+            threads,
+            loops,
+            housekeeping,
+            committers,
+            loaders,
+            admin,
+        })
     }
 
     /// Where it listens: `mqtt`, `mqtts`, `ws`, `wss`, `admin`.
@@ -159,6 +202,7 @@ impl Broker {
         };
         note(old.limits != new.limits, "limits (for clients that connect from now on)");
         note(old.tenants != new.tenants, "tenants");
+        note(old.durability != new.durability, "durability (for clients that connect from now on)");
         note(old.max_tenants != new.max_tenants, "max_tenants");
         note(old.users != new.users, "users (for clients that connect from now on)");
         note(old.shared_subscriptions != new.shared_subscriptions, "shared_subscriptions");
@@ -166,6 +210,7 @@ impl Broker {
         note(old.log != new.log, "log");
         applied.limits = new.limits.clone();
         applied.tenants = new.tenants.clone();
+        applied.durability = new.durability.clone();
         applied.max_tenants = new.max_tenants;
         applied.users = new.users.clone();
         applied.shared_subscriptions = new.shared_subscriptions.clone();
@@ -190,6 +235,7 @@ impl Broker {
         needs(old.listeners != new.listeners, "listeners");
         needs(old.admin != new.admin, "admin");
         needs(old.data_dir != new.data_dir, "data_dir");
+        needs(old.storage != new.storage, "storage");
         needs(old.workers != new.workers, "workers");
         self.shared.apply(applied);
         report
@@ -219,17 +265,35 @@ impl Broker {
         self.shared.housekeeping.close();
         let _ = self.housekeeping.join();
         self.admin.stop();
+        self.shared.loader.close();
+        // What clients have done on their way out is written, too.
+        for shard in self.shared.shards.iter() {
+            shard.close();
+        }
+        for thread in self.committers.into_iter().chain(self.loaders) {
+            let _ = thread.join();
+        }
+        drop(self.shared.data_dir.lock().take());
     }
 }
 
 impl Shared {
-    fn new(settings: Settings, workers: usize) -> Self {
+    fn new(settings: Settings, workers: usize, data_dir: DataDir, loader: Loader) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        // One more than the IO threads counts: housekeeping.
+        let shards: Vec<_> = (0..)
+            .zip(data_dir.shards())
+            .map(|(index, store)| Arc::new(DurableShard::new(index, Arc::clone(store))))
+            .collect();
+        // Besides the IO threads count housekeeping, and one for each shard that reads back.
+        let counting = workers + 1 + shards.len();
+        let shards = Arc::new(Shards::new(shards, settings.storage.queue_memory));
         let seed = RandomState::new().hash_one(0);
         Self {
             clock: Clock::start(),
-            tenants: Tenants::new(workers + 1, settings.max_tenants, seed),
+            tenants: Tenants::new(counting, settings.max_tenants, seed, Arc::clone(&shards)),
+            shards,
+            loader,
+            data_dir: Mutex::new(Some(data_dir)),
             housekeeping: Housekeeping::default(),
             verifier: Verifier::start(cores),
             users: RwLock::new(Arc::new(Users::new(&settings.users))),
@@ -242,6 +306,11 @@ impl Shared {
     /// The settings as they are now.
     pub fn settings(&self) -> Arc<Settings> {
         Arc::clone(&self.settings.read())
+    }
+
+    /// What a tenant gets of the settings as they are now.
+    pub fn settings_of(&self, tenant: &str) -> TenantSettings {
+        settings_of(&self.settings(), tenant)
     }
 
     /// The users as they are now.
@@ -266,7 +335,7 @@ impl Shared {
 
     fn apply(&self, settings: Settings) {
         *self.users.write() = Arc::new(Users::new(&settings.users));
-        self.tenants.set_limits(settings.max_tenants, |tenant| settings.limits_of(tenant));
+        self.tenants.set(settings.max_tenants, |tenant| settings_of(&settings, tenant));
         *self.settings.write() = Arc::new(settings);
     }
 }
@@ -275,6 +344,26 @@ impl std::fmt::Debug for Shared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Shared").finish_non_exhaustive()
     }
+}
+
+fn settings_of(settings: &Settings, tenant: &str) -> TenantSettings {
+    TenantSettings {
+        limits: Arc::new(settings.limits_of(tenant)),
+        durability: Arc::new(settings.durability_of(tenant)),
+    }
+}
+
+fn open_data_dir(settings: &Settings, cores: usize) -> Result<DataDir, StoreError> {
+    let storage = &settings.storage;
+    let wanted = if storage.shards == 0 { cores.min(SHARDS_MAX) } else { storage.shards };
+    let options = Options {
+        shards: Some(wanted),
+        keyspaces: &keys::NAMES,
+        cache_bytes: storage.cache as u64,
+        reserve_bytes: storage.min_free,
+        ..Options::default()
+    };
+    DataDir::open(&settings.data_dir, &options)
 }
 
 fn listen(settings: &Settings) -> Result<Vec<Listening>, StartError> {

@@ -7,9 +7,12 @@ use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use barid_core::durable::StoredAs;
+use barid_core::session::Waiting;
 use barid_core::time::Timestamp;
 use parking_lot::{Condvar, Mutex};
 
+use crate::durable::Commits;
 use crate::lifecycle::Context;
 use crate::session::{Session, SessionRef};
 use crate::sys::{self, Sys};
@@ -17,6 +20,9 @@ use crate::tenant::Tenant;
 
 /// How often expired retained messages and stale routes are looked for.
 const SWEEP: Duration = Duration::from_secs(10);
+
+/// How often it is looked whether what something waits for is durable.
+const COMMITS: Duration = Duration::from_millis(5);
 
 /// Something to be done at a time.
 #[derive(Debug)]
@@ -35,6 +41,17 @@ pub enum Task {
         /// When its client went.
         epoch: u32,
     },
+    /// Messages of shared subscriptions that were taken from a session are to be given to others.
+    Give {
+        /// From whom.
+        session: SessionRef,
+        /// Whether that session is over.
+        ended: bool,
+        /// What.
+        taken: Vec<Waiting>,
+    },
+    /// The session is to end, whoever has it.
+    End(SessionRef),
     /// The `$SYS` topics of a new tenant, which should not have to wait for their turn.
     PublishSys(Arc<Tenant>),
 }
@@ -45,9 +62,18 @@ impl Task {
             Self::Expire { session, epoch } | Self::PublishWill { session, epoch } => {
                 session.upgrade().is_some_and(|session| session.is_away_since(*epoch))
             }
-            Self::PublishSys(_) => true,
+            Self::PublishSys(_) | Self::Give { .. } | Self::End(_) => true,
         }
     }
+}
+
+/// Something to be noted when something else is durable, and not before.
+#[derive(Debug)]
+pub enum After {
+    /// The session as it is then.
+    StoreSession(Weak<Session>),
+    /// A message that another session has now.
+    ForgetGiven(SessionRef, StoredAs),
 }
 
 /// Where tasks are handed in. Cheap to clone.
@@ -58,6 +84,7 @@ pub struct Housekeeping(Arc<Inner>);
 struct Inner {
     agenda: Mutex<Agenda>,
     changed: Condvar,
+    after: Mutex<Vec<(Commits, After)>>,
 }
 
 #[derive(Debug, Default)]
@@ -81,6 +108,33 @@ impl Housekeeping {
         if is_next {
             self.0.changed.notify_one();
         }
+    }
+
+    /// Has something noted when `commits` are durable.
+    pub fn after(&self, commits: Commits, what: After) {
+        self.0.after.lock().push((commits, what));
+        self.0.changed.notify_one();
+    }
+
+    /// Notes what was to be noted after commits that are durable now. False: there is more.
+    fn note_after(&self, context: &Context) -> bool {
+        let shards = &context.worker.shared.shards;
+        let mut after = self.0.after.lock();
+        let due: Vec<_> =
+            after.extract_if(.., |(commits, _)| commits.are_durable(shards)).collect();
+        let is_done = after.is_empty();
+        drop(after);
+        for (_, what) in due {
+            match what {
+                After::StoreSession(session) => {
+                    if let Some(session) = SessionRef::upgrade(&session) {
+                        session.store(&session.state());
+                    }
+                }
+                After::ForgetGiven(session, stored) => session.forget_given(stored),
+            }
+        }
+        is_done
     }
 
     /// Starts the thread.
@@ -115,6 +169,7 @@ impl Housekeeping {
                 next_sweep = now.after(SWEEP);
             }
             let wake_at = sys.due().map_or(next_sweep, |due| due.min(next_sweep));
+            let wake_at = if self.note_after(context) { wake_at } else { now.after(COMMITS) };
             let mut agenda = self.0.agenda.lock();
             if agenda.closed {
                 return;
@@ -157,15 +212,19 @@ fn perform(context: &mut Context, task: Task) {
             let Some(session) = SessionRef::upgrade(&session) else { return };
             context.publish_will(&session, epoch);
         }
+        Task::Give { session, ended, taken } => {
+            context.give_now(&session, ended, taken);
+            context.router.flush(&context.worker);
+        }
+        Task::End(session) => context.end_session(&session),
     }
 }
 
 fn sweep(context: &mut Context) {
     context.router.forget_stale();
-    let now = context.worker.now;
     let tenants = &context.worker.shared.tenants;
     for tenant in tenants.all() {
-        tenant.retained.write().retain(|_, message| !message.is_expired(now));
+        context.remove_expired_retained(&tenant);
     }
     tenants.remove_unused();
 }

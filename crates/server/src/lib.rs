@@ -5,6 +5,8 @@
 //! queues.
 
 pub mod auth;
+pub mod durability;
+pub mod durable;
 pub mod event_loop;
 pub mod metrics;
 pub mod router;

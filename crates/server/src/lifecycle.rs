@@ -5,13 +5,14 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use barid_core::message::Publication;
-use barid_core::session::{Delivery, DropReason};
-use barid_core::topic_index::Member;
-use mqtt_proto::topic;
+use barid_core::session::{Delivery, DropReason, Waiting};
+use barid_core::topic_index::{Member, SharedGroup};
+use mqtt_proto::{QoS, topic};
 
+use crate::durable::Commits;
 use crate::event_loop::ConnectionId;
-use crate::housekeeping::Task;
-use crate::router::{Publisher, Router, share_name};
+use crate::housekeeping::{After, Task};
+use crate::router::{Publisher, Router};
 use crate::run::{Messages, Run};
 use crate::session::{Detached, SessionRef, Will};
 use crate::tenant::Tenant;
@@ -29,39 +30,67 @@ pub struct Context {
 }
 
 impl Context {
-    /// Publishes a message that does not come from a connection's buffer.
+    /// Publishes a message that does not come from a connection's buffer. Answers what has to be durable
+    /// before it counts as handed on.
     pub fn publish(
         &mut self,
         tenant: &Arc<Tenant>,
         publisher: Publisher<'_>,
         message: &Publication<'_>,
-    ) {
-        let (mut run, mut buffer) = Run::of(message, self.worker.now);
+    ) -> Commits {
+        let class = tenant.durability().of(message.topic);
+        let (mut run, mut buffer) = Run::of(message, class, self.worker.now);
         let mut messages = run.in_buffer(&mut buffer, self.worker.now);
         if message.retain {
             self.retain(tenant, &mut messages);
         }
         self.router.publish(&self.worker, tenant, publisher, &mut messages, true);
+        // There is no publisher to be held back.
+        self.router.take_full();
         self.router.flush(&self.worker);
+        run.into_commits()
     }
 
     /// Makes the last of some messages the retained message of their topic (MQTT 5 §3.3.1.3). False:
     /// the tenant has too many.
     pub fn retain(&self, tenant: &Tenant, messages: &mut Messages<'_>) -> bool {
         let last = messages.len() - 1;
-        if messages.publication(last).payload.is_empty() {
-            tenant.retained.write().remove(messages.topic());
-            return true;
-        }
+        let removes = messages.publication(last).payload.is_empty();
         let most =
             tenant.limits().max_retained_messages + tenant.sys_topics.load(Ordering::Relaxed);
-        let message = messages.message(last);
+        let message = (!removes).then(|| messages.message(last));
         let mut retained = tenant.retained.write();
-        if retained.len() >= most && retained.get(messages.topic()).is_none() {
+        let has = retained.get(messages.topic()).is_some();
+        if !removes && !has && retained.len() >= most {
             return false;
         }
-        retained.set(messages.topic(), message);
+        if messages.class().is_stored() && (has || !removes) {
+            // Under the lock of the retained messages, so that the store hears of them in their order.
+            let mut shard = tenant.shards.of(&tenant.name, messages.topic()).change();
+            match &message {
+                Some(message) => shard.set_retained(tenant.stored_number(), message),
+                None => shard.remove_retained(tenant.stored_number(), messages.topic()),
+            }
+            messages.wait_for(&shard);
+        }
+        match message {
+            Some(message) => retained.set(messages.topic(), message),
+            None => retained.remove(messages.topic()),
+        };
         true
+    }
+
+    /// Forgets retained messages that have expired.
+    pub fn remove_expired_retained(&self, tenant: &Tenant) {
+        let now = self.worker.now;
+        tenant.retained.write().retain(|topic, message| {
+            let expired = message.is_expired(now);
+            if expired {
+                let mut shard = tenant.shards.of(&tenant.name, topic).change();
+                shard.remove_retained(tenant.stored_number(), topic);
+            }
+            !expired
+        });
     }
 
     /// A connection has gone that had the session as its number `epoch`. `will`: it did not end as it
@@ -84,6 +113,8 @@ impl Context {
             if !will {
                 state.will = None;
             }
+            state.away_since = Some(self.worker.now);
+            session.store(&state);
             (epoch, state.expiry, state.will.as_ref().map(|will| will.delay))
         };
         if expiry == 0 {
@@ -133,13 +164,12 @@ impl Context {
                 entry.remove();
             }
         }
-        let subscriptions = {
-            let mut state = session.state();
-            if std::mem::replace(&mut state.ended, true) {
-                return;
-            }
-            std::mem::take(&mut state.subscriptions)
-        };
+        if std::mem::replace(&mut session.state().ended, true) {
+            return;
+        }
+        let given = self.take_for_others(session, true);
+        session.forget();
+        let subscriptions = std::mem::take(&mut session.state().subscriptions);
         for subscription in subscriptions.iter() {
             unsubscribe(&session.tenant, &subscription.filter, session.id);
         }
@@ -147,7 +177,7 @@ impl Context {
         if let Some(will) = will {
             self.publish_will_message(session, &will);
         }
-        self.redistribute(session);
+        self.give(session, true, given);
         session.clear(&self.worker);
     }
 
@@ -159,12 +189,18 @@ impl Context {
             if session.is_away_since(epoch) { state.will.take() } else { None }
         };
         if let Some(will) = will {
-            self.publish_will_message(session, &will);
+            let commits = self.publish_will_message(session, &will);
+            if session.durable().is_some() {
+                // The store forgets the will when it has what became of it, not before.
+                let after = After::StoreSession(session.downgrade());
+                self.worker.shared.housekeeping.after(commits, after);
+            }
         }
     }
 
-    /// Publishes a Will Message of a session.
-    pub fn publish_will_message(&mut self, session: &SessionRef, will: &Will) {
+    /// Publishes a Will Message of a session. Answers what has to be durable before it counts as
+    /// published.
+    pub fn publish_will_message(&mut self, session: &SessionRef, will: &Will) -> Commits {
         let now = self.worker.now;
         let life = will.expiry.map(|seconds| Duration::from_secs(u64::from(seconds)));
         let publication = Publication {
@@ -172,64 +208,108 @@ impl Context {
             ..will.message.publication()
         };
         let publisher = Publisher { session: session.id, client_id: &session.client_id };
-        self.publish(&session.tenant, publisher, &publication);
+        self.publish(&session.tenant, publisher, &publication)
     }
 
     /// Gives what shared subscriptions sent to a session whose client has gone to other members. If
     /// there is nobody else, it stays.
     fn redistribute(&mut self, session: &SessionRef) {
-        let shared = session.state().subscriptions.iter().any(|s| topic::is_shared(&s.filter));
-        let ended = session.state().ended;
-        if !shared && !ended {
-            return;
+        let taken = self.take_for_others(session, false);
+        self.give(session, false, taken);
+    }
+
+    /// Takes what others may have out of a session without a client.
+    fn take_for_others(&self, session: &SessionRef, ended: bool) -> Vec<Waiting> {
+        if !session.state().subscriptions.iter().any(|s| topic::is_shared(&s.filter)) {
+            return Vec::new();
         }
         // Who else there is must be known before: two sessions are never locked at once.
         let with_others: Vec<_> = session
             .inspect(|outbound, _| outbound.shared())
             .into_iter()
-            .filter(|delivery| other_member(session, ended, delivery).is_some())
-            .map(|delivery| delivery.shared)
+            .filter_map(|waiting| waiting.shared().cloned())
+            .filter(|name| other_member(session, ended, name).is_some())
             .collect();
-        let taken = session.take_shared(|delivery| with_others.contains(&delivery.shared));
-        for delivery in taken {
-            if !self.give_to_other(session, ended, &delivery)
-                && !session.enqueue(&self.worker, delivery)
-            {
-                session.tenant.counters(self.worker.id).dropped(DropReason::SessionEnded);
+        session.take_shared(|waiting| {
+            // Two stores cannot take and give at once. With QoS 1 the message may be in both for a moment.
+            let once = waiting.stored().is_some() && waiting.qos() == QoS::ExactlyOnce;
+            !once && waiting.shared().is_some_and(|name| with_others.contains(name))
+        })
+    }
+
+    fn give(&mut self, session: &SessionRef, ended: bool, taken: Vec<Waiting>) {
+        if taken.iter().any(|waiting| waiting.stored().is_some()) {
+            // What is in the store only has to be read, and no IO thread waits for the disk.
+            let task = Task::Give { session: session.clone(), ended, taken };
+            self.worker.shared.housekeeping.schedule(self.worker.now, task);
+            return;
+        }
+        self.give_now(session, ended, taken);
+    }
+
+    /// Gives messages that were taken from a session to others. May wait for the disk.
+    pub fn give_now(&mut self, session: &SessionRef, ended: bool, taken: Vec<Waiting>) {
+        for waiting in taken {
+            let Some(delivery) = session.read_back(waiting.clone()) else {
+                session.dropped(&self.worker, DropReason::StoreUnreadable, None);
+                continue;
+            };
+            match self.give_to_other(session, ended, &delivery) {
+                Some(commits) => {
+                    if let Some(stored) = waiting.stored() {
+                        let after = After::ForgetGiven(session.clone(), stored);
+                        self.worker.shared.housekeeping.after(commits, after);
+                    }
+                }
+                None if ended => {
+                    let topic = Some(delivery.message.publication().topic);
+                    session.dropped(&self.worker, DropReason::SessionEnded, topic);
+                    if let Some(stored) = waiting.stored() {
+                        session.forget_given(stored);
+                    }
+                }
+                None => session.restore(waiting),
             }
         }
     }
 
-    /// Gives a message to another member of its shared subscription. False: there is none.
-    fn give_to_other(&self, session: &SessionRef, ended: bool, delivery: &Delivery) -> bool {
+    /// Gives a message to another member of its shared subscription. `None`: there is none; otherwise
+    /// what has to be durable before the session forgets the message.
+    fn give_to_other(
+        &self,
+        session: &SessionRef,
+        ended: bool,
+        delivery: &Delivery,
+    ) -> Option<Commits> {
+        let name = delivery.shared.as_ref()?;
         // Members come and go meanwhile; one that has just gone is not found again.
         for _ in 0..GIVE_ATTEMPTS {
-            let Some(member) = other_member(session, ended, delivery) else { return false };
+            let member = other_member(session, ended, name)?;
             let delivery = Delivery {
                 qos: delivery.message.qos().min(member.options.qos),
                 identifiers: member.options.identifier.into_iter().collect(),
                 ..delivery.clone()
             };
-            if member.subscriber.enqueue(&self.worker, delivery) {
+            if let Some(commits) = member.subscriber.enqueue(&self.worker, delivery) {
                 member.subscriber.flush(&self.worker);
-                return true;
+                return Some(commits);
             }
         }
-        false
+        None
     }
 }
 
-/// Another member of the shared subscription that `delivery` came by: the least busy one that is
-/// connected, or, if the session has `ended`, any.
-fn other_member(
-    session: &SessionRef,
-    ended: bool,
-    delivery: &Delivery,
-) -> Option<Member<SessionRef>> {
-    let name = delivery.shared.as_deref()?;
-    let route = session.tenant.index.route(delivery.message.publication().topic);
-    let group = route.groups().iter().find(|group| share_name(group) == name)?;
-    let members = group.members();
+/// Another member of the shared subscription of this name: the least busy one that is connected, or, if
+/// the session has `ended`, any.
+fn other_member(session: &SessionRef, ended: bool, name: &str) -> Option<Member<SessionRef>> {
+    let shared = topic::parse_shared(name).ok().flatten()?;
+    // Any topic that the filter matches leads to the group.
+    let levels = shared.filter.split('/').map(|level| if level == "#" { "+" } else { level });
+    let route = session.tenant.index.route(&levels.collect::<Vec<_>>().join("/"));
+    let is_wanted = |group: &&Arc<SharedGroup<SessionRef>>| {
+        group.name() == shared.group && group.filter() == shared.filter
+    };
+    let members = route.groups().iter().find(is_wanted)?.members();
     let others = || members.iter().filter(|member| member.subscriber.id != session.id);
     others()
         .filter(|member| member.subscriber.is_online())

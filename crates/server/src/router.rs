@@ -3,10 +3,12 @@
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Weak};
 
-use barid_core::topic_index::{Route, SharedGroup, Strategy};
+use barid_core::session::{Overflow, Room};
+use barid_core::topic_index::{Member, Route, SharedGroup, Strategy};
 use hashbrown::HashTable;
 use mqtt_proto::{QoS, topic};
 
+use crate::durable::Durable;
 use crate::run::Messages;
 use crate::session::{Offer, Offered, SessionRef};
 use crate::settings::ShareStrategy;
@@ -25,6 +27,8 @@ pub struct Router {
     weight: usize,
     /// Sessions that have been offered messages and whose socket nobody has written to yet.
     to_flush: Vec<SessionRef>,
+    /// Sessions whose queues are full and whose publishers are to be held back.
+    full: Vec<SessionRef>,
 }
 
 struct Cached {
@@ -84,6 +88,7 @@ impl Router {
             if target.subscriber.offer(worker, messages, &offer) == Offered::FlushLater {
                 self.to_flush.push(target.subscriber.clone());
             }
+            self.note_overflow(messages, &target.subscriber);
         }
         for group in route.groups() {
             self.publish_shared(worker, group, publisher, messages);
@@ -140,6 +145,75 @@ impl Router {
         if session.offer(worker, messages, &offer) == Offered::FlushLater {
             self.to_flush.push(session.clone());
         }
+        self.note_overflow(messages, session);
+    }
+
+    fn note_overflow(&mut self, messages: &mut Messages<'_>, session: &SessionRef) {
+        if messages.has_overflowed() {
+            self.full.push(session.clone());
+        }
+    }
+
+    /// Sessions whose queues are full and have got messages nevertheless, since the last time: whoever
+    /// published them is to be held back.
+    pub fn take_full(&mut self) -> Vec<SessionRef> {
+        std::mem::take(&mut self.full)
+    }
+
+    /// How many of the messages, from the first one on, can be published without refusing their
+    /// publisher. All, unless a queue that refuses is full, or a store.
+    pub fn admissible(
+        &mut self,
+        tenant: &Arc<Tenant>,
+        publisher: Publisher<'_>,
+        messages: &Messages<'_>,
+    ) -> usize {
+        let limits = tenant.queue_limits();
+        let store_refuses = tenant.shards.any_refuses();
+        if messages.qos() == QoS::AtMostOnce
+            || (limits.overflow != Overflow::Reject && !store_refuses)
+        {
+            return messages.len();
+        }
+        if store_refuses
+            && messages.retain()
+            && messages.class().is_stored()
+            && tenant.shards.of(&tenant.name, messages.topic()).refuses()
+        {
+            return 0;
+        }
+        let route = self.route(tenant, messages.topic());
+        let mut room = Room::UNBOUNDED;
+        for target in route.targets() {
+            let session = &target.subscriber;
+            let qos = messages.qos().min(target.qos);
+            let is_own = session.id == publisher.session && target.no_local;
+            if qos == QoS::AtMostOnce || is_own {
+                continue;
+            }
+            let refuses = |durable: &Durable| messages.are_stored(qos) && durable.shard.refuses();
+            if session.durable().is_some_and(refuses) {
+                return 0;
+            }
+            if limits.overflow == Overflow::Reject {
+                room = room.min(session.room(&limits));
+            }
+        }
+        for group in route.groups() {
+            // One of them will do.
+            let free = |member: &Member<SessionRef>| {
+                !member.subscriber.durable().is_some_and(|durable| durable.shard.refuses())
+            };
+            let members = group.members();
+            if store_refuses && !members.iter().any(free) {
+                return 0;
+            }
+            if limits.overflow == Overflow::Reject {
+                let rooms = members.iter().map(|member| member.subscriber.room(&limits));
+                room = room.min(rooms.max_by_key(|room| room.messages).unwrap_or(room));
+            }
+        }
+        messages.sizes().take_while(|size| room.take(*size)).count()
     }
 
     fn publish_shared(
@@ -162,7 +236,9 @@ impl Router {
                     shared: Some(&name),
                     at_once: false,
                 };
-                match member.subscriber.offer(worker, messages, &offer) {
+                let offered = member.subscriber.offer(worker, messages, &offer);
+                self.note_overflow(messages, &member.subscriber);
+                match offered {
                     Offered::Gone if group.members().len() > 1 => {}
                     Offered::FlushLater => {
                         self.to_flush.push(member.subscriber);

@@ -6,13 +6,13 @@
 //! the publisher's own, the bytes in the read buffer are sent as they are, with packet identifiers
 //! patched in place. A message becomes a shared [`Message`] only if somebody must keep it.
 
-use std::num::NonZeroU32;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use barid_core::durable::{MessageId, SessionNumber, StoredAs, TenantNumber};
 use barid_core::message::{Message, Publication};
-use barid_core::session::Delivery;
+use barid_core::session::{Delivery, ShardSet};
 use barid_core::time::Timestamp;
 use mqtt_proto::flow::AliasUse;
 use mqtt_proto::{
@@ -21,7 +21,10 @@ use mqtt_proto::{
 };
 use smallvec::SmallVec;
 
+use crate::durability::DurabilityClass;
+use crate::durable::{ChangeGuard, Commits};
 use crate::encode::{self, Layout, PublishFrame};
+use crate::session::Offer;
 
 /// Version × QoS × RETAIN.
 const FORMS: usize = 12;
@@ -41,6 +44,21 @@ pub struct Run {
     arena: Vec<u8>,
     messages: Vec<Option<Arc<Message>>>,
     forms: [Form; FORMS],
+    /// The publisher's packet identifiers, for QoS 1 and 2.
+    pub ids: Vec<u16>,
+    /// The durability class of the topic.
+    pub class: DurabilityClass,
+    /// The publisher's session, if it is stored and these are QoS 2: what is received of it is noted.
+    pub origin: Option<(TenantNumber, SessionNumber)>,
+    /// Shards that have the messages from before the broker ended.
+    pub reached_before: ShardSet,
+    /// Shards that have noted that the messages were received.
+    pub reached: ShardSet,
+    /// What has to be durable before the messages are acknowledged.
+    pub commits: Commits,
+    /// Their first identifiers in the shards that store them.
+    message_ids: SmallVec<[(u16, MessageId); 2]>,
+    overflowed: bool,
 }
 
 /// One message: where its parts lie in the buffer.
@@ -151,7 +169,7 @@ impl Run {
     }
 
     /// Begins a run.
-    pub fn begin(&mut self, topic: &str, qos: QoS, retain: bool, v5: bool) {
+    pub fn begin(&mut self, topic: &str, qos: QoS, retain: bool, v5: bool, class: DurabilityClass) {
         debug_assert!(self.is_empty());
         if self.topic != topic {
             self.topic.clear();
@@ -161,6 +179,12 @@ impl Run {
         self.retain = retain;
         self.v5 = v5;
         self.as_is = true;
+        self.class = class;
+    }
+
+    /// The QoS of a run that has begun.
+    pub fn qos(&self) -> QoS {
+        self.qos.expect("a run that has begun has a QoS")
     }
 
     /// Appends a message that lies in `bytes`.
@@ -219,12 +243,29 @@ impl Run {
         self.items.clear();
         self.arena.clear();
         self.messages.clear();
+        self.ids.clear();
+        self.origin = None;
+        self.reached_before = ShardSet::default();
+        self.reached = ShardSet::default();
+        self.commits.clear();
+        self.message_ids.clear();
+        self.overflowed = false;
         self.largest = 0;
         for form in &mut self.forms {
             form.layouts.clear();
             form.bytes.clear();
             form.bytes.shrink_to(256 * 1024);
         }
+    }
+
+    /// Forgets all but the first `len` messages.
+    pub fn truncate(&mut self, len: usize) {
+        self.items.truncate(len);
+    }
+
+    /// What has to be durable before the messages count as handed on.
+    pub fn into_commits(self) -> Commits {
+        self.commits
     }
 
     /// The run with its buffer.
@@ -234,9 +275,13 @@ impl Run {
     }
 
     /// Makes a run of one message that did not come from a client just now, in a buffer of its own.
-    pub fn of(publication: &Publication<'_>, now: Timestamp) -> (Self, Vec<u8>) {
+    pub fn of(
+        publication: &Publication<'_>,
+        class: DurabilityClass,
+        now: Timestamp,
+    ) -> (Self, Vec<u8>) {
         let mut run = Self::default();
-        run.begin(publication.topic, publication.qos, publication.retain, true);
+        run.begin(publication.topic, publication.qos, publication.retain, true, class);
         let mut buffer = Vec::new();
         let frame = PublishFrame {
             publication: *publication,
@@ -283,7 +328,7 @@ impl Messages<'_> {
 
     /// The QoS they were published with.
     pub fn qos(&self) -> QoS {
-        self.run.qos.expect("a run that has begun has a QoS")
+        self.run.qos()
     }
 
     /// Whether they were published with RETAIN.
@@ -326,18 +371,89 @@ impl Messages<'_> {
     pub fn delivery(
         &mut self,
         index: usize,
-        qos: QoS,
-        retain: bool,
-        identifiers: &[NonZeroU32],
-        shared: Option<&Arc<str>>,
+        offer: &Offer<'_>,
+        stored: Option<StoredAs>,
     ) -> Delivery {
         Delivery {
             message: self.message(index),
-            qos,
-            retain,
-            identifiers: SmallVec::from_slice(identifiers),
-            shared: shared.cloned(),
+            qos: offer.qos,
+            retain: offer.retain,
+            identifiers: SmallVec::from_slice(offer.identifiers),
+            shared: offer.shared.cloned(),
+            stored,
+            queued_at: self.now,
         }
+    }
+
+    /// The durability class of their topic.
+    pub fn class(&self) -> DurabilityClass {
+        self.run.class
+    }
+
+    /// Whether the messages, delivered with `qos` to a session that is stored, are stored as well. QoS 2
+    /// always is: to forget that a client was sent a packet identifier would make it lose another message.
+    pub fn are_stored(&self, qos: QoS) -> bool {
+        match qos {
+            QoS::AtMostOnce => false,
+            QoS::AtLeastOnce => self.run.class.is_stored(),
+            QoS::ExactlyOnce => true,
+        }
+    }
+
+    /// Whether a shard has the messages from before the broker ended.
+    pub fn have_reached(&self, shard: u16) -> bool {
+        self.run.reached_before.contains(shard)
+    }
+
+    /// The messages are going to be stored in a shard. In the same batch goes the note that they were
+    /// received, if they came with QoS 2 from a session that is stored.
+    pub fn reach(&mut self, shard: &mut ChangeGuard<'_>) {
+        let index = shard.index();
+        let run = &mut *self.run;
+        if !run.message_ids.iter().any(|(known, _)| *known == index) {
+            run.message_ids.push((index, shard.new_message_ids(run.items.len())));
+        }
+        self.note_received(shard);
+    }
+
+    /// Notes in a shard that the messages were received, and has the publisher wait for it.
+    pub fn note_received(&mut self, shard: &mut ChangeGuard<'_>) {
+        let run = &mut *self.run;
+        if let Some((tenant, session)) = run.origin {
+            for id in &run.ids {
+                shard.put_received(tenant, session, *id);
+            }
+            run.reached.insert(shard.index());
+        }
+        if run.class.is_stored() {
+            run.commits.add(shard.index(), shard.batch());
+        }
+    }
+
+    /// Has the publisher wait for what has been noted in a shard.
+    pub fn wait_for(&mut self, shard: &ChangeGuard<'_>) {
+        self.run.commits.add(shard.index(), shard.batch());
+    }
+
+    /// As what one of the messages is stored in a shard that they [reach](Self::reach).
+    pub fn stored_as(&self, shard: u16, index: usize) -> MessageId {
+        let first = self.run.message_ids.iter().find(|(known, _)| *known == shard);
+        first.expect("the shard was reached").1 + index as u64
+    }
+
+    /// A queue is full, and has got the messages nevertheless.
+    pub fn overflow(&mut self) {
+        self.run.overflowed = true;
+    }
+
+    /// Whether that has happened since the last time.
+    pub fn has_overflowed(&mut self) -> bool {
+        std::mem::take(&mut self.run.overflowed)
+    }
+
+    /// Sizes of the messages in order: topic, properties and payload.
+    pub fn sizes(&self) -> impl Iterator<Item = usize> {
+        (0..self.len()).map(|index| self.publication(index).size())
     }
 
     /// The packets of `range` in one form, with identifiers from `first_id` on for QoS 1 and 2.

@@ -9,12 +9,18 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
+use crate::durability::{Durability, DurabilityClass, DurabilityRule};
+
 /// The whole configuration.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
     /// Where durable data lives.
     pub data_dir: PathBuf,
+    /// How durable data is kept.
+    pub storage: Storage,
+    /// Topics with a durability class of their own; the first that matches counts.
+    pub durability: Vec<DurabilityRule>,
     /// IO threads; 0: one for each core.
     pub workers: usize,
     /// What is logged.
@@ -43,6 +49,8 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             data_dir: "barid-data".into(),
+            storage: Storage::default(),
+            durability: Vec::new(),
             workers: 0,
             log: Log::default(),
             listeners: Listeners::default(),
@@ -59,6 +67,11 @@ impl Default for Settings {
 }
 
 impl Settings {
+    /// The durability classes of a tenant.
+    pub fn durability_of(&self, tenant: &str) -> Durability {
+        Durability::new(tenant, self.limits_of(tenant).durability, &self.durability)
+    }
+
     /// The limits of a tenant: its own, over the common ones.
     pub fn limits_of(&self, tenant: &str) -> Limits {
         self.tenants
@@ -226,8 +239,14 @@ limits! {
     max_queued_messages: usize = 10_000,
     /// Bytes of the messages that wait for one client.
     max_queued_bytes: usize = 32 * 1024 * 1024,
-    /// Which message is dropped when a client's queue is full.
+    /// Messages that wait for all clients of the tenant together.
+    max_tenant_queued_messages: usize = 100_000_000,
+    /// Bytes of the messages that wait for all clients of the tenant together.
+    max_tenant_queued_bytes: usize = 1024 * 1024 * 1024 * 1024,
+    /// What happens when a queue is full.
     queue_overflow: QueueOverflow = QueueOverflow::DropNewest,
+    /// What an acknowledgement promises: `memory` or `local`. `[[durability]]` has exceptions.
+    durability: DurabilityClass = DurabilityClass::Local,
     /// Subscriptions of one client.
     max_subscriptions: usize = 10_000,
     /// Retained messages of the tenant.
@@ -249,15 +268,47 @@ limits! {
     shared_subscriptions: bool = true,
 }
 
-/// Which message is dropped when a client's queue is full.
+/// What happens when a client's queue is full.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 pub enum QueueOverflow {
-    /// The one that arrives.
+    /// The message that arrives is dropped.
     #[default]
     DropNewest,
-    /// The ones that have waited longest.
+    /// The messages that have waited longest are dropped.
     DropOldest,
+    /// The publisher is refused: PUBACK or PUBREC with 0x97 (Quota exceeded); a 3.x client, which cannot
+    /// be told, is disconnected.
+    Reject,
+    /// The publisher's acknowledgement waits until the queue has room.
+    Block,
+}
+
+/// Where and how the durable plane keeps its data.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[serde(default, deny_unknown_fields)]
+pub struct Storage {
+    /// How many shards a new data directory gets; 0: one for each core, at most 8. A directory keeps the
+    /// number that it was made with.
+    pub shards: usize,
+    /// Bytes of stored messages that are kept in memory while they wait; beyond, they are read back from
+    /// the disk when their client takes them.
+    pub queue_memory: usize,
+    /// Bytes that the storage engine keeps in memory of what it has read.
+    pub cache: usize,
+    /// Bytes that must stay free on the disk. Below, durable publishes are refused with 0x97.
+    pub min_free: u64,
+}
+
+impl Default for Storage {
+    fn default() -> Self {
+        Self {
+            shards: 0,
+            queue_memory: 256 * 1024 * 1024,
+            cache: 64 * 1024 * 1024,
+            min_free: 256 * 1024 * 1024,
+        }
+    }
 }
 
 /// How shared subscriptions behave.

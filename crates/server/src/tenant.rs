@@ -5,17 +5,22 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use barid_core::durable::TenantNumber;
 use barid_core::message::Message;
 use barid_core::retained::RetainedStore;
-use barid_core::session::{Overflow, QueueLimits};
+use barid_core::session::{DropReason, Overflow, QueueLimits, Room};
 use barid_core::topic_index::TopicIndex;
 use hashbrown::HashMap;
 use parking_lot::RwLock;
 
+use crate::drops::DropLog;
+use crate::durability::Durability;
+use crate::durable::{Durable, Shards};
 use crate::metrics::{Counters, Totals};
 use crate::session::SessionRef;
 use crate::sessions::Sessions;
 use crate::settings::{Limits, QueueOverflow};
+use crate::worker::Worker;
 
 /// The tenant of users without one.
 pub const DEFAULT_TENANT: &str = "default";
@@ -39,46 +44,137 @@ pub struct Tenant {
     pub connections: AtomicUsize,
     /// How many of the retained messages are the broker's own (`$SYS`).
     pub sys_topics: AtomicUsize,
-    limits: RwLock<Arc<Limits>>,
+    /// What waits in all queues.
+    pub queued: Queued,
+    /// Where its durable things are.
+    pub shards: Arc<Shards>,
+    settings: RwLock<TenantSettings>,
     /// One for each thread, made when the thread first has to do with the tenant.
-    counters: Box<[OnceLock<Box<Counters>>]>,
+    counters: Box<[OnceLock<Box<ThreadLocal>>]>,
+}
+
+/// What a reload can change.
+#[derive(Clone, Debug)]
+pub struct TenantSettings {
+    /// The limits.
+    pub limits: Arc<Limits>,
+    /// The durability classes.
+    pub durability: Arc<Durability>,
+}
+
+/// What one thread notes for a tenant.
+#[derive(Debug, Default)]
+struct ThreadLocal {
+    counters: Counters,
+    drops: DropLog,
+}
+
+/// What waits in all queues of a tenant.
+#[derive(Debug, Default)]
+pub struct Queued {
+    messages: AtomicUsize,
+    bytes: AtomicUsize,
+}
+
+impl Queued {
+    /// Notes that a queue has changed from so many messages and bytes to so many.
+    pub fn count(&self, before: (usize, usize), after: (usize, usize)) {
+        // Both wrap, and the sum is right nevertheless.
+        self.messages.fetch_add(after.0.wrapping_sub(before.0), Ordering::Relaxed);
+        self.bytes.fetch_add(after.1.wrapping_sub(before.1), Ordering::Relaxed);
+    }
+
+    /// How many messages wait.
+    pub fn messages(&self) -> usize {
+        self.messages.load(Ordering::Relaxed)
+    }
+
+    /// How many bytes they have.
+    pub fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
 }
 
 impl Tenant {
-    fn new(number: u64, name: &str, limits: Limits, workers: usize, seed: u64) -> Self {
+    fn new(number: u64, name: &str, settings: TenantSettings, tenants: &Tenants) -> Self {
         Self {
             number,
             name: name.into(),
-            index: TopicIndex::with_seed(seed),
+            index: TopicIndex::with_seed(tenants.seed),
             sessions: Sessions::default(),
             retained: RwLock::default(),
             connections: AtomicUsize::new(0),
             sys_topics: AtomicUsize::new(0),
-            limits: RwLock::new(Arc::new(limits)),
-            counters: (0..workers).map(|_| OnceLock::new()).collect(),
+            queued: Queued::default(),
+            shards: Arc::clone(&tenants.shards),
+            settings: RwLock::new(settings),
+            counters: (0..tenants.workers).map(|_| OnceLock::new()).collect(),
         }
+    }
+
+    /// The number that stands for its name in what is to be stored.
+    pub fn stored_number(&self) -> TenantNumber {
+        TenantNumber(u32::try_from(self.number).expect("numbers are given one after another"))
+    }
+
+    /// As what a new session of a client is stored; `None` if the tenant stores none.
+    pub fn new_durable(&self, client_id: &str) -> Option<Durable> {
+        if !self.durability().stores_sessions() {
+            return None;
+        }
+        let shard = Arc::clone(self.shards.of(&self.name, client_id));
+        let number = shard.change().new_session_number();
+        Some(Durable { shard, tenant: self.stored_number(), number })
     }
 
     /// Its limits, as they are now.
     pub fn limits(&self) -> Arc<Limits> {
-        Arc::clone(&self.limits.read())
+        Arc::clone(&self.settings.read().limits)
+    }
+
+    /// Its durability classes, as they are now.
+    pub fn durability(&self) -> Arc<Durability> {
+        Arc::clone(&self.settings.read().durability)
     }
 
     /// What a session's queue may hold.
     pub fn queue_limits(&self) -> QueueLimits {
-        let limits = self.limits.read();
+        let settings = self.settings.read();
+        let limits = &settings.limits;
         QueueLimits {
             messages: limits.max_queued_messages,
             bytes: limits.max_queued_bytes,
             overflow: match limits.queue_overflow {
                 QueueOverflow::DropNewest => Overflow::DropNewest,
                 QueueOverflow::DropOldest => Overflow::DropOldest,
+                QueueOverflow::Reject => Overflow::Reject,
+                QueueOverflow::Block => Overflow::Block,
+            },
+            tenant: Room {
+                messages: limits.max_tenant_queued_messages.saturating_sub(self.queued.messages()),
+                bytes: limits.max_tenant_queued_bytes.saturating_sub(self.queued.bytes()),
             },
         }
     }
 
     /// The counters of one thread.
     pub fn counters(&self, worker: usize) -> &Counters {
+        &self.of_thread(worker).counters
+    }
+
+    /// Counts a message that does not reach a client, and remembers it.
+    pub fn dropped(&self, worker: &Worker, reason: DropReason, topic: Option<&str>, client: &str) {
+        let own = self.of_thread(worker.id);
+        own.counters.dropped(reason);
+        own.drops.push(worker.now, topic, client, reason);
+    }
+
+    /// What all threads remember of dropped messages.
+    pub fn drop_logs(&self) -> impl Iterator<Item = &DropLog> {
+        self.counters.iter().filter_map(OnceLock::get).map(|own| &own.drops)
+    }
+
+    fn of_thread(&self, worker: usize) -> &ThreadLocal {
         self.counters[worker].get_or_init(Box::default)
     }
 
@@ -101,8 +197,8 @@ impl Tenant {
     /// The sum of what all threads have counted.
     pub fn totals(&self) -> Totals {
         let mut totals = Totals::default();
-        for counters in self.counters.iter().filter_map(OnceLock::get) {
-            totals.add(counters);
+        for own in self.counters.iter().filter_map(OnceLock::get) {
+            totals.add(&own.counters);
         }
         totals
     }
@@ -121,12 +217,14 @@ pub struct Tenants {
     most: AtomicUsize,
     numbers: AtomicU64,
     seed: u64,
+    shards: Arc<Shards>,
 }
 
 impl Tenants {
     /// No tenants yet; `workers` threads will count, and there will be at most `most` tenants.
-    pub fn new(workers: usize, most: usize, seed: u64) -> Self {
+    pub fn new(workers: usize, most: usize, seed: u64, shards: Arc<Shards>) -> Self {
         Self {
+            shards,
             by_name: RwLock::default(),
             workers,
             most: AtomicUsize::new(most),
@@ -139,7 +237,7 @@ impl Tenants {
     pub fn get_or_create(
         &self,
         name: &str,
-        limits: impl FnOnce() -> Limits,
+        settings: impl FnOnce() -> TenantSettings,
     ) -> Option<Arc<Tenant>> {
         if let Some(tenant) = self.by_name.read().get(name) {
             return Some(Arc::clone(tenant));
@@ -151,10 +249,29 @@ impl Tenants {
         if by_name.len() >= self.most.load(Ordering::Relaxed) {
             return None;
         }
+        Some(self.insert(&mut by_name, name, settings()))
+    }
+
+    /// The tenant of this name that something was found of in the store, however many there may be.
+    pub fn recover(&self, name: &str, settings: impl FnOnce() -> TenantSettings) -> Arc<Tenant> {
+        let mut by_name = self.by_name.write();
+        match by_name.get(name) {
+            Some(tenant) => Arc::clone(tenant),
+            None => self.insert(&mut by_name, name, settings()),
+        }
+    }
+
+    fn insert(
+        &self,
+        by_name: &mut HashMap<Box<str>, Arc<Tenant>>,
+        name: &str,
+        settings: TenantSettings,
+    ) -> Arc<Tenant> {
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
-        let tenant = Arc::new(Tenant::new(number, name, limits(), self.workers, self.seed));
+        let tenant = Arc::new(Tenant::new(number, name, settings, self));
+        self.shards.name_tenant(tenant.stored_number(), name);
         by_name.insert(name.into(), Arc::clone(&tenant));
-        Some(tenant)
+        tenant
     }
 
     /// The tenant of this name, if it exists.
@@ -179,11 +296,11 @@ impl Tenants {
         });
     }
 
-    /// New limits for all.
-    pub fn set_limits(&self, most: usize, limits_of: impl Fn(&str) -> Limits) {
+    /// New settings for all.
+    pub fn set(&self, most: usize, settings_of: impl Fn(&str) -> TenantSettings) {
         self.most.store(most, Ordering::Relaxed);
         for tenant in self.by_name.read().values() {
-            *tenant.limits.write() = Arc::new(limits_of(&tenant.name));
+            *tenant.settings.write() = settings_of(&tenant.name);
         }
     }
 }
@@ -206,6 +323,8 @@ fn is_tenant_name(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::durable::DurableShard;
+    use barid_store::memory::MemoryStore;
 
     #[test]
     fn the_tenant_is_what_comes_before_the_first_slash() {
@@ -219,16 +338,25 @@ mod tests {
         assert_eq!(tenant_of(Some(&format!("{}/x", "t".repeat(65)))), None);
     }
 
+    fn settings(max_qos: u8) -> TenantSettings {
+        TenantSettings {
+            limits: Arc::new(Limits { max_qos, ..Limits::default() }),
+            durability: Arc::default(),
+        }
+    }
+
     #[test]
     fn tenants_are_made_once_and_bounded() {
-        let tenants = Tenants::new(1, 2, 0);
-        let a = tenants.get_or_create("a", Limits::default).unwrap();
-        assert!(Arc::ptr_eq(&a, &tenants.get_or_create("a", Limits::default).unwrap()));
-        tenants.get_or_create("b", Limits::default).unwrap();
-        assert!(tenants.get_or_create("c", Limits::default).is_none());
-        tenants.set_limits(3, |_| Limits { max_qos: 1, ..Limits::default() });
+        let store = Arc::new(MemoryStore::new(0));
+        let shards = Shards::new(vec![Arc::new(DurableShard::new(0, store))], 0);
+        let tenants = Tenants::new(1, 2, 0, Arc::new(shards));
+        let a = tenants.get_or_create("a", || settings(2)).unwrap();
+        assert!(Arc::ptr_eq(&a, &tenants.get_or_create("a", || settings(2)).unwrap()));
+        tenants.get_or_create("b", || settings(2)).unwrap();
+        assert!(tenants.get_or_create("c", || settings(2)).is_none());
+        tenants.set(3, |_| settings(1));
         assert_eq!(a.limits().max_qos, 1);
-        assert!(tenants.get_or_create("c", Limits::default).is_some());
+        assert!(tenants.get_or_create("c", || settings(2)).is_some());
         tenants.remove_unused();
         let names: Vec<_> = tenants.all().iter().map(|tenant| tenant.name.to_string()).collect();
         assert_eq!(names, ["a"], "it is still referred to");

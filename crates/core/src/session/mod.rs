@@ -6,16 +6,23 @@
 //! | [`Queue`] | messages that wait for the client, bounded by count and bytes |
 //! | [`Outbound`] | both, in the one order in which messages leave |
 //! | [`ReceivedIds`] | QoS 2 messages received from the client and not yet released |
+//! | [`Journal`] | hears what has to be stored of all that |
 
+mod drop_reason;
+mod journal;
 mod outbound;
 mod queue;
 mod received;
 mod send_window;
+mod waiting;
 
+pub use drop_reason::DropReason;
+pub use journal::Journal;
 pub use outbound::{Outbound, Outgoing};
-pub use queue::{DropReason, Overflow, Queue, QueueLimits};
-pub use received::ReceivedIds;
+pub use queue::{Overflow, Queue, QueueLimits, Room};
+pub use received::{ReceivedIds, Reception, ShardSet};
 pub use send_window::{Acked, PacketId, SendWindow};
+pub use waiting::{Stub, Waiting};
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -23,7 +30,9 @@ use std::sync::Arc;
 use mqtt_proto::QoS;
 use smallvec::SmallVec;
 
+use crate::durable::StoredAs;
 use crate::message::Message;
+use crate::time::Timestamp;
 
 /// One message on its way to one session.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,13 +48,16 @@ pub struct Delivery {
     /// The shared subscription (`$share/{name}/{filter}`) that chose this session, if one did: who
     /// to ask for another member when this one goes away.
     pub shared: Option<Arc<str>>,
+    /// Where it is stored, if it is.
+    pub stored: Option<StoredAs>,
+    /// When it was published, or found for a new subscription.
+    pub queued_at: Timestamp,
 }
 
 #[cfg(test)]
 mod tests_support {
     use super::*;
     use crate::message::Publication;
-    use crate::time::Timestamp;
 
     pub(super) fn delivery(n: u8, qos: QoS) -> Delivery {
         make(n, qos, None, None)
@@ -74,6 +86,8 @@ mod tests_support {
             retain: false,
             identifiers: SmallVec::new(),
             shared,
+            stored: None,
+            queued_at: Timestamp::default(),
         }
     }
 }

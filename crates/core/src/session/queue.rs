@@ -1,15 +1,21 @@
 //! Messages that wait for a client.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
-use super::Delivery;
+use mqtt_proto::QoS;
+
+use super::{DropReason, Waiting};
+use crate::durable::StoredAs;
+use crate::message::Message;
 use crate::time::Timestamp;
 
 /// A bounded first-in-first-out queue of deliveries.
 #[derive(Debug, Default)]
 pub struct Queue {
-    items: VecDeque<Delivery>,
+    items: VecDeque<Waiting>,
     bytes: usize,
+    in_memory: usize,
 }
 
 /// What a queue may hold, and what happens beyond.
@@ -19,68 +25,56 @@ pub struct QueueLimits {
     pub messages: usize,
     /// The most bytes of topics, properties and payloads.
     pub bytes: usize,
-    /// Which message goes when a limit is reached.
+    /// What happens when a limit is reached.
     pub overflow: Overflow,
+    /// How much more all queues of the tenant may hold together.
+    pub tenant: Room,
 }
 
-/// Which message is dropped when a queue is full.
+/// Room for messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// How many.
+    pub messages: usize,
+    /// Bytes of topics, properties and payloads.
+    pub bytes: usize,
+}
+
+impl Room {
+    /// Room for everything.
+    pub const UNBOUNDED: Self = Self { messages: usize::MAX, bytes: usize::MAX };
+
+    /// The room that two places have in common.
+    #[must_use]
+    pub fn min(self, other: Self) -> Self {
+        Self { messages: self.messages.min(other.messages), bytes: self.bytes.min(other.bytes) }
+    }
+
+    /// Takes the room of one message away. False: there is not enough.
+    pub fn take(&mut self, size: usize) -> bool {
+        let fits = self.messages > 0 && size <= self.bytes;
+        if fits {
+            self.messages -= 1;
+            self.bytes -= size;
+        }
+        fits
+    }
+}
+
+/// What happens when a queue is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Overflow {
-    /// The one that arrives.
+    /// The message that arrives is dropped.
     #[default]
     DropNewest,
-    /// The ones that have waited longest.
+    /// The messages that have waited longest are dropped.
     DropOldest,
-}
-
-/// Why a message did not reach a session that had subscribed to it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum DropReason {
-    /// The session's queue holds its most messages.
-    QueueMessages,
-    /// The session's queue holds its most bytes.
-    QueueBytes,
-    /// The Message Expiry Interval ran out while it waited.
-    Expired,
-    /// Larger than the client's Maximum Packet Size.
-    PacketTooLarge,
-    /// QoS 0 and the client is not connected.
-    Offline,
-    /// The session ended while the message waited in it.
-    SessionEnded,
-    /// The subscriber refused it (PUBREC or PUBACK with an error).
-    Refused,
-    /// It could not be retained: the tenant has its most retained messages.
-    RetainedMessages,
-}
-
-impl DropReason {
-    /// All reasons, in the order of their numbers.
-    pub const ALL: [Self; 8] = [
-        Self::QueueMessages,
-        Self::QueueBytes,
-        Self::Expired,
-        Self::PacketTooLarge,
-        Self::Offline,
-        Self::SessionEnded,
-        Self::Refused,
-        Self::RetainedMessages,
-    ];
-
-    /// The name used in metrics and the admin API.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::QueueMessages => "queue_messages",
-            Self::QueueBytes => "queue_bytes",
-            Self::Expired => "expired",
-            Self::PacketTooLarge => "packet_too_large",
-            Self::Offline => "offline",
-            Self::SessionEnded => "session_ended",
-            Self::Refused => "refused",
-            Self::RetainedMessages => "retained_messages",
-        }
-    }
+    /// The publisher is refused: it asks for [`Queue::room`] before. What it publishes in the same
+    /// moment as others may exceed the limit a little. QoS 0, which cannot be refused, is dropped.
+    Reject,
+    /// The publisher's acknowledgement waits until the queue is below its limit. What publishers have in
+    /// flight exceeds the limit. QoS 0, which has no acknowledgement, is dropped.
+    Block,
 }
 
 impl Queue {
@@ -99,22 +93,59 @@ impl Queue {
         self.bytes
     }
 
-    /// Appends a delivery. Each message that this costs, itself or older ones, is told to `dropped`.
+    /// Bytes of the messages that wait in memory; the others are in the store only.
+    pub fn bytes_in_memory(&self) -> usize {
+        self.in_memory
+    }
+
+    /// How much more fits.
+    pub fn room(&self, limits: &QueueLimits) -> Room {
+        let own = Room {
+            messages: limits.messages.saturating_sub(self.len()),
+            bytes: limits.bytes.saturating_sub(self.bytes),
+        };
+        own.min(limits.tenant)
+    }
+
+    /// Appends a delivery. Each message that this costs, itself or older ones, is told to `dropped`; those
+    /// that have expired go first. False: it cost itself.
     pub fn push(
         &mut self,
-        delivery: Delivery,
+        delivery: impl Into<Waiting>,
+        now: Timestamp,
         limits: &QueueLimits,
-        mut dropped: impl FnMut(DropReason),
-    ) {
-        let size = delivery.message.size();
-        while let Some(reason) = self.excess(size, limits) {
-            if limits.overflow == Overflow::DropNewest || self.pop().is_none() {
-                dropped(reason);
-                return;
-            }
-            dropped(reason);
+        mut dropped: impl FnMut(DropReason, &Waiting),
+    ) -> bool {
+        let delivery = delivery.into();
+        let size = delivery.size();
+        let mut limits = *limits;
+        while let Some(reason) = self.excess(size, &limits) {
+            let expired = self.items.front().is_some_and(|front| front.is_expired(now));
+            let makes_room = expired
+                || match limits.overflow {
+                    Overflow::DropNewest => false,
+                    Overflow::DropOldest => true,
+                    Overflow::Reject | Overflow::Block if delivery.qos() == QoS::AtMostOnce => {
+                        false
+                    }
+                    Overflow::Reject | Overflow::Block => break,
+                };
+            let Some(oldest) = makes_room.then(|| self.pop()).flatten() else {
+                dropped(reason, &delivery);
+                return false;
+            };
+            limits.tenant.messages = limits.tenant.messages.saturating_add(1);
+            limits.tenant.bytes = limits.tenant.bytes.saturating_add(oldest.size());
+            dropped(if expired { DropReason::Expired } else { reason }, &oldest);
         }
-        self.bytes += size;
+        self.restore(delivery);
+        true
+    }
+
+    /// Appends a delivery that had its place before, whatever the limits are now.
+    pub fn restore(&mut self, delivery: impl Into<Waiting>) {
+        let delivery = delivery.into();
+        self.count(&delivery);
         self.items.push_back(delivery);
     }
 
@@ -122,35 +153,51 @@ impl Queue {
     pub fn pop_live(
         &mut self,
         now: Timestamp,
-        mut dropped: impl FnMut(DropReason),
-    ) -> Option<Delivery> {
+        mut dropped: impl FnMut(DropReason, &Waiting),
+    ) -> Option<Waiting> {
         while let Some(delivery) = self.pop() {
-            if !delivery.message.is_expired(now) {
+            if !delivery.is_expired(now) {
                 return Some(delivery);
             }
-            dropped(DropReason::Expired);
+            dropped(DropReason::Expired, &delivery);
         }
         None
     }
 
     /// Puts back a delivery that was just popped.
-    pub(super) fn push_front(&mut self, delivery: Delivery) {
-        self.bytes += delivery.message.size();
+    pub(super) fn push_front(&mut self, delivery: Waiting) {
+        self.count(&delivery);
         self.items.push_front(delivery);
     }
 
     /// The oldest delivery.
-    pub fn front(&self) -> Option<&Delivery> {
+    pub fn front(&self) -> Option<&Waiting> {
         self.items.front()
     }
 
     /// The deliveries, oldest first.
-    pub fn iter(&self) -> impl Iterator<Item = &Delivery> {
+    pub fn iter(&self) -> impl Iterator<Item = &Waiting> {
         self.items.iter()
     }
 
+    /// Gives messages to deliveries whose messages are in the store only; both in order.
+    pub(super) fn supply(&mut self, fetched: &[(StoredAs, Option<Arc<Message>>)]) {
+        let mut waiting = self.items.iter_mut();
+        for (stored, message) in fetched {
+            let Some(message) = message else { continue };
+            // None has to be looked at twice, unless one has left meanwhile.
+            match waiting.find(|waiting| waiting.away() == Some(*stored)) {
+                Some(found) => {
+                    found.supply(Arc::clone(message));
+                    self.in_memory += message.size();
+                }
+                None => waiting = self.items.iter_mut(),
+            }
+        }
+    }
+
     /// Removes and returns the deliveries for which `chosen` says so, oldest first.
-    pub fn take(&mut self, mut chosen: impl FnMut(&Delivery) -> bool) -> Vec<Delivery> {
+    pub fn take(&mut self, mut chosen: impl FnMut(&Waiting) -> bool) -> Vec<Waiting> {
         let (taken, kept): (Vec<_>, VecDeque<_>) = std::mem::take(&mut self.items)
             .into_iter()
             .fold((Vec::new(), VecDeque::new()), |(mut taken, mut kept), delivery| {
@@ -162,8 +209,20 @@ impl Queue {
                 (taken, kept)
             });
         self.items = kept;
-        self.bytes -= taken.iter().map(|delivery| delivery.message.size()).sum::<usize>();
+        for delivery in &taken {
+            self.discount(delivery);
+        }
         taken
+    }
+
+    fn count(&mut self, delivery: &Waiting) {
+        self.bytes += delivery.size();
+        self.in_memory += delivery.here().map_or(0, |here| here.message.size());
+    }
+
+    fn discount(&mut self, delivery: &Waiting) {
+        self.bytes -= delivery.size();
+        self.in_memory -= delivery.here().map_or(0, |here| here.message.size());
     }
 
     fn excess(&self, size: usize, limits: &QueueLimits) -> Option<DropReason> {
@@ -171,14 +230,16 @@ impl Queue {
             Some(DropReason::QueueMessages)
         } else if self.bytes + size > limits.bytes {
             Some(DropReason::QueueBytes)
+        } else if limits.tenant.messages == 0 || size > limits.tenant.bytes {
+            Some(DropReason::TenantQueue)
         } else {
             None
         }
     }
 
-    fn pop(&mut self) -> Option<Delivery> {
+    fn pop(&mut self) -> Option<Waiting> {
         let delivery = self.items.pop_front()?;
-        self.bytes -= delivery.message.size();
+        self.discount(&delivery);
         if self.items.is_empty() {
             // A burst must not cost memory for the rest of the session.
             self.items = VecDeque::new();
@@ -193,12 +254,18 @@ mod tests {
     use crate::session::tests_support::{delivery, expiring};
     use mqtt_proto::QoS;
 
-    const LIMITS: QueueLimits =
-        QueueLimits { messages: 2, bytes: 1_000, overflow: Overflow::DropNewest };
+    const LIMITS: QueueLimits = QueueLimits {
+        messages: 2,
+        bytes: 1_000,
+        overflow: Overflow::DropNewest,
+        tenant: Room::UNBOUNDED,
+    };
+
+    const NOW: Timestamp = Timestamp::from_millis(100);
 
     fn push(queue: &mut Queue, n: u8, limits: &QueueLimits) -> Vec<DropReason> {
         let mut drops = Vec::new();
-        queue.push(delivery(n, QoS::AtMostOnce), limits, |reason| drops.push(reason));
+        queue.push(delivery(n, QoS::AtMostOnce), NOW, limits, |reason, _| drops.push(reason));
         drops
     }
 
@@ -208,7 +275,7 @@ mod tests {
         assert_eq!(push(&mut queue, 0, &LIMITS), []);
         assert_eq!(push(&mut queue, 1, &LIMITS), []);
         assert_eq!(push(&mut queue, 2, &LIMITS), [DropReason::QueueMessages]);
-        assert_eq!(queue.front(), Some(&delivery(0, QoS::AtMostOnce)));
+        assert_eq!(queue.front(), Some(&Waiting::Here(delivery(0, QoS::AtMostOnce))));
         assert_eq!(queue.len(), 2);
     }
 
@@ -220,7 +287,7 @@ mod tests {
         for n in 0..3 {
             push(&mut queue, n, &by_count);
         }
-        assert_eq!(queue.front(), Some(&delivery(1, QoS::AtMostOnce)));
+        assert_eq!(queue.front(), Some(&Waiting::Here(delivery(1, QoS::AtMostOnce))));
         let by_bytes = QueueLimits { bytes: size, ..by_count };
         assert_eq!(
             push(&mut queue, 3, &by_bytes),
@@ -235,11 +302,11 @@ mod tests {
     #[test]
     fn expired_messages_are_passed_over_and_told() {
         let mut queue = Queue::default();
-        queue.push(expiring(10), &LIMITS, |_| panic!());
-        queue.push(delivery(1, QoS::AtMostOnce), &LIMITS, |_| panic!());
+        queue.push(expiring(10), Timestamp::default(), &LIMITS, |_, _| panic!());
+        queue.push(delivery(1, QoS::AtMostOnce), Timestamp::default(), &LIMITS, |_, _| panic!());
         let mut drops = Vec::new();
-        let next = queue.pop_live(Timestamp::from_millis(10), |reason| drops.push(reason));
-        assert_eq!(next, Some(delivery(1, QoS::AtMostOnce)));
+        let next = queue.pop_live(Timestamp::from_millis(10), |reason, _| drops.push(reason));
+        assert_eq!(next, Some(Waiting::Here(delivery(1, QoS::AtMostOnce))));
         assert_eq!(drops, [DropReason::Expired]);
         assert_eq!(queue.bytes(), 0);
     }
@@ -251,9 +318,37 @@ mod tests {
         for n in 0..4 {
             push(&mut queue, n, &limits);
         }
-        let taken = queue.take(|d| d.message.publication().payload[0].is_multiple_of(2));
-        assert_eq!(taken, [delivery(0, QoS::AtMostOnce), delivery(2, QoS::AtMostOnce)]);
-        assert_eq!(queue.front(), Some(&delivery(1, QoS::AtMostOnce)));
+        let taken =
+            queue.take(|d| d.here().unwrap().message.publication().payload[0].is_multiple_of(2));
+        assert_eq!(taken, [0, 2].map(|n| Waiting::Here(delivery(n, QoS::AtMostOnce))));
+        assert_eq!(queue.front(), Some(&Waiting::Here(delivery(1, QoS::AtMostOnce))));
         assert_eq!(queue.bytes(), 2 * delivery(0, QoS::AtMostOnce).message.size());
+    }
+
+    #[test]
+    fn the_tenants_room_counts_for_every_queue() {
+        let size = delivery(0, QoS::AtMostOnce).message.size();
+        let tenant = Room { messages: 9, bytes: size };
+        let limits = QueueLimits { messages: 9, tenant, ..LIMITS };
+        let mut queue = Queue::default();
+        assert_eq!(push(&mut queue, 0, &limits), []);
+        let full = QueueLimits { tenant: Room { messages: 9, bytes: 0 }, ..limits };
+        assert_eq!(push(&mut queue, 1, &full), [DropReason::TenantQueue]);
+        let oldest = QueueLimits { overflow: Overflow::DropOldest, ..full };
+        assert_eq!(push(&mut queue, 2, &oldest), [DropReason::TenantQueue]);
+        assert_eq!(queue.front(), Some(&Waiting::Here(delivery(2, QoS::AtMostOnce))));
+    }
+
+    #[test]
+    fn publishers_who_can_be_told_lose_nothing() {
+        for overflow in [Overflow::Reject, Overflow::Block] {
+            let limits = QueueLimits { messages: 1, overflow, ..LIMITS };
+            let mut queue = Queue::default();
+            assert!(queue.push(delivery(0, QoS::AtLeastOnce), NOW, &limits, |_, _| panic!()));
+            assert_eq!(queue.room(&limits).messages, 0);
+            assert!(queue.push(delivery(1, QoS::AtLeastOnce), NOW, &limits, |_, _| panic!()));
+            assert_eq!(push(&mut queue, 2, &limits), [DropReason::QueueMessages]);
+            assert_eq!(queue.len(), 2);
+        }
     }
 }

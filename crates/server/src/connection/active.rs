@@ -4,15 +4,16 @@ use std::io::Write;
 use std::ops::Range;
 use std::sync::{Arc, Weak};
 
-use barid_core::session::Acked;
+use barid_core::session::{Acked, DropReason};
 use barid_core::time::Timestamp;
 use mqtt_proto::flow::{InboundAliases, KeepAlive};
 use mqtt_proto::{
     Ack, Disconnect, FixedHeader, Packet, PacketId, PacketType, Properties, ReasonCode, Version,
 };
 
-use super::{End, Turn, UNREAD_ANSWERS_MAX, disconnect};
+use super::{End, Scratch, Turn, UNREAD_ANSWERS_MAX, disconnect};
 use crate::auth::Permissions;
+use crate::durability::Durability;
 use crate::event_loop::ConnectionId;
 use crate::session::{Session, SessionRef};
 use crate::settings::Limits;
@@ -32,6 +33,8 @@ pub(super) struct Active {
     pub(super) permissions: Option<Arc<Permissions>>,
     /// The tenant's limits when the client connected.
     pub(super) limits: Arc<Limits>,
+    /// The tenant's durability classes when the client connected.
+    pub(super) durability: Arc<Durability>,
     /// The Session Expiry Interval of the CONNECT was zero, and may not be raised (MQTT-3.14.2-2).
     pub(super) expires_at_once: bool,
     /// The client's Maximum Packet Size.
@@ -96,10 +99,10 @@ impl Active {
             self.keep_alive.packet_received(turn.context.worker.now.as_millis());
         }
         // What came before an error counts, and its answers come before the farewell.
-        self.finish_run(turn, bytes, alone);
+        let finished = self.finish_run(turn, bytes, alone);
         self.apply_acks(turn, transport);
         self.answer(turn, transport);
-        result.map(|()| handled)
+        result.and(finished).map(|()| handled)
     }
 
     fn on_packet(
@@ -119,7 +122,7 @@ impl Active {
             PacketType::PubAck | PacketType::PubRec | PacketType::PubComp | PacketType::PingReq
         ) {
             // The others have an effect that what was published before must not see.
-            self.finish_run(turn, bytes, false);
+            self.finish_run(turn, bytes, false)?;
             *alone = false;
         }
         match Packet::decode(self.version, header, &bytes[body])? {
@@ -129,9 +132,11 @@ impl Active {
                 Ok(())
             }
             Packet::PingReq => {
-                self.put_answer(turn, PacketType::PingResp, |answers| {
-                    answers.extend_from_slice(&[PacketType::PingResp.first_byte(), 0]);
-                });
+                // Says that the broker is there, whatever else the client waits for.
+                let packet = [PacketType::PingResp.first_byte(), 0];
+                turn.scratch.answers.prompt.extend_from_slice(&packet);
+                let counters = self.session.tenant.counters(turn.context.worker.id);
+                counters.sent.add(PacketType::PingResp, 1, packet.len() as u64);
                 Ok(())
             }
             Packet::PubRel(ack) => self.on_pubrel(turn, &ack),
@@ -151,12 +156,20 @@ impl Active {
     }
 
     fn on_pubrel(&mut self, turn: &mut Turn<'_>, ack: &Ack<'_>) -> Result<(), End> {
+        let id = ack.packet_id.get();
         let known = {
             let mut state = self.session.state();
             self.check_owner()?;
-            state.received.release(ack.packet_id.get())
+            state.received.release(id)
         };
-        let reason = if known { ReasonCode::Success } else { ReasonCode::PacketIdentifierNotFound };
+        let reason = match known {
+            Some(shards) => {
+                let commits = self.session.forget_received(id, shards);
+                turn.scratch.answers.commits.join(&commits);
+                ReasonCode::Success
+            }
+            None => ReasonCode::PacketIdentifierNotFound,
+        };
         self.put_ack(turn, PacketType::PubComp, ack.packet_id, reason);
         Ok(())
     }
@@ -183,6 +196,7 @@ impl Active {
             if let Err(end) = self.check_owner() {
                 return end;
             }
+            // Noted with the end of the connection.
             state.expiry = expiry;
             self.session.set_survives(expiry > 0);
         }
@@ -198,16 +212,24 @@ impl Active {
         id: PacketId,
         reason: ReasonCode,
     ) {
-        self.put_answer(turn, kind, |answers| {
-            if reason == ReasonCode::Success || self.version != Version::V5 {
-                let [high, low] = id.get().to_be_bytes();
-                answers.extend_from_slice(&[kind.first_byte(), 2, high, low]);
-            } else {
-                Ack { packet_id: id, reason, properties: Properties::default() }
-                    .encode(kind, self.version, answers)
-                    .expect("an acknowledgement can be encoded");
-            }
-        });
+        self.put_answer(turn, kind, |answers| self.encode_ack(answers, kind, id, reason));
+    }
+
+    fn encode_ack(
+        &self,
+        packets: &mut Vec<u8>,
+        kind: PacketType,
+        id: PacketId,
+        reason: ReasonCode,
+    ) {
+        if reason == ReasonCode::Success || self.version != Version::V5 {
+            let [high, low] = id.get().to_be_bytes();
+            packets.extend_from_slice(&[kind.first_byte(), 2, high, low]);
+        } else {
+            Ack { packet_id: id, reason, properties: Properties::default() }
+                .encode(kind, self.version, packets)
+                .expect("an acknowledgement can be encoded");
+        }
     }
 
     /// Lets `encode` append one packet to the answers, and counts it.
@@ -217,7 +239,7 @@ impl Active {
         kind: PacketType,
         encode: impl FnOnce(&mut Vec<u8>),
     ) {
-        let answers = &mut turn.scratch.answers;
+        let answers = &mut turn.scratch.answers.ordered;
         let before = answers.len();
         encode(answers);
         let counters = self.session.tenant.counters(turn.context.worker.id);
@@ -230,30 +252,36 @@ impl Active {
         if turn.scratch.acks.is_empty() {
             return;
         }
-        let acks = std::mem::take(&mut turn.scratch.acks);
         let counters = self.session.tenant.counters(turn.context.worker.id);
-        let waiting = self.session.acknowledge(self.epoch, |outbound| {
-            for ack in &acks {
+        let Scratch { acks, answers, .. } = &mut *turn.scratch;
+        let mut refused = 0;
+        let (waiting, commits) = self.session.acknowledge(self.epoch, |outbound, journal| {
+            for ack in acks.drain(..) {
                 let id = ack.id.get();
                 let acked = match ack.kind {
-                    PacketType::PubAck => outbound.on_puback(id),
-                    PacketType::PubRec => outbound.on_pubrec(id, ack.accepted),
-                    _ => outbound.on_pubcomp(id),
+                    PacketType::PubAck => outbound.on_puback(id, journal),
+                    PacketType::PubRec => outbound.on_pubrec(id, ack.accepted, journal),
+                    _ => outbound.on_pubcomp(id, journal),
                 };
                 if acked == Acked::Expected && !ack.accepted {
-                    counters.dropped(barid_core::session::DropReason::Refused);
+                    refused += 1;
                 }
                 if ack.kind == PacketType::PubRec && ack.accepted {
                     let reason = match acked {
                         Acked::Expected => ReasonCode::Success,
                         Acked::Unknown => ReasonCode::PacketIdentifierNotFound,
                     };
-                    self.put_ack(turn, PacketType::PubRel, ack.id, reason);
+                    let before = answers.releases.len();
+                    self.encode_ack(&mut answers.releases, PacketType::PubRel, ack.id, reason);
+                    let bytes = answers.releases.len() - before;
+                    counters.sent.add(PacketType::PubRel, 1, bytes as u64);
                 }
             }
         });
-        turn.scratch.acks = acks;
-        turn.scratch.acks.clear();
+        answers.releases_after.join(&commits);
+        for _ in 0..refused {
+            self.session.dropped(&turn.context.worker, DropReason::Refused, None);
+        }
         if waiting {
             let write = |bytes: &[u8]| transport.write(bytes);
             self.session.drain(&turn.context.worker, self.epoch, false, write);
@@ -262,21 +290,20 @@ impl Active {
 
     /// Sends the answers.
     fn answer(&mut self, turn: &mut Turn<'_>, transport: &mut Transport) {
-        if turn.scratch.answers.is_empty() {
+        let answers = &mut turn.scratch.answers;
+        if answers.is_empty() {
             return;
         }
         let write = |bytes: &[u8]| transport.write(bytes);
-        let answers = &mut turn.scratch.answers;
         let reads = self.session.answer(
             &turn.context.worker,
             self.epoch,
-            answers.as_slice(),
+            answers,
             UNREAD_ANSWERS_MAX,
             write,
         );
         self.reading_paused = !reads;
         answers.clear();
-        answers.shrink_to(64 * 1024);
     }
 
     /// What the client is told at the end: nothing but to MQTT 5 clients, and not in answer to

@@ -136,7 +136,7 @@ impl Connection {
             .tenants
             .get_or_create(tenant, || {
                 is_new = true;
-                shared.settings().limits_of(tenant)
+                shared.settings_of(tenant)
             })
             .ok_or(Refusal(ReasonCode::QuotaExceeded, "there are too many tenants"))?;
         if is_new {
@@ -144,6 +144,7 @@ impl Connection {
             shared.housekeeping.schedule(context.worker.now, task);
         }
         let limits = tenant.limits();
+        let durability = tenant.durability();
         if client_id.len() > limits.max_client_id_bytes {
             return Err(Refusal(
                 ReasonCode::ClientIdentifierNotValid,
@@ -161,6 +162,16 @@ impl Connection {
         {
             return Err(Refusal(ReasonCode::NotAuthorized, "the will's topic is not allowed"));
         }
+        if wanted.expiry > 0
+            && durability.stores_sessions()
+            && tenant.shards.of(&tenant.name, client_id).refuses()
+            && tenant.sessions.entry(client_id).get().is_none()
+        {
+            return Err(Refusal(
+                ReasonCode::QuotaExceeded,
+                "the broker's disk takes no new session that is to be kept",
+            ));
+        }
         // A client that comes back while its old connection is still there takes no room.
         let comes_back =
             tenant.sessions.entry(client_id).get().is_some_and(|session| session.is_online());
@@ -177,7 +188,13 @@ impl Connection {
             user: permissions
                 .is_some()
                 .then(|| full_name(connect.username.unwrap_or_default()).into()),
-            properties: connack_properties(connect, &limits, &wanted, assigned.as_deref()),
+            properties: connack_properties(
+                connect,
+                &limits,
+                &durability,
+                &wanted,
+                assigned.as_deref(),
+            ),
         };
         let link = Link {
             version: connect.version,
@@ -223,6 +240,7 @@ impl Connection {
             aliases: InboundAliases::new(limits.topic_alias_maximum),
             permissions,
             limits,
+            durability,
             expires_at_once,
             max_packet_size,
             reading_paused: false,

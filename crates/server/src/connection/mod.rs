@@ -33,7 +33,7 @@ use crate::auth::Verdict;
 use crate::event_loop::{ConnectionId, Mailbox};
 use crate::lifecycle::Context;
 use crate::run::Run;
-use crate::session::SessionRef;
+use crate::session::{Answers, SessionRef};
 use crate::transport::{Accepted, ListenerContext, Proxied, Transport};
 use active::Active;
 use connect::Waiting;
@@ -65,10 +65,8 @@ pub struct Turn<'a> {
 #[derive(Debug, Default)]
 pub struct Scratch {
     run: Run,
-    /// Packet identifiers of the run's messages as their publisher gave them.
-    ids: Vec<u16>,
     /// Packets for the client itself.
-    answers: Vec<u8>,
+    answers: Answers,
     /// Acknowledgements that the client sent.
     acks: Vec<active::ClientAck>,
 }

@@ -62,9 +62,13 @@ impl Context {
             other => other,
         };
         let present = resumed.is_some();
+        // That a session has gone is not told before it is sure not to come back.
+        let gone = ended.as_ref().map(|old| old.forget()).unwrap_or_default();
         let session = resumed.unwrap_or_else(|| {
             let id = self.worker.shared.next_session_id();
-            let session = SessionRef::new(id, Arc::clone(tenant), opening.client_id);
+            let durable = (wanted.expiry > 0).then(|| tenant.new_durable(opening.client_id));
+            let session =
+                SessionRef::new(id, Arc::clone(tenant), opening.client_id, durable.flatten());
             entry.insert(session.clone());
             session
         });
@@ -73,14 +77,21 @@ impl Context {
             session.set_owner(&mut state, link.connection);
             state.user.clone_from(&opening.user);
             state.expiry = wanted.expiry;
-            std::mem::replace(&mut state.will, wanted.will)
+            state.away_since = None;
+            let old_will = std::mem::replace(&mut state.will, wanted.will);
+            session.store(&state);
+            old_will
         };
         let connack = opening.connack(present);
         let counters = tenant.counters(self.worker.id);
         counters.sent.add(PacketType::ConnAck, 1, connack.len() as u64);
         let survives = wanted.expiry > 0;
+        let connack = (&connack[..], gone.clone());
         let (epoch, had_client) =
-            session.attach(link, wanted.receive_maximum, survives, wanted.aliases, &connack);
+            session.attach(link, wanted.receive_maximum, survives, wanted.aliases, connack);
+        if !gone.is_empty() {
+            session.wake_on_commit(&gone);
+        }
         drop(entry);
 
         if had_client {
@@ -113,6 +124,7 @@ pub(super) fn revoke(session: &SessionRef, permissions: &Permissions) {
     for filter in revoked {
         state.subscriptions.remove(&filter);
         unsubscribe(&session.tenant, &filter, session.id);
+        session.forget_subscription(&filter);
     }
 }
 

@@ -2,15 +2,16 @@
 
 use std::ops::Range;
 
-use barid_core::session::DropReason;
+use barid_core::session::{DropReason, Reception};
 use mqtt_proto::flow::InboundAliases;
 use mqtt_proto::{DecodeError, FixedHeader, PacketId, PacketType, QoS, ReasonCode, Version};
 
 use super::active::{Active, Partner};
 use super::{End, Turn};
 use crate::auth::may_publish;
+use crate::lifecycle::Context;
 use crate::router::Publisher;
-use crate::run::Parsed;
+use crate::run::{Messages, Parsed};
 
 impl Active {
     /// A PUBLISH that lies at `frame` in `bytes`. It joins the run of those before it, or ends that run
@@ -33,82 +34,159 @@ impl Active {
         };
         if !(same_topic && run.continues(&parsed)) {
             *alone &= run.is_empty();
-            self.finish_run(turn, bytes, false);
+            self.finish_run(turn, bytes, false)?;
             let topic = topic_of(&mut self.aliases, &parsed, bytes)?;
             if !may_publish(self.permissions.as_deref(), topic) {
                 self.refuse(turn, &parsed, frame.len(), ReasonCode::NotAuthorized);
                 return Ok(());
             }
-            turn.scratch.run.begin(topic, parsed.qos, parsed.retain, self.version == Version::V5);
+            let class = self.durability.of(topic);
+            let v5 = self.version == Version::V5;
+            turn.scratch.run.begin(topic, parsed.qos, parsed.retain, v5, class);
         }
-        if let (QoS::ExactlyOnce, Some(id)) = (parsed.qos, parsed.id)
-            && !self.receive(id)?
-        {
-            self.finish_run(turn, bytes, false);
-            let counters = self.session.tenant.counters(turn.context.worker.id);
-            counters.received.add(PacketType::Publish, 1, frame.len() as u64);
-            self.put_ack(turn, PacketType::PubRec, id, ReasonCode::Success);
-            return Ok(());
+        let mut reached_before = None;
+        if let (QoS::ExactlyOnce, Some(id)) = (parsed.qos, parsed.id) {
+            match self.receive(id)? {
+                Reception::New => {}
+                Reception::Resumed(shards) => {
+                    // It goes to others than those before it, so it is a run of its own.
+                    let (topic, class) =
+                        (turn.scratch.run.topic().to_owned(), turn.scratch.run.class);
+                    self.finish_run(turn, bytes, false)?;
+                    *alone = false;
+                    let v5 = self.version == Version::V5;
+                    turn.scratch.run.begin(&topic, parsed.qos, parsed.retain, v5, class);
+                    reached_before = Some(shards);
+                }
+                Reception::Repeated => {
+                    self.finish_run(turn, bytes, false)?;
+                    let counters = self.session.tenant.counters(turn.context.worker.id);
+                    counters.received.add(PacketType::Publish, 1, frame.len() as u64);
+                    if self.session.durable().is_some() {
+                        // The first one may have come a moment ago, on another connection.
+                        let noted = self.session.tenant.shards.last_changes();
+                        turn.scratch.answers.commits.join(&noted);
+                    }
+                    self.put_ack(turn, PacketType::PubRec, id, ReasonCode::Success);
+                    return Ok(());
+                }
+            }
         }
-        turn.scratch.ids.extend(parsed.id.map(PacketId::get));
-        turn.scratch.run.push(parsed, bytes, turn.context.worker.now);
+        let run = &mut turn.scratch.run;
+        run.ids.extend(parsed.id.map(PacketId::get));
+        if parsed.qos == QoS::ExactlyOnce {
+            run.origin = self.session.durable().map(|durable| (durable.tenant, durable.number));
+        }
+        run.push(parsed, bytes, turn.context.worker.now);
+        if let Some(shards) = reached_before {
+            run.reached_before = shards;
+            self.finish_run(turn, bytes, false)?;
+        }
         Ok(())
     }
 
-    /// Publishes the run, and acknowledges its messages. `alone`: nothing else comes of this read.
-    pub(super) fn finish_run(&mut self, turn: &mut Turn<'_>, bytes: &mut [u8], alone: bool) {
+    /// Publishes the run, and acknowledges its messages when what they have to reach is durable. `alone`:
+    /// nothing else comes of this read. An error: a client that cannot be told otherwise is refused.
+    pub(super) fn finish_run(
+        &mut self,
+        turn: &mut Turn<'_>,
+        bytes: &mut [u8],
+        alone: bool,
+    ) -> Result<(), End> {
         if turn.scratch.run.is_empty() {
-            return;
+            return Ok(());
         }
         let session = self.session.clone();
         let tenant = &session.tenant;
         let counters = tenant.counters(turn.context.worker.id);
-        let run = &mut turn.scratch.run;
-        let count = run.len() as u64;
-        counters.received.add(PacketType::Publish, count, run.frame_bytes() as u64);
-        let mut messages = run.in_buffer(bytes, turn.context.worker.now);
-        let qos = messages.qos();
-        let kept = !messages.retain() || turn.context.retain(tenant, &mut messages);
-        if !kept {
-            counters.dropped(DropReason::RetainedMessages);
-        }
-        // An MQTT 5 client is told, so nobody gets the message; a 3.x client cannot be told.
-        let delivered = kept || self.version != Version::V5;
-        let publisher = Publisher { session: session.id, client_id: &session.client_id };
         let context = &mut *turn.context;
-        let reason = if delivered {
-            let route =
-                context.router.publish(&context.worker, tenant, publisher, &mut messages, alone);
-            if let [only] = route.targets()
-                && self.partner.as_ref().is_none_or(|partner| partner.id != only.subscriber.id)
-            {
-                let session = only.subscriber.downgrade();
-                self.partner = Some(Partner { id: only.subscriber.id, session });
+        let run = &mut turn.scratch.run;
+        let count = run.len();
+        counters.received.add(PacketType::Publish, count as u64, run.frame_bytes() as u64);
+        let publisher = Publisher { session: session.id, client_id: &session.client_id };
+        let messages = run.in_buffer(bytes, context.worker.now);
+        let admitted = context.router.admissible(tenant, publisher, &messages);
+        run.truncate(admitted);
+        let mut reason = ReasonCode::QuotaExceeded;
+        if admitted > 0 {
+            let mut messages = run.in_buffer(bytes, context.worker.now);
+            let kept = !messages.retain() || context.retain(tenant, &mut messages);
+            if !kept {
+                let topic = Some(messages.topic());
+                session.dropped(&context.worker, DropReason::RetainedMessages, topic);
             }
-            if route.is_empty() {
-                counters.unmatched.add(count);
-                ReasonCode::NoMatchingSubscribers
-            } else {
-                ReasonCode::Success
+            // An MQTT 5 client is told, so nobody gets the message; a 3.x client cannot be told.
+            if kept || self.version != Version::V5 {
+                reason = self.route(context, publisher, &mut messages, alone);
             }
-        } else {
-            ReasonCode::QuotaExceeded
-        };
-        turn.scratch.run.clear();
-        let kind = if qos == QoS::ExactlyOnce { PacketType::PubRec } else { PacketType::PubAck };
-        let ids = std::mem::take(&mut turn.scratch.ids);
-        for id in &ids {
-            let id = PacketId::new(*id).expect("the decoder refuses 0");
-            self.put_ack(turn, kind, id, reason);
         }
-        if qos == QoS::ExactlyOnce && reason.is_error() {
+        let run = &mut turn.scratch.run;
+        let ids = std::mem::take(&mut run.ids);
+        let answers = &mut turn.scratch.answers;
+        answers.commits.join(&run.commits);
+        answers.rooms.append(&mut turn.context.router.take_full());
+        if run.origin.is_some() {
             let mut state = session.state();
-            for id in &ids {
-                state.received.release(*id);
+            for (id, shard) in
+                ids.iter().flat_map(|id| run.reached.iter().map(|shard| (*id, shard)))
+            {
+                state.received.store_in(id, shard);
             }
         }
-        turn.scratch.ids = ids;
-        turn.scratch.ids.clear();
+        let qos = run.qos();
+        run.clear();
+        let kind = if qos == QoS::ExactlyOnce { PacketType::PubRec } else { PacketType::PubAck };
+        for (index, id) in ids.iter().enumerate() {
+            let reason = if index < admitted { reason } else { ReasonCode::QuotaExceeded };
+            if qos == QoS::ExactlyOnce && reason.is_error() {
+                let released = session.state().received.release(*id).unwrap_or_default();
+                let commits = session.forget_received(*id, released);
+                turn.scratch.answers.commits.join(&commits);
+            }
+            if index < admitted || self.version == Version::V5 {
+                let id = PacketId::new(*id).expect("the decoder refuses 0");
+                self.put_ack(turn, kind, id, reason);
+            }
+        }
+        turn.scratch.run.ids = ids;
+        turn.scratch.run.ids.clear();
+        if admitted == count || self.version == Version::V5 {
+            return Ok(());
+        }
+        Err(End::Refused(
+            ReasonCode::QuotaExceeded,
+            "a queue or the disk is full, and this version of MQTT has no other way to say so",
+        ))
+    }
+
+    /// Hands the run on to all who have subscribed.
+    fn route(
+        &mut self,
+        context: &mut Context,
+        publisher: Publisher<'_>,
+        messages: &mut Messages<'_>,
+        alone: bool,
+    ) -> ReasonCode {
+        let tenant = &self.session.tenant;
+        let count = messages.len() as u64;
+        let route = context.router.publish(&context.worker, tenant, publisher, messages, alone);
+        if let [only] = route.targets()
+            && self.partner.as_ref().is_none_or(|partner| partner.id != only.subscriber.id)
+        {
+            let session = only.subscriber.downgrade();
+            self.partner = Some(Partner { id: only.subscriber.id, session });
+        }
+        if messages.qos() == QoS::ExactlyOnce
+            && let Some(durable) = self.session.durable()
+        {
+            // Also where it has reached nobody that is stored, a repetition must be known as one.
+            messages.note_received(&mut durable.shard.change());
+        }
+        if route.is_empty() {
+            tenant.counters(context.worker.id).unmatched.add(count);
+            return ReasonCode::NoMatchingSubscribers;
+        }
+        ReasonCode::Success
     }
 
     fn check(&self, parsed: &Parsed) -> Result<(), End> {
@@ -147,14 +225,12 @@ impl Active {
         }
     }
 
-    /// Notes a QoS 2 message. False: it has been handed on before.
-    fn receive(&self, id: PacketId) -> Result<bool, End> {
+    /// Notes a QoS 2 message.
+    fn receive(&self, id: PacketId) -> Result<Reception, End> {
         let mut state = self.session.state();
         self.check_owner()?;
-        if state.received.contains(id.get()) {
-            return Ok(false);
-        }
-        if state.received.len() >= usize::from(self.limits.receive_maximum)
+        if !state.received.contains(id.get())
+            && state.received.len() >= usize::from(self.limits.receive_maximum)
             && self.version == Version::V5
         {
             return Err(End::Refused(

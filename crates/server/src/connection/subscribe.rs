@@ -25,7 +25,7 @@ impl Active {
         let identifier = identifier.and_then(NonZeroU32::new);
         let mut codes = Vec::with_capacity(packet.filters.len());
         for wanted in &packet.filters {
-            codes.push(match self.subscribe(wanted, identifier) {
+            codes.push(match self.subscribe(turn, wanted, identifier) {
                 // The SUBACK of MQTT 3.1 has no code for a failure.
                 Err(reason) if self.version == Version::V3_1 => {
                     return Err(End::Refused(reason, "the subscription is refused"));
@@ -86,6 +86,7 @@ impl Active {
     /// Subscribes to one filter. Returns the QoS granted and whether the subscription is new.
     fn subscribe(
         &mut self,
+        turn: &mut Turn<'_>,
         wanted: &SubscribeFilter<'_>,
         identifier: Option<NonZeroU32>,
     ) -> Result<(QoS, bool), ReasonCode> {
@@ -107,13 +108,18 @@ impl Active {
         {
             return Err(ReasonCode::QuotaExceeded);
         }
-        let new = state.subscriptions.insert(Subscription {
+        if session.durable().is_some_and(|durable| durable.shard.refuses()) {
+            return Err(ReasonCode::QuotaExceeded);
+        }
+        let subscription = Subscription {
             filter: wanted.filter.into(),
             qos: options.qos,
             no_local: options.no_local,
             retain_as_published: options.retain_as_published,
             identifier,
-        });
+        };
+        turn.scratch.answers.commits.join(&session.store_subscription(&subscription));
+        let new = state.subscriptions.insert(subscription);
         let index = &session.tenant.index;
         match shared {
             Some(shared) => index.subscribe_shared(shared.group, shared.filter, session, options),
@@ -165,6 +171,8 @@ impl Active {
             let existed = state.subscriptions.remove(filter);
             if existed {
                 unsubscribe(&self.session.tenant, filter, self.session.id);
+                let commits = self.session.forget_subscription(filter);
+                turn.scratch.answers.commits.join(&commits);
             }
             drop(state);
             let code =

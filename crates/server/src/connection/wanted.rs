@@ -8,8 +8,15 @@ use mqtt_proto::{
     Connect, MAX_PACKET_LEN, PropertiesBuf, Property, PropertyId, QoS, ReasonCode, Version,
 };
 
+use crate::durability::Durability;
 use crate::session::Will;
 use crate::settings::Limits;
+
+/// The User Property by which a client asks for, and is told, what an acknowledgement promises.
+const DURABILITY: &str = "barid-durability";
+
+/// Classes that a client is told; more would make the CONNACK larger than some take.
+const DURABILITY_TOLD_MAX: usize = 32;
 
 /// Why a client does not get in.
 #[derive(Debug)]
@@ -121,6 +128,7 @@ pub(super) fn assigned_client_id(connect: &Connect<'_>) -> Result<Option<String>
 pub(super) fn connack_properties(
     connect: &Connect<'_>,
     limits: &Limits,
+    durability: &Durability,
     wanted: &Wanted,
     assigned: Option<&str>,
 ) -> PropertiesBuf {
@@ -128,6 +136,9 @@ pub(super) fn connack_properties(
     if connect.version != Version::V5 {
         return properties;
     }
+    let asks = connect.properties.user_properties().any(|(name, _)| name == DURABILITY);
+    let told = if asks { DURABILITY_TOLD_MAX } else { 0 };
+    let classes: Vec<_> = durability.describe().take(told).collect();
     let mut put = |property| properties.push(property).expect("the broker's own values are valid");
     if connect.properties.session_expiry_interval().unwrap_or(0) != wanted.expiry {
         put(Property::SessionExpiryInterval(wanted.expiry));
@@ -158,6 +169,9 @@ pub(super) fn connack_properties(
     }
     if !limits.shared_subscriptions {
         put(Property::SharedSubscriptionAvailable(false));
+    }
+    for class in &classes {
+        put(Property::UserProperty(DURABILITY, class));
     }
     let client_id = assigned.unwrap_or(connect.client_id);
     if connect.properties.request_response_information() == Some(true)

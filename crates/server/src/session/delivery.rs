@@ -20,18 +20,19 @@
 use std::io::{self, ErrorKind, Write};
 use std::num::NonZeroU32;
 use std::ops::{ControlFlow, Range};
-use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 
-use barid_core::session::{Acked, Delivery, DropReason, Outgoing};
+use barid_core::durable::StoredAs;
+use barid_core::session::{Acked, Delivery, DropReason, Journal, Outgoing, Overflow, Waiting};
 use mio::net::TcpStream;
 use mqtt_proto::flow::AliasUse;
 use mqtt_proto::{Ack, Packet, PacketId, PacketType, Properties, QoS, ReasonCode, Version};
-use parking_lot::MutexGuard;
 
 use super::outlet::{Outlet, Unsent};
 use super::{Session, SessionRef};
+use crate::durable::{Commits, SessionJournal};
 use crate::encode::PublishFrame;
-use crate::metrics::Counters;
 use crate::run::Messages;
 use crate::worker::Worker;
 
@@ -66,6 +67,41 @@ pub struct Offer<'a> {
     pub at_once: bool,
 }
 
+/// What a client is told in answer to what it has sent.
+#[derive(Debug, Default)]
+pub struct Answers {
+    /// Acknowledgements, in order; they wait for `commits` and `rooms`.
+    pub ordered: Vec<u8>,
+    /// What has to be durable before.
+    pub commits: Commits,
+    /// Full queues that got messages nevertheless: the publisher hears nothing until they have room.
+    pub rooms: Vec<SessionRef>,
+    /// PUBREL packets; they wait for `releases_after`.
+    pub releases: Vec<u8>,
+    /// What has to be durable before.
+    pub releases_after: Commits,
+    /// What waits for nothing.
+    pub prompt: Vec<u8>,
+}
+
+impl Answers {
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.ordered.is_empty() && self.releases.is_empty() && self.prompt.is_empty()
+    }
+
+    /// Forgets them, and keeps the memory.
+    pub fn clear(&mut self) {
+        for packets in [&mut self.ordered, &mut self.releases, &mut self.prompt] {
+            packets.clear();
+            packets.shrink_to(64 * 1024);
+        }
+        self.commits.clear();
+        self.releases_after.clear();
+        self.rooms.clear();
+    }
+}
+
 /// What is left to do after an offer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Offered {
@@ -87,34 +123,46 @@ impl Session {
         offer: &Offer<'_>,
     ) -> Offered {
         let counters = self.tenant.counters(worker.id);
-        let mut outlet = self.outlet.lock();
-        if outlet.link.is_none() {
-            if offer.shared.is_some() && !outlet.outbound.survives() {
+        let mut outlet = self.lock();
+        let durable = self.durable().filter(|_| messages.are_stored(offer.qos));
+        let mut journal = SessionJournal::new(durable);
+        if let Some((durable, shard)) = journal.open() {
+            if messages.have_reached(durable.shard.index()) {
+                return Offered::Done;
+            }
+            messages.reach(shard);
+        }
+        if outlet.link.is_none() || !outlet.has_way() {
+            if outlet.link.is_none() && offer.shared.is_some() && !outlet.outbound.survives() {
                 return Offered::Gone;
             }
-            self.let_wait(counters, &mut outlet, messages, offer, offer.range.clone());
-            return Offered::Done;
-        }
-        if !outlet.has_way() {
-            self.let_wait(counters, &mut outlet, messages, offer, offer.range.clone());
+            self.let_wait(worker, &mut outlet, messages, offer, offer.range.clone(), &mut journal);
             return Offered::Done;
         }
         if !outlet.takes_as_is(messages, offer) {
-            self.append_one_by_one(worker, counters, &mut outlet, messages, offer);
+            self.append_one_by_one(worker, &mut outlet, messages, offer, &mut journal);
             return outlet.after_append();
         }
-        let (admitted, first_id) = outlet.admit(messages, offer);
+        let (admitted, first_id) = outlet.admit(messages, offer, &mut journal);
         if admitted < offer.range.len() {
             let rest = offer.range.start + admitted..offer.range.end;
-            self.let_wait(counters, &mut outlet, messages, offer, rest);
+            self.let_wait(worker, &mut outlet, messages, offer, rest, &mut journal);
             if admitted == 0 {
                 return Offered::Done;
             }
         }
+        let commits = journal.commits();
+        drop(journal);
         let range = offer.range.start..offer.range.start + admitted;
         let packets =
             messages.packets(range, outlet.speaks_v5(), offer.qos, offer.retain, first_id);
         counters.sent.add(PacketType::Publish, admitted as u64, packets.len() as u64);
+        if durable.is_some() && offer.qos == QoS::ExactlyOnce {
+            // The client remembers the packet identifier, so the broker must not forget it.
+            outlet.append(Some(&commits), |held| held.extend_from_slice(packets));
+            self.await_commits(worker, &commits, &mut outlet);
+            return outlet.after_append();
+        }
         if offer.at_once
             && outlet.unsent.is_empty()
             && let Some(socket) = outlet.direct_socket()
@@ -147,11 +195,12 @@ impl Session {
         writable: bool,
         write: impl FnMut(&[u8]) -> io::Result<usize>,
     ) {
-        let mut outlet = self.outlet.lock();
+        let mut outlet = self.lock();
         if outlet.epoch != epoch {
             return;
         }
         outlet.woken = false;
+        outlet.release_held(worker);
         if writable {
             if outlet.writing {
                 outlet.retry = true;
@@ -165,35 +214,72 @@ impl Session {
         }
     }
 
-    /// Sends packets that are no messages, by the owner of the connection of `epoch`, through `write`.
-    /// False: the client does not read, and more than `most` bytes wait for it. The owner, who should not
-    /// read from it either, is woken when all have been written.
+    /// Sends packets that are no messages, by the owner of the connection of `epoch`, through `write`;
+    /// some of them only when what they depend on is durable. False: more than `most` bytes wait for the
+    /// client, because it does not read or because its messages are not durable yet. The owner, who should
+    /// not read from it either, is woken when all have been written.
     pub fn answer(
         &self,
         worker: &Worker,
         epoch: u32,
-        packets: &[u8],
+        answers: &Answers,
         most: usize,
         write: impl FnMut(&[u8]) -> io::Result<usize>,
     ) -> bool {
+        // Publishers are told of by sessions that are locked for it, so before this one is.
+        let rooms: Vec<_> = answers
+            .rooms
+            .iter()
+            .filter(|room| room.wake_when_not_full(Weak::clone(&self.me)))
+            .map(SessionRef::downgrade)
+            .collect();
         let mut outlet = self.outlet.lock();
         if outlet.epoch != epoch {
             return true;
         }
-        let first = if outlet.unsent.is_empty() && !outlet.writing && !outlet.blocked {
-            packets
-        } else {
-            outlet.unsent.push(packets);
-            &[]
-        };
-        if outlet.start_writing() {
+        let mut first = self.hold_back(&mut outlet, answers, rooms);
+        if !answers.prompt.is_empty() {
+            outlet.unsent.push(&answers.prompt);
+        }
+        if !(outlet.unsent.is_empty() && !outlet.writing && !outlet.blocked) {
+            outlet.unsent.push(std::mem::take(&mut first));
+        }
+        if (!first.is_empty() || !outlet.unsent.is_empty()) && outlet.start_writing() {
             drop(outlet);
             self.pump(worker, epoch, first, usize::MAX, write);
             outlet = self.outlet.lock();
         }
-        let reads = outlet.epoch != epoch || outlet.unsent.len() <= most;
+        let reads = outlet.epoch != epoch || outlet.backlog() <= most;
         outlet.reader_paused |= !reads;
         reads
+    }
+
+    /// Keeps back those of the answers that must not leave yet, and returns acknowledgements that may
+    /// leave now.
+    fn hold_back<'a>(
+        &self,
+        outlet: &mut Outlet,
+        answers: &'a Answers,
+        rooms: Vec<Weak<Session>>,
+    ) -> &'a [u8] {
+        if !answers.releases.is_empty() {
+            if self.wake_when_durable(&answers.releases_after) {
+                outlet.append(Some(&answers.releases_after), |held| {
+                    held.extend_from_slice(&answers.releases);
+                });
+            } else {
+                outlet.unsent.push(&answers.releases);
+            }
+        }
+        let behind_others = outlet.held.as_ref().is_some_and(|held| held.has_answers());
+        if !answers.ordered.is_empty()
+            && (self.wake_when_durable(&answers.commits) || !rooms.is_empty() || behind_others)
+        {
+            let held = outlet.held.get_or_insert_default();
+            held.push_answers(answers.commits.clone(), rooms, &answers.ordered);
+            return &[];
+        }
+        &answers.ordered
     }
 
     /// Writes `first` and then all that waits. The caller has become the writer of `epoch`.
@@ -213,7 +299,7 @@ impl Session {
                 &mut sent,
                 &mut write,
             );
-            let mut outlet = self.outlet.lock();
+            let mut outlet = self.lock();
             if outlet.epoch != epoch {
                 return;
             }
@@ -235,7 +321,7 @@ impl Session {
             if outlet.unsent.is_empty() || round == rounds {
                 outlet.writing = false;
                 outlet.retry = false;
-                let reader_waits = outlet.unsent.is_empty() && outlet.reader_paused;
+                let reader_waits = outlet.backlog() == 0 && outlet.reader_paused;
                 if reader_waits || !outlet.unsent.is_empty() {
                     outlet.reader_paused &= !reader_waits;
                     outlet.wake_owner();
@@ -249,16 +335,28 @@ impl Session {
 
     /// Encodes messages from the queue until enough bytes wait for one write.
     fn refill(&self, worker: &Worker, outlet: &mut Outlet) {
+        if outlet.is_opening() {
+            return;
+        }
         let counters = self.tenant.counters(worker.id);
-        while outlet.unsent.len() < UNSENT_MAX {
+        let mut journal = SessionJournal::new(self.durable());
+        // What has to be durable before some of the packets leave.
+        let mut waits_for = Commits::default();
+        while outlet.backlog() < UNSENT_MAX {
             if !outlet.outbound.is_replaying() {
-                self.fetch_retained(worker, outlet);
+                self.fetch_retained(worker, outlet, &mut journal);
             }
-            let next = outlet.outbound.next(worker.now, |reason| counters.dropped(reason));
+            let next = outlet.outbound.next(worker.now, &mut journal, |reason, lost| {
+                self.dropped(worker, reason, lost.topic());
+            });
             match next {
                 // What had been fetched has expired; there may be more.
                 None if outlet.replays.is_some() && !outlet.outbound.is_replaying() => {}
-                None => return,
+                None => break,
+                Some(Outgoing::Fetch) => {
+                    self.fetch(worker, outlet);
+                    break;
+                }
                 Some(Outgoing::Publish { delivery, id, dup }) => {
                     let frame = PublishFrame {
                         publication: delivery.message.publication(),
@@ -270,28 +368,47 @@ impl Session {
                         alias: AliasUse::None,
                         now: worker.now,
                     };
-                    outlet.put(counters, frame);
+                    let held = delivery.stored.is_some() && delivery.qos == QoS::ExactlyOnce;
+                    let after = held.then(|| must_be_durable(&mut journal, &mut waits_for));
+                    outlet.put(worker, self, frame, after.as_ref(), &mut journal);
                 }
                 Some(Outgoing::PubRel(id)) => {
                     let packet_id = PacketId::new(id).expect("the window gives none that is 0");
                     let version = if outlet.speaks_v5() { Version::V5 } else { Version::V3_1_1 };
-                    let before = outlet.unsent.len();
-                    Packet::PubRel(Ack {
-                        packet_id,
-                        reason: ReasonCode::Success,
-                        properties: Properties::default(),
-                    })
-                    .encode(version, outlet.unsent.buffer())
-                    .expect("a PUBREL can be encoded");
-                    let bytes = outlet.unsent.len() - before;
-                    counters.sent.add(PacketType::PubRel, 1, bytes as u64);
+                    // That PUBREC has come may have been noted a moment ago.
+                    let after = must_be_durable(&mut journal, &mut waits_for);
+                    let mut bytes = 0;
+                    outlet.append(Some(&after), |buffer| {
+                        let before = buffer.len();
+                        let properties = Properties::default();
+                        Packet::PubRel(Ack { packet_id, reason: ReasonCode::Success, properties })
+                            .encode(version, buffer)
+                            .expect("a PUBREL can be encoded");
+                        bytes = (buffer.len() - before) as u64;
+                    });
+                    counters.sent.add(PacketType::PubRel, 1, bytes);
                 }
             }
         }
+        drop(journal);
+        self.await_commits(worker, &waits_for, outlet);
     }
 
-    /// Fetches the next retained messages that subscriptions have asked for.
-    fn fetch_retained(&self, worker: &Worker, outlet: &mut Outlet) {
+    /// Has the outlet looked at again when `commits` are durable; at once if they are.
+    fn await_commits(&self, worker: &Worker, commits: &Commits, outlet: &mut Outlet) {
+        if !commits.is_empty() && !self.wake_when_durable(commits) {
+            outlet.release_held(worker);
+        }
+    }
+
+    /// Fetches the next retained messages that subscriptions have asked for. They are stored from then
+    /// on, if the session is.
+    fn fetch_retained(
+        &self,
+        worker: &Worker,
+        outlet: &mut Outlet,
+        journal: &mut SessionJournal<'_>,
+    ) {
         while let Some(replays) = &mut outlet.replays {
             let Some(replay) = replays.0.front_mut() else {
                 outlet.replays = None;
@@ -310,6 +427,8 @@ impl Session {
                         retain: true,
                         identifiers: replay.identifier.into_iter().collect(),
                         shared: None,
+                        stored: None,
+                        queued_at: worker.now,
                     });
                 }
                 if seen < FETCHED {
@@ -323,6 +442,15 @@ impl Session {
                 replays.0.pop_front();
             }
             if !found.is_empty() {
+                for delivery in &mut found {
+                    let stored = delivery.qos != QoS::AtMostOnce;
+                    if let Some((_, shard)) = stored.then(|| journal.open()).flatten() {
+                        let entry = outlet.outbound.new_entry();
+                        let message = shard.new_message_ids(1);
+                        delivery.stored = Some(StoredAs { entry, message });
+                        journal.put(delivery, None);
+                    }
+                }
                 outlet.outbound.replay(found);
                 return;
             }
@@ -334,18 +462,19 @@ impl Session {
     fn append_one_by_one(
         &self,
         worker: &Worker,
-        counters: &Counters,
-        outlet: &mut MutexGuard<'_, Outlet>,
+        outlet: &mut Outlet,
         messages: &mut Messages<'_>,
         offer: &Offer<'_>,
+        journal: &mut SessionJournal<'_>,
     ) {
+        let mut waits_for = Commits::default();
         for index in offer.range.clone() {
             if !outlet.has_way() || (offer.qos != QoS::AtMostOnce && !outlet.outbound.has_room()) {
-                self.let_wait(counters, outlet, messages, offer, index..offer.range.end);
-                return;
+                self.let_wait(worker, outlet, messages, offer, index..offer.range.end, journal);
+                break;
             }
             let one = Offer { range: index..index + 1, ..offer.clone() };
-            let (_, id) = outlet.admit(messages, &one);
+            let (_, id) = outlet.admit(messages, &one, journal);
             let frame = PublishFrame {
                 publication: messages.publication(index),
                 qos: offer.qos,
@@ -356,35 +485,79 @@ impl Session {
                 alias: AliasUse::None,
                 now: worker.now,
             };
-            outlet.put(counters, frame);
+            let held = offer.qos == QoS::ExactlyOnce && journal.is_open();
+            let after = held.then(|| must_be_durable(journal, &mut waits_for));
+            outlet.put(worker, self, frame, after.as_ref(), journal);
         }
+        journal.close();
+        self.await_commits(worker, &waits_for, outlet);
     }
 
     /// Queues messages that cannot be sent now, or drops them if the session does not wait for its
     /// client.
     fn let_wait(
         &self,
-        counters: &Counters,
+        worker: &Worker,
         outlet: &mut Outlet,
         messages: &mut Messages<'_>,
         offer: &Offer<'_>,
         range: Range<usize>,
+        journal: &mut SessionJournal<'_>,
     ) {
         let waits =
             outlet.link.is_some() || (offer.qos != QoS::AtMostOnce && outlet.outbound.survives());
         if !waits {
             for _ in range {
-                counters.dropped(DropReason::Offline);
+                self.dropped(worker, DropReason::Offline, Some(messages.topic()));
             }
             return;
         }
         let limits = self.tenant.queue_limits();
+        let in_memory = self.tenant.shards.has_memory();
         for index in range {
-            let delivery =
-                messages.delivery(index, offer.qos, offer.retain, offer.identifiers, offer.shared);
-            outlet.outbound.enqueue(delivery, &limits, |reason| counters.dropped(reason));
+            let stored = outlet.stored_as(messages, index, journal);
+            let delivery = messages.delivery(index, offer, stored);
+            let dropped = |reason, lost: &Waiting| self.dropped(worker, reason, lost.topic());
+            outlet.outbound.enqueue(delivery, in_memory, worker.now, &limits, journal, dropped);
+        }
+        if limits.overflow == Overflow::Block && offer.qos != QoS::AtMostOnce {
+            let room = outlet.outbound.queue().room(&limits);
+            if room.messages == 0 || room.bytes == 0 {
+                self.full.store(true, Ordering::Release);
+                messages.overflow();
+            }
         }
     }
+
+    /// Lets one message wait for the client, that another session gives it. [`SessionRef::flush`] sends
+    /// it. Answers what has to be durable before the other one forgets it; `None`: the session has gone, or
+    /// does not wait for its client with such a message.
+    pub fn enqueue(&self, worker: &Worker, mut delivery: Delivery) -> Option<Commits> {
+        let mut outlet = self.lock();
+        if outlet.link.is_none() && (delivery.qos == QoS::AtMostOnce || !outlet.outbound.survives())
+        {
+            return None;
+        }
+        let durable = self.durable().filter(|_| delivery.qos != QoS::AtMostOnce);
+        let mut journal = SessionJournal::new(durable);
+        delivery.stored = journal.open().map(|(_, shard)| StoredAs {
+            entry: outlet.outbound.new_entry(),
+            message: shard.new_message_ids(1),
+        });
+        let limits = self.tenant.queue_limits();
+        let in_memory = self.tenant.shards.has_memory();
+        let dropped = |reason, lost: &Waiting| self.dropped(worker, reason, lost.topic());
+        outlet.outbound.enqueue(delivery, in_memory, worker.now, &limits, &mut journal, dropped);
+        Some(journal.commits())
+    }
+}
+
+/// The batch that has what was noted of a packet that must not leave before.
+fn must_be_durable(journal: &mut SessionJournal<'_>, all: &mut Commits) -> Commits {
+    journal.open();
+    let commits = journal.commits();
+    all.join(&commits);
+    commits
 }
 
 impl SessionRef {
@@ -420,7 +593,36 @@ impl Outlet {
     /// Whether a message that arrives now may leave before all that waits in the queue: there is
     /// nothing.
     fn has_way(&self) -> bool {
-        self.is_idle() && self.unsent.len() < UNSENT_MAX
+        self.is_idle() && self.backlog() < UNSENT_MAX && !self.is_opening()
+    }
+
+    /// Lets `encode` append packets, to leave `after` something is durable.
+    fn append(&mut self, after: Option<&Commits>, encode: impl FnOnce(&mut Vec<u8>)) {
+        match after.filter(|commits| !commits.is_empty()) {
+            Some(commits) => self.held.get_or_insert_default().push_delivery(commits, encode),
+            None => encode(self.unsent.buffer()),
+        }
+    }
+
+    /// Lets those packets go for which all is durable.
+    fn release_held(&mut self, worker: &Worker) {
+        if let Some(held) = &mut self.held {
+            held.release(&worker.shared.shards, &mut self.unsent);
+            if held.is_empty() {
+                self.held = None;
+            }
+        }
+    }
+
+    /// As what one of the messages is to be stored, if it is.
+    fn stored_as(
+        &mut self,
+        messages: &Messages<'_>,
+        index: usize,
+        journal: &SessionJournal<'_>,
+    ) -> Option<StoredAs> {
+        let message = messages.stored_as(journal.shard()?, index);
+        Some(StoredAs { entry: self.outbound.new_entry(), message })
     }
 
     fn takes_as_is(&self, messages: &Messages<'_>, offer: &Offer<'_>) -> bool {
@@ -430,7 +632,12 @@ impl Outlet {
 
     /// Takes packet identifiers for as many messages as the window has room for. Returns how many, and
     /// the first identifier; the others follow it.
-    fn admit(&mut self, messages: &mut Messages<'_>, offer: &Offer<'_>) -> (usize, u16) {
+    fn admit(
+        &mut self,
+        messages: &mut Messages<'_>,
+        offer: &Offer<'_>,
+        journal: &mut SessionJournal<'_>,
+    ) -> (usize, u16) {
         if offer.qos == QoS::AtMostOnce {
             return (offer.range.len(), 0);
         }
@@ -441,15 +648,11 @@ impl Outlet {
                 return (admitted, first);
             }
             let kept = keep.then(|| {
-                Box::new(messages.delivery(
-                    index,
-                    offer.qos,
-                    offer.retain,
-                    offer.identifiers,
-                    offer.shared,
-                ))
+                let stored = self.stored_as(messages, index, journal);
+                Box::new(Waiting::Here(messages.delivery(index, offer, stored)))
             });
-            let id = self.outbound.reserve(offer.qos, kept).expect("the window has room");
+            let id = self.outbound.reserve(offer.qos, kept, journal);
+            let id = id.expect("the window has room");
             if admitted == 0 {
                 first = id;
             }
@@ -457,29 +660,42 @@ impl Outlet {
         (offer.range.len(), first)
     }
 
-    /// Appends one PUBLISH, with a Topic Alias if the client takes them and the topic is hot. One that
-    /// is larger than the client takes is dropped instead (MQTT 5 §3.1.2.11.4).
-    fn put(&mut self, counters: &Counters, mut frame: PublishFrame<'_>) {
+    /// Appends one PUBLISH, with a Topic Alias if the client takes them and the topic is hot; it leaves
+    /// `after` something is durable. One that is larger than the client takes is dropped instead (MQTT 5
+    /// §3.1.2.11.4).
+    fn put(
+        &mut self,
+        worker: &Worker,
+        session: &Session,
+        mut frame: PublishFrame<'_>,
+        after: Option<&Commits>,
+        journal: &mut SessionJournal<'_>,
+    ) {
         let v5 = self.speaks_v5();
         let most = self.link.as_ref().map_or(usize::MAX, |link| link.max_packet_size);
         if frame.len(v5) > most {
             let freed = match frame.qos {
                 QoS::AtMostOnce => Acked::Expected,
-                QoS::AtLeastOnce => self.outbound.on_puback(frame.id),
-                QoS::ExactlyOnce => self.outbound.on_pubrec(frame.id, false),
+                QoS::AtLeastOnce => self.outbound.on_puback(frame.id, journal),
+                QoS::ExactlyOnce => self.outbound.on_pubrec(frame.id, false, journal),
             };
             debug_assert_eq!(freed, Acked::Expected);
-            counters.dropped(DropReason::PacketTooLarge);
+            session.dropped(worker, DropReason::PacketTooLarge, Some(frame.publication.topic));
             return;
         }
-        if let Some(aliases) = &mut self.aliases {
+        // What is held back may be overtaken, so it does not define an alias that others use.
+        if let (Some(aliases), None) = (&mut self.aliases, after) {
             // An alias adds three bytes where it is defined: not worth a packet that becomes too large.
             if frame.len(v5) + 3 <= most {
                 frame.alias = aliases.assign(frame.publication.topic);
             }
         }
-        let layout = frame.put(v5, self.unsent.buffer());
-        counters.sent.add(PacketType::Publish, 1, (layout.end - layout.start) as u64);
+        let mut bytes = 0;
+        self.append(after, |buffer| {
+            let layout = frame.put(v5, buffer);
+            bytes = (layout.end - layout.start) as u64;
+        });
+        session.tenant.counters(worker.id).sent.add(PacketType::Publish, 1, bytes);
     }
 
     fn after_append(&mut self) -> Offered {

@@ -1,10 +1,13 @@
 //! A session as the IO threads see it: who it is, its state, and the outlet to its client.
 
 mod delivery;
+mod held;
+mod locked;
 mod outlet;
+mod stored;
 mod subscriptions;
 
-pub use delivery::{Offer, Offered};
+pub use delivery::{Answers, Offer, Offered};
 pub use outlet::{Link, Replay};
 pub use subscriptions::{Subscription, Subscriptions};
 
@@ -13,13 +16,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use barid_core::message::Message;
-use barid_core::session::{Delivery, DropReason, Outbound, ReceivedIds};
+use barid_core::session::{DropReason, Outbound, QueueLimits, ReceivedIds, Room, Waiting};
+use barid_core::time::Timestamp;
 use barid_core::topic_index;
-use mqtt_proto::QoS;
 use mqtt_proto::flow::OutboundAliases;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::connection::Connection;
+use crate::durable::{Commits, Durable, SessionJournal};
 use crate::event_loop::{ConnectionId, Mailbox, Post};
 use crate::tenant::Tenant;
 use crate::worker::Worker;
@@ -37,6 +41,13 @@ pub struct Session {
     pub tenant: Arc<Tenant>,
     /// The client identifier, unique in the tenant.
     pub client_id: Box<str>,
+    /// As what it is stored, or was until it ended; none if it is not to survive the process.
+    durable: Option<Durable>,
+    /// It is in the store. Changed under the locks of state and outlet.
+    stored: AtomicBool,
+    /// Its queue is full, and publishers wait for room. Changed under the lock of the outlet.
+    full: AtomicBool,
+    me: Weak<Session>,
     online: AtomicBool,
     /// The connection that has, or had last, the session. Changed under the lock of the state.
     owner: AtomicU64,
@@ -62,6 +73,8 @@ pub struct State {
     pub user: Option<Box<str>>,
     /// Session Expiry Interval in seconds; `u32::MAX`: never.
     pub expiry: u32,
+    /// Since when its client is away; `None`: it is connected.
+    pub away_since: Option<Timestamp>,
     /// The session has ended and must not be resumed.
     pub ended: bool,
 }
@@ -90,12 +103,17 @@ pub enum Detached {
 }
 
 impl SessionRef {
-    /// A new session without a client.
-    pub fn new(id: u64, tenant: Arc<Tenant>, client_id: &str) -> Self {
-        Self(Arc::new(Session {
+    /// A new session without a client. What is `durable` is stored from the first
+    /// [`Session::store`] on.
+    pub fn new(id: u64, tenant: Arc<Tenant>, client_id: &str, durable: Option<Durable>) -> Self {
+        Self(Arc::new_cyclic(|me| Session {
             id,
             tenant,
             client_id: client_id.into(),
+            stored: AtomicBool::new(durable.is_some()),
+            durable,
+            full: AtomicBool::new(false),
+            me: Weak::clone(me),
             online: AtomicBool::new(false),
             owner: AtomicU64::new(0),
             outlet: Mutex::default(),
@@ -158,19 +176,20 @@ impl Session {
         look(&outlet.outbound, outlet.link.as_ref())
     }
 
-    /// Gives the session to a connection, which hears `connack` before any message. Returns the epoch
-    /// of the connection, and whether another one had the session until now: that one is closed.
+    /// Gives the session to a connection, which hears `connack` before any message, when `commits` are
+    /// durable. Returns the epoch of the connection, and whether another one had the session until now:
+    /// that one is closed.
     pub fn attach(
         &self,
         link: Link,
         receive_maximum: u16,
         survives: bool,
         aliases: Option<Box<OutboundAliases>>,
-        connack: &[u8],
+        (connack, commits): (&[u8], Commits),
     ) -> (u32, bool) {
-        let mut outlet = self.outlet.lock();
+        let mut outlet = self.lock();
         let had_client = outlet.close_connection();
-        outlet.attach(link, receive_maximum, survives, aliases, connack);
+        outlet.attach(link, receive_maximum, survives, aliases, connack, commits);
         self.online.store(true, Ordering::Relaxed);
         (outlet.epoch, had_client)
     }
@@ -214,6 +233,11 @@ impl Session {
         Ok(())
     }
 
+    /// How much more fits into the queue.
+    pub fn room(&self, limits: &QueueLimits) -> Room {
+        self.outlet.lock().outbound.queue().room(limits)
+    }
+
     /// Whether the client has been away ever since [`Session::detach`] told `epoch`.
     pub fn is_away_since(&self, epoch: u32) -> bool {
         let outlet = self.outlet.lock();
@@ -227,8 +251,8 @@ impl Session {
 
     /// What shared subscriptions may give to other members as long as this one is away; see
     /// [`Outbound::take_shared`]. `has_other` must not look into a session: this one is locked.
-    pub fn take_shared(&self, has_other: impl FnMut(&Delivery) -> bool) -> Vec<Delivery> {
-        let mut outlet = self.outlet.lock();
+    pub fn take_shared(&self, has_other: impl FnMut(&Waiting) -> bool) -> Vec<Waiting> {
+        let mut outlet = self.lock();
         if outlet.link.is_some() {
             return Vec::new();
         }
@@ -237,25 +261,37 @@ impl Session {
 
     /// The session has ended: what waited in it is lost, and counted.
     pub fn clear(&self, worker: &Worker) {
-        let waiting = {
-            let mut outlet = self.outlet.lock();
+        let outbound = {
+            let mut outlet = self.lock();
             outlet.replays = None;
-            std::mem::take(&mut outlet.outbound).queue().len()
+            std::mem::take(&mut outlet.outbound)
         };
-        let counters = self.tenant.counters(worker.id);
-        for _ in 0..waiting {
-            counters.dropped(DropReason::SessionEnded);
+        for lost in outbound.queue().iter() {
+            self.dropped(worker, DropReason::SessionEnded, lost.topic());
         }
     }
 
-    /// Applies acknowledgements from the connection of `epoch`. True: messages wait that may leave now.
-    pub fn acknowledge(&self, epoch: u32, apply: impl FnOnce(&mut Outbound)) -> bool {
-        let mut outlet = self.outlet.lock();
+    /// Counts a message that does not reach the client, and remembers why.
+    pub fn dropped(&self, worker: &Worker, reason: DropReason, topic: Option<&str>) {
+        self.tenant.dropped(worker, reason, topic, &self.client_id);
+    }
+
+    /// Applies acknowledgements from the connection of `epoch`. Answers whether messages wait that may
+    /// leave now, and the batch that has what was noted.
+    pub fn acknowledge(
+        &self,
+        epoch: u32,
+        apply: impl FnOnce(&mut Outbound, &mut SessionJournal<'_>),
+    ) -> (bool, Commits) {
+        let mut outlet = self.lock();
         if outlet.epoch != epoch {
-            return false;
+            return (false, Commits::default());
         }
-        apply(&mut outlet.outbound);
-        !outlet.is_idle()
+        let mut journal = SessionJournal::new(self.durable());
+        apply(&mut outlet.outbound, &mut journal);
+        let commits = journal.commits();
+        drop(journal);
+        (!outlet.is_idle(), commits)
     }
 
     /// Appends packets that are no messages (acknowledgements, PINGRESP …) for the connection of
@@ -273,20 +309,6 @@ impl Session {
     pub fn unsent(&self, epoch: u32) -> usize {
         let outlet = self.outlet.lock();
         if outlet.epoch == epoch { outlet.unsent.len() } else { 0 }
-    }
-
-    /// Lets one message wait for the client. [`SessionRef::flush`] sends it. False: the session has gone,
-    /// or does not wait for its client with such a message.
-    pub fn enqueue(&self, worker: &Worker, delivery: Delivery) -> bool {
-        let counters = self.tenant.counters(worker.id);
-        let mut outlet = self.outlet.lock();
-        if outlet.link.is_none() && (delivery.qos == QoS::AtMostOnce || !outlet.outbound.survives())
-        {
-            return false;
-        }
-        let limits = self.tenant.queue_limits();
-        outlet.outbound.enqueue(delivery, &limits, |reason| counters.dropped(reason));
-        true
     }
 
     /// Sends the retained messages that a subscription asked for, ahead of all that comes later and

@@ -2,13 +2,16 @@
 
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use barid_core::session::Outbound;
 use mio::net::TcpStream;
 use mqtt_proto::flow::OutboundAliases;
 use mqtt_proto::{QoS, ReasonCode, Version};
 
+use super::Session;
+use super::held::Held;
+use crate::durable::Commits;
 use crate::event_loop::{ConnectionId, Mailbox, Post};
 
 /// How to reach the client.
@@ -34,6 +37,10 @@ pub(super) struct Outlet {
     /// Retained messages that new subscriptions have asked for and that have not been fetched yet.
     pub(super) replays: Option<Box<Replays>>,
     pub(super) unsent: Unsent,
+    /// Packets that must not leave yet.
+    pub(super) held: Option<Box<Held>>,
+    /// Publishers that are held back until the queue has room.
+    pub(super) room_waiters: Option<Box<Vec<Weak<Session>>>>,
     pub(super) aliases: Option<Box<OutboundAliases>>,
     /// Raised whenever a connection takes or loses the session.
     pub(super) epoch: u32,
@@ -49,6 +56,8 @@ pub(super) struct Outlet {
     pub(super) reader_paused: bool,
     /// The owner has been told that something waits, and has not looked yet.
     pub(super) woken: bool,
+    /// Messages are being read back from the store.
+    pub(super) fetching: bool,
 }
 
 impl Outlet {
@@ -59,19 +68,26 @@ impl Outlet {
         survives: bool,
         aliases: Option<Box<OutboundAliases>>,
         connack: &[u8],
+        commits: Commits,
     ) {
         debug_assert!(self.link.is_none());
         self.link = Some(link);
         self.outbound.set_survives(survives);
         self.outbound.resume(receive_maximum);
         self.aliases = aliases;
-        self.unsent.push(connack);
+        if commits.is_empty() {
+            self.unsent.push(connack);
+        } else {
+            let held = self.held.get_or_insert_default();
+            held.push_answers(commits, Vec::new(), connack);
+            held.opening = true;
+        }
     }
 
     /// Lets the connection be closed that has the session. True: there was one.
     pub(super) fn close_connection(&mut self) -> bool {
         // A packet that was cut off by the end must not be followed by another.
-        let tell = self.unsent.is_empty();
+        let tell = self.unsent.is_empty() && !self.is_opening();
         let link = self.detach();
         if let Some(link) = &link {
             let reason = ReasonCode::SessionTakenOver;
@@ -83,6 +99,7 @@ impl Outlet {
     pub(super) fn detach(&mut self) -> Option<Link> {
         self.epoch = self.epoch.wrapping_add(1);
         self.unsent = Unsent::default();
+        self.held = None;
         self.aliases = None;
         self.writing = false;
         self.blocked = false;
@@ -103,6 +120,16 @@ impl Outlet {
     /// Whether nothing waits but what is encoded already.
     pub(super) fn is_idle(&self) -> bool {
         self.outbound.is_idle() && self.replays.is_none()
+    }
+
+    /// Whether the CONNACK has still to wait.
+    pub(super) fn is_opening(&self) -> bool {
+        self.held.as_ref().is_some_and(|held| held.opening)
+    }
+
+    /// Encoded bytes that wait for the client, for whatever reason.
+    pub(super) fn backlog(&self) -> usize {
+        self.unsent.len() + self.held.as_ref().map_or(0, |held| held.len())
     }
 
     /// Tells the owner, once, that something waits.

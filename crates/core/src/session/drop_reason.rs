@@ -1,0 +1,63 @@
+//! Why messages are lost, where they may be.
+
+/// Why a message did not reach a session that had subscribed to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum DropReason {
+    /// The session's queue holds its most messages.
+    QueueMessages,
+    /// The session's queue holds its most bytes.
+    QueueBytes,
+    /// The Message Expiry Interval ran out while it waited.
+    Expired,
+    /// Larger than the client's Maximum Packet Size.
+    PacketTooLarge,
+    /// QoS 0 and the client is not connected.
+    Offline,
+    /// The session ended while the message waited in it.
+    SessionEnded,
+    /// The subscriber refused it (PUBREC or PUBACK with an error).
+    Refused,
+    /// It could not be retained: the tenant has its most retained messages.
+    RetainedMessages,
+    /// The tenant's queues hold their most messages or bytes together.
+    TenantQueue,
+    /// It could not be read back from the store.
+    StoreUnreadable,
+    /// The store takes nothing more; the publisher was told, if it could be.
+    StoreFull,
+}
+
+impl DropReason {
+    /// All reasons, in the order of their numbers.
+    pub const ALL: [Self; 11] = [
+        Self::QueueMessages,
+        Self::QueueBytes,
+        Self::Expired,
+        Self::PacketTooLarge,
+        Self::Offline,
+        Self::SessionEnded,
+        Self::Refused,
+        Self::RetainedMessages,
+        Self::TenantQueue,
+        Self::StoreUnreadable,
+        Self::StoreFull,
+    ];
+
+    /// The name used in metrics and the admin API.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::QueueMessages => "queue_messages",
+            Self::QueueBytes => "queue_bytes",
+            Self::Expired => "expired",
+            Self::PacketTooLarge => "packet_too_large",
+            Self::Offline => "offline",
+            Self::SessionEnded => "session_ended",
+            Self::Refused => "refused",
+            Self::RetainedMessages => "retained_messages",
+            Self::TenantQueue => "tenant_queue",
+            Self::StoreUnreadable => "store_unreadable",
+            Self::StoreFull => "store_full",
+        }
+    }
+}

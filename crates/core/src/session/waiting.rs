@@ -1,0 +1,190 @@
+//! A message on its way to a session, in memory or in the store only.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use mqtt_proto::QoS;
+use smallvec::SmallVec;
+
+use super::Delivery;
+use crate::durable::{EntryRecord, Phase, StoredAs};
+use crate::message::Message;
+use crate::time::Timestamp;
+
+/// A delivery that waits. What is stored need not be in memory as well: the payloads of a long backlog
+/// are fetched when the client takes them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Waiting {
+    /// With its message.
+    Here(Delivery),
+    /// The message is in the store only.
+    Away(Stub),
+}
+
+/// What is known of a delivery whose message is in the store only.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stub {
+    /// Where it is.
+    pub stored: StoredAs,
+    /// Bytes of topic, properties and payload.
+    pub size: u32,
+    /// When it expires, if ever.
+    pub expires_at: Option<Timestamp>,
+    /// As in [`Delivery`].
+    pub queued_at: Timestamp,
+    /// As in [`Delivery`].
+    pub qos: QoS,
+    /// As in [`Delivery`].
+    pub retain: bool,
+    /// As in [`Delivery`].
+    pub identifiers: SmallVec<[NonZeroU32; 1]>,
+    /// As in [`Delivery`].
+    pub shared: Option<Arc<str>>,
+}
+
+impl Waiting {
+    /// A delivery whose message need not stay in memory, if it is stored.
+    pub fn without_message(delivery: Delivery) -> Self {
+        let Some(stored) = delivery.stored else { return Self::Here(delivery) };
+        Self::Away(Stub {
+            stored,
+            size: u32::try_from(delivery.message.size()).expect("shorter than 256 MiB"),
+            expires_at: delivery.message.publication().expires_at,
+            queued_at: delivery.queued_at,
+            qos: delivery.qos,
+            retain: delivery.retain,
+            identifiers: delivery.identifiers,
+            shared: delivery.shared,
+        })
+    }
+
+    /// An entry that was found in the store.
+    pub fn recovered(stored: StoredAs, record: EntryRecord) -> Self {
+        Self::Away(Stub {
+            stored,
+            size: record.size,
+            expires_at: record.expires_at,
+            queued_at: record.queued_at,
+            qos: record.qos,
+            retain: record.retain,
+            identifiers: record.identifiers,
+            shared: record.shared,
+        })
+    }
+
+    /// The delivery, if its message is in memory.
+    pub fn here(&self) -> Option<&Delivery> {
+        match self {
+            Self::Here(delivery) => Some(delivery),
+            Self::Away(_) => None,
+        }
+    }
+
+    /// Where its message is, if it is not in memory.
+    pub fn away(&self) -> Option<StoredAs> {
+        match self {
+            Self::Here(_) => None,
+            Self::Away(stub) => Some(stub.stored),
+        }
+    }
+
+    /// The delivery, with its message if it lacked one.
+    pub fn with_message(mut self, message: Arc<Message>) -> Option<Delivery> {
+        self.supply(message);
+        match self {
+            Self::Here(delivery) => Some(delivery),
+            Self::Away(_) => None,
+        }
+    }
+
+    /// Gives it its message.
+    pub(super) fn supply(&mut self, message: Arc<Message>) {
+        if let Self::Away(stub) = self {
+            *self = Self::Here(Delivery {
+                message,
+                qos: stub.qos,
+                retain: stub.retain,
+                identifiers: std::mem::take(&mut stub.identifiers),
+                shared: stub.shared.take(),
+                stored: Some(stub.stored),
+                queued_at: stub.queued_at,
+            });
+        }
+    }
+
+    /// Where it is stored, if it is.
+    pub fn stored(&self) -> Option<StoredAs> {
+        match self {
+            Self::Here(delivery) => delivery.stored,
+            Self::Away(stub) => Some(stub.stored),
+        }
+    }
+
+    /// The topic, if it is in memory.
+    pub fn topic(&self) -> Option<&str> {
+        self.here().map(|delivery| delivery.message.publication().topic)
+    }
+
+    /// The QoS it is delivered with.
+    pub fn qos(&self) -> QoS {
+        match self {
+            Self::Here(delivery) => delivery.qos,
+            Self::Away(stub) => stub.qos,
+        }
+    }
+
+    /// Bytes of topic, properties and payload.
+    pub fn size(&self) -> usize {
+        match self {
+            Self::Here(delivery) => delivery.message.size(),
+            Self::Away(stub) => stub.size as usize,
+        }
+    }
+
+    /// Since when it waits.
+    pub fn queued_at(&self) -> Timestamp {
+        match self {
+            Self::Here(delivery) => delivery.queued_at,
+            Self::Away(stub) => stub.queued_at,
+        }
+    }
+
+    /// The shared subscription that chose the session, if one did.
+    pub fn shared(&self) -> Option<&Arc<str>> {
+        match self {
+            Self::Here(delivery) => delivery.shared.as_ref(),
+            Self::Away(stub) => stub.shared.as_ref(),
+        }
+    }
+
+    /// Whether its Message Expiry Interval has run out.
+    pub fn is_expired(&self, now: Timestamp) -> bool {
+        match self {
+            Self::Here(delivery) => delivery.message.is_expired(now),
+            Self::Away(stub) => stub.expires_at.is_some_and(|at| at <= now),
+        }
+    }
+}
+
+impl Delivery {
+    /// The entry as which it is stored, if it is.
+    pub fn to_record(&self, phase: Phase) -> Option<EntryRecord> {
+        Some(EntryRecord {
+            message: self.stored?.message,
+            size: u32::try_from(self.message.size()).expect("shorter than 256 MiB"),
+            qos: self.qos,
+            retain: self.retain,
+            expires_at: self.message.publication().expires_at,
+            queued_at: self.queued_at,
+            identifiers: self.identifiers.clone(),
+            shared: self.shared.clone(),
+            phase,
+        })
+    }
+}
+
+impl From<Delivery> for Waiting {
+    fn from(delivery: Delivery) -> Self {
+        Self::Here(delivery)
+    }
+}

@@ -1,0 +1,116 @@
+//! What an acknowledgement promises: durability classes.
+
+use mqtt_proto::topic;
+use serde::Deserialize;
+
+/// What must have happened before a QoS 1 or 2 message is acknowledged to its publisher.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub enum DurabilityClass {
+    /// Nothing: it is lost if the broker ends before it is delivered.
+    Memory,
+    /// Every persistent session that matched has it on this machine's disk (fsync).
+    #[default]
+    Local,
+    /// As `local`, on several machines. Reserved: this version refuses it.
+    Replicated,
+}
+
+/// The class of the messages to some topics.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+pub struct DurabilityRule {
+    /// The topics.
+    pub filter: String,
+    /// Their class.
+    pub class: DurabilityClass,
+    /// The tenant whose topics they are; all tenants' if there is none.
+    pub tenant: Option<String>,
+}
+
+/// The classes of one tenant.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Durability {
+    class: DurabilityClass,
+    rules: Vec<(Box<str>, DurabilityClass)>,
+}
+
+impl DurabilityClass {
+    /// The name, as in the configuration and in CONNACK.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Local => "local",
+            Self::Replicated => "replicated",
+        }
+    }
+
+    /// Whether something is written to the disk.
+    pub fn is_stored(self) -> bool {
+        self != Self::Memory
+    }
+}
+
+impl Durability {
+    /// The tenant's class, and its exceptions: the first rule that matches a topic counts.
+    pub fn new<'a>(
+        tenant: &str,
+        class: DurabilityClass,
+        rules: impl IntoIterator<Item = &'a DurabilityRule>,
+    ) -> Self {
+        let applies =
+            |rule: &&DurabilityRule| rule.tenant.as_ref().is_none_or(|only| only == tenant);
+        let rules = rules.into_iter().filter(applies);
+        Self { class, rules: rules.map(|rule| (rule.filter.as_str().into(), rule.class)).collect() }
+    }
+
+    /// The class of a topic's messages. What the broker says of itself is not worth a disk.
+    pub fn of(&self, topic: &str) -> DurabilityClass {
+        if topic.starts_with("$SYS/") {
+            return DurabilityClass::Memory;
+        }
+        self.rules
+            .iter()
+            .find(|(filter, _)| topic::matches(filter, topic))
+            .map_or(self.class, |(_, class)| *class)
+    }
+
+    /// Whether persistent sessions are kept on disk: something that they get may be stored.
+    pub fn stores_sessions(&self) -> bool {
+        self.class.is_stored() || self.rules.iter().any(|(_, class)| class.is_stored())
+    }
+
+    /// What a client is told that asks: the class, and then each exception with its filter.
+    pub fn describe(&self) -> impl Iterator<Item = String> {
+        let rules = self.rules.iter().map(|(filter, class)| format!("{} {filter}", class.name()));
+        std::iter::once(self.class.name().to_owned()).chain(rules)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(filter: &str, class: DurabilityClass, tenant: Option<&str>) -> DurabilityRule {
+        DurabilityRule { filter: filter.into(), class, tenant: tenant.map(Into::into) }
+    }
+
+    #[test]
+    fn the_first_rule_that_matches_counts() {
+        let rules = [
+            rule("a/b", DurabilityClass::Local, None),
+            rule("a/#", DurabilityClass::Memory, None),
+            rule("#", DurabilityClass::Memory, Some("other")),
+        ];
+        let durability = Durability::new("acme", DurabilityClass::Local, &rules);
+        assert_eq!(durability.of("a/b"), DurabilityClass::Local);
+        assert_eq!(durability.of("a/c"), DurabilityClass::Memory);
+        assert_eq!(durability.of("b"), DurabilityClass::Local);
+        let told: Vec<_> = durability.describe().collect();
+        assert_eq!(told, ["local", "local a/b", "memory a/#"]);
+        let memory = Durability::new("acme", DurabilityClass::Memory, &rules[1..]);
+        assert!(!memory.stores_sessions());
+        let partly = Durability::new("acme", DurabilityClass::Memory, &rules);
+        assert!(partly.stores_sessions());
+    }
+}

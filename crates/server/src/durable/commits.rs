@@ -1,0 +1,63 @@
+//! Batches that something waits for.
+
+use smallvec::SmallVec;
+
+use super::Shards;
+
+/// The last batch of each shard that something waits for. Nothing: it need not wait.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Commits(SmallVec<[(u16, u64); 2]>);
+
+impl Commits {
+    /// Waits for a batch of a shard as well.
+    pub fn add(&mut self, shard: u16, batch: u64) {
+        match self.0.iter_mut().find(|(known, _)| *known == shard) {
+            Some((_, known)) => *known = batch.max(*known),
+            None => self.0.push((shard, batch)),
+        }
+    }
+
+    /// Waits for all that `other` waits for as well.
+    pub fn join(&mut self, other: &Self) {
+        for (shard, batch) in &other.0 {
+            self.add(*shard, *batch);
+        }
+    }
+
+    /// Whether there is nothing to wait for.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Forgets everything, and keeps the memory.
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// The shards and their batches.
+    pub fn iter(&self) -> impl Iterator<Item = (u16, u64)> {
+        self.0.iter().copied()
+    }
+
+    /// Whether all of them are durable.
+    pub fn are_durable(&self, shards: &Shards) -> bool {
+        self.iter().all(|(shard, batch)| shards.get(shard).is_durable(batch))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_each_shard_the_last_batch_counts() {
+        let mut commits = Commits::default();
+        commits.add(1, 7);
+        commits.add(0, 3);
+        commits.add(1, 5);
+        let mut other = Commits::default();
+        other.add(0, 4);
+        commits.join(&other);
+        assert!(commits.iter().eq([(1, 7), (0, 4)]));
+    }
+}

@@ -1,0 +1,109 @@
+//! The changes of one session that are to be stored.
+
+use std::sync::Arc;
+
+use barid_core::durable::{Phase, SessionNumber, StoredAs, TenantNumber};
+use barid_core::session::{Delivery, Journal, PacketId};
+
+use super::shard::ChangeGuard;
+use super::{Commits, DurableShard};
+
+/// As what a session is stored.
+#[derive(Clone, Debug)]
+pub struct Durable {
+    /// Its shard.
+    pub shard: Arc<DurableShard>,
+    /// Its tenant's number.
+    pub tenant: TenantNumber,
+    /// Its number.
+    pub number: SessionNumber,
+}
+
+impl Durable {
+    /// What has been noted of its shard so far.
+    pub fn last_change(&self) -> Commits {
+        let mut commits = Commits::default();
+        commits.add(self.shard.index(), self.shard.last_change());
+        commits
+    }
+}
+
+/// Notes the changes of a session's deliveries. Locks the shard when the first one comes, and lets it go
+/// at its own end; the session's lock is held meanwhile.
+pub struct SessionJournal<'a> {
+    durable: Option<&'a Durable>,
+    guard: Option<ChangeGuard<'a>>,
+}
+
+impl<'a> SessionJournal<'a> {
+    /// For a session that may be stored.
+    pub fn new(durable: Option<&'a Durable>) -> Self {
+        Self { durable, guard: None }
+    }
+
+    /// The session's identity and its shard, locked, if it is stored.
+    pub fn open(&mut self) -> Option<(&'a Durable, &mut ChangeGuard<'a>)> {
+        let durable = self.durable?;
+        let guard = self.guard.get_or_insert_with(|| durable.shard.change());
+        Some((durable, guard))
+    }
+
+    /// Whether the shard is locked.
+    pub fn is_open(&self) -> bool {
+        self.guard.is_some()
+    }
+
+    /// Lets the shard go.
+    pub fn close(&mut self) {
+        self.guard = None;
+    }
+
+    /// The session's shard, if the session is stored.
+    pub fn shard(&self) -> Option<u16> {
+        self.durable.map(|durable| durable.shard.index())
+    }
+
+    /// The batch that has what was noted; nothing if nothing was.
+    pub fn commits(&self) -> Commits {
+        let mut commits = Commits::default();
+        if let Some(guard) = &self.guard {
+            commits.add(guard.index(), guard.batch());
+        }
+        commits
+    }
+}
+
+impl Journal for SessionJournal<'_> {
+    fn put(&mut self, delivery: &Delivery, sent: Option<PacketId>) {
+        let phase = sent.map_or(Phase::Waiting, Phase::Sent);
+        let (Some(stored), Some(record)) = (delivery.stored, delivery.to_record(phase)) else {
+            return;
+        };
+        if let Some((durable, shard)) = self.open() {
+            let entry = stored.entry.get();
+            shard.put_entry(durable.tenant, durable.number, entry, record, &delivery.message);
+        }
+    }
+
+    fn sent(&mut self, delivery: &Delivery, id: PacketId) {
+        let (Some(stored), Some(record)) = (delivery.stored, delivery.to_record(Phase::Sent(id)))
+        else {
+            return;
+        };
+        if let Some((durable, shard)) = self.open() {
+            shard.update_entry(durable.tenant, durable.number, stored.entry.get(), record);
+        }
+    }
+
+    fn released(&mut self, stored: StoredAs, id: PacketId) {
+        if let Some((durable, shard)) = self.open() {
+            shard.release_entry(durable.tenant, durable.number, stored, id);
+        }
+    }
+
+    fn removed(&mut self, stored: StoredAs, released: bool) {
+        if let Some((durable, shard)) = self.open() {
+            shard.remove_entry(durable.tenant, durable.number, stored, released);
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! The durable plane: what of sessions and retained messages survives the end of the process.
+//!
+//! What is in memory leads. Each change that must survive is noted in the write set of its shard, under
+//! the lock of what it changes ([`DurableShard::change`], [`SessionJournal`]). One thread for each shard
+//! commits what has accumulated as one batch, again and again. Who has to know that something is durable
+//! remembers the number of the batch ([`Commits`]) and is woken when it is.
+//!
+//! | file | what is there |
+//! | --- | --- |
+//! | `shard.rs` | one shard: its write set, its committer, who waits for it |
+//! | `shards.rs` | all of them; which one an entity belongs to |
+//! | `commits.rs` | batches that something waits for |
+//! | `journal.rs` | the changes of one session |
+//! | `loader.rs` | messages that are read back when a client takes them |
+//! | `recovery.rs` | the start: from the stores to sessions |
+
+mod commits;
+mod journal;
+mod loader;
+mod recovery;
+mod shard;
+mod shards;
+
+pub use commits::Commits;
+pub use journal::{Durable, SessionJournal};
+pub use loader::{Loader, LoaderThreads, Wanted};
+pub use recovery::{Recovered, recover};
+pub use shard::{ChangeGuard, DurableShard};
+pub use shards::Shards;

@@ -1,0 +1,218 @@
+//! The start: from the stores to sessions, subscriptions and retained messages.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use barid_core::durable::{
+    self, EntryNumber, EntryRecord, Recovery, RecoveryError, SessionNumber, SessionRecord,
+    SubscriptionRecord, TenantNumber,
+};
+use barid_core::message::Message;
+use barid_core::time::Timestamp;
+use barid_core::topic_index::SubscribeOptions;
+use hashbrown::HashMap;
+use mqtt_proto::topic;
+
+use super::{Durable, DurableShard};
+use crate::broker::Shared;
+use crate::housekeeping::Task;
+use crate::session::{SessionRef, Subscription, Will};
+use crate::tenant::Tenant;
+
+/// What was found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Recovered {
+    /// Sessions.
+    pub sessions: usize,
+    /// Messages that wait in them or are in flight.
+    pub queued: usize,
+    /// Retained messages.
+    pub retained: usize,
+}
+
+/// Reads all stores, each with a thread of its own, and brings back what they have. Comes before anybody
+/// connects.
+pub fn recover(shared: &Shared) -> Result<Recovered, RecoveryError> {
+    let read = |shard: &Arc<DurableShard>| {
+        let mut reader = Reader::new(shared, shard);
+        let recovered = durable::recover(shard.index(), &**shard.store(), &mut reader)?;
+        reader.end_entries();
+        Ok((recovered, reader.found, reader.sessions))
+    };
+    let results: Vec<Result<_, RecoveryError>> = std::thread::scope(|scope| {
+        let threads: Vec<_> =
+            shared.shards.iter().map(|shard| scope.spawn(move || read(shard))).collect();
+        let join = |thread: std::thread::ScopedJoinHandle<'_, _>| thread.join().expect("it ends");
+        threads.into_iter().map(join).collect()
+    });
+    let mut total = Recovered::default();
+    let mut shards = Vec::new();
+    let mut sessions = HashMap::new();
+    for result in results {
+        let (recovered, found, of_shard) = result?;
+        total.sessions += found.sessions;
+        total.queued += found.queued;
+        total.retained += found.retained;
+        shards.push(recovered);
+        sessions.extend(of_shard);
+    }
+    let settled = durable::settle(shards, |received| {
+        if let Some(session) = sessions.get(&received.session) {
+            session.state().received.recover(received.packet_id, received.shard);
+        }
+    });
+    for (shard, settled) in shared.shards.iter().zip(settled) {
+        shard.install(settled);
+    }
+    for tenant in shared.tenants.all() {
+        shared.shards.name_tenant(tenant.stored_number(), &tenant.name);
+    }
+    let now = shared.clock.now();
+    for session in sessions.into_values() {
+        resume(shared, &session, now);
+    }
+    Ok(total)
+}
+
+/// The clocks of a session go on: its expiry, and the delay of its will. A client that was connected when
+/// the broker ended has lost its connection now.
+fn resume(shared: &Shared, session: &SessionRef, now: Timestamp) {
+    let mut state = session.state();
+    let was_away = state.away_since.is_some();
+    let away_since = *state.away_since.get_or_insert(now);
+    if !was_away {
+        session.store(&state);
+    }
+    let (weak, epoch) = (session.downgrade(), 0);
+    let after = |seconds: u32| away_since.after(Duration::from_secs(u64::from(seconds)));
+    if let Some(will) = &state.will {
+        let task = Task::PublishWill { session: weak.clone(), epoch };
+        shared.housekeeping.schedule(after(will.delay), task);
+    }
+    if state.expiry != u32::MAX {
+        shared.housekeeping.schedule(after(state.expiry), Task::Expire { session: weak, epoch });
+    }
+}
+
+/// Hears what one store has.
+struct Reader<'a> {
+    shared: &'a Shared,
+    shard: &'a Arc<DurableShard>,
+    now: Timestamp,
+    tenants: HashMap<TenantNumber, Arc<Tenant>>,
+    sessions: HashMap<SessionNumber, SessionRef>,
+    /// The session whose entries are being read.
+    entries: (SessionNumber, Vec<(EntryNumber, EntryRecord)>),
+    found: Recovered,
+}
+
+impl<'a> Reader<'a> {
+    fn new(shared: &'a Shared, shard: &'a Arc<DurableShard>) -> Self {
+        Self {
+            shared,
+            shard,
+            now: shared.clock.now(),
+            tenants: HashMap::new(),
+            sessions: HashMap::new(),
+            entries: (0, Vec::new()),
+            found: Recovered::default(),
+        }
+    }
+
+    fn end_entries(&mut self) {
+        let entries = std::mem::take(&mut self.entries.1);
+        if let Some(session) = self.sessions.get(&self.entries.0) {
+            session.recover(entries);
+        }
+    }
+}
+
+impl Recovery for Reader<'_> {
+    fn tenant(&mut self, name: &str) -> TenantNumber {
+        let tenant = self.shared.tenants.recover(name, || self.shared.settings_of(name));
+        let number = tenant.stored_number();
+        self.tenants.insert(number, tenant);
+        number
+    }
+
+    fn session(&mut self, tenant: TenantNumber, client_id: &str, record: SessionRecord) {
+        let tenant = Arc::clone(&self.tenants[&tenant]);
+        let number = record.number;
+        let shard = Arc::clone(self.shard);
+        let durable = Some(Durable { shard, tenant: tenant.stored_number(), number });
+        let id = self.shared.next_session_id();
+        let session = SessionRef::new(id, Arc::clone(&tenant), client_id, durable);
+        {
+            let mut state = session.state();
+            state.user = record.user;
+            state.expiry = record.expiry;
+            state.away_since = record.away_since;
+            state.will = record.will.map(|will| {
+                Box::new(Will { message: will.message, expiry: will.expiry, delay: will.delay })
+            });
+        }
+        session.set_survives(true);
+        tenant.sessions.entry(client_id).insert(session.clone());
+        self.sessions.insert(number, session);
+        self.found.sessions += 1;
+    }
+
+    fn subscription(
+        &mut self,
+        tenant: TenantNumber,
+        session: SessionNumber,
+        filter: &str,
+        record: SubscriptionRecord,
+    ) {
+        let index = &self.tenants[&tenant].index;
+        let session = &self.sessions[&session];
+        session.state().subscriptions.insert(Subscription {
+            filter: filter.into(),
+            qos: record.qos,
+            no_local: record.no_local,
+            retain_as_published: record.retain_as_published,
+            identifier: record.identifier,
+        });
+        let options = SubscribeOptions {
+            qos: record.qos,
+            no_local: record.no_local,
+            retain_as_published: record.retain_as_published,
+            identifier: record.identifier,
+        };
+        match topic::parse_shared(filter) {
+            Ok(Some(shared)) => {
+                index.subscribe_shared(shared.group, shared.filter, session, options);
+            }
+            _ => {
+                index.subscribe(filter, session, options);
+            }
+        }
+    }
+
+    fn entry(
+        &mut self,
+        _: TenantNumber,
+        session: SessionNumber,
+        entry: EntryNumber,
+        record: EntryRecord,
+    ) {
+        if self.entries.0 != session {
+            self.end_entries();
+            self.entries.0 = session;
+        }
+        self.entries.1.push((entry, record));
+        self.found.queued += 1;
+    }
+
+    fn retained(&mut self, tenant: TenantNumber, message: Message) {
+        if message.is_expired(self.now) {
+            return;
+        }
+        let message = Arc::new(message);
+        self.tenants[&tenant]
+            .retained
+            .write()
+            .set(message.publication().topic, Arc::clone(&message));
+        self.found.retained += 1;
+    }
+}

@@ -1,0 +1,290 @@
+//! One shard: what it has to write, who commits it, and who waits for that.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use barid_core::durable::{MessageId, Shard, TenantNumber, WriteSet, keys};
+use barid_core::message::Message;
+use barid_store::{Batch, Store, StoreError};
+use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
+use tracing::{error, info};
+
+use crate::session::Session;
+
+/// How long a shard that could not commit waits before it tries again.
+const RETRY: Duration = Duration::from_millis(200);
+
+/// A shard with its store.
+pub struct DurableShard {
+    index: u16,
+    store: Arc<dyn Store>,
+    pending: Mutex<Pending>,
+    changed: Condvar,
+    /// The last batch that is durable; with all before it.
+    durable: AtomicU64,
+    waiters: Mutex<Vec<(u64, Weak<Session>)>>,
+    /// What is being committed: nobody finds it in the write set any more, nor yet in the store.
+    committing: RwLock<Option<Arc<WriteSet>>>,
+    /// The store takes nothing new: the disk is full or broken.
+    refuses: AtomicBool,
+    commits: AtomicU64,
+}
+
+struct Pending {
+    shard: Shard,
+    /// Somebody waits for the batch that accumulates, or will want it written.
+    touched: bool,
+    closing: bool,
+}
+
+/// The write set of a shard, locked. When it is let go, what was noted is on its way to the store.
+pub struct ChangeGuard<'a> {
+    owner: &'a DurableShard,
+    pending: MutexGuard<'a, Pending>,
+}
+
+impl DurableShard {
+    /// A shard whose store has not been read yet.
+    pub fn new(index: u16, store: Arc<dyn Store>) -> Self {
+        Self {
+            index,
+            store,
+            pending: Mutex::new(Pending {
+                shard: Shard::new(index),
+                touched: false,
+                closing: false,
+            }),
+            changed: Condvar::new(),
+            durable: AtomicU64::new(0),
+            waiters: Mutex::default(),
+            committing: RwLock::default(),
+            refuses: AtomicBool::new(false),
+            commits: AtomicU64::new(0),
+        }
+    }
+
+    /// What the store has is known.
+    pub fn install(&self, shard: Shard) {
+        let mut pending = self.pending.lock();
+        pending.touched = !shard.pending().is_empty();
+        pending.shard = shard;
+    }
+
+    /// Which one it is.
+    pub fn index(&self) -> u16 {
+        self.index
+    }
+
+    /// Its store.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    /// Locks the write set. A leaf: whoever holds it takes no other lock.
+    pub fn change(&self) -> ChangeGuard<'_> {
+        let mut pending = self.pending.lock();
+        pending.touched = true;
+        ChangeGuard { owner: self, pending }
+    }
+
+    /// Says what a tenant is called, before anything of it is noted.
+    pub fn name_tenant(&self, number: TenantNumber, name: &str) {
+        self.pending.lock().shard.name_tenant(number, name);
+    }
+
+    /// The batch that has all that was noted so far.
+    pub fn last_change(&self) -> u64 {
+        let pending = self.pending.lock();
+        if pending.touched { pending.shard.batch() } else { pending.shard.batch() - 1 }
+    }
+
+    /// Whether a batch is durable.
+    pub fn is_durable(&self, batch: u64) -> bool {
+        self.durable.load(Ordering::Acquire) >= batch
+    }
+
+    /// Whether the store takes nothing new for now.
+    pub fn refuses(&self) -> bool {
+        self.refuses.load(Ordering::Relaxed)
+    }
+
+    /// How many batches have been committed.
+    pub fn commits(&self) -> u64 {
+        self.commits.load(Ordering::Relaxed)
+    }
+
+    /// About how many bytes wait for their commit.
+    pub fn pending_bytes(&self) -> usize {
+        self.pending.lock().shard.pending().bytes()
+    }
+
+    /// Has a session woken ([`Session::on_commit`]) when a batch is durable. False: it is already.
+    pub fn wake_when_durable(&self, batch: u64, session: &Weak<Session>) -> bool {
+        // Under the lock, so that the committer cannot pass between the question and the answer.
+        let mut waiters = self.waiters.lock();
+        let waits = !self.is_durable(batch);
+        if waits {
+            waiters.push((batch, Weak::clone(session)));
+        }
+        waits
+    }
+
+    /// A message of the shard, wherever it is. Blocks for the disk.
+    pub fn message(
+        &self,
+        tenant: TenantNumber,
+        name: &str,
+        id: MessageId,
+    ) -> Result<Option<Arc<Message>>, StoreError> {
+        if let Some(message) = self.pending.lock().shard.pending().message(tenant, id) {
+            return Ok(Some(Arc::clone(message)));
+        }
+        if let Some(writes) = &*self.committing.read()
+            && let Some(message) = writes.message(tenant, id)
+        {
+            return Ok(Some(Arc::clone(message)));
+        }
+        let mut key = Vec::new();
+        keys::MessageKey { tenant: name, message: id }.encode(&mut key);
+        let Some(value) = self.store.get(keys::MESSAGES, &key)? else { return Ok(None) };
+        match barid_core::durable::records::decode_message(&value) {
+            Ok(message) => Ok(Some(Arc::new(message))),
+            Err(error) => {
+                error!(shard = self.index, message = id, %error, "a stored message cannot be read");
+                Ok(None)
+            }
+        }
+    }
+
+    /// Starts the thread that commits.
+    pub fn start(self: &Arc<Self>) -> JoinHandle<()> {
+        let shard = Arc::clone(self);
+        thread::Builder::new()
+            .name(format!("barid-shard-{}", self.index))
+            .spawn(move || shard.commit_until_closed())
+            .expect("the operating system has room for a thread")
+    }
+
+    /// Lets the thread end when all is committed.
+    pub fn close(&self) {
+        self.pending.lock().closing = true;
+        self.changed.notify_all();
+    }
+
+    fn commit_until_closed(&self) {
+        let mut batch = Batch::default();
+        loop {
+            {
+                let mut pending = self.pending.lock();
+                while !pending.touched && !pending.closing {
+                    self.changed.wait(&mut pending);
+                }
+                if !pending.touched {
+                    return;
+                }
+            }
+            match self.commit(&mut batch) {
+                Ok(()) => self.accept_again(),
+                Err(error) => {
+                    self.refuse(&error);
+                    if self.pending.lock().closing {
+                        error!(shard = self.index, "what was not acknowledged is not stored");
+                        return;
+                    }
+                    thread::sleep(RETRY);
+                }
+            }
+        }
+    }
+
+    /// Commits what has accumulated, and wakes who waits for it.
+    fn commit(&self, batch: &mut Batch) -> Result<(), StoreError> {
+        let (number, writes, names) = {
+            let mut pending = self.pending.lock();
+            pending.touched = false;
+            let (number, writes) = pending.shard.take();
+            let writes = Arc::new(writes);
+            *self.committing.write() = Some(Arc::clone(&writes));
+            (number, writes, pending.shard.tenant_names())
+        };
+        let result = if writes.is_empty() {
+            Ok(())
+        } else {
+            batch.clear();
+            writes.encode(&names, batch);
+            self.commits.fetch_add(1, Ordering::Relaxed);
+            self.store.commit(batch)
+        };
+        if result.is_err() {
+            let mut pending = self.pending.lock();
+            *self.committing.write() = None;
+            let writes = Arc::into_inner(writes).expect("readers clone what they find in it");
+            pending.shard.put_back(writes);
+            pending.touched = true;
+            return result;
+        }
+        *self.committing.write() = None;
+        self.durable.store(number, Ordering::Release);
+        let woken: Vec<_> =
+            self.waiters.lock().extract_if(.., |(waits_for, _)| *waits_for <= number).collect();
+        for (_, session) in woken {
+            if let Some(session) = session.upgrade() {
+                session.on_commit();
+            }
+        }
+        Ok(())
+    }
+
+    fn refuse(&self, error: &StoreError) {
+        if !self.refuses.swap(true, Ordering::Relaxed) {
+            error!(
+                shard = self.index,
+                %error,
+                "cannot commit: durable publishes are refused until it works again"
+            );
+        }
+    }
+
+    fn accept_again(&self) {
+        if self.refuses.swap(false, Ordering::Relaxed) {
+            info!(shard = self.index, "commits work again");
+        }
+    }
+}
+
+impl ChangeGuard<'_> {
+    /// The number of the batch that what is noted now belongs to.
+    pub fn batch(&self) -> u64 {
+        self.pending.shard.batch()
+    }
+}
+
+impl Deref for ChangeGuard<'_> {
+    type Target = Shard;
+
+    fn deref(&self) -> &Shard {
+        &self.pending.shard
+    }
+}
+
+impl DerefMut for ChangeGuard<'_> {
+    fn deref_mut(&mut self) -> &mut Shard {
+        &mut self.pending.shard
+    }
+}
+
+impl Drop for ChangeGuard<'_> {
+    fn drop(&mut self) {
+        // Told while it is locked: the committer, woken, finds it free a moment later.
+        self.owner.changed.notify_one();
+    }
+}
+
+impl std::fmt::Debug for DurableShard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DurableShard").field("index", &self.index).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,98 @@
+//! All shards of the data directory.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use barid_core::durable::TenantNumber;
+
+use super::{Commits, DurableShard};
+
+/// The shards, and what they have in common.
+#[derive(Debug)]
+pub struct Shards {
+    shards: Box<[Arc<DurableShard>]>,
+    /// Bytes of stored messages that wait in memory as well.
+    in_memory: AtomicUsize,
+    /// The most of them; beyond, messages wait in the store only.
+    in_memory_max: usize,
+}
+
+impl Shards {
+    /// All shards of a data directory, in the order of their numbers; at least one.
+    pub fn new(shards: Vec<Arc<DurableShard>>, in_memory_max: usize) -> Self {
+        assert!(!shards.is_empty(), "a data directory has a shard");
+        Self { shards: shards.into(), in_memory: AtomicUsize::new(0), in_memory_max }
+    }
+
+    /// The shard that a client's session or a retained topic belongs to. Must never change: it says
+    /// where in a data directory something is.
+    pub fn of(&self, tenant: &str, entity: &str) -> &Arc<DurableShard> {
+        let hash = shard_hash(tenant, entity);
+        let shards = self.shards.len() as u64;
+        &self.shards[usize::try_from(hash % shards).expect("less than their number")]
+    }
+
+    /// One of them.
+    pub fn get(&self, index: u16) -> &Arc<DurableShard> {
+        &self.shards[usize::from(index)]
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<DurableShard>> {
+        self.shards.iter()
+    }
+
+    /// Whether any store takes nothing new.
+    pub fn any_refuses(&self) -> bool {
+        self.iter().any(|shard| shard.refuses())
+    }
+
+    /// Says what a tenant is called, before anything of it is stored.
+    pub fn name_tenant(&self, number: TenantNumber, name: &str) {
+        for shard in &self.shards {
+            shard.name_tenant(number, name);
+        }
+    }
+
+    /// All that has been noted so far, in all shards.
+    pub fn last_changes(&self) -> Commits {
+        let mut commits = Commits::default();
+        for shard in &self.shards {
+            commits.add(shard.index(), shard.last_change());
+        }
+        commits
+    }
+
+    /// Whether a message that is stored should wait in memory, too.
+    pub fn has_memory(&self) -> bool {
+        self.in_memory.load(Ordering::Relaxed) < self.in_memory_max
+    }
+
+    /// Notes that the messages that wait in memory have changed from so many bytes to so many.
+    pub fn count_in_memory(&self, before: usize, after: usize) {
+        if after > before {
+            self.in_memory.fetch_add(after - before, Ordering::Relaxed);
+        } else if before > after {
+            self.in_memory.fetch_sub(before - after, Ordering::Relaxed);
+        }
+    }
+
+    /// Bytes of messages that wait in memory.
+    pub fn in_memory(&self) -> usize {
+        self.in_memory.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that the stores take on the disk.
+    pub fn disk_bytes(&self) -> u64 {
+        self.iter().map(|shard| shard.store().disk_bytes()).sum()
+    }
+}
+
+fn shard_hash(tenant: &str, entity: &str) -> u64 {
+    let mut hash = xxhash_rust::xxh3::Xxh3Default::new();
+    hash.update(tenant.as_bytes());
+    // No tenant's name has it, so nothing of one tenant looks like something of another.
+    hash.update(&[0]);
+    hash.update(entity.as_bytes());
+    hash.digest()
+}

@@ -1,0 +1,96 @@
+//! Packets that must not leave before something else is durable, or before a queue has room.
+
+use std::collections::VecDeque;
+use std::sync::Weak;
+
+use super::Session;
+use super::outlet::Unsent;
+use crate::durable::{Commits, Shards};
+
+/// What an outlet keeps back. There is one only while something waits.
+///
+/// Two lanes, each in order: acknowledgements of what the client has sent, and what is on its way to it
+/// (PUBLISH of QoS 2, PUBREL). Neither waits for the other.
+#[derive(Debug, Default)]
+pub(super) struct Held {
+    answers: VecDeque<Chunk>,
+    deliveries: VecDeque<Chunk>,
+    bytes: usize,
+    /// The CONNACK is among the answers, and nothing may leave before it.
+    pub(super) opening: bool,
+}
+
+#[derive(Debug)]
+struct Chunk {
+    commits: Commits,
+    /// Sessions whose queues are full, and whose publishers are held back.
+    rooms: Vec<Weak<Session>>,
+    packets: Vec<u8>,
+}
+
+impl Held {
+    /// Whether nothing waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.answers.is_empty() && self.deliveries.is_empty()
+    }
+
+    /// Whether acknowledgements wait, which others must not overtake.
+    pub(super) fn has_answers(&self) -> bool {
+        !self.answers.is_empty()
+    }
+
+    /// Bytes that wait.
+    pub(super) fn len(&self) -> usize {
+        self.bytes
+    }
+
+    /// Keeps acknowledgements back.
+    pub(super) fn push_answers(
+        &mut self,
+        commits: Commits,
+        rooms: Vec<Weak<Session>>,
+        packets: &[u8],
+    ) {
+        self.bytes += packets.len();
+        self.answers.push_back(Chunk { commits, rooms, packets: packets.into() });
+    }
+
+    /// Keeps back what `encode` appends: packets on their way to the client.
+    pub(super) fn push_delivery(&mut self, commits: &Commits, encode: impl FnOnce(&mut Vec<u8>)) {
+        let joins = self.deliveries.back().is_some_and(|last| last.commits == *commits);
+        if !joins {
+            let commits = commits.clone();
+            let (rooms, packets) = (Vec::new(), Vec::new());
+            self.deliveries.push_back(Chunk { commits, rooms, packets });
+        }
+        let packets = &mut self.deliveries.back_mut().expect("it was pushed").packets;
+        let before = packets.len();
+        encode(packets);
+        self.bytes += packets.len() - before;
+    }
+
+    /// Moves what may leave now to `unsent`.
+    pub(super) fn release(&mut self, shards: &Shards, unsent: &mut Unsent) {
+        for lane in [&mut self.answers, &mut self.deliveries] {
+            while lane.front().is_some_and(|chunk| chunk.is_free(shards)) {
+                let chunk = lane.pop_front().expect("it was just looked at");
+                self.bytes -= chunk.packets.len();
+                unsent.push(&chunk.packets);
+            }
+            if self.opening {
+                // The CONNACK is the first answer.
+                self.opening = !lane.is_empty();
+                if self.opening {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+impl Chunk {
+    fn is_free(&self, shards: &Shards) -> bool {
+        let is_full = |room: &Weak<Session>| room.upgrade().is_some_and(|room| room.is_full());
+        self.commits.are_durable(shards) && !self.rooms.iter().any(is_full)
+    }
+}

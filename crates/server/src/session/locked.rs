@@ -1,0 +1,86 @@
+//! The lock of an outlet, which keeps the books of what waits.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::Ordering;
+
+use parking_lot::MutexGuard;
+
+use super::Session;
+use super::outlet::Outlet;
+
+/// An outlet, locked. When it is let go, what its queue has gained or lost is counted for the tenant, and
+/// publishers that were held back are told when there is room again.
+pub(super) struct Locked<'a> {
+    session: &'a Session,
+    outlet: Option<MutexGuard<'a, Outlet>>,
+    before: Load,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Load {
+    messages: usize,
+    bytes: usize,
+    in_memory: usize,
+}
+
+impl Load {
+    fn of(outlet: &Outlet) -> Self {
+        let queue = outlet.outbound.queue();
+        let (messages, bytes) = (queue.len(), queue.bytes());
+        Self { messages, bytes, in_memory: queue.bytes_in_memory() }
+    }
+}
+
+impl Session {
+    /// Locks the outlet.
+    pub(super) fn lock(&self) -> Locked<'_> {
+        let outlet = self.outlet.lock();
+        Locked { session: self, before: Load::of(&outlet), outlet: Some(outlet) }
+    }
+}
+
+impl Deref for Locked<'_> {
+    type Target = Outlet;
+
+    fn deref(&self) -> &Outlet {
+        self.outlet.as_ref().expect("it is there until it is dropped")
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut Outlet {
+        self.outlet.as_mut().expect("it is there until it is dropped")
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        let Some(mut outlet) = self.outlet.take() else { return };
+        let (before, after) = (self.before, Load::of(&outlet));
+        if before == after && outlet.room_waiters.is_none() {
+            return;
+        }
+        let tenant = &self.session.tenant;
+        if before != after {
+            tenant.queued.count((before.messages, before.bytes), (after.messages, after.bytes));
+            if self.session.durable.is_some() {
+                tenant.shards.count_in_memory(before.in_memory, after.in_memory);
+            }
+        }
+        let mut waiters = None;
+        if self.session.is_full() {
+            let room = outlet.outbound.queue().room(&tenant.queue_limits());
+            if room.messages > 0 && room.bytes > 0 {
+                self.session.full.store(false, Ordering::Release);
+                waiters = outlet.room_waiters.take();
+            }
+        }
+        // Two sessions are never locked at once.
+        drop(outlet);
+        for publisher in waiters.into_iter().flat_map(|waiters| waiters.into_iter()) {
+            if let Some(publisher) = publisher.upgrade() {
+                publisher.on_commit();
+            }
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! A session and its store: what is written of it, what it waits for, what it reads back.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+
+use barid_core::durable::{
+    EntryNumber, EntryRecord, SessionRecord, StoredAs, SubscriptionRecord, WillRecord,
+};
+use barid_core::message::Message;
+use barid_core::session::{Delivery, ShardSet, Waiting};
+
+use super::outlet::Outlet;
+use super::{Session, SessionRef, State, Subscription};
+use crate::durable::{Commits, Durable, SessionJournal, Wanted};
+use crate::worker::Worker;
+
+/// Messages that are read back at a time, and about how many bytes.
+const FETCHED: usize = 128;
+const FETCHED_BYTES: usize = 256 * 1024;
+
+impl Session {
+    /// As what it is stored, if it is.
+    pub fn durable(&self) -> Option<&Durable> {
+        self.durable.as_ref().filter(|_| self.stored.load(Ordering::Relaxed))
+    }
+
+    /// Whether its queue is full and its publishers are to be held back.
+    pub fn is_full(&self) -> bool {
+        self.full.load(Ordering::Acquire)
+    }
+
+    /// Notes the session, but for what is on its way to the client, as it is now.
+    pub fn store(&self, state: &State) -> Commits {
+        let mut journal = SessionJournal::new(self.durable());
+        if let Some((durable, shard)) = journal.open() {
+            let record = SessionRecord {
+                number: durable.number,
+                user: state.user.clone(),
+                expiry: state.expiry,
+                away_since: state.away_since,
+                will: state.will.as_ref().map(|will| WillRecord {
+                    message: Arc::clone(&will.message),
+                    expiry: will.expiry,
+                    delay: will.delay,
+                }),
+                replays: Vec::new(),
+            };
+            shard.put_session(durable.tenant, &self.client_id, record);
+        }
+        journal.commits()
+    }
+
+    /// Notes a subscription. Under the lock of the state, like the two below.
+    pub fn store_subscription(&self, subscription: &Subscription) -> Commits {
+        let mut journal = SessionJournal::new(self.durable());
+        if let Some((durable, shard)) = journal.open() {
+            let record = SubscriptionRecord {
+                qos: subscription.qos,
+                no_local: subscription.no_local,
+                retain_as_published: subscription.retain_as_published,
+                identifier: subscription.identifier,
+            };
+            shard.put_subscription(durable.tenant, durable.number, &subscription.filter, record);
+        }
+        journal.commits()
+    }
+
+    /// Notes that a subscription has gone.
+    pub fn forget_subscription(&self, filter: &str) -> Commits {
+        let mut journal = SessionJournal::new(self.durable());
+        if let Some((durable, shard)) = journal.open() {
+            shard.remove_subscription(durable.tenant, durable.number, filter);
+        }
+        journal.commits()
+    }
+
+    /// Notes that a QoS 2 message was released that was noted in `shards` as received.
+    pub fn forget_received(&self, id: u16, shards: ShardSet) -> Commits {
+        let mut commits = Commits::default();
+        if let Some(durable) = self.durable() {
+            for index in shards.iter() {
+                let mut shard = self.tenant.shards.get(index).change();
+                shard.remove_received(durable.tenant, durable.number, id);
+                commits.add(index, shard.batch());
+            }
+        }
+        commits
+    }
+
+    /// Notes that the session has gone, with all that was stored of it. From now on nothing of it is
+    /// stored any more.
+    pub fn forget(&self) -> Commits {
+        let state = self.state();
+        let outlet = self.lock();
+        let mut journal = SessionJournal::new(self.durable());
+        self.stored.store(false, Ordering::Relaxed);
+        let mut commits = Commits::default();
+        if let Some((durable, shard)) = journal.open() {
+            let (tenant, number) = (durable.tenant, durable.number);
+            shard.remove_session(tenant, &self.client_id);
+            for subscription in state.subscriptions.iter() {
+                shard.remove_subscription(tenant, number, &subscription.filter);
+            }
+            for (stored, released) in outlet.outbound.stored() {
+                shard.remove_entry(tenant, number, stored, released);
+            }
+            commits = journal.commits();
+            drop(journal);
+            for (id, shards) in state.received.iter() {
+                for index in shards.iter() {
+                    let mut shard = self.tenant.shards.get(index).change();
+                    shard.remove_received(tenant, number, id);
+                    commits.add(index, shard.batch());
+                }
+            }
+        }
+        commits
+    }
+
+    /// Puts back what was stored of its deliveries when the broker ended.
+    pub fn recover(&self, entries: impl IntoIterator<Item = (EntryNumber, EntryRecord)>) {
+        self.lock().outbound.recover(entries);
+    }
+
+    /// Something that the outlet waits for has happened, perhaps.
+    pub fn on_commit(&self) {
+        let mut outlet = self.outlet.lock();
+        if outlet.held.is_some() {
+            outlet.wake_owner();
+        }
+    }
+
+    /// What was asked for with [`Session::fetch`].
+    pub fn supply(&self, worker: &Worker, fetched: &[(StoredAs, Option<Arc<Message>>)]) {
+        let mut outlet = self.lock();
+        outlet.fetching = false;
+        let mut journal = SessionJournal::new(self.durable());
+        outlet.outbound.supply(fetched, &mut journal, |reason, lost| {
+            self.dropped(worker, reason, lost.topic());
+        });
+        drop(journal);
+        outlet.wake_owner();
+    }
+
+    /// Has read back what comes next and is in the store only.
+    pub(super) fn fetch(&self, worker: &Worker, outlet: &mut Outlet) {
+        let (Some(durable), Some(me)) = (self.durable(), SessionRef::upgrade(&self.me)) else {
+            return;
+        };
+        if !std::mem::replace(&mut outlet.fetching, true) {
+            let stored = outlet.outbound.missing(FETCHED, FETCHED_BYTES);
+            let wanted = Wanted { session: me, stored };
+            worker.shared.loader.ask(durable.shard.index(), wanted);
+        }
+    }
+
+    /// Has the owner of the connection woken when `commits` are durable. False: they are.
+    pub(super) fn wake_when_durable(&self, commits: &Commits) -> bool {
+        let mut waits = false;
+        for (shard, batch) in commits.iter() {
+            waits |= self.tenant.shards.get(shard).wake_when_durable(batch, &self.me);
+        }
+        waits
+    }
+
+    /// Has the outlet looked at when `commits` are durable, or now.
+    pub fn wake_on_commit(&self, commits: &Commits) {
+        if !self.wake_when_durable(commits) {
+            self.on_commit();
+        }
+    }
+
+    /// Has a publisher woken when the queue is not full any more. False: it is not.
+    pub fn wake_when_not_full(&self, publisher: Weak<Session>) -> bool {
+        let mut outlet = self.lock();
+        if self.is_full() {
+            outlet.room_waiters.get_or_insert_default().push(publisher);
+        }
+        self.is_full()
+    }
+
+    /// Removes from the store what another session has been given.
+    pub fn forget_given(&self, stored: StoredAs) {
+        let Some(durable) = &self.durable else { return };
+        durable.shard.change().remove_entry(durable.tenant, durable.number, stored, false);
+    }
+
+    /// A delivery with its message, wherever that is; `None`: it cannot be read. Blocks for the disk.
+    pub fn read_back(&self, waiting: Waiting) -> Option<Delivery> {
+        let (stored, durable) = match &waiting {
+            Waiting::Here(delivery) => return Some(delivery.clone()),
+            Waiting::Away(stub) => (stub.stored, self.durable.as_ref()?),
+        };
+        let message = durable.shard.message(durable.tenant, &self.tenant.name, stored.message);
+        waiting.with_message(message.ok()??)
+    }
+
+    /// Takes back what no other session could be given.
+    pub fn restore(&self, waiting: Waiting) {
+        self.lock().outbound.restore(waiting);
+    }
+}
