@@ -129,11 +129,15 @@ class Client:
 
     async def subscribe(self, filters: dict[str, int]) -> None:
         answer = await self._ask(wire.SUBACK, lambda one: wire.subscribe(one, *filters.items(), version=self.version))
+        if any(reason >= 0x80 for reason in answer.reasons):
+            raise ConnectionError(f"{self} was refused: {answer}")
         if answer.reasons != list(filters.values()):
             self.ledger.problem("violations", f"{self} asked for {filters} and got {answer}")
 
     async def unsubscribe(self, *filters: str) -> None:
-        await self._ask(wire.UNSUBACK, lambda one: wire.unsubscribe(one, *filters, version=self.version))
+        answer = await self._ask(wire.UNSUBACK, lambda one: wire.unsubscribe(one, *filters, version=self.version))
+        if any(reason >= 0x80 for reason in answer.reasons):
+            raise ConnectionError(f"{self} was refused: {answer}")
 
     async def _ask(self, kind: int, build) -> wire.Packet:
         # Packet identifiers of SUBSCRIBE and UNSUBSCRIBE stay clear of those of PUBLISH.

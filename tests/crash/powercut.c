@@ -15,8 +15,8 @@
  * POWERCUT_ROOT     directory to watch: absolute, without symbolic links
  * POWERCUT_LOG      file to append to: records of `struct record` and their text or data
  * POWERCUT_CONTROL  directory whose files make calls fail:
- *   full        content N (0 if empty): after N more bytes, writes and everything else that needs room fail with ENOSPC;
- *               statfs says that nothing is free
+ *   no-room     content N (0 if empty): after N more bytes, writes and everything else that needs room fail with ENOSPC
+ *   none-free   statfs says that nothing is free
  *   fsync-eio   fsync and fdatasync fail with EIO, and nothing becomes durable
  *   read-eio    reads fail with EIO
  */
@@ -114,13 +114,13 @@ static int ordered(const char *name) {
 /* Whether the disk has no room for `wanted` more bytes. */
 static int full(size_t wanted) {
     static int64_t room = -1; /* known while the order stands */
-    if (!ordered("full")) {
+    if (!ordered("no-room")) {
         room = -1;
         return 0;
     }
     if (room < 0) {
         char path[PATH_MAX + 32], text[32] = {0};
-        snprintf(path, sizeof path, "%s/full", control);
+        snprintf(path, sizeof path, "%s/no-room", control);
         long file = CALL3(SYS_open, path, O_RDONLY, 0);
         CALL3(SYS_read, file, text, sizeof text - 1);
         CALL3(SYS_close, file, 0, 0);
@@ -291,7 +291,7 @@ static long space(long number, const long a[6]) {
     char buffer[PATH_MAX * 2];
     int ours = number == SYS_statfs ? below_root(AT_FDCWD, (const char *)a[0], buffer) != NULL : is_watched(a[0]);
     long result = CALL3(number, a[0], a[1], 0);
-    if (result == 0 && ours && ordered("full"))
+    if (result == 0 && ours && ordered("none-free"))
         ((struct statfs *)a[1])->f_bavail = ((struct statfs *)a[1])->f_bfree = 0;
     return result;
 }

@@ -69,11 +69,15 @@ class Recorded(Victim):
         return Disk(self._base, self.log)
 
     def order(self, failure: str, content: str = "") -> None:
-        """Makes calls fail from now on: `full`, `fsync-eio` or `read-eio`."""
-        (self.control / failure).write_text(content)
+        """Makes calls fail from now on: `no-room` (after as many bytes), `none-free`, `fsync-eio` or `read-eio`."""
+        made = self.control / f".{failure}"
+        made.write_text(content)
+        made.rename(self.control / failure)
 
-    def withdraw(self, failure: str) -> None:
-        (self.control / failure).unlink()
+    def withdraw(self) -> None:
+        """From now on everything succeeds."""
+        for one in self.control.iterdir():
+            one.unlink()
 
 
 class Unpowered(Recorded):

@@ -109,13 +109,12 @@ os.rename('next', 'current')
 def test_calls_fail_on_demand(tmp_path):
     for name in ("live", "control"):
         (tmp_path / name).mkdir()
-    (tmp_path / "control" / "full").write_text("10")
+    (tmp_path / "control" / "no-room").write_text("10")
+    (tmp_path / "control" / "none-free").touch()
+    (tmp_path / "live" / "a").touch()
     script = """
 import errno, os
-file = open('a', 'wb', buffering=0) if os.path.exists('a') else None
-"""
-    (tmp_path / "live" / "a").touch()
-    script += """
+file = open('a', 'wb', buffering=0)
 file.write(b'12345')
 for attempt in (lambda: file.write(b'123456'), lambda: open('b', 'wb'), lambda: os.mkdir('c')):
     try:

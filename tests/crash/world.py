@@ -107,6 +107,7 @@ class World:
         """Everybody does what they do, until the broker dies."""
         everybody = [*self.all_subscribers, *self.publishers, *self._fleeting]
         tasks = [asyncio.create_task(self._live(one)) for one in everybody]
+        tasks.append(asyncio.create_task(self.trouble(seconds)))
         await asyncio.sleep(seconds)
         self.down = True
         self.victim.die()
@@ -120,6 +121,9 @@ class World:
         # What the broker has said before its death counts: clients read to the end of their connections.
         if self.connections:
             await asyncio.wait([one.lost for one in self.connections], timeout=self.patience)
+
+    async def trouble(self, seconds: float) -> None:
+        """What else happens in a round."""
 
     async def _live(self, client) -> None:
         try:

@@ -1,0 +1,176 @@
+"""A disk that is full, or fails: what needs it is refused, what does not goes on, and nothing acknowledged is lost."""
+
+import asyncio
+import time
+
+import pytest
+import wire
+from powercut import Recorded, available
+from test_kill import check
+from wire import V5, V311
+from world import World
+
+pytestmark = pytest.mark.skipif(not available(), reason="needs Linux on x86-64 and a C compiler")
+
+FOREVER = {"session_expiry_interval": 0xFFFFFFFF}
+QUOTA_EXCEEDED = 0x97
+
+
+@pytest.fixture
+def broker():
+    running = Recorded()
+    yield running
+    stderr = running.stderr
+    running.close()
+    assert "panicked at" not in stderr, stderr
+
+
+@pytest.fixture
+def connect(broker):
+    clients = []
+
+    def connect_(name: str = "", version: int = V5, persistent: bool = True) -> wire.Client:
+        clients.append(wire.Client(broker.address, version))
+        properties = FOREVER if persistent and version == V5 else None
+        assert clients[-1].connect(name, clean=not persistent, properties=properties).reason == 0
+        return clients[-1]
+
+    yield connect_
+    for client in clients:
+        client.stream.close()
+
+
+def fill(broker) -> None:
+    broker.order("none-free")
+    broker.order("no-room")
+    time.sleep(1.5)  # free space need not be asked for at every message
+
+
+def accepted_again(publisher: wire.Client, topic: str, payload: bytes, seconds: float = 10) -> int:
+    """How often `payload` was refused before it was accepted."""
+    deadline, refused = time.monotonic() + seconds, 0
+    while publisher.publish(topic, payload, qos=1).reason >= 0x80:
+        assert time.monotonic() < deadline, "still refused long after there is space again"
+        refused += 1
+        time.sleep(0.1)
+    return refused
+
+
+def payloads(client: wire.Client) -> list[bytes]:
+    found = []
+    while True:
+        try:
+            found.append(client.receive(timeout=0.3).payload)
+        except TimeoutError:
+            return found
+
+
+def test_a_full_disk_refuses_what_is_durable_and_recovers(broker, connect):
+    connect("s").subscribe("durable/#", qos=2)
+    connect("s").disconnect()
+    publisher = connect("p")
+    for number in range(20):
+        assert publisher.publish("durable/a", b"%d" % number, qos=1).reason == 0
+    fill(broker)
+    for qos, retain in ((1, False), (2, False), (1, True)):
+        for _ in range(3):
+            assert publisher.publish("durable/a", b"refused", qos, retain).reason == QUOTA_EXCEEDED
+    broker.withdraw()
+    accepted_again(publisher, "durable/a", b"again")
+    broker.die()
+    broker.revive()
+    found = payloads(connect("s"))
+    assert [one for one in found if one != b"refused"] == [b"%d" % one for one in range(20)] + [b"again"]
+
+
+def test_the_live_plane_does_not_notice(broker, connect):
+    connect("s").subscribe("durable", qos=1)
+    live = connect(persistent=False)
+    live.subscribe("live", qos=2)
+    fill(broker)
+    publisher = connect(persistent=False)
+    for qos in (0, 1, 2):
+        answer = publisher.publish("live", b"%d" % qos, qos)
+        assert answer is None or answer.reason == 0
+        live.receive(b"%d" % qos)
+    assert publisher.publish("durable", b"no", qos=1).reason == QUOTA_EXCEEDED
+    assert publisher.publish("live", b"still", qos=1).reason == 0
+    live.receive(b"still")
+
+
+def test_what_waits_can_be_drained_from_a_full_disk(broker, connect):
+    """Or else it would stay full."""
+    connect("s").subscribe("a", qos=2)
+    connect("s").disconnect()
+    publisher = connect("p")
+    for number in range(10):
+        publisher.publish("a", b"%d" % number, qos=1 + number % 2)
+    fill(broker)
+    broker.order("no-room", "1000000")  # removing takes room as well: the reserve
+    found = payloads(connect("s"))
+    assert sorted(found) == [b"%d" % one for one in range(10)]
+    broker.withdraw()
+
+
+def test_a_client_of_31_is_not_told_what_is_not_so(broker, connect):
+    """Its PUBACK has no reason code: none may come while the message is nowhere."""
+    connect("s").subscribe("a", qos=1)
+    fill(broker)
+    publisher = connect("p", V311, persistent=False)
+    publisher.send(wire.publish("a", b"x", 1, 1, version=V311))
+    try:
+        publisher.expect_nothing(1)
+    except AssertionError as error:
+        assert "was closed" in str(error), error
+
+
+@pytest.mark.parametrize("failure", ["fsync-eio", "no-room"])
+def test_a_failing_disk_makes_no_promises(broker, connect, failure):
+    """The broker may end, or go on when the disk does; what it acknowledged is there either way."""
+    connect("s").subscribe("a", qos=1)
+    connect("s").disconnect()
+    publisher = connect("p")
+    assert publisher.publish("a", b"before", qos=1).reason == 0
+    broker.order(failure, "3000")
+    acknowledged = [b"before"]
+    try:
+        for number in range(30):
+            payload = b"%d " % number + bytes(500)
+            if publisher.publish("a", payload, qos=1).reason < 0x80:
+                acknowledged.append(payload)
+        if failure == "fsync-eio":
+            assert len(acknowledged) == 1, "acknowledged, and the disk has refused to keep it"
+        assert len(acknowledged) < 30
+    except (wire.Closed, TimeoutError):
+        pass
+    broker.withdraw()
+    if broker.running():
+        publisher = connect("p")
+        accepted_again(publisher, "a", b"after", seconds=20)
+        acknowledged.append(b"after")
+        broker.die()
+    else:
+        assert broker.stop() != 0
+    broker.revive()
+    found = payloads(connect("s"))
+    assert [one for one in found if one in acknowledged] == acknowledged
+
+
+class Troubled(World):
+    """In each round the disk fails for a while."""
+
+    async def trouble(self, seconds: float) -> None:
+        await asyncio.sleep(self.random.uniform(0, seconds / 2))
+        self.down = True  # connections may be closed, sessions refused
+        for failure in self.random.choice((("no-room", "none-free"), ("no-room",), ("none-free",))):
+            self.victim.order(failure, str(self.random.randrange(100_000)))
+        try:
+            await asyncio.sleep(self.random.uniform(0, seconds / 2))
+        finally:
+            self.victim.withdraw()
+
+
+def test_nothing_acknowledged_is_lost_when_the_disk_is_full(broker, seed):
+    summary = asyncio.run(Troubled(broker, seed).run(5))
+    check(summary)
+    assert summary.counts["refused"], "the disk was never full"
