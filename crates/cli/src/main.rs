@@ -1,16 +1,23 @@
 //! `barid`: the broker and its tools in one program.
 
 mod admin;
+mod backup;
 mod bench;
 mod check_config;
 mod client;
 mod config;
+mod doctor;
 mod open_files;
+mod output;
 mod passwd;
+mod progress;
 mod publish;
+mod restore;
 mod serve;
 mod session;
+mod stored;
 mod subscribe;
+mod timestamp;
 mod why;
 
 use std::process::ExitCode;
@@ -58,6 +65,12 @@ enum Command {
     Session(session::Args),
     /// Find out why a client did not get a message
     Why(why::Args),
+    /// Back up a running broker
+    Backup(backup::Args),
+    /// Make a data directory of a backup
+    Restore(restore::Args),
+    /// Check a data directory
+    Doctor(doctor::Args),
 }
 
 fn main() -> ExitCode {
@@ -70,6 +83,9 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(&args),
         Command::Session(args) => session::run(&args),
         Command::Why(args) => why::run(&args),
+        Command::Backup(args) => backup::run(&args),
+        Command::Restore(args) => restore::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("barid: {error:#}");

@@ -133,10 +133,10 @@ fn reload(broker: &Broker, log: &Log, args: &Args) {
 }
 
 /// What is logged. The libraries that handle clients' bytes would write them out, passwords among them, at
-/// the finer levels.
+/// the finer levels; those of the store tell of their daily work.
 fn filter(level: &str) -> Result<EnvFilter, tracing_subscriber::filter::ParseError> {
     let filter = EnvFilter::try_new(level)?;
-    ["tungstenite=info", "rustls=info", "mio=info", "hyper=info"]
+    ["tungstenite=info", "rustls=info", "mio=info", "hyper=info", "fjall=warn", "lsm_tree=warn"]
         .iter()
         .try_fold(filter, |filter, directive| Ok(filter.add_directive(directive.parse()?)))
 }

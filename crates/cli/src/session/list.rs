@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::admin::answers::Session;
 use crate::admin::{Admin, Column, Moment, Table, TenantArgs, bytes, encode, now, span};
+use crate::output::print;
 
 /// Sessions that are asked for at once.
 const PAGE: usize = 10_000;
@@ -43,18 +44,15 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let (admin, tenant) = args.of.connect();
     let Page { sessions, next } = fetch(args, &admin, &tenant)?;
     if args.of.json {
-        println!("{}", json!({ "sessions": sessions, "next": next }));
+        print(format!("{}\n", json!({ "sessions": sessions, "next": next })))?;
         return Ok(ExitCode::SUCCESS);
     }
     let table = table(&admin, sessions)?;
-    if table.is_empty() {
-        println!("no sessions");
-    } else {
-        print!("{table}");
-    }
+    let mut text = if table.is_empty() { "no sessions\n".into() } else { table.to_string() };
     if next.is_some() {
-        println!("… and more: raise --limit");
+        text += "… and more: raise --limit\n";
     }
+    print(text)?;
     Ok(ExitCode::SUCCESS)
 }
 

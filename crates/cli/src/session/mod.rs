@@ -10,6 +10,7 @@ use clap::builder::NonEmptyStringValueParser;
 
 use crate::admin::answers::Detailed;
 use crate::admin::{Admin, TenantArgs, encode, printable};
+use crate::output::print;
 
 /// See and end the sessions of a running broker
 #[derive(clap::Args)]
@@ -63,16 +64,16 @@ fn end(one: &One) -> anyhow::Result<ExitCode> {
     let (admin, path) = one.connect();
     let before = admin.get(&path)?;
     admin.delete(&path)?;
-    if one.of.json {
-        println!("{before}");
+    print(if one.of.json {
+        format!("{before}\n")
     } else {
         let Detailed { session, .. } = admin.read(before)?;
-        println!(
-            "ended the session of {}: {} subscriptions and {} waiting messages are gone",
+        format!(
+            "ended the session of {}: {} subscriptions and {} waiting messages are gone\n",
             printable(&session.client),
             session.subscriptions.len(),
             session.queued_messages,
-        );
-    }
+        )
+    })?;
     Ok(ExitCode::SUCCESS)
 }

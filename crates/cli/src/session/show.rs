@@ -6,15 +6,12 @@ use super::One;
 use super::list::expires;
 use crate::admin::answers::{Detailed, Subscription};
 use crate::admin::{Column, Table, bytes, now, printable, span};
+use crate::output::print;
 
 pub fn run(one: &One) -> anyhow::Result<ExitCode> {
     let (admin, path) = one.connect();
     let answer = admin.get(&path)?;
-    if one.of.json {
-        println!("{answer}");
-    } else {
-        print!("{}", text(&admin.read(answer)?));
-    }
+    print(if one.of.json { format!("{answer}\n") } else { text(&admin.read(answer)?) })?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -6,7 +6,8 @@ use anyhow::bail;
 use data_encoding::{HEXLOWER, HEXUPPER};
 use mqtt_proto::Publish;
 
-use super::{json, timestamp};
+use super::json;
+use crate::timestamp::Timestamp;
 
 /// A parsed format.
 #[derive(Debug, PartialEq, Eq)]
@@ -87,7 +88,7 @@ impl Format {
     pub fn write(
         &self,
         message: &Publish<'_>,
-        time: timestamp::Timestamp,
+        time: Timestamp,
         out: &mut impl Write,
     ) -> anyhow::Result<()> {
         for part in &self.0 {
@@ -104,7 +105,7 @@ impl Format {
     }
 }
 
-fn field_text(field: char, message: &Publish<'_>, time: timestamp::Timestamp) -> String {
+fn field_text(field: char, message: &Publish<'_>, time: Timestamp) -> String {
     let properties = message.properties;
     let number = |value: Option<u32>| value.map_or(String::new(), |value| value.to_string());
     match field {
@@ -144,7 +145,6 @@ fn field_text(field: char, message: &Publish<'_>, time: timestamp::Timestamp) ->
 mod tests {
     use super::*;
     use mqtt_proto::{PacketId, PropertiesBuf, Property, QoS};
-    use timestamp::Timestamp;
 
     #[track_caller]
     fn check(format: &Format, payload: &[u8], expected: &str) {

@@ -7,7 +7,7 @@ use mqtt_proto::{Properties, Publish};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::timestamp::Timestamp;
+use crate::timestamp::Timestamp;
 
 /// The order of the fields is the order of the line.
 #[derive(Serialize)]

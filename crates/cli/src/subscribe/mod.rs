@@ -3,7 +3,6 @@
 mod format;
 mod json;
 mod subscriber;
-mod timestamp;
 
 use std::process::ExitCode;
 

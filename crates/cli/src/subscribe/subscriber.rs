@@ -17,8 +17,8 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::Args;
 use super::format::Format;
-use super::timestamp::Timestamp;
 use crate::client::{Connection, Failure, Frame, Session, Target};
+use crate::timestamp::Timestamp;
 
 /// How long a wait lasts at most; a signal between two waits is noticed after it.
 const WAIT: Duration = Duration::from_secs(1);

@@ -12,6 +12,7 @@ use serde_json::json;
 
 use crate::admin::answers::{Detailed, Dropped, Drops, Tenants};
 use crate::admin::{Admin, Column, Table, TenantArgs, encode, now, printable, span};
+use crate::output::print;
 use answer::Facts;
 
 /// Tenants that are looked through for a client that this one does not have.
@@ -74,16 +75,18 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         now: now(),
     });
     if args.of.json {
-        println!("{}", json!({ "drops": drops, "session": session, "answer": answer }));
+        let answer = json!({ "drops": drops, "session": session, "answer": answer });
+        print(format!("{answer}\n"))?;
         return Ok(ExitCode::SUCCESS);
     }
+    let mut text = String::new();
     if let Some(Drops { drops, .. }) = known.filter(|known| !known.drops.is_empty()) {
-        print!("{}", table(&drops));
-        println!();
+        text = table(&drops) + "\n";
     }
     for sentence in answer {
-        println!("{}", printable(&sentence));
+        text += &format!("{}\n", printable(&sentence));
     }
+    print(text)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,4 +1,4 @@
-//! When a message arrived.
+//! The time of day, as people write it.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -28,10 +28,21 @@ impl Timestamp {
 
     /// Such as `2026-11-21T12:00:00+0000`.
     pub fn iso_8601(self) -> String {
+        let [year, month, day, hour, minute, second] = self.fields();
+        format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}+0000")
+    }
+
+    /// Such as `20261121T120000Z`: as a part of a file's name, which sorts by time.
+    pub fn compact(self) -> String {
+        let [year, month, day, hour, minute, second] = self.fields();
+        format!("{year:04}{month:02}{day:02}T{hour:02}{minute:02}{second:02}Z")
+    }
+
+    /// Year, month, day, hour, minute, second.
+    fn fields(self) -> [u64; 6] {
         let (year, month, day) = civil(self.seconds / 86_400);
         let second = self.seconds % 86_400;
-        let (hours, minutes, seconds) = (second / 3_600, second / 60 % 60, second % 60);
-        format!("{year:04}-{month:02}-{day:02}T{hours:02}:{minutes:02}:{seconds:02}+0000")
+        [year, month, day, second / 3_600, second / 60 % 60, second % 60]
     }
 }
 
@@ -76,5 +87,6 @@ mod tests {
         ] {
             assert_eq!(Timestamp::new(seconds, 0).iso_8601(), expected);
         }
+        assert_eq!(Timestamp::new(1_798_761_599, 0).compact(), "20261231T235959Z");
     }
 }

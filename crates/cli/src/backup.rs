@@ -1,0 +1,117 @@
+//! `barid backup`: all that is durable, from a broker that runs.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, bail};
+use serde_json::json;
+
+use crate::admin::{AdminArgs, bytes};
+use crate::output::print;
+use crate::progress;
+use crate::timestamp::Timestamp;
+
+/// How the names of backups begin and end; the time is between, so that they sort by it.
+const PREFIX: &str = "barid-";
+const SUFFIX: &str = ".backup";
+
+/// Back up a running broker
+#[derive(clap::Args)]
+#[command(after_help = "\
+Writes DIR/barid-20261121T120000Z.backup, named by the time in UTC, with all that is durable: sessions,
+what waits for them, retained messages. The broker goes on; the backup is as of the moment of its
+beginning. The file has its name only when it is whole and on disk.
+
+Examples:
+  barid backup /var/backups/barid
+  barid backup . --admin 10.0.0.7:8081 --json")]
+pub struct Args {
+    /// Directory for the backup; made if it does not exist
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+    #[command(flatten)]
+    admin: AdminArgs,
+    /// Print file and size as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let file = args.directory.join(format!("{PREFIX}{}{SUFFIX}", Timestamp::now().compact()));
+    if file.exists() {
+        bail!("{} exists already: wait a second", file.display());
+    }
+    let mut stream = args.admin.connect().stream("/v1/backup")?;
+    fs::create_dir_all(&args.directory)
+        .with_context(|| format!("making {}", args.directory.display()))?;
+    let mut partial = Partial::create(&file)?;
+    let bar = progress::bytes("backing up");
+    let size =
+        io::copy(&mut stream, &mut bar.wrap_write(&mut partial.file)).with_context(|| {
+            format!(
+                "the backup broke off after {}; the broker's log may say why",
+                bytes(bar.position())
+            )
+        })?;
+    bar.finish_and_clear();
+    partial.finish(&file)?;
+    print(if args.json {
+        format!("{}\n", json!({ "file": file, "bytes": size }))
+    } else {
+        format!("{}  {}\n", file.display(), bytes(size))
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A file under another name, removed unless it is finished.
+struct Partial {
+    path: PathBuf,
+    file: File,
+}
+
+impl Partial {
+    fn create(finished: &Path) -> anyhow::Result<Self> {
+        let path = finished.with_extension("partial");
+        let file =
+            File::create_new(&path).with_context(|| format!("writing {}", path.display()))?;
+        Ok(Self { path, file })
+    }
+
+    /// Gives the file its name, once all of it is on disk.
+    fn finish(self, name: &Path) -> anyhow::Result<()> {
+        self.file.sync_all().with_context(|| format!("writing {}", self.path.display()))?;
+        fs::rename(&self.path, name).with_context(|| format!("renaming to {}", name.display()))?;
+        let directory = name.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let directory = directory.unwrap_or(Path::new("."));
+        File::open(directory)
+            .and_then(|directory| directory.sync_all())
+            .with_context(|| format!("writing {}", directory.display()))
+    }
+}
+
+impl Drop for Partial {
+    fn drop(&mut self) {
+        // Gone already if it was finished.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// The backup that `path` is, or the newest in the directory that it is.
+pub fn newest(path: &Path) -> anyhow::Result<PathBuf> {
+    if !path.is_dir() {
+        return Ok(path.to_owned());
+    }
+    let mut newest = None;
+    for entry in fs::read_dir(path).with_context(|| format!("reading {}", path.display()))? {
+        let name = entry.with_context(|| format!("reading {}", path.display()))?.file_name();
+        let text = name.to_string_lossy();
+        if text.starts_with(PREFIX) && text.ends_with(SUFFIX) {
+            newest = newest.max(Some(name));
+        }
+    }
+    let newest =
+        newest.with_context(|| format!("there is no {PREFIX}…{SUFFIX} in {}", path.display()))?;
+    Ok(path.join(newest))
+}

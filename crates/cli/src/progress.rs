@@ -1,0 +1,22 @@
+//! Progress of what takes long, for whoever looks at a terminal.
+
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// Bytes so far, of an unknown number. Silent if nobody looks.
+pub fn bytes(what: &'static str) -> ProgressBar {
+    show(ProgressBar::no_length(), what, "{spinner} {msg}  {bytes}  {bytes_per_sec}")
+}
+
+/// Bytes so far, of `len`. Silent if nobody looks.
+pub fn bytes_of(what: &'static str, len: u64) -> ProgressBar {
+    show(ProgressBar::new(len), what, "{msg}  {wide_bar} {bytes}/{total_bytes}  {bytes_per_sec}")
+}
+
+fn show(bar: ProgressBar, what: &'static str, template: &str) -> ProgressBar {
+    bar.set_style(ProgressStyle::with_template(template).expect("the template is well-formed"));
+    bar.set_message(what);
+    bar.enable_steady_tick(Duration::from_millis(100));
+    bar
+}

@@ -1,0 +1,62 @@
+//! `barid restore`: a data directory from a backup.
+
+use std::fs::File;
+use std::io::BufReader;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, anyhow};
+use barid_store::{StoreError, backup::import};
+
+use crate::admin::bytes;
+use crate::output::print;
+use crate::{backup, progress, stored};
+
+/// Make a data directory of a backup
+#[derive(clap::Args)]
+#[command(after_help = "\
+The data directory must be empty or not exist: nothing is ever overwritten. Start a broker with it
+afterwards; clients find their sessions as they were at the time of the backup.
+
+Examples:
+  barid restore /var/backups/barid --data-dir /var/lib/barid
+  barid restore barid-20261121T120000Z.backup --data-dir ./restored")]
+pub struct Args {
+    /// A backup, or a directory of backups, of which the newest is taken
+    #[arg(value_name = "BACKUP_OR_DIR")]
+    from: PathBuf,
+    /// The data directory to make
+    #[arg(long, value_name = "DIR", env = "BARID_DATA_DIR")]
+    data_dir: PathBuf,
+}
+
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let from = backup::newest(&args.from)?;
+    let reading = || format!("reading {}", from.display());
+    let file = File::open(&from).with_context(reading)?;
+    let bar = progress::bytes_of("restoring", file.metadata().with_context(reading)?.len());
+    let mut input = bar.wrap_read(BufReader::with_capacity(1 << 20, file));
+    let imported = import(&mut input, &args.data_dir, &stored::options(), &mut |_, _| {});
+    bar.finish_and_clear();
+    let totals = imported.map_err(|error| refused(args, &error))?;
+    print(format!(
+        "{} records, {}, from {}\nnow: barid serve --data-dir {}\n",
+        totals.records,
+        bytes(totals.bytes),
+        from.display(),
+        args.data_dir.display()
+    ))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn refused(args: &Args, error: &StoreError) -> anyhow::Error {
+    match error {
+        // Somebody else's directory, or nothing to make one of.
+        StoreError::Unusable(_) => anyhow!("{error}"),
+        _ if !args.data_dir.exists() => anyhow!("{error}"),
+        _ => anyhow!(
+            "{error}\n  hint: {} is not whole; remove it before trying again",
+            args.data_dir.display()
+        ),
+    }
+}
