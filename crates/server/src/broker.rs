@@ -16,7 +16,7 @@ use tracing::info;
 use crate::admin::Admin;
 use crate::auth::{Users, Verifier};
 use crate::clock::Clock;
-use crate::durable::{DurableShard, Loader, Shards, recover};
+use crate::durable::{Loader, Shards, recover};
 use crate::event_loop::{ConnectionId, EventLoop, IoThreads, Post};
 use crate::housekeeping::Housekeeping;
 use crate::lifecycle::Context;
@@ -280,13 +280,9 @@ impl Broker {
 impl Shared {
     fn new(settings: Settings, workers: usize, data_dir: DataDir, loader: Loader) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let shards: Vec<_> = (0..)
-            .zip(data_dir.shards())
-            .map(|(index, store)| Arc::new(DurableShard::new(index, Arc::clone(store))))
-            .collect();
         // Besides the IO threads count housekeeping, and one for each shard that reads back.
-        let counting = workers + 1 + shards.len();
-        let shards = Arc::new(Shards::new(shards, settings.storage.queue_memory));
+        let counting = workers + 1 + data_dir.shards().len();
+        let shards = Arc::new(Shards::new(data_dir.shards(), settings.storage.queue_memory));
         let seed = RandomState::new().hash_one(0);
         Self {
             clock: Clock::start(),

@@ -10,7 +10,9 @@ use std::time::Duration;
 use barid_core::durable::StoredAs;
 use barid_core::session::Waiting;
 use barid_core::time::Timestamp;
+use mqtt_proto::ReasonCode;
 use parking_lot::{Condvar, Mutex};
+use tokio::sync::oneshot;
 
 use crate::durable::Commits;
 use crate::lifecycle::Context;
@@ -51,7 +53,12 @@ pub enum Task {
         taken: Vec<Waiting>,
     },
     /// The session is to end, whoever has it.
-    End(SessionRef),
+    End {
+        /// Which.
+        session: SessionRef,
+        /// Told when it has ended.
+        done: oneshot::Sender<()>,
+    },
     /// The `$SYS` topics of a new tenant, which should not have to wait for their turn.
     PublishSys(Arc<Tenant>),
 }
@@ -62,7 +69,7 @@ impl Task {
             Self::Expire { session, epoch } | Self::PublishWill { session, epoch } => {
                 session.upgrade().is_some_and(|session| session.is_away_since(*epoch))
             }
-            Self::PublishSys(_) | Self::Give { .. } | Self::End(_) => true,
+            Self::PublishSys(_) | Self::Give { .. } | Self::End { .. } => true,
         }
     }
 }
@@ -216,7 +223,13 @@ fn perform(context: &mut Context, task: Task) {
             context.give_now(&session, ended, taken);
             context.router.flush(&context.worker);
         }
-        Task::End(session) => context.end_session(&session),
+        Task::End { session, done } => {
+            session.close_connection(ReasonCode::AdministrativeAction);
+            context.end_session(&session);
+            context.router.flush(&context.worker);
+            // Who asked may have gone.
+            let _ = done.send(());
+        }
     }
 }
 

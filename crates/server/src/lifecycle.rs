@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use barid_core::durable::keys;
 use barid_core::message::Publication;
 use barid_core::session::{Delivery, DropReason, Waiting};
 use barid_core::topic_index::{Member, SharedGroup};
-use mqtt_proto::{QoS, topic};
+use mqtt_proto::{QoS, ReasonCode, topic};
 
 use crate::durable::Commits;
 use crate::event_loop::ConnectionId;
@@ -61,6 +62,9 @@ impl Context {
         let message = (!removes).then(|| messages.message(last));
         let mut retained = tenant.retained.write();
         let has = retained.get(messages.topic()).is_some();
+        if messages.class().is_stored() && messages.topic().len() > keys::TEXT_LEN_MAX {
+            return false;
+        }
         if !removes && !has && retained.len() >= most {
             return false;
         }
@@ -157,7 +161,7 @@ impl Context {
     /// Ends a session: its client is disconnected if it has one, its will is published, its
     /// subscriptions go, and what shared subscriptions sent it goes to others.
     pub fn end_session(&mut self, session: &SessionRef) {
-        session.close_connection();
+        session.close_connection(ReasonCode::SessionTakenOver);
         {
             let mut entry = session.tenant.sessions.entry(&session.client_id);
             if entry.get().is_some_and(|present| present.id == session.id) {

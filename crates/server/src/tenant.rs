@@ -323,7 +323,6 @@ fn is_tenant_name(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::durable::DurableShard;
     use barid_store::memory::MemoryStore;
 
     #[test]
@@ -347,8 +346,8 @@ mod tests {
 
     #[test]
     fn tenants_are_made_once_and_bounded() {
-        let store = Arc::new(MemoryStore::new(0));
-        let shards = Shards::new(vec![Arc::new(DurableShard::new(0, store))], 0);
+        let store: Arc<dyn barid_store::Store> = Arc::new(MemoryStore::new(0));
+        let shards = Shards::new(&[store], 0);
         let tenants = Tenants::new(1, 2, 0, Arc::new(shards));
         let a = tenants.get_or_create("a", || settings(2)).unwrap();
         assert!(Arc::ptr_eq(&a, &tenants.get_or_create("a", || settings(2)).unwrap()));

@@ -3,42 +3,53 @@
 use std::io::{self, Write};
 use std::sync::Arc;
 
+use barid_core::durable::keys;
+use barid_core::session::Waiting;
 use barid_core::time::Timestamp;
 use tokio::sync::oneshot;
 
 use crate::broker::Shared;
 use crate::drops::DropLog;
+use crate::durability::DurabilityClass;
+use crate::housekeeping::Task;
 use crate::session::SessionRef;
 use crate::tenant::Tenant;
 
 /// Where a session's messages are kept.
-pub fn durability(_session: &SessionRef) -> &'static str {
-    "memory"
+pub fn durability(session: &SessionRef) -> &'static str {
+    let class =
+        if session.durable().is_some() { DurabilityClass::Local } else { DurabilityClass::Memory };
+    class.name()
 }
 
 /// Since when its client is away.
-pub fn away_since(_session: &SessionRef) -> Option<Timestamp> {
-    None
+pub fn away_since(session: &SessionRef) -> Option<Timestamp> {
+    session.state().away_since
 }
 
 /// When the message was published that has waited longest.
-pub fn oldest_queued_at(_session: &SessionRef) -> Option<Timestamp> {
-    None
+pub fn oldest_queued_at(session: &SessionRef) -> Option<Timestamp> {
+    session.inspect(|outbound, _| outbound.queue().front().map(Waiting::queued_at))
 }
 
 /// What the threads remember of the drops of a tenant.
-pub fn drop_logs(_tenant: &Tenant) -> impl Iterator<Item = &DropLog> {
-    std::iter::empty()
+pub fn drop_logs(tenant: &Tenant) -> impl Iterator<Item = &DropLog> {
+    tenant.drop_logs()
 }
 
 /// Ends a session, whose client is told 0x98 Administrative action. It has ended when the receiver hears.
 pub fn end_session(shared: &Arc<Shared>, session: &SessionRef) -> oneshot::Receiver<()> {
     let (done, ended) = oneshot::channel();
-    let _ = (shared, session, done);
+    let task = Task::End { session: session.clone(), done };
+    shared.housekeeping.schedule(shared.clock.now(), task);
     ended
 }
 
 /// Writes all that is durable, as it is at one moment.
-pub fn backup(_shared: &Shared, _out: &mut dyn Write) -> io::Result<()> {
-    Err(io::Error::other("this broker keeps everything in memory: there is nothing to back up"))
+pub fn backup(shared: &Shared, out: &mut dyn Write) -> io::Result<()> {
+    let mut export = || {
+        let snapshots = shared.shards.snapshots()?;
+        barid_store::backup::export(&snapshots, &keys::NAMES, out, &mut |_, _| {})
+    };
+    export().map(drop).map_err(io::Error::other)
 }

@@ -2,6 +2,7 @@
 
 use std::num::NonZeroU32;
 
+use barid_core::durable::keys;
 use barid_core::topic_index::SubscribeOptions;
 use mqtt_proto::topic::{self, SharedFilter};
 use mqtt_proto::{
@@ -110,6 +111,9 @@ impl Active {
         }
         if session.durable().is_some_and(|durable| durable.shard.refuses()) {
             return Err(ReasonCode::QuotaExceeded);
+        }
+        if session.durable().is_some() && wanted.filter.len() > keys::TEXT_LEN_MAX {
+            return Err(ReasonCode::TopicFilterInvalid);
         }
         let subscription = Subscription {
             filter: wanted.filter.into(),

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use barid_core::durable::{MessageId, Shard, TenantNumber, WriteSet, keys};
+use barid_core::durable::{MessageId, Shard, TenantNames, TenantNumber, WriteSet, keys};
 use barid_core::message::Message;
 use barid_store::{Batch, Store, StoreError};
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
@@ -31,6 +31,8 @@ pub struct DurableShard {
     /// The store takes nothing new: the disk is full or broken.
     refuses: AtomicBool,
     commits: AtomicU64,
+    /// Held while the store is written to.
+    gate: Arc<RwLock<()>>,
 }
 
 struct Pending {
@@ -48,7 +50,7 @@ pub struct ChangeGuard<'a> {
 
 impl DurableShard {
     /// A shard whose store has not been read yet.
-    pub fn new(index: u16, store: Arc<dyn Store>) -> Self {
+    pub fn new(index: u16, store: Arc<dyn Store>, gate: Arc<RwLock<()>>) -> Self {
         Self {
             index,
             store,
@@ -63,6 +65,7 @@ impl DurableShard {
             committing: RwLock::default(),
             refuses: AtomicBool::new(false),
             commits: AtomicU64::new(0),
+            gate,
         }
     }
 
@@ -210,21 +213,21 @@ impl DurableShard {
             *self.committing.write() = Some(Arc::clone(&writes));
             (number, writes, pending.shard.tenant_names())
         };
-        let result = if writes.is_empty() {
-            Ok(())
-        } else {
-            batch.clear();
-            writes.encode(&names, batch);
-            self.commits.fetch_add(1, Ordering::Relaxed);
-            self.store.commit(batch)
-        };
-        if result.is_err() {
+        let result = self.write(&writes, &names, batch);
+        if let Err(error) = result {
             let mut pending = self.pending.lock();
             *self.committing.write() = None;
-            let writes = Arc::into_inner(writes).expect("readers clone what they find in it");
+            let mut writes = Arc::into_inner(writes).expect("readers clone what they find in it");
+            if matches!(error, StoreError::Full { .. }) {
+                // What clients have taken makes room, if the store hears of it.
+                let removals = writes.take_removals();
+                if self.write(&removals, &names, batch).is_err() {
+                    writes = removals.then(writes);
+                }
+            }
             pending.shard.put_back(writes);
             pending.touched = true;
-            return result;
+            return Err(error);
         }
         *self.committing.write() = None;
         self.durable.store(number, Ordering::Release);
@@ -236,6 +239,23 @@ impl DurableShard {
             }
         }
         Ok(())
+    }
+
+    fn write(
+        &self,
+        writes: &WriteSet,
+        names: &TenantNames,
+        batch: &mut Batch,
+    ) -> Result<(), StoreError> {
+        if writes.is_empty() {
+            return Ok(());
+        }
+        batch.clear();
+        writes.encode(names, batch);
+        self.commits.fetch_add(1, Ordering::Relaxed);
+        // A backup sees all shards between two commits.
+        let _gate = self.gate.read();
+        self.store.commit(batch)
     }
 
     fn refuse(&self, error: &StoreError) {

@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use barid_core::durable::TenantNumber;
+use barid_store::{Snapshot, Store, StoreError};
+use parking_lot::RwLock;
 
 use super::{Commits, DurableShard};
 
@@ -15,13 +17,25 @@ pub struct Shards {
     in_memory: AtomicUsize,
     /// The most of them; beyond, messages wait in the store only.
     in_memory_max: usize,
+    gate: Arc<RwLock<()>>,
 }
 
 impl Shards {
-    /// All shards of a data directory, in the order of their numbers; at least one.
-    pub fn new(shards: Vec<Arc<DurableShard>>, in_memory_max: usize) -> Self {
-        assert!(!shards.is_empty(), "a data directory has a shard");
-        Self { shards: shards.into(), in_memory: AtomicUsize::new(0), in_memory_max }
+    /// All shards of a data directory, over their stores in the order of their numbers; at least one.
+    pub fn new(stores: &[Arc<dyn Store>], in_memory_max: usize) -> Self {
+        assert!(!stores.is_empty(), "a data directory has a shard");
+        let gate = Arc::new(RwLock::default());
+        let shard = |(index, store): (u16, &Arc<dyn Store>)| {
+            Arc::new(DurableShard::new(index, Arc::clone(store), Arc::clone(&gate)))
+        };
+        let shards = (0..).zip(stores).map(shard).collect();
+        Self { shards, in_memory: AtomicUsize::new(0), in_memory_max, gate }
+    }
+
+    /// All stores as they are at one moment, between two commits.
+    pub fn snapshots(&self) -> Result<Vec<Box<dyn Snapshot>>, StoreError> {
+        let _gate = self.gate.write();
+        self.iter().map(|shard| shard.store().snapshot()).collect()
     }
 
     /// The shard that a client's session or a retained topic belongs to. Must never change: it says

@@ -19,6 +19,7 @@ use barid_core::message::Message;
 use barid_core::session::{DropReason, Outbound, QueueLimits, ReceivedIds, Room, Waiting};
 use barid_core::time::Timestamp;
 use barid_core::topic_index;
+use mqtt_proto::ReasonCode;
 use mqtt_proto::flow::OutboundAliases;
 use parking_lot::{Mutex, MutexGuard};
 
@@ -188,7 +189,7 @@ impl Session {
         (connack, commits): (&[u8], Commits),
     ) -> (u32, bool) {
         let mut outlet = self.lock();
-        let had_client = outlet.close_connection();
+        let had_client = outlet.close_connection(ReasonCode::SessionTakenOver);
         outlet.attach(link, receive_maximum, survives, aliases, connack, commits);
         self.online.store(true, Ordering::Relaxed);
         (outlet.epoch, had_client)
@@ -206,10 +207,10 @@ impl Session {
     }
 
     /// Takes the session from its connection, if it has one, and closes that.
-    pub fn close_connection(&self) {
+    pub fn close_connection(&self, reason: ReasonCode) {
         let mut outlet = self.outlet.lock();
         self.online.store(false, Ordering::Relaxed);
-        outlet.close_connection();
+        outlet.close_connection(reason);
     }
 
     /// Moves the connection of `epoch` to the thread of `owner`. All that is posted for it from now on

@@ -85,12 +85,11 @@ impl Outlet {
     }
 
     /// Lets the connection be closed that has the session. True: there was one.
-    pub(super) fn close_connection(&mut self) -> bool {
+    pub(super) fn close_connection(&mut self, reason: ReasonCode) -> bool {
         // A packet that was cut off by the end must not be followed by another.
         let tell = self.unsent.is_empty() && !self.is_opening();
         let link = self.detach();
         if let Some(link) = &link {
-            let reason = ReasonCode::SessionTakenOver;
             link.owner.post(Post::Close { connection: link.connection, reason, tell });
         }
         link.is_some()
