@@ -34,9 +34,8 @@ impl CommitMark {
     }
 
     pub fn open(disk: &dyn Disk) -> Result<CommitMark, StoreError> {
-        let file = disk
-            .open(NAME)
-            .map_err(|error| StoreError::io("open", &disk.path(NAME), error))?;
+        let file =
+            disk.open(NAME).map_err(|error| StoreError::io("open", &disk.path(NAME), error))?;
         Ok(CommitMark { file, synced: Instant::now() })
     }
 

@@ -109,7 +109,8 @@ impl Disk for Directory {
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn File>> {
         let mut options = fs::OpenOptions::new();
-        let file = options.read(true).write(true).create(true).truncate(true).open(self.path(name))?;
+        let file =
+            options.read(true).write(true).create(true).truncate(true).open(self.path(name))?;
         Ok(Arc::new(OsFile(file)))
     }
 

@@ -5,15 +5,15 @@
 //! it: either the segment is cut back durably, or it is left and the next segment says where it ends.
 //! The state changes when the frame is durable, and not before.
 
+use super::bits::Bits;
 use super::commit_mark::CommitMark;
 use super::disk::Disk;
 use super::frame::Encoder;
-use super::segment::Segment;
+use super::segment::{HEADER_LEN, Segment, random_mark};
 use super::space::FreeSpace;
 use super::state::State;
 use crate::{Batch, StoreError};
 use parking_lot::{Mutex, MutexGuard, RwLock};
-use std::hash::{BuildHasher, RandomState};
 use std::{io, sync::Arc};
 
 /// What sizes the engine goes by, in bytes.
@@ -126,15 +126,15 @@ impl Engine {
         // It may be there although this fails. Then nothing may be added to the one before it.
         writer.spent = true;
         let number = writer.segment.number.checked_add(1).expect("2^32 segments are never written");
-        let mark = RandomState::new().hash_one(number).max(1);
-        let next = Segment::create(&*self.disk, number, mark, writer.next_frame, writer.end)?;
+        let (mark, first_frame) = (random_mark(), writer.next_frame);
+        let next = Segment::create(&*self.disk, number, mark, first_frame, writer.end)?;
         // Only gives back what was set aside: the next segment says where this one ends.
         let _ = writer.segment.file.truncate(writer.end);
         writer.segment = Arc::new(next);
-        writer.end = super::segment::HEADER_LEN;
+        writer.end = HEADER_LEN;
         writer.allocated = writer.end;
         writer.spent = false;
-        self.state.write().add(writer.segment.clone(), super::bits::Bits::default());
+        self.state.write().add(writer.segment.clone(), Bits::default());
         Ok(())
     }
 
@@ -184,7 +184,7 @@ impl Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        let _ = self.segment.file.truncate(self.end.max(super::segment::HEADER_LEN));
+        let _ = self.segment.file.truncate(self.end);
         // What it says is in the page cache already, which is enough if only the process ends.
         let _ = self.mark.sync();
     }

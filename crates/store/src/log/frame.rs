@@ -282,8 +282,13 @@ mod tests {
         assert_eq!((number, first_record, records), (5, 9, 3));
         let records: Vec<Record<'_>> = frame.records(1000).collect();
         assert_eq!(records[0].content, Content::Held(b"value"));
-        assert_eq!(records[2], Record { keyspace: KEYSPACE, key: b"gone", content: Content::Removed });
-        let Content::Stored { at, len, checksum } = records[1].content else { panic!("it is large") };
+        assert_eq!(
+            records[2],
+            Record { keyspace: KEYSPACE, key: b"gone", content: Content::Removed }
+        );
+        let Content::Stored { at, len, checksum } = records[1].content else {
+            panic!("it is large")
+        };
         assert_eq!(bytes[(at - 1000) as usize..][..len as usize], large);
         assert_eq!(checksum, checksum::of(&large));
     }

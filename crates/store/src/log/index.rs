@@ -75,7 +75,9 @@ impl Index {
     /// Has a small leaf take in the next one, if that is small too.
     fn merge(&mut self, bound: &Arc<[u8]>) {
         let mut both = self.leaves.range_mut::<[u8], _>((Included(&**bound), Unbounded));
-        let (Some((_, leaf)), Some((next_bound, next))) = (both.next(), both.next()) else { return };
+        let (Some((_, leaf)), Some((next_bound, next))) = (both.next(), both.next()) else {
+            return;
+        };
         if leaf.live_len() + next.live_len() <= LEAF_LEN_MAX / 2 {
             let next_bound = next_bound.clone();
             Arc::make_mut(leaf).absorb(next);

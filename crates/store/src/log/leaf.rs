@@ -195,8 +195,7 @@ impl Leaf {
         let source = |start: &u16| {
             let record = &bytes[usize::from(*start)..];
             let key_len = usize::from(u16::from_le_bytes([record[0], record[1]]));
-            let value_len =
-                if record[10] == STORED { STORED_LEN } else { usize::from(record[10]) };
+            let value_len = if record[10] == STORED { STORED_LEN } else { usize::from(record[10]) };
             &record[..HEAD_LEN + key_len + value_len]
         };
         let len = self.slots.iter().map(|start| source(start).len()).sum();

@@ -50,15 +50,15 @@ impl<'a> Reader<'a> {
         if at == end {
             return Ok(Found::End);
         }
-        let mark = self.segment.mark;
-        let Some(header) = Header::peek(self.fill(at, HEADER_LEN)?, mark) else {
+        let Some(header) = self.peek(at)? else {
             return Ok(Found::Bad("no frame begins"));
         };
         let Some(len) = header.len().filter(|&len| len <= end.saturating_sub(at)) else {
             return Ok(Found::Bad("a frame does not end"));
         };
         self.at = at + len;
-        let head_len = usize::try_from(header.head_len()).expect("less than 2^32 bytes and a header");
+        let head_len =
+            usize::try_from(header.head_len()).expect("less than 2^32 bytes and a header");
         let head = {
             self.fill(at, head_len)?;
             let start = (at - self.buffer_at) as usize;
@@ -73,23 +73,33 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Looks for a frame that is intact behind one that is not. Afterwards that is the next one.
-    pub fn find_next(&mut self) -> Result<bool, StoreError> {
-        let mut at = self.at;
-        while at + (HEADER_LEN as u64) < self.end {
+    /// Looks for the first frame that is intact, at `from` or behind. Goes on there, or stays.
+    pub fn find(&mut self, from: u64) -> Result<bool, StoreError> {
+        let before = self.at;
+        let mut at = next_start(from);
+        while at + HEADER_LEN as u64 <= self.end {
+            if self.peek(at)?.is_some() {
+                self.at = at;
+                let found = matches!(self.next()?, Found::Frame(..));
+                self.at = at;
+                if found {
+                    return Ok(true);
+                }
+            }
             at = next_start(at + 1);
-            let mark = self.segment.mark;
-            if Header::peek(self.fill(at, HEADER_LEN)?, mark).is_none() {
-                continue;
-            }
-            let before = std::mem::replace(&mut self.at, at);
-            let found = matches!(self.next()?, Found::Frame(..));
-            self.at = if found { at } else { before };
-            if found {
-                return Ok(true);
-            }
         }
+        self.at = before;
         Ok(false)
+    }
+
+    /// The number of the next frame, if one begins there.
+    pub fn peek_number(&mut self) -> Result<Option<u64>, StoreError> {
+        Ok(self.peek(self.at)?.map(|header| header.number))
+    }
+
+    fn peek(&mut self, at: u64) -> Result<Option<Header>, StoreError> {
+        let mark = self.segment.mark;
+        Ok(Header::peek(self.fill(at, HEADER_LEN)?, mark))
     }
 
     /// `len` bytes from `at` on, or as many as there are.

@@ -8,39 +8,46 @@ use super::disk::{Disk, TEMPORARY};
 use super::engine::{Engine, Sizes};
 use super::reader::{Found, Reader, bad_value};
 use super::roster::Roster;
-use super::segment::{self, Segment};
+use super::segment::{self, Segment, random_mark};
 use super::state::State;
 use crate::StoreError;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// What is done about damage.
-pub(super) enum Damage<'a> {
-    /// The log is refused.
-    Refuse,
-    /// It is reported, and the log is read as far as it can be. All values are read as well.
-    Report(&'a mut dyn FnMut(StoreError)),
+pub(super) struct Damage<'a> {
+    /// Told of it. Without one, the log is refused; with one, it is read as far as it can be, all
+    /// values included.
+    report: Option<&'a mut dyn FnMut(StoreError)>,
+    count: usize,
 }
 
-impl Damage<'_> {
+impl<'a> Damage<'a> {
+    pub fn refuse() -> Damage<'a> {
+        Damage { report: None, count: 0 }
+    }
+
+    pub fn report(report: &'a mut dyn FnMut(StoreError)) -> Damage<'a> {
+        Damage { report: Some(report), count: 0 }
+    }
+
     fn found(&mut self, error: StoreError) -> Result<(), StoreError> {
-        match self {
-            Damage::Refuse => return Err(error),
-            Damage::Report(report) => report(error),
-        }
+        let Some(report) = &mut self.report else { return Err(error) };
+        self.count += 1;
+        report(error);
         Ok(())
     }
 
     /// The value that there is, or one that stands for what is damaged.
-    fn or<T>(&mut self, value: Result<T, StoreError>, or: impl FnOnce() -> T) -> Result<T, StoreError> {
+    fn or<T>(&mut self, value: Result<T, StoreError>, or: fn() -> T) -> Result<T, StoreError> {
         match value {
-            Err(error) => self.found(error).map(|()| or()),
+            Err(error @ StoreError::Corrupt(_)) => self.found(error).map(|()| or()),
             value => value,
         }
     }
 
     fn reads_values(&self) -> bool {
-        matches!(self, Damage::Report(_))
+        self.report.is_some()
     }
 }
 
@@ -51,6 +58,11 @@ pub(super) struct Recovered {
     pub last_frame: u64,
     /// Segments of which something is missing.
     damaged: BTreeSet<u32>,
+    /// Whether anything was found to be wrong, and accepted.
+    is_damaged: bool,
+    reads_values: bool,
+    /// The number of the next segment, if there is none to go on with.
+    next_number: u32,
     /// Files that nobody needs any more.
     leftovers: Vec<String>,
 }
@@ -59,135 +71,155 @@ pub(super) struct Recovered {
 pub(super) fn read(
     disk: &dyn Disk,
     keyspaces: usize,
-    mut damage: Damage<'_>,
+    damage: &mut Damage<'_>,
 ) -> Result<Recovered, StoreError> {
-    let names =
-        disk.list().map_err(|error| StoreError::io("read", &disk.path(""), error))?;
+    let names = disk.list().map_err(|error| StoreError::io("read", &disk.path(""), error))?;
     let acknowledged = damage.or(CommitMark::read(disk), || 0)?;
-    let found = segment::numbers(&names);
     let roster = damage.or(Roster::read(disk, &names), Roster::default)?;
     let is_wanted = |&number: &u32| number >= roster.next || roster.listed.contains_key(&number);
-    let (wanted, unwanted): (Vec<u32>, Vec<u32>) = found.into_iter().partition(is_wanted);
-    let newest = wanted.last().copied().unwrap_or(roster.next).max(roster.next);
+    let (wanted, unwanted): (Vec<u32>, Vec<u32>) =
+        segment::numbers(&names).into_iter().partition(is_wanted);
+    let newest = wanted.last().copied().unwrap_or(0).max(roster.next);
     for number in roster.listed.keys().copied().chain(roster.next..=newest) {
         if wanted.binary_search(&number).is_err() {
-            damage.found(StoreError::damaged(&disk.path(&segment::name(number)), "it is missing"))?;
+            let path = disk.path(&segment::name(number));
+            damage.found(StoreError::damaged(&path, "it is missing"))?;
         }
     }
-    let leftovers = names.iter().filter(|name| name.ends_with(TEMPORARY)).cloned();
+    let mut segments = Vec::new();
+    for number in wanted {
+        segments.extend(damage.or(Segment::open(disk, number).map(Some), || None)?.map(Arc::new));
+    }
+    let unfinished = names.iter().filter(|name| name.ends_with(TEMPORARY)).cloned();
     let mut recovered = Recovered {
         state: State::new(keyspaces),
         last_frame: 0,
         damaged: BTreeSet::new(),
-        leftovers: leftovers.chain(unwanted.into_iter().map(segment::name)).collect(),
+        is_damaged: false,
+        reads_values: damage.reads_values(),
+        next_number: newest,
+        leftovers: unwanted.into_iter().map(segment::name).chain(unfinished).collect(),
     };
-    let mut next = None;
-    for (index, &number) in wanted.iter().enumerate() {
-        let segment = match next.take() {
-            Some(segment) => segment,
-            None => match Segment::open(disk, number) {
-                Ok(segment) => segment,
-                Err(error) => {
-                    damage.found(error)?;
-                    recovered.leftovers.push(segment::name(number));
-                    continue;
-                }
-            },
-        };
-        // Where the segment ends is said by the roster or by the next segment, which is opened for it.
-        let listed = roster.listed.get(&number);
-        let follower = wanted.get(index + 1).copied();
-        if let Some(follower) = follower {
-            next = damage.or(Segment::open(disk, follower).map(Some), || None)?;
-        }
-        let said_by_next =
-            next.as_ref().filter(|next| next.number == number + 1).map(|next| next.end_before);
-        let end = listed.map(|listed| listed.end).or(said_by_next);
+    for (index, segment) in segments.iter().enumerate() {
+        let listed = roster.listed.get(&segment.number);
+        let next = segments.get(index + 1).filter(|next| next.number == segment.number + 1);
+        let end = listed.map(|listed| listed.end).or(next.map(|next| next.end_before));
         let dead = listed.map(|listed| listed.dead.clone()).unwrap_or_default();
-        recovered.replay(Arc::new(segment), dead, end, follower.is_none(), &mut damage)?;
+        recovered.replay(segment, dead, end, acknowledged, damage)?;
     }
     if recovered.last_frame < acknowledged {
-        let what = format!(
-            "frames after {} and before {} are missing",
-            recovered.last_frame,
-            acknowledged + 1
-        );
+        let (last, next) = (recovered.last_frame, acknowledged + 1);
+        let what = format!("what was committed after frame {last} and before {next} is missing");
         damage.found(StoreError::damaged(&disk.path(""), &what))?;
         recovered.last_frame = acknowledged;
     }
+    recovered.is_damaged = damage.count > 0;
     Ok(recovered)
 }
 
 impl Recovered {
-    /// Reads a segment. Where the newest ends is seen; where others end is known, and to be so.
+    /// Reads a segment. Where it ends is known, unless it is the newest.
     fn replay(
         &mut self,
-        segment: Arc<Segment>,
+        segment: &Arc<Segment>,
         dead: Bits,
         end: Option<u64>,
-        newest: bool,
+        acknowledged: u64,
         damage: &mut Damage<'_>,
     ) -> Result<(), StoreError> {
-        let number = segment.number;
         let file_len =
             segment.file.len().map_err(|error| StoreError::io("read", &segment.path, error))?;
-        if end.is_some_and(|end| end > file_len) {
-            damage.found(segment.damaged(file_len, "the file ends too early"))?;
-            self.damaged.insert(number);
-        }
-        if segment.first_frame <= self.last_frame {
-            damage.found(segment.damaged(0, "its frames are older than those before it"))?;
-        }
-        self.state.add(segment.clone(), dead);
-        let mut expected = segment.first_frame;
-        let mut buffer = Vec::new();
-        let mut reader = Reader::new(&segment, end.unwrap_or(file_len).min(file_len));
-        let bad = |damage: &mut Damage<'_>, damaged: &mut BTreeSet<u32>, at, what| {
-            damaged.insert(number);
+        let read_to = end.unwrap_or(file_len).min(file_len);
+        let mut found_bad = |this: &mut Recovered, at: u64, what: &str| {
+            this.damaged.insert(segment.number);
             damage.found(segment.damaged(at, what))
         };
+        if end.is_some_and(|end| end > file_len) {
+            found_bad(self, file_len, "the file ends too early")?;
+        }
+        if segment.first_frame <= self.last_frame {
+            found_bad(self, 0, "its frames are older than those before it")?;
+        }
+        self.state.add(segment.clone(), dead);
+        let mut reader = Reader::new(segment, read_to);
+        let mut expected = segment.first_frame;
+        let mut buffer = Vec::new();
+        // Of the newest, the last frame may have reached the disk in part when it was not acknowledged.
+        let never_finished = |expected: u64, behind: u64| {
+            let may_be = end.is_none() && expected > acknowledged;
+            Ok::<bool, StoreError>(may_be && !Reader::new(segment, read_to).find(behind)?)
+        };
         loop {
-            let found = reader.next()?;
-            let (at, what) = match found {
-                Found::End => break,
+            match reader.next()? {
+                Found::End => return Ok(()),
                 Found::Frame(at, frame) => {
                     if frame.header.number != expected {
-                        bad(damage, &mut self.damaged, at, "a frame has the wrong number")?;
+                        found_bad(self, at, "a frame has the wrong number")?;
                     }
+                    let read_values = end.is_none() || self.reads_values;
+                    let bad_value = match read_values {
+                        true => bad_value(segment, at, &frame, &mut buffer)?,
+                        false => None,
+                    };
+                    if let Some(value_at) = bad_value {
+                        if never_finished(frame.header.number, at + 1)? {
+                            return Ok(());
+                        }
+                        found_bad(self, value_at, "the checksum of a value is wrong")?;
+                    }
+                    if !self.state.apply(segment.number, at, &frame) {
+                        found_bad(self, at, "a frame has records that are not known")?;
+                    }
+                    self.last_frame = self.last_frame.max(frame.header.number);
                     expected = frame.header.number + 1;
-                    // Of the newest, the last frame may have come to the disk without its values.
-                    let whole = newest || damage.reads_values();
-                    let bad_value =
-                        if whole { bad_value(&segment, at, &frame, &mut buffer)? } else { None };
-                    match bad_value {
-                        Some(value_at) if newest => {
-                            // Is it the last one?
-                            let (at, frame_number) = (at, frame.header.number);
-                            let _ = (value_at, frame_number);
-                            (at, "the checksum of a value is wrong")
-                        }
-                        Some(value_at) => {
-                            bad(damage, &mut self.damaged, value_at, "the checksum of a value is wrong")?;
-                            self.apply(&segment, at, &frame, damage)?;
-                            continue;
-                        }
-                        None => {
-                            self.apply(&segment, at, &frame, damage)?;
-                            continue;
-                        }
-                    }
                 }
-                Found::Bad(what) => (reader.at(), what),
-            };
-            let more = reader.find_next()?;
-            if !more && newest && end.is_none() {
-                break;
-            }
-            bad(damage, &mut self.damaged, at, what)?;
-            if !more {
-                break;
+                Found::Bad(what) => {
+                    let at = reader.at();
+                    if never_finished(expected, at + 1)? {
+                        return Ok(());
+                    }
+                    found_bad(self, at, what)?;
+                    if !reader.find(at + 1)? {
+                        return Ok(());
+                    }
+                    // What is missing has been said.
+                    expected = reader.peek_number()?.unwrap_or(expected);
+                }
             }
         }
-        Ok(())
+    }
+
+    /// Makes the directory fit to be written to.
+    pub fn start(
+        mut self,
+        disk: Arc<dyn Disk>,
+        sizes: Sizes,
+        reserve: u64,
+    ) -> Result<Engine, StoreError> {
+        for name in &self.leftovers {
+            disk.remove(name).map_err(|error| StoreError::io("remove", &disk.path(name), error))?;
+        }
+        if self.state.tallies().is_empty() {
+            let number = self.next_number;
+            let segment = Segment::create(&*disk, number, random_mark(), self.last_frame + 1, 0)?;
+            self.state.add(Arc::new(segment), Bits::default());
+        }
+        let (number, tally) = self.state.active();
+        let segment = &self.state.segments()[&number];
+        segment
+            .file
+            .truncate(tally.end)
+            .and_then(|()| segment.file.sync())
+            .map_err(|error| StoreError::io("cut", &segment.path, error))?;
+        let mark = match self.is_damaged {
+            true => CommitMark::create(&*disk, self.last_frame)?,
+            false => CommitMark::open(&*disk)?,
+        };
+        let engine = Engine::new(disk, sizes, reserve, self.state, self.last_frame + 1, mark);
+        if self.is_damaged {
+            // A loss that was accepted is not found again.
+            engine.evacuate(&self.damaged)?;
+        }
+        Ok(engine)
     }
 }

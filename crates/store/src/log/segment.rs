@@ -14,7 +14,8 @@
 use super::disk::{Disk, File, read_all, replace};
 use super::frame::{take, u32, u64};
 use crate::{StoreError, checksum};
-use std::{path::PathBuf, sync::Arc};
+use std::hash::{BuildHasher, RandomState};
+use std::{io, path::PathBuf, sync::Arc};
 
 const MAGIC: &[u8; 8] = b"baridlog";
 const VERSION: u32 = 1;
@@ -60,7 +61,8 @@ impl Segment {
         let file =
             disk.open(&name(number)).map_err(|error| StoreError::io("open", &path, error))?;
         let mut header = [0; HEADER_LEN as usize];
-        let len = file.read_at(0, &mut header).map_err(|error| StoreError::io("read", &path, error))?;
+        let len =
+            file.read_at(0, &mut header).map_err(|error| StoreError::io("read", &path, error))?;
         let damaged = || StoreError::damaged(&path, "the checksum of its header is wrong");
         let (mut checked, sum) = header[..len].split_last_chunk::<8>().ok_or_else(damaged)?;
         if u64::from_le_bytes(*sum) != checksum::of(checked) {
@@ -102,6 +104,11 @@ impl Segment {
     }
 }
 
+/// A mark for a new segment.
+pub(super) fn random_mark() -> u64 {
+    RandomState::new().hash_one(0).max(1)
+}
+
 const PREFIX: &str = "log-";
 
 pub(super) fn name(number: u32) -> String {
@@ -122,7 +129,10 @@ pub(super) fn numbers(names: &[String]) -> Vec<u32> {
 /// Reads a file of which only whole and intact content is of use.
 pub(super) fn read_checked(disk: &dyn Disk, name: &str) -> Result<Vec<u8>, StoreError> {
     let path = disk.path(name);
-    let file = disk.open(name).map_err(|error| StoreError::io("open", &path, error))?;
+    let file = disk.open(name).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => StoreError::damaged(&path, "it is missing"),
+        _ => StoreError::io("open", &path, error),
+    })?;
     let mut bytes = read_all(&*file).map_err(|error| StoreError::io("read", &path, error))?;
     let damaged = || StoreError::damaged(&path, "its checksum is wrong");
     let (content, sum) = bytes.split_last_chunk::<8>().ok_or_else(damaged)?;

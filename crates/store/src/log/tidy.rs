@@ -15,7 +15,8 @@ use super::reader::{Found, Reader};
 use super::roster::{Listed, Roster};
 use super::segment::{self, Segment};
 use super::state::{State, Tally};
-use crate::{Batch, StoreError};
+use crate::{Batch, Keyspace, StoreError};
+use std::collections::BTreeSet;
 
 /// How far a segment is rewritten.
 #[derive(Default)]
@@ -68,7 +69,8 @@ impl Engine {
         if self.is_dead_weight(state.active().1) {
             return Some(Work::Seal);
         }
-        let sums = |(live, all), (_, tally): (u32, &Tally)| (live + tally.live_len, all + tally.end);
+        let sums =
+            |(live, all), (_, tally): (u32, &Tally)| (live + tally.live_len, all + tally.end);
         let (live, all) = state.sealed().filter(|(_, tally)| !tally.stuck).fold((0, 0), sums);
         (all - live > live.max(self.sizes.garbage)).then_some(Work::Move)
     }
@@ -88,8 +90,11 @@ impl Engine {
     fn delete_dead(&self) -> Result<(), StoreError> {
         let (roster, dead) = {
             let state = self.state.read();
-            let dead: Vec<u32> =
-                state.sealed().filter(|(_, tally)| tally.live == 0).map(|(number, _)| number).collect();
+            let dead: Vec<u32> = state
+                .sealed()
+                .filter(|(_, tally)| tally.live == 0)
+                .map(|(number, _)| number)
+                .collect();
             (roster_of(&state), dead)
         };
         self.delete(&roster, &dead)
@@ -162,7 +167,9 @@ impl Engine {
     }
 
     /// Moves all that can be read out of damaged segments, gives up the rest, and deletes them.
-    pub fn evacuate(&self, damaged: &[u32]) -> Result<(), StoreError> {
+    pub fn evacuate(&self, damaged: &BTreeSet<u32>) -> Result<(), StoreError> {
+        // The newest may be one of them.
+        self.seal(&mut self.writer())?;
         let (keyspaces, segments) = {
             let state = self.state.read();
             (state.keyspaces().to_vec(), state.segments().clone())
@@ -175,7 +182,7 @@ impl Engine {
             batch.clear();
             self.append(&mut writer)
         };
-        for (keyspace, index) in (0..).map(crate::Keyspace).zip(&keyspaces) {
+        for (keyspace, index) in (0..).map(Keyspace).zip(&keyspaces) {
             for leaf in index.leaves(b"", None) {
                 for entry in (0..leaf.len()).map(|at| leaf.entry(at)) {
                     if !damaged.contains(&entry.place.segment) {
@@ -194,10 +201,9 @@ impl Engine {
         if !batch.is_empty() {
             write(&mut batch)?;
         }
-        self.seal(&mut self.writer())?;
-        let mut roster = roster_of(&self.state.read());
-        roster.listed.retain(|number, _| !damaged.contains(number));
-        self.delete(&roster, damaged)
+        let roster = roster_of(&self.state.read());
+        let damaged: Vec<u32> = damaged.iter().copied().collect();
+        self.delete(&roster, &damaged)
     }
 }
 
