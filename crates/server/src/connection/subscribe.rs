@@ -25,6 +25,7 @@ impl Active {
         let identifier = packet.properties.subscription_identifiers().next();
         let identifier = identifier.and_then(NonZeroU32::new);
         let mut codes = Vec::with_capacity(packet.filters.len());
+        let mut replays = false;
         for wanted in &packet.filters {
             codes.push(match self.subscribe(turn, wanted, identifier) {
                 // The SUBACK of MQTT 3.1 has no code for a failure.
@@ -44,6 +45,7 @@ impl Active {
                         && self.session.tenant.has_retained(wanted.filter)
                     {
                         let filter = wanted.filter.into();
+                        replays = true;
                         if !self.session.replay(Replay { filter, qos, identifier, after: None }) {
                             return Err(End::Refused(
                                 ReasonCode::QuotaExceeded,
@@ -54,6 +56,10 @@ impl Active {
                     qos as u8
                 }
             });
+        }
+        if replays {
+            let commits = self.session.store(&self.session.state());
+            turn.scratch.answers.commits.join(&commits);
         }
         let refused = codes.contains(&(ReasonCode::NotAuthorized as u8));
         self.put_answer(turn, PacketType::SubAck, |answers| {

@@ -152,6 +152,7 @@ impl Recovery for Reader<'_> {
             });
         }
         session.set_survives(true);
+        session.recover_replays(record.replays);
         tenant.sessions.entry(client_id).insert(session.clone());
         self.sessions.insert(number, session);
         self.found.sessions += 1;

@@ -316,7 +316,15 @@ impl Session {
                 return;
             }
             if outlet.unsent.is_empty() && !outlet.is_idle() {
-                self.refill(worker, &mut outlet);
+                while self.refill(worker, &mut outlet) {
+                    // The state is locked before the outlet.
+                    drop(outlet);
+                    self.fetch_and_store_retained(worker, epoch);
+                    outlet = self.lock();
+                    if outlet.epoch != epoch {
+                        return;
+                    }
+                }
             }
             if outlet.unsent.is_empty() || round == rounds {
                 outlet.writing = false;
@@ -333,17 +341,23 @@ impl Session {
         }
     }
 
-    /// Encodes messages from the queue until enough bytes wait for one write.
-    fn refill(&self, worker: &Worker, outlet: &mut Outlet) {
+    /// Encodes messages from the queue until enough bytes wait for one write. True: what comes next are
+    /// retained messages that are to be [stored](Self::fetch_and_store_retained).
+    fn refill(&self, worker: &Worker, outlet: &mut Outlet) -> bool {
         if outlet.is_opening() {
-            return;
+            return false;
         }
+        let mut wants_retained = false;
         let counters = self.tenant.counters(worker.id);
         let mut journal = SessionJournal::new(self.durable());
         // What has to be durable before some of the packets leave.
         let mut waits_for = Commits::default();
         while outlet.backlog() < UNSENT_MAX {
-            if !outlet.outbound.is_replaying() {
+            if outlet.replays.is_some() && !outlet.outbound.is_replaying() {
+                if self.durable().is_some() {
+                    wants_retained = true;
+                    break;
+                }
                 self.fetch_retained(worker, outlet, &mut journal);
             }
             let next = outlet.outbound.next(worker.now, &mut journal, |reason, lost| {
@@ -392,6 +406,7 @@ impl Session {
         }
         drop(journal);
         self.await_commits(worker, &waits_for, outlet);
+        wants_retained
     }
 
     /// Has the outlet looked at again when `commits` are durable; at once if they are.
@@ -403,7 +418,7 @@ impl Session {
 
     /// Fetches the next retained messages that subscriptions have asked for. They are stored from then
     /// on, if the session is.
-    fn fetch_retained(
+    pub(super) fn fetch_retained(
         &self,
         worker: &Worker,
         outlet: &mut Outlet,

@@ -4,13 +4,13 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use barid_core::durable::{
-    EntryNumber, EntryRecord, SessionRecord, StoredAs, SubscriptionRecord, WillRecord,
+    EntryNumber, EntryRecord, ReplayRecord, SessionRecord, StoredAs, SubscriptionRecord, WillRecord,
 };
 use barid_core::message::Message;
 use barid_core::session::{Delivery, ShardSet, Waiting};
 
 use super::outlet::Outlet;
-use super::{Session, SessionRef, State, Subscription};
+use super::{Replay, Session, SessionRef, State, Subscription};
 use crate::durable::{Commits, Durable, SessionJournal, Wanted};
 use crate::worker::Worker;
 
@@ -31,23 +31,47 @@ impl Session {
 
     /// Notes the session, but for what is on its way to the client, as it is now.
     pub fn store(&self, state: &State) -> Commits {
+        let outlet = self.outlet.lock();
         let mut journal = SessionJournal::new(self.durable());
-        if let Some((durable, shard)) = journal.open() {
-            let record = SessionRecord {
-                number: durable.number,
-                user: state.user.clone(),
-                expiry: state.expiry,
-                away_since: state.away_since,
-                will: state.will.as_ref().map(|will| WillRecord {
-                    message: Arc::clone(&will.message),
-                    expiry: will.expiry,
-                    delay: will.delay,
-                }),
-                replays: Vec::new(),
-            };
-            shard.put_session(durable.tenant, &self.client_id, record);
-        }
+        self.put_record(state, &outlet, &mut journal);
         journal.commits()
+    }
+
+    fn put_record(&self, state: &State, outlet: &Outlet, journal: &mut SessionJournal<'_>) {
+        let Some((durable, shard)) = journal.open() else { return };
+        let will = state.will.as_ref().map(|will| WillRecord {
+            message: Arc::clone(&will.message),
+            expiry: will.expiry,
+            delay: will.delay,
+        });
+        let replays = outlet.replays.iter().flat_map(|replays| &replays.0);
+        let replays = replays.map(|replay| ReplayRecord {
+            filter: replay.filter.clone(),
+            qos: replay.qos,
+            identifier: replay.identifier,
+            after: replay.after.clone(),
+        });
+        let record = SessionRecord {
+            number: durable.number,
+            user: state.user.clone(),
+            expiry: state.expiry,
+            away_since: state.away_since,
+            will,
+            replays: replays.collect(),
+        };
+        shard.put_session(durable.tenant, &self.client_id, record);
+    }
+
+    /// Fetches the next retained messages that subscriptions have asked for, and notes them together with
+    /// how far that has come: after a crash none is missing, and none comes twice.
+    pub(super) fn fetch_and_store_retained(&self, worker: &Worker, epoch: u32) {
+        let state = self.state();
+        let mut outlet = self.lock();
+        if outlet.epoch == epoch {
+            let mut journal = SessionJournal::new(self.durable());
+            self.fetch_retained(worker, &mut outlet, &mut journal);
+            self.put_record(&state, &outlet, &mut journal);
+        }
     }
 
     /// Notes a subscription. Under the lock of the state, like the two below.
@@ -115,6 +139,13 @@ impl Session {
             }
         }
         commits
+    }
+
+    /// Puts back which retained messages its client had still to get.
+    pub fn recover_replays(&self, replays: Vec<ReplayRecord>) {
+        for ReplayRecord { filter, qos, identifier, after } in replays {
+            self.replay(Replay { filter, qos, identifier, after });
+        }
     }
 
     /// Puts back what was stored of its deliveries when the broker ended.
