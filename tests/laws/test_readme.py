@@ -59,9 +59,9 @@ def test_the_readme(tmp_path):
     assert others, "README.md has no block of commands with <!-- tested --> before it"
     assert len(starting) <= 1, "only one block can start the broker"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("BARID_")}
-    environment |= {"PATH": f"{BINARY.parent}:{os.environ['PATH']}", "BARID_DATA_DIR": str(tmp_path / "data")}
+    environment |= {"PATH": f"{BINARY.parent}:{os.environ['PATH']}"}
     with open(tmp_path / "output", "wb") as output:
-        process = subprocess.Popen([*isolation(), "bash", "-c", script(starting or ["barid serve"], others)], cwd=ROOT,
+        process = subprocess.Popen([*isolation(), "bash", "-c", script(starting or [f"barid serve --data-dir {tmp_path / 'data'}"], others)], cwd=ROOT,
                                    env=environment, stdout=output, stderr=output, stdin=subprocess.DEVNULL, start_new_session=True)
         try:
             status = process.wait(SECONDS)
