@@ -45,7 +45,7 @@ impl Default for Options<'_> {
             shards: None,
             keyspaces: &[],
             cache_bytes: 64 << 20,
-            memtable_bytes: 128 << 20,
+            memtable_bytes: 64 << 20,
             reserve_bytes: 256 << 20,
             accept_loss: false,
         }

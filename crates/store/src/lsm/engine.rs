@@ -7,6 +7,7 @@ use fjall::{Database, KeyspaceCreateOptions, OwnedWriteBatch, PersistMode, Reada
 use std::fs;
 use std::ops::{Bound, RangeBounds};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// The keyspace of the number of the last commit, and its only key. The name has a character that
 /// those of the caller do not have.
@@ -68,10 +69,18 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Writes all that is in journals to tables, so that a journal with a hole can go.
-    fn flush(&self) -> Result<(), StoreError> {
-        for keyspace in self.keyspaces.iter().chain([&self.commits]) {
-            keyspace.rotate_memtable_and_wait().map_err(|error| explain(&self.dir, error))?;
+    /// Writes all that is in journals to tables. A journal that has nothing else goes, also one with a
+    /// hole, and so do tables that were replaced before.
+    pub fn flush(&self) -> Result<(), StoreError> {
+        let fail = |error| explain(&self.dir, error);
+        let all = || self.keyspaces.iter().chain([&self.commits]);
+        for keyspace in all() {
+            keyspace.rotate_memtable().map_err(fail)?;
+        }
+        while all().any(|keyspace| keyspace.sealed_memtable_count() > 0) {
+            // Fails if the engine's thread has failed, which would be waited for without an end.
+            self.db.persist(PersistMode::Buffer).map_err(fail)?;
+            std::thread::sleep(Duration::from_millis(5));
         }
         Ok(())
     }
@@ -154,7 +163,8 @@ impl Engine {
         (keyspace.disk_space(), keyspace.approximate_len() as u64)
     }
 
-    /// Writes a keyspace anew, without what was removed.
+    /// Writes a keyspace anew, without what was removed. Its old tables go with the next
+    /// [`flush`](Self::flush) that has something to write.
     pub fn compact(&self, keyspace: usize) -> Result<(), StoreError> {
         self.flush()?;
         self.keyspaces[keyspace].major_compact().map_err(|error| explain(&self.dir, error))

@@ -45,7 +45,6 @@ pub struct LsmOptions {
 /// A store in a directory. One at a time: [`crate::DataDir`] has the lock.
 pub struct LsmStore {
     shared: Arc<Shared>,
-    committer: Mutex<Committer>,
     /// Ends its thread before the engine is closed.
     reclaimer: Reclaimer,
 }
@@ -54,6 +53,8 @@ struct Shared {
     dir: PathBuf,
     options: LsmOptions,
     keyspaces: Vec<String>,
+    /// Locked before the engine.
+    committer: Mutex<Committer>,
     /// Read by all calls. Written to reopen the engine after an error.
     engine: RwLock<Open>,
 }
@@ -102,15 +103,13 @@ impl LsmStore {
             dir: dir.to_owned(),
             options,
             keyspaces,
+            committer: Mutex::new(Committer { number, mark, space, failed: false }),
             engine: RwLock::new(Open { engine: Some(engine), generation: 0 }),
         });
         let reclaimer = Reclaimer::start(shared.clone(), counters)?;
-        let committer = Mutex::new(Committer { number, mark, space, failed: false });
-        Ok(LsmStore { shared, committer, reclaimer })
+        Ok(LsmStore { shared, reclaimer })
     }
-}
 
-impl LsmStore {
     /// Compares all files of a closed store with their checksums, and changes nothing.
     pub(crate) fn inspect(dir: &Path, bad: &mut dyn FnMut(StoreError)) {
         let mark = CommitMark::open(dir, false).map(|(_, acknowledged)| acknowledged);
@@ -125,6 +124,7 @@ impl LsmStore {
                     journals.check_beginning().unwrap_or_else(&mut *bad);
                 }
             }
+            // What cannot be compared is told, each for itself.
             (mark, journals) => {
                 mark.map(drop).unwrap_or_else(&mut *bad);
                 journals.map(drop).unwrap_or_else(&mut *bad);
@@ -149,6 +149,26 @@ impl Shared {
 
     fn closed(&self) -> StoreError {
         StoreError::io("use", &self.dir, std::io::Error::other("closed after an error of the disk"))
+    }
+
+    /// [`Store::commit`], of an empty batch, too: that is a number and nothing else.
+    fn commit(&self, batch: &Batch) -> Result<(), StoreError> {
+        let mut committer = self.committer.lock();
+        if !batch.only_removes() {
+            committer.space.ask(batch.bytes())?;
+        }
+        if committer.failed {
+            self.reopen(committer.number)?;
+            committer.failed = false;
+        }
+        let number = committer.number + 1;
+        let done = self.read(|engine| engine.commit(batch, number));
+        committer.failed = done.is_err();
+        done?;
+        committer.number = number;
+        // Durable already. Without the mark only a loss would go unnoticed, and the next one comes.
+        let _ = committer.mark.write(number);
+        Ok(())
     }
 
     /// Closes the engine and opens it again, without commits after `acknowledged`.
@@ -189,22 +209,7 @@ impl Store for LsmStore {
         if batch.is_empty() {
             return Ok(());
         }
-        let mut committer = self.committer.lock();
-        if !batch.only_removes() {
-            committer.space.ask(batch.bytes())?;
-        }
-        if committer.failed {
-            self.shared.reopen(committer.number)?;
-            committer.failed = false;
-        }
-        let number = committer.number + 1;
-        let done = self.shared.read(|engine| engine.commit(batch, number));
-        committer.failed = done.is_err();
-        done?;
-        committer.number = number;
-        // Durable already. Without the mark only a loss would go unnoticed, and the next one comes.
-        let _ = committer.mark.write(number);
-        drop(committer);
+        self.shared.commit(batch)?;
         self.reclaimer.note(batch);
         Ok(())
     }
@@ -228,7 +233,7 @@ impl Drop for LsmStore {
     fn drop(&mut self) {
         self.reclaimer.stop();
         // What it says is in the page cache already, which is enough if only the process ends.
-        let _ = self.committer.get_mut().mark.sync();
+        let _ = self.shared.committer.lock().mark.sync();
     }
 }
 

@@ -4,7 +4,7 @@
 //! records go: a backlog that has been drained would lie on the disk until the next one. So removals are
 //! counted here, and a keyspace is written anew when a good part of it is gone.
 
-use super::Shared;
+use super::{Engine, Shared};
 use crate::{Batch, Change, StoreError};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::sync::Arc;
@@ -130,7 +130,10 @@ fn look(shared: &Shared, keyspace: usize, count: u64) -> Next {
         return Next::At((records / 3).max(count + REMOVALS));
     }
     // If it fails, the next commit will find out and open the engine again.
-    let done = shared.read(|engine| engine.compact(keyspace));
+    let done = shared
+        .read(|engine| engine.compact(keyspace))
+        .and_then(|()| shared.commit(&Batch::new()))
+        .and_then(|()| shared.read(Engine::flush));
     match (done, sizes()) {
         (Ok(()), Ok((after, _))) if after < before / 4 * 3 => Next::After(REMOVALS),
         // It was removed before it came into a table. Take more time for the next look.
