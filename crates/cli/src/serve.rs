@@ -1,10 +1,12 @@
 //! `barid serve`: runs the broker until a signal ends it.
 
 use std::io::{self, IsTerminal as _, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow};
@@ -19,6 +21,10 @@ use tracing_subscriber::{EnvFilter, Registry, fmt, reload};
 
 use crate::config::{self, Overrides};
 use crate::open_files;
+
+/// From when on a start takes long, and how often that is told from then on.
+const LONG: Duration = Duration::from_secs(1);
+const TELL_EVERY: Duration = Duration::from_secs(5);
 
 /// Run the broker
 #[derive(clap::Args)]
@@ -61,9 +67,11 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, stopping.clone())?;
     }
     let open_files = open_files::raise_limit();
+    let before = started.elapsed();
     // The error names its cause itself.
-    let broker = Broker::start(settings.clone()).map_err(|error| anyhow!("{error}"))?;
-    announce(&broker, &settings, started.elapsed());
+    let broker = while_telling(&settings.data_dir, || Broker::start(settings.clone()))
+        .map_err(|error| anyhow!("{error}"))?;
+    announce(&broker, &settings, started.elapsed() - before, started.elapsed());
     if open_files.is_some_and(|limit| limit < 4_096) {
         warn!(
             limit = open_files,
@@ -85,8 +93,26 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Starts, and says from time to time that it takes long: nearly all of it is reading the data directory.
+fn while_telling<T>(data_dir: &Path, start: impl FnOnce() -> T) -> T {
+    let (started, starting) = mpsc::channel::<()>();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            let (since, mut patience) = (Instant::now(), LONG);
+            while starting.recv_timeout(patience) == Err(RecvTimeoutError::Timeout) {
+                let seconds = since.elapsed().as_secs();
+                info!(seconds, "still reading the data directory {}", data_dir.display());
+                patience = TELL_EVERY;
+            }
+        });
+        let outcome = start();
+        drop(started);
+        outcome
+    })
+}
+
 /// For people: where everything is. Whether anybody reads it does not matter.
-fn announce(broker: &Broker, settings: &Settings, elapsed: Duration) {
+fn announce(broker: &Broker, settings: &Settings, start: Duration, elapsed: Duration) {
     let mut text = format!("barid {}\n", env!("CARGO_PKG_VERSION"));
     for (name, address) in broker.listeners() {
         let path = |listener: &Option<Listener>| match listener {
@@ -103,7 +129,11 @@ fn announce(broker: &Broker, settings: &Settings, elapsed: Duration) {
     }
     let data_dir = std::path::absolute(&settings.data_dir);
     let data_dir = data_dir.as_ref().unwrap_or(&settings.data_dir).display();
-    text += &format!("  {:<6} {data_dir} (unused as yet: everything is in memory)\n", "data");
+    text += &format!("  {:<6} {data_dir}", "data");
+    if start > LONG {
+        text += &format!(", read in {:.1} s", start.as_secs_f64());
+    }
+    text.push('\n');
     if settings.users.is_empty() {
         text += &format!("  {:<6} none: anybody may connect, with any password\n", "users");
     }
