@@ -14,6 +14,7 @@ pytestmark = pytest.mark.skipif(not available(), reason="needs Linux on x86-64 a
 
 FOREVER = {"session_expiry_interval": 0xFFFFFFFF}
 QUOTA_EXCEEDED = 0x97
+UNLUCKY = [f"unlucky/{number}" for number in range(40)]
 
 
 @pytest.fixture
@@ -40,10 +41,24 @@ def connect(broker):
         client.stream.close()
 
 
-def fill(broker) -> None:
+def fill(broker, connect, left: int = 0) -> wire.Client:
+    """Fills the disk but for some bytes, which is told as none; and lets the broker notice, by messages of a client that
+    may have to wait for their answer.
+    """
     broker.order("none-free")
-    broker.order("no-room")
+    broker.order("no-room", str(left))
     time.sleep(1.5)  # free space need not be asked for at every message
+    client = connect()
+    for number, topic in enumerate(UNLUCKY, 1):
+        client.send(wire.publish(topic, b"unlucky", 1, number))
+    time.sleep(0.5)
+    return client
+
+
+def subscribe_everywhere(connect) -> None:
+    """Sessions enough for every shard to notice."""
+    for topic in UNLUCKY:
+        connect(topic.replace("/", "-")).subscribe(topic, qos=1)
 
 
 def accepted_again(publisher: wire.Client, topic: str, payload: bytes, seconds: float = 10) -> int:
@@ -56,11 +71,11 @@ def accepted_again(publisher: wire.Client, topic: str, payload: bytes, seconds: 
     return refused
 
 
-def payloads(client: wire.Client) -> list[bytes]:
+def payloads(client: wire.Client, quiet: float = 0.3) -> list[bytes]:
     found = []
     while True:
         try:
-            found.append(client.receive(timeout=0.3).payload)
+            found.append(client.receive(timeout=quiet).payload)
         except TimeoutError:
             return found
 
@@ -68,26 +83,33 @@ def payloads(client: wire.Client) -> list[bytes]:
 def test_a_full_disk_refuses_what_is_durable_and_recovers(broker, connect):
     connect("s").subscribe("durable/#", qos=2)
     connect("s").disconnect()
+    subscribe_everywhere(connect)
     publisher = connect("p")
     for number in range(20):
         assert publisher.publish("durable/a", b"%d" % number, qos=1).reason == 0
-    fill(broker)
+    unlucky = fill(broker, connect)
     for qos, retain in ((1, False), (2, False), (1, True)):
         for _ in range(3):
             assert publisher.publish("durable/a", b"refused", qos, retain).reason == QUOTA_EXCEEDED
     broker.withdraw()
     accepted_again(publisher, "durable/a", b"again")
+    answers = [unlucky.expect(wire.PUBACK).reason for _ in UNLUCKY]
+    assert set(answers) <= {0, QUOTA_EXCEEDED}
     broker.die()
     broker.revive()
     found = payloads(connect("s"))
     assert [one for one in found if one != b"refused"] == [b"%d" % one for one in range(20)] + [b"again"]
+    for topic, answer in zip(UNLUCKY, answers):
+        if answer == 0:
+            assert payloads(connect(topic.replace("/", "-")), 0.05) == [b"unlucky"]
 
 
 def test_the_live_plane_does_not_notice(broker, connect):
     connect("s").subscribe("durable", qos=1)
+    subscribe_everywhere(connect)
     live = connect(persistent=False)
     live.subscribe("live", qos=2)
-    fill(broker)
+    fill(broker, connect)
     publisher = connect(persistent=False)
     for qos in (0, 1, 2):
         answer = publisher.publish("live", b"%d" % qos, qos)
@@ -100,22 +122,26 @@ def test_the_live_plane_does_not_notice(broker, connect):
 
 def test_what_waits_can_be_drained_from_a_full_disk(broker, connect):
     """Or else it would stay full."""
-    connect("s").subscribe("a", qos=2)
+    connect("s").subscribe("a", qos=1)
     connect("s").disconnect()
+    subscribe_everywhere(connect)
     publisher = connect("p")
     for number in range(10):
-        publisher.publish("a", b"%d" % number, qos=1 + number % 2)
-    fill(broker)
-    broker.order("no-room", "1000000")  # removing takes room as well: the reserve
-    found = payloads(connect("s"))
-    assert sorted(found) == [b"%d" % one for one in range(10)]
+        publisher.publish("a", b"%d" % number, qos=1)
+    fill(broker, connect, left=1_000_000)  # removing takes room as well: the reserve
+    assert payloads(connect("s")) == [b"%d" % one for one in range(10)]
+    time.sleep(0.5)
+    broker.die()
     broker.withdraw()
+    broker.revive()
+    assert payloads(connect("s")) == [], "taken, and not removed"
 
 
 def test_a_client_of_31_is_not_told_what_is_not_so(broker, connect):
     """Its PUBACK has no reason code: none may come while the message is nowhere."""
     connect("s").subscribe("a", qos=1)
-    fill(broker)
+    subscribe_everywhere(connect)
+    fill(broker, connect)
     publisher = connect("p", V311, persistent=False)
     publisher.send(wire.publish("a", b"x", 1, 1, version=V311))
     try:

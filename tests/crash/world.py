@@ -18,7 +18,7 @@ from victim import Victim
 TENANTS = ("acme", "globex")
 # What a run counts, and what of it must be zero.
 COUNTS = ("published", "acknowledged", "refused", "deliveries")
-FAULTS = ("losses", "duplicates", "disorder", "strangers", "sessions lost", "sessions risen", "retained", "violations")
+FAULTS = ("losses", "duplicates", "disorder", "strangers", "sessions lost", "sessions risen", "retained", "refusals", "violations")
 
 
 @dataclass
@@ -92,9 +92,10 @@ class World:
         await asyncio.gather(*(one.come() for one in self.all_subscribers))
         for number in range(1, rounds + 1):
             await self.traffic(self.random.uniform(0.3, 2.0))
-            self.recover()
-            self.check_retained()
             self.summary.rounds = number
+            if not self.recover():
+                break
+            self.check_retained()
             if number % self.settle_every == 0 or number == rounds:
                 await self.settle()
         self.summary.seconds = round(time.monotonic() - begin, 1)
@@ -132,12 +133,19 @@ class World:
             if not self.down:
                 self.ledger.problem("violations", f"{client}: {error!r}")
 
-    def recover(self) -> None:
+    def recover(self) -> bool:
+        """Whether the broker has started again."""
         if self.random.random() < 0.1:
             self.victim.die_reviving(self.random)
             self.summary.kills += 1
-        self.summary.worst_start_seconds = round(max(self.summary.worst_start_seconds, self.victim.revive()), 3)
+        try:
+            seconds = self.victim.revive()
+        except RuntimeError as error:
+            self.ledger.problem("refusals", str(error).strip().splitlines()[-1])
+            return False
+        self.summary.worst_start_seconds = round(max(self.summary.worst_start_seconds, seconds), 3)
         self.down = False
+        return True
 
     def check_retained(self) -> None:
         """What a new subscriber gets is what was acknowledged last, or newer."""
