@@ -105,6 +105,20 @@ const RULES: &[Rule] = &[
         why: "with 0 every message that cannot be written at once would be dropped",
     },
     Rule {
+        key: "max_tenant_queued_messages",
+        value: |limits| limits.max_tenant_queued_messages,
+        min: 1,
+        max: ANY,
+        why: "with 0 no message could wait for any client",
+    },
+    Rule {
+        key: "max_tenant_queued_bytes",
+        value: |limits| limits.max_tenant_queued_bytes,
+        min: 1,
+        max: ANY,
+        why: "with 0 no message could wait for any client",
+    },
+    Rule {
         key: "connect_timeout",
         value: |limits| limits.connect_timeout as usize,
         min: 1,

@@ -1,6 +1,7 @@
 //! From flags, environment and file to settings: flag over environment over file over default.
 
 mod document;
+mod durability;
 mod files;
 mod hints;
 mod limits;

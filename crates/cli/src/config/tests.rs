@@ -91,7 +91,7 @@ fn keys_and_types_and_all_of_them_at_once() {
             "5:19 integer `70000` in place of a whole number from 0 to 65535",
         ],
     );
-    check("colour = 1", &["1:1 unknown key `colour` -> known here: data_dir, workers, log"]);
+    check("colour = 1", &["1:1 unknown key `colour` -> known here: data_dir, storage, durability"]);
     check("users = 3", &["1:9 integer `3` in place of a list -> [\"one\", \"two\"]"]);
     check("workers = 1.5", &["1:11 floating point `1.5` in place of a whole number, 0 or more"]);
     check(
@@ -222,6 +222,29 @@ fn limits_and_tenants() {
     check("[tenants.'a/b']", &["1:10 a tenant's name cannot contain '/' -> {tenant}/{client}"]);
     check("max_tenants = 0", &["1:15 with no tenant at all nobody can connect"]);
     check("workers = 2000", &["1:11 2000 threads are too many -> the most is 1024"]);
+}
+
+#[test]
+fn durability() {
+    check(
+        "[limits]\ndurability = 'replicated'\n[tenants.a.limits]\ndurability = 'replicated'\n\
+         [[durability]]\nfilter = 'a#'\nclass = 'memory'\n\
+         [[durability]]\nfilter = '$share/g/a'\nclass = 'replicated'\ntenant = 'a/b'\n\
+         [storage]\nshards = 257\n[tenants.b.limits]\nmax_tenant_queued_bytes = 0",
+        &[
+            "2:14 `replicated` needs a cluster, which this version does not have -> `local`",
+            "4:14 `replicated` needs a cluster, which this version does not have -> `local`",
+            "6:10 not a topic filter: + and # need a level of their own, and # must be the last -> #",
+            "9:10 a shared subscription cannot have a durability class -> topics",
+            "10:9 `replicated` needs a cluster, which this version does not have -> `local`",
+            "11:10 a tenant's name cannot contain '/' -> all of them",
+            "13:10 257 shards are too many -> 256",
+            "15:27 max_tenant_queued_bytes is 0; the least is 1 -> wait",
+        ],
+    );
+    check("limits.durability = 'lokal'", &["1:21 unknown value `lokal` -> did you mean `local`?"]);
+    check("[[durability]]\nfilter = 'a'", &["1:1 the key `class` is missing -> class"]);
+    accept("[[durability]]\nfilter = 'a/#'\nclass = 'memory'\ntenant = 'acme'", &[]);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use barid_server::settings::{Listener, Settings};
 
 use super::problem::{Objection, Place};
-use super::{files, hints, limits, users};
+use super::{durability, files, hints, limits, users};
 
 /// More threads than any machine can use are a slip of the finger.
 const MAX_WORKERS: usize = 1_024;
@@ -31,6 +31,7 @@ pub fn validate(settings: &Settings) -> Vec<Objection> {
     exposure(settings, &mut found);
     files::check(settings, &mut found);
     limits::check(settings, &mut found);
+    durability::check(settings, &mut found);
     users::check(settings, &mut found);
     found.0
 }

@@ -1,0 +1,54 @@
+//! Durability classes, and where durable data are kept.
+
+use barid_server::durability::DurabilityClass;
+use barid_server::settings::Settings;
+use mqtt_proto::topic;
+
+use super::limits::check_tenant_name;
+use super::problem::Place;
+use super::validate::Objections;
+
+/// As many shards as a data directory can have.
+const SHARDS_MAX: usize = 256;
+
+pub fn check(settings: &Settings, found: &mut Objections) {
+    if settings.storage.shards > SHARDS_MAX {
+        found.add(
+            Place::of(&["storage", "shards"]),
+            format!("{} shards are too many", settings.storage.shards),
+            "0 takes one for each core, at most 8; the most is 256",
+        );
+    }
+    check_class(&Place::of(&["limits"]).key("durability"), settings.limits.durability, found);
+    for (name, tenant) in &settings.tenants {
+        if let Some(class) = tenant.limits.durability {
+            check_class(&Place::of(&["tenants", name, "limits", "durability"]), class, found);
+        }
+    }
+    for (i, rule) in settings.durability.iter().enumerate() {
+        let place = Place::of(&["durability"]).index(i);
+        check_class(&place.key("class"), rule.class, found);
+        if let Some(Err(message)) = rule.tenant.as_deref().map(check_tenant_name) {
+            found.add(place.key("tenant"), message, "without a tenant it is for all of them");
+        }
+        let place = place.key("filter");
+        if let Err(error) = topic::validate_filter(&rule.filter) {
+            let hint = "an example: \"telemetry/#\"";
+            found.add(place, format!("not a topic filter: {error}"), hint);
+        } else if topic::is_shared(&rule.filter) {
+            let hint = "messages have a class, not subscriptions: name their topics";
+            found.add(place, "a shared subscription cannot have a durability class", hint);
+        }
+    }
+}
+
+fn check_class(place: &Place, class: DurabilityClass, found: &mut Objections) {
+    if class == DurabilityClass::Replicated {
+        let message = "`replicated` needs a cluster, which this version does not have";
+        found.add(
+            place.clone(),
+            message,
+            "`local` keeps what is acknowledged on this machine's disk",
+        );
+    }
+}
