@@ -178,7 +178,7 @@ fn elsewhere(facts: &Facts<'_>) -> String {
     format!(
         "A message that it misses came before it subscribed, or did not reach the broker, or was refused \
          there: watch with `barid sub -v -t {topic}`, let the publisher look at the reason in its PUBACK \
-         (0x10 nobody had subscribed, 0x87 not allowed), and look at barid_unauthorised_total in /metrics."
+         (0x10 nobody had subscribed, 0x87 not allowed, 0x97 no room), and look at barid_unauthorised_total in /metrics."
     )
 }
 
