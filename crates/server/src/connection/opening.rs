@@ -62,8 +62,7 @@ impl Context {
             other => other,
         };
         let present = resumed.is_some();
-        // That a session has gone is not told before it is sure not to come back.
-        let gone = ended.as_ref().map(|old| old.forget()).unwrap_or_default();
+        let mut noted = ended.as_ref().map(|old| old.forget()).unwrap_or_default();
         let session = resumed.unwrap_or_else(|| {
             let id = self.worker.shared.next_session_id();
             let durable = (wanted.expiry > 0).then(|| tenant.new_durable(opening.client_id));
@@ -79,18 +78,23 @@ impl Context {
             state.expiry = wanted.expiry;
             state.away_since = None;
             let old_will = std::mem::replace(&mut state.will, wanted.will);
-            session.store(&state);
+            noted.join(&session.store(&state));
             old_will
         };
         let connack = opening.connack(present);
         let counters = tenant.counters(self.worker.id);
         counters.sent.add(PacketType::ConnAck, 1, connack.len() as u64);
         let survives = wanted.expiry > 0;
-        let connack = (&connack[..], gone.clone());
+        // That a session has gone is told when it is sure not to come back; that there is one, with its
+        // will, when it is sure to stay. A store that takes nothing new does not keep clients away.
+        if session.durable().is_some_and(|durable| durable.shard.refuses()) {
+            noted.clear();
+        }
+        let connack = (&connack[..], noted.clone());
         let (epoch, had_client) =
             session.attach(link, wanted.receive_maximum, survives, wanted.aliases, connack);
-        if !gone.is_empty() {
-            session.wake_on_commit(&gone);
+        if !noted.is_empty() {
+            session.wake_on_commit(&noted);
         }
         drop(entry);
 

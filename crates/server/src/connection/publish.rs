@@ -169,6 +169,10 @@ impl Active {
     ) -> ReasonCode {
         let tenant = &self.session.tenant;
         let count = messages.len() as u64;
+        // That a shard has noted the messages as received must mean that all its sessions have them: after a
+        // crash, a repetition is not handed to a shard that has.
+        let once = messages.qos() == QoS::ExactlyOnce && self.session.durable().is_some();
+        let _together = once.then(|| tenant.shards.stay_in_batch());
         let route = context.router.publish(&context.worker, tenant, publisher, messages, alone);
         if let [only] = route.targets()
             && self.partner.as_ref().is_none_or(|partner| partner.id != only.subscriber.id)
@@ -176,9 +180,7 @@ impl Active {
             let session = only.subscriber.downgrade();
             self.partner = Some(Partner { id: only.subscriber.id, session });
         }
-        if messages.qos() == QoS::ExactlyOnce
-            && let Some(durable) = self.session.durable()
-        {
+        if once && let Some(durable) = self.session.durable() {
             // Also where it has reached nobody that is stored, a repetition must be known as one.
             messages.note_received(&mut durable.shard.change());
         }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use barid_core::durable::{MessageId, Shard, TenantNames, TenantNumber, WriteSet, keys};
 use barid_core::message::Message;
 use barid_store::{Batch, Store, StoreError};
-use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
+use parking_lot::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard};
 use tracing::{error, info};
 
 use crate::session::Session;
@@ -23,6 +23,9 @@ pub struct DurableShard {
     store: Arc<dyn Store>,
     pending: Mutex<Pending>,
     changed: Condvar,
+    /// Held to read by those whose changes must all be in one batch, and to write when a batch ends. Taken
+    /// before any lock of a session.
+    boundary: RwLock<()>,
     /// The last batch that is durable; with all before it.
     durable: AtomicU64,
     waiters: Mutex<Vec<(u64, Weak<Session>)>>,
@@ -60,6 +63,7 @@ impl DurableShard {
                 closing: false,
             }),
             changed: Condvar::new(),
+            boundary: RwLock::default(),
             durable: AtomicU64::new(0),
             waiters: Mutex::default(),
             committing: RwLock::default(),
@@ -96,6 +100,11 @@ impl DurableShard {
     /// Says what a tenant is called, before anything of it is noted.
     pub fn name_tenant(&self, number: TenantNumber, name: &str) {
         self.pending.lock().shard.name_tenant(number, name);
+    }
+
+    /// Keeps the batch from ending. For moments only: the committer waits, and others behind it.
+    pub fn stay_in_batch(&self) -> RwLockReadGuard<'_, ()> {
+        self.boundary.read()
     }
 
     /// The batch that has all that was noted so far.
@@ -206,6 +215,7 @@ impl DurableShard {
     /// Commits what has accumulated, and wakes who waits for it.
     fn commit(&self, batch: &mut Batch) -> Result<(), StoreError> {
         let (number, writes, names) = {
+            let _boundary = self.boundary.write();
             let mut pending = self.pending.lock();
             pending.touched = false;
             let (number, writes) = pending.shard.take();

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use barid_core::durable::TenantNumber;
 use barid_store::{Snapshot, Store, StoreError};
-use parking_lot::RwLock;
+use parking_lot::{RwLock, RwLockReadGuard};
+use smallvec::SmallVec;
 
 use super::{Commits, DurableShard};
 
@@ -66,6 +67,12 @@ impl Shards {
         for shard in &self.shards {
             shard.name_tenant(number, name);
         }
+    }
+
+    /// Keeps all batches from ending, so that what is noted meanwhile is durable in each shard together or
+    /// not at all.
+    pub fn stay_in_batch(&self) -> SmallVec<[RwLockReadGuard<'_, ()>; 8]> {
+        self.iter().map(|shard| shard.stay_in_batch()).collect()
     }
 
     /// All that has been noted so far, in all shards.
