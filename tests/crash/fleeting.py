@@ -49,10 +49,11 @@ class Ender(Client):
         if self.online:
             await self.leave()
         while True:
+            expected, self._present = self._present, None
             connack = await self.connect(clean=False)
-            if self._present not in (None, connack.session_present):
-                kind = "sessions lost" if self._present else "sessions risen"
-                self.ledger.problem(kind, f"{self} expected Session Present {self._present}")
+            if expected not in (None, connack.session_present):
+                kind = "sessions lost" if expected else "sessions risen"
+                self.ledger.problem(kind, f"{self} expected Session Present {expected}")
             self._present = connack.session_present or None
             await self.subscribe({"nothing/comes/here": 1})
             self._present = True

@@ -62,9 +62,12 @@ def is_complete(broker: Victim) -> bool:
     client = wire.Client(broker.address)
     if not client.connect("s", clean=False, properties=FOREVER).session_present:
         return False
-    found = [client.receive().payload for _ in WAITING]
-    client.subscribe("retained/#", qos=1)
-    retained = {(one := client.receive()).topic: one.payload for _ in RETAINED}
+    try:
+        found = [client.receive(timeout=1).payload for _ in WAITING]
+        client.subscribe("retained/#", qos=1)
+        retained = {(one := client.receive(timeout=1)).topic: one.payload for _ in RETAINED}
+    except TimeoutError:
+        return False
     client.expect_nothing(0.1)
     client.disconnect()
     return found == WAITING and retained == RETAINED
@@ -184,7 +187,10 @@ def starts(broker: Victim) -> bool:
 
 
 def test_a_missing_file_is_noticed_or_does_no_harm(filled, broker):
-    for path in sorted(one.relative_to(filled) for one in filled.rglob("*") if one.is_file()):
+    """Each of those that name what belongs together, and one of each other kind."""
+    paths = [one.relative_to(filled) for one in sorted(filled.rglob("*")) if one.is_file()]
+    kinds = {one.name: one for one in paths}
+    for path in {one for one in paths if one.name == "current" and "shard-000" in one.parts} | set(kinds.values()):
         replace(broker, filled)
         (broker.data / path).unlink()
         if starts(broker):

@@ -159,17 +159,17 @@ class World:
             try:
                 while missing:
                     packet = client.expect(wire.PUBLISH, timeout=2)
-                    found[packet.topic] = packet.payload
+                    found[packet.topic] = packet.payload or ABSENT
                     missing.discard(packet.topic)
                 client.ping()
                 while packet := client.expect(wire.PUBLISH, timeout=0.02):
-                    found[packet.topic] = packet.payload
+                    found[packet.topic] = packet.payload or ABSENT
             except TimeoutError:
                 pass
             client.disconnect()
             for topic, value in found.items():
                 if value not in allowed.get(topic, ()):
-                    newest = sorted(one[:40] for one in allowed.get(topic, ()))
+                    newest = sorted(str(one[:40]) for one in allowed.get(topic, ()))
                     self.ledger.problem("retained", f"{tenant} {topic} is {value[:40]}, not one of {newest}")
 
     # -- coming to rest
