@@ -8,7 +8,7 @@ import wire
 from victim import Victim
 
 SESSIONS = 200
-ROUNDS = 8
+ROUNDS = 12
 FOREVER = {"session_expiry_interval": 0xFFFFFFFF}
 
 

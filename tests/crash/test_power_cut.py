@@ -3,6 +3,7 @@
 `run.py --fault power` does many.
 """
 
+import asyncio
 import os
 import random
 import subprocess
@@ -106,6 +107,24 @@ os.rename('next', 'current')
     assert {(("current", b"current"), ("next", b"next")), (("current", b"next"),)} <= outcomes
 
 
+def test_what_cannot_be_recorded_is_refused_and_reported(tmp_path):
+    for name in ("live", "base", "control"):
+        (tmp_path / name).mkdir()
+    script = """
+import mmap
+file = open('a', 'w+b'); file.truncate(4096)
+mmap.mmap(file.fileno(), 4096, access=mmap.ACCESS_READ).close()
+try:
+    mmap.mmap(file.fileno(), 4096)
+except PermissionError:
+    raise SystemExit(0)
+raise SystemExit('a change to the mapping would go unseen')
+"""
+    with recording(tmp_path / "live", tmp_path / "log", tmp_path / "control"):
+        subprocess.run([PYTHON, "-c", script], cwd=tmp_path / "live", check=True)
+    assert Disk(tmp_path / "base", tmp_path / "log").refused == ["a shared writable mapping"]
+
+
 def test_calls_fail_on_demand(tmp_path):
     for name in ("live", "control"):
         (tmp_path / name).mkdir()
@@ -131,8 +150,6 @@ assert os.statvfs('.').f_bavail == 0
 
 def test_the_broker_changes_nothing_unseen(seed):
     """After an orderly end the log accounts for every byte of the data directory."""
-    import asyncio
-
     broker = Recorded()
     try:
         world = World(broker, seed)
