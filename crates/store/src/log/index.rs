@@ -72,17 +72,31 @@ impl Index {
         self.leaves.range_mut::<[u8], _>(at_most).next_back().expect("there is the empty bound")
     }
 
-    /// Has a small leaf take in the next one, if that is small too.
+    /// Brings a small leaf together with its neighbours, if they are small too.
     fn merge(&mut self, bound: &Arc<[u8]>) {
+        let mut before = self.leaves.range::<[u8], _>((Unbounded, Excluded(&**bound)));
+        if let Some((before, _)) = before.next_back() {
+            let before = before.clone();
+            if self.absorb_next(&before) {
+                return;
+            }
+        }
+        self.absorb_next(bound);
+    }
+
+    /// Has a leaf take in the next one, if they are small. Returns whether they are.
+    fn absorb_next(&mut self, bound: &Arc<[u8]>) -> bool {
         let mut both = self.leaves.range_mut::<[u8], _>((Included(&**bound), Unbounded));
         let (Some((_, leaf)), Some((next_bound, next))) = (both.next(), both.next()) else {
-            return;
+            return false;
         };
-        if leaf.live_len() + next.live_len() <= LEAF_LEN_MAX / 2 {
-            let next_bound = next_bound.clone();
-            Arc::make_mut(leaf).absorb(next);
-            self.leaves.remove(&next_bound);
+        if leaf.live_len() + next.live_len() > LEAF_LEN_MAX / 2 {
+            return false;
         }
+        let next_bound = next_bound.clone();
+        Arc::make_mut(leaf).absorb(next);
+        self.leaves.remove(&next_bound);
+        true
     }
 }
 

@@ -112,6 +112,13 @@ impl Leaf {
                 pack(entry, &mut self.bytes[start..start + len]);
                 return Ok(Some(gone));
             }
+            if self.slots.len() == 1 {
+                self.slots.clear();
+                self.make_room(len)?;
+                let start = self.append(entry, len);
+                self.slots.push(start);
+                return Ok(Some(gone));
+            }
             self.make_room(len)?;
             self.waste += old_len;
             self.slots[index] = self.append(entry, len);
@@ -147,7 +154,7 @@ impl Leaf {
         (right.entry(0).key.into(), right)
     }
 
-    /// Gets rid of the waste.
+    /// Gets rid of waste.
     pub fn pack(&mut self) {
         let bytes = std::mem::take(&mut self.bytes);
         *self = self.packed_from(&bytes);
@@ -155,6 +162,7 @@ impl Leaf {
 
     /// Takes in all of a leaf whose keys are greater.
     pub fn absorb(&mut self, right: &Leaf) {
+        self.pack();
         for index in 0..right.len() {
             let entry = right.entry(index);
             let start = self.append(&entry, packed_len(&entry));

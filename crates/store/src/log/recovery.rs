@@ -140,6 +140,8 @@ impl Recovered {
         if segment.first_frame <= self.last_frame {
             found_bad(self, 0, "its frames are older than those before it")?;
         }
+        // Those before it may be gone with their segments.
+        self.last_frame = self.last_frame.max(segment.first_frame.saturating_sub(1));
         self.state.add(segment.clone(), dead);
         let mut reader = Reader::new(segment, read_to);
         let mut expected = segment.first_frame;

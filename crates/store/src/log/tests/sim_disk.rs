@@ -122,6 +122,11 @@ impl SimDisk {
         }
     }
 
+    /// Whether the power is lost.
+    pub fn is_off(&self) -> bool {
+        self.0.lock().fails_in == Some(0)
+    }
+
     /// How many changes there were.
     pub fn operations(&self) -> u64 {
         self.0.lock().operations
@@ -355,7 +360,8 @@ impl Disk for SimDisk {
     }
 
     fn free(&self) -> io::Result<u64> {
-        Ok(self.0.lock().capacity.saturating_sub(self.len()))
+        let capacity = self.0.lock().capacity;
+        Ok(capacity.saturating_sub(self.len()))
     }
 }
 
