@@ -166,6 +166,21 @@ def test_a_backup_that_breaks_off_leaves_nothing(backups):
     assert list(backups.iterdir()) == []
 
 
+def test_something_else_is_no_backup(backups):
+    """An answer that is whole, but not what a broker would say."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        def answer():
+            stream, _ = server.accept()
+            stream.recv(4096)
+            stream.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")
+            stream.close()
+
+        threading.Thread(target=answer, daemon=True).start()
+        done = barid("backup", backups, "--admin", f"127.0.0.1:{server.getsockname()[1]}")
+    assert done.returncode == 1 and "backup" in done.stderr, done.stderr
+    assert list(backups.iterdir()) == []
+
+
 def test_without_a_broker_there_is_no_backup(backups):
     done = barid("backup", backups, "--admin", "127.0.0.1:1")
     assert done.returncode == 1 and "--admin" in done.stderr

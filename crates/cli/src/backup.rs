@@ -1,11 +1,12 @@
 //! `barid backup`: all that is durable, from a broker that runs.
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
+use barid_store::backup::{Totals, check};
 use serde_json::json;
 
 use crate::admin::{AdminArgs, bytes};
@@ -56,11 +57,12 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             )
         })?;
     bar.finish_and_clear();
+    let totals = partial.check(size)?;
     partial.finish(&file)?;
     print(if args.json {
-        format!("{}\n", json!({ "file": file, "bytes": size }))
+        format!("{}\n", json!({ "file": file, "bytes": size, "records": totals.records }))
     } else {
-        format!("{}  {}\n", file.display(), bytes(size))
+        format!("{}  {} records, {}\n", file.display(), totals.records, bytes(size))
     })?;
     Ok(ExitCode::SUCCESS)
 }
@@ -77,6 +79,17 @@ impl Partial {
         let file =
             File::create_new(&path).with_context(|| format!("writing {}", path.display()))?;
         Ok(Self { path, file })
+    }
+
+    /// Reads it all again: a backup is good for nothing if it cannot be read.
+    fn check(&self, size: u64) -> anyhow::Result<Totals> {
+        let reading = || format!("reading {}", self.path.display());
+        let file = File::open(&self.path).with_context(reading)?;
+        let bar = progress::bytes_of("checking", size);
+        let mut input = bar.wrap_read(BufReader::with_capacity(1 << 20, file));
+        let totals = check(&mut input, &mut |_, _| {}).with_context(reading);
+        bar.finish_and_clear();
+        totals
     }
 
     /// Gives the file its name, once all of it is on disk.

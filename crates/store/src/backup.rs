@@ -183,6 +183,25 @@ pub fn import(
     Ok(reader.totals)
 }
 
+/// Reads a backup to its end, and compares all checksums and counts.
+///
+/// # Errors
+///
+/// As of [`import`], of the backup.
+pub fn check(input: &mut dyn Read, progress: Progress<'_>) -> Result<Totals, StoreError> {
+    let mut reader = Reader { input, totals: Totals::default() };
+    reader.header()?;
+    while let Some((_, _, records)) = reader.block()? {
+        for record in Records(&records) {
+            let (key, value) = record.ok_or_else(|| damaged("a record is cut off"))?;
+            reader.totals.records += 1;
+            reader.totals.bytes += (key.len() + value.len()) as u64;
+        }
+        progress(reader.totals.records, reader.totals.bytes);
+    }
+    Ok(reader.totals)
+}
+
 fn damaged(what: &str) -> StoreError {
     StoreError::Corrupt(format!("the backup is damaged: {what}; use another one"))
 }
