@@ -48,7 +48,7 @@ def fill(broker, connect, left: int = 0) -> wire.Client:
     broker.order("none-free")
     broker.order("no-room", str(left))
     time.sleep(1.5)  # free space need not be asked for at every message
-    client = connect()
+    client = connect(persistent=False)
     for number, topic in enumerate(UNLUCKY, 1):
         client.send(wire.publish(topic, b"unlucky", 1, number))
     time.sleep(0.5)
@@ -135,6 +135,18 @@ def test_what_waits_can_be_drained_from_a_full_disk(broker, connect):
     broker.withdraw()
     broker.revive()
     assert payloads(connect("s")) == [], "taken, and not removed"
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["known", "new"])
+def test_a_client_with_a_session_is_answered_on_a_full_disk(broker, connect, known):
+    """One whose session is stored has to come in, to take what waits for it. A new one may be refused, but is told."""
+    if known:
+        connect("s").disconnect()
+    subscribe_everywhere(connect)
+    fill(broker, connect)
+    client = wire.Client(broker.address)
+    connack = client.connect("s", clean=False, properties=FOREVER)
+    assert (connack.reason, connack.session_present) == (0, True) if known else connack.reason in (0, QUOTA_EXCEEDED)
 
 
 def test_a_client_of_31_is_not_told_what_is_not_so(broker, connect):
