@@ -6,6 +6,7 @@
 //! of them a store with a journal of its own. Nothing here knows what is in a key or a value.
 
 pub mod backup;
+pub mod log;
 pub mod lsm;
 pub mod memory;
 
@@ -17,7 +18,7 @@ mod port;
 mod verify;
 
 pub use batch::{Batch, Change};
-pub use data_dir::{DataDir, Options};
+pub use data_dir::{DataDir, Engine, Options};
 pub use error::StoreError;
 pub use port::{Keyspace, Snapshot, Store, Visit};
 pub use verify::{Check, Contents, Progress, Report, verify};

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+use barid_store::log::{LogOptions, LogStore};
 use barid_store::lsm::{LsmOptions, LsmStore};
 use barid_store::memory::Disk;
 use barid_store::{Batch, Keyspace, Store};
@@ -44,11 +45,32 @@ impl Engine for Directory {
     }
 }
 
+/// A log in a directory that goes away with it.
+struct LogDirectory(tempfile::TempDir);
+
+impl LogDirectory {
+    fn new() -> LogDirectory {
+        let dir = tempfile::tempdir().unwrap();
+        LogStore::create(&dir.path().join("store")).unwrap();
+        LogDirectory(dir)
+    }
+}
+
+impl Engine for LogDirectory {
+    fn open(&self) -> Box<dyn Store> {
+        let dir = self.0.path().join("store");
+        Box::new(LogStore::open(&dir, 2, &LogOptions::default()).unwrap())
+    }
+}
+
 /// Runs each test of the suite on each engine.
 macro_rules! suite {
     ($($test:ident),+ $(,)?) => {
         mod memory {
             $(#[test] fn $test() { super::$test(&super::Disk::new()); })+
+        }
+        mod log {
+            $(#[test] fn $test() { super::$test(&super::LogDirectory::new()); })+
         }
         mod lsm {
             $(#[test] fn $test() { super::$test(&super::Directory::new()); })+

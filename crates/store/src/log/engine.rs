@@ -1,9 +1,9 @@
 //! The log itself: commits are added to its end, reads look into the state.
 //!
 //! What must hold: there is at most one frame that is not durable, the last one, because the next is
-//! not begun before. If it is in doubt whether a frame that failed is there, nothing is written behind
-//! it: either the segment is cut back durably, or it is left and the next segment says where it ends.
-//! The state changes when the frame is durable, and not before.
+//! not begun before. A frame that could not be written is written over. After a sync that failed, nobody
+//! knows what of the file is on the disk; then it is left, and the next segment says where it ends. The
+//! state changes when the frame is durable, and not before.
 
 use super::bits::Bits;
 use super::commit_mark::CommitMark;
@@ -147,14 +147,14 @@ impl Engine {
 
 impl Writer {
     fn write(&mut self, first_record: u32, allocation: u64) -> Result<(), StoreError> {
-        if !self.encoder.fits(self.end) || first_record.checked_add(u32::MAX / 2).is_none() {
+        if !self.encoder.fits(self.end) {
             let error = io::Error::new(io::ErrorKind::InvalidInput, "the batch has 4 GiB or more");
             return Err(StoreError::io("write to", &self.segment.path, error));
         }
         let end = self.end + self.encoder.len();
         if let Err(error) = self.try_write(end, first_record, allocation) {
-            let file = &self.segment.file;
-            self.spent = file.truncate(self.end).and_then(|()| file.sync()).is_err();
+            // The next frame is written over it. This only gives back what space it took.
+            let _ = self.segment.file.truncate(self.end);
             self.allocated = self.end;
             return Err(StoreError::io("write to", &self.segment.path, error));
         }

@@ -263,12 +263,13 @@ impl Change {
         }
     }
 
-    /// The beginning of it.
+    /// The beginning of it, whole sectors.
     fn part(&self, random: &mut Random) -> Change {
         match self {
             Change::Write(at, written) => {
-                let len = random.below(written.len() as u64 + 1) as usize;
-                Change::Write(*at, written[..len].to_vec())
+                let end = at + random.below(written.len() as u64 + 1) as usize;
+                let len = if end == at + written.len() { end } else { end / SECTOR * SECTOR };
+                Change::Write(*at, written[..len.saturating_sub(*at)].to_vec())
             }
             Change::Len(len) => Change::Len(*len),
         }

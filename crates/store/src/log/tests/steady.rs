@@ -108,6 +108,29 @@ fn a_snapshot_reads_segments_that_are_deleted() {
 }
 
 #[test]
+fn what_changes_while_it_is_moved_stays_changed() {
+    let (disk, engine) = new(6);
+    let mut random = Random(9);
+    let mut model = Contents::new();
+    std::thread::scope(|scope| {
+        let committer = scope.spawn(|| {
+            for _ in 0..3000 {
+                let batch = random_batch(&mut random);
+                engine.commit(&batch).unwrap();
+                apply(&mut model, &batch);
+            }
+        });
+        let mut tidy = Tidy::default();
+        while !committer.is_finished() {
+            engine.tidy(&mut tidy).unwrap();
+        }
+    });
+    assert_eq!(contents(&engine).unwrap(), model);
+    drop(engine);
+    assert_eq!(contents(&open_small(&disk).unwrap()).unwrap(), model);
+}
+
+#[test]
 fn nobody_reads_half_a_commit() {
     let (_disk, engine) = new(5);
     std::thread::scope(|scope| {
