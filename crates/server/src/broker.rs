@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use barid_core::durable::{RecoveryError, keys};
-use barid_store::{DataDir, Options, StoreError};
+use barid_store::{DataDir, Engine, Options, StoreError};
 use parking_lot::{Mutex, RwLock};
 use thiserror::Error;
 use tracing::info;
@@ -22,7 +22,7 @@ use crate::housekeeping::Housekeeping;
 use crate::lifecycle::Context;
 use crate::listener::{Acceptor, Listening};
 use crate::router::Router;
-use crate::settings::{Listener, Settings, ShareStrategy, Tls};
+use crate::settings::{Listener, Settings, ShareStrategy, StorageEngine, Tls};
 use crate::tenant::{DEFAULT_TENANT, TenantSettings, Tenants};
 use crate::transport::{CertificateError, ListenerContext, server_config};
 use crate::worker::Worker;
@@ -354,6 +354,10 @@ fn open_data_dir(settings: &Settings, cores: usize) -> Result<DataDir, StoreErro
     let wanted = if storage.shards == 0 { cores.min(SHARDS_MAX) } else { storage.shards };
     let options = Options {
         shards: Some(wanted),
+        engine: match storage.engine {
+            StorageEngine::Log => Engine::Log,
+            StorageEngine::Lsm => Engine::Lsm,
+        },
         keyspaces: &keys::NAMES,
         cache_bytes: storage.cache as u64,
         reserve_bytes: storage.min_free,

@@ -291,6 +291,8 @@ pub struct Storage {
     /// How many shards a new data directory gets; 0: one for each core, at most 8. A directory keeps the
     /// number that it was made with.
     pub shards: usize,
+    /// The engine that a new data directory gets. A directory keeps the one that it was made with.
+    pub engine: StorageEngine,
     /// Bytes of stored messages that are kept in memory while they wait; beyond, they are read back from
     /// the disk when their client takes them.
     pub queue_memory: usize,
@@ -300,10 +302,21 @@ pub struct Storage {
     pub min_free: u64,
 }
 
+/// What keeps the records of a data directory.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub enum StorageEngine {
+    /// An ordered log with its keys in memory.
+    Log,
+    /// A log-structured merge tree: slower, for more keys than memory is for.
+    Lsm,
+}
+
 impl Default for Storage {
     fn default() -> Self {
         Self {
             shards: 0,
+            engine: StorageEngine::Log,
             queue_memory: 256 * 1024 * 1024,
             cache: 64 * 1024 * 1024,
             min_free: 256 * 1024 * 1024,

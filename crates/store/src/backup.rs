@@ -5,7 +5,7 @@
 
 use crate::data_dir::{self, Options};
 use crate::verify::{PROGRESS_EVERY, Progress};
-use crate::{Batch, Keyspace, Snapshot, Store, StoreError, checksum};
+use crate::{Batch, Keyspace, Snapshot, StoreError, checksum};
 use std::io::{self, Read, Write};
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -161,7 +161,7 @@ pub fn import(
     let mut reader = Reader { input, totals: Totals::default() };
     let header = reader.header()?;
     let keyspaces = header.keyspaces(options.keyspaces)?;
-    let directory = data_dir::New::prepare(path, header.shards)?;
+    let directory = data_dir::New::prepare(path, header.shards, options.engine)?;
     let shards = directory.open(options)?;
     let mut batch = Batch::new();
     while let Some((shard, keyspace, records)) = reader.block()? {

@@ -1,7 +1,6 @@
 //! Reads all of a data directory, and says what is wrong.
 
 use crate::data_dir::{Lock, Manifest, Options, open_shard, shard_dir};
-use crate::lsm::LsmStore;
 use crate::{Keyspace, Store, StoreError};
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -72,20 +71,28 @@ pub fn verify(
     let contents = |name: &&str| Contents { name: (*name).to_owned(), ..Contents::default() };
     let mut report =
         Report { keyspaces: options.keyspaces.iter().map(contents).collect(), ..Report::default() };
-    match Manifest::read(path) {
-        Ok(Some(manifest)) => report.shards = manifest.shards,
-        Ok(None) => report.add(format!("{} is missing", path.join("manifest").display())),
-        Err(error @ StoreError::Corrupt(_)) => report.add(error.to_string()),
+    let manifest = match Manifest::read(path) {
+        Ok(Some(manifest)) => manifest,
+        Ok(None) => {
+            report.add(format!("{} is missing", path.join("manifest").display()));
+            return Ok(report);
+        }
+        Err(error @ StoreError::Corrupt(_)) => {
+            report.add(error.to_string());
+            return Ok(report);
+        }
         Err(error) => return Err(error),
-    }
+    };
+    report.shards = manifest.shards;
     for shard in 0..report.shards {
         let before = report.findings.len();
-        LsmStore::inspect(&shard_dir(path, shard), &mut |error| report.add(error.to_string()));
+        let dir = shard_dir(path, shard);
+        manifest.engine.inspect(&dir, &mut |error| report.add(error.to_string()));
         if report.findings.len() > before {
             continue;
         }
-        match open_shard(path, shard, report.shards, options) {
-            Ok(store) => read(&store, shard, &mut report, check, progress),
+        match open_shard(path, shard, &manifest, options) {
+            Ok(store) => read(&*store, shard, &mut report, check, progress),
             Err(error) => report.add(error.to_string()),
         }
     }
@@ -93,7 +100,7 @@ pub fn verify(
 }
 
 fn read(
-    store: &LsmStore,
+    store: &dyn Store,
     shard: usize,
     report: &mut Report,
     check: Check<'_>,

@@ -6,11 +6,13 @@
 //! barid data directory
 //! version 1
 //! shards 4
+//! engine log
 //! checksum 0123456789abcdef
 //! ```
 //!
 //! The checksum is that of all lines above it.
 
+use super::engine::{Engine, has_commits};
 use crate::lsm::sync_directory;
 use crate::{StoreError, checksum};
 use std::fs::File;
@@ -27,12 +29,13 @@ const SHARDS_MAX: usize = 256;
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Manifest {
     pub shards: usize,
+    pub engine: Engine,
 }
 
 impl Manifest {
-    pub fn new(shards: usize) -> Result<Manifest, StoreError> {
+    pub fn new(shards: usize, engine: Engine) -> Result<Manifest, StoreError> {
         if (1..=SHARDS_MAX).contains(&shards) {
-            return Ok(Manifest { shards });
+            return Ok(Manifest { shards, engine });
         }
         Err(StoreError::Unusable(format!(
             "a data directory has 1 to {SHARDS_MAX} shards, not {shards}; choose another number"
@@ -64,21 +67,23 @@ impl Manifest {
                 path.display()
             )));
         }
-        let mut value =
-            |name: &str| lines.next()?.strip_prefix(name)?.strip_prefix(' ')?.parse().ok();
-        let version: usize = value("version").ok_or_else(damaged)?;
-        if version != VERSION as usize {
+        let mut value = |name: &str| lines.next()?.strip_prefix(name)?.strip_prefix(' ');
+        let version: u32 = value("version").and_then(|v| v.parse().ok()).ok_or_else(damaged)?;
+        if version != VERSION {
             return Err(StoreError::Unusable(format!(
                 "{} has version {version} of the format, and this broker reads version {VERSION}; use the \
                  version of the broker that wrote it",
                 path.display()
             )));
         }
-        Manifest::new(value("shards").ok_or_else(damaged)?)
+        let shards = value("shards").and_then(|shards| shards.parse().ok()).ok_or_else(damaged)?;
+        let engine = value("engine").and_then(|engine| engine.parse().ok()).ok_or_else(damaged)?;
+        Manifest::new(shards, engine)
     }
 
     fn encode(&self) -> String {
-        let lines = format!("{TITLE}\nversion {VERSION}\nshards {}\n", self.shards);
+        let Manifest { shards, engine } = self;
+        let lines = format!("{TITLE}\nversion {VERSION}\nshards {shards}\nengine {engine}\n");
         let sum = checksum::of(lines.as_bytes());
         format!("{lines}checksum {sum:016x}\n")
     }
@@ -100,7 +105,7 @@ impl Manifest {
 
 /// Refuses a directory without a manifest that is in use for something else, or has lost it.
 ///
-/// What a start that was interrupted may leave is let pass: shards without a database, the new
+/// What a start that was interrupted may leave is let pass: shards without a commit, the new
 /// manifest, the lock.
 pub(crate) fn check_unused(dir: &Path) -> Result<(), StoreError> {
     let fail = |error| StoreError::io("read", dir, error);
@@ -108,7 +113,7 @@ pub(crate) fn check_unused(dir: &Path) -> Result<(), StoreError> {
         let entry = entry.map_err(fail)?;
         let name = entry.file_name();
         let is_shard = name.to_str().is_some_and(|name| name.starts_with("shard-"));
-        if is_shard && entry.path().join("db").exists() {
+        if is_shard && has_commits(&entry.path()) {
             return Err(StoreError::Corrupt(format!(
                 "{} has shards and no manifest: it was lost, or a restore did not come to its end. Empty \
                  the directory, and restore a backup",
@@ -136,13 +141,13 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        let manifest = Manifest { shards: 7 };
+        let manifest = Manifest { shards: 7, engine: Engine::Lsm };
         assert_eq!(parse(&manifest.encode()).unwrap(), manifest);
     }
 
     #[test]
     fn no_flipped_bit_passes() {
-        let text = Manifest { shards: 7 }.encode();
+        let text = Manifest { shards: 7, engine: Engine::Lsm }.encode();
         for bit in 0..text.len() * 8 {
             let mut bytes = text.clone().into_bytes();
             bytes[bit / 8] ^= 1 << (bit % 8);

@@ -3,17 +3,19 @@
 //! ```text
 //! lock           held by the process that uses the directory; has its process id
 //! manifest       version of the format, number of shards
-//! shard-000/     a store: its database `db/`, and `commits`
+//! shard-000/     a store: the files of its engine, among them `commits`
 //! shard-001/     …
 //! ```
 //!
 //! The page `docs/formats/data-directory.md` says the rest.
 
+mod engine;
 mod lock;
 mod manifest;
 
-use crate::lsm::{LsmOptions, LsmStore, sync_directory};
+use crate::lsm::sync_directory;
 use crate::{Store, StoreError};
+pub use engine::Engine;
 pub(crate) use lock::Lock;
 pub(crate) use manifest::Manifest;
 use std::path::{Path, PathBuf};
@@ -25,6 +27,8 @@ pub struct Options<'a> {
     /// How many shards a new directory gets, 1 to 256; as many as there are cores, if not given. One
     /// that exists has as many as it was made with.
     pub shards: Option<usize>,
+    /// The engine that a new directory gets. One that exists has the one that it was made with.
+    pub engine: Engine,
     /// The names of the keyspaces of each store. [`crate::Keyspace`] is an index into them, so it may
     /// change from start to start; the names may not.
     pub keyspaces: &'a [&'a str],
@@ -43,6 +47,7 @@ impl Default for Options<'_> {
     fn default() -> Self {
         Options {
             shards: None,
+            engine: Engine::default(),
             keyspaces: &[],
             cache_bytes: 64 << 20,
             memtable_bytes: 64 << 20,
@@ -70,13 +75,14 @@ impl DataDir {
     pub fn open(path: &Path, options: &Options<'_>) -> Result<DataDir, StoreError> {
         std::fs::create_dir_all(path).map_err(|error| StoreError::io("make", path, error))?;
         let lock = Lock::acquire(path)?;
-        let (lock, shards) = match Manifest::read(path)? {
-            Some(manifest) => (lock, manifest.shards),
-            None => New::make(path, lock, options.shards.unwrap_or_else(cores))?.finish()?,
+        let (lock, manifest) = match Manifest::read(path)? {
+            Some(manifest) => (lock, manifest),
+            None => {
+                let shards = options.shards.unwrap_or_else(cores);
+                New::make(path, lock, Manifest::new(shards, options.engine)?)?.finish()?
+            }
         };
-        let shards = open_shards(path, shards, options)?;
-        let share = |store| Arc::new(store) as Arc<dyn Store>;
-        let shards = shards.into_iter().map(share).collect();
+        let shards = open_shards(path, &manifest, options)?;
         Ok(DataDir { shards, path: path.to_owned(), _lock: lock })
     }
 
@@ -100,7 +106,7 @@ pub(crate) struct New<'a> {
 
 impl New<'_> {
     /// Makes a directory with so many shards, which `path` must not be yet.
-    pub fn prepare(path: &Path, shards: usize) -> Result<New<'_>, StoreError> {
+    pub fn prepare(path: &Path, shards: usize, engine: Engine) -> Result<New<'_>, StoreError> {
         std::fs::create_dir_all(path).map_err(|error| StoreError::io("make", path, error))?;
         let lock = Lock::acquire(path)?;
         if Manifest::read(path)?.is_some() {
@@ -109,11 +115,10 @@ impl New<'_> {
                 path.display()
             )));
         }
-        New::make(path, lock, shards)
+        New::make(path, lock, Manifest::new(shards, engine)?)
     }
 
-    fn make(path: &Path, lock: Lock, shards: usize) -> Result<New<'_>, StoreError> {
-        let manifest = Manifest::new(shards)?;
+    fn make(path: &Path, lock: Lock, manifest: Manifest) -> Result<New<'_>, StoreError> {
         manifest::check_unused(path)?;
         for shard in 0..manifest.shards {
             let dir = shard_dir(path, shard);
@@ -121,56 +126,50 @@ impl New<'_> {
                 std::fs::remove_dir_all(&dir)
                     .map_err(|error| StoreError::io("remove", &dir, error))?;
             }
-            LsmStore::create(&dir)?;
+            manifest.engine.create(&dir)?;
         }
         sync_directory(path)?;
         Ok(New { path, lock, manifest })
     }
 
     /// The stores, to be filled.
-    pub fn open(&self, options: &Options<'_>) -> Result<Vec<LsmStore>, StoreError> {
-        open_shards(self.path, self.manifest.shards, options)
+    pub fn open(&self, options: &Options<'_>) -> Result<Vec<Arc<dyn Store>>, StoreError> {
+        open_shards(self.path, &self.manifest, options)
     }
 
     /// From now on it is a data directory.
-    pub fn finish(self) -> Result<(Lock, usize), StoreError> {
+    pub fn finish(self) -> Result<(Lock, Manifest), StoreError> {
         self.manifest.write(self.path)?;
-        Ok((self.lock, self.manifest.shards))
+        Ok((self.lock, self.manifest))
     }
 }
 
-/// All shards at once, each on a thread: most of it is reading journals.
+/// All shards at once, each on a thread: most of it is reading.
 fn open_shards(
     path: &Path,
-    shards: usize,
+    manifest: &Manifest,
     options: &Options<'_>,
-) -> Result<Vec<LsmStore>, StoreError> {
-    let open = |shard| open_shard(path, shard, shards, options);
+) -> Result<Vec<Arc<dyn Store>>, StoreError> {
+    let open = |shard| open_shard(path, shard, manifest, options);
     std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..shards).map(|shard| scope.spawn(move || open(shard))).collect();
+        let threads: Vec<_> =
+            (0..manifest.shards).map(|shard| scope.spawn(move || open(shard))).collect();
         threads.into_iter().map(|thread| thread.join().expect("opening does not panic")).collect()
     })
 }
 
-/// One of so many shards.
+/// One of the shards.
 pub(crate) fn open_shard(
     path: &Path,
     shard: usize,
-    shards: usize,
+    manifest: &Manifest,
     options: &Options<'_>,
-) -> Result<LsmStore, StoreError> {
+) -> Result<Arc<dyn Store>, StoreError> {
     let dir = shard_dir(path, shard);
     if !dir.is_dir() {
         return Err(StoreError::damaged(&dir, "it is missing"));
     }
-    let share = |bytes: u64| bytes / shards as u64;
-    let lsm = LsmOptions {
-        cache_bytes: share(options.cache_bytes).max(1 << 20),
-        memtable_bytes: share(options.memtable_bytes).clamp(4 << 20, 64 << 20),
-        reserve_bytes: options.reserve_bytes,
-        accept_loss: options.accept_loss,
-    };
-    LsmStore::open(&dir, options.keyspaces, lsm)
+    manifest.engine.open(&dir, manifest.shards, options)
 }
 
 pub(crate) fn shard_dir(path: &Path, shard: usize) -> PathBuf {
