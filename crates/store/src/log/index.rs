@@ -42,9 +42,8 @@ impl Index {
     /// Removes a key. Returns what it had.
     pub fn remove(&mut self, key: &[u8]) -> Option<Gone> {
         let (bound, leaf) = self.leaf_of(key);
-        leaf.get(key)?;
         let leaf = Arc::make_mut(leaf);
-        let gone = leaf.remove(key);
+        let gone = leaf.remove(key)?;
         if leaf.len() == 0 && !bound.is_empty() {
             let bound = bound.clone();
             self.leaves.remove(&bound);
@@ -55,7 +54,7 @@ impl Index {
                 self.merge(&bound);
             }
         }
-        gone
+        Some(gone)
     }
 
     /// The leaves that have the keys from `from` up to `end`, in order, as they are now.

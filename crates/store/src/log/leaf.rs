@@ -8,6 +8,7 @@
 //! so the place where it begins fits into a slot.
 
 use super::frame::disk_len;
+use std::cmp::Ordering;
 
 /// How long a leaf gets, unless its only record is longer.
 pub(super) const LEAF_LEN_MAX: usize = 4096;
@@ -171,7 +172,18 @@ impl Leaf {
     }
 
     fn find(&self, key: &[u8]) -> Result<usize, usize> {
-        self.slots.binary_search_by(|&start| self.key_at(start).cmp(key))
+        let Some((&last, others)) = self.slots.split_last() else { return Err(0) };
+        // Queues grow at one end and shrink at the other.
+        match self.key_at(last).cmp(key) {
+            Ordering::Less => return Err(self.slots.len()),
+            Ordering::Equal => return Ok(others.len()),
+            Ordering::Greater => (),
+        }
+        match others.first().map(|&first| self.key_at(first).cmp(key)) {
+            None | Some(Ordering::Greater) => Err(0),
+            Some(Ordering::Equal) => Ok(0),
+            Some(Ordering::Less) => others.binary_search_by(|&start| self.key_at(start).cmp(key)),
+        }
     }
 
     fn key_at(&self, start: u16) -> &[u8] {

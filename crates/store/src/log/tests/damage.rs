@@ -134,6 +134,72 @@ fn an_accepted_loss_takes_little_and_is_not_found_again() {
     }
 }
 
+/// A log of one segment, and where its frames begin; each has a large value in 200 bytes.
+fn one_segment() -> (SimDisk, usize) {
+    let disk = SimDisk::new(16);
+    super::super::create(&disk).unwrap();
+    let engine = open_small(&disk).unwrap();
+    for number in 0..4 {
+        let mut batch = Batch::new();
+        batch.put(Keyspace(0), &[number], &[number; 200]);
+        batch.put(Keyspace(0), &[number, 0], &[9; 20]);
+        engine.commit(&batch).unwrap();
+    }
+    (disk, 48)
+}
+
+#[test]
+fn damage_before_the_end_is_not_a_torn_end() {
+    let (disk, first_frame) = one_segment();
+    // As after a power cut, when the number of the last commit is older.
+    let fresh = SimDisk::new(1);
+    super::super::create(&fresh).unwrap();
+    disk.set_bytes("commits", fresh.bytes("commits"));
+    let mut bytes = disk.bytes("log-0000000001");
+    bytes[first_frame + 50] ^= 1;
+    disk.set_bytes("log-0000000001", bytes);
+    let Err(StoreError::Corrupt(what)) = open_small(&disk) else { panic!("it is damaged") };
+    assert!(what.contains("at byte 48, the checksum of a frame is wrong"), "{what}");
+}
+
+#[test]
+fn a_damaged_value_is_lost_alone() {
+    let (disk, _) = one_segment();
+    let name = "log-0000000001";
+    let mut bytes = disk.bytes(name);
+    let value = bytes.windows(200).position(|bytes| bytes == [3; 200]).unwrap();
+    bytes[value + 7] ^= 1;
+    disk.set_bytes(name, bytes);
+    let Err(StoreError::Corrupt(what)) = open_small(&disk) else { panic!("it is damaged") };
+    assert!(what.contains(&format!("at byte {value}, the checksum of a value is wrong")), "{what}");
+    let engine = open_with_loss(&disk).unwrap();
+    assert_eq!(contents(&engine).unwrap().len(), 7);
+    drop(engine);
+    assert_eq!(contents(&open_small(&disk).unwrap()).unwrap().len(), 7);
+}
+
+#[test]
+fn what_is_missing_is_said() {
+    let (disk, _) = history(17, 90);
+    let names: Vec<String> =
+        disk.names().into_iter().filter(|name| name.starts_with("log-")).collect();
+    for (number, name) in names.iter().enumerate() {
+        let damaged = disk.copy();
+        damaged.delete(name);
+        let Err(StoreError::Corrupt(what)) = open_small(&damaged) else { panic!("without {name}") };
+        let newest = number + 1 == names.len();
+        assert!(what.contains(name) && what.contains("missing") || newest, "{what}");
+        let damaged = disk.copy();
+        let mut bytes = disk.bytes(name);
+        let end = bytes.iter().rposition(|&byte| byte != 0).unwrap() + 1;
+        // A whole frame or more, if the segment has that much.
+        bytes.truncate(end.saturating_sub(700).max(48));
+        damaged.set_bytes(name, bytes);
+        let Err(StoreError::Corrupt(what)) = open_small(&damaged) else { panic!("short {name}") };
+        assert!(what.contains(name) || newest, "{what}");
+    }
+}
+
 #[test]
 fn a_later_version_is_refused_by_its_number() {
     let (disk, _) = history(15, 60);
