@@ -200,8 +200,12 @@ pub const fn explanation(reason: DropReason) -> &'static str {
              the directory with `barid doctor` when the broker is stopped."
         }
         DropReason::StoreFull => {
-            "The disk of the data directory had no room for it, and the publisher was told so (0x97) \
-             if it could be: make room, and the broker goes on by itself."
+            "The disk of the data directory had no room for it, and the publisher was refused (0x97; \
+             with MQTT 3 by the end of its connection): make room, and the broker goes on by itself."
+        }
+        DropReason::QueueRefuses => {
+            "The client's queue or the tenant's were full, and queue_overflow is reject: the publisher \
+             was refused (0x97; with MQTT 3 by the end of its connection), and should try again later."
         }
     }
 }

@@ -3,12 +3,11 @@
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Weak};
 
-use barid_core::session::{Overflow, Room};
-use barid_core::topic_index::{Member, Route, SharedGroup, Strategy};
+use barid_core::session::{DropReason, Room};
+use barid_core::topic_index::{Route, SharedGroup, Strategy};
 use hashbrown::HashTable;
 use mqtt_proto::{QoS, topic};
 
-use crate::durable::Durable;
 use crate::run::Messages;
 use crate::session::{Offer, Offered, SessionRef};
 use crate::settings::ShareStrategy;
@@ -161,29 +160,39 @@ impl Router {
     }
 
     /// How many of the messages, from the first one on, can be published without refusing their
-    /// publisher. All, unless a queue that refuses is full, or a store.
+    /// publisher. All, unless a store takes nothing new, or a queue is full and the tenant's queues are to
+    /// `reject` then.
     pub fn admissible(
         &mut self,
+        worker: &Worker,
         tenant: &Arc<Tenant>,
         publisher: Publisher<'_>,
         messages: &Messages<'_>,
+        reject: bool,
     ) -> usize {
-        let limits = tenant.queue_limits();
-        let store_refuses = tenant.shards.any_refuses();
-        if messages.qos() == QoS::AtMostOnce
-            || (limits.overflow != Overflow::Reject && !store_refuses)
-        {
+        if messages.qos() == QoS::AtMostOnce || !(reject || tenant.shards.any_refuses()) {
             return messages.len();
         }
-        if store_refuses
-            && messages.retain()
+        let refuse = |client: &str, reason, admitted: usize| {
+            for _ in admitted..messages.len() {
+                tenant.dropped(worker, reason, Some(messages.topic()), client);
+            }
+            admitted
+        };
+        if messages.retain()
             && messages.class().is_stored()
             && tenant.shards.of(&tenant.name, messages.topic()).refuses()
         {
-            return 0;
+            return refuse(publisher.client_id, DropReason::StoreFull, 0);
         }
+        let limits = tenant.queue_limits();
         let route = self.route(tenant, messages.topic());
-        let mut room = Room::UNBOUNDED;
+        let mut least = (Room::UNBOUNDED, None);
+        let mut consider = |session: &SessionRef, room: Room| {
+            if room.messages < least.0.messages || room.bytes < least.0.bytes {
+                least = (room.min(least.0), Some(session.clone()));
+            }
+        };
         for target in route.targets() {
             let session = &target.subscriber;
             let qos = messages.qos().min(target.qos);
@@ -191,29 +200,33 @@ impl Router {
             if qos == QoS::AtMostOnce || is_own {
                 continue;
             }
-            let refuses = |durable: &Durable| messages.are_stored(qos) && durable.shard.refuses();
-            if session.durable().is_some_and(refuses) {
-                return 0;
+            if messages.are_stored(qos) && session.store_refuses() {
+                return refuse(&session.client_id, DropReason::StoreFull, 0);
             }
-            if limits.overflow == Overflow::Reject {
-                room = room.min(session.room(&limits));
+            if reject {
+                consider(session, session.room(&limits));
             }
         }
         for group in route.groups() {
             // One of them will do.
-            let free = |member: &Member<SessionRef>| {
-                !member.subscriber.durable().is_some_and(|durable| durable.shard.refuses())
-            };
             let members = group.members();
-            if store_refuses && !members.iter().any(free) {
-                return 0;
+            let sessions = || members.iter().map(|member| &member.subscriber);
+            if let Some(first) = sessions().next()
+                && sessions().all(|session| session.store_refuses())
+            {
+                return refuse(&first.client_id, DropReason::StoreFull, 0);
             }
-            if limits.overflow == Overflow::Reject {
-                let rooms = members.iter().map(|member| member.subscriber.room(&limits));
-                room = room.min(rooms.max_by_key(|room| room.messages).unwrap_or(room));
+            let rooms = sessions().map(|session| (session, session.room(&limits)));
+            if let Some((session, room)) = rooms.max_by_key(|(_, room)| room.messages)
+                && reject
+            {
+                consider(session, room);
             }
         }
-        messages.sizes().take_while(|size| room.take(*size)).count()
+        let (mut room, fullest) = least;
+        let admitted = messages.sizes().take_while(|size| room.take(*size)).count();
+        let client = fullest.as_ref().map_or("", |session| &session.client_id);
+        refuse(client, DropReason::QueueRefuses, admitted)
     }
 
     fn publish_shared(

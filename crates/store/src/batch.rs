@@ -11,6 +11,7 @@ pub struct Batch {
     bytes: Vec<u8>,
     records: Vec<Record>,
     puts: usize,
+    urgent: bool,
 }
 
 /// Its key and value lie in [`Batch::bytes`] behind those of the record before it.
@@ -75,6 +76,16 @@ impl Batch {
         self.records.push(Record { keyspace, key_len, value_len });
     }
 
+    /// The batch is committed although less space is free than the reserve: that is what it is for.
+    pub fn set_urgent(&mut self) {
+        self.urgent = true;
+    }
+
+    /// Whether it is refused when there is too little space.
+    pub fn needs_room(&self) -> bool {
+        !self.urgent && !self.only_removes()
+    }
+
     /// How many changes there are.
     pub fn len(&self) -> usize {
         self.records.len()
@@ -100,6 +111,7 @@ impl Batch {
         self.bytes.clear();
         self.records.clear();
         self.puts = 0;
+        self.urgent = false;
     }
 
     /// The changes in their order.

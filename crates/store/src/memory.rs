@@ -217,7 +217,7 @@ impl Store for MemoryStore {
             return Ok(());
         }
         match state.fault {
-            Some(Fault::Full) if !batch.only_removes() => {
+            Some(Fault::Full) if batch.needs_room() => {
                 return Err(StoreError::Full { free: 0, reserve: 0 });
             }
             Some(Fault::Io) => return Err(failed("a fault was asked for")),
@@ -247,6 +247,13 @@ impl Store for MemoryStore {
 
     fn snapshot(&self) -> Result<Box<dyn Snapshot>, StoreError> {
         Ok(Box::new(MemorySnapshot(self.tables()?)))
+    }
+
+    fn room(&self) -> Result<(), StoreError> {
+        match self.disk.0.state.lock().fault {
+            Some(Fault::Full) => Err(StoreError::Full { free: 0, reserve: 0 }),
+            _ => Ok(()),
+        }
     }
 
     fn disk_bytes(&self) -> u64 {

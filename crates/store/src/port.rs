@@ -49,10 +49,17 @@ pub trait Store: Send + Sync {
     ///
     /// # Errors
     ///
-    /// [`StoreError::Full`] if there is too little space; asked before anything is written, and never
-    /// of a batch that only removes. [`StoreError::Io`] if the disk failed; the next commit tries to
+    /// [`StoreError::Full`] if there is too little space; asked before anything is written, and only of a
+    /// batch that [needs room](Batch::needs_room). [`StoreError::Io`] if the disk failed; the next commit tries to
     /// recover by itself.
     fn commit(&self, batch: &Batch) -> Result<(), StoreError>;
+
+    /// Whether there is room for more.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Full`] if there is not; [`StoreError::Io`] if the disk does not say.
+    fn room(&self) -> Result<(), StoreError>;
 
     /// The store as it is now, to be read while it changes. An engine keeps what the snapshot sees
     /// until it is dropped, so it must not be kept for long.

@@ -103,12 +103,6 @@ impl<K: Eq + Hash, V: Weigh> Changes<K, V> {
         }
     }
 
-    /// Takes the removals out; what is put stays.
-    pub fn take_removals(&mut self) -> Self {
-        let removals = self.by_key.extract_if(|_, change| change.value().is_none()).collect();
-        Self { by_key: removals, puts: Puts::default() }
-    }
-
     /// The same changes for when it is not known what the store has.
     pub fn in_doubt(mut self) -> Self {
         for change in self.by_key.values_mut() {

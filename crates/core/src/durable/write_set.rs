@@ -89,20 +89,6 @@ impl WriteSet {
         self
     }
 
-    /// Takes the removals out: a full disk takes them when it takes nothing else. Each key has one change
-    /// in a set, so what is put does not depend on them.
-    #[must_use]
-    pub fn take_removals(&mut self) -> Self {
-        Self {
-            sessions: self.sessions.take_removals(),
-            subscriptions: self.subscriptions.take_removals(),
-            entries: self.entries.take_removals(),
-            messages: self.messages.take_removals(),
-            received: self.received.take_removals(),
-            retained: self.retained.take_removals(),
-        }
-    }
-
     /// The same set for when it is not known whether it was written: a key that was new may be in
     /// the store now, so its removal must be written, too.
     #[must_use]

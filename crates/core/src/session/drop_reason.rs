@@ -24,13 +24,15 @@ pub enum DropReason {
     TenantQueue,
     /// It could not be read back from the store.
     StoreUnreadable,
-    /// The store takes nothing more; the publisher was told, if it could be.
+    /// The store takes nothing more; the publisher was refused.
     StoreFull,
+    /// The session's queue or the tenant's are full; the publisher was refused.
+    QueueRefuses,
 }
 
 impl DropReason {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::QueueMessages,
         Self::QueueBytes,
         Self::Expired,
@@ -42,6 +44,7 @@ impl DropReason {
         Self::TenantQueue,
         Self::StoreUnreadable,
         Self::StoreFull,
+        Self::QueueRefuses,
     ];
 
     /// The name used in metrics and the admin API.
@@ -58,6 +61,7 @@ impl DropReason {
             Self::TenantQueue => "tenant_queue",
             Self::StoreUnreadable => "store_unreadable",
             Self::StoreFull => "store_full",
+            Self::QueueRefuses => "queue_refuses",
         }
     }
 }

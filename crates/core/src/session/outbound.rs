@@ -188,16 +188,21 @@ impl Outbound {
             .collect()
     }
 
-    /// What [`Outbound::missing`] asked for. What could not be read is lost, and told to `dropped`.
+    /// What [`Outbound::missing`] asked for. What could not be read is lost, and told to `dropped`; unless it
+    /// has left meanwhile, which may be why it could not be read.
     pub fn supply(
         &mut self,
         fetched: &[(StoredAs, Option<Arc<Message>>)],
         journal: &mut impl Journal,
         mut dropped: impl FnMut(DropReason, &Waiting),
     ) {
+        let mut lose = |stored: StoredAs, lost: &Waiting| {
+            journal.removed(stored, false);
+            dropped(DropReason::StoreUnreadable, lost);
+        };
         for (stored, message) in fetched {
             if let Some(lost) = self.window.supply(*stored, message.as_ref()) {
-                dropped(DropReason::StoreUnreadable, &lost);
+                lose(*stored, &lost);
             }
         }
         self.queue.supply(fetched);
@@ -209,12 +214,10 @@ impl Outbound {
         if unreadable.is_empty() {
             return;
         }
-        for stored in &unreadable {
-            journal.removed(*stored, false);
-        }
-        let lost = |waiting: &Waiting| waiting.away().is_some_and(|at| unreadable.contains(&at));
-        for lost in self.queue.take(lost) {
-            dropped(DropReason::StoreUnreadable, &lost);
+        let is_lost = |waiting: &Waiting| waiting.away().is_some_and(|at| unreadable.contains(&at));
+        for lost in self.queue.take(is_lost) {
+            let stored = lost.away().expect("only such are chosen");
+            lose(stored, &lost);
         }
     }
 
@@ -485,6 +488,43 @@ mod tests {
         assert_eq!(next(&mut outbound), Some((1, None, false)));
         assert_eq!(next(&mut outbound), Some((9, Some(1), false)));
         assert!(outbound.is_idle() && !outbound.is_replaying());
+    }
+
+    /// Hears which entries are removed.
+    #[derive(Default)]
+    struct Removed(Vec<u64>);
+
+    impl Journal for Removed {
+        fn put(&mut self, _: &Delivery, _: Option<PacketId>) {}
+        fn sent(&mut self, _: &Delivery, _: PacketId) {}
+        fn released(&mut self, _: StoredAs, _: PacketId) {}
+        fn removed(&mut self, stored: StoredAs, _: bool) {
+            self.0.push(stored.entry.get());
+        }
+    }
+
+    #[test]
+    fn what_leaves_while_it_is_fetched_is_removed_once() {
+        let limits = QueueLimits { messages: 2, overflow: Overflow::DropOldest, ..LIMITS };
+        let (mut outbound, mut journal) = (Outbound::new(1, true), Removed::default());
+        let mut lost = Vec::new();
+        let wait = |outbound: &mut Outbound, journal: &mut Removed| {
+            let mut delivery = delivery(0, QoS::AtLeastOnce);
+            delivery.stored = Some(StoredAs { entry: outbound.new_entry(), message: 7 });
+            outbound.enqueue(delivery, false, NOW, &limits, journal, |_, _| {});
+        };
+        wait(&mut outbound, &mut journal);
+        wait(&mut outbound, &mut journal);
+        let missing = outbound.missing(9, 9_999);
+        // The first one has to make room, and is not found in the store any more.
+        wait(&mut outbound, &mut journal);
+        let fetched: Vec<_> = missing.into_iter().map(|stored| (stored, None)).collect();
+        outbound.supply(&fetched, &mut journal, |reason, waiting| {
+            lost.push((reason, waiting.stored().unwrap().entry.get()));
+        });
+        assert_eq!(lost, [(DropReason::StoreUnreadable, 2)]);
+        assert_eq!(journal.0, [1, 2]);
+        assert_eq!(outbound.queue().len(), 1);
     }
 
     #[test]

@@ -87,7 +87,7 @@ impl Context {
         let survives = wanted.expiry > 0;
         // That a session has gone is told when it is sure not to come back; that there is one, with its
         // will, when it is sure to stay. A store that takes nothing new does not keep clients away.
-        if session.durable().is_some_and(|durable| durable.shard.refuses()) {
+        if session.store_refuses() {
             noted.clear();
         }
         let connack = (&connack[..], noted.clone());

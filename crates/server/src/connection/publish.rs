@@ -12,6 +12,7 @@ use crate::auth::may_publish;
 use crate::lifecycle::Context;
 use crate::router::Publisher;
 use crate::run::{Messages, Parsed};
+use crate::settings::QueueOverflow;
 
 impl Active {
     /// A PUBLISH that lies at `frame` in `bytes`. It joins the run of those before it, or ends that run
@@ -105,7 +106,9 @@ impl Active {
         counters.received.add(PacketType::Publish, count as u64, run.frame_bytes() as u64);
         let publisher = Publisher { session: session.id, client_id: &session.client_id };
         let messages = run.in_buffer(bytes, context.worker.now);
-        let admitted = context.router.admissible(tenant, publisher, &messages);
+        let reject = self.limits.queue_overflow == QueueOverflow::Reject;
+        let Context { worker, router } = &mut *context;
+        let admitted = router.admissible(worker, tenant, publisher, &messages, reject);
         run.truncate(admitted);
         let mut reason = ReasonCode::QuotaExceeded;
         if admitted > 0 {

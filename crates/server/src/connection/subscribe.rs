@@ -115,7 +115,7 @@ impl Active {
         {
             return Err(ReasonCode::QuotaExceeded);
         }
-        if session.durable().is_some_and(|durable| durable.shard.refuses()) {
+        if session.store_refuses() {
             return Err(ReasonCode::QuotaExceeded);
         }
         if session.durable().is_some() && wanted.filter.len() > keys::TEXT_LEN_MAX {

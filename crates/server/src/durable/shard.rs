@@ -188,28 +188,35 @@ impl DurableShard {
 
     fn commit_until_closed(&self) {
         let mut batch = Batch::default();
-        loop {
-            {
-                let mut pending = self.pending.lock();
-                while !pending.touched && !pending.closing {
-                    self.changed.wait(&mut pending);
-                }
-                if !pending.touched {
-                    return;
-                }
-            }
-            match self.commit(&mut batch) {
+        while self.wait() {
+            match self.commit(&mut batch).and_then(|()| self.store.room()) {
                 Ok(()) => self.accept_again(),
                 Err(error) => {
                     self.refuse(&error);
-                    if self.pending.lock().closing {
-                        error!(shard = self.index, "what was not acknowledged is not stored");
-                        return;
+                    if !matches!(error, StoreError::Full { .. }) {
+                        if self.pending.lock().closing {
+                            error!(shard = self.index, "what was not acknowledged is not stored");
+                            return;
+                        }
+                        thread::sleep(RETRY);
                     }
-                    thread::sleep(RETRY);
                 }
             }
         }
+    }
+
+    /// Waits until there is something to commit, or it is time to ask for room again. False: there is
+    /// nothing, and nothing more comes.
+    fn wait(&self) -> bool {
+        let mut pending = self.pending.lock();
+        while !pending.touched && !pending.closing {
+            if !self.refuses() {
+                self.changed.wait(&mut pending);
+            } else if self.changed.wait_for(&mut pending, RETRY).timed_out() {
+                return true;
+            }
+        }
+        pending.touched
     }
 
     /// Commits what has accumulated, and wakes who waits for it.
@@ -223,18 +230,10 @@ impl DurableShard {
             *self.committing.write() = Some(Arc::clone(&writes));
             (number, writes, pending.shard.tenant_names())
         };
-        let result = self.write(&writes, &names, batch);
-        if let Err(error) = result {
+        if let Err(error) = self.write(&writes, &names, batch) {
             let mut pending = self.pending.lock();
             *self.committing.write() = None;
-            let mut writes = Arc::into_inner(writes).expect("readers clone what they find in it");
-            if matches!(error, StoreError::Full { .. }) {
-                // What clients have taken makes room, if the store hears of it.
-                let removals = writes.take_removals();
-                if self.write(&removals, &names, batch).is_err() {
-                    writes = removals.then(writes);
-                }
-            }
+            let writes = Arc::into_inner(writes).expect("readers clone what they find in it");
             pending.shard.put_back(writes);
             pending.touched = true;
             return Err(error);
@@ -262,6 +261,9 @@ impl DurableShard {
         }
         batch.clear();
         writes.encode(names, batch);
+        // When there is too little room, nothing new comes. What is here already is let in, and so is what
+        // clients need to take what waits for them: the reserve is for that.
+        batch.set_urgent();
         self.commits.fetch_add(1, Ordering::Relaxed);
         // A backup sees all shards between two commits.
         let _gate = self.gate.read();

@@ -77,7 +77,7 @@ impl Drop for Locked<'_> {
         }
         // Two sessions are never locked at once.
         drop(outlet);
-        for publisher in waiters.into_iter().flat_map(|waiters| waiters.into_iter()) {
+        for publisher in waiters.into_iter().flat_map(|waiters| waiters.0) {
             if let Some(publisher) = publisher.upgrade() {
                 publisher.on_commit();
             }

@@ -40,7 +40,7 @@ pub(super) struct Outlet {
     /// Packets that must not leave yet.
     pub(super) held: Option<Box<Held>>,
     /// Publishers that are held back until the queue has room.
-    pub(super) room_waiters: Option<Box<Vec<Weak<Session>>>>,
+    pub(super) room_waiters: Option<Box<RoomWaiters>>,
     pub(super) aliases: Option<Box<OutboundAliases>>,
     /// Raised whenever a connection takes or loses the session.
     pub(super) epoch: u32,
@@ -139,6 +139,10 @@ impl Outlet {
         }
     }
 }
+
+/// Publishers that are held back.
+#[derive(Debug, Default)]
+pub(super) struct RoomWaiters(pub(super) Vec<Weak<Session>>);
 
 /// Walks through the retained messages, one for each subscription that asked for them.
 #[derive(Debug, Default)]

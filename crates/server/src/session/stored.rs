@@ -24,6 +24,11 @@ impl Session {
         self.durable.as_ref().filter(|_| self.stored.load(Ordering::Relaxed))
     }
 
+    /// Whether it is stored, and its store takes nothing new.
+    pub fn store_refuses(&self) -> bool {
+        self.durable().is_some_and(|durable| durable.shard.refuses())
+    }
+
     /// Whether its queue is full and its publishers are to be held back.
     pub fn is_full(&self) -> bool {
         self.full.load(Ordering::Acquire)
@@ -205,7 +210,7 @@ impl Session {
     pub fn wake_when_not_full(&self, publisher: Weak<Session>) -> bool {
         let mut outlet = self.lock();
         if self.is_full() {
-            outlet.room_waiters.get_or_insert_default().push(publisher);
+            outlet.room_waiters.get_or_insert_default().0.push(publisher);
         }
         self.is_full()
     }

@@ -90,9 +90,13 @@ impl Engine {
         Engine { disk, sizes, state: RwLock::new(state), writer: Mutex::new(writer) }
     }
 
+    pub fn room(&self) -> Result<(), StoreError> {
+        self.writer.lock().space.ask(&*self.disk, 0)
+    }
+
     pub fn commit(&self, batch: &Batch) -> Result<(), StoreError> {
         let mut writer = self.writer.lock();
-        if !batch.only_removes() {
+        if batch.needs_room() {
             writer.space.ask(&*self.disk, batch.bytes())?;
         }
         writer.encoder.begin();

@@ -162,6 +162,10 @@ impl Store for LogStore {
         Ok(Box::new(self.engine.snapshot()))
     }
 
+    fn room(&self) -> Result<(), StoreError> {
+        self.engine.room()
+    }
+
     fn disk_bytes(&self) -> u64 {
         self.engine.state.read().tallies().values().map(|tally| tally.end).sum()
     }

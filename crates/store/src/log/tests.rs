@@ -4,7 +4,7 @@
 
 mod crash;
 mod damage;
-mod sim_disk;
+pub(super) mod sim_disk;
 mod steady;
 
 use super::engine::{Engine, Sizes};
@@ -23,6 +23,13 @@ const KEYSPACES: usize = 2;
 
 /// What a store has: all values by keyspace and key.
 type Contents = BTreeMap<(u8, Vec<u8>), Vec<u8>>;
+
+pub(super) fn new_log(seed: u64) -> (SimDisk, Engine) {
+    let disk = SimDisk::new(seed);
+    super::create(&disk).unwrap();
+    let engine = open_small(&disk).unwrap();
+    (disk, engine)
+}
 
 fn open_small(disk: &SimDisk) -> Result<Engine, StoreError> {
     open(Arc::new(disk.clone()), KEYSPACES, &LogOptions::default(), SMALL)

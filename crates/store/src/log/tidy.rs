@@ -33,6 +33,8 @@ struct Victim {
     at: u64,
     /// The record to go on with.
     ordinal: u32,
+    /// All that lives has been gathered.
+    is_done: bool,
 }
 
 /// What there is to do.
@@ -52,7 +54,10 @@ impl Engine {
     /// Does one step. Returns whether there is more to do.
     pub fn tidy(&self, tidy: &mut Tidy) -> Result<bool, StoreError> {
         match self.work() {
-            _ if tidy.victim.is_some() => self.move_some(tidy)?,
+            _ if tidy.victim.is_some() => {
+                self.gather(tidy)?;
+                self.move_gathered(tidy)?;
+            }
             Some(Work::Seal) => self.seal_dead()?,
             Some(Work::Delete) => self.delete_dead()?,
             Some(Work::Move) => tidy.victim = self.choose(),
@@ -117,13 +122,12 @@ impl Engine {
         let share = |tally: &Tally| tally.live_len as f64 / tally.end as f64;
         let movable = state.sealed().filter(|(_, tally)| !tally.stuck);
         let (number, _) = movable.min_by(|a, b| share(a.1).total_cmp(&share(b.1)))?;
-        Some(Victim { number, at: segment::HEADER_LEN, ordinal: 0 })
+        Some(Victim { number, at: segment::HEADER_LEN, ordinal: 0, is_done: false })
     }
 
-    fn move_some(&self, tidy: &mut Tidy) -> Result<(), StoreError> {
+    /// Collects what lives in the next part of the victim.
+    fn gather(&self, tidy: &mut Tidy) -> Result<(), StoreError> {
         let Some(mut victim) = tidy.victim.take() else { return Ok(()) };
-        tidy.batch.clear();
-        tidy.ordinals.clear();
         let (segment, tally) = {
             let state = self.state.read();
             // Deleted meanwhile, or nothing is left to move.
@@ -133,25 +137,29 @@ impl Engine {
             }
             (state.segments()[&victim.number].clone(), tally.clone())
         };
-        let gathered = gather(&segment, &tally, &mut victim, self.sizes.step, tidy);
-        let done = match gathered {
-            Ok(done) => done,
-            Err(error) => {
-                // It keeps its place on disk. Whoever reads what is damaged is told.
-                if let Some(tally) = self.state.write().tally_mut(victim.number) {
-                    tally.stuck = true;
-                }
-                return Err(error);
+        tidy.batch.clear();
+        tidy.ordinals.clear();
+        if let Err(error) = gather(&segment, &tally, &mut victim, self.sizes.step, tidy) {
+            // It keeps its place on disk. Whoever reads what is damaged is told.
+            if let Some(tally) = self.state.write().tally_mut(victim.number) {
+                tally.stuck = true;
             }
-        };
+            return Err(error);
+        }
+        tidy.victim = Some(victim);
+        Ok(())
+    }
+
+    /// Adds what was gathered to the end of the log.
+    fn move_gathered(&self, tidy: &mut Tidy) -> Result<(), StoreError> {
+        let Some(victim) = tidy.victim.take() else { return Ok(()) };
         let mut writer = self.writer();
         writer.encoder.begin();
         self.push_live(victim.number, tidy, &mut writer.encoder);
         if !writer.encoder.is_empty() {
             self.append(&mut writer)?;
         }
-        drop(writer);
-        tidy.victim = (!done).then_some(victim);
+        tidy.victim = (!victim.is_done).then_some(victim);
         Ok(())
     }
 
@@ -216,20 +224,20 @@ fn roster_of(state: &State) -> Roster {
     Roster { next: state.active().0, listed: counts.map(list).collect() }
 }
 
-/// Collects what lives in the next part of a segment. Returns whether that is the last.
+/// Collects what lives from a record on, until that is enough for a step.
 fn gather(
     segment: &Segment,
     tally: &Tally,
     victim: &mut Victim,
     step: u64,
     tidy: &mut Tidy,
-) -> Result<bool, StoreError> {
+) -> Result<(), StoreError> {
     let mut reader = Reader::new(segment, tally.end);
     reader.seek(victim.at);
     loop {
         let (at, frame) = match reader.next()? {
             Found::Frame(at, frame) => (at, frame),
-            Found::End => return Ok(true),
+            Found::End => break,
             Found::Bad(what) => return Err(segment.damaged(victim.at, what)),
         };
         victim.at = at;
@@ -248,8 +256,39 @@ fn gather(
             tidy.ordinals.push(ordinal);
             victim.ordinal = ordinal + 1;
             if tidy.batch.bytes() as u64 >= step {
-                return Ok(false);
+                return Ok(());
             }
         }
+    }
+    victim.is_done = true;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::new_log;
+    use super::*;
+
+    #[test]
+    fn what_is_removed_while_it_is_moved_stays_removed() {
+        let (_disk, engine) = new_log(1);
+        let key = |number: u8| [number];
+        for number in 0..30 {
+            let mut batch = Batch::new();
+            batch.put(Keyspace(0), &key(number), &[number; 400]);
+            (number % 3 > 0).then(|| batch.remove(Keyspace(0), &key(number)));
+            engine.commit(&batch).unwrap();
+        }
+        let mut tidy = Tidy::default();
+        while tidy.victim.is_none() {
+            assert!(engine.tidy(&mut tidy).unwrap());
+        }
+        engine.gather(&mut tidy).unwrap();
+        assert!(!tidy.ordinals.is_empty());
+        let mut batch = Batch::new();
+        (0..30).for_each(|number| batch.remove(Keyspace(0), &key(number)));
+        engine.commit(&batch).unwrap();
+        engine.move_gathered(&mut tidy).unwrap();
+        assert!((0..30).all(|number| engine.get(Keyspace(0), &key(number)).unwrap().is_none()));
     }
 }

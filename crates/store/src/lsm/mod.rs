@@ -154,7 +154,7 @@ impl Shared {
     /// [`Store::commit`], of an empty batch, too: that is a number and nothing else.
     fn commit(&self, batch: &Batch) -> Result<(), StoreError> {
         let mut committer = self.committer.lock();
-        if !batch.only_removes() {
+        if batch.needs_room() {
             committer.space.ask(batch.bytes())?;
         }
         if committer.failed {
@@ -222,6 +222,10 @@ impl Store for LsmStore {
             generation: open.generation,
             snapshot: engine.snapshot(),
         }))
+    }
+
+    fn room(&self) -> Result<(), StoreError> {
+        self.shared.committer.lock().space.ask(0)
     }
 
     fn disk_bytes(&self) -> u64 {

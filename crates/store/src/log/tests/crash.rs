@@ -143,7 +143,7 @@ fn a_segment_that_could_not_be_begun_takes_nothing_with_it() {
         let mut history = History::new(at);
         let engine = open_small(&history.disk).unwrap();
         let mut batch = Batch::new();
-        for number in 0..30_u8 {
+        for number in 0..16_u8 {
             batch.put(Keyspace(0), &[number], &[number; 40]);
             batch.remove(Keyspace(0), &[number]);
         }

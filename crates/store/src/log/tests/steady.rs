@@ -22,16 +22,9 @@ fn tidy_up(engine: &Engine) {
     while engine.tidy(&mut tidy).unwrap() {}
 }
 
-fn new(seed: u64) -> (SimDisk, Engine) {
-    let disk = SimDisk::new(seed);
-    super::super::create(&disk).unwrap();
-    let engine = open_small(&disk).unwrap();
-    (disk, engine)
-}
-
 #[test]
 fn a_queue_that_is_emptied_leaves_nothing() {
-    let (disk, engine) = new(1);
+    let (disk, engine) = new_log(1);
     for number in 0..200 {
         commit(&engine, number * 10..number * 10 + 10, 0..0);
     }
@@ -45,7 +38,7 @@ fn a_queue_that_is_emptied_leaves_nothing() {
 
 #[test]
 fn the_disk_follows_what_counts_whatever_the_order_of_removals() {
-    let (disk, engine) = new(2);
+    let (disk, engine) = new_log(2);
     let mut random = Random(5);
     let mut live: Vec<u64> = Vec::new();
     for number in 0..2000 {
@@ -68,7 +61,7 @@ fn the_disk_follows_what_counts_whatever_the_order_of_removals() {
 
 #[test]
 fn a_removal_outlives_its_segment() {
-    let (disk, engine) = new(3);
+    let (disk, engine) = new_log(3);
     // A segment that stays, because one of its values does.
     commit(&engine, 0..10, 0..0);
     // Removals far behind it, in segments that go.
@@ -88,7 +81,7 @@ fn a_removal_outlives_its_segment() {
 
 #[test]
 fn a_snapshot_reads_segments_that_are_deleted() {
-    let (disk, engine) = new(4);
+    let (disk, engine) = new_log(4);
     commit(&engine, 0..50, 0..0);
     let before = contents(&engine).unwrap();
     let snapshot = engine.snapshot();
@@ -109,7 +102,7 @@ fn a_snapshot_reads_segments_that_are_deleted() {
 
 #[test]
 fn what_changes_while_it_is_moved_stays_changed() {
-    let (disk, engine) = new(6);
+    let (disk, engine) = new_log(6);
     let mut random = Random(9);
     let mut model = Contents::new();
     std::thread::scope(|scope| {
@@ -132,7 +125,7 @@ fn what_changes_while_it_is_moved_stays_changed() {
 
 #[test]
 fn nobody_reads_half_a_commit() {
-    let (_disk, engine) = new(5);
+    let (_disk, engine) = new_log(5);
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| {
             for round in 0..300_u64 {
