@@ -8,7 +8,7 @@ use anyhow::{Context as _, bail};
 use hdrhistogram::Histogram;
 use indicatif::{ProgressBar, ProgressStyle};
 use mio::{Events, Interest, Poll, Token};
-use mqtt_proto::{Ack, Connect, Packet, Properties, QoS};
+use mqtt_proto::{Ack, Connect, Packet, PropertiesBuf, Property, QoS};
 
 use super::connection::{Connection, stamp};
 use super::handshake::{Stage, advance};
@@ -26,6 +26,9 @@ const WARM_UP: Duration = Duration::from_secs(1);
 /// How long to wait for messages that are still on their way, and for one answer.
 const DRAIN: Duration = Duration::from_secs(3);
 const ANSWER: Duration = Duration::from_secs(20);
+
+/// Seconds that a persistent session of MQTT 5 is kept after its connection.
+const SESSION_EXPIRY: u32 = 60;
 
 /// The poll waits whole milliseconds; for less than that it is asked so often.
 const NAP: Duration = Duration::from_micros(100);
@@ -126,16 +129,24 @@ impl<'a> Engine<'a> {
             .with_context(|| format!("cannot connect to {address}"))?;
         let interest = Interest::READABLE | Interest::WRITABLE;
         self.poll.registry().register(&mut socket, Token(index), interest)?;
-        let mut connection = Connection::new(socket, self.options.version);
+        let version = self.options.version;
+        let mut connection = Connection::new(socket, version);
+        let is_kept =
+            self.options.persistent && matches!(self.plan.clients[index], Role::Subscriber(_));
+        let mut properties = PropertiesBuf::new();
+        if is_kept && version.is_v5() {
+            properties.push(Property::SessionExpiryInterval(SESSION_EXPIRY))?;
+        }
         connection.send(&Packet::Connect(Connect {
-            version: self.options.version,
-            clean_start: true,
+            version,
+            // In MQTT 3 it says both: where a session begins, and how long it lasts.
+            clean_start: !is_kept || version.is_v5(),
             keep_alive: 0,
             client_id: &format!("bench-{}-{index}", std::process::id()),
             will: None,
             username: self.options.user.as_deref(),
             password: self.options.pw.as_deref().map(str::as_bytes),
-            properties: Properties::EMPTY,
+            properties: properties.as_properties(),
         }))?;
         if let Role::Publisher(topic) = &self.plan.clients[index] {
             let size = self.options.size as usize;

@@ -35,6 +35,7 @@ latency counts from the moment a message was due.
 Examples:
   barid bench pairs                                    as fast as it goes
   barid bench pairs -n 100 --rate 20000 --qos 1
+  barid bench pairs --qos 1 --persistent               what it costs to keep messages safe
   barid bench fanout -n 1000 --size 16 --pid $(pidof barid)
   barid bench connections -n 10000 --pid $(pidof barid) --json
   barid bench pairs --find-max                         the highest rate without loss, p99 < 500 ms
@@ -84,6 +85,10 @@ struct Options {
     /// Quality of Service of publishers and subscriptions
     #[arg(short, long, value_parser = parse_qos, default_value = "0")]
     qos: QoS,
+    /// The subscribers' sessions outlive their connections: the broker has to keep what they are sent
+    /// until they acknowledge it. With MQTT 5 they end a minute later, with MQTT 3 they stay
+    #[arg(long)]
+    persistent: bool,
     /// Messages published a second, over all publishers [default: as many as go through]
     #[arg(long, value_name = "MESSAGES")]
     rate: Option<u32>,

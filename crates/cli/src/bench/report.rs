@@ -66,7 +66,8 @@ impl Report {
         let rows = if let Some(traffic) = &self.traffic {
             let rate = self.options.rate.map(|rate| format!(", {} a second", grouped(rate.into())));
             let rate = rate.unwrap_or_default();
-            println!("{scenario}: {n} × {size} B, QoS {qos}, MQTT {version}{rate}");
+            let kept = if self.options.persistent { ", persistent sessions" } else { "" };
+            println!("{scenario}: {n} × {size} B, QoS {qos}, MQTT {version}{kept}{rate}");
             traffic_rows(traffic)
         } else {
             println!("{scenario}: {n}, MQTT {version}");
@@ -85,6 +86,7 @@ impl Report {
             "size": self.options.size,
             "qos": self.options.qos as u8,
             "version": name(self.options.version),
+            "persistent": self.options.persistent,
             "rate_asked": self.options.rate,
             "connections": self.setup.connections,
             "connections_per_s": per_second(self.setup.connections as u64, self.setup.elapsed),
