@@ -6,6 +6,7 @@ use barid_core::session::DropReason;
 use mqtt_proto::PacketType;
 
 use crate::broker::Shared;
+use crate::durable::DurableShard;
 use crate::metrics::Totals;
 use crate::tenant::Tenant;
 
@@ -101,6 +102,22 @@ const PER_TENANT: [PerTenant; 14] = [
     }),
 ];
 
+/// A metric that has one value for each shard of the data directory.
+type PerShard = (&'static str, &'static str, &'static str, fn(&DurableShard) -> u64);
+
+const PER_SHARD: [PerShard; 4] = [
+    ("barid_store_commits_total", "counter", "Batches written and synced.", DurableShard::commits),
+    ("barid_store_pending_bytes", "gauge", "Bytes noted and not yet committed, about.", |shard| {
+        shard.pending_bytes() as u64
+    }),
+    ("barid_store_disk_bytes", "gauge", "Bytes on the disk, about.", |shard| {
+        shard.store().disk_bytes()
+    }),
+    ("barid_store_refuses", "gauge", "1: the disk is full or broken.", |shard| {
+        u64::from(shard.refuses())
+    }),
+];
+
 /// All metrics.
 pub fn exposition(shared: &Shared) -> String {
     let snapshots: Vec<_> =
@@ -108,6 +125,15 @@ pub fn exposition(shared: &Shared) -> String {
     let mut text = String::with_capacity(4096 * (1 + snapshots.len()));
     header(&mut text, "barid_uptime_seconds", "gauge", "Time since the start.");
     let _ = writeln!(text, "barid_uptime_seconds {}", shared.clock.uptime().as_secs_f64());
+    for (name, kind, help, value) in PER_SHARD {
+        header(&mut text, name, kind, help);
+        for shard in shared.shards.iter() {
+            let _ = writeln!(text, "{name}{{shard=\"{}\"}} {}", shard.index(), value(shard));
+        }
+    }
+    let name = "barid_store_memory_bytes";
+    header(&mut text, name, "gauge", "Bytes of stored messages that wait in memory as well.");
+    let _ = writeln!(text, "{name} {}", shared.shards.in_memory());
     for (name, kind, help, value) in PER_TENANT {
         header(&mut text, name, kind, help);
         for snapshot in &snapshots {
