@@ -45,6 +45,7 @@ step_unit() {
     cargo test --workspace --quiet --locked
 }
 
+# tests/crash compiles its recorder with cc, which setup has brought.
 step_blackbox() {
     step_setup
     cargo build --release --quiet --locked
