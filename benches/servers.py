@@ -20,11 +20,22 @@ BARID = Path(os.environ.get("BARID_BIN", ROOT / "target" / "release" / "barid"))
 MOSQUITTO_CONFIG = """\
 listener {port} 127.0.0.1
 allow_anonymous true
-persistence false
 max_queued_messages 0
 max_inflight_messages 65535
 log_type error
 log_dest stderr
+"""
+# Writes at its end and every half hour.
+MOSQUITTO_SAVED = "persistence true\npersistence_location {directory}/\n"
+
+# Sessions and messages of QoS 1 are always in its files; `sync` says when these are on the disk.
+NATS_CONFIG = """\
+listen: "127.0.0.1:{other_port}"
+server_name: "bench"
+jetstream {{ store_dir: "{directory}/data"{sync} }}
+mqtt {{ listen: "127.0.0.1:{port}", max_ack_pending: 65535 }}
+max_pending: 1GB
+write_deadline: "60s"
 """
 
 
@@ -35,9 +46,38 @@ class Failed(Exception):
 class Server:
     """Something that listens for MQTT on `host:port` and is the process `pid`."""
 
-    def __init__(self, host: str, port: int, pid: int, process=None, directory=None):
+    def __init__(self, host: str, port: int, pid: int, process=None, directory=None, command=()):
         self.host, self.port, self.pid = host, port, pid
-        self._process, self._directory = process, directory
+        self._process, self._directory, self._command = process, directory, command
+
+    def kill_and_start(self) -> None:
+        """Ends the process without warning and starts it with what it has left behind."""
+        self._process.kill()
+        self._process.wait()
+        self._process = _spawn(self._command, self._directory.name)
+        self.pid = self._process.pid
+
+    def cpu_seconds(self) -> float:
+        """User and system time so far."""
+        after_name = Path(f"/proc/{self.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(after_name[11]) + int(after_name[12])) / os.sysconf("SC_CLK_TCK")
+
+    def written_bytes(self) -> int:
+        """What it has sent towards the disk so far."""
+        for line in Path(f"/proc/{self.pid}/io").read_text().splitlines():
+            if line.startswith("write_bytes:"):
+                return int(line.split()[1])
+        raise Failed(f"process {self.pid} has ended")
+
+    def disk_bytes(self) -> int:
+        """What its files occupy."""
+        total = 0
+        for path in Path(self._directory.name).rglob("*"):
+            try:
+                total += path.lstat().st_blocks * 512
+            except FileNotFoundError:
+                pass  # It goes away while we look.
+        return total
 
     def rss_bytes(self) -> int:
         for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
@@ -65,17 +105,15 @@ class Server:
 
 
 def start(target: str) -> Server:
-    """`relay`, `barid` or `mosquitto` as a new process, or `NAME=HOST:PORT:PID`, which runs already."""
+    """A target of `KINDS` as a new process, or `NAME=HOST:PORT:PID`, which runs already."""
     if "=" in target:
         host, port, pid = target.split("=", 1)[1].rsplit(":", 2)
         return Server(host, int(port), int(pid))
     directory = tempfile.TemporaryDirectory(prefix="barid-bench-")
     port = _free_port()
     command = _command(target, port, Path(directory.name))
-    log = Path(directory.name) / "log"
-    with open(log, "wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=output, preexec_fn=_raise_open_files)
-    server = Server("127.0.0.1", port, process.pid, process, directory)
+    process = _spawn(command, directory.name)
+    server = Server("127.0.0.1", port, process.pid, process, directory, command)
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline and process.poll() is None:
         try:
@@ -83,14 +121,16 @@ def start(target: str) -> Server:
             return server
         except OSError:
             time.sleep(0.05)
-    said = log.read_text(errors="replace")
+    said = (Path(directory.name) / "log").read_text(errors="replace")
     server.stop()
     raise Failed(f"{target} does not start: {said}")
 
 
 def is_there(target: str) -> bool:
     """Whether `target` can be measured on this machine."""
-    return target != "mosquitto" or _mosquitto() is not None
+    if target.startswith("mosquitto"):
+        return "=" in target or _mosquitto() is not None
+    return "=" in target or not target.startswith("nats") or _nats() is not None
 
 
 def bench(server: Server, arguments: list[str]) -> dict:
@@ -111,23 +151,45 @@ def bench_command(arguments: list[str], port, pid, host="127.0.0.1") -> list[str
 
 def _command(target: str, port: int, directory: Path) -> list:
     address = f"127.0.0.1:{port}"
+    config = directory / "config"
     match target:
         case "relay":
             return [BARID, "bench", "relay", "--listen", address]
-        case "barid":
+        case "barid" | "barid-memory":
+            durability = "memory" if target == "barid-memory" else "local"
+            config.write_text(f'[limits]\ndurability = "{durability}"\n')
             admin = f"127.0.0.1:{_free_port()}"
-            data = directory / "data"
-            return [BARID, "serve", "--mqtt", address, "--ws", "off", "--admin", admin,
-                    "--data-dir", data, "--log", "error"]
-        case "mosquitto":
-            config = directory / "mosquitto.conf"
-            config.write_text(MOSQUITTO_CONFIG.format(port=port))
+            return [BARID, "serve", "--config", config, "--mqtt", address, "--ws", "off", "--admin", admin,
+                    "--data-dir", directory / "data", "--log", "error"]
+        case "mosquitto" | "mosquitto-saved":
+            saved = MOSQUITTO_SAVED.format(directory=directory) if target == "mosquitto-saved" else ""
+            config.write_text(MOSQUITTO_CONFIG.format(port=port) + saved)
+            # As root it would become another user, who may not write here.
+            user = ["user root\n"] if os.geteuid() == 0 else []
+            with config.open("a") as more:
+                more.writelines(user)
             return [_mosquitto(), "-c", config]
-    raise Failed(f"{target}: not relay, barid, mosquitto or NAME=HOST:PORT:PID")
+        case "nats" | "nats-always":
+            sync = ", sync_interval: always" if target == "nats-always" else ""
+            config.write_text(NATS_CONFIG.format(port=port, other_port=_free_port(), directory=directory, sync=sync))
+            return [_nats(), "-c", config]
+    raise Failed(f"{target}: not one of {', '.join(KINDS)}, or NAME=HOST:PORT:PID")
+
+
+KINDS = ("relay", "barid", "barid-memory", "mosquitto", "mosquitto-saved", "nats", "nats-always")
+
+
+def _spawn(command: list, directory: str) -> subprocess.Popen:
+    with open(Path(directory) / "log", "ab") as output:
+        return subprocess.Popen(command, stdout=output, stderr=output, preexec_fn=_raise_open_files)
 
 
 def _mosquitto() -> str | None:
     return shutil.which("mosquitto", path=os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin")
+
+
+def _nats() -> str | None:
+    return shutil.which(os.environ.get("NATS_SERVER", "nats-server"))
 
 
 def _free_port() -> int:
