@@ -1,0 +1,231 @@
+//! The shards of the data directory, and their committers.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use barid_core::durable::keys::{self, MessageKey};
+use barid_core::durable::{MessageId, Shard, TenantNumber, WriteSet, records};
+use barid_core::message::Message;
+use barid_store::memory::MemoryStore;
+use barid_store::{Batch, Store};
+
+use crate::history::{Event, History};
+use crate::packet::MessageNumber;
+use crate::rules::{Rule, Rules};
+
+/// The name of the one tenant.
+pub const TENANT: &str = "t";
+/// Its number.
+pub const TENANT_NUMBER: TenantNumber = TenantNumber(0);
+
+/// Batches that something waits for: the last one of each shard.
+#[derive(Clone, Debug, Default)]
+pub struct Awaited(BTreeMap<u16, u64>);
+
+impl Awaited {
+    /// A batch of one shard.
+    pub fn one(shard: u16, batch: u64) -> Self {
+        Self(BTreeMap::from([(shard, batch)]))
+    }
+
+    /// Waits for another batch as well.
+    pub fn add(&mut self, shard: u16, batch: u64) {
+        let last = self.0.entry(shard).or_default();
+        *last = batch.max(*last);
+    }
+
+    /// Waits for all that `other` waits for as well.
+    pub fn join(&mut self, other: &Self) {
+        for (shard, batch) in &other.0 {
+            self.add(*shard, *batch);
+        }
+    }
+
+    /// What is waited for, if the rule holds; otherwise nothing.
+    pub fn if_holds(self, rules: Rules, rule: Rule) -> Self {
+        if rules.hold(rule) { self } else { Self::default() }
+    }
+}
+
+/// All shards.
+pub struct Durable {
+    units: Vec<Unit>,
+    rules: Rules,
+    /// Which message was stored as what. For the checkers: a message that is only in the store and is
+    /// dropped is not looked at.
+    pub names: BTreeMap<(u16, MessageId), MessageNumber>,
+}
+
+struct Unit {
+    shard: Shard,
+    store: MemoryStore,
+    commit: Commit,
+    /// The last batch that is known to be durable.
+    durable: u64,
+    /// Something may have been noted since the last batch was taken.
+    touched: bool,
+    /// The store takes nothing new.
+    refuses: bool,
+    /// QoS 2 messages that are passing through the shard: the batch is theirs until they are through.
+    passing: BTreeSet<u32>,
+}
+
+/// How far a committer has got.
+enum Commit {
+    Idle,
+    Taken(u64, WriteSet),
+    Written(u64, WriteSet, bool),
+}
+
+impl Durable {
+    /// Shards as they were recovered, with their stores.
+    pub fn new(shards: Vec<(Shard, MemoryStore)>, rules: Rules) -> Self {
+        let unit = |(mut shard, store): (Shard, MemoryStore)| {
+            shard.name_tenant(TENANT_NUMBER, TENANT);
+            Unit {
+                touched: !shard.pending().is_empty(),
+                shard,
+                store,
+                commit: Commit::Idle,
+                durable: 0,
+                refuses: false,
+                passing: BTreeSet::new(),
+            }
+        };
+        Self { units: shards.into_iter().map(unit).collect(), rules, names: BTreeMap::new() }
+    }
+
+    /// The shard of a client's session, or of a retained topic, which have numbers here.
+    pub fn shard_of(&self, entity: usize) -> u16 {
+        u16::try_from(entity % self.units.len()).expect("there are few")
+    }
+
+    /// How many shards there are.
+    pub fn len(&self) -> usize {
+        self.units.len()
+    }
+
+    /// The rules that this broker goes by.
+    pub fn rules(&self) -> Rules {
+        self.rules
+    }
+
+    /// A shard, to note changes in. The second is the batch that has them.
+    pub fn change(&mut self, shard: u16) -> (&mut Shard, u64) {
+        let unit = &mut self.units[usize::from(shard)];
+        unit.touched = true;
+        let batch = unit.shard.batch();
+        (&mut unit.shard, batch)
+    }
+
+    /// A shard, to look at.
+    pub fn shard(&self, shard: u16) -> &Shard {
+        &self.units[usize::from(shard)].shard
+    }
+
+    /// The batch that has all that was noted in a shard so far.
+    pub fn last_change(&self, shard: u16) -> u64 {
+        let unit = &self.units[usize::from(shard)];
+        if unit.touched { unit.shard.batch() } else { unit.shard.batch() - 1 }
+    }
+
+    /// The batches that have all that was noted so far.
+    pub fn last_changes(&self) -> Awaited {
+        let shards = (0..).take(self.units.len());
+        Awaited(shards.map(|shard| (shard, self.last_change(shard))).collect())
+    }
+
+    /// Whether all that is awaited is durable.
+    pub fn has(&self, awaited: &Awaited) -> bool {
+        awaited.0.iter().all(|(shard, batch)| self.units[usize::from(*shard)].durable >= *batch)
+    }
+
+    /// Whether a shard takes nothing new.
+    pub fn refuses(&self, shard: u16) -> bool {
+        self.units[usize::from(shard)].refuses
+    }
+
+    /// A message of QoS 2 begins to pass through a shard.
+    pub fn pass(&mut self, shard: u16, message: MessageNumber) {
+        if self.rules.hold(Rule::OneBatchForEachShard) {
+            self.units[usize::from(shard)].passing.insert(message);
+        }
+    }
+
+    /// A message is through.
+    pub fn passed(&mut self, message: MessageNumber) {
+        for unit in &mut self.units {
+            unit.passing.remove(&message);
+        }
+    }
+
+    /// A stored message, wherever it is.
+    pub fn message(&self, shard: u16, id: MessageId) -> Option<Arc<Message>> {
+        let unit = &self.units[usize::from(shard)];
+        let (Commit::Taken(_, writes) | Commit::Written(_, writes, _)) = &unit.commit else {
+            return unit.pending(id).or_else(|| unit.stored(id));
+        };
+        let committing = || writes.message(TENANT_NUMBER, id).map(Arc::clone);
+        unit.pending(id).or_else(committing).or_else(|| unit.stored(id))
+    }
+
+    /// Whether a shard has written all that was noted.
+    pub fn is_written(&self, shard: u16) -> bool {
+        let unit = &self.units[usize::from(shard)];
+        matches!(unit.commit, Commit::Idle) && !unit.touched
+    }
+
+    /// The committer of a shard goes one step on. True: another batch is durable.
+    pub fn advance(&mut self, index: u16, history: &mut History) -> bool {
+        let rules = self.rules;
+        let unit = &mut self.units[usize::from(index)];
+        match std::mem::replace(&mut unit.commit, Commit::Idle) {
+            Commit::Idle => {
+                if unit.touched && unit.passing.is_empty() {
+                    unit.touched = false;
+                    let (number, writes) = unit.shard.take();
+                    history.note(Event::Taken(index, number, writes.len()));
+                    unit.commit = Commit::Taken(number, writes);
+                }
+                false
+            }
+            Commit::Taken(number, writes) => {
+                let mut batch = Batch::new();
+                writes.encode(&unit.shard.tenant_names(), &mut batch);
+                history.write(&batch);
+                let works = unit.store.commit(&batch).is_ok();
+                history.note(Event::Written(index, number, works));
+                unit.commit = Commit::Written(number, writes, works);
+                false
+            }
+            Commit::Written(number, writes, works) => {
+                history.note(Event::Told(index, number, works));
+                unit.refuses = !works;
+                if !works {
+                    if rules.hold(Rule::PutBackWhatFailed) {
+                        unit.shard.put_back(writes);
+                    }
+                    unit.touched = true;
+                }
+                let durable = works || !rules.hold(Rule::FailedIsNotDurable);
+                if durable {
+                    unit.durable = number;
+                }
+                durable
+            }
+        }
+    }
+}
+
+impl Unit {
+    fn pending(&self, id: MessageId) -> Option<Arc<Message>> {
+        self.shard.pending().message(TENANT_NUMBER, id).map(Arc::clone)
+    }
+
+    fn stored(&self, id: MessageId) -> Option<Arc<Message>> {
+        let mut key = Vec::new();
+        MessageKey { tenant: TENANT, message: id }.encode(&mut key);
+        let value = self.store.get(keys::MESSAGES, &key).expect("reading does not fail here")?;
+        Some(Arc::new(records::decode_message(&value).expect("it is as it was written")))
+    }
+}

@@ -1,0 +1,117 @@
+//! Control packets, as far as they matter here, and the few words that clients and broker share.
+
+use std::fmt;
+
+use barid_core::session::PacketId;
+use mqtt_proto::QoS;
+
+/// Which client. Its client identifier is `c` and this number.
+pub type ClientId = usize;
+
+/// Which message, of all that are ever published in a history; from 1.
+pub type MessageNumber = u32;
+
+/// Which network connection, of all in a history.
+pub type LinkId = u32;
+
+/// The topics that are published to.
+pub const TOPICS: [&str; 4] = ["a/1", "a/2", "b/1", "b/2"];
+
+/// The topic filters that are subscribed to.
+pub const FILTERS: [&str; 6] = ["a/1", "a/+", "b/#", "#", "b/2", "+/2"];
+
+/// A control packet.
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
+pub enum Packet {
+    /// CONNECT.
+    Connect {
+        /// Clean Start.
+        clean_start: bool,
+        /// Session Expiry Interval in milliseconds; none: never. 0: the session ends with the connection.
+        expiry: Option<u64>,
+        /// Receive Maximum.
+        receive_maximum: u16,
+    },
+    /// CONNACK.
+    ConnAck {
+        /// Session Present; none: the connection is refused.
+        present: Option<bool>,
+        /// Which of all sessions in the history it is. For the checkers, a client cannot know.
+        birth: u64,
+    },
+    /// PUBLISH.
+    Publish {
+        /// Which message.
+        message: MessageNumber,
+        /// Index of the topic in [`TOPICS`].
+        topic: usize,
+        /// QoS, 0 to 2.
+        qos: u8,
+        /// Packet Identifier, for QoS 1 and 2.
+        id: PacketId,
+        /// DUP.
+        dup: bool,
+        /// RETAIN.
+        retain: bool,
+        /// Bytes of the payload.
+        len: usize,
+        /// Message Expiry Interval in milliseconds.
+        expiry: Option<u64>,
+    },
+    /// PUBACK, and whether it is one with Reason Code 0x97.
+    PubAck(PacketId, Verdict),
+    /// PUBREC, and whether it is one with Reason Code 0x97.
+    PubRec(PacketId, Verdict),
+    /// PUBREL.
+    PubRel(PacketId),
+    /// PUBCOMP.
+    PubComp(PacketId),
+    /// SUBSCRIBE: index of the filter in [`FILTERS`], QoS.
+    Subscribe(PacketId, usize, u8),
+    /// SUBACK.
+    SubAck(PacketId, Verdict),
+    /// UNSUBSCRIBE: index of the filter.
+    Unsubscribe(PacketId, usize),
+    /// UNSUBACK.
+    UnsubAck(PacketId),
+}
+
+/// Whether the broker does what it is asked to.
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
+pub enum Verdict {
+    /// Success.
+    Done,
+    /// Quota exceeded.
+    Refused,
+}
+
+/// The QoS of a number from 0 to 2.
+pub fn qos(level: u8) -> QoS {
+    QoS::try_from(level).expect("the QoS in a history are 0 to 2")
+}
+
+impl fmt::Display for Packet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Connect { clean_start, expiry, receive_maximum } => {
+                write!(
+                    f,
+                    "CONNECT clean_start={clean_start} expiry={expiry:?} receive_maximum={receive_maximum}"
+                )
+            }
+            Self::ConnAck { present, birth } => {
+                write!(f, "CONNACK present={present:?} of session {birth}")
+            }
+            Self::Publish { message, topic, qos, id, dup, retain, .. } => {
+                write!(f, "PUBLISH m{message} {} qos={qos} id={id}", TOPICS[*topic])?;
+                f.write_str(if *dup { " dup" } else { "" })?;
+                f.write_str(if *retain { " retain" } else { "" })
+            }
+            Self::Subscribe(id, filter, qos) => {
+                write!(f, "SUBSCRIBE {} qos={qos} id={id}", FILTERS[*filter])
+            }
+            Self::Unsubscribe(id, filter) => write!(f, "UNSUBSCRIBE {} id={id}", FILTERS[*filter]),
+            other => write!(f, "{other:?}"),
+        }
+    }
+}

@@ -1,0 +1,372 @@
+//! What a broker promises, checked from outside: by what clients have sent and got.
+//!
+//! | promise | checked |
+//! | --- | --- |
+//! | A QoS 1 or 2 message that was acknowledged reaches every session that had subscribed | at the end |
+//! | A QoS 2 message reaches each once | with each message |
+//! | Messages of one publisher to one topic with one QoS above 0 come in their order | with each message |
+//! | A session is there exactly when it has to be, and none comes back | with each CONNACK |
+//! | Subscriptions that were acknowledged stay, those that were given up are gone | with each message, at the end |
+//! | Of each topic the last message that was acknowledged is retained, or a later one | at the end |
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use mqtt_proto::topic;
+
+use crate::packet::{ClientId, FILTERS, MessageNumber, TOPICS, Verdict};
+
+/// A moment in a history.
+type Step = u32;
+
+/// What is known of all clients and messages, and the first promise that was broken.
+pub struct Promises {
+    clients: Vec<Beliefs>,
+    messages: Vec<Published>,
+    /// The QoS with which a client subscribes to a filter, always the same.
+    levels: Vec<[u8; FILTERS.len()]>,
+    violation: Option<String>,
+    /// Messages that clients got.
+    pub deliveries: u64,
+}
+
+/// What a client may believe.
+#[derive(Default)]
+struct Beliefs {
+    /// Whether its session outlives its connections.
+    keeps: bool,
+    expiry: Option<u64>,
+    /// Counts its sessions.
+    incarnation: u32,
+    /// The session that it has been told of last.
+    birth: Option<u64>,
+    /// Something in the session has been acknowledged, so it must not be lost.
+    anchored: bool,
+    subscriptions: BTreeMap<usize, Subscribed>,
+    /// Messages received in this session, and whether with QoS 2.
+    seen: BTreeMap<MessageNumber, bool>,
+    /// The last message by publisher, its incarnation, topic, and QoS published and delivered.
+    last: BTreeMap<(ClientId, u32, usize, u8, u8), MessageNumber>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Subscribed {
+    /// Asked for, or asked to go.
+    Perhaps,
+    /// Acknowledged.
+    Surely,
+    /// Acknowledged to be gone, since then.
+    Gone(Step),
+}
+
+/// A message that was published.
+pub struct Published {
+    publisher: ClientId,
+    topic: usize,
+    qos: u8,
+    /// RETAIN.
+    pub retain: bool,
+    /// An empty payload.
+    pub removes: bool,
+    /// When it may have expired, in milliseconds.
+    pub expires_at: Option<u64>,
+    incarnation: u32,
+    first_sent: Step,
+    acknowledged: Option<Step>,
+    /// Who had subscribed before it was published, in which session, and with which filters.
+    owed: BTreeMap<ClientId, (u32, BTreeSet<usize>)>,
+    /// Its publisher was refused, although the refusal may have been lost. If it comes again, it may
+    /// come after others.
+    refused: bool,
+    /// For whom it was dropped, and counted.
+    dropped: BTreeSet<ClientId>,
+}
+
+impl Published {
+    /// A message to a topic, by its index, with a QoS.
+    pub fn new(publisher: ClientId, topic: usize, qos: u8) -> Self {
+        Self {
+            publisher,
+            topic,
+            qos,
+            retain: false,
+            removes: false,
+            expires_at: None,
+            incarnation: 0,
+            first_sent: 0,
+            acknowledged: None,
+            owed: BTreeMap::new(),
+            refused: false,
+            dropped: BTreeSet::new(),
+        }
+    }
+}
+
+impl Promises {
+    /// For clients with these Session Expiry Intervals, and the QoS of each of their subscriptions.
+    pub fn new(expiries: Vec<Option<u64>>, levels: Vec<[u8; FILTERS.len()]>) -> Self {
+        let beliefs = |expiry| Beliefs { keeps: expiry != Some(0), expiry, ..Beliefs::default() };
+        let clients = expiries.into_iter().map(beliefs).collect();
+        Self { clients, messages: Vec::new(), levels, violation: None, deliveries: 0 }
+    }
+
+    /// The first promise that was broken.
+    pub fn violation(&self) -> Option<&str> {
+        self.violation.as_deref()
+    }
+
+    /// A promise is broken.
+    pub fn violate(&mut self, what: String) {
+        self.violation.get_or_insert(what);
+    }
+
+    /// How many messages were published.
+    pub fn messages(&self) -> u32 {
+        u32::try_from(self.messages.len()).expect("histories are short")
+    }
+
+    /// The QoS with which a client subscribes to a filter.
+    pub fn level(&self, client: ClientId, filter: usize) -> u8 {
+        self.levels[client][filter]
+    }
+
+    /// A message is published for the first time. Answers its number.
+    pub fn publish(&mut self, mut message: Published, now: Step) -> MessageNumber {
+        message.first_sent = now;
+        message.incarnation = self.clients[message.publisher].incarnation;
+        for (client, beliefs) in self.clients.iter().enumerate() {
+            let must = |(filter, state): (&usize, &Subscribed)| {
+                let matches = topic::matches(FILTERS[*filter], TOPICS[message.topic]);
+                (*state == Subscribed::Surely && matches).then_some(*filter)
+            };
+            let filters: BTreeSet<usize> = beliefs.subscriptions.iter().filter_map(must).collect();
+            if !filters.is_empty() {
+                message.owed.insert(client, (beliefs.incarnation, filters));
+            }
+        }
+        self.messages.push(message);
+        self.messages()
+    }
+
+    /// PUBACK or PUBREC has come.
+    pub fn acknowledged(
+        &mut self,
+        client: ClientId,
+        number: MessageNumber,
+        verdict: Verdict,
+        now: Step,
+    ) {
+        let message = self.message(number);
+        match verdict {
+            Verdict::Done => drop(message.acknowledged.get_or_insert(now)),
+            Verdict::Refused => message.owed.clear(),
+        }
+        if message.qos == 2 && verdict == Verdict::Done {
+            self.clients[client].anchored = true;
+        }
+    }
+
+    /// Whether a client has subscribed to anything and heard so.
+    pub fn is_subscriber(&self, client: ClientId) -> bool {
+        let mut subscriptions = self.clients[client].subscriptions.values();
+        subscriptions.any(|state| *state == Subscribed::Surely)
+    }
+
+    /// SUBSCRIBE is sent.
+    pub fn subscribing(&mut self, client: ClientId, filter: usize) {
+        let subscriptions = &mut self.clients[client].subscriptions;
+        if subscriptions.get(&filter) != Some(&Subscribed::Surely) {
+            subscriptions.insert(filter, Subscribed::Perhaps);
+        }
+    }
+
+    /// SUBACK has come.
+    pub fn subscribed(&mut self, client: ClientId, filter: usize, verdict: Verdict) {
+        if verdict == Verdict::Done {
+            self.clients[client].subscriptions.insert(filter, Subscribed::Surely);
+            self.clients[client].anchored = true;
+        }
+    }
+
+    /// UNSUBSCRIBE is sent. What is acknowledged already is owed nevertheless.
+    pub fn unsubscribing(&mut self, client: ClientId, filter: usize) {
+        self.clients[client].subscriptions.insert(filter, Subscribed::Perhaps);
+        for message in self.messages.iter_mut().filter(|message| message.acknowledged.is_none()) {
+            if let Some((_, filters)) = message.owed.get_mut(&client) {
+                filters.remove(&filter);
+                if filters.is_empty() {
+                    message.owed.remove(&client);
+                }
+            }
+        }
+    }
+
+    /// UNSUBACK has come.
+    pub fn unsubscribed(&mut self, client: ClientId, filter: usize, now: Step) {
+        self.clients[client].subscriptions.insert(filter, Subscribed::Gone(now));
+        self.clients[client].anchored = true;
+    }
+
+    /// A client gives its session up, or hears that it has a new one.
+    pub fn begin_session(&mut self, client: ClientId) {
+        let Beliefs { keeps, expiry, incarnation, birth, .. } = self.clients[client];
+        let incarnation = incarnation + 1;
+        self.clients[client] = Beliefs { keeps, expiry, incarnation, birth, ..Beliefs::default() };
+        for message in &mut self.messages {
+            message.owed.remove(&client);
+        }
+    }
+
+    /// CONNACK has come, `away` milliseconds after the connection before was lost. False: the client's
+    /// session has not been resumed.
+    pub fn connected(
+        &mut self,
+        client: ClientId,
+        clean_start: bool,
+        (present, birth): (bool, u64),
+        away: u64,
+    ) -> bool {
+        let beliefs = &mut self.clients[client];
+        let known = beliefs.birth.replace(birth);
+        let must = beliefs.anchored
+            && beliefs.keeps
+            && !clean_start
+            && beliefs.expiry.is_none_or(|expiry| away < expiry);
+        if present && (clean_start || !beliefs.keeps) {
+            self.violate(format!("c{client} has begun a new session and hears Session Present 1"));
+        } else if present && known.is_some_and(|known| birth < known) {
+            self.violate(format!("session {birth} of c{client} has come back from the dead"));
+        } else if !present && must {
+            self.violate(format!("the session of c{client} is lost"));
+        }
+        // A session may have begun by a CONNECT whose CONNACK did not come.
+        present && known.is_none_or(|known| known == birth)
+    }
+
+    /// A message has come.
+    pub fn delivered(&mut self, client: ClientId, number: MessageNumber, qos: u8, retain: bool) {
+        self.deliveries += 1;
+        let message = &self.messages[number as usize - 1];
+        let beliefs = &mut self.clients[client];
+        let asked = beliefs.subscriptions.iter().any(|(filter, state)| {
+            topic::matches(FILTERS[*filter], TOPICS[message.topic])
+                && match state {
+                    Subscribed::Gone(since) => retain || message.first_sent < *since,
+                    _ => true,
+                }
+        });
+        let mut broken = (!asked).then_some("and had not subscribed to it");
+        if !retain {
+            let before = beliefs.seen.get(&number).copied();
+            beliefs.seen.insert(number, before.unwrap_or(false) || qos == 2);
+            match before {
+                Some(true) => broken = Some("twice, and had it with QoS 2"),
+                // With QoS 1 it may come twice, also if the client subscribes with QoS 2 meanwhile.
+                Some(false) => {}
+                None => {
+                    let Published { publisher, incarnation, topic, .. } = *message;
+                    let key = (publisher, incarnation, topic, message.qos, qos);
+                    let last = beliefs.last.entry(key).or_default();
+                    // Who subscribes later may get it when it is sent again.
+                    let in_order = *last < number
+                        || message.refused
+                        || message.dropped.contains(&client)
+                        || !message.owed.contains_key(&client);
+                    // With QoS 0 the first copy may have been lost.
+                    if !in_order && qos > 0 {
+                        broken = Some("after a later one of the same publisher");
+                    }
+                    *last = number.max(*last);
+                }
+            }
+        }
+        if let Some(broken) = broken {
+            self.violate(format!("c{client} gets m{number} {broken}"));
+        }
+    }
+
+    /// The broker takes a message from its publisher no more.
+    pub fn refused(&mut self, number: MessageNumber) {
+        self.message(number).refused = true;
+    }
+
+    /// A message was dropped, and counted.
+    pub fn dropped(&mut self, client: ClientId, number: MessageNumber) {
+        self.message(number).dropped.insert(client);
+    }
+
+    /// Everything has been delivered that ever will be.
+    pub fn all_is_delivered(&mut self, now: u64) {
+        let mut missing = None;
+        for (message, number) in self.messages.iter().zip(1..) {
+            let expired = message.expires_at.is_some_and(|at| at <= now);
+            for (client, (incarnation, filters)) in &message.owed {
+                let beliefs = &self.clients[*client];
+                let kept = |filter: &usize| message.qos.min(self.levels[*client][*filter]) > 0;
+                let excused = expired || message.dropped.contains(client);
+                if message.acknowledged.is_some()
+                    && beliefs.keeps
+                    && filters.iter().any(kept)
+                    && *incarnation == beliefs.incarnation
+                    && !excused
+                    && !beliefs.seen.contains_key(&number)
+                {
+                    missing.get_or_insert((number, *client));
+                }
+            }
+        }
+        if let Some((number, client)) = missing {
+            self.violate(format!("m{number} was acknowledged and never reached c{client}"));
+        }
+    }
+
+    /// What a broker says in the end that a client has subscribed to.
+    pub fn has_subscribed(&mut self, client: ClientId, found: &BTreeSet<usize>) {
+        for (filter, name) in FILTERS.iter().enumerate() {
+            let wrong = match self.clients[client].subscriptions.get(&filter) {
+                Some(Subscribed::Surely) => !found.contains(&filter),
+                Some(Subscribed::Perhaps) => false,
+                Some(Subscribed::Gone(_)) | None => found.contains(&filter),
+            };
+            if wrong {
+                self.violate(format!(
+                    "the subscription of c{client} to {name} is not as acknowledged"
+                ));
+            }
+        }
+    }
+
+    /// What a broker has retained in the end.
+    pub fn has_retained(&mut self, topic: usize, found: Option<MessageNumber>) {
+        let retained = |message: &&Published| message.retain && message.topic == topic;
+        let may_be_last = |message: &Published| {
+            let earlier = |other: &Published| {
+                let end = message.acknowledged.unwrap_or(Step::MAX);
+                other.acknowledged.is_some() && other.first_sent > end
+            };
+            !self.messages.iter().filter(retained).any(earlier)
+        };
+        let right = match found {
+            Some(number) => may_be_last(&self.messages[number as usize - 1]),
+            None => {
+                let mut removals =
+                    self.messages.iter().filter(retained).filter(|message| message.removes);
+                let any = self
+                    .messages
+                    .iter()
+                    .filter(retained)
+                    .any(|message| message.acknowledged.is_some());
+                !any || removals.any(may_be_last)
+            }
+        };
+        if !right {
+            let topic = TOPICS[topic];
+            self.violate(format!(
+                "{found:?} is retained for {topic}, and a later one was acknowledged"
+            ));
+        }
+    }
+
+    fn message(&mut self, number: MessageNumber) -> &mut Published {
+        &mut self.messages[number as usize - 1]
+    }
+}

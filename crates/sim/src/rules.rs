@@ -1,0 +1,90 @@
+//! What joins the rules of the core to a broker that keeps its promises.
+//!
+//! The core says what has to be written, and the store makes it durable. When a packet may leave, and
+//! what has to be in one batch, is for whoever joins them: here, in a list. A simulation may break one of
+//! them, to see that it matters and that the checkers notice.
+
+/// One of the rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// PUBACK and PUBREC leave when the message is durable in every shard that it has touched.
+    AcknowledgeWhenDurable,
+    /// What is noted of a QoS 2 message in a shard, and that it was received, is in one batch. So a
+    /// batch is not taken while such a message passes through its shard.
+    OneBatchForEachShard,
+    /// That a QoS 2 message was received is noted in every shard that stores it, with the message.
+    NoteReceivedWithMessage,
+    /// A QoS 2 message that comes again after a crash goes only to shards that do not have it.
+    SkipShardsThatHaveIt,
+    /// … and is not refused, whatever is full: some have got it.
+    AdmitWhatWasReceived,
+    /// A QoS 2 message that comes again is acknowledged when all that was noted of the first one is
+    /// durable.
+    AcknowledgeRepetitionWhenDurable,
+    /// … and not before the first one has been handed on to all.
+    AcknowledgeRepetitionWhenHandedOn,
+    /// PUBCOMP leaves when every shard has forgotten durably that the message was received.
+    CompleteWhenForgotten,
+    /// A PUBLISH of QoS 2 leaves when it is durable that it has its packet identifier.
+    SendQos2WhenDurable,
+    /// PUBREL leaves when it is durable that PUBREC has come.
+    ReleaseWhenDurable,
+    /// After PUBREC the packet identifier is kept until PUBCOMP.
+    KeepReleased,
+    /// A message leaves the store when it is acknowledged, not when it is sent.
+    KeepUntilAcknowledged,
+    /// SUBACK and UNSUBACK leave when the subscription is durable, or durably gone.
+    AnswerSubscribeWhenDurable,
+    /// A CONNACK with Session Present 0 leaves when the session before is durably gone.
+    ConnectWhenGone,
+    /// A CONNACK leaves when it is durable that the client of a session that expires is back.
+    ConnectWhenNotedAsPresent,
+    /// The acknowledgement of a retained message waits for the message, too.
+    AcknowledgeWhenRetained,
+    /// What a failed commit was to write is written by the next one.
+    PutBackWhatFailed,
+    /// A batch whose commit failed is not durable.
+    FailedIsNotDurable,
+}
+
+impl Rule {
+    /// All of them.
+    pub const ALL: [Self; 18] = [
+        Self::AcknowledgeWhenDurable,
+        Self::OneBatchForEachShard,
+        Self::NoteReceivedWithMessage,
+        Self::SkipShardsThatHaveIt,
+        Self::AdmitWhatWasReceived,
+        Self::AcknowledgeRepetitionWhenDurable,
+        Self::AcknowledgeRepetitionWhenHandedOn,
+        Self::CompleteWhenForgotten,
+        Self::SendQos2WhenDurable,
+        Self::ReleaseWhenDurable,
+        Self::KeepReleased,
+        Self::KeepUntilAcknowledged,
+        Self::AnswerSubscribeWhenDurable,
+        Self::ConnectWhenGone,
+        Self::ConnectWhenNotedAsPresent,
+        Self::AcknowledgeWhenRetained,
+        Self::PutBackWhatFailed,
+        Self::FailedIsNotDurable,
+    ];
+}
+
+/// The rules that a history goes by: all, or all but one.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Rules {
+    broken: Option<Rule>,
+}
+
+impl Rules {
+    /// All rules but this one.
+    pub fn all_but(broken: Rule) -> Self {
+        Self { broken: Some(broken) }
+    }
+
+    /// Whether a rule holds.
+    pub fn hold(self, rule: Rule) -> bool {
+        self.broken != Some(rule)
+    }
+}

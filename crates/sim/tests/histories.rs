@@ -1,0 +1,81 @@
+//! Promises hold in random histories, and are seen to be broken when a rule is.
+
+use std::panic;
+use std::sync::Mutex;
+use std::thread;
+
+use barid_sim::rules::{Rule, Rules};
+use barid_sim::run;
+
+const HISTORIES: u64 = 500;
+
+/// Histories in which a broken rule must be noticed.
+const HISTORIES_TO_NOTICE: u64 = 3_000;
+
+#[test]
+fn promises_hold() {
+    for seed in 0..HISTORIES {
+        if let Some(violation) = run(seed, Rules::default(), false).violation {
+            panic!(
+                "seed {seed}: {violation}\nsee: cargo run -p barid-sim -- --seed {seed} --trace"
+            );
+        }
+    }
+}
+
+#[test]
+fn histories_are_not_idle() {
+    let outcomes: Vec<_> = (0..100).map(|seed| run(seed, Rules::default(), false)).collect();
+    assert!(outcomes.iter().map(|outcome| outcome.crashes).sum::<u32>() > 100);
+    assert!(outcomes.iter().map(|outcome| outcome.messages).sum::<u32>() > 500);
+    assert!(outcomes.iter().map(|outcome| outcome.deliveries).sum::<u64>() > 500);
+}
+
+#[test]
+fn the_same_seed_gives_the_same_bytes() {
+    for seed in 0..50 {
+        let first = run(seed, Rules::default(), false);
+        let second = run(seed, Rules::default(), true);
+        assert_eq!(first.digest, second.digest, "seed {seed}");
+        assert_eq!(first.steps, second.steps);
+        assert!(first.lines.is_empty() && !second.lines.is_empty());
+    }
+    let digest = |seed| run(seed, Rules::default(), false).digest;
+    assert_ne!(digest(1), digest(2));
+}
+
+#[test]
+fn a_broken_rule_is_noticed() {
+    let hook = panic::take_hook();
+    // What the core takes for impossible is noticed as well.
+    panic::set_hook(Box::new(|_| {}));
+    let rules = Mutex::new(Rule::ALL.into_iter());
+    let unnoticed = Mutex::new(Vec::new());
+    let search = || {
+        loop {
+            let Some(rule) = rules.lock().unwrap().next() else { return };
+            if !is_noticed(rule) {
+                unnoticed.lock().unwrap().push(rule);
+            }
+        }
+    };
+    thread::scope(|scope| {
+        scope.spawn(search);
+        scope.spawn(search);
+    });
+    panic::set_hook(hook);
+    let unnoticed = unnoticed.into_inner().unwrap();
+    assert!(unnoticed.is_empty(), "nobody notices that these are broken: {unnoticed:?}");
+}
+
+fn is_noticed(rule: Rule) -> bool {
+    let first = match rule {
+        // Takes a crash, a full disk and a second crash, close together.
+        Rule::AdmitWhatWasReceived => 13_900,
+        _ => 0,
+    };
+    (first..first + HISTORIES_TO_NOTICE).any(|seed| {
+        let outcome = panic::catch_unwind(|| run(seed, Rules::all_but(rule), false));
+        outcome.map_or(true, |outcome| outcome.violation.is_some())
+    })
+}
