@@ -17,6 +17,12 @@ use crate::session::Session;
 /// How long a shard that could not commit waits before it tries again.
 const RETRY: Duration = Duration::from_millis(200);
 
+/// From this many changes in a batch on, the next batch is given time to accumulate.
+const BUSY: usize = 256;
+
+/// How long.
+const LINGER: Duration = Duration::from_millis(2);
+
 /// A shard with its store.
 pub struct DurableShard {
     index: u16,
@@ -189,6 +195,7 @@ impl DurableShard {
     fn commit_until_closed(&self) {
         let mut batch = Batch::default();
         while self.wait() {
+            self.linger(batch.len());
             match self.commit(&mut batch).and_then(|()| self.store.room()) {
                 Ok(()) => self.accept_again(),
                 Err(error) => {
@@ -217,6 +224,14 @@ impl DurableShard {
             }
         }
         pending.touched
+    }
+
+    /// When much was committed the last time, much comes now: what its clients take in a moment need not
+    /// be written at all, and fewer batches cost less. Who waits alone does not wait longer.
+    fn linger(&self, last: usize) {
+        if last >= BUSY {
+            thread::sleep(LINGER);
+        }
     }
 
     /// Commits what has accumulated, and wakes who waits for it.
