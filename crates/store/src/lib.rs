@@ -1,9 +1,10 @@
 //! Ordered keys and values that survive a crash.
 //!
 //! [`Store`] is the port: get, scan, commit a [`Batch`] that is durable on return, take a
-//! [`Snapshot`]. Two engines are behind it: [`memory`], for tests and simulations, and [`lsm`], an
-//! embedded log-structured merge tree. [`DataDir`] is the directory of a broker: some shards, each
-//! of them a store with a journal of its own. Nothing here knows what is in a key or a value.
+//! [`Snapshot`]. Three engines are behind it: [`memory`], for tests and simulations; [`lsm`], an
+//! embedded log-structured merge tree; and [`log`], an ordered log with its keys in memory.
+//! [`DataDir`] is the directory of a broker: some shards, each of them a store with a journal of its
+//! own. Nothing here knows what is in a key or a value.
 
 pub mod backup;
 pub mod log;

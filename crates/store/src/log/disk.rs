@@ -85,9 +85,8 @@ pub(super) struct Directory {
 }
 
 impl Directory {
-    /// Opens a directory, made if it is missing.
+    /// A directory that exists.
     pub fn open(path: &Path) -> io::Result<Directory> {
-        fs::create_dir_all(path)?;
         Ok(Directory { path: path.to_path_buf(), handle: fs::File::open(path)? })
     }
 }

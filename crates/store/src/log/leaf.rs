@@ -205,7 +205,13 @@ impl Leaf {
 
     fn append(&mut self, entry: &Entry<'_>, len: usize) -> u16 {
         let start = self.bytes.len();
-        self.bytes.resize(start + len, 0);
+        let end = start + len;
+        if end > self.bytes.capacity() {
+            // Doubled, but not beyond what a leaf is to have.
+            let capacity = end.max((start * 2).min(LEAF_LEN_MAX));
+            self.bytes.reserve_exact(capacity - start);
+        }
+        self.bytes.resize(end, 0);
         pack(entry, &mut self.bytes[start..]);
         u16::try_from(start).expect("records begin within LEAF_LEN_MAX")
     }
