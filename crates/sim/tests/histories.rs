@@ -71,7 +71,7 @@ fn a_broken_rule_is_noticed() {
 fn is_noticed(rule: Rule) -> bool {
     let first = match rule {
         // Takes a crash, a full disk and a second crash, close together.
-        Rule::AdmitWhatWasReceived => 13_900,
+        Rule::AdmitWhatWasReceived => 4_200,
         _ => 0,
     };
     (first..first + HISTORIES_TO_NOTICE).any(|seed| {

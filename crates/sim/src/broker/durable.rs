@@ -181,6 +181,9 @@ impl Durable {
         let unit = &mut self.units[usize::from(index)];
         match std::mem::replace(&mut unit.commit, Commit::Idle) {
             Commit::Idle => {
+                if unit.refuses && !unit.touched {
+                    unit.refuses = unit.store.room().is_err();
+                }
                 if unit.touched && unit.passing.is_empty() {
                     unit.touched = false;
                     let (number, writes) = unit.shard.take();
@@ -192,6 +195,8 @@ impl Durable {
             Commit::Taken(number, writes) => {
                 let mut batch = Batch::new();
                 writes.encode(&unit.shard.tenant_names(), &mut batch);
+                // The reserve is for what is here already; a full disk takes nothing new.
+                batch.set_urgent();
                 history.write(&batch);
                 let works = unit.store.commit(&batch).is_ok();
                 history.note(Event::Written(index, number, works));
@@ -200,7 +205,7 @@ impl Durable {
             }
             Commit::Written(number, writes, works) => {
                 history.note(Event::Told(index, number, works));
-                unit.refuses = !works;
+                unit.refuses = !works || unit.store.room().is_err();
                 if !works {
                     if rules.hold(Rule::PutBackWhatFailed) {
                         unit.shard.put_back(writes);
