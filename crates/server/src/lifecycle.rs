@@ -30,6 +30,14 @@ pub struct Context {
     pub router: Router,
 }
 
+/// A session that the store has forgotten, or is about to.
+pub struct Retired {
+    /// When that is durable, it cannot come back.
+    pub commits: Commits,
+    /// Messages of shared subscriptions that others are to have.
+    given: Vec<Waiting>,
+}
+
 impl Context {
     /// Publishes a message that does not come from a connection's buffer. Answers what has to be durable
     /// before it counts as handed on.
@@ -162,17 +170,32 @@ impl Context {
     /// subscriptions go, and what shared subscriptions sent it goes to others.
     pub fn end_session(&mut self, session: &SessionRef) {
         session.close_connection(ReasonCode::SessionTakenOver);
-        {
+        let retired = {
             let mut entry = session.tenant.sessions.entry(&session.client_id);
             if entry.get().is_some_and(|present| present.id == session.id) {
                 entry.remove();
             }
+            self.retire(session)
+        };
+        if let Some(retired) = retired {
+            self.finish_session(session, retired);
         }
+    }
+
+    /// The first half of a session's end: the store forgets it. Under the lock of its client identifier,
+    /// as the store knows it by that, and the next session of the client must come after. `None`: it has
+    /// ended before.
+    pub fn retire(&mut self, session: &SessionRef) -> Option<Retired> {
         if std::mem::replace(&mut session.state().ended, true) {
-            return;
+            return None;
         }
         let given = self.take_for_others(session, true);
-        session.forget();
+        Some(Retired { commits: session.forget(), given })
+    }
+
+    /// The second half: what others notice of it.
+    pub fn finish_session(&mut self, session: &SessionRef, retired: Retired) {
+        session.close_connection(ReasonCode::SessionTakenOver);
         let subscriptions = std::mem::take(&mut session.state().subscriptions);
         for subscription in subscriptions.iter() {
             unsubscribe(&session.tenant, &subscription.filter, session.id);
@@ -181,7 +204,7 @@ impl Context {
         if let Some(will) = will {
             self.publish_will_message(session, &will);
         }
-        self.give(session, true, given);
+        self.give(session, true, retired.given);
         session.clear(&self.worker);
     }
 

@@ -435,10 +435,10 @@ impl Messages<'_> {
         self.run.commits.add(shard.index(), shard.batch());
     }
 
-    /// As what one of the messages is stored in a shard that they [reach](Self::reach).
-    pub fn stored_as(&self, shard: u16, index: usize) -> MessageId {
+    /// As what one of the messages is stored in a shard, if they [reach](Self::reach) it.
+    pub fn stored_as(&self, shard: u16, index: usize) -> Option<MessageId> {
         let first = self.run.message_ids.iter().find(|(known, _)| *known == shard);
-        first.expect("the shard was reached").1 + index as u64
+        first.map(|(_, first)| first + index as u64)
     }
 
     /// A queue is full, and has got the messages nevertheless.

@@ -1,9 +1,8 @@
 //! Tenants: what belongs to one and never meets another's.
 
 use std::ops::ControlFlow;
-use std::sync::Arc;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 
 use barid_core::durable::TenantNumber;
 use barid_core::message::Message;
@@ -11,13 +10,13 @@ use barid_core::retained::RetainedStore;
 use barid_core::session::{DropReason, Overflow, QueueLimits, Room};
 use barid_core::topic_index::TopicIndex;
 use hashbrown::HashMap;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
 use crate::drops::DropLog;
 use crate::durability::Durability;
 use crate::durable::{Durable, Shards};
 use crate::metrics::{Counters, Totals};
-use crate::session::SessionRef;
+use crate::session::{Session, SessionRef};
 use crate::sessions::Sessions;
 use crate::settings::{Limits, QueueOverflow};
 use crate::worker::Worker;
@@ -74,6 +73,9 @@ struct ThreadLocal {
 pub struct Queued {
     messages: AtomicUsize,
     bytes: AtomicUsize,
+    /// Sessions whose publishers wait for room in any of the tenant's queues.
+    full: Mutex<HashMap<u64, Weak<Session>>>,
+    has_full: AtomicBool,
 }
 
 impl Queued {
@@ -82,6 +84,22 @@ impl Queued {
         // Both wrap, and the sum is right nevertheless.
         self.messages.fetch_add(after.0.wrapping_sub(before.0), Ordering::Relaxed);
         self.bytes.fetch_add(after.1.wrapping_sub(before.1), Ordering::Relaxed);
+    }
+
+    /// Has a session looked at when any queue of the tenant has got shorter.
+    pub fn note_full(&self, id: u64, session: &Weak<Session>) {
+        self.full.lock().entry(id).or_insert_with(|| Weak::clone(session));
+        self.has_full.store(true, Ordering::Release);
+    }
+
+    /// The sessions to look at.
+    pub fn take_full(&self) -> Vec<Weak<Session>> {
+        if !self.has_full.load(Ordering::Acquire) {
+            return Vec::new();
+        }
+        let mut full = self.full.lock();
+        self.has_full.store(false, Ordering::Release);
+        full.drain().map(|(_, session)| session).collect()
     }
 
     /// How many messages wait.

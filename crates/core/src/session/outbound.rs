@@ -290,7 +290,8 @@ impl Outbound {
         if delivery.qos == QoS::AtMostOnce {
             return Outgoing::Publish { delivery, id: None, dup: false };
         }
-        let keep = self.must_keep(delivery.shared.is_some());
+        // What is stored is kept in any case: its end has to be noted.
+        let keep = delivery.stored.is_some() || self.must_keep(delivery.shared.is_some());
         let kept = keep.then(|| Box::new(Waiting::Here(delivery.clone())));
         let id = self.window.reserve(delivery.qos, kept);
         if let (Some(id), true) = (id, delivery.stored.is_some()) {

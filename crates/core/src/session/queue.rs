@@ -44,6 +44,11 @@ impl Room {
     /// Room for everything.
     pub const UNBOUNDED: Self = Self { messages: usize::MAX, bytes: usize::MAX };
 
+    /// Whether there is any.
+    pub fn is_some(self) -> bool {
+        self.messages > 0 && self.bytes > 0
+    }
+
     /// The room that two places have in common.
     #[must_use]
     pub fn min(self, other: Self) -> Self {

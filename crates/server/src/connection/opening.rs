@@ -6,6 +6,7 @@ use mqtt_proto::{ConnAck, PacketType, PropertiesBuf, ReasonCode, Version, topic}
 
 use super::wanted::Wanted;
 use crate::auth::Permissions;
+use crate::durable::Commits;
 use crate::lifecycle::{Context, unsubscribe};
 use crate::session::{Link, SessionRef};
 use crate::tenant::Tenant;
@@ -62,7 +63,11 @@ impl Context {
             other => other,
         };
         let present = resumed.is_some();
-        let mut noted = ended.as_ref().map(|old| old.forget()).unwrap_or_default();
+        let retired = ended.and_then(|old| self.retire(&old).map(|retired| (old, retired)));
+        let mut noted = Commits::default();
+        if let Some((_, retired)) = &retired {
+            noted.join(&retired.commits);
+        }
         let session = resumed.unwrap_or_else(|| {
             let id = self.worker.shared.next_session_id();
             let durable = (wanted.expiry > 0).then(|| tenant.new_durable(opening.client_id));
@@ -106,11 +111,11 @@ impl Context {
                 self.publish_will_message(&session, &will);
             }
         }
-        if let Some(old) = ended {
+        if let Some((old, retired)) = retired {
             if old.is_online() {
                 counters.take_overs.add(1);
             }
-            self.end_session(&old);
+            self.finish_session(&old, retired);
         }
         Some((session, epoch))
     }

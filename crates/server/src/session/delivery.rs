@@ -20,7 +20,6 @@
 use std::io::{self, ErrorKind, Write};
 use std::num::NonZeroU32;
 use std::ops::{ControlFlow, Range};
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use barid_core::durable::StoredAs;
@@ -124,14 +123,16 @@ impl Session {
     ) -> Offered {
         let counters = self.tenant.counters(worker.id);
         let mut outlet = self.lock();
-        let durable = self.durable().filter(|_| messages.are_stored(offer.qos));
-        let mut journal = SessionJournal::new(durable);
-        if let Some((durable, shard)) = journal.open() {
+        // Also what is not stored itself may cost something that is.
+        let mut journal = SessionJournal::new(self.durable());
+        let stores = messages.are_stored(offer.qos);
+        if let Some((durable, shard)) = stores.then(|| journal.open()).flatten() {
             if messages.have_reached(durable.shard.index()) {
                 return Offered::Done;
             }
             messages.reach(shard);
         }
+        let stored = stores && self.durable().is_some();
         if outlet.link.is_none() || !outlet.has_way() {
             if outlet.link.is_none() && offer.shared.is_some() && !outlet.outbound.survives() {
                 return Offered::Gone;
@@ -157,7 +158,7 @@ impl Session {
         let packets =
             messages.packets(range, outlet.speaks_v5(), offer.qos, offer.retain, first_id);
         counters.sent.add(PacketType::Publish, admitted as u64, packets.len() as u64);
-        if durable.is_some() && offer.qos == QoS::ExactlyOnce {
+        if stored && offer.qos == QoS::ExactlyOnce {
             // The client remembers the packet identifier, so the broker must not forget it.
             outlet.append(Some(&commits), |held| held.extend_from_slice(packets));
             self.await_commits(worker, &commits, &mut outlet);
@@ -239,7 +240,7 @@ impl Session {
         }
         let mut first = self.hold_back(&mut outlet, answers, rooms);
         if !answers.prompt.is_empty() {
-            outlet.unsent.push(&answers.prompt);
+            outlet.append(None, |packets| packets.extend_from_slice(&answers.prompt));
         }
         if !(outlet.unsent.is_empty() && !outlet.writing && !outlet.blocked) {
             outlet.unsent.push(std::mem::take(&mut first));
@@ -268,7 +269,7 @@ impl Session {
                     held.extend_from_slice(&answers.releases);
                 });
             } else {
-                outlet.unsent.push(&answers.releases);
+                outlet.append(None, |packets| packets.extend_from_slice(&answers.releases));
             }
         }
         let behind_others = outlet.held.as_ref().is_some_and(|held| held.has_answers());
@@ -500,7 +501,7 @@ impl Session {
                 alias: AliasUse::None,
                 now: worker.now,
             };
-            let held = offer.qos == QoS::ExactlyOnce && journal.is_open();
+            let held = offer.qos == QoS::ExactlyOnce && journal.shard().is_some();
             let after = held.then(|| must_be_durable(journal, &mut waits_for));
             outlet.put(worker, self, frame, after.as_ref(), journal);
         }
@@ -530,15 +531,15 @@ impl Session {
         let limits = self.tenant.queue_limits();
         let in_memory = self.tenant.shards.has_memory();
         for index in range {
-            let stored = outlet.stored_as(messages, index, journal);
+            let stored = outlet.stored_as(messages, index, offer.qos, journal);
             let delivery = messages.delivery(index, offer, stored);
             let dropped = |reason, lost: &Waiting| self.dropped(worker, reason, lost.topic());
             outlet.outbound.enqueue(delivery, in_memory, worker.now, &limits, journal, dropped);
         }
         if limits.overflow == Overflow::Block && offer.qos != QoS::AtMostOnce {
             let room = outlet.outbound.queue().room(&limits);
-            if room.messages == 0 || room.bytes == 0 {
-                self.full.store(true, Ordering::Release);
+            if !room.is_some() {
+                self.set_full(limits.tenant);
                 messages.overflow();
             }
         }
@@ -553,9 +554,9 @@ impl Session {
         {
             return None;
         }
-        let durable = self.durable().filter(|_| delivery.qos != QoS::AtMostOnce);
-        let mut journal = SessionJournal::new(durable);
-        delivery.stored = journal.open().map(|(_, shard)| StoredAs {
+        let mut journal = SessionJournal::new(self.durable());
+        let stores = delivery.qos != QoS::AtMostOnce;
+        delivery.stored = stores.then(|| journal.open()).flatten().map(|(_, shard)| StoredAs {
             entry: outlet.outbound.new_entry(),
             message: shard.new_message_ids(1),
         });
@@ -613,7 +614,10 @@ impl Outlet {
 
     /// Lets `encode` append packets, to leave `after` something is durable.
     fn append(&mut self, after: Option<&Commits>, encode: impl FnOnce(&mut Vec<u8>)) {
-        match after.filter(|commits| !commits.is_empty()) {
+        let after = after.filter(|commits| !commits.is_empty());
+        let nothing = Commits::default();
+        // Nothing leaves before the CONNACK.
+        match after.or_else(|| self.is_opening().then_some(&nothing)) {
             Some(commits) => self.held.get_or_insert_default().push_delivery(commits, encode),
             None => encode(self.unsent.buffer()),
         }
@@ -634,9 +638,13 @@ impl Outlet {
         &mut self,
         messages: &Messages<'_>,
         index: usize,
+        qos: QoS,
         journal: &SessionJournal<'_>,
     ) -> Option<StoredAs> {
-        let message = messages.stored_as(journal.shard()?, index);
+        if !messages.are_stored(qos) {
+            return None;
+        }
+        let message = messages.stored_as(journal.shard()?, index)?;
         Some(StoredAs { entry: self.outbound.new_entry(), message })
     }
 
@@ -662,10 +670,9 @@ impl Outlet {
             if !self.outbound.has_room() {
                 return (admitted, first);
             }
-            let kept = keep.then(|| {
-                let stored = self.stored_as(messages, index, journal);
-                Box::new(Waiting::Here(messages.delivery(index, offer, stored)))
-            });
+            let stored = self.stored_as(messages, index, offer.qos, journal);
+            let kept = (keep || stored.is_some())
+                .then(|| Box::new(Waiting::Here(messages.delivery(index, offer, stored))));
             let id = self.outbound.reserve(offer.qos, kept, journal);
             let id = id.expect("the window has room");
             if admitted == 0 {

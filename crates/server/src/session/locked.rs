@@ -57,7 +57,7 @@ impl Drop for Locked<'_> {
     fn drop(&mut self) {
         let Some(mut outlet) = self.outlet.take() else { return };
         let (before, after) = (self.before, Load::of(&outlet));
-        if before == after && outlet.room_waiters.is_none() {
+        if before == after && !self.session.is_full() {
             return;
         }
         let tenant = &self.session.tenant;
@@ -69,14 +69,24 @@ impl Drop for Locked<'_> {
         }
         let mut waiters = None;
         if self.session.is_full() {
-            let room = outlet.outbound.queue().room(&tenant.queue_limits());
-            if room.messages > 0 && room.bytes > 0 {
+            let limits = tenant.queue_limits();
+            if outlet.outbound.queue().room(&limits).is_some() {
                 self.session.full.store(false, Ordering::Release);
                 waiters = outlet.room_waiters.take();
+            } else {
+                self.session.set_full(limits.tenant);
             }
         }
         // Two sessions are never locked at once.
         drop(outlet);
+        if after.messages < before.messages {
+            // What all queues of the tenant may hold has room for others.
+            for full in tenant.queued.take_full() {
+                if let Some(full) = full.upgrade() {
+                    drop(full.lock());
+                }
+            }
+        }
         for publisher in waiters.into_iter().flat_map(|waiters| waiters.0) {
             if let Some(publisher) = publisher.upgrade() {
                 publisher.on_commit();

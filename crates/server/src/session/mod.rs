@@ -300,7 +300,8 @@ impl Session {
     pub fn append(&self, epoch: u32, packets: &[u8]) -> bool {
         let mut outlet = self.outlet.lock();
         let present = outlet.epoch == epoch;
-        if present {
+        // A client that has not been told that it is connected is told nothing else.
+        if present && !outlet.is_opening() {
             outlet.unsent.push(packets);
         }
         present

@@ -7,7 +7,7 @@ use barid_core::durable::{
     EntryNumber, EntryRecord, ReplayRecord, SessionRecord, StoredAs, SubscriptionRecord, WillRecord,
 };
 use barid_core::message::Message;
-use barid_core::session::{Delivery, ShardSet, Waiting};
+use barid_core::session::{Delivery, Room, ShardSet, Waiting};
 
 use super::outlet::Outlet;
 use super::{Replay, Session, SessionRef, State, Subscription};
@@ -197,6 +197,14 @@ impl Session {
             waits |= self.tenant.shards.get(shard).wake_when_durable(batch, &self.me);
         }
         waits
+    }
+
+    /// Notes that publishers have to wait for room, perhaps for room in the tenant's other queues.
+    pub(super) fn set_full(&self, tenant: Room) {
+        self.full.store(true, Ordering::Release);
+        if !tenant.is_some() {
+            self.tenant.queued.note_full(self.id, &self.me);
+        }
     }
 
     /// Has the outlet looked at when `commits` are durable, or now.
