@@ -42,6 +42,10 @@ struct Beliefs {
     /// Something in the session has been acknowledged, so it must not be lost.
     anchored: bool,
     subscriptions: BTreeMap<usize, Subscribed>,
+    /// When they may have changed last.
+    changed: Step,
+    /// A SUBSCRIBE or UNSUBSCRIBE has not been answered.
+    asks: bool,
     /// Messages received in this session, and whether with QoS 2.
     seen: BTreeMap<MessageNumber, bool>,
     /// The last message by publisher, its incarnation, topic, and QoS published and delivered.
@@ -173,6 +177,7 @@ impl Promises {
 
     /// SUBSCRIBE is sent.
     pub fn subscribing(&mut self, client: ClientId, filter: usize) {
+        self.clients[client].asks = true;
         let subscriptions = &mut self.clients[client].subscriptions;
         if subscriptions.get(&filter) != Some(&Subscribed::Surely) {
             subscriptions.insert(filter, Subscribed::Perhaps);
@@ -180,7 +185,8 @@ impl Promises {
     }
 
     /// SUBACK has come.
-    pub fn subscribed(&mut self, client: ClientId, filter: usize, verdict: Verdict) {
+    pub fn subscribed(&mut self, client: ClientId, filter: usize, verdict: Verdict, now: Step) {
+        self.answered(client, now);
         if verdict == Verdict::Done {
             self.clients[client].subscriptions.insert(filter, Subscribed::Surely);
             self.clients[client].anchored = true;
@@ -189,6 +195,7 @@ impl Promises {
 
     /// UNSUBSCRIBE is sent. What is acknowledged already is owed nevertheless.
     pub fn unsubscribing(&mut self, client: ClientId, filter: usize) {
+        self.clients[client].asks = true;
         self.clients[client].subscriptions.insert(filter, Subscribed::Perhaps);
         for message in self.messages.iter_mut().filter(|message| message.acknowledged.is_none()) {
             if let Some((_, filters)) = message.owed.get_mut(&client) {
@@ -202,8 +209,17 @@ impl Promises {
 
     /// UNSUBACK has come.
     pub fn unsubscribed(&mut self, client: ClientId, filter: usize, now: Step) {
+        self.answered(client, now);
         self.clients[client].subscriptions.insert(filter, Subscribed::Gone(now));
         self.clients[client].anchored = true;
+    }
+
+    /// A request has taken effect, or never will.
+    fn answered(&mut self, client: ClientId, now: Step) {
+        let beliefs = &mut self.clients[client];
+        if std::mem::take(&mut beliefs.asks) {
+            beliefs.changed = now;
+        }
     }
 
     /// A client gives its session up, or hears that it has a new one.
@@ -216,15 +232,16 @@ impl Promises {
         }
     }
 
-    /// CONNACK has come, `away` milliseconds after the connection before was lost. False: the client's
+    /// CONNACK has come `now`, `away` milliseconds after the connection before was lost. False: the client's
     /// session has not been resumed.
     pub fn connected(
         &mut self,
         client: ClientId,
         clean_start: bool,
         (present, birth): (bool, u64),
-        away: u64,
+        (away, now): (u64, Step),
     ) -> bool {
+        self.answered(client, now);
         let beliefs = &mut self.clients[client];
         let known = beliefs.birth.replace(birth);
         let must = beliefs.anchored
@@ -266,8 +283,10 @@ impl Promises {
                     let Published { publisher, incarnation, topic, .. } = *message;
                     let key = (publisher, incarnation, topic, message.qos, qos);
                     let last = beliefs.last.entry(key).or_default();
-                    // Who subscribes later may get it when it is sent again.
+                    // Who subscribes later, or with another QoS, may get it when it is sent again.
                     let in_order = *last < number
+                        || beliefs.asks
+                        || message.first_sent <= beliefs.changed
                         || message.refused
                         || message.dropped.contains(&client)
                         || !message.owed.contains_key(&client);

@@ -9,6 +9,8 @@
 pub enum Rule {
     /// PUBACK and PUBREC leave when the message is durable in every shard that it has touched.
     AcknowledgeWhenDurable,
+    /// A client's next packet is handled when its last message has been handed on.
+    HandOnInOrder,
     /// What is noted of a QoS 2 message in a shard, and that it was received, is in one batch. So a
     /// batch is not taken while such a message passes through its shard.
     OneBatchForEachShard,
@@ -49,8 +51,9 @@ pub enum Rule {
 
 impl Rule {
     /// All of them.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::AcknowledgeWhenDurable,
+        Self::HandOnInOrder,
         Self::OneBatchForEachShard,
         Self::NoteReceivedWithMessage,
         Self::SkipShardsThatHaveIt,

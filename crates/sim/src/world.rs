@@ -284,7 +284,7 @@ impl World {
                 self.promises.acknowledged(client, message, verdict, self.history.steps());
             }
             Some(Heard::Subscribed(filter, verdict)) => {
-                self.promises.subscribed(client, filter, verdict);
+                self.promises.subscribed(client, filter, verdict, self.history.steps());
             }
             Some(Heard::Unsubscribed(filter)) => {
                 self.promises.unsubscribed(client, filter, self.history.steps());
@@ -301,7 +301,8 @@ impl World {
         client.link = Some((link, true));
         let clean_start = std::mem::take(&mut client.wants_clean);
         let away = self.now - self.lost_at[id];
-        if !self.promises.connected(id, clean_start, (present, birth), away) {
+        let now = self.history.steps();
+        if !self.promises.connected(id, clean_start, (present, birth), (away, now)) {
             self.clients[id].forget_session();
             self.promises.begin_session(id);
         }

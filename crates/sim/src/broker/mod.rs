@@ -84,7 +84,8 @@ impl Broker {
             return true;
         }
         let Some(key) = self.owned(client, link) else { return true };
-        if self.jobs.iter().any(|job| job.link == link) {
+        let is_busy = self.jobs.iter().any(|job| job.link == link);
+        if is_busy && self.durable.rules().hold(Rule::HandOnInOrder) {
             return false;
         }
         if matches!(packet, Packet::Publish { .. }) {
