@@ -51,6 +51,8 @@ pub enum Task {
         ended: bool,
         /// What.
         taken: Vec<Waiting>,
+        /// What has to be durable, too, before the session may forget.
+        commits: Commits,
     },
     /// The session is to end, whoever has it.
     End {
@@ -79,8 +81,12 @@ impl Task {
 pub enum After {
     /// The session as it is then.
     StoreSession(Weak<Session>),
-    /// A message that another session has now.
-    ForgetGiven(SessionRef, StoredAs),
+    /// Messages that other sessions have now.
+    ForgetGiven(SessionRef, Vec<StoredAs>),
+    /// All that a session that has ended had for others.
+    ForgetBequest(SessionRef, Vec<StoredAs>),
+    /// Somebody waits to be told.
+    Tell(oneshot::Sender<()>),
 }
 
 /// Where tasks are handed in. Cheap to clone.
@@ -120,16 +126,17 @@ impl Housekeeping {
     /// Has something noted when `commits` are durable.
     pub fn after(&self, commits: Commits, what: After) {
         self.0.after.lock().push((commits, what));
+        // Under the lock, so that it does not come between a look and the sleep after it.
+        let _agenda = self.0.agenda.lock();
         self.0.changed.notify_one();
     }
 
-    /// Notes what was to be noted after commits that are durable now. False: there is more.
-    fn note_after(&self, context: &Context) -> bool {
+    /// Notes what was to be noted after commits that are durable now.
+    fn note_after(&self, context: &Context) {
         let shards = &context.worker.shared.shards;
         let mut after = self.0.after.lock();
         let due: Vec<_> =
             after.extract_if(.., |(commits, _)| commits.are_durable(shards)).collect();
-        let is_done = after.is_empty();
         drop(after);
         for (_, what) in due {
             match what {
@@ -138,10 +145,12 @@ impl Housekeeping {
                         session.store(&session.state());
                     }
                 }
-                After::ForgetGiven(session, stored) => session.forget_given(stored),
+                After::ForgetGiven(session, given) => session.forget_given(&given),
+                After::ForgetBequest(session, given) => session.forget_bequest(&given),
+                // Who asked may have gone.
+                After::Tell(done) => drop(done.send(())),
             }
         }
-        is_done
     }
 
     /// Starts the thread.
@@ -176,12 +185,14 @@ impl Housekeeping {
                 next_sweep = now.after(SWEEP);
             }
             let wake_at = sys.due().map_or(next_sweep, |due| due.min(next_sweep));
-            let wake_at = if self.note_after(context) { wake_at } else { now.after(COMMITS) };
+            self.note_after(context);
             let mut agenda = self.0.agenda.lock();
             if agenda.closed {
                 return;
             }
             let wake_at = agenda.tasks.peek().map_or(wake_at, |next| next.at.min(wake_at));
+            let is_done = self.0.after.lock().is_empty();
+            let wake_at = if is_done { wake_at } else { wake_at.min(now.after(COMMITS)) };
             let wait = wake_at.since(shared.clock.now());
             if !wait.is_zero() {
                 self.0.changed.wait_for(&mut agenda, wait);
@@ -219,16 +230,15 @@ fn perform(context: &mut Context, task: Task) {
             let Some(session) = SessionRef::upgrade(&session) else { return };
             context.publish_will(&session, epoch);
         }
-        Task::Give { session, ended, taken } => {
-            context.give_now(&session, ended, taken);
+        Task::Give { session, ended, taken, commits } => {
+            context.give_now(&session, ended, taken, commits);
             context.router.flush(&context.worker);
         }
         Task::End { session, done } => {
             session.close_connection(ReasonCode::AdministrativeAction);
-            context.end_session(&session);
+            let commits = context.end_session(&session);
             context.router.flush(&context.worker);
-            // Who asked may have gone.
-            let _ = done.send(());
+            context.worker.shared.housekeeping.after(commits, After::Tell(done));
         }
     }
 }

@@ -167,8 +167,9 @@ impl Context {
     }
 
     /// Ends a session: its client is disconnected if it has one, its will is published, its
-    /// subscriptions go, and what shared subscriptions sent it goes to others.
-    pub fn end_session(&mut self, session: &SessionRef) {
+    /// subscriptions go, and what shared subscriptions sent it goes to others. When what is answered is
+    /// durable, it cannot come back.
+    pub fn end_session(&mut self, session: &SessionRef) -> Commits {
         session.close_connection(ReasonCode::SessionTakenOver);
         let retired = {
             let mut entry = session.tenant.sessions.entry(&session.client_id);
@@ -177,9 +178,10 @@ impl Context {
             }
             self.retire(session)
         };
-        if let Some(retired) = retired {
-            self.finish_session(session, retired);
-        }
+        let Some(retired) = retired else { return Commits::default() };
+        let commits = retired.commits.clone();
+        self.finish_session(session, retired);
+        commits
     }
 
     /// The first half of a session's end: the store forgets it. Under the lock of its client identifier,
@@ -189,8 +191,12 @@ impl Context {
         if std::mem::replace(&mut session.state().ended, true) {
             return None;
         }
+        session.close_connection(ReasonCode::SessionTakenOver);
         let given = self.take_for_others(session, true);
-        Some(Retired { commits: session.forget(), given })
+        // What others are to have stays in the store until they have it, and so does the will.
+        let is_bequeathed = given.iter().any(|waiting| waiting.stored().is_some())
+            || session.state().will.is_some();
+        Some(Retired { commits: session.forget(is_bequeathed), given })
     }
 
     /// The second half: what others notice of it.
@@ -201,10 +207,11 @@ impl Context {
             unsubscribe(&session.tenant, &subscription.filter, session.id);
         }
         let will = session.state().will.take();
-        if let Some(will) = will {
-            self.publish_will_message(session, &will);
-        }
-        self.give(session, true, retired.given);
+        let commits = match will {
+            Some(will) => self.publish_will_message(session, &will),
+            None => Commits::default(),
+        };
+        self.give(session, true, retired.given, commits);
         session.clear(&self.worker);
     }
 
@@ -242,12 +249,13 @@ impl Context {
     /// there is nobody else, it stays.
     fn redistribute(&mut self, session: &SessionRef) {
         let taken = self.take_for_others(session, false);
-        self.give(session, false, taken);
+        self.give(session, false, taken, Commits::default());
     }
 
     /// Takes what others may have out of a session without a client.
     fn take_for_others(&self, session: &SessionRef, ended: bool) -> Vec<Waiting> {
-        if !session.state().subscriptions.iter().any(|s| topic::is_shared(&s.filter)) {
+        let shares = || session.state().subscriptions.iter().any(|s| topic::is_shared(&s.filter));
+        if !ended && !shares() {
             return Vec::new();
         }
         // Who else there is must be known before: two sessions are never locked at once.
@@ -257,6 +265,9 @@ impl Context {
             .filter_map(|waiting| waiting.shared().cloned())
             .filter(|name| other_member(session, ended, name).is_some())
             .collect();
+        if with_others.is_empty() {
+            return Vec::new();
+        }
         session.take_shared(|waiting| {
             // Two stores cannot take and give at once. With QoS 1 the message may be in both for a moment.
             let once = waiting.stored().is_some() && waiting.qos() == QoS::ExactlyOnce;
@@ -264,39 +275,52 @@ impl Context {
         })
     }
 
-    fn give(&mut self, session: &SessionRef, ended: bool, taken: Vec<Waiting>) {
+    /// Gives messages that were taken from a session to others. What the session leaves in the store for
+    /// that goes when they have it, and `commits` are durable, too.
+    fn give(&mut self, session: &SessionRef, ended: bool, taken: Vec<Waiting>, commits: Commits) {
         if taken.iter().any(|waiting| waiting.stored().is_some()) {
             // What is in the store only has to be read, and no IO thread waits for the disk.
-            let task = Task::Give { session: session.clone(), ended, taken };
+            let task = Task::Give { session: session.clone(), ended, taken, commits };
             self.worker.shared.housekeeping.schedule(self.worker.now, task);
             return;
         }
-        self.give_now(session, ended, taken);
+        self.give_now(session, ended, taken, commits);
     }
 
-    /// Gives messages that were taken from a session to others. May wait for the disk.
-    pub fn give_now(&mut self, session: &SessionRef, ended: bool, taken: Vec<Waiting>) {
+    /// See [`Self::give`]. May wait for the disk.
+    pub fn give_now(
+        &mut self,
+        session: &SessionRef,
+        ended: bool,
+        taken: Vec<Waiting>,
+        mut commits: Commits,
+    ) {
+        let mut given = Vec::new();
         for waiting in taken {
+            let stored = waiting.stored();
             let Some(delivery) = session.read_back(waiting.clone()) else {
                 session.dropped(&self.worker, DropReason::StoreUnreadable, None);
+                given.extend(stored);
                 continue;
             };
             match self.give_to_other(session, ended, &delivery) {
-                Some(commits) => {
-                    if let Some(stored) = waiting.stored() {
-                        let after = After::ForgetGiven(session.clone(), stored);
-                        self.worker.shared.housekeeping.after(commits, after);
-                    }
+                Some(theirs) => {
+                    commits.join(&theirs);
+                    given.extend(stored);
                 }
-                None if ended => {
+                None if ended || session.state().ended => {
                     let topic = Some(delivery.message.publication().topic);
                     session.dropped(&self.worker, DropReason::SessionEnded, topic);
-                    if let Some(stored) = waiting.stored() {
-                        session.forget_given(stored);
-                    }
+                    given.extend(stored);
                 }
                 None => session.restore(waiting),
             }
+        }
+        let housekeeping = &self.worker.shared.housekeeping;
+        if ended && session.has_bequest() {
+            housekeeping.after(commits, After::ForgetBequest(session.clone(), given));
+        } else if !given.is_empty() {
+            housekeeping.after(commits, After::ForgetGiven(session.clone(), given));
         }
     }
 

@@ -400,6 +400,11 @@ impl Messages<'_> {
         }
     }
 
+    /// Whether some shards have the messages from before the broker ended.
+    pub fn is_resumed(&self) -> bool {
+        !self.run.reached_before.is_empty()
+    }
+
     /// Whether a shard has the messages from before the broker ended.
     pub fn have_reached(&self, shard: u16) -> bool {
         self.run.reached_before.contains(shard)
@@ -420,7 +425,8 @@ impl Messages<'_> {
     pub fn note_received(&mut self, shard: &mut ChangeGuard<'_>) {
         let run = &mut *self.run;
         if let Some((tenant, session)) = run.origin {
-            for id in &run.ids {
+            // Those that are refused are at the end.
+            for id in run.ids.iter().take(run.items.len()) {
                 shard.put_received(tenant, session, *id);
             }
             run.reached.insert(shard.index());

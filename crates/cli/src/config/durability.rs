@@ -9,14 +9,14 @@ use super::problem::Place;
 use super::validate::Objections;
 
 /// As many shards as a data directory can have.
-const SHARDS_MAX: usize = 256;
+const SHARDS_MAX: usize = 64;
 
 pub fn check(settings: &Settings, found: &mut Objections) {
     if settings.storage.shards > SHARDS_MAX {
         found.add(
             Place::of(&["storage", "shards"]),
             format!("{} shards are too many", settings.storage.shards),
-            "0 takes one for each core, at most 8; the most is 256",
+            "0 takes one for each core, at most 8; the most is 64",
         );
     }
     check_class(&Place::of(&["limits"]).key("durability"), settings.limits.durability, found);

@@ -17,6 +17,8 @@ struct Received {
     /// Found in the store at the start. Whether the message had reached all shards that it had to is not
     /// known, so the client's repetition is handed to those that do not have it.
     recovered: bool,
+    /// Everybody has the message who is to have it, as far as is known here.
+    handed_on: bool,
 }
 
 /// Some of the shards of a data directory.
@@ -56,6 +58,8 @@ pub enum Reception {
     New,
     /// Perhaps half handed on before a crash: these shards have it, others must be given it.
     Resumed(ShardSet),
+    /// A repetition of one that has not been handed on yet: too early to be acknowledged.
+    Unfinished,
     /// A repetition, not to be handed on.
     Repeated,
 }
@@ -72,14 +76,16 @@ impl ReceivedIds {
                 held.get_mut().recovered = false;
                 Reception::Resumed(held.get().shards)
             }
+            Entry::Occupied(held) if !held.get().handed_on => Reception::Unfinished,
             Entry::Occupied(_) => Reception::Repeated,
         }
     }
 
-    /// Notes that a shard stores an identifier that has been received.
-    pub fn store_in(&mut self, id: u16, shard: u16) {
+    /// Notes that a message has been handed on, and in which shards its identifier is stored.
+    pub fn hand_on(&mut self, id: u16, shards: ShardSet) {
         if let Some(received) = self.ids.get_mut(&id) {
-            received.shards.insert(shard);
+            received.shards.0 |= shards.0;
+            received.handed_on = true;
         }
     }
 
@@ -124,6 +130,8 @@ mod tests {
     fn a_repeated_publish_is_not_new_until_released() {
         let mut received = ReceivedIds::default();
         assert_eq!(received.receive(1), Reception::New);
+        assert_eq!(received.receive(1), Reception::Unfinished);
+        received.hand_on(1, ShardSet::default());
         assert_eq!(received.receive(1), Reception::Repeated);
         assert!(received.release(1).is_some());
         assert!(received.release(1).is_none());
@@ -138,7 +146,9 @@ mod tests {
         received.recover(7, 63);
         let Reception::Resumed(shards) = received.receive(7) else { panic!() };
         assert!(shards.iter().eq([0, 63]));
-        received.store_in(7, 2);
+        let mut others = ShardSet::default();
+        others.insert(2);
+        received.hand_on(7, others);
         assert_eq!(received.receive(7), Reception::Repeated);
         assert!(received.release(7).is_some_and(|shards| shards.iter().eq([0, 2, 63])));
     }

@@ -63,6 +63,7 @@ impl Context {
             other => other,
         };
         let present = resumed.is_some();
+        let old_is_online = ended.as_ref().is_some_and(|old| old.is_online());
         let retired = ended.and_then(|old| self.retire(&old).map(|retired| (old, retired)));
         let mut noted = Commits::default();
         if let Some((_, retired)) = &retired {
@@ -92,7 +93,7 @@ impl Context {
         let survives = wanted.expiry > 0;
         // That a session has gone is told when it is sure not to come back; that there is one, with its
         // will, when it is sure to stay. A store that takes nothing new does not keep clients away.
-        if session.store_refuses() {
+        if tenant.shards.any_refuses() {
             noted.clear();
         }
         let connack = (&connack[..], noted.clone());
@@ -112,7 +113,7 @@ impl Context {
             }
         }
         if let Some((old, retired)) = retired {
-            if old.is_online() {
+            if old_is_online {
                 counters.take_overs.add(1);
             }
             self.finish_session(&old, retired);

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use barid_core::session::{DropReason, Reception};
+use barid_core::session::{DropReason, Reception, ShardSet};
 use mqtt_proto::flow::InboundAliases;
 use mqtt_proto::{DecodeError, FixedHeader, PacketId, PacketType, QoS, ReasonCode, Version};
 
@@ -47,20 +47,23 @@ impl Active {
         }
         let mut reached_before = None;
         if let (QoS::ExactlyOnce, Some(id)) = (parsed.qos, parsed.id) {
+            if self.session.state().received.contains(id.get()) && !turn.scratch.run.is_empty() {
+                // It goes to others than those before it, or to nobody, so it is no part of their run.
+                let run = &turn.scratch.run;
+                let (topic, class) = (run.topic().to_owned(), run.class);
+                self.finish_run(turn, bytes, false)?;
+                *alone = false;
+                let v5 = self.version == Version::V5;
+                turn.scratch.run.begin(&topic, parsed.qos, parsed.retain, v5, class);
+            }
             match self.receive(id)? {
                 Reception::New => {}
-                Reception::Resumed(shards) => {
-                    // It goes to others than those before it, so it is a run of its own.
-                    let (topic, class) =
-                        (turn.scratch.run.topic().to_owned(), turn.scratch.run.class);
-                    self.finish_run(turn, bytes, false)?;
-                    *alone = false;
-                    let v5 = self.version == Version::V5;
-                    turn.scratch.run.begin(&topic, parsed.qos, parsed.retain, v5, class);
-                    reached_before = Some(shards);
+                Reception::Resumed(shards) => reached_before = Some(shards),
+                Reception::Unfinished => {
+                    // Another connection of the client is just handing it on.
+                    return Err(End::Refused(ReasonCode::ServerBusy, "repeated too early"));
                 }
                 Reception::Repeated => {
-                    self.finish_run(turn, bytes, false)?;
                     let counters = self.session.tenant.counters(turn.context.worker.id);
                     counters.received.add(PacketType::Publish, 1, frame.len() as u64);
                     if self.session.durable().is_some() {
@@ -108,7 +111,12 @@ impl Active {
         let messages = run.in_buffer(bytes, context.worker.now);
         let reject = self.limits.queue_overflow == QueueOverflow::Reject;
         let Context { worker, router } = &mut *context;
-        let admitted = router.admissible(worker, tenant, publisher, &messages, reject);
+        // What some have from before a crash cannot be refused any more.
+        let admitted = if messages.is_resumed() {
+            messages.len()
+        } else {
+            router.admissible(worker, tenant, publisher, &messages, reject)
+        };
         run.truncate(admitted);
         let mut reason = ReasonCode::QuotaExceeded;
         if admitted > 0 {
@@ -128,15 +136,13 @@ impl Active {
         let answers = &mut turn.scratch.answers;
         answers.commits.join(&run.commits);
         answers.rooms.append(&mut turn.context.router.take_full());
-        if run.origin.is_some() {
+        let qos = run.qos();
+        if qos == QoS::ExactlyOnce {
             let mut state = session.state();
-            for (id, shard) in
-                ids.iter().flat_map(|id| run.reached.iter().map(|shard| (*id, shard)))
-            {
-                state.received.store_in(id, shard);
+            for id in &ids {
+                state.received.hand_on(*id, run.reached);
             }
         }
-        let qos = run.qos();
         run.clear();
         let kind = if qos == QoS::ExactlyOnce { PacketType::PubRec } else { PacketType::PubAck };
         for (index, id) in ids.iter().enumerate() {
@@ -222,7 +228,9 @@ impl Active {
             (QoS::AtLeastOnce, Some(id)) => self.put_ack(turn, PacketType::PubAck, id, reason),
             (QoS::ExactlyOnce, Some(id)) => {
                 if self.version != Version::V5 {
-                    self.session.state().received.receive(id.get());
+                    let mut state = self.session.state();
+                    state.received.receive(id.get());
+                    state.received.hand_on(id.get(), ShardSet::default());
                 }
                 self.put_ack(turn, PacketType::PubRec, id, reason);
             }

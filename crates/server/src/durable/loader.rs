@@ -6,13 +6,18 @@
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use barid_core::durable::StoredAs;
+use barid_store::StoreError;
 use tracing::error;
 
 use super::{DurableShard, Shards};
 use crate::session::SessionRef;
 use crate::worker::Worker;
+
+/// How long the disk is left alone after an error.
+const RETRY: Duration = Duration::from_millis(500);
 
 /// What a session has to send next and is in the store only.
 #[derive(Debug)]
@@ -77,13 +82,24 @@ fn load(worker: &Worker, shard: &DurableShard, wanted: Wanted) {
     let Some(durable) = session.durable() else { return };
     let mut fetched = Vec::with_capacity(stored.len());
     for stored in stored {
-        match shard.message(durable.tenant, &session.tenant.name, stored.message) {
-            Ok(message) => fetched.push((stored, message)),
-            Err(error) => {
-                error!(shard = shard.index(), client = &*session.client_id, %error, "cannot read back a message");
-                fetched.push((stored, None));
+        let message = loop {
+            match shard.message(durable.tenant, &session.tenant.name, stored.message) {
+                Ok(message) => break message,
+                // A message that is damaged will not get better; a disk may.
+                Err(error @ StoreError::Corrupt(_)) => {
+                    error!(shard = shard.index(), %error, "a message cannot be read back, and is lost");
+                    break None;
+                }
+                Err(error) => {
+                    error!(shard = shard.index(), %error, "cannot read a message back; trying again");
+                    thread::sleep(RETRY);
+                    if shard.is_closing() {
+                        return;
+                    }
+                }
             }
-        }
+        };
+        fetched.push((stored, message));
     }
     session.supply(worker, &fetched);
 }

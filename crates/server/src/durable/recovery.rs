@@ -37,7 +37,7 @@ pub fn recover(shared: &Shared) -> Result<Recovered, RecoveryError> {
         let mut reader = Reader::new(shared, shard);
         let recovered = durable::recover(shard.index(), &**shard.store(), &mut reader)?;
         reader.end_entries();
-        Ok((recovered, reader.found, reader.sessions))
+        Ok((recovered, reader.found, reader.sessions, reader.void_retained))
     };
     let results: Vec<Result<_, RecoveryError>> = std::thread::scope(|scope| {
         let threads: Vec<_> =
@@ -48,8 +48,10 @@ pub fn recover(shared: &Shared) -> Result<Recovered, RecoveryError> {
     let mut total = Recovered::default();
     let mut shards = Vec::new();
     let mut sessions = HashMap::new();
+    let mut void_retained = Vec::new();
     for result in results {
-        let (recovered, found, of_shard) = result?;
+        let (recovered, found, of_shard, void) = result?;
+        void_retained.push(void);
         total.sessions += found.sessions;
         total.queued += found.queued;
         total.retained += found.retained;
@@ -66,6 +68,11 @@ pub fn recover(shared: &Shared) -> Result<Recovered, RecoveryError> {
     }
     for tenant in shared.tenants.all() {
         shared.shards.name_tenant(tenant.stored_number(), &tenant.name);
+    }
+    for (shard, void) in shared.shards.iter().zip(void_retained) {
+        for (tenant, topic) in void {
+            shard.change().remove_retained(tenant, &topic);
+        }
     }
     let now = shared.clock.now();
     for session in sessions.into_values() {
@@ -103,6 +110,8 @@ struct Reader<'a> {
     sessions: HashMap<SessionNumber, SessionRef>,
     /// The session whose entries are being read.
     entries: (SessionNumber, Vec<(EntryNumber, EntryRecord)>),
+    /// Retained messages that are to go.
+    void_retained: Vec<(TenantNumber, Box<str>)>,
     found: Recovered,
 }
 
@@ -115,6 +124,7 @@ impl<'a> Reader<'a> {
             tenants: HashMap::new(),
             sessions: HashMap::new(),
             entries: (0, Vec::new()),
+            void_retained: Vec::new(),
             found: Recovered::default(),
         }
     }
@@ -206,14 +216,15 @@ impl Recovery for Reader<'_> {
     }
 
     fn retained(&mut self, tenant: TenantNumber, message: Message) {
-        if message.is_expired(self.now) {
+        let own = &self.tenants[&tenant];
+        let topic = message.publication().topic;
+        // The class of the topic may have changed: then what is stored has been overtaken, perhaps.
+        if message.is_expired(self.now) || !own.durability().of(topic).is_stored() {
+            self.void_retained.push((tenant, topic.into()));
             return;
         }
         let message = Arc::new(message);
-        self.tenants[&tenant]
-            .retained
-            .write()
-            .set(message.publication().topic, Arc::clone(&message));
+        own.retained.write().set(message.publication().topic, Arc::clone(&message));
         self.found.retained += 1;
     }
 }

@@ -139,12 +139,20 @@ impl DurableShard {
         self.pending.lock().shard.pending().bytes()
     }
 
+    /// Whether the broker is about to end.
+    pub fn is_closing(&self) -> bool {
+        self.pending.lock().closing
+    }
+
     /// Has a session woken ([`Session::on_commit`]) when a batch is durable. False: it is already.
     pub fn wake_when_durable(&self, batch: u64, session: &Weak<Session>) -> bool {
         // Under the lock, so that the committer cannot pass between the question and the answer.
         let mut waiters = self.waiters.lock();
         let waits = !self.is_durable(batch);
-        if waits {
+        let is_known = waiters
+            .last()
+            .is_some_and(|(known, last)| *known == batch && Weak::ptr_eq(last, session));
+        if waits && !is_known {
             waiters.push((batch, Weak::clone(session)));
         }
         waits
@@ -157,24 +165,41 @@ impl DurableShard {
         name: &str,
         id: MessageId,
     ) -> Result<Option<Arc<Message>>, StoreError> {
-        if let Some(message) = self.pending.lock().shard.pending().message(tenant, id) {
-            return Ok(Some(Arc::clone(message)));
+        let noted = self.noted(&self.pending.lock(), tenant, id);
+        if noted.is_some() {
+            return Ok(noted);
         }
-        if let Some(writes) = &*self.committing.read()
-            && let Some(message) = writes.message(tenant, id)
-        {
-            return Ok(Some(Arc::clone(message)));
+        let stored = self.read(name, id)?;
+        if stored.is_some() {
+            return Ok(stored);
         }
+        // It may have been on its way from one place to another: while this is locked, it stays.
+        let pending = self.pending.lock();
+        match self.noted(&pending, tenant, id) {
+            None => self.read(name, id),
+            noted => Ok(noted),
+        }
+    }
+
+    /// A message that is still to be written, or is being written.
+    fn noted(
+        &self,
+        pending: &Pending,
+        tenant: TenantNumber,
+        id: MessageId,
+    ) -> Option<Arc<Message>> {
+        let found = pending.shard.pending().message(tenant, id).cloned();
+        found.or_else(|| self.committing.read().as_ref()?.message(tenant, id).cloned())
+    }
+
+    fn read(&self, name: &str, id: MessageId) -> Result<Option<Arc<Message>>, StoreError> {
         let mut key = Vec::new();
         keys::MessageKey { tenant: name, message: id }.encode(&mut key);
         let Some(value) = self.store.get(keys::MESSAGES, &key)? else { return Ok(None) };
-        match barid_core::durable::records::decode_message(&value) {
-            Ok(message) => Ok(Some(Arc::new(message))),
-            Err(error) => {
-                error!(shard = self.index, message = id, %error, "a stored message cannot be read");
-                Ok(None)
-            }
-        }
+        let message = barid_core::durable::records::decode_message(&value);
+        message.map(|message| Some(Arc::new(message))).map_err(|error| {
+            StoreError::Corrupt(format!("message {id} of shard {}: {error}", self.index))
+        })
     }
 
     /// Starts the thread that commits.
@@ -196,18 +221,18 @@ impl DurableShard {
         let mut batch = Batch::default();
         while self.wait() {
             self.linger(batch.len());
-            match self.commit(&mut batch).and_then(|()| self.store.room()) {
-                Ok(()) => self.accept_again(),
-                Err(error) => {
-                    self.refuse(&error);
-                    if !matches!(error, StoreError::Full { .. }) {
-                        if self.pending.lock().closing {
-                            error!(shard = self.index, "what was not acknowledged is not stored");
-                            return;
-                        }
-                        thread::sleep(RETRY);
-                    }
+            if let Err(error) = self.commit(&mut batch) {
+                self.refuse(&error);
+                if self.is_closing() {
+                    error!(shard = self.index, "what was not acknowledged is not stored");
+                    return;
                 }
+                thread::sleep(RETRY);
+                continue;
+            }
+            match self.store.room() {
+                Ok(()) => self.accept_again(),
+                Err(error) => self.refuse(&error),
             }
         }
     }

@@ -10,6 +10,9 @@ use smallvec::SmallVec;
 
 use super::{Commits, DurableShard};
 
+/// Bytes that may wait for the next commit of a shard before publishers are not read from any more.
+const PENDING_MAX: usize = 64 * 1024 * 1024;
+
 /// The shards, and what they have in common.
 #[derive(Debug)]
 pub struct Shards {
@@ -55,6 +58,11 @@ impl Shards {
     /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<DurableShard>> {
         self.shards.iter()
+    }
+
+    /// Whether more waits for one of these commits than should: publishers are faster than the disk.
+    pub fn are_congested(&self, commits: &Commits) -> bool {
+        commits.iter().any(|(shard, _)| self.get(shard).pending_bytes() > PENDING_MAX)
     }
 
     /// Whether any store takes nothing new.

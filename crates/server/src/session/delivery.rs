@@ -28,6 +28,7 @@ use mio::net::TcpStream;
 use mqtt_proto::flow::AliasUse;
 use mqtt_proto::{Ack, Packet, PacketId, PacketType, Properties, QoS, ReasonCode, Version};
 
+use super::held::FullRoom;
 use super::outlet::{Outlet, Unsent};
 use super::{Session, SessionRef};
 use crate::durable::{Commits, SessionJournal};
@@ -127,7 +128,8 @@ impl Session {
         let mut journal = SessionJournal::new(self.durable());
         let stores = messages.are_stored(offer.qos);
         if let Some((durable, shard)) = stores.then(|| journal.open()).flatten() {
-            if messages.have_reached(durable.shard.index()) {
+            // Which member a shared subscription chose before is not known: rather twice than not at all.
+            if messages.have_reached(durable.shard.index()) && offer.shared.is_none() {
                 return Offered::Done;
             }
             messages.reach(shard);
@@ -231,8 +233,7 @@ impl Session {
         let rooms: Vec<_> = answers
             .rooms
             .iter()
-            .filter(|room| room.wake_when_not_full(Weak::clone(&self.me)))
-            .map(SessionRef::downgrade)
+            .filter_map(|room| room.wake_when_not_full(Weak::clone(&self.me)))
             .collect();
         let mut outlet = self.outlet.lock();
         if outlet.epoch != epoch {
@@ -250,7 +251,8 @@ impl Session {
             self.pump(worker, epoch, first, usize::MAX, write);
             outlet = self.outlet.lock();
         }
-        let reads = outlet.epoch != epoch || outlet.backlog() <= most;
+        let waits = outlet.held.is_some() && self.tenant.shards.are_congested(&answers.commits);
+        let reads = outlet.epoch != epoch || (outlet.backlog() <= most && !waits);
         outlet.reader_paused |= !reads;
         reads
     }
@@ -261,7 +263,7 @@ impl Session {
         &self,
         outlet: &mut Outlet,
         answers: &'a Answers,
-        rooms: Vec<Weak<Session>>,
+        rooms: Vec<FullRoom>,
     ) -> &'a [u8] {
         if !answers.releases.is_empty() {
             if self.wake_when_durable(&answers.releases_after) {
@@ -278,6 +280,10 @@ impl Session {
         {
             let held = outlet.held.get_or_insert_default();
             held.push_answers(answers.commits.clone(), rooms, &answers.ordered);
+            // Who was woken before it was here has found nothing.
+            if held.has_had_room() {
+                outlet.wake_owner();
+            }
             return &[];
         }
         &answers.ordered

@@ -20,11 +20,26 @@ pub(super) struct Held {
     pub(super) opening: bool,
 }
 
+/// A session whose queue was full.
+#[derive(Clone, Debug)]
+pub(super) struct FullRoom {
+    pub(super) session: Weak<Session>,
+    /// See [`Session::fullness`].
+    pub(super) since: u64,
+}
+
+impl FullRoom {
+    /// Whether it has been full ever since.
+    fn is_full(&self) -> bool {
+        self.session.upgrade().is_some_and(|session| session.fullness() == self.since)
+    }
+}
+
 #[derive(Debug)]
 struct Chunk {
     commits: Commits,
-    /// Sessions whose queues are full, and whose publishers are held back.
-    rooms: Vec<Weak<Session>>,
+    /// Sessions whose queues were full, and when: their publisher is held back.
+    rooms: Vec<FullRoom>,
     packets: Vec<u8>,
 }
 
@@ -45,12 +60,7 @@ impl Held {
     }
 
     /// Keeps acknowledgements back.
-    pub(super) fn push_answers(
-        &mut self,
-        commits: Commits,
-        rooms: Vec<Weak<Session>>,
-        packets: &[u8],
-    ) {
+    pub(super) fn push_answers(&mut self, commits: Commits, rooms: Vec<FullRoom>, packets: &[u8]) {
         self.bytes += packets.len();
         self.answers.push_back(Chunk { commits, rooms, packets: packets.into() });
     }
@@ -69,6 +79,13 @@ impl Held {
         self.bytes += packets.len() - before;
     }
 
+    /// Whether the last acknowledgements wait for room in vain: there has been some.
+    pub(super) fn has_had_room(&self) -> bool {
+        self.answers
+            .back()
+            .is_some_and(|last| !last.rooms.is_empty() && !last.rooms.iter().any(FullRoom::is_full))
+    }
+
     /// Moves what may leave now to `unsent`.
     pub(super) fn release(&mut self, shards: &Shards, unsent: &mut Unsent) {
         for lane in [&mut self.answers, &mut self.deliveries] {
@@ -76,13 +93,11 @@ impl Held {
                 let chunk = lane.pop_front().expect("it was just looked at");
                 self.bytes -= chunk.packets.len();
                 unsent.push(&chunk.packets);
+                // The CONNACK is the first answer.
+                self.opening = false;
             }
             if self.opening {
-                // The CONNACK is the first answer.
-                self.opening = !lane.is_empty();
-                if self.opening {
-                    return;
-                }
+                return;
             }
         }
     }
@@ -90,7 +105,6 @@ impl Held {
 
 impl Chunk {
     fn is_free(&self, shards: &Shards) -> bool {
-        let is_full = |room: &Weak<Session>| room.upgrade().is_some_and(|room| room.is_full());
-        self.commits.are_durable(shards) && !self.rooms.iter().any(is_full)
+        self.commits.are_durable(shards) && !self.rooms.iter().any(FullRoom::is_full)
     }
 }

@@ -71,7 +71,7 @@ impl Drop for Locked<'_> {
         if self.session.is_full() {
             let limits = tenant.queue_limits();
             if outlet.outbound.queue().room(&limits).is_some() {
-                self.session.full.store(false, Ordering::Release);
+                self.session.fullness.fetch_add(1, Ordering::Release);
                 waiters = outlet.room_waiters.take();
             } else {
                 self.session.set_full(limits.tenant);

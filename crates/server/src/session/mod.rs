@@ -33,6 +33,9 @@ use outlet::Outlet;
 /// Subscriptions of a session whose retained messages are still to be sent.
 const REPLAYS_MAX: usize = 10_000;
 
+/// About how many bytes their topic filters may have: all are written again when the store has to know how far one has come.
+const REPLAY_BYTES_MAX: usize = 256 * 1024;
+
 /// The session of one client.
 #[derive(Debug)]
 pub struct Session {
@@ -46,8 +49,8 @@ pub struct Session {
     durable: Option<Durable>,
     /// It is in the store. Changed under the locks of state and outlet.
     stored: AtomicBool,
-    /// Its queue is full, and publishers wait for room. Changed under the lock of the outlet.
-    full: AtomicBool,
+    /// How often its queue became full, and stopped to be; changed under the lock of the outlet.
+    fullness: AtomicU64,
     me: Weak<Session>,
     online: AtomicBool,
     /// The connection that has, or had last, the session. Changed under the lock of the state.
@@ -113,7 +116,7 @@ impl SessionRef {
             client_id: client_id.into(),
             stored: AtomicBool::new(durable.is_some()),
             durable,
-            full: AtomicBool::new(false),
+            fullness: AtomicU64::new(0),
             me: Weak::clone(me),
             online: AtomicBool::new(false),
             owner: AtomicU64::new(0),
@@ -310,7 +313,7 @@ impl Session {
     /// Bytes that wait for the socket of the connection of `epoch`.
     pub fn unsent(&self, epoch: u32) -> usize {
         let outlet = self.outlet.lock();
-        if outlet.epoch == epoch { outlet.unsent.len() } else { 0 }
+        if outlet.epoch == epoch { outlet.backlog() } else { 0 }
     }
 
     /// Sends the retained messages that a subscription asked for, ahead of all that comes later and
@@ -319,7 +322,8 @@ impl Session {
     pub fn replay(&self, replay: Replay) -> bool {
         let mut outlet = self.outlet.lock();
         let replays = outlet.replays.get_or_insert_default();
-        let room = replays.0.len() < REPLAYS_MAX;
+        let bytes = replays.0.len() * replay.filter.len();
+        let room = replays.0.len() < REPLAYS_MAX && bytes < REPLAY_BYTES_MAX;
         if room {
             replays.0.push_back(replay);
         }

@@ -4,11 +4,13 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use barid_core::durable::{
-    EntryNumber, EntryRecord, ReplayRecord, SessionRecord, StoredAs, SubscriptionRecord, WillRecord,
+    EntryNumber, EntryRecord, ReplayRecord, SessionNumber, SessionRecord, StoredAs,
+    SubscriptionRecord, WillRecord,
 };
 use barid_core::message::Message;
 use barid_core::session::{Delivery, Room, ShardSet, Waiting};
 
+use super::held::FullRoom;
 use super::outlet::Outlet;
 use super::{Replay, Session, SessionRef, State, Subscription};
 use crate::durable::{Commits, Durable, SessionJournal, Wanted};
@@ -31,7 +33,12 @@ impl Session {
 
     /// Whether its queue is full and its publishers are to be held back.
     pub fn is_full(&self) -> bool {
-        self.full.load(Ordering::Acquire)
+        self.fullness() % 2 == 1
+    }
+
+    /// Changes whenever its queue becomes full, or stops to be; odd: it is full.
+    pub fn fullness(&self) -> u64 {
+        self.fullness.load(Ordering::Acquire)
     }
 
     /// Notes the session, but for what is on its way to the client, as it is now.
@@ -43,6 +50,16 @@ impl Session {
     }
 
     fn put_record(&self, state: &State, outlet: &Outlet, journal: &mut SessionJournal<'_>) {
+        self.put_record_as(&self.client_id, state, outlet, journal);
+    }
+
+    fn put_record_as(
+        &self,
+        client_id: &str,
+        state: &State,
+        outlet: &Outlet,
+        journal: &mut SessionJournal<'_>,
+    ) {
         let Some((durable, shard)) = journal.open() else { return };
         let will = state.will.as_ref().map(|will| WillRecord {
             message: Arc::clone(&will.message),
@@ -64,7 +81,7 @@ impl Session {
             will,
             replays: replays.collect(),
         };
-        shard.put_session(durable.tenant, &self.client_id, record);
+        shard.put_session(durable.tenant, client_id, record);
     }
 
     /// Fetches the next retained messages that subscriptions have asked for, and notes them together with
@@ -117,33 +134,56 @@ impl Session {
     }
 
     /// Notes that the session has gone, with all that was stored of it. From now on nothing of it is
-    /// stored any more.
-    pub fn forget(&self) -> Commits {
-        let state = self.state();
+    /// stored any more. If it leaves something for others (`bequeaths`), its record stays under a name that
+    /// no client has, and so does what was taken from its queue, until [`Session::forget_bequest`].
+    pub fn forget(&self, bequeaths: bool) -> Commits {
+        let mut state = self.state();
         let outlet = self.lock();
         let mut journal = SessionJournal::new(self.durable());
+        let Some((durable, shard)) = journal.open() else { return Commits::default() };
+        let (tenant, number) = (durable.tenant, durable.number);
+        shard.remove_session(tenant, &self.client_id);
+        for subscription in state.subscriptions.iter() {
+            shard.remove_subscription(tenant, number, &subscription.filter);
+        }
+        for (stored, released) in outlet.outbound.stored() {
+            shard.remove_entry(tenant, number, stored, released);
+        }
+        if bequeaths {
+            state.expiry = 0;
+            self.put_record_as(&self.bequest(number), &state, &outlet, &mut journal);
+        }
         self.stored.store(false, Ordering::Relaxed);
-        let mut commits = Commits::default();
-        if let Some((durable, shard)) = journal.open() {
-            let (tenant, number) = (durable.tenant, durable.number);
-            shard.remove_session(tenant, &self.client_id);
-            for subscription in state.subscriptions.iter() {
-                shard.remove_subscription(tenant, number, &subscription.filter);
-            }
-            for (stored, released) in outlet.outbound.stored() {
-                shard.remove_entry(tenant, number, stored, released);
-            }
-            commits = journal.commits();
-            drop(journal);
-            for (id, shards) in state.received.iter() {
-                for index in shards.iter() {
-                    let mut shard = self.tenant.shards.get(index).change();
-                    shard.remove_received(tenant, number, id);
-                    commits.add(index, shard.batch());
-                }
+        let mut commits = journal.commits();
+        drop(journal);
+        for (id, shards) in state.received.iter() {
+            for index in shards.iter() {
+                let mut shard = self.tenant.shards.get(index).change();
+                shard.remove_received(tenant, number, id);
+                commits.add(index, shard.batch());
             }
         }
         commits
+    }
+
+    /// The name under which a session that has ended is kept for others' sake: U+0000 is in no client
+    /// identifier (MQTT 5 §1.5.4).
+    fn bequest(&self, number: SessionNumber) -> String {
+        format!("\0{number}")
+    }
+
+    /// Whether it may have left something in the store when it ended.
+    pub fn has_bequest(&self) -> bool {
+        self.durable.is_some()
+    }
+
+    /// Notes that all that an ended session has left is with others now.
+    pub fn forget_bequest(&self, given: &[StoredAs]) {
+        self.forget_given(given);
+        if let Some(durable) = &self.durable {
+            let mut shard = durable.shard.change();
+            shard.remove_session(durable.tenant, &self.bequest(durable.number));
+        }
     }
 
     /// Puts back which retained messages its client had still to get.
@@ -201,7 +241,9 @@ impl Session {
 
     /// Notes that publishers have to wait for room, perhaps for room in the tenant's other queues.
     pub(super) fn set_full(&self, tenant: Room) {
-        self.full.store(true, Ordering::Release);
+        if !self.is_full() {
+            self.fullness.fetch_add(1, Ordering::Release);
+        }
         if !tenant.is_some() {
             self.tenant.queued.note_full(self.id, &self.me);
         }
@@ -214,19 +256,25 @@ impl Session {
         }
     }
 
-    /// Has a publisher woken when the queue is not full any more. False: it is not.
-    pub fn wake_when_not_full(&self, publisher: Weak<Session>) -> bool {
+    /// Has a publisher woken when the queue is not full any more. `None`: it is not. What is answered may
+    /// be over when the caller has it, and the publisher have been woken.
+    pub(super) fn wake_when_not_full(&self, publisher: Weak<Session>) -> Option<FullRoom> {
         let mut outlet = self.lock();
-        if self.is_full() {
-            outlet.room_waiters.get_or_insert_default().0.push(publisher);
+        let since = self.fullness();
+        if since % 2 == 0 {
+            return None;
         }
-        self.is_full()
+        outlet.room_waiters.get_or_insert_default().0.push(publisher);
+        Some(FullRoom { session: Weak::clone(&self.me), since })
     }
 
-    /// Removes from the store what another session has been given.
-    pub fn forget_given(&self, stored: StoredAs) {
+    /// Removes from the store what other sessions have been given.
+    pub fn forget_given(&self, given: &[StoredAs]) {
         let Some(durable) = &self.durable else { return };
-        durable.shard.change().remove_entry(durable.tenant, durable.number, stored, false);
+        let mut shard = durable.shard.change();
+        for stored in given {
+            shard.remove_entry(durable.tenant, durable.number, *stored, false);
+        }
     }
 
     /// A delivery with its message, wherever that is; `None`: it cannot be read. Blocks for the disk.

@@ -23,8 +23,8 @@ const NAME: &str = "manifest";
 const TITLE: &str = "barid data directory";
 const VERSION: u32 = 1;
 
-/// More files and threads than anybody has cores for.
-const SHARDS_MAX: usize = 256;
+/// More threads than most machines have cores for, and as many as fit into a word.
+const SHARDS_MAX: usize = 64;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Manifest {

@@ -24,7 +24,7 @@ use std::sync::Arc;
 /// How a data directory is opened.
 #[derive(Debug, Clone)]
 pub struct Options<'a> {
-    /// How many shards a new directory gets, 1 to 256; as many as there are cores, if not given. One
+    /// How many shards a new directory gets, 1 to 64; as many as there are cores, if not given. One
     /// that exists has as many as it was made with.
     pub shards: Option<usize>,
     /// The engine that a new directory gets. One that exists has the one that it was made with.
