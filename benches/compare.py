@@ -84,12 +84,11 @@ def measure(target: str, arguments: list[str], what: str) -> dict | None:
     return result
 
 
-def table(columns: dict, results: dict[str, list[dict | None]]) -> str:
-    """A row for each target. `results` are in the order of the rounds."""
+def table(columns: dict, results: dict[str, list[dict | None]], floor: str = "relay") -> str:
+    """A row for each target. `results` are in the order of the rounds; ratios are to the target `floor`."""
     lines = ["| target | " + " | ".join(columns) + " |", "| --- |" + " ---: |" * len(columns)]
-    relay = results.get("relay")
     for target, rounds in results.items():
-        floors = relay or [None] * len(rounds)
+        floors = results.get(floor) or [None] * len(rounds)
         cells = []
         for value, digits in columns.values():
             values = [value(result, floor) for result, floor in zip(rounds, floors) if result is not None]
@@ -107,7 +106,7 @@ def cell(values: list[float], digits: int) -> str:
 
 
 def cpu_ratio(key: str):
-    """How often the CPU time of the relay in the same round."""
+    """How often the CPU time of the floor in the same round."""
 
     def ratio(result: dict, floor: dict | None) -> float | None:
         own, least = result.get(key), (floor or {}).get(key)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import offline
 import servers
-from compare import cell, rotated, table
+from compare import cpu_ratio, number, rotated, table
 from offline import Load
 
 PAIRS = "pairs -n 100 --size 1024 --qos 1 --version 311"
@@ -33,11 +33,12 @@ def main() -> int:
     print(f"{args.rounds} rounds. Median [least–most].")
     for name in args.scenarios:
         scenario = SCENARIOS[name]
-        targets = [one for one in args.targets or scenario.targets if available(one)]
-        columns, rounds = scenario.columns, {target: [] for target in targets}
-        for number in range(args.rounds if scenario.is_repeated else 1):
-            for target in rotated(targets, number):
-                what = f"{name} {number + 1} {target}"
+        asked = scenario.targets if name == "disk" else args.targets or scenario.targets
+        targets = [one for one in asked if name == "disk" or available(one)]
+        rounds = {target: [] for target in targets}
+        for turn in range(args.rounds if scenario.is_repeated else 1):
+            for target in rotated(targets, turn):
+                what = f"{name} {turn + 1} {target}"
                 try:
                     result = scenario.measure(target, args)
                 except (servers.Failed, offline.Wrong, OSError) as reason:
@@ -48,7 +49,7 @@ def main() -> int:
                 rounds[target].append(result)
                 results.append({"scenario": name, "target": target, "result": result})
         print(f"\n### {name}\n\n{' '.join(scenario.measure.__doc__.split())}\n")
-        print(table({heading: (value(key), digits) for heading, (key, digits) in columns.items()}, rounds), flush=True)
+        print(table(scenario.columns, rounds, floor="barid"), flush=True)
     if args.json:
         args.json.write_text(json.dumps(results, indent=1) + "\n")
     return int(failed)
@@ -72,19 +73,20 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def available(target: str) -> bool:
-    there = target == "disk" or servers.is_there(target)
-    if not there:
+    is_there = servers.is_there(target)
+    if not is_there:
         print(f"{target} is not installed and is left out", file=sys.stderr)
-    return there
-
-
-def value(key: str):
-    return lambda result, _floor: result.get(key)
+    return is_there
 
 
 class Scenario:
-    def __init__(self, measure, targets: list[str], columns: dict[str, tuple[str, int]], is_repeated: bool = True):
-        self.measure, self.targets, self.columns, self.is_repeated = measure, targets, columns, is_repeated
+    """How to measure a target, which targets if nobody names others, and what the table shows: heading to
+    decimals and the key of the result, or what finds it."""
+
+    def __init__(self, measure, targets: list[str], columns: dict, is_repeated: bool = True):
+        self.measure, self.targets, self.is_repeated = measure, targets, is_repeated
+        self.columns = {heading: (number(key) if isinstance(key, str) else key, digits)
+                        for heading, (key, digits) in columns.items()}
 
 
 def disk(_target: str, _args) -> dict:
@@ -154,7 +156,8 @@ def connected(options: str):
         if kept == "persistent":
             arguments.append("--persistent")
         with servers.start(server_target) as server:
-            return servers.bench(server, arguments)
+            result = servers.bench(server, arguments)
+        return result | {f"latency_{key}_ms": us / 1e3 for key, us in result["latency_us"].items()}
 
     measure.__doc__ = (f"`barid bench {PAIRS} {options}`, with `--persistent` where the target says so: CPU for "
                        "a message delivered and acknowledged.")
@@ -258,37 +261,66 @@ def quantiles(name: str, seconds: list[float]) -> dict:
 KEPT = ["barid", "barid/persistent", "barid-memory/persistent"]
 DELIVERED = {
     "broker CPU, µs/message": ("broker_cpu_us_per_message", 2),
+    "× not persistent": (cpu_ratio("broker_cpu_us_per_message"), 2),
     "delivered/s": ("delivered_per_s", 0),
+    "p50, ms": ("latency_p50_ms", 2),
+    "p99, ms": ("latency_p99_ms", 2),
     "lost": ("lost", 0),
     "generator CPU, µs/message": ("generator_cpu_us_per_message", 2),
 }
 FAULTS = {"lost": ("lost", 0), "twice": ("duplicates", 0), "out of order": ("disordered", 0)}
-
-# Columns: heading to the key of the result, and its decimals.
 SCENARIOS = {
     "disk": Scenario(disk, ["disk"], {
-        "fdatasync p50, ms": ("sync_p50_ms", 3), "p99, ms": ("sync_p99_ms", 3), "write, MiB/s": ("mib_per_s", 0)}),
+        "fdatasync p50, ms": ("sync_p50_ms", 3),
+        "p99, ms": ("sync_p99_ms", 3),
+        "write, MiB/s": ("mib_per_s", 0),
+    }),
     "acknowledgement": Scenario(acknowledgement, ["barid", "nats-always"], {
-        "PUBACK p50, ms": ("puback_p50_ms", 3), "p99, ms": ("puback_p99_ms", 3),
-        "fdatasync p50, ms": ("sync_p50_ms", 3), "fdatasync p99, ms": ("sync_p99_ms", 3), "PUBACK × fdatasync": ("ratio", 2)}),
-    "offline": Scenario(stored_and_drained, ["barid", "mosquitto-saved", "nats", "nats-always"], {
-        "stored/s": ("stored_per_s", 0), "CPU, µs/stored": ("store_cpu_us", 2),
-        "drained/s": ("drained_per_s", 0), "CPU, µs/drained": ("drain_cpu_us", 2), **FAULTS}),
+        "PUBACK p50, ms": ("puback_p50_ms", 3),
+        "p99, ms": ("puback_p99_ms", 3),
+        "fdatasync p50, ms": ("sync_p50_ms", 3),
+        "fdatasync p99, ms": ("sync_p99_ms", 3),
+        "PUBACK × fdatasync": ("ratio", 2),
+    }),
+    "offline": Scenario(stored_and_drained, ["barid", "barid-memory", "mosquitto-saved", "nats", "nats-always"], {
+        "stored/s": ("stored_per_s", 0),
+        "CPU, µs/stored": ("store_cpu_us", 2),
+        "drained/s": ("drained_per_s", 0),
+        "CPU, µs/drained": ("drain_cpu_us", 2),
+        **FAULTS,
+    }),
     "connected": Scenario(connected(""), KEPT, DELIVERED),
     "connected-20k": Scenario(connected("--rate 20000"), KEPT, DELIVERED),
     "backlog": Scenario(backlog, ["barid"], {
-        "stored/s": ("stored_per_s", 0), "CPU, µs/stored, first tenth": ("first_part_cpu_us", 2),
-        "last tenth": ("last_part_cpu_us", 2), "disk, MiB": ("disk_full_mib", 0), "ready, s": ("ready_s", 2),
-        "memory after it, MiB": ("rss_started_mib", 0), "first message, ms": ("first_message_ms", 2),
-        "longest, ms": ("first_message_max_ms", 2), "drained/s": ("drained_per_s", 0),
-        "CPU, µs/drained": ("drain_cpu_us", 2), "disk after it, MiB": ("disk_after_mib", 1), **FAULTS}, is_repeated=False),
+        "stored/s": ("stored_per_s", 0),
+        "CPU, µs/stored, first tenth": ("first_part_cpu_us", 2),
+        "last tenth": ("last_part_cpu_us", 2),
+        "memory, MiB": ("rss_full_mib", 0),
+        "disk, MiB": ("disk_full_mib", 0),
+        "ready, s": ("ready_s", 2),
+        "memory after it, MiB": ("rss_started_mib", 0),
+        "first message, ms": ("first_message_ms", 2),
+        "longest, ms": ("first_message_max_ms", 2),
+        "drained/s": ("drained_per_s", 0),
+        "CPU, µs/drained": ("drain_cpu_us", 2),
+        "disk after it, MiB": ("disk_after_mib", 1),
+        **FAULTS,
+    }, is_repeated=False),
     "one-to-many": Scenario(one_to_many, ["barid"], {
-        "written, MB": ("written_mb", 2), "PUBACK, ms": ("puback_ms", 1)}, is_repeated=False),
+        "written, MB": ("written_mb", 2),
+        "PUBACK, ms": ("puback_ms", 1),
+    }, is_repeated=False),
     "retained": Scenario(retained, ["barid"], {
-        "stored/s": ("stored_per_s", 0), "10 of them p50, ms": ("warm_p50_ms", 2), "longest, ms": ("warm_max_ms", 2),
-        "memory, MiB": ("rss_mib", 0), "disk, MiB": ("disk_mib", 0), "ready, s": ("ready_s", 2),
-        "10 of them p50 after it, ms": ("cold_p50_ms", 2), "longest after it, ms": ("cold_max_ms", 2),
-        "memory after it, MiB": ("rss_started_mib", 0)}, is_repeated=False),
+        "stored/s": ("stored_per_s", 0),
+        "10 of them p50, ms": ("warm_p50_ms", 2),
+        "longest, ms": ("warm_max_ms", 2),
+        "memory, MiB": ("rss_mib", 0),
+        "disk, MiB": ("disk_mib", 0),
+        "ready, s": ("ready_s", 2),
+        "10 of them p50 after it, ms": ("cold_p50_ms", 2),
+        "longest after it, ms": ("cold_max_ms", 2),
+        "memory after it, MiB": ("rss_started_mib", 0),
+    }, is_repeated=False),
 }
 
 if __name__ == "__main__":
