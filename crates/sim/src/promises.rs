@@ -244,10 +244,12 @@ impl Promises {
         self.answered(client, now);
         let beliefs = &mut self.clients[client];
         let known = beliefs.birth.replace(birth);
-        let must = beliefs.anchored
-            && beliefs.keeps
-            && !clean_start
-            && beliefs.expiry.is_none_or(|expiry| away < expiry);
+        let in_time = beliefs.expiry.is_none_or(|expiry| away < expiry);
+        let must = beliefs.anchored && beliefs.keeps && !clean_start && in_time;
+        if !in_time {
+            // It had expired, perhaps, and is back because a disk failed to hear of it. Nobody was told.
+            self.messages.iter_mut().for_each(|message| drop(message.owed.remove(&client)));
+        }
         if present && (clean_start || !beliefs.keeps) {
             self.violate(format!("c{client} has begun a new session and hears Session Present 1"));
         } else if present && known.is_some_and(|known| birth < known) {
