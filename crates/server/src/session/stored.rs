@@ -261,7 +261,7 @@ impl Session {
     pub(super) fn wake_when_not_full(&self, publisher: Weak<Session>) -> Option<FullRoom> {
         let mut outlet = self.lock();
         let since = self.fullness();
-        if since % 2 == 0 {
+        if since.is_multiple_of(2) {
             return None;
         }
         outlet.room_waiters.get_or_insert_default().0.push(publisher);
