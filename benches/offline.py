@@ -154,7 +154,7 @@ class Drained:
         self.messages = self.lost = self.duplicates = self.disordered = 0
 
 
-def drain(port: int, load: Load, numbers: range, at_once: int = CONNECTED_AT_ONCE, quiet: float = 5.0) -> Drained:
+def drain(port: int, load: Load, numbers: range, at_once: int = CONNECTED_AT_ONCE, quiet: float = 15.0) -> Drained:
     """Clients come back, `at_once` at a time, take what waits for them and acknowledge it.
 
     Each must get the messages with these `numbers` in their order. Whoever has not got them after so
