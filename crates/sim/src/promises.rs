@@ -81,6 +81,8 @@ pub struct Published {
     /// Its publisher was refused, although the refusal may have been lost. If it comes again, it may
     /// come after others.
     refused: bool,
+    /// Its publisher's session may have expired since: what it sends again is new.
+    of_expired: bool,
     /// For whom it was dropped, and counted.
     dropped: BTreeSet<ClientId>,
 }
@@ -100,6 +102,7 @@ impl Published {
             acknowledged: None,
             owed: BTreeMap::new(),
             refused: false,
+            of_expired: false,
             dropped: BTreeSet::new(),
         }
     }
@@ -248,7 +251,10 @@ impl Promises {
         let must = beliefs.anchored && beliefs.keeps && !clean_start && in_time;
         if !in_time {
             // It had expired, perhaps, and is back because a disk failed to hear of it. Nobody was told.
-            self.messages.iter_mut().for_each(|message| drop(message.owed.remove(&client)));
+            for message in &mut self.messages {
+                message.owed.remove(&client);
+                message.of_expired |= message.publisher == client;
+            }
         }
         if present && (clean_start || !beliefs.keeps) {
             self.violate(format!("c{client} has begun a new session and hears Session Present 1"));
@@ -278,6 +284,7 @@ impl Promises {
             let before = beliefs.seen.get(&number).copied();
             beliefs.seen.insert(number, before.unwrap_or(false) || qos == 2);
             match before {
+                Some(true) if message.of_expired => {}
                 Some(true) => broken = Some("twice, and had it with QoS 2"),
                 // With QoS 1 it may come twice, also if the client subscribes with QoS 2 meanwhile.
                 Some(false) => {}

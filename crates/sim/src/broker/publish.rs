@@ -234,7 +234,9 @@ impl Broker {
             QoS::ExactlyOnce => Packet::PubRec(job.id, Verdict::Done),
         };
         if let Some(session) = self.sessions.get_mut(&job.publisher) {
-            session.handing_on.remove(&job.id);
+            if job.message.qos() == QoS::ExactlyOnce {
+                session.handing_on.remove(&job.id);
+            }
             session.answer(&self.durable, &mut self.effects, job.link, (awaited, answer));
         }
     }
