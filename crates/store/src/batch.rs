@@ -60,6 +60,21 @@ impl Batch {
         self.puts += 1;
     }
 
+    /// Gives `key` the value that `encode` appends.
+    ///
+    /// # Panics
+    ///
+    /// As [`put`](Self::put).
+    pub fn put_with(&mut self, keyspace: Keyspace, key: &[u8], encode: impl FnOnce(&mut Vec<u8>)) {
+        self.push(keyspace, key, Some(0));
+        let before = self.bytes.len();
+        encode(&mut self.bytes);
+        let len = u32::try_from(self.bytes.len() - before);
+        let len = len.expect("values have less than 2^32 bytes");
+        self.records.last_mut().expect("it was pushed").value_len = Some(len);
+        self.puts += 1;
+    }
+
     /// Removes `key`.
     ///
     /// # Panics

@@ -54,6 +54,9 @@ pub(super) trait Weigh {
     fn weight(&self) -> usize;
 }
 
+/// Changes that an empty set keeps memory for.
+const KEPT_MAX: usize = 16 * 1024;
+
 /// The last change of each key.
 #[derive(Debug)]
 pub(super) struct Changes<K, V> {
@@ -101,6 +104,13 @@ impl<K: Eq + Hash, V: Weigh> Changes<K, V> {
         for (key, change) in later.by_key {
             self.note(key, change);
         }
+    }
+
+    /// Forgets all changes and keeps the memory, within bounds.
+    pub fn clear(&mut self) {
+        self.by_key.clear();
+        self.by_key.shrink_to(KEPT_MAX);
+        self.puts = Puts::default();
     }
 
     /// The same changes for when it is not known what the store has.

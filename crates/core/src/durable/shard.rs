@@ -29,6 +29,8 @@ pub struct Shard {
     index: ShardIndex,
     batch: u64,
     changes: WriteSet,
+    /// Empty, with memory.
+    spare: WriteSet,
     tenants: Arc<TenantNames>,
     /// How many entries refer to a message; never 0.
     references: HashMap<MessageId, u32, FixedState>,
@@ -54,6 +56,7 @@ impl Shard {
             index,
             batch: 1,
             changes: WriteSet::default(),
+            spare: WriteSet::default(),
             tenants: Arc::default(),
             references: HashMap::default(),
             next_message: 1,
@@ -245,7 +248,14 @@ impl Shard {
     pub fn take(&mut self) -> (u64, WriteSet) {
         let number = self.batch;
         self.batch += 1;
-        (number, std::mem::take(&mut self.changes))
+        let next = std::mem::take(&mut self.spare);
+        (number, std::mem::replace(&mut self.changes, next))
+    }
+
+    /// Takes back the memory of a set that has been committed, and [cleared](WriteSet::clear).
+    pub fn reuse(&mut self, empty: WriteSet) {
+        debug_assert!(empty.is_empty());
+        self.spare = empty;
     }
 
     /// Takes back a set whose commit has failed, or may have: it becomes the first part of the batch

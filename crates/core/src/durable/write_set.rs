@@ -89,6 +89,16 @@ impl WriteSet {
         self
     }
 
+    /// Forgets all changes and keeps the memory, within bounds.
+    pub fn clear(&mut self) {
+        self.sessions.clear();
+        self.subscriptions.clear();
+        self.entries.clear();
+        self.messages.clear();
+        self.received.clear();
+        self.retained.clear();
+    }
+
     /// The same set for when it is not known whether it was written: a key that was new may be in
     /// the store now, so its removal must be written, too.
     #[must_use]
@@ -108,7 +118,7 @@ impl WriteSet {
     /// # Panics
     /// If `names` lacks a tenant that has a change.
     pub fn encode(&self, names: &TenantNames, batch: &mut Batch) {
-        let mut record = Record { batch, key: Vec::new(), value: Vec::new() };
+        let mut record = Record { batch, key: Vec::new() };
         for ((tenant, client_id), change) in self.sessions.iter() {
             SessionKey { tenant: names.get(*tenant), client_id }.encode(&mut record.key);
             record.write(keys::SESSIONS, change, |session, out| session.encode(out));
@@ -139,11 +149,10 @@ impl WriteSet {
     }
 }
 
-/// The record that is being written, and where to; its buffers are used again for the next.
+/// The record that is being written, and where to; its buffer is used again for the next.
 struct Record<'a> {
     batch: &'a mut Batch,
     key: Vec<u8>,
-    value: Vec<u8>,
 }
 
 impl Record<'_> {
@@ -155,11 +164,7 @@ impl Record<'_> {
         encode: impl FnOnce(&T, &mut Vec<u8>),
     ) {
         match change.value() {
-            Some(value) => {
-                self.value.clear();
-                encode(value, &mut self.value);
-                self.batch.put(keyspace, &self.key, &self.value);
-            }
+            Some(value) => self.batch.put_with(keyspace, &self.key, |out| encode(value, out)),
             None => self.batch.remove(keyspace, &self.key),
         }
     }

@@ -20,8 +20,9 @@ const RETRY: Duration = Duration::from_millis(200);
 /// From this many changes in a batch on, the next batch is given time to accumulate.
 const BUSY: usize = 256;
 
-/// How long.
+/// How long, for each time that many, and at most.
 const LINGER: Duration = Duration::from_millis(2);
+const LINGER_MAX: Duration = Duration::from_millis(6);
 
 /// A shard with its store.
 pub struct DurableShard {
@@ -254,8 +255,9 @@ impl DurableShard {
     /// When much was committed the last time, much comes now: what its clients take in a moment need not
     /// be written at all, and fewer batches cost less. Who waits alone does not wait longer.
     fn linger(&self, last: usize) {
-        if last >= BUSY {
-            thread::sleep(LINGER);
+        let busy = u32::try_from(last / BUSY).unwrap_or(u32::MAX);
+        if busy > 0 {
+            thread::sleep(LINGER.saturating_mul(busy).min(LINGER_MAX));
         }
     }
 
@@ -280,6 +282,15 @@ impl DurableShard {
         }
         *self.committing.write() = None;
         self.durable.store(number, Ordering::Release);
+        self.wake(number);
+        let mut writes = Arc::into_inner(writes).expect("readers clone what they find in it");
+        writes.clear();
+        self.pending.lock().shard.reuse(writes);
+        Ok(())
+    }
+
+    /// Wakes who waits for a batch.
+    fn wake(&self, number: u64) {
         let woken: Vec<_> =
             self.waiters.lock().extract_if(.., |(waits_for, _)| *waits_for <= number).collect();
         for (_, session) in woken {
@@ -287,7 +298,6 @@ impl DurableShard {
                 session.on_commit();
             }
         }
-        Ok(())
     }
 
     fn write(
