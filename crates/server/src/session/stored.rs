@@ -206,7 +206,7 @@ impl Session {
         }
     }
 
-    /// What was asked for with [`Session::fetch`].
+    /// What was asked for of what is in the store only.
     pub fn supply(&self, worker: &Worker, fetched: &[(StoredAs, Option<Arc<Message>>)]) {
         let mut outlet = self.lock();
         outlet.fetching = false;

@@ -35,6 +35,8 @@ pub struct Job {
     stored_as: BTreeMap<u16, MessageId>,
     /// Shards that have still to note that it was received, when a rule is broken.
     to_note: BTreeSet<u16>,
+    /// Shards that have noted that it was received.
+    noted: ShardSet,
     /// What has to be durable before it is acknowledged.
     awaited: Awaited,
 }
@@ -52,15 +54,13 @@ impl Broker {
         let mut reached_before = ShardSet::default();
         let rules = self.durable.rules();
         if level == 2 {
-            if session.handing_on.contains(&id)
-                && rules.hold(Rule::AcknowledgeRepetitionWhenHandedOn)
-            {
-                return false;
-            }
             match session.received.receive(id) {
                 Reception::New => {}
                 Reception::Resumed(shards) => reached_before = shards,
-                Reception::Repeated => {
+                Reception::Unfinished if rules.hold(Rule::AcknowledgeRepetitionWhenHandedOn) => {
+                    return false;
+                }
+                Reception::Unfinished | Reception::Repeated => {
                     let noted = match session.stored {
                         Some(_) => self.durable.last_changes(),
                         None => Awaited::default(),
@@ -93,11 +93,6 @@ impl Broker {
             let retained = self.retain(&message, len == 0);
             awaited = retained.if_holds(rules, Rule::AcknowledgeWhenRetained);
         }
-        if level == 2
-            && let Some(session) = self.sessions.get_mut(&publisher)
-        {
-            session.handing_on.insert(id);
-        }
         if !rules.hold(Rule::SkipShardsThatHaveIt) {
             reached_before = ShardSet::default();
         }
@@ -110,6 +105,7 @@ impl Broker {
             reached_before,
             stored_as: BTreeMap::new(),
             to_note: BTreeSet::new(),
+            noted: ShardSet::default(),
             awaited,
         });
         true
@@ -213,9 +209,7 @@ impl Broker {
         let (unit, batch) = self.durable.change(shard);
         unit.put_received(TENANT_NUMBER, origin.number, job.id);
         job.awaited.add(shard, batch);
-        if let Some(publisher) = self.sessions.get_mut(&job.publisher) {
-            publisher.received.store_in(job.id, shard);
-        }
+        job.noted.insert(shard);
     }
 
     fn finish(&mut self, mut job: Job) {
@@ -235,7 +229,7 @@ impl Broker {
         };
         if let Some(session) = self.sessions.get_mut(&job.publisher) {
             if job.message.qos() == QoS::ExactlyOnce {
-                session.handing_on.remove(&job.id);
+                session.received.hand_on(job.id, job.noted);
             }
             session.answer(&self.durable, &mut self.effects, job.link, (awaited, answer));
         }

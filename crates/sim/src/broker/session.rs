@@ -37,8 +37,6 @@ pub struct Session {
     pub outbound: Outbound,
     /// QoS 2 messages received from the client and not released.
     pub received: ReceivedIds,
-    /// Those of them that are being handed on at this moment.
-    pub handing_on: BTreeSet<PacketId>,
     /// The connection of its client.
     pub link: Option<Link>,
     /// What is being read back from the store.
@@ -101,7 +99,6 @@ impl Session {
             subscriptions: BTreeMap::new(),
             outbound: Outbound::new(0, stored.is_some()),
             received: ReceivedIds::default(),
-            handing_on: BTreeSet::new(),
             link: None,
             fetching: None,
             gone_early: BTreeSet::new(),

@@ -2,13 +2,13 @@
 //!
 //! What is added to the engine here:
 //!
-//! - Every commit carries its number ([`journal`]), and a small file beside the database says which
-//!   number was acknowledged last ([`commit_mark`]). If a commit is missing at the start, whatever
+//! - Every commit carries its number (`journal`), and a small file beside the database says which
+//!   number was acknowledged last (`commit_mark`). If a commit is missing at the start, whatever
 //!   the reason, the store is refused instead of being opened without it.
 //! - Journals and manifests are read and checked before the engine repairs anything by cutting it.
-//! - A commit is refused before the disk is full ([`space`]).
+//! - A commit is refused before the disk is full (`space`).
 //! - After an error of the disk the engine is opened again, without what was not acknowledged.
-//! - Disk space comes back when much was removed ([`reclaim`]).
+//! - Disk space comes back when much was removed (`reclaim`).
 
 mod commit_mark;
 mod engine;
