@@ -168,7 +168,14 @@ impl Active {
                 turn.scratch.answers.commits.join(&commits);
                 ReasonCode::Success
             }
-            None => ReasonCode::PacketIdentifierNotFound,
+            None => {
+                if self.session.durable().is_some() {
+                    // It may have been released a moment ago, on another connection.
+                    let noted = self.session.tenant.shards.last_changes();
+                    turn.scratch.answers.commits.join(&noted);
+                }
+                ReasonCode::PacketIdentifierNotFound
+            }
         };
         self.put_ack(turn, PacketType::PubComp, ack.packet_id, reason);
         Ok(())
@@ -267,6 +274,8 @@ impl Active {
                     refused += 1;
                 }
                 if ack.kind == PacketType::PubRec && ack.accepted {
+                    // Also when it is repeated: that it came before may not be durable yet.
+                    journal.open();
                     let reason = match acked {
                         Acked::Expected => ReasonCode::Success,
                         Acked::Unknown => ReasonCode::PacketIdentifierNotFound,

@@ -92,10 +92,7 @@ impl Context {
         counters.sent.add(PacketType::ConnAck, 1, connack.len() as u64);
         let survives = wanted.expiry > 0;
         // That a session has gone is told when it is sure not to come back; that there is one, with its
-        // will, when it is sure to stay. A store that takes nothing new does not keep clients away.
-        if tenant.shards.any_refuses() {
-            noted.clear();
-        }
+        // will, when it is sure to stay.
         let connack = (&connack[..], noted.clone());
         let (epoch, had_client) =
             session.attach(link, wanted.receive_maximum, survives, wanted.aliases, connack);

@@ -126,12 +126,13 @@ impl Session {
         let mut outlet = self.lock();
         // Also what is not stored itself may cost something that is.
         let mut journal = SessionJournal::new(self.durable());
+        // Which member a shared subscription chose before is not known: rather twice than not at all.
+        let has_it = journal.shard().is_some_and(|shard| messages.have_reached(shard));
+        if has_it && offer.shared.is_none() {
+            return Offered::Done;
+        }
         let stores = messages.are_stored(offer.qos);
-        if let Some((durable, shard)) = stores.then(|| journal.open()).flatten() {
-            // Which member a shared subscription chose before is not known: rather twice than not at all.
-            if messages.have_reached(durable.shard.index()) && offer.shared.is_none() {
-                return Offered::Done;
-            }
+        if let Some((_, shard)) = stores.then(|| journal.open()).flatten() {
             messages.reach(shard);
         }
         let stored = stores && self.durable().is_some();
