@@ -124,9 +124,13 @@ class Ledger:
             self.problem("strangers", f"{who}, which nobody has sent so")
             return
         subscriber.delivered.add(identity)
-        if not any(one is subscriber for one, _ in message.owed) and subscriber not in message.allowed:
+        is_owed = any(one is subscriber for one, _ in message.owed)
+        if not is_owed and subscriber not in message.allowed:
             self.problem("strangers", f"{who} without a subscription")
         subscriber.owed.pop(identity, None)
+        if not is_owed:
+            # Routed in vain before there was a subscription, and again when its publisher repeats it after a crash.
+            return
         stream = (publisher, message.topic, message.qos)
         if number < subscriber.latest.get(stream, -1):
             self.problem("disorder", f"{who} after {subscriber.latest[stream]}")
