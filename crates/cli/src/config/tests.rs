@@ -238,7 +238,7 @@ fn durability() {
             "9:10 a shared subscription cannot have a durability class -> topics",
             "10:9 `replicated` needs a cluster, which this version does not have -> `local`",
             "11:10 a tenant's name cannot contain '/' -> all of them",
-            "13:10 257 shards are too many -> 256",
+            "13:10 257 shards are too many -> 64",
             "15:27 max_tenant_queued_bytes is 0; the least is 1 -> wait",
         ],
     );
