@@ -5,7 +5,8 @@
 use barid_store::backup::{self, Totals};
 use barid_store::memory::Disk;
 use barid_store::{
-    Batch, Contents, DataDir, Keyspace, Options, Report, Snapshot, Store, StoreError, verify,
+    Batch, Contents, DataDir, Engine, Keyspace, Options, Report, Snapshot, Store, StoreError,
+    verify,
 };
 use std::fs;
 use std::ops::ControlFlow;
@@ -17,6 +18,8 @@ const B: Keyspace = Keyspace(1);
 fn options() -> Options<'static> {
     Options {
         shards: Some(3),
+        // Its files are what is broken here.
+        engine: Engine::Lsm,
         keyspaces: &["a", "b"],
         cache_bytes: 4 << 20,
         reserve_bytes: 0,
@@ -246,6 +249,34 @@ fn a_backup_brings_all_back_and_nothing_that_came_later() {
     // The names are what counts, not their places.
     let swapped = Options { keyspaces: &["b", "new", "a"], ..options() };
     assert_eq!(import(&file, restored.path(), &swapped).unwrap(), totals);
+    let data = open(restored.path()).unwrap();
+    let after: Vec<_> = data.shards().iter().map(|store| records(&**store)).collect();
+    assert!(before == after);
+}
+
+#[test]
+fn the_log_keeps_its_directory_and_has_its_backups() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = Options { engine: Engine::Log, ..options() };
+    let data = DataDir::open(dir.path(), &log).unwrap();
+    (0..).zip(data.shards()).for_each(|(shard, store)| fill(&**store, shard, 100));
+    let snapshots: Vec<_> = data.shards().iter().map(|store| store.snapshot().unwrap()).collect();
+    let before: Vec<_> = data.shards().iter().map(|store| records(&**store)).collect();
+    data.shards().iter().for_each(|store| fill(&**store, 9, 10));
+    let mut file = Vec::new();
+    let totals = backup::export(&snapshots, &["a", "b"], &mut file, &mut |_, _| ()).unwrap();
+    drop((data, snapshots));
+
+    // The directory says which engine it has, whatever is asked for.
+    let data = open(dir.path()).unwrap();
+    assert_eq!(records(&*data.shards()[0]).len(), before[0].len() + 20);
+    drop(data);
+    assert_eq!(look(dir.path()).findings, [""; 0]);
+    fs::remove_file(dir.path().join("manifest")).unwrap();
+    assert!(refusal(dir.path()).contains("no manifest"), "{}", refusal(dir.path()));
+
+    let restored = tempfile::tempdir().unwrap();
+    assert_eq!(import(&file, restored.path(), &log).unwrap(), totals);
     let data = open(restored.path()).unwrap();
     let after: Vec<_> = data.shards().iter().map(|store| records(&**store)).collect();
     assert!(before == after);

@@ -29,8 +29,8 @@ pub struct Options<'a> {
     pub shards: Option<usize>,
     /// The engine that a new directory gets. One that exists has the one that it was made with.
     pub engine: Engine,
-    /// The names of the keyspaces of each store. [`crate::Keyspace`] is an index into them, so it may
-    /// change from start to start; the names may not.
+    /// The names of the keyspaces of each store. [`crate::Keyspace`] is an index into them. Neither names
+    /// nor places may change from start to start; new ones come at the end.
     pub keyspaces: &'a [&'a str],
     /// Memory for blocks read from disk, of all shards together.
     pub cache_bytes: u64,
