@@ -132,17 +132,20 @@ def acknowledgement(target: str, _args) -> dict:
 
 def stored_and_drained(target: str, _args) -> dict:
     """500 sessions without their clients, 200 messages of 1 KiB and QoS 1 for each, from 10 publishers with up to
-    1,000 unacknowledged messages (nats-always: 20); then the clients come back, all at once. CPU with that of 2 s of rest."""
+    1,000 unacknowledged messages (nats-always: 20); then the clients come back, all at once. CPU with that of 2 s of rest.
+    All is done twice, and the second time counts: what a virtual machine charges for fresh memory is no broker's.
+    (nats: once, it closes publishers the second time.)"""
     load, numbers = Load(500, 1_024), range(200)
     with servers.start(target) as server:
         offline.make_sessions(server.port, load)
-        cpu = server.cpu_seconds()
-        seconds = offline.store(server.port, load, numbers, window=WINDOWS.get(target, 1_000))
-        time.sleep(REST_SECONDS)
-        store_cpu = server.cpu_seconds() - cpu
-        drained = offline.drain(server.port, load, numbers)
-        time.sleep(REST_SECONDS)
-        drain_cpu = server.cpu_seconds() - cpu - store_cpu
+        for _ in range(1 if target.startswith("nats") else 2):
+            cpu = server.cpu_seconds()
+            seconds = offline.store(server.port, load, numbers, window=WINDOWS.get(target, 1_000))
+            time.sleep(REST_SECONDS)
+            store_cpu = server.cpu_seconds() - cpu
+            drained = offline.drain(server.port, load, numbers)
+            time.sleep(REST_SECONDS)
+            drain_cpu = server.cpu_seconds() - cpu - store_cpu
     total = load.sessions * len(numbers)
     return {"stored_per_s": total / seconds, "store_cpu_us": store_cpu / total * 1e6,
             "drained_per_s": drained.messages / drained.seconds, "drain_cpu_us": drain_cpu / total * 1e6,

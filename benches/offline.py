@@ -81,7 +81,7 @@ def store(port: int, load: Load, numbers: range, publishers: int = 10, window: i
     total, window = load.sessions * len(numbers), min(window, IDENTIFIERS)
     clients = []
     for number in range(publishers):
-        client = Publisher(port, load, range(number, load.sessions, publishers), numbers, f"publisher{number}")
+        client = Publisher(port, load, range(number, load.sessions, publishers), numbers, f"p{number}x{time.monotonic_ns()}")
         selector.register(client.socket, selectors.EVENT_READ | selectors.EVENT_WRITE, client)
         clients.append(client)
     start, acknowledged = time.monotonic(), 0
