@@ -92,7 +92,11 @@ impl Context {
         counters.sent.add(PacketType::ConnAck, 1, connack.len() as u64);
         let survives = wanted.expiry > 0;
         // That a session has gone is told when it is sure not to come back; that there is one, with its
-        // will, when it is sure to stay.
+        // will, when it is sure to stay. But who comes back to take what waits is let in also while nothing
+        // can be written.
+        if present && session.store_refuses() {
+            noted.clear();
+        }
         let connack = (&connack[..], noted.clone());
         let (epoch, had_client) =
             session.attach(link, wanted.receive_maximum, survives, wanted.aliases, connack);
