@@ -62,6 +62,8 @@ const KEPT_MAX: usize = 16 * 1024;
 pub(super) struct Changes<K, V> {
     by_key: HashMap<K, Change<V>, FixedState>,
     puts: Puts,
+    /// How often a change and a later one came to nothing.
+    vanished: usize,
 }
 
 /// What some changes put.
@@ -73,7 +75,7 @@ struct Puts {
 
 impl<K, V> Default for Changes<K, V> {
     fn default() -> Self {
-        Self { by_key: HashMap::default(), puts: Puts::default() }
+        Self { by_key: HashMap::default(), puts: Puts::default(), vanished: 0 }
     }
 }
 
@@ -93,7 +95,10 @@ impl<K: Eq + Hash, V: Weigh> Changes<K, V> {
                         self.puts.add(&both);
                         occupied.insert(both);
                     }
-                    None => drop(occupied.remove()),
+                    None => {
+                        occupied.remove();
+                        self.vanished += 1;
+                    }
                 }
             }
         }
@@ -111,6 +116,7 @@ impl<K: Eq + Hash, V: Weigh> Changes<K, V> {
         self.by_key.clear();
         self.by_key.shrink_to(KEPT_MAX);
         self.puts = Puts::default();
+        self.vanished = 0;
     }
 
     /// The same changes for when it is not known what the store has.
@@ -132,6 +138,11 @@ impl<K: Eq + Hash, V: Weigh> Changes<K, V> {
 
     pub fn len(&self) -> usize {
         self.by_key.len()
+    }
+
+    /// How many values were put and removed again, and need not be written.
+    pub fn vanished(&self) -> usize {
+        self.vanished
     }
 
     /// How many keys get a value.

@@ -61,6 +61,11 @@ impl WriteSet {
             > 0
     }
 
+    /// How many messages and entries came and went again, and need not be written.
+    pub fn vanished(&self) -> usize {
+        self.entries.vanished() + self.messages.vanished()
+    }
+
     /// About how many bytes it is as a batch.
     pub fn bytes(&self) -> usize {
         KEY_BYTES * self.len()

@@ -17,12 +17,13 @@ use crate::session::Session;
 /// How long a shard that could not commit waits before it tries again.
 const RETRY: Duration = Duration::from_millis(200);
 
-/// From this many changes in a batch on, the next batch is given time to accumulate.
-const BUSY: usize = 256;
+/// When at least so many changes, and a good part of a batch, came to nothing because clients took their
+/// messages at once, the next batch is given time: what vanishes need not be written at all. Who waits alone, or
+/// for clients that are away, does not wait longer.
+const BUSY: usize = 128;
 
-/// How long, for each time that many, and at most.
-const LINGER: Duration = Duration::from_millis(2);
-const LINGER_MAX: Duration = Duration::from_millis(6);
+/// How long.
+const LINGER: Duration = Duration::from_millis(5);
 
 /// A shard with its store.
 pub struct DurableShard {
@@ -220,9 +221,12 @@ impl DurableShard {
 
     fn commit_until_closed(&self) {
         let mut batch = Batch::default();
+        let mut vanished = 0;
         while self.wait() {
-            self.linger(batch.len());
-            if let Err(error) = self.commit(&mut batch) {
+            if vanished >= BUSY && vanished >= batch.len() / 4 {
+                thread::sleep(LINGER);
+            }
+            if let Err(error) = self.commit(&mut batch, &mut vanished) {
                 self.refuse(&error);
                 if self.is_closing() {
                     error!(shard = self.index, "what was not acknowledged is not stored");
@@ -252,22 +256,14 @@ impl DurableShard {
         pending.touched
     }
 
-    /// When much was committed the last time, much comes now: what its clients take in a moment need not
-    /// be written at all, and fewer batches cost less. Who waits alone does not wait longer.
-    fn linger(&self, last: usize) {
-        let busy = u32::try_from(last / BUSY).unwrap_or(u32::MAX);
-        if busy > 0 {
-            thread::sleep(LINGER.saturating_mul(busy).min(LINGER_MAX));
-        }
-    }
-
     /// Commits what has accumulated, and wakes who waits for it.
-    fn commit(&self, batch: &mut Batch) -> Result<(), StoreError> {
+    fn commit(&self, batch: &mut Batch, vanished: &mut usize) -> Result<(), StoreError> {
         let (number, writes, names) = {
             let _boundary = self.boundary.write();
             let mut pending = self.pending.lock();
             pending.touched = false;
             let (number, writes) = pending.shard.take();
+            *vanished = writes.vanished();
             let writes = Arc::new(writes);
             *self.committing.write() = Some(Arc::clone(&writes));
             (number, writes, pending.shard.tenant_names())
