@@ -62,8 +62,8 @@ const KEPT_MAX: usize = 16 * 1024;
 pub(super) struct Changes<K, V> {
     by_key: HashMap<K, Change<V>, FixedState>,
     puts: Puts,
-    /// How often a change and a later one came to nothing.
-    vanished: usize,
+    /// How often a change was overtaken by a later one.
+    spared: usize,
 }
 
 /// What some changes put.
@@ -75,7 +75,7 @@ struct Puts {
 
 impl<K, V> Default for Changes<K, V> {
     fn default() -> Self {
-        Self { by_key: HashMap::default(), puts: Puts::default(), vanished: 0 }
+        Self { by_key: HashMap::default(), puts: Puts::default(), spared: 0 }
     }
 }
 
@@ -88,6 +88,7 @@ impl<K: Eq + Hash, V: Weigh> Changes<K, V> {
                 vacant.insert(later);
             }
             Entry::Occupied(mut occupied) => {
+                self.spared += 1;
                 let earlier = mem::replace(occupied.get_mut(), Change::Remove);
                 self.puts.subtract(&earlier);
                 match earlier.then(later) {
@@ -95,10 +96,7 @@ impl<K: Eq + Hash, V: Weigh> Changes<K, V> {
                         self.puts.add(&both);
                         occupied.insert(both);
                     }
-                    None => {
-                        occupied.remove();
-                        self.vanished += 1;
-                    }
+                    None => drop(occupied.remove()),
                 }
             }
         }
@@ -116,7 +114,7 @@ impl<K: Eq + Hash, V: Weigh> Changes<K, V> {
         self.by_key.clear();
         self.by_key.shrink_to(KEPT_MAX);
         self.puts = Puts::default();
-        self.vanished = 0;
+        self.spared = 0;
     }
 
     /// The same changes for when it is not known what the store has.
@@ -140,9 +138,9 @@ impl<K: Eq + Hash, V: Weigh> Changes<K, V> {
         self.by_key.len()
     }
 
-    /// How many values were put and removed again, and need not be written.
-    pub fn vanished(&self) -> usize {
-        self.vanished
+    /// How many changes were overtaken by later ones, and need not be written.
+    pub fn spared(&self) -> usize {
+        self.spared
     }
 
     /// How many keys get a value.

@@ -61,9 +61,9 @@ impl WriteSet {
             > 0
     }
 
-    /// How many messages and entries came and went again, and need not be written.
-    pub fn vanished(&self) -> usize {
-        self.entries.vanished() + self.messages.vanished()
+    /// How many changes of messages and entries were overtaken by later ones, and need not be written.
+    pub fn spared(&self) -> usize {
+        self.entries.spared() + self.messages.spared()
     }
 
     /// About how many bytes it is as a batch.

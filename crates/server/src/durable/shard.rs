@@ -23,7 +23,7 @@ const RETRY: Duration = Duration::from_millis(200);
 const BUSY: usize = 128;
 
 /// How long.
-const LINGER: Duration = Duration::from_millis(5);
+const LINGER: Duration = Duration::from_millis(6);
 
 /// A shard with its store.
 pub struct DurableShard {
@@ -221,12 +221,12 @@ impl DurableShard {
 
     fn commit_until_closed(&self) {
         let mut batch = Batch::default();
-        let mut vanished = 0;
+        let mut spared = 0;
         while self.wait() {
-            if vanished >= BUSY && vanished >= batch.len() / 4 {
+            if spared >= BUSY && spared >= batch.len() / 4 {
                 thread::sleep(LINGER);
             }
-            if let Err(error) = self.commit(&mut batch, &mut vanished) {
+            if let Err(error) = self.commit(&mut batch, &mut spared) {
                 self.refuse(&error);
                 if self.is_closing() {
                     error!(shard = self.index, "what was not acknowledged is not stored");
@@ -257,13 +257,13 @@ impl DurableShard {
     }
 
     /// Commits what has accumulated, and wakes who waits for it.
-    fn commit(&self, batch: &mut Batch, vanished: &mut usize) -> Result<(), StoreError> {
+    fn commit(&self, batch: &mut Batch, spared: &mut usize) -> Result<(), StoreError> {
         let (number, writes, names) = {
             let _boundary = self.boundary.write();
             let mut pending = self.pending.lock();
             pending.touched = false;
             let (number, writes) = pending.shard.take();
-            *vanished = writes.vanished();
+            *spared = writes.spared();
             let writes = Arc::new(writes);
             *self.committing.write() = Some(Arc::clone(&writes));
             (number, writes, pending.shard.tenant_names())
