@@ -136,7 +136,7 @@ impl Housekeeping {
         let shards = &context.worker.shared.shards;
         let mut after = self.0.after.lock();
         let due: Vec<_> =
-            after.extract_if(.., |(commits, _)| commits.are_durable(shards)).collect();
+            after.extract_if(.., |(commits, _)| shards.have_committed(commits)).collect();
         drop(after);
         for (_, what) in due {
             match what {

@@ -4,6 +4,8 @@
 //! what has to be in one batch, is for whoever joins them: here, in a list. A simulation may break one of
 //! them, to see that it matters and that the checkers notice.
 
+use barid_core::durable::Commits;
+
 /// One of the rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
@@ -91,3 +93,13 @@ impl Rules {
         self.broken != Some(rule)
     }
 }
+
+/// What is done only if a rule holds.
+pub trait IfHolds: Default {
+    /// This, if the rule holds; otherwise nothing.
+    fn if_holds(self, rules: Rules, rule: Rule) -> Self {
+        if rules.hold(rule) { self } else { Self::default() }
+    }
+}
+
+impl IfHolds for Commits {}

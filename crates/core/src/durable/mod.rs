@@ -21,6 +21,7 @@ use std::num::NonZeroU64;
 use crate::session::PacketId;
 
 mod changes;
+mod commits;
 pub mod keys;
 pub mod records;
 pub mod recovery;
@@ -28,6 +29,7 @@ pub mod shard;
 mod wire;
 pub mod write_set;
 
+pub use commits::Commits;
 pub use records::{
     EntryRecord, RecordError, ReplayRecord, SessionRecord, SubscriptionRecord, WillRecord,
 };

@@ -19,15 +19,6 @@ pub struct Durable {
     pub number: SessionNumber,
 }
 
-impl Durable {
-    /// What has been noted of its shard so far.
-    pub fn last_change(&self) -> Commits {
-        let mut commits = Commits::default();
-        commits.add(self.shard.index(), self.shard.last_change());
-        commits
-    }
-}
-
 /// Notes the changes of a session's deliveries. Locks the shard when the first one comes, and lets it go
 /// at its own end; the session's lock is held meanwhile.
 pub struct SessionJournal<'a> {
@@ -65,11 +56,7 @@ impl<'a> SessionJournal<'a> {
 
     /// The batch that has what was noted; nothing if nothing was.
     pub fn commits(&self) -> Commits {
-        let mut commits = Commits::default();
-        if let Some(guard) = &self.guard {
-            commits.add(guard.index(), guard.batch());
-        }
-        commits
+        self.guard.iter().map(|guard| (guard.index(), guard.batch())).collect()
     }
 }
 

@@ -9,19 +9,17 @@
 //! | --- | --- |
 //! | `shard.rs` | one shard: its write set, its committer, who waits for it |
 //! | `shards.rs` | all of them; which one an entity belongs to |
-//! | `commits.rs` | batches that something waits for |
 //! | `journal.rs` | the changes of one session |
 //! | `loader.rs` | messages that are read back when a client takes them |
 //! | `recovery.rs` | the start: from the stores to sessions |
 
-mod commits;
 mod journal;
 mod loader;
 mod recovery;
 mod shard;
 mod shards;
 
-pub use commits::Commits;
+pub use barid_core::durable::Commits;
 pub use journal::{Durable, SessionJournal};
 pub use loader::{Loader, LoaderThreads, Wanted};
 pub use recovery::{Recovered, recover};

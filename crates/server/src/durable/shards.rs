@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use barid_core::durable::TenantNumber;
+use barid_core::durable::{Commits, TenantNumber};
 use barid_store::{Snapshot, Store, StoreError};
 use parking_lot::{RwLock, RwLockReadGuard};
 use smallvec::SmallVec;
 
-use super::{Commits, DurableShard};
+use super::DurableShard;
 
 /// Bytes that may wait for the next commit of a shard before publishers are not read from any more.
 const PENDING_MAX: usize = 64 * 1024 * 1024;
@@ -60,6 +60,11 @@ impl Shards {
         self.shards.iter()
     }
 
+    /// Whether all of these commits have been made.
+    pub fn have_committed(&self, commits: &Commits) -> bool {
+        commits.iter().all(|(shard, batch)| self.get(shard).is_durable(batch))
+    }
+
     /// Whether more waits for one of these commits than should: publishers are faster than the disk.
     pub fn are_congested(&self, commits: &Commits) -> bool {
         commits.iter().any(|(shard, _)| self.get(shard).pending_bytes() > PENDING_MAX)
@@ -85,11 +90,7 @@ impl Shards {
 
     /// All that has been noted so far, in all shards.
     pub fn last_changes(&self) -> Commits {
-        let mut commits = Commits::default();
-        for shard in &self.shards {
-            commits.add(shard.index(), shard.last_change());
-        }
-        commits
+        self.iter().map(|shard| (shard.index(), shard.last_change())).collect()
     }
 
     /// Whether a message that is stored should wait in memory, too.
@@ -109,11 +110,6 @@ impl Shards {
     /// Bytes of messages that wait in memory.
     pub fn in_memory(&self) -> usize {
         self.in_memory.load(Ordering::Relaxed)
-    }
-
-    /// Bytes that the stores take on the disk.
-    pub fn disk_bytes(&self) -> u64 {
-        self.iter().map(|shard| shard.store().disk_bytes()).sum()
     }
 }
 

@@ -105,6 +105,6 @@ impl Held {
 
 impl Chunk {
     fn is_free(&self, shards: &Shards) -> bool {
-        self.commits.are_durable(shards) && !self.rooms.iter().any(FullRoom::is_full)
+        shards.have_committed(&self.commits) && !self.rooms.iter().any(FullRoom::is_full)
     }
 }

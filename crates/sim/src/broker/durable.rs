@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use barid_core::durable::keys::{self, MessageKey};
-use barid_core::durable::{MessageId, Shard, TenantNumber, WriteSet, records};
+use barid_core::durable::{Commits, MessageId, Shard, TenantNumber, WriteSet, records};
 use barid_core::message::Message;
 use barid_store::memory::MemoryStore;
 use barid_store::{Batch, Store};
@@ -17,35 +17,6 @@ use crate::rules::{Rule, Rules};
 pub const TENANT: &str = "t";
 /// Its number.
 pub const TENANT_NUMBER: TenantNumber = TenantNumber(0);
-
-/// Batches that something waits for: the last one of each shard.
-#[derive(Clone, Debug, Default)]
-pub struct Awaited(BTreeMap<u16, u64>);
-
-impl Awaited {
-    /// A batch of one shard.
-    pub fn one(shard: u16, batch: u64) -> Self {
-        Self(BTreeMap::from([(shard, batch)]))
-    }
-
-    /// Waits for another batch as well.
-    pub fn add(&mut self, shard: u16, batch: u64) {
-        let last = self.0.entry(shard).or_default();
-        *last = batch.max(*last);
-    }
-
-    /// Waits for all that `other` waits for as well.
-    pub fn join(&mut self, other: &Self) {
-        for (shard, batch) in &other.0 {
-            self.add(*shard, *batch);
-        }
-    }
-
-    /// What is waited for, if the rule holds; otherwise nothing.
-    pub fn if_holds(self, rules: Rules, rule: Rule) -> Self {
-        if rules.hold(rule) { self } else { Self::default() }
-    }
-}
 
 /// All shards.
 pub struct Durable {
@@ -130,14 +101,13 @@ impl Durable {
     }
 
     /// The batches that have all that was noted so far.
-    pub fn last_changes(&self) -> Awaited {
-        let shards = (0..).take(self.units.len());
-        Awaited(shards.map(|shard| (shard, self.last_change(shard))).collect())
+    pub fn last_changes(&self) -> Commits {
+        (0..).take(self.units.len()).map(|shard| (shard, self.last_change(shard))).collect()
     }
 
     /// Whether all that is awaited is durable.
-    pub fn has(&self, awaited: &Awaited) -> bool {
-        awaited.0.iter().all(|(shard, batch)| self.units[usize::from(*shard)].durable >= *batch)
+    pub fn has(&self, awaited: &Commits) -> bool {
+        awaited.iter().all(|(shard, batch)| self.units[usize::from(shard)].durable >= batch)
     }
 
     /// Whether a shard takes nothing new.

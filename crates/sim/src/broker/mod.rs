@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use barid_core::durable::Commits;
 use barid_core::message::Message;
 use barid_core::retained::RetainedStore;
 use barid_core::session::QueueLimits;
@@ -21,8 +22,8 @@ use mqtt_proto::QoS;
 
 use crate::history::{Event, History};
 use crate::packet::{ClientId, FILTERS, LinkId, MessageNumber, Packet, Verdict, qos};
-use crate::rules::Rule;
-use durable::{Awaited, Durable};
+use crate::rules::{IfHolds as _, Rule};
+use durable::Durable;
 use publish::Job;
 use session::{Home, Link, Moment, Session};
 
@@ -99,7 +100,7 @@ impl Broker {
                     true => session.release(durable, id),
                     // It may have been released a moment ago, on another connection.
                     false if session.stored.is_some() => durable.last_changes(),
-                    false => Awaited::default(),
+                    false => Commits::default(),
                 };
                 let forgotten = forgotten.if_holds(durable.rules(), Rule::CompleteWhenForgotten);
                 session.answer(durable, effects, link, (forgotten, Packet::PubComp(id)));
@@ -152,9 +153,9 @@ impl Broker {
         let rules = self.durable.rules();
         // A session that has just expired must not come back either.
         let mut awaited = match resumed {
-            None => Awaited::one(home, self.durable.last_change(home))
+            None => Commits::one(home, self.durable.last_change(home))
                 .if_holds(rules, Rule::ConnectWhenGone),
-            Some(_) => Awaited::default(),
+            Some(_) => Commits::default(),
         };
         let session = self.sessions.get_mut(&key).expect("it has just been found or begun");
         session.away_since = None;
@@ -202,7 +203,7 @@ impl Broker {
         let session = self.sessions.get_mut(&key).expect("a client's session has not ended");
         let (durable, effects) = (&mut self.durable, &mut self.effects);
         if session.stored.is_some_and(|home| durable.refuses(home.shard)) {
-            let refusal = (Awaited::default(), Packet::SubAck(id, Verdict::Refused));
+            let refusal = (Commits::default(), Packet::SubAck(id, Verdict::Refused));
             session.answer(durable, effects, link, refusal);
             return;
         }

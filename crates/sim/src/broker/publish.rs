@@ -5,19 +5,19 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use barid_core::durable::MessageId;
+use barid_core::durable::{Commits, MessageId};
 use barid_core::message::{Message, Publication};
 use barid_core::session::{PacketId, Reception, ShardSet};
 use barid_core::time::Timestamp;
 use mqtt_proto::QoS;
 use std::time::Duration;
 
-use super::durable::{Awaited, TENANT_NUMBER};
+use super::durable::TENANT_NUMBER;
 use super::session::Home;
 use super::{Broker, SessionKey, message_number};
 use crate::history::{Event, History};
 use crate::packet::{LinkId, Packet, TOPICS, Verdict, qos};
-use crate::rules::Rule;
+use crate::rules::{IfHolds as _, Rule};
 
 /// A message that is being handed on.
 pub struct Job {
@@ -38,7 +38,7 @@ pub struct Job {
     /// Shards that have noted that it was received.
     noted: ShardSet,
     /// What has to be durable before it is acknowledged.
-    awaited: Awaited,
+    awaited: Commits,
 }
 
 impl Broker {
@@ -63,7 +63,7 @@ impl Broker {
                 Reception::Unfinished | Reception::Repeated => {
                     let noted = match session.stored {
                         Some(_) => self.durable.last_changes(),
-                        None => Awaited::default(),
+                        None => Commits::default(),
                     };
                     let noted = noted.if_holds(rules, Rule::AcknowledgeRepetitionWhenDurable);
                     let answer = (noted, Packet::PubRec(id, Verdict::Done));
@@ -88,7 +88,7 @@ impl Broker {
             self.refuse(link, publisher, level, id);
             return true;
         }
-        let mut awaited = Awaited::default();
+        let mut awaited = Commits::default();
         if retain {
             let retained = self.retain(&message, len == 0);
             awaited = retained.if_holds(rules, Rule::AcknowledgeWhenRetained);
@@ -127,13 +127,13 @@ impl Broker {
             let released = session.release(&mut self.durable, id);
             (released, Packet::PubRec(id, Verdict::Refused))
         } else {
-            (Awaited::default(), Packet::PubAck(id, Verdict::Refused))
+            (Commits::default(), Packet::PubAck(id, Verdict::Refused))
         };
         session.answer(&self.durable, &mut self.effects, link, answer);
     }
 
     /// Makes a message the retained message of its topic, or `removes` the one there is.
-    fn retain(&mut self, message: &Arc<Message>, removes: bool) -> Awaited {
+    fn retain(&mut self, message: &Arc<Message>, removes: bool) -> Commits {
         let topic = message.publication().topic;
         let index = self.shard_of_topic(topic);
         let (shard, batch) = self.durable.change(index);
@@ -144,7 +144,7 @@ impl Broker {
             shard.set_retained(TENANT_NUMBER, message);
             self.retained.set(topic, Arc::clone(message));
         }
-        Awaited::one(index, batch)
+        Commits::one(index, batch)
     }
 
     fn shard_of_topic(&self, topic: &str) -> u16 {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use barid_core::durable::{
-    Phase, SessionNumber, SessionRecord, Shard, StoredAs, SubscriptionRecord,
+    Commits, Phase, SessionNumber, SessionRecord, Shard, StoredAs, SubscriptionRecord,
 };
 use barid_core::message::Message;
 use barid_core::session::{
@@ -15,10 +15,10 @@ use barid_core::time::Timestamp;
 use mqtt_proto::QoS;
 use smallvec::SmallVec;
 
-use super::durable::{Awaited, Durable, TENANT_NUMBER};
+use super::durable::{Durable, TENANT_NUMBER};
 use super::message_number;
 use crate::packet::{ClientId, FILTERS, LinkId, MessageNumber, Packet, TOPICS};
-use crate::rules::Rule;
+use crate::rules::{IfHolds as _, Rule};
 
 /// A broker's session of one client.
 pub struct Session {
@@ -56,9 +56,9 @@ pub struct Home {
 pub struct Link {
     pub id: LinkId,
     /// CONNACK and acknowledgements.
-    answers: VecDeque<(Awaited, Packet)>,
+    answers: VecDeque<(Commits, Packet)>,
     /// PUBLISH and PUBREL.
-    deliveries: VecDeque<(Awaited, Packet)>,
+    deliveries: VecDeque<(Commits, Packet)>,
     /// CONNACK has not left, so nothing else may.
     opening: bool,
 }
@@ -82,7 +82,7 @@ pub struct Moment {
 
 impl Link {
     /// A connection that gets a CONNACK first.
-    pub fn new(id: LinkId, awaited: Awaited, connack: Packet) -> Self {
+    pub fn new(id: LinkId, awaited: Commits, connack: Packet) -> Self {
         let answers = VecDeque::from([(awaited, connack)]);
         Self { id, answers, deliveries: VecDeque::new(), opening: true }
     }
@@ -106,8 +106,8 @@ impl Session {
     }
 
     /// Notes the session itself.
-    pub fn store(&self, durable: &mut Durable) -> Awaited {
-        let Some(home) = self.stored else { return Awaited::default() };
+    pub fn store(&self, durable: &mut Durable) -> Commits {
+        let Some(home) = self.stored else { return Commits::default() };
         let (shard, batch) = durable.change(home.shard);
         let record = SessionRecord {
             number: home.number,
@@ -121,7 +121,7 @@ impl Session {
             replays: Vec::new(),
         };
         shard.put_session(TENANT_NUMBER, &super::client_id(self.client), record);
-        Awaited::one(home.shard, batch)
+        Commits::one(home.shard, batch)
     }
 
     /// Subscribes, or with `None` unsubscribes, in the store.
@@ -130,8 +130,8 @@ impl Session {
         durable: &mut Durable,
         filter: usize,
         qos: Option<QoS>,
-    ) -> Awaited {
-        let Some(home) = self.stored else { return Awaited::default() };
+    ) -> Commits {
+        let Some(home) = self.stored else { return Commits::default() };
         let (shard, batch) = durable.change(home.shard);
         let filter = FILTERS[filter];
         match qos {
@@ -146,12 +146,12 @@ impl Session {
             }
             None => shard.remove_subscription(TENANT_NUMBER, home.number, filter),
         }
-        Awaited::one(home.shard, batch)
+        Commits::one(home.shard, batch)
     }
 
     /// Notes that a QoS 2 message was released, in all shards that know of it.
-    pub fn release(&mut self, durable: &mut Durable, id: PacketId) -> Awaited {
-        let mut awaited = Awaited::default();
+    pub fn release(&mut self, durable: &mut Durable, id: PacketId) -> Commits {
+        let mut awaited = Commits::default();
         let shards = self.received.release(id);
         if let (Some(shards), Some(home)) = (shards, self.stored) {
             for index in shards.iter() {
@@ -207,7 +207,7 @@ impl Session {
         let has_way =
             self.outbound.is_idle() && self.link.as_ref().is_some_and(|link| !link.opening);
         if has_way && qos == QoS::AtMostOnce {
-            self.send(durable, effects, Awaited::default(), publish(&delivery, 0, false));
+            self.send(durable, effects, Commits::default(), publish(&delivery, 0, false));
             return;
         }
         if has_way && self.outbound.has_room() {
@@ -271,7 +271,7 @@ impl Session {
                 .next(now, &mut notes, |reason, waiting| lost.push((reason, waiting.clone())));
             let (awaited, packet, rule) = match &next {
                 None | Some(Outgoing::Fetch) => {
-                    (Awaited::default(), None, Rule::SendQos2WhenDurable)
+                    (Commits::default(), None, Rule::SendQos2WhenDurable)
                 }
                 Some(Outgoing::Publish { delivery, id, dup }) => {
                     let waits = delivery.qos == QoS::ExactlyOnce && delivery.stored.is_some();
@@ -326,7 +326,7 @@ impl Session {
         durable: &Durable,
         effects: &mut Effects,
         link: LinkId,
-        (awaited, packet): (Awaited, Packet),
+        (awaited, packet): (Commits, Packet),
     ) {
         if let Some(present) = self.link.as_mut().filter(|present| present.id == link) {
             present.answers.push_back((awaited, packet));
@@ -334,7 +334,7 @@ impl Session {
         }
     }
 
-    fn send(&mut self, durable: &Durable, effects: &mut Effects, awaited: Awaited, packet: Packet) {
+    fn send(&mut self, durable: &Durable, effects: &mut Effects, awaited: Commits, packet: Packet) {
         if let Some(link) = &mut self.link {
             link.deliveries.push_back((awaited, packet));
             self.release_held(durable, effects);
@@ -397,10 +397,10 @@ impl Notes<'_> {
 
     /// The batch that has what was noted, for a packet that `waits` for it. If nothing was noted now, it
     /// may have been a moment ago, on another connection.
-    fn awaited(self, waits: bool) -> Awaited {
+    fn awaited(self, waits: bool) -> Commits {
         match self.home {
-            Some(home) if waits => Awaited::one(home.shard, self.durable.last_change(home.shard)),
-            _ => Awaited::default(),
+            Some(home) if waits => Commits::one(home.shard, self.durable.last_change(home.shard)),
+            _ => Commits::default(),
         }
     }
 

@@ -2,15 +2,20 @@
 
 use smallvec::SmallVec;
 
-use super::Shards;
+use super::ShardIndex;
 
 /// The last batch of each shard that something waits for. Nothing: it need not wait.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Commits(SmallVec<[(u16, u64); 2]>);
+pub struct Commits(SmallVec<[(ShardIndex, u64); 2]>);
 
 impl Commits {
+    /// Waits for a batch of one shard.
+    pub fn one(shard: ShardIndex, batch: u64) -> Self {
+        Self::from_iter([(shard, batch)])
+    }
+
     /// Waits for a batch of a shard as well.
-    pub fn add(&mut self, shard: u16, batch: u64) {
+    pub fn add(&mut self, shard: ShardIndex, batch: u64) {
         match self.0.iter_mut().find(|(known, _)| *known == shard) {
             Some((_, known)) => *known = batch.max(*known),
             None => self.0.push((shard, batch)),
@@ -19,8 +24,8 @@ impl Commits {
 
     /// Waits for all that `other` waits for as well.
     pub fn join(&mut self, other: &Self) {
-        for (shard, batch) in &other.0 {
-            self.add(*shard, *batch);
+        for (shard, batch) in other.iter() {
+            self.add(shard, batch);
         }
     }
 
@@ -35,13 +40,18 @@ impl Commits {
     }
 
     /// The shards and their batches.
-    pub fn iter(&self) -> impl Iterator<Item = (u16, u64)> {
+    pub fn iter(&self) -> impl Iterator<Item = (ShardIndex, u64)> {
         self.0.iter().copied()
     }
+}
 
-    /// Whether all of them are durable.
-    pub fn are_durable(&self, shards: &Shards) -> bool {
-        self.iter().all(|(shard, batch)| shards.get(shard).is_durable(batch))
+impl FromIterator<(ShardIndex, u64)> for Commits {
+    fn from_iter<I: IntoIterator<Item = (ShardIndex, u64)>>(batches: I) -> Self {
+        let mut commits = Self::default();
+        for (shard, batch) in batches {
+            commits.add(shard, batch);
+        }
+        commits
     }
 }
 
