@@ -130,6 +130,11 @@ pub fn flags(qos: QoS, retain: bool, dup: bool) -> u8 {
     0x30 | u8::from(dup) << 3 | (qos as u8) << 1 | u8::from(retain)
 }
 
+/// Whether the first byte of a PUBLISH has the DUP flag.
+pub fn is_dup(first: u8) -> bool {
+    first & 0x08 != 0
+}
+
 fn u16_len(len: usize) -> [u8; 2] {
     u16::try_from(len).expect("topics are at most 65,535 bytes").to_be_bytes()
 }

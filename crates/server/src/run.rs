@@ -56,6 +56,8 @@ pub struct Run {
     pub reached: ShardSet,
     /// What has to be durable before the messages are acknowledged.
     pub commits: Commits,
+    /// What has to be durable before the messages leave: they tell of it.
+    pub after: Commits,
     /// Their first identifiers in the shards that store them.
     message_ids: SmallVec<[(u16, MessageId); 2]>,
     overflowed: bool,
@@ -248,6 +250,7 @@ impl Run {
         self.reached_before = ShardSet::default();
         self.reached = ShardSet::default();
         self.commits.clear();
+        self.after.clear();
         self.message_ids.clear();
         self.overflowed = false;
         self.largest = 0;
@@ -283,6 +286,12 @@ impl Run {
         let mut run = Self::default();
         run.begin(publication.topic, publication.qos, publication.retain, true, class);
         let mut buffer = Vec::new();
+        run.put(publication, now, &mut buffer);
+        (run, buffer)
+    }
+
+    /// Appends a message of the broker's own to a run that has begun and that all lies in `buffer`.
+    pub fn put(&mut self, publication: &Publication<'_>, now: Timestamp, buffer: &mut Vec<u8>) {
         let frame = PublishFrame {
             publication: *publication,
             qos: publication.qos,
@@ -293,15 +302,14 @@ impl Run {
             alias: AliasUse::None,
             now,
         };
-        let layout = frame.put(true, &mut buffer);
-        run.append(Item {
+        let layout = frame.put(true, buffer);
+        self.append(Item {
             frame: layout.start..layout.end,
             id: layout.id,
             properties: PropertiesAt::Buffer(layout.properties..layout.payload),
             payload: layout.payload..layout.end,
             expires_at: publication.expires_at,
         });
-        (run, buffer)
     }
 }
 
@@ -382,7 +390,18 @@ impl Messages<'_> {
             shared: offer.shared.cloned(),
             stored,
             queued_at: self.now,
+            after: (!self.run.after.is_empty()).then(|| Box::new(self.run.after.clone())),
         }
+    }
+
+    /// Whether one of the messages was sent again (DUP).
+    pub fn is_repeated(&self, index: usize) -> bool {
+        encode::is_dup(self.buffer[self.run.items[index].frame.start])
+    }
+
+    /// What has to be durable before the messages leave.
+    pub fn after(&self) -> &Commits {
+        &self.run.after
     }
 
     /// The durability class of their topic.

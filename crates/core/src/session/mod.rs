@@ -30,7 +30,7 @@ use std::sync::Arc;
 use mqtt_proto::QoS;
 use smallvec::SmallVec;
 
-use crate::durable::StoredAs;
+use crate::durable::{Commits, StoredAs};
 use crate::message::Message;
 use crate::time::Timestamp;
 
@@ -52,6 +52,8 @@ pub struct Delivery {
     pub stored: Option<StoredAs>,
     /// When it was published, or found for a new subscription.
     pub queued_at: Timestamp,
+    /// What has to be durable before it leaves, if anything: it tells of that.
+    pub after: Option<Box<Commits>>,
 }
 
 #[cfg(test)]
@@ -88,6 +90,7 @@ mod tests_support {
             shared,
             stored: None,
             queued_at: Timestamp::default(),
+            after: None,
         }
     }
 }

@@ -108,6 +108,7 @@ impl Waiting {
                 shared: stub.shared.take(),
                 stored: Some(stub.stored),
                 queued_at: stub.queued_at,
+                after: None,
             });
         }
     }

@@ -158,13 +158,18 @@ impl Session {
         let commits = journal.commits();
         drop(journal);
         let range = offer.range.start..offer.range.start + admitted;
+        let after = messages.after().clone();
         let packets =
             messages.packets(range, outlet.speaks_v5(), offer.qos, offer.retain, first_id);
         counters.sent.add(PacketType::Publish, admitted as u64, packets.len() as u64);
+        let mut waits_for = after;
         if stored && offer.qos == QoS::ExactlyOnce {
             // The client remembers the packet identifier, so the broker must not forget it.
-            outlet.append(Some(&commits), |held| held.extend_from_slice(packets));
-            self.await_commits(worker, &commits, &mut outlet);
+            waits_for.join(&commits);
+        }
+        if !waits_for.is_empty() {
+            outlet.append(&waits_for, |held| held.extend_from_slice(packets));
+            self.await_commits(worker, &waits_for, &mut outlet);
             return outlet.after_append();
         }
         if offer.at_once
@@ -242,7 +247,8 @@ impl Session {
         }
         let mut first = self.hold_back(&mut outlet, answers, rooms);
         if !answers.prompt.is_empty() {
-            outlet.append(None, |packets| packets.extend_from_slice(&answers.prompt));
+            outlet
+                .append(&Commits::default(), |packets| packets.extend_from_slice(&answers.prompt));
         }
         if !(outlet.unsent.is_empty() && !outlet.writing && !outlet.blocked) {
             outlet.unsent.push(std::mem::take(&mut first));
@@ -268,11 +274,13 @@ impl Session {
     ) -> &'a [u8] {
         if !answers.releases.is_empty() {
             if self.wake_when_durable(&answers.releases_after) {
-                outlet.append(Some(&answers.releases_after), |held| {
+                outlet.append(&answers.releases_after, |held| {
                     held.extend_from_slice(&answers.releases);
                 });
             } else {
-                outlet.append(None, |packets| packets.extend_from_slice(&answers.releases));
+                outlet.append(&Commits::default(), |packets| {
+                    packets.extend_from_slice(&answers.releases)
+                });
             }
         }
         let behind_others = outlet.held.as_ref().is_some_and(|held| held.has_answers());
@@ -390,17 +398,21 @@ impl Session {
                         alias: AliasUse::None,
                         now: worker.now,
                     };
-                    let held = delivery.stored.is_some() && delivery.qos == QoS::ExactlyOnce;
-                    let after = held.then(|| must_be_durable(&mut journal, &mut waits_for));
-                    outlet.put(worker, self, frame, after.as_ref(), &mut journal);
+                    let mut after = delivery.after.as_deref().cloned().unwrap_or_default();
+                    if delivery.stored.is_some() && delivery.qos == QoS::ExactlyOnce {
+                        after.join(&noted(&mut journal));
+                    }
+                    waits_for.join(&after);
+                    outlet.put(worker, self, frame, &after, &mut journal);
                 }
                 Some(Outgoing::PubRel(id)) => {
                     let packet_id = PacketId::new(id).expect("the window gives none that is 0");
                     let version = if outlet.speaks_v5() { Version::V5 } else { Version::V3_1_1 };
                     // That PUBREC has come may have been noted a moment ago.
-                    let after = must_be_durable(&mut journal, &mut waits_for);
+                    let after = noted(&mut journal);
+                    waits_for.join(&after);
                     let mut bytes = 0;
-                    outlet.append(Some(&after), |buffer| {
+                    outlet.append(&after, |buffer| {
                         let before = buffer.len();
                         let properties = Properties::default();
                         Packet::PubRel(Ack { packet_id, reason: ReasonCode::Success, properties })
@@ -452,6 +464,7 @@ impl Session {
                         shared: None,
                         stored: None,
                         queued_at: worker.now,
+                        after: None,
                     });
                 }
                 if seen < FETCHED {
@@ -509,8 +522,12 @@ impl Session {
                 now: worker.now,
             };
             let held = offer.qos == QoS::ExactlyOnce && journal.shard().is_some();
-            let after = held.then(|| must_be_durable(journal, &mut waits_for));
-            outlet.put(worker, self, frame, after.as_ref(), journal);
+            let mut after = messages.after().clone();
+            if held {
+                after.join(&noted(journal));
+            }
+            waits_for.join(&after);
+            outlet.put(worker, self, frame, &after, journal);
         }
         journal.close();
         self.await_commits(worker, &waits_for, outlet);
@@ -576,11 +593,9 @@ impl Session {
 }
 
 /// The batch that has what was noted of a packet that must not leave before.
-fn must_be_durable(journal: &mut SessionJournal<'_>, all: &mut Commits) -> Commits {
+fn noted(journal: &mut SessionJournal<'_>) -> Commits {
     journal.open();
-    let commits = journal.commits();
-    all.join(&commits);
-    commits
+    journal.commits()
 }
 
 impl SessionRef {
@@ -620,13 +635,12 @@ impl Outlet {
     }
 
     /// Lets `encode` append packets, to leave `after` something is durable.
-    fn append(&mut self, after: Option<&Commits>, encode: impl FnOnce(&mut Vec<u8>)) {
-        let after = after.filter(|commits| !commits.is_empty());
-        let nothing = Commits::default();
+    fn append(&mut self, after: &Commits, encode: impl FnOnce(&mut Vec<u8>)) {
         // Nothing leaves before the CONNACK.
-        match after.or_else(|| self.is_opening().then_some(&nothing)) {
-            Some(commits) => self.held.get_or_insert_default().push_delivery(commits, encode),
-            None => encode(self.unsent.buffer()),
+        if after.is_empty() && !self.is_opening() {
+            encode(self.unsent.buffer());
+        } else {
+            self.held.get_or_insert_default().push_delivery(after, encode);
         }
     }
 
@@ -697,7 +711,7 @@ impl Outlet {
         worker: &Worker,
         session: &Session,
         mut frame: PublishFrame<'_>,
-        after: Option<&Commits>,
+        after: &Commits,
         journal: &mut SessionJournal<'_>,
     ) {
         let v5 = self.speaks_v5();
@@ -713,7 +727,7 @@ impl Outlet {
             return;
         }
         // What is held back may be overtaken, so it does not define an alias that others use.
-        if let (Some(aliases), None) = (&mut self.aliases, after) {
+        if let (Some(aliases), true) = (&mut self.aliases, after.is_empty()) {
             // An alias adds three bytes where it is defined: not worth a packet that becomes too large.
             if frame.len(v5) + 3 <= most {
                 frame.alias = aliases.assign(frame.publication.topic);

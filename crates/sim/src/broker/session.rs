@@ -202,6 +202,7 @@ impl Session {
             shared: None,
             stored,
             queued_at: moment.now,
+            after: None,
         };
         let number = message_number(message);
         let has_way =
@@ -249,6 +250,7 @@ impl Session {
                 shared: None,
                 stored: None,
                 queued_at: now,
+                after: None,
             };
             if let (Some(home), true) = (self.stored, qos != QoS::AtMostOnce) {
                 let entry = self.outbound.new_entry();
