@@ -16,6 +16,7 @@ mod checksum;
 mod data_dir;
 mod error;
 mod port;
+mod space;
 mod verify;
 
 pub use batch::{Batch, Change};

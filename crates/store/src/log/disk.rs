@@ -5,7 +5,8 @@
 //! crash; so is every name that was made, changed or removed before a [`Disk::sync`]. Of the rest any
 //! part may be there, in any order. A rename is all or nothing.
 
-use rustix::fs::{FallocateFlags, fallocate, fdatasync, ftruncate, statvfs};
+use crate::space::free_bytes;
+use rustix::fs::{FallocateFlags, fallocate, fdatasync, ftruncate};
 use rustix::io::{Errno, pread, pwritev, retry_on_intr};
 use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
@@ -126,8 +127,7 @@ impl Disk for Directory {
     }
 
     fn free(&self) -> io::Result<u64> {
-        let found = statvfs(&self.path)?;
-        Ok(found.f_bavail.saturating_mul(found.f_frsize))
+        free_bytes(&self.path)
     }
 }
 

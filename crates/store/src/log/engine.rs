@@ -10,8 +10,8 @@ use super::commit_mark::CommitMark;
 use super::disk::Disk;
 use super::frame::Encoder;
 use super::segment::{HEADER_LEN, Segment, random_mark};
-use super::space::FreeSpace;
 use super::state::State;
+use crate::space::FreeSpace;
 use crate::{Batch, StoreError};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::{io, sync::Arc};
@@ -91,13 +91,18 @@ impl Engine {
     }
 
     pub fn room(&self) -> Result<(), StoreError> {
-        self.writer.lock().space.ask(&*self.disk, 0)
+        self.writer.lock().space.ask(0, || self.free())
+    }
+
+    fn free(&self) -> Result<u64, StoreError> {
+        let fail = |error| StoreError::io("ask for the free space of", &self.disk.path(""), error);
+        self.disk.free().map_err(fail)
     }
 
     pub fn commit(&self, batch: &Batch) -> Result<(), StoreError> {
         let mut writer = self.writer.lock();
         if batch.needs_room() {
-            writer.space.ask(&*self.disk, batch.bytes())?;
+            writer.space.ask(batch.bytes(), || self.free())?;
         }
         writer.encoder.begin();
         for change in batch.iter() {

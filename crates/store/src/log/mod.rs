@@ -29,7 +29,6 @@ mod reader;
 mod recovery;
 mod roster;
 mod segment;
-mod space;
 mod state;
 mod tidy;
 

@@ -6,7 +6,7 @@
 //!   number was acknowledged last (`commit_mark`). If a commit is missing at the start, whatever
 //!   the reason, the store is refused instead of being opened without it.
 //! - Journals and manifests are read and checked before the engine repairs anything by cutting it.
-//! - A commit is refused before the disk is full (`space`).
+//! - A commit is refused before the disk is full (`crate::space`).
 //! - After an error of the disk the engine is opened again, without what was not acknowledged.
 //! - Disk space comes back when much was removed (`reclaim`).
 
@@ -15,15 +15,14 @@ mod engine;
 mod journal;
 mod manifest;
 mod reclaim;
-mod space;
 
 use crate::port::end_of_prefix;
+use crate::space::{FreeSpace, free_bytes};
 use crate::{Batch, Keyspace, Snapshot, Store, StoreError, Visit};
 use commit_mark::CommitMark;
 use engine::Engine;
 use parking_lot::{Mutex, RwLock};
 use reclaim::Reclaimer;
-use space::FreeSpace;
 use std::ops::{Bound, ControlFlow};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -97,7 +96,7 @@ impl LsmStore {
             // A loss that was accepted is not found again.
             mark.write(number).map_err(|error| StoreError::io("write to", dir, error))?;
         }
-        let space = FreeSpace::new(dir, options.reserve_bytes);
+        let space = FreeSpace::new(options.reserve_bytes);
         let counters = keyspaces.len();
         let shared = Arc::new(Shared {
             dir: dir.to_owned(),
@@ -151,11 +150,16 @@ impl Shared {
         StoreError::io("use", &self.dir, std::io::Error::other("closed after an error of the disk"))
     }
 
+    fn free(&self) -> Result<u64, StoreError> {
+        let fail = |error| StoreError::io("ask for the free space of", &self.dir, error);
+        free_bytes(&self.dir).map_err(fail)
+    }
+
     /// [`Store::commit`], of an empty batch, too: that is a number and nothing else.
     fn commit(&self, batch: &Batch) -> Result<(), StoreError> {
         let mut committer = self.committer.lock();
         if batch.needs_room() {
-            committer.space.ask(batch.bytes())?;
+            committer.space.ask(batch.bytes(), || self.free())?;
         }
         if committer.failed {
             self.reopen(committer.number)?;
@@ -225,7 +229,7 @@ impl Store for LsmStore {
     }
 
     fn room(&self) -> Result<(), StoreError> {
-        self.shared.committer.lock().space.ask(0)
+        self.shared.committer.lock().space.ask(0, || self.shared.free())
     }
 
     fn disk_bytes(&self) -> u64 {
