@@ -1,0 +1,100 @@
+//! What the state store answers.
+
+use crate::Refusal;
+use crate::resp::{Reader, push_array, push_bulk};
+
+/// A response. Everything borrows from its payload.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Reply<'a> {
+    /// `+OK`: SET or KEYNOTIFY did what was asked.
+    Ok,
+    /// `:-1`: the condition of the SET does not hold, or VDEL found another value.
+    NotApplied,
+    /// What GET found.
+    Value(&'a [u8]),
+    /// `$-1`: GET found no such key.
+    Absent,
+    /// `:1`: DEL or VDEL deleted the key.
+    Deleted,
+    /// `:0`: there was no such key to delete, or the client did not watch it.
+    Nothing,
+    /// Some of the keys that SCAN found, perhaps none.
+    Page {
+        /// Their names.
+        keys: Vec<&'a [u8]>,
+        /// What to ask for the next page with; `None` on the last.
+        next: Option<&'a [u8]>,
+    },
+    /// `-ERR`: nothing was done.
+    Refused(Refusal),
+}
+
+impl<'a> Reply<'a> {
+    /// Reads the payload of a response; `None` if it is none, or a refusal with an unknown text.
+    pub fn decode(payload: &'a [u8]) -> Option<Self> {
+        Some(match payload {
+            b"+OK\r\n" => Reply::Ok,
+            b":-1\r\n" => Reply::NotApplied,
+            b":1\r\n" => Reply::Deleted,
+            b":0\r\n" => Reply::Nothing,
+            b"$-1\r\n" => Reply::Absent,
+            [b'$', ..] => {
+                let mut reader = Reader::new(payload);
+                let value = reader.bulk()?;
+                reader.finish()?;
+                Reply::Value(value)
+            }
+            [b'*', ..] => page(payload)?,
+            _ => {
+                let text = payload.strip_prefix(b"-ERR ")?.strip_suffix(b"\r\n")?;
+                Reply::Refused(Refusal::from_text(text)?)
+            }
+        })
+    }
+
+    /// Appends the payload of the response.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Reply::Ok => out.extend_from_slice(b"+OK\r\n"),
+            Reply::NotApplied => out.extend_from_slice(b":-1\r\n"),
+            Reply::Deleted => out.extend_from_slice(b":1\r\n"),
+            Reply::Nothing => out.extend_from_slice(b":0\r\n"),
+            Reply::Absent => out.extend_from_slice(b"$-1\r\n"),
+            Reply::Value(value) => {
+                out.reserve(value.len() + 16);
+                push_bulk(out, value);
+            }
+            Reply::Page { keys, next } => {
+                push_array(out, if next.is_some() { 2 } else { 1 });
+                push_array(out, keys.len());
+                keys.iter().for_each(|key| push_bulk(out, key));
+                if let Some(token) = next {
+                    push_bulk(out, token);
+                }
+            }
+            Reply::Refused(refusal) => {
+                out.extend_from_slice(b"-ERR ");
+                out.extend_from_slice(refusal.text().as_bytes());
+                out.extend_from_slice(b"\r\n");
+            }
+        }
+    }
+}
+
+/// An array of the array of the keys and, if there are more, a token.
+fn page(payload: &[u8]) -> Option<Reply<'_>> {
+    let mut reader = Reader::new(payload);
+    let has_next = match reader.array()? {
+        1 => false,
+        2 => true,
+        _ => return None,
+    };
+    // Grows with what is there: the number may promise more.
+    let mut keys = Vec::new();
+    for _ in 0..reader.array()? {
+        keys.push(reader.bulk()?);
+    }
+    let next = if has_next { Some(reader.bulk()?) } else { None };
+    reader.finish()?;
+    Some(Reply::Page { keys, next })
+}
