@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! lock           held by the process that uses the directory; has its process id
-//! manifest       version of the format, number of shards
+//! manifest       version of the format, number of shards, engine
 //! shard-000/     a store: the files of its engine, among them `commits`
 //! shard-001/     …
 //! ```
