@@ -9,8 +9,8 @@ use crate::Refusal;
 /// accepted.
 pub const DRIFT_MAX_MS: u64 = 60_000;
 
-/// The node of every clock reading that the store gives. No client can be told from the store by
-/// its clock if it takes the same name.
+/// The node of every reading that the store gives. Clients ignore readings of their own node, so none
+/// should have this name.
 pub const NODE: &str = "StateStore";
 
 /// The counters that the store gives are below this, because clients read them as 32 bits with a

@@ -1,0 +1,47 @@
+//! Reading allocates in proportion to the bytes that are there, whatever lengths they declare, and
+//! commands and notifications not at all. One test in a process of its own, for it watches the
+//! allocator.
+
+use std::alloc::System;
+use std::hint::black_box;
+
+use statestore_proto::{Command, Glob, Notification, Reply};
+use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
+
+#[global_allocator]
+static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+fn allocated<T>(read: impl FnOnce() -> T) -> usize {
+    let region = Region::new(ALLOCATOR);
+    drop(black_box(read()));
+    region.change().bytes_allocated
+}
+
+#[test]
+fn memory_is_bounded_by_the_input() {
+    for payload in [
+        &b"*2\r\n$3\r\nGET\r\n$1\r\nK\r\n"[..],
+        b"*6\r\n$3\r\nSET\r\n$1\r\nK\r\n$1\r\nV\r\n$3\r\nNEX\r\n$2\r\nPX\r\n$5\r\n10000\r\n",
+        b"*9999999999\r\n$3\r\nGET\r\n$9999999999\r\nK\r\n",
+        b"*1\r\n*9999999999\r\n",
+        b"*1\r\n*9999999999\r\n$9999999999\r\nK\r\n",
+        b"*4\r\n$6\r\nNOTIFY\r\n$3\r\nSET\r\n$5\r\nVALUE\r\n$1\r\na\r\n",
+        b"*4\r\n$6\r\nNOTIFY\r\n$3\r\nSET\r\n$5\r\nVALUE\r\n$9999999999\r\na\r\n",
+    ] {
+        assert_eq!(allocated(|| Command::decode(payload)), 0, "{payload:?}");
+        assert_eq!(allocated(|| Notification::decode(payload)), 0, "{payload:?}");
+        assert_eq!(allocated(|| Reply::decode(payload)), 0, "{payload:?}");
+    }
+    // The smallest keys there are take most memory for their bytes: 16 for 6, and a growing vector
+    // may be twice as large as it needs to be, and has been smaller ones before.
+    for count in [1, 10, 1_000, 100_000] {
+        let page = [b"*1\r\n*99999999\r\n", &b"$0\r\n\r\n".repeat(count)[..]].concat();
+        let needed = allocated(|| Reply::decode(&page));
+        assert!(needed > 0, "the allocator is watched");
+        assert!(needed <= 16 * page.len() + 128, "{needed} for {}", page.len());
+        // A class of three bytes takes 8 for its place in the pattern and 32 for its bytes.
+        let pattern = b"[a]".repeat(count);
+        let needed = allocated(|| Glob::parse(&pattern));
+        assert!(needed <= 64 * pattern.len() + 512, "{needed} for {}", pattern.len());
+    }
+}
