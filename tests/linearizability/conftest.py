@@ -1,0 +1,17 @@
+"""The clients of `crash` with other business. A seed for each run: LINEARIZABILITY_SEED=N repeats one."""
+
+import os
+import random
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).resolve().parent.parent / "crash"))
+
+
+@pytest.fixture
+def seed() -> int:
+    chosen = int(os.environ.get("LINEARIZABILITY_SEED", random.randrange(1 << 32)))
+    print(f"LINEARIZABILITY_SEED={chosen}")
+    return chosen
