@@ -194,6 +194,29 @@ def test_a_failing_disk_makes_no_promises(broker, connect, failure):
     assert [one for one in found if one in acknowledged] == acknowledged
 
 
+def test_what_cannot_be_read_now_is_given_to_others_later(broker, connect):
+    """The member that has the messages of a shared subscription ends while the disk cannot be read."""
+    connect("s").subscribe("$share/g/a", qos=1)
+    connect("s").disconnect()
+    publisher = connect("p")
+    expected = [b"%d " % number + bytes(500) for number in range(10)]
+    for payload in expected:
+        assert publisher.publish("a", payload, qos=1).reason == 0
+    broker.die()
+    broker.revive()  # the messages are on the disk only
+    other = connect("o")
+    other.subscribe("$share/g/a", qos=1)
+    broker.order("read-eio")
+    connect("s", persistent=False)  # a new session: the one that has the messages is over
+    other.expect_nothing(1)
+    broker.withdraw()
+    assert payloads(other, 2) == expected
+    time.sleep(0.5)
+    broker.die()
+    broker.revive()
+    assert payloads(connect("o")) == [], "taken, and not removed"
+
+
 class Troubled(World):
     """In each round the disk fails for a while."""
 

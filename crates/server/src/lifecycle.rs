@@ -7,15 +7,16 @@ use std::time::Duration;
 use barid_core::durable::keys;
 use barid_core::message::Publication;
 use barid_core::session::{Delivery, DropReason, Waiting};
-use barid_core::topic_index::{Member, SharedGroup};
+use barid_core::topic_index::{Member, SharedGroup, SubscribeOptions};
 use mqtt_proto::{QoS, ReasonCode, topic};
+use tracing::error;
 
-use crate::durable::Commits;
+use crate::durable::{Commits, READ_RETRY};
 use crate::event_loop::ConnectionId;
 use crate::housekeeping::{After, Task};
 use crate::router::{Publisher, Router};
 use crate::run::{Messages, Run};
-use crate::session::{Detached, SessionRef, Will};
+use crate::session::{Detached, SessionRef, Subscription, Will};
 use crate::tenant::Tenant;
 use crate::worker::Worker;
 
@@ -287,7 +288,7 @@ impl Context {
         self.give_now(session, ended, taken, commits);
     }
 
-    /// See [`Self::give`]. May wait for the disk.
+    /// See [`Self::give`]. May wait for the disk; what it cannot read now is given when it can.
     pub fn give_now(
         &mut self,
         session: &SessionRef,
@@ -295,13 +296,24 @@ impl Context {
         taken: Vec<Waiting>,
         mut commits: Commits,
     ) {
-        let mut given = Vec::new();
+        let (mut given, mut unread) = (Vec::new(), Vec::new());
         for waiting in taken {
             let stored = waiting.stored();
-            let Some(delivery) = session.read_back(waiting.clone()) else {
-                session.dropped(&self.worker, DropReason::StoreUnreadable, None);
-                given.extend(stored);
-                continue;
+            let delivery = match session.read_back(waiting.clone()) {
+                Ok(Some(delivery)) => delivery,
+                Ok(None) => {
+                    session.dropped(&self.worker, DropReason::StoreUnreadable, None);
+                    given.extend(stored);
+                    continue;
+                }
+                Err(error) => {
+                    // Told once, not for each of what may be many.
+                    if unread.is_empty() {
+                        error!(%error, "cannot read messages back for others; trying again");
+                    }
+                    unread.push(waiting);
+                    continue;
+                }
             };
             match self.give_to_other(session, ended, &delivery) {
                 Some(theirs) => {
@@ -317,7 +329,13 @@ impl Context {
             }
         }
         let housekeeping = &self.worker.shared.housekeeping;
-        if ended && session.has_bequest() {
+        let is_all = unread.is_empty();
+        if !is_all {
+            let (session, commits) = (session.clone(), commits.clone());
+            let task = Task::Give { session, ended, taken: unread, commits };
+            housekeeping.schedule(self.worker.now.after(READ_RETRY), task);
+        }
+        if is_all && ended && session.has_bequest() {
             housekeeping.after(commits, After::ForgetBequest(session.clone(), given));
         } else if !given.is_empty() {
             housekeeping.after(commits, After::ForgetGiven(session.clone(), given));
@@ -367,6 +385,21 @@ fn other_member(session: &SessionRef, ended: bool, name: &str) -> Option<Member<
         .min_by_key(|member| member.subscriber.inspect(|outbound, _| outbound.depth()))
         .or_else(|| ended.then(|| others().next()).flatten())
         .cloned()
+}
+
+/// Enters one subscription of a session in its tenant's index.
+pub fn subscribe(session: &SessionRef, subscription: &Subscription) {
+    let index = &session.tenant.index;
+    let options = SubscribeOptions {
+        qos: subscription.qos,
+        no_local: subscription.no_local,
+        retain_as_published: subscription.retain_as_published,
+        identifier: subscription.identifier,
+    };
+    match topic::parse_shared(&subscription.filter) {
+        Ok(Some(shared)) => index.subscribe_shared(shared.group, shared.filter, session, options),
+        _ => index.subscribe(&subscription.filter, session, options),
+    };
 }
 
 /// Takes one subscription of a session out of its tenant's index.

@@ -6,18 +6,13 @@
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
 use barid_core::durable::StoredAs;
-use barid_store::StoreError;
 use tracing::error;
 
-use super::{DurableShard, Shards};
+use super::{DurableShard, READ_RETRY, Shards};
 use crate::session::SessionRef;
 use crate::worker::Worker;
-
-/// How long the disk is left alone after an error.
-const RETRY: Duration = Duration::from_millis(500);
 
 /// What a session has to send next and is in the store only.
 #[derive(Debug)]
@@ -85,14 +80,9 @@ fn load(worker: &Worker, shard: &DurableShard, wanted: Wanted) {
         let message = loop {
             match shard.message(durable.tenant, &session.tenant.name, stored.message) {
                 Ok(message) => break message,
-                // A message that is damaged will not get better; a disk may.
-                Err(error @ StoreError::Corrupt(_)) => {
-                    error!(shard = shard.index(), %error, "a message cannot be read back, and is lost");
-                    break None;
-                }
                 Err(error) => {
                     error!(shard = shard.index(), %error, "cannot read a message back; trying again");
-                    thread::sleep(RETRY);
+                    thread::sleep(READ_RETRY);
                     if shard.is_closing() {
                         return;
                     }

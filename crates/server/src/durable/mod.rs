@@ -19,9 +19,14 @@ mod recovery;
 mod shard;
 mod shards;
 
+use std::time::Duration;
+
 pub use barid_core::durable::Commits;
 pub use journal::{Durable, SessionJournal};
 pub use loader::{Loader, LoaderThreads, Wanted};
 pub use recovery::{Recovered, recover};
 pub use shard::{ChangeGuard, DurableShard};
 pub use shards::Shards;
+
+/// How long the disk is left alone after it could not be read.
+pub const READ_RETRY: Duration = Duration::from_millis(500);

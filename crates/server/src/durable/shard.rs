@@ -160,8 +160,26 @@ impl DurableShard {
         waits
     }
 
-    /// A message of the shard, wherever it is. Blocks for the disk.
+    /// A message of the shard, wherever it is; `None`: it is lost. Blocks for the disk.
+    ///
+    /// # Errors
+    /// Those that may pass. A message that is damaged will not get better; a disk may.
     pub fn message(
+        &self,
+        tenant: TenantNumber,
+        name: &str,
+        id: MessageId,
+    ) -> Result<Option<Arc<Message>>, StoreError> {
+        match self.find(tenant, name, id) {
+            Err(error @ StoreError::Corrupt(_)) => {
+                error!(shard = self.index, %error, "a message cannot be read back, and is lost");
+                Ok(None)
+            }
+            found => found,
+        }
+    }
+
+    fn find(
         &self,
         tenant: TenantNumber,
         name: &str,

@@ -9,6 +9,7 @@ use barid_core::durable::{
 };
 use barid_core::message::Message;
 use barid_core::session::{Delivery, Room, ShardSet, Waiting};
+use barid_store::StoreError;
 
 use super::held::FullRoom;
 use super::outlet::Outlet;
@@ -124,13 +125,17 @@ impl Session {
     pub fn forget_received(&self, id: u16, shards: ShardSet) -> Commits {
         let mut commits = Commits::default();
         if let Some(durable) = self.durable() {
-            for index in shards.iter() {
-                let mut shard = self.tenant.shards.get(index).change();
-                shard.remove_received(durable.tenant, durable.number, id);
-                commits.add(index, shard.batch());
-            }
+            self.remove_received(durable, id, shards, &mut commits);
         }
         commits
+    }
+
+    fn remove_received(&self, durable: &Durable, id: u16, shards: ShardSet, commits: &mut Commits) {
+        for index in shards.iter() {
+            let mut shard = self.tenant.shards.get(index).change();
+            shard.remove_received(durable.tenant, durable.number, id);
+            commits.add(index, shard.batch());
+        }
     }
 
     /// Notes that the session has gone, with all that was stored of it. From now on nothing of it is
@@ -157,11 +162,7 @@ impl Session {
         let mut commits = journal.commits();
         drop(journal);
         for (id, shards) in state.received.iter() {
-            for index in shards.iter() {
-                let mut shard = self.tenant.shards.get(index).change();
-                shard.remove_received(tenant, number, id);
-                commits.add(index, shard.batch());
-            }
+            self.remove_received(durable, id, shards, &mut commits);
         }
         commits
     }
@@ -277,14 +278,17 @@ impl Session {
         }
     }
 
-    /// A delivery with its message, wherever that is; `None`: it cannot be read. Blocks for the disk.
-    pub fn read_back(&self, waiting: Waiting) -> Option<Delivery> {
-        let (stored, durable) = match &waiting {
-            Waiting::Here(delivery) => return Some(delivery.clone()),
-            Waiting::Away(stub) => (stub.stored, self.durable.as_ref()?),
+    /// A delivery with its message, wherever that is; `None`: it is lost. Blocks for the disk.
+    ///
+    /// # Errors
+    /// Those of [`DurableShard::message`](crate::durable::DurableShard::message).
+    pub fn read_back(&self, waiting: Waiting) -> Result<Option<Delivery>, StoreError> {
+        let (stored, durable) = match (&waiting, &self.durable) {
+            (Waiting::Away(stub), Some(durable)) => (stub.stored, durable),
+            _ => return Ok(waiting.here().cloned()),
         };
-        let message = durable.shard.message(durable.tenant, &self.tenant.name, stored.message);
-        waiting.with_message(message.ok()??)
+        let message = durable.shard.message(durable.tenant, &self.tenant.name, stored.message)?;
+        Ok(message.and_then(|message| waiting.with_message(message)))
     }
 
     /// Takes back what no other session could be given.
