@@ -3,16 +3,14 @@
 use std::num::NonZeroU32;
 
 use barid_core::durable::keys;
-use barid_core::topic_index::SubscribeOptions;
-use mqtt_proto::topic::{self, SharedFilter};
 use mqtt_proto::{
     PacketType, Properties, QoS, ReasonCode, RetainHandling, SubAck, Subscribe, SubscribeFilter,
-    UnsubAck, Unsubscribe, Version,
+    UnsubAck, Unsubscribe, Version, topic,
 };
 
 use super::active::Active;
 use super::{End, Turn};
-use crate::lifecycle::unsubscribe;
+use crate::lifecycle;
 use crate::session::{Replay, Subscription};
 
 impl Active {
@@ -97,10 +95,11 @@ impl Active {
         wanted: &SubscribeFilter<'_>,
         identifier: Option<NonZeroU32>,
     ) -> Result<(QoS, bool), ReasonCode> {
-        let shared = self.check_filter(wanted.filter)?;
+        self.check_filter(wanted.filter)?;
         let session = &self.session;
         let max_qos = QoS::try_from(self.limits.max_qos).unwrap_or(QoS::ExactlyOnce);
-        let options = SubscribeOptions {
+        let subscription = Subscription {
+            filter: wanted.filter.into(),
             qos: wanted.options.qos.min(max_qos),
             no_local: wanted.options.no_local,
             retain_as_published: wanted.options.retain_as_published,
@@ -121,25 +120,14 @@ impl Active {
         if session.durable().is_some() && wanted.filter.len() > keys::TEXT_LEN_MAX {
             return Err(ReasonCode::TopicFilterInvalid);
         }
-        let subscription = Subscription {
-            filter: wanted.filter.into(),
-            qos: options.qos,
-            no_local: options.no_local,
-            retain_as_published: options.retain_as_published,
-            identifier,
-        };
         turn.scratch.answers.commits.join(&session.store_subscription(&subscription));
-        let new = state.subscriptions.insert(subscription);
-        let index = &session.tenant.index;
-        match shared {
-            Some(shared) => index.subscribe_shared(shared.group, shared.filter, session, options),
-            None => index.subscribe(wanted.filter, session, options),
-        };
-        Ok((options.qos, new))
+        lifecycle::subscribe(session, &subscription);
+        let qos = subscription.qos;
+        Ok((qos, state.subscriptions.insert(subscription)))
     }
 
-    /// Whether the client may subscribe to a filter, and its parts if it is a shared one.
-    fn check_filter<'f>(&self, filter: &'f str) -> Result<Option<SharedFilter<'f>>, ReasonCode> {
+    /// Whether the client may subscribe to a filter.
+    fn check_filter(&self, filter: &str) -> Result<(), ReasonCode> {
         topic::validate_filter(filter).map_err(|_| ReasonCode::TopicFilterInvalid)?;
         let shared = topic::parse_shared(filter).map_err(|_| ReasonCode::TopicFilterInvalid)?;
         if shared.is_some() && !self.limits.shared_subscriptions {
@@ -153,7 +141,7 @@ impl Active {
             Some(permissions) if !permissions.may_subscribe(inner) => {
                 Err(ReasonCode::NotAuthorized)
             }
-            _ => Ok(shared),
+            _ => Ok(()),
         }
     }
 
@@ -180,7 +168,7 @@ impl Active {
             self.check_owner()?;
             let existed = state.subscriptions.remove(filter);
             if existed {
-                unsubscribe(&self.session.tenant, filter, self.session.id);
+                lifecycle::unsubscribe(&self.session.tenant, filter, self.session.id);
                 let commits = self.session.forget_subscription(filter);
                 turn.scratch.answers.commits.join(&commits);
             }

@@ -9,13 +9,12 @@ use barid_core::durable::{
 };
 use barid_core::message::Message;
 use barid_core::time::Timestamp;
-use barid_core::topic_index::SubscribeOptions;
 use hashbrown::HashMap;
-use mqtt_proto::topic;
 
 use super::{Durable, DurableShard};
 use crate::broker::Shared;
 use crate::housekeeping::Task;
+use crate::lifecycle::subscribe;
 use crate::session::{SessionRef, Subscription, Will};
 use crate::tenant::Tenant;
 
@@ -170,34 +169,21 @@ impl Recovery for Reader<'_> {
 
     fn subscription(
         &mut self,
-        tenant: TenantNumber,
+        _: TenantNumber,
         session: SessionNumber,
         filter: &str,
         record: SubscriptionRecord,
     ) {
-        let index = &self.tenants[&tenant].index;
         let session = &self.sessions[&session];
-        session.state().subscriptions.insert(Subscription {
+        let subscription = Subscription {
             filter: filter.into(),
             qos: record.qos,
             no_local: record.no_local,
             retain_as_published: record.retain_as_published,
             identifier: record.identifier,
-        });
-        let options = SubscribeOptions {
-            qos: record.qos,
-            no_local: record.no_local,
-            retain_as_published: record.retain_as_published,
-            identifier: record.identifier,
         };
-        match topic::parse_shared(filter) {
-            Ok(Some(shared)) => {
-                index.subscribe_shared(shared.group, shared.filter, session, options);
-            }
-            _ => {
-                index.subscribe(filter, session, options);
-            }
-        }
+        subscribe(session, &subscription);
+        session.state().subscriptions.insert(subscription);
     }
 
     fn entry(
