@@ -273,15 +273,9 @@ impl Session {
         rooms: Vec<FullRoom>,
     ) -> &'a [u8] {
         if !answers.releases.is_empty() {
-            if self.wake_when_durable(&answers.releases_after) {
-                outlet.append(&answers.releases_after, |held| {
-                    held.extend_from_slice(&answers.releases);
-                });
-            } else {
-                outlet.append(&Commits::default(), |packets| {
-                    packets.extend_from_slice(&answers.releases)
-                });
-            }
+            let (nothing, after) = (Commits::default(), &answers.releases_after);
+            let after = if self.wake_when_durable(after) { after } else { &nothing };
+            outlet.append(after, |packets| packets.extend_from_slice(&answers.releases));
         }
         let behind_others = outlet.held.as_ref().is_some_and(|held| held.has_answers());
         if !answers.ordered.is_empty()
@@ -479,13 +473,8 @@ impl Session {
             }
             if !found.is_empty() {
                 for delivery in &mut found {
-                    let stored = delivery.qos != QoS::AtMostOnce;
-                    if let Some((_, shard)) = stored.then(|| journal.open()).flatten() {
-                        let entry = outlet.outbound.new_entry();
-                        let message = shard.new_message_ids(1);
-                        delivery.stored = Some(StoredAs { entry, message });
-                        journal.put(delivery, None);
-                    }
+                    delivery.stored = outlet.newly_stored(delivery.qos, journal);
+                    journal.put(delivery, None);
                 }
                 outlet.outbound.replay(found);
                 return;
@@ -579,11 +568,7 @@ impl Session {
             return None;
         }
         let mut journal = SessionJournal::new(self.durable());
-        let stores = delivery.qos != QoS::AtMostOnce;
-        delivery.stored = stores.then(|| journal.open()).flatten().map(|(_, shard)| StoredAs {
-            entry: outlet.outbound.new_entry(),
-            message: shard.new_message_ids(1),
-        });
+        delivery.stored = outlet.newly_stored(delivery.qos, &mut journal);
         let limits = self.tenant.queue_limits();
         let in_memory = self.tenant.shards.has_memory();
         let dropped = |reason, lost: &Waiting| self.dropped(worker, reason, lost.topic());
@@ -666,6 +651,16 @@ impl Outlet {
             return None;
         }
         let message = messages.stored_as(journal.shard()?, index)?;
+        Some(StoredAs { entry: self.outbound.new_entry(), message })
+    }
+
+    /// As what a message of its own is to be stored, if it is.
+    fn newly_stored(&mut self, qos: QoS, journal: &mut SessionJournal<'_>) -> Option<StoredAs> {
+        if qos == QoS::AtMostOnce {
+            return None;
+        }
+        let (_, shard) = journal.open()?;
+        let message = shard.new_message_ids(1);
         Some(StoredAs { entry: self.outbound.new_entry(), message })
     }
 
