@@ -1,0 +1,177 @@
+//! Lost connections and a killed broker: the session goes on, and each request has its effect once.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use azure_iot_operations_services::state_store::SetCondition;
+use tokio::time::{sleep, timeout};
+
+use crate::client::{
+    Broker, Client, PATIENCE, assert_refused, expect_set, expect_silence, fault, order,
+};
+
+pub async fn cut_while_idle(broker: Broker) {
+    let client = broker.client("one").await;
+    let mut version = client.set(b"key", b"0").await;
+    for number in 1..=5_u32 {
+        fault("cut").await;
+        assert_eq!(
+            client.versioned_get(b"key").await.map(|(_, version)| version),
+            Some(version.clone())
+        );
+        let next = client.set(b"key", number.to_string().as_bytes()).await;
+        assert!(order(&next) > order(&version));
+        version = next;
+    }
+    client.leave().await;
+}
+
+/// Sets new keys one after the other until it is told to stop, from several tasks of one client. Each SET says that the key
+/// must not be there: if a repeated one were applied anew, it would be refused.
+struct Writers {
+    client: Arc<Client>,
+    stopped: Arc<AtomicU32>,
+    tasks: Vec<tokio::task::JoinHandle<u32>>,
+}
+
+impl Writers {
+    const TASKS: u32 = 20;
+
+    fn start(client: Client) -> Self {
+        let (client, stopped) = (Arc::new(client), Arc::new(AtomicU32::new(0)));
+        let tasks = (0..Self::TASKS)
+            .map(|task| {
+                let (client, stopped) = (client.clone(), stopped.clone());
+                tokio::spawn(async move {
+                    let mut written = 0_u32;
+                    while stopped.load(Ordering::SeqCst) == 0 {
+                        let key = format!("{task}/{written}").into_bytes();
+                        let (applied, version) =
+                            client.set_if(SetCondition::OnlyIfDoesNotExist, &key, &key).await;
+                        assert!(applied, "nobody else sets {task}/{written}");
+                        let stored = client.versioned_get(&key).await;
+                        assert_eq!(
+                            stored,
+                            Some((key, version)),
+                            "what is answered is there, with this version"
+                        );
+                        written += 1;
+                    }
+                    written
+                })
+            })
+            .collect();
+        Self { client, stopped, tasks }
+    }
+
+    /// Everything that was answered is still there.
+    async fn stop(self) -> Client {
+        self.stopped.store(1, Ordering::SeqCst);
+        let mut total = 0;
+        for (task, running) in self.tasks.into_iter().enumerate() {
+            let written =
+                timeout(PATIENCE, running).await.expect("goes on").expect("does not fail");
+            for number in 0..written {
+                let key = format!("{task}/{number}").into_bytes();
+                assert_eq!(self.client.get(&key).await, Some(key));
+            }
+            total += written;
+        }
+        assert!(total >= Self::TASKS * 2, "hardly anything was written: {total}");
+        Arc::into_inner(self.client).expect("all tasks have ended")
+    }
+}
+
+pub async fn cut_while_busy(broker: Broker) {
+    let writers = Writers::start(broker.client("one").await);
+    for number in 0..10_u64 {
+        sleep(Duration::from_millis(100 + 37 * number)).await;
+        fault("cut").await;
+    }
+    sleep(Duration::from_millis(300)).await;
+    writers.stop().await.leave().await;
+}
+
+/// Observations end with the connection, and what happens until they are made again is not told.
+pub async fn observe_again(broker: Broker) {
+    let client = broker.client("one").await;
+    let mut key = client.observe(b"key").await;
+    let version = client.set(b"key", b"before").await;
+    expect_set(&mut key, b"before", &version).await;
+    for _ in 0..3 {
+        fault("cut").await;
+        let ended = timeout(PATIENCE, key.recv_notification()).await.expect("the loss is noticed");
+        assert!(ended.is_none(), "the observation has ended");
+        client.set(b"key", b"meanwhile").await;
+        assert!(!client.unobserve(b"key").await, "the broker has forgotten it as well");
+        key = client.observe(b"key").await;
+        let version = client.set(b"key", b"after").await;
+        expect_set(&mut key, b"after", &version).await;
+        expect_silence(&mut key).await;
+    }
+    client.leave().await;
+}
+
+/// Who waits for a lock goes on waiting after its connection was lost, and gets it.
+pub async fn lock_across_a_cut(broker: Broker) {
+    let (one, two) = (broker.client("one").await, broker.client("two").await);
+    let lease = Duration::from_secs(60);
+    let ours = one.lock(b"lock");
+    ours.lock(lease, PATIENCE, None).await.expect("free");
+    let theirs = two.lock(b"lock");
+    let waiting = tokio::spawn(async move { theirs.lock(lease, PATIENCE, None).await });
+    sleep(Duration::from_millis(300)).await;
+    fault("cut").await;
+    // Until the one that waits observes the lock again: it tries to take it then, which tells nobody.
+    sleep(Duration::from_secs(2)).await;
+    assert!(!waiting.is_finished(), "still held");
+    ours.unlock(PATIENCE).await.expect("VDEL");
+    timeout(Duration::from_secs(5), waiting)
+        .await
+        .expect("is woken")
+        .expect("no panic")
+        .expect("locks");
+    one.leave().await;
+    two.leave().await;
+}
+
+pub async fn broker_killed(broker: Broker) {
+    let holder = broker.client("holder").await;
+    let lock = holder.lock(b"lock");
+    let token = lock.lock(Duration::from_secs(300), PATIENCE, None).await.expect("free");
+    assert!(holder.fenced_set(b"protected", b"1", &token).await.expect("the holder's token"));
+    let brief = holder.set_for(Duration::from_secs(3), b"brief", b"value").await;
+    let writers = Writers::start(broker.client("one").await);
+    for number in 0..4_u64 {
+        sleep(Duration::from_millis(300 + 150 * number)).await;
+        fault("kill").await;
+    }
+    sleep(Duration::from_millis(500)).await;
+    let client = writers.stop().await;
+
+    // The lock, the fence and the time to live have outlived the broker.
+    assert_eq!(client.versioned_get(b"lock").await, Some((b"holder".to_vec(), token.clone())));
+    let old = azure_iot_operations_protocol::common::hybrid_logical_clock::HybridLogicalClock {
+        counter: 0,
+        timestamp: token.timestamp - Duration::from_secs(1),
+        node_id: token.node_id.clone(),
+    };
+    let late = client.fenced_set(b"protected", b"late", &old).await;
+    assert_refused!(late, FencingTokenLowerVersion);
+    assert!(holder.fenced_set(b"protected", b"2", &token).await.expect("the holder's token"));
+    lock.unlock(PATIENCE).await.expect("VDEL");
+    let next =
+        client.lock(b"lock").lock(Duration::from_secs(60), PATIENCE, None).await.expect("free");
+    assert!(order(&next) > order(&token));
+    for _ in 0..100 {
+        match client.versioned_get(b"brief").await {
+            Some((_, version)) => assert_eq!(version, brief),
+            None => break,
+        }
+        sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(client.get(b"brief").await, None, "expires also after a restart");
+    holder.leave().await;
+    client.leave().await;
+}

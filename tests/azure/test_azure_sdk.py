@@ -1,0 +1,129 @@
+"""Microsoft's SDK for Azure IoT Operations, as crates.io has it, against the broker with its default settings.
+
+`sdk/` plays a scenario with the released crates, `scan/` lists keys with those that can. Where nothing breaks, a scenario
+is played in two tenants at once, with the same client identifiers and keys.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from broker import BINARY
+from cuttable import Cuttable
+
+HERE = Path(__file__).parent
+TENANTS = ("acme", "globex")
+
+# In the order of `azure-sdk list`.
+UNDISTURBED = """
+    set_get_del vdel only_if_absent only_if_absent_or_equal expiry any_bytes tenants_are_separate
+    fencing_tokens fencing_tokens_of_deletions future_fencing_token
+    changes_are_told several_keys_and_observers observe_and_unobserve expiry_is_told
+    lease lease_renewal lease_expiry lock_waits contended_counter holder_dies
+    large_values many_in_flight keep_alive
+""".split()
+DISTURBED = "cut_while_idle cut_while_busy observe_again lock_across_a_cut broker_killed".split()
+LIMITED = "key_quota key_rules".split()
+
+
+def built(package: str) -> Path:
+    """Builds a program, which takes a minute where its dependencies have not been built before."""
+    command = ["cargo", "build", "--quiet", "--locked", "--manifest-path", HERE / package / "Cargo.toml"]
+    target = HERE / "target"
+    done = subprocess.run(command, env=os.environ | {"CARGO_TARGET_DIR": str(target)}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return target / "debug" / f"azure-{package}"
+
+
+@pytest.fixture(scope="session")
+def sdk() -> Path:
+    return built("sdk")
+
+
+@pytest.fixture(scope="session")
+def scan() -> Path:
+    return built("scan")
+
+
+class Played:
+    """A scenario under way."""
+
+    def __init__(self, program: Path, address: tuple[str, int], *arguments: str):
+        self.process = subprocess.Popen([program, "{}:{}".format(*address), *arguments], stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def until_it_ends(self, **faults) -> None:
+        """Does what the scenario asks for, and asserts that it ends well."""
+        said = []
+        for line in self.process.stdout:
+            said.append(line.strip())
+            if line.startswith("do "):
+                faults[line.split()[1]]()
+                self.process.stdin.write("done\n")
+                self.process.stdin.flush()
+        _, messages = self.process.communicate(timeout=10)
+        assert self.process.returncode == 0, f"{said}\n{messages}"
+        assert said[-1].startswith("ok "), said
+
+
+@pytest.fixture
+def play():
+    """Starts a scenario, which does not outlive its test."""
+    started = []
+
+    def start(*arguments) -> Played:
+        started.append(Played(*arguments))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.process.kill()
+        one.process.wait()
+
+
+def test_every_scenario_is_played(sdk):
+    names = subprocess.run([sdk, "list"], capture_output=True, text=True, check=True).stdout.split()
+    assert sorted(names) == sorted(UNDISTURBED + DISTURBED + LIMITED)
+
+
+@pytest.mark.parametrize("scenario", UNDISTURBED)
+def test_scenario(sdk, broker_with, play, scenario):
+    running = broker_with("")
+    for played in [play(sdk, running.address, tenant, scenario) for tenant in TENANTS]:
+        played.until_it_ends()
+
+
+@pytest.mark.parametrize("scenario", DISTURBED)
+def test_scenario_with_faults(sdk, broker_with, play, scenario):
+    running = broker_with("")
+    proxy = Cuttable(running)
+
+    def kill():
+        running.kill9()
+        running.start()
+
+    play(sdk, proxy.address, "acme", scenario).until_it_ends(cut=proxy.cut, kill=kill)
+    proxy.close()
+
+
+def test_key_quota(sdk, broker_with, play):
+    running = broker_with("[tenants.acme.limits]\nmax_state_keys = 10\n")
+    play(sdk, running.address, "acme", "key_quota").until_it_ends()
+
+
+def test_key_rules(sdk, broker_with, play):
+    hashed = subprocess.run([BINARY, "passwd", "--stdin"], input="secret", capture_output=True, text=True, check=True)
+    user = '[[users]]\nname = "acme/{}"\npassword = "{}"\nstate = [{}]\n'
+    config = user.format("reader", hashed.stdout.strip(), '{ access = "read", keys = ["shared/*"] }')
+    config += user.format("writer", hashed.stdout.strip(), '{ access = "write", keys = ["shared/{principal.clientId}"] }')
+    play(sdk, broker_with(config).address, "acme", "key_rules", "secret").until_it_ends()
+
+
+def test_listing_keys(scan, broker_with, play):
+    running = broker_with("")
+    for played in [play(scan, running.address, tenant) for tenant in TENANTS]:
+        played.until_it_ends()
