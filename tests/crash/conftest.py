@@ -1,9 +1,15 @@
-"""A seed for each run: CRASH_SEED=N repeats one. It is printed when a test fails."""
+"""A broker to be killed, and clients with sessions; and a seed for each run: CRASH_SEED=N repeats one. It is printed when a
+test fails.
+"""
 
 import os
 import random
 
 import pytest
+import wire
+from steps import FOREVER
+from victim import Victim
+from wire import V5
 
 
 @pytest.fixture
@@ -11,3 +17,58 @@ def seed() -> int:
     chosen = int(os.environ.get("CRASH_SEED", random.randrange(1 << 32)))
     print(f"CRASH_SEED={chosen}")
     return chosen
+
+
+@pytest.fixture
+def make_victim():
+    """Starts brokers, and sees that none of them has panicked."""
+    started = []
+
+    def make(kind: type[Victim] = Victim) -> Victim:
+        started.append(kind())
+        return started[-1]
+
+    yield make
+    told = [one.stderr for one in started]
+    for one in started:
+        one.close()
+    for stderr in told:
+        assert "panicked at" not in stderr, stderr
+
+
+@pytest.fixture
+def victim(make_victim):
+    return make_victim()
+
+
+@pytest.fixture
+def crash(victim):
+    """Kills the broker and starts it again on the same data."""
+
+    def crash_() -> None:
+        victim.die()
+        victim.revive()
+
+    return crash_
+
+
+@pytest.fixture
+def connect(victim):
+    """Connects with Clean Start 0 and, unless said otherwise, a session for ever."""
+    clients = []
+
+    def connect_(name: str = "", version: int = V5, expiry: int | None = FOREVER, present: bool | None = None,
+                 clean: bool = False, tenant: str = "acme", **options) -> wire.Client:
+        if version == V5:
+            properties = {} if expiry is None else {"session_expiry_interval": expiry}
+            options["properties"] = properties | options.get("properties", {})
+        client = wire.Client(victim.address, version)
+        clients.append(client)
+        connack = client.connect(name, clean=clean, username=f"{tenant}/device", **options)
+        assert connack.reason == 0, connack
+        assert present in (None, connack.session_present), f"expected Session Present {present}"
+        return client
+
+    yield connect_
+    for client in clients:
+        client.stream.close()

@@ -4,63 +4,8 @@ import time
 
 import pytest
 import wire
-from victim import Victim
+from steps import received
 from wire import V5, V311, Will
-
-FOREVER = 0xFFFFFFFF
-
-
-@pytest.fixture
-def victim():
-    running = Victim()
-    yield running
-    stderr = running.stderr
-    running.close()
-    assert "panicked at" not in stderr, stderr
-
-
-@pytest.fixture
-def crash(victim):
-    """Kills the broker and starts it again on the same data."""
-
-    def crash_() -> None:
-        victim.die()
-        victim.revive()
-
-    return crash_
-
-
-@pytest.fixture
-def connect(victim):
-    """Connects with Clean Start 0 and, unless said otherwise, a session for ever."""
-    clients = []
-
-    def connect_(name: str, version: int = V5, expiry: int | None = FOREVER, present: bool | None = None, clean: bool = False,
-                 tenant: str = "acme", **options) -> wire.Client:
-        if version == V5:
-            properties = {} if expiry is None else {"session_expiry_interval": expiry}
-            options["properties"] = properties | options.get("properties", {})
-        client = wire.Client(victim.address, version)
-        clients.append(client)
-        connack = client.connect(name, clean=clean, username=f"{tenant}/device", **options)
-        assert connack.reason == 0, connack
-        assert present in (None, connack.session_present), f"expected Session Present {present}"
-        return client
-
-    yield connect_
-    for client in clients:
-        client.stream.close()
-
-
-def received(client: wire.Client, seconds: float = 0.3) -> list[bytes]:
-    """All payloads that come until it is quiet."""
-    found = []
-    while True:
-        try:
-            found.append(client.receive(timeout=seconds).payload)
-        except TimeoutError:
-            return found
-
 
 both = pytest.mark.parametrize("version", [V311, V5], ids=["v3.1.1", "v5"])
 
