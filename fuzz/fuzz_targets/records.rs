@@ -4,10 +4,15 @@
 #![no_main]
 
 use barid_core::durable::keys::{
-    EntryKey, MessageKey, ReceivedKey, RetainedKey, SessionKey, SubscriptionKey,
+    AnsweredKey, EntryKey, MessageKey, ReceivedKey, RetainedKey, SessionKey, StateClockKey, StateKey,
+    SubscriptionKey,
 };
-use barid_core::durable::records::{decode_message, encode_message};
-use barid_core::durable::{EntryRecord, SessionRecord, SubscriptionRecord};
+use barid_core::durable::records::{
+    decode_message, decode_state_clock, encode_message, encode_state_clock,
+};
+use barid_core::durable::{
+    AnsweredRecord, EntryRecord, SessionRecord, StateRecord, SubscriptionRecord,
+};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {
@@ -25,6 +30,12 @@ fuzz_target!(|input: &[u8]| {
         7 => MessageKey::decode(bytes).map(|key| key.encode(out)),
         8 => ReceivedKey::decode(bytes).map(|key| key.encode(out)),
         9 => RetainedKey::decode(bytes, "a/b").map(|key| key.encode(out)),
+        10 => StateRecord::decode(bytes).map(|record| record.encode(out)),
+        11 => decode_state_clock(bytes).map(|latest| encode_state_clock(latest, out)),
+        12 => AnsweredRecord::decode(bytes).map(|record| record.encode(out)),
+        13 => StateKey::decode(bytes).map(|key| key.encode(out)),
+        14 => StateClockKey::decode(bytes).map(|key| key.encode(out)),
+        15 => AnsweredKey::decode(bytes).map(|key| key.encode(out)),
         _ => return,
     };
     if read.is_ok() {

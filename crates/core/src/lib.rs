@@ -1,4 +1,4 @@
-//! The pure brain of Barid: messages, topic index, sessions, retained messages.
+//! The pure brain of Barid: messages, topic index, sessions, retained messages, state store.
 //!
 //! Nothing here knows a socket, a clock, a thread or a random number. Time is an argument
 //! ([`time::Timestamp`]); what has to happen is an answer. That is what lets property tests and a
@@ -8,5 +8,6 @@ pub mod durable;
 pub mod message;
 pub mod retained;
 pub mod session;
+pub mod state_store;
 pub mod time;
 pub mod topic_index;

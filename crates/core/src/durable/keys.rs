@@ -23,16 +23,32 @@ pub const RECEIVED: Keyspace = Keyspace(4);
 /// [`RetainedKey`] → [`Message`](crate::message::Message).
 pub const RETAINED: Keyspace = Keyspace(5);
 
+/// [`StateKey`] → [`StateRecord`](super::StateRecord).
+pub const STATE: Keyspace = Keyspace(6);
+/// [`StateClockKey`] → [`Version`](statestore_proto::Version): the last that the shard knows of.
+pub const STATE_CLOCKS: Keyspace = Keyspace(7);
+/// [`AnsweredKey`] → [`AnsweredRecord`](super::AnsweredRecord).
+pub const STATE_ANSWERS: Keyspace = Keyspace(8);
+
 /// The names of the keyspaces, in the order of their numbers. Numbers and names are part of the
 /// format: new ones are added at the end, and none is ever used again for something else.
-pub const NAMES: [&str; 6] =
-    ["sessions", "subscriptions", "entries", "messages", "received", "retained"];
+pub const NAMES: [&str; 9] = [
+    "sessions",
+    "subscriptions",
+    "entries",
+    "messages",
+    "received",
+    "retained",
+    "state",
+    "state_clocks",
+    "state_answers",
+];
 
 /// The longest name of a tenant, in bytes.
 pub const TENANT_LEN_MAX: usize = 255;
 
-/// The longest client identifier, topic or topic filter that fits into a key beside the longest
-/// tenant, in bytes: engines take keys of 65,535 bytes. MQTT would allow a few hundred more.
+/// The longest client identifier, topic, topic filter or key of the state store that fits into a key
+/// beside the longest tenant, in bytes: engines take keys of 65,535 bytes. MQTT would allow a few hundred more.
 pub const TEXT_LEN_MAX: usize = 65_000;
 
 /// Stands for `/` in topics, as in [`RetainedStore`](crate::retained::RetainedStore).
@@ -99,6 +115,33 @@ pub struct RetainedKey<'a> {
     pub tenant: &'a str,
     /// The topic.
     pub topic: &'a str,
+}
+
+/// The key of a key of the state store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StateKey<'a> {
+    /// The tenant's name.
+    pub tenant: &'a str,
+    /// The key as clients know it: any bytes, at least one.
+    pub key: &'a [u8],
+}
+
+/// The key of the clock of a tenant's state store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StateClockKey<'a> {
+    /// The tenant's name.
+    pub tenant: &'a str,
+}
+
+/// The key of what a request to the state store was answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AnsweredKey<'a> {
+    /// The tenant's name.
+    pub tenant: &'a str,
+    /// The session of the client that asked. It need not belong to this shard.
+    pub session: SessionNumber,
+    /// The packet identifier of the PUBLISH.
+    pub packet_id: PacketId,
 }
 
 impl<'a> SessionKey<'a> {
@@ -181,8 +224,7 @@ impl<'a> ReceivedKey<'a> {
     /// Makes `key` this key.
     pub fn encode(&self, key: &mut Vec<u8>) {
         begin(self.tenant, key);
-        key.extend_from_slice(&self.session.to_be_bytes());
-        key.extend_from_slice(&self.packet_id.to_be_bytes());
+        put_inbound(self.session, self.packet_id, key);
     }
 
     /// Reads a key of [`RECEIVED`].
@@ -190,13 +232,9 @@ impl<'a> ReceivedKey<'a> {
     /// # Errors
     /// [`RecordError`] if it is none, or of a later version.
     pub fn decode(key: &'a [u8]) -> Result<Self, RecordError> {
-        let (tenant, mut key) = tenant(key)?;
-        let read = Self { tenant, session: key.u64_be()?, packet_id: key.u16_be()? };
-        key.finish()?;
-        if read.packet_id == 0 {
-            return Err(RecordError::Malformed("a packet identifier is 0"));
-        }
-        Ok(read)
+        let (tenant, key) = tenant(key)?;
+        let (session, packet_id) = inbound(key)?;
+        Ok(Self { tenant, session, packet_id })
     }
 }
 
@@ -220,6 +258,76 @@ impl<'a> RetainedKey<'a> {
             Err(RecordError::Malformed("its key has another topic"))
         }
     }
+}
+
+impl<'a> StateKey<'a> {
+    /// Makes `key` this key.
+    pub fn encode(&self, key: &mut Vec<u8>) {
+        begin(self.tenant, key);
+        key.extend_from_slice(self.key);
+    }
+
+    /// Reads a key of [`STATE`].
+    ///
+    /// # Errors
+    /// [`RecordError`] if it is none, or of a later version.
+    pub fn decode(key: &'a [u8]) -> Result<Self, RecordError> {
+        let (tenant, mut key) = tenant(key)?;
+        match key.rest() {
+            [] => Err(RecordError::Malformed("a key of the state store is empty")),
+            key => Ok(Self { tenant, key }),
+        }
+    }
+}
+
+impl<'a> StateClockKey<'a> {
+    /// Makes `key` this key.
+    pub fn encode(&self, key: &mut Vec<u8>) {
+        begin(self.tenant, key);
+    }
+
+    /// Reads a key of [`STATE_CLOCKS`].
+    ///
+    /// # Errors
+    /// [`RecordError`] if it is none, or of a later version.
+    pub fn decode(key: &'a [u8]) -> Result<Self, RecordError> {
+        let (tenant, key) = tenant(key)?;
+        key.finish().map(|()| Self { tenant })
+    }
+}
+
+impl<'a> AnsweredKey<'a> {
+    /// Makes `key` this key.
+    pub fn encode(&self, key: &mut Vec<u8>) {
+        begin(self.tenant, key);
+        put_inbound(self.session, self.packet_id, key);
+    }
+
+    /// Reads a key of [`STATE_ANSWERS`].
+    ///
+    /// # Errors
+    /// [`RecordError`] if it is none, or of a later version.
+    pub fn decode(key: &'a [u8]) -> Result<Self, RecordError> {
+        let (tenant, key) = tenant(key)?;
+        let (session, packet_id) = inbound(key)?;
+        Ok(Self { tenant, session, packet_id })
+    }
+}
+
+/// Appends what names a PUBLISH that a client has sent.
+fn put_inbound(session: SessionNumber, packet_id: PacketId, key: &mut Vec<u8>) {
+    key.extend_from_slice(&session.to_be_bytes());
+    key.extend_from_slice(&packet_id.to_be_bytes());
+}
+
+/// What names a PUBLISH that a client has sent, which is all that is left of the key.
+fn inbound(mut key: Reader<'_>) -> Result<(SessionNumber, PacketId), RecordError> {
+    let (session, packet_id) = (key.u64_be()?, key.u16_be()?);
+    key.finish()?;
+    if packet_id == 0 {
+        return Err(RecordError::Malformed("a packet identifier is 0"));
+    }
+    Ok((session, packet_id))
 }
 
 fn as_stored(topic: &str) -> impl Iterator<Item = u8> {

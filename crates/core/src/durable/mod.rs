@@ -1,7 +1,8 @@
-//! The durable plane without its disk: what of a session, a queue and the retained messages has to
-//! survive, how it is written, and how it is read again.
+//! The durable plane without its disk: what of a session, a queue, the retained messages and the state
+//! store has to survive, how it is written, and how it is read again.
 //!
-//! A data directory has some *shards*, and every session and every retained topic belongs to one.
+//! A data directory has some *shards*, and every session, every retained topic and every key of the
+//! state store belongs to one.
 //! What is in memory leads: each change that must survive is noted in the [`WriteSet`] of its
 //! [`Shard`], and whoever owns the shard takes the set from time to time and commits it as one batch.
 //! What is noted between two takes is therefore durable together or not at all.
@@ -31,9 +32,12 @@ pub mod write_set;
 
 pub use commits::Commits;
 pub use records::{
-    EntryRecord, RecordError, ReplayRecord, SessionRecord, SubscriptionRecord, WillRecord,
+    AnsweredRecord, EntryRecord, RecordError, ReplayRecord, SessionRecord, StateRecord,
+    SubscriptionRecord, WillRecord,
 };
-pub use recovery::{ReceivedIn, Recovered, Recovery, RecoveryError, recover, settle};
+pub use recovery::{
+    AnsweredIn, ReceivedIn, Recovered, Recovery, RecoveryError, Trace, recover, settle,
+};
 pub use shard::{Shard, TenantNames, shard_of};
 pub use write_set::WriteSet;
 

@@ -1,10 +1,11 @@
-//! From a store to a shard, and to whoever holds the sessions and the retained messages.
+//! From a store to a shard, and to whoever holds the sessions, the retained messages and the state
+//! store.
 //!
 //! The stores of a data directory are read one by one, in parallel if one likes ([`recover`]), and
 //! then brought together ([`settle`]). What is read is told as it comes and not collected.
 //!
 //! A crash may leave *orphans*: what belongs to a session that is gone, since the rest of a large
-//! session goes in several batches, and messages received lie in other shards than their session.
+//! session goes in several batches, and *traces* lie in other shards than their session.
 //! They are not told; their removal is in the first batch of the shard. There are no messages that
 //! no entry refers to, as [`Shard`] removes a message in the batch of its last entry; so messages
 //! are not read here at all.
@@ -16,19 +17,23 @@ use std::ops::ControlFlow;
 use barid_store::{Keyspace, Store, StoreError};
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
+use statestore_proto::Version;
 
-use super::keys::{self, EntryKey, NAMES, ReceivedKey, RetainedKey, SessionKey, SubscriptionKey};
-use super::records::{RecordError, decode_message, decode_received};
+use super::keys::{
+    self, AnsweredKey, EntryKey, NAMES, ReceivedKey, RetainedKey, SessionKey, StateClockKey,
+    StateKey, SubscriptionKey,
+};
+use super::records::{RecordError, decode_message, decode_received, decode_state_clock};
 use super::shard::{Shard, shard_of};
 use super::{
-    EntryNumber, EntryRecord, SessionNumber, SessionRecord, ShardIndex, StoredAs,
-    SubscriptionRecord, TenantNumber,
+    AnsweredRecord, EntryNumber, EntryRecord, SessionNumber, SessionRecord, ShardIndex,
+    StateRecord, StoredAs, SubscriptionRecord, TenantNumber,
 };
 use crate::message::Message;
 use crate::session::PacketId;
 
-/// Is told what a store has: all sessions, then all subscriptions, all entries, and all retained
-/// messages. Subscriptions and entries are those of sessions that were told.
+/// Is told what a store has: all sessions, then all subscriptions, all entries, all retained messages,
+/// all clocks of the state store and all its keys. Subscriptions and entries are those of sessions that were told.
 pub trait Recovery {
     /// The number of the tenant with this name: always the same one, in all shards. Asked whenever
     /// the tenant of what is told changes.
@@ -58,6 +63,14 @@ pub trait Recovery {
     /// A retained message; those of one tenant come sorted as in
     /// [`RetainedStore`](crate::retained::RetainedStore).
     fn retained(&mut self, tenant: TenantNumber, message: Message);
+
+    /// The last version that the shard knows of in a tenant's state store: the latest of those in all
+    /// shards is what its clock has to go on from.
+    fn state_clock(&mut self, tenant: TenantNumber, latest: Version);
+
+    /// A key of the state store; those of one tenant come in the order of their bytes. It may have
+    /// expired meanwhile.
+    fn state(&mut self, tenant: TenantNumber, key: &[u8], record: StateRecord);
 }
 
 /// A shard that has been read, but not yet been brought together with the others.
@@ -65,7 +78,16 @@ pub trait Recovery {
 pub struct Recovered {
     shard: Shard,
     sessions: HashMap<SessionNumber, TenantNumber, FixedState>,
-    received: Vec<(TenantNumber, SessionNumber, PacketId)>,
+    traces: Vec<Trace>,
+}
+
+/// What a client's PUBLISH has left in a shard, which need not be that of the client's session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trace {
+    /// A message of QoS 2 was received and not released.
+    Received(ReceivedIn),
+    /// A request to the state store was answered.
+    Answered(AnsweredIn),
 }
 
 /// A QoS 2 message that was received and not released, in one shard that it has touched.
@@ -79,6 +101,21 @@ pub struct ReceivedIn {
     pub session: SessionNumber,
     /// The packet identifier of the PUBLISH.
     pub packet_id: PacketId,
+}
+
+/// What a request to the state store was answered, in the shard of the key that it was about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AnsweredIn {
+    /// The shard.
+    pub shard: ShardIndex,
+    /// Whose request it is.
+    pub tenant: TenantNumber,
+    /// The session of the client that asked.
+    pub session: SessionNumber,
+    /// The packet identifier of the PUBLISH.
+    pub packet_id: PacketId,
+    /// The answer.
+    pub record: AnsweredRecord,
 }
 
 /// Why a store cannot be recovered from. Nothing has been changed.
@@ -119,7 +156,7 @@ pub fn recover(
         recovered: Recovered {
             shard: Shard::new(index),
             sessions: HashMap::default(),
-            received: Vec::new(),
+            traces: Vec::new(),
         },
     };
     reading.sessions()?;
@@ -127,16 +164,18 @@ pub fn recover(
     reading.entries()?;
     reading.received()?;
     reading.retained()?;
+    reading.state_clocks()?;
+    reading.state()?;
+    reading.answered()?;
     Ok(reading.recovered)
 }
 
-/// Brings together all shards of a data directory, in the order of their indexes, and tells
-/// `received` which QoS 2 messages have been received, of sessions that were told.
-pub fn settle(mut recovered: Vec<Recovered>, mut received: impl FnMut(ReceivedIn)) -> Vec<Shard> {
+/// Brings together all shards of a data directory, in the order of their indexes, and tells the traces
+/// in them of sessions that were told.
+pub fn settle(mut recovered: Vec<Recovered>, mut tell: impl FnMut(Trace)) -> Vec<Shard> {
     for at in 0..recovered.len() {
-        let Recovered { shard, received: found, .. } = &mut recovered[at];
-        let index = shard.index();
-        for (tenant, session, packet_id) in std::mem::take(found) {
+        for trace in std::mem::take(&mut recovered[at].traces) {
+            let (tenant, session) = trace.session();
             let home = recovered.get_mut(usize::from(shard_of(session)));
             let lives = home.is_some_and(|home| {
                 // A number whose traces are found must not be given to another session.
@@ -144,13 +183,34 @@ pub fn settle(mut recovered: Vec<Recovered>, mut received: impl FnMut(ReceivedIn
                 home.sessions.get(&session) == Some(&tenant)
             });
             if lives {
-                received(ReceivedIn { shard: index, tenant, session, packet_id });
+                tell(trace);
             } else {
-                recovered[at].shard.remove_received(tenant, session, packet_id);
+                trace.remove(&mut recovered[at].shard);
             }
         }
     }
     recovered.into_iter().map(|recovered| recovered.shard).collect()
+}
+
+impl Trace {
+    /// Whose trace it is.
+    fn session(&self) -> (TenantNumber, SessionNumber) {
+        match *self {
+            Self::Received(ReceivedIn { tenant, session, .. })
+            | Self::Answered(AnsweredIn { tenant, session, .. }) => (tenant, session),
+        }
+    }
+
+    fn remove(self, shard: &mut Shard) {
+        match self {
+            Self::Received(ReceivedIn { tenant, session, packet_id, .. }) => {
+                shard.remove_received(tenant, session, packet_id);
+            }
+            Self::Answered(AnsweredIn { tenant, session, packet_id, .. }) => {
+                shard.remove_answered(tenant, session, packet_id);
+            }
+        }
+    }
 }
 
 /// One store on its way into memory.
@@ -233,8 +293,9 @@ impl Reading<'_> {
         self.scan(keys::RECEIVED, |this, key, value| {
             let ReceivedKey { tenant, session, packet_id } = ReceivedKey::decode(key)?;
             decode_received(value)?;
-            let tenant = this.tenant(tenant);
-            this.recovered.received.push((tenant, session, packet_id));
+            let (tenant, shard) = (this.tenant(tenant), this.recovered.shard.index());
+            let received = ReceivedIn { shard, tenant, session, packet_id };
+            this.recovered.traces.push(Trace::Received(received));
             Ok(())
         })
     }
@@ -245,6 +306,37 @@ impl Reading<'_> {
             let RetainedKey { tenant, .. } = RetainedKey::decode(key, message.publication().topic)?;
             let tenant = this.tenant(tenant);
             this.recovery.retained(tenant, message);
+            Ok(())
+        })
+    }
+
+    fn state_clocks(&mut self) -> Result<(), RecoveryError> {
+        self.scan(keys::STATE_CLOCKS, |this, key, value| {
+            let StateClockKey { tenant } = StateClockKey::decode(key)?;
+            let latest = decode_state_clock(value)?;
+            let tenant = this.tenant(tenant);
+            this.recovery.state_clock(tenant, latest);
+            Ok(())
+        })
+    }
+
+    fn state(&mut self) -> Result<(), RecoveryError> {
+        self.scan(keys::STATE, |this, key, value| {
+            let StateKey { tenant, key } = StateKey::decode(key)?;
+            let record = StateRecord::decode(value)?;
+            let tenant = this.tenant(tenant);
+            this.recovery.state(tenant, key, record);
+            Ok(())
+        })
+    }
+
+    fn answered(&mut self) -> Result<(), RecoveryError> {
+        self.scan(keys::STATE_ANSWERS, |this, key, value| {
+            let AnsweredKey { tenant, session, packet_id } = AnsweredKey::decode(key)?;
+            let record = AnsweredRecord::decode(value)?;
+            let (tenant, shard) = (this.tenant(tenant), this.recovered.shard.index());
+            let answered = AnsweredIn { shard, tenant, session, packet_id, record };
+            this.recovered.traces.push(Trace::Answered(answered));
             Ok(())
         })
     }
@@ -323,6 +415,9 @@ fn what(keyspace: Keyspace) -> &'static str {
     match keyspace {
         keys::RECEIVED => "packet identifiers received",
         keys::RETAINED => "retained messages",
+        keys::STATE => "keys of the state store",
+        keys::STATE_CLOCKS => "clocks of the state store",
+        keys::STATE_ANSWERS => "answers of the state store",
         other => NAMES[usize::from(other.0)],
     }
 }

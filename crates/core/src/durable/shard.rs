@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
+use statestore_proto::Version;
 
 use super::changes::Change;
 use super::keys::TENANT_LEN_MAX;
 use super::{
-    EntryNumber, EntryRecord, MessageId, SessionNumber, SessionRecord, ShardIndex, StoredAs,
-    SubscriptionRecord, TenantNumber, WriteSet,
+    AnsweredRecord, EntryNumber, EntryRecord, MessageId, SessionNumber, SessionRecord, ShardIndex,
+    StateRecord, StoredAs, SubscriptionRecord, TenantNumber, WriteSet,
 };
 use crate::message::Message;
 use crate::session::PacketId;
@@ -231,6 +232,44 @@ impl Shard {
     /// Removes the retained message of `topic`.
     pub fn remove_retained(&mut self, tenant: TenantNumber, topic: &str) {
         self.changes.retained.note((tenant, topic.into()), Change::Remove);
+    }
+
+    /// Puts what a key of the state store has, in place of what it had.
+    pub fn put_state(&mut self, tenant: TenantNumber, key: &Arc<[u8]>, record: StateRecord) {
+        self.changes.state.note((tenant, Arc::clone(key)), Change::Put(record));
+    }
+
+    /// Removes a key of the state store.
+    pub fn remove_state(&mut self, tenant: TenantNumber, key: &Arc<[u8]>) {
+        self.changes.state.note((tenant, Arc::clone(key)), Change::Remove);
+    }
+
+    /// Notes the last version that was given in a tenant's state store. It comes with each change
+    /// that has a version, so that no version is given again after a crash.
+    pub fn put_state_clock(&mut self, tenant: TenantNumber, latest: Version) {
+        self.changes.state_clocks.note(tenant, Change::Put(latest));
+    }
+
+    /// Notes what a request to the state store was answered, of `session`, which may belong to another
+    /// shard.
+    pub fn put_answered(
+        &mut self,
+        tenant: TenantNumber,
+        session: SessionNumber,
+        packet_id: PacketId,
+        record: AnsweredRecord,
+    ) {
+        self.changes.state_answers.note((tenant, session, packet_id), Change::Put(record));
+    }
+
+    /// Forgets such an answer.
+    pub fn remove_answered(
+        &mut self,
+        tenant: TenantNumber,
+        session: SessionNumber,
+        packet_id: PacketId,
+    ) {
+        self.changes.state_answers.note((tenant, session, packet_id), Change::Remove);
     }
 
     /// The number of the batch that accumulates. The first is 1.

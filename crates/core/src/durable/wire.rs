@@ -38,6 +38,10 @@ impl<'a> Reader<'a> {
         self.array().map(u64::from_be_bytes)
     }
 
+    pub fn u128_be(&mut self) -> Result<u128, RecordError> {
+        self.array().map(u128::from_be_bytes)
+    }
+
     pub fn varint(&mut self) -> Result<u64, RecordError> {
         let mut value = 0;
         for shift in (0..u64::BITS).step_by(7) {

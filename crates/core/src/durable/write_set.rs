@@ -6,16 +6,18 @@
 use std::sync::Arc;
 
 use barid_store::Batch;
+use statestore_proto::Version;
 
 use super::changes::{Change, Changes, Weigh};
 use super::keys::{
-    self, EntryKey, MessageKey, ReceivedKey, RetainedKey, SessionKey, SubscriptionKey,
+    self, AnsweredKey, EntryKey, MessageKey, ReceivedKey, RetainedKey, SessionKey, StateClockKey,
+    StateKey, SubscriptionKey,
 };
-use super::records::{encode_message, encode_received};
+use super::records::{encode_message, encode_received, encode_state_clock};
 use super::shard::TenantNames;
 use super::{
-    EntryNumber, EntryRecord, MessageId, SessionNumber, SessionRecord, SubscriptionRecord,
-    TenantNumber,
+    AnsweredRecord, EntryNumber, EntryRecord, MessageId, SessionNumber, SessionRecord, StateRecord,
+    SubscriptionRecord, TenantNumber,
 };
 use crate::message::Message;
 use crate::session::PacketId;
@@ -29,6 +31,9 @@ pub struct WriteSet {
     pub(super) messages: Changes<(TenantNumber, MessageId), Arc<Message>>,
     pub(super) received: Changes<(TenantNumber, SessionNumber, PacketId), ()>,
     pub(super) retained: Changes<(TenantNumber, Box<str>), Arc<Message>>,
+    pub(super) state: Changes<(TenantNumber, Arc<[u8]>), StateRecord>,
+    pub(super) state_clocks: Changes<TenantNumber, Version>,
+    pub(super) state_answers: Changes<(TenantNumber, SessionNumber, PacketId), AnsweredRecord>,
 }
 
 /// About how many bytes the key of a change takes in a batch, and all that comes with it.
@@ -48,6 +53,9 @@ impl WriteSet {
             + self.messages.len()
             + self.received.len()
             + self.retained.len()
+            + self.state.len()
+            + self.state_clocks.len()
+            + self.state_answers.len()
     }
 
     /// Whether anything is put: a set of removals alone needs no room on a full disk.
@@ -58,6 +66,9 @@ impl WriteSet {
             + self.messages.puts()
             + self.received.puts()
             + self.retained.puts()
+            + self.state.puts()
+            + self.state_clocks.puts()
+            + self.state_answers.puts()
             > 0
     }
 
@@ -75,6 +86,9 @@ impl WriteSet {
             + self.messages.bytes()
             + self.received.bytes()
             + self.retained.bytes()
+            + self.state.bytes()
+            + self.state_clocks.bytes()
+            + self.state_answers.bytes()
     }
 
     /// A message that the set puts: the store does not have it yet.
@@ -91,6 +105,9 @@ impl WriteSet {
         self.messages.append(later.messages);
         self.received.append(later.received);
         self.retained.append(later.retained);
+        self.state.append(later.state);
+        self.state_clocks.append(later.state_clocks);
+        self.state_answers.append(later.state_answers);
         self
     }
 
@@ -102,6 +119,9 @@ impl WriteSet {
         self.messages.clear();
         self.received.clear();
         self.retained.clear();
+        self.state.clear();
+        self.state_clocks.clear();
+        self.state_answers.clear();
     }
 
     /// The same set for when it is not known whether it was written: a key that was new may be in
@@ -115,6 +135,9 @@ impl WriteSet {
             messages: self.messages.in_doubt(),
             received: self.received.in_doubt(),
             retained: self.retained.in_doubt(),
+            state: self.state.in_doubt(),
+            state_clocks: self.state_clocks.in_doubt(),
+            state_answers: self.state_answers.in_doubt(),
         }
     }
 
@@ -150,6 +173,20 @@ impl WriteSet {
         for ((tenant, topic), change) in self.retained.iter() {
             RetainedKey { tenant: names.get(*tenant), topic }.encode(&mut record.key);
             record.write(keys::RETAINED, change, |message, out| encode_message(message, out));
+        }
+        for ((tenant, key), change) in self.state.iter() {
+            StateKey { tenant: names.get(*tenant), key }.encode(&mut record.key);
+            record.write(keys::STATE, change, StateRecord::encode);
+        }
+        for (tenant, change) in self.state_clocks.iter() {
+            StateClockKey { tenant: names.get(*tenant) }.encode(&mut record.key);
+            record
+                .write(keys::STATE_CLOCKS, change, |latest, out| encode_state_clock(*latest, out));
+        }
+        for ((tenant, session, packet_id), change) in self.state_answers.iter() {
+            AnsweredKey { tenant: names.get(*tenant), session: *session, packet_id: *packet_id }
+                .encode(&mut record.key);
+            record.write(keys::STATE_ANSWERS, change, AnsweredRecord::encode);
         }
     }
 }
@@ -196,6 +233,24 @@ impl Weigh for Box<SessionRecord> {
 impl Weigh for SubscriptionRecord {
     fn weight(&self) -> usize {
         4
+    }
+}
+
+impl Weigh for StateRecord {
+    fn weight(&self) -> usize {
+        self.value.len() + 24
+    }
+}
+
+impl Weigh for Version {
+    fn weight(&self) -> usize {
+        8
+    }
+}
+
+impl Weigh for AnsweredRecord {
+    fn weight(&self) -> usize {
+        40
     }
 }
 

@@ -2,7 +2,8 @@
 
 use barid_core::durable::RecordError;
 use barid_core::durable::keys::{
-    EntryKey, MessageKey, ReceivedKey, RetainedKey, SessionKey, SubscriptionKey, tenant_of,
+    AnsweredKey, EntryKey, MessageKey, ReceivedKey, RetainedKey, SessionKey, StateClockKey,
+    StateKey, SubscriptionKey, tenant_of,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -29,6 +30,7 @@ proptest! {
         session in number(),
         number in 1..=u64::MAX,
         packet_id in packet_id(),
+        of_store in vec(any::<u8>(), 1..20),
     ) {
         let (tenant, client_id, filter) = (&*tenant, &*text, &*text);
         let key = SessionKey { tenant, client_id };
@@ -51,6 +53,15 @@ proptest! {
         prop_assert_eq!(RetainedKey::decode(&bytes, &topic), Ok(key));
         prop_assert!(RetainedKey::decode(&bytes, &(topic.clone() + "/")).is_err());
         prop_assert_eq!(tenant_of(&bytes), Some(tenant));
+        let key = StateKey { tenant, key: &of_store };
+        let bytes = encoded(|out| key.encode(out));
+        prop_assert_eq!(StateKey::decode(&bytes), Ok(key));
+        let key = StateClockKey { tenant };
+        let bytes = encoded(|out| key.encode(out));
+        prop_assert_eq!(StateClockKey::decode(&bytes), Ok(key));
+        let key = AnsweredKey { tenant, session, packet_id };
+        let bytes = encoded(|out| key.encode(out));
+        prop_assert_eq!(AnsweredKey::decode(&bytes), Ok(key));
     }
 
     #[test]
@@ -73,6 +84,15 @@ proptest! {
                 prop_assert_eq!(&encoded(|out| read.encode(out)), key);
             }
             if let Ok(read) = RetainedKey::decode(key, "a/b") {
+                prop_assert_eq!(&encoded(|out| read.encode(out)), key);
+            }
+            if let Ok(read) = StateKey::decode(key) {
+                prop_assert_eq!(&encoded(|out| read.encode(out)), key);
+            }
+            if let Ok(read) = StateClockKey::decode(key) {
+                prop_assert_eq!(&encoded(|out| read.encode(out)), key);
+            }
+            if let Ok(read) = AnsweredKey::decode(key) {
                 prop_assert_eq!(&encoded(|out| read.encode(out)), key);
             }
         }
@@ -116,4 +136,8 @@ fn the_form_of_a_key_stays_as_it_was_once_written() {
     assert_eq!(key, b"\x04acme\x01\0\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\x02");
     let key = encoded(|out| RetainedKey { tenant: "", topic: "a//b" }.encode(out));
     assert_eq!(key, b"\0\x01a\0\0b");
+    let key = encoded(|out| StateKey { tenant: "t", key: b"a/\0b" }.encode(out));
+    assert_eq!(key, b"\x01t\x01a/\0b");
+    let key = encoded(|out| AnsweredKey { tenant: "t", session: 3, packet_id: 4 }.encode(out));
+    assert_eq!(key, b"\x01t\x01\0\0\0\0\0\0\0\x03\0\x04");
 }

@@ -2,10 +2,16 @@
 
 use std::fmt::Debug;
 
-use barid_core::durable::records::{decode_message, encode_message, verify};
-use barid_core::durable::{EntryRecord, RecordError, SessionRecord, SubscriptionRecord, keys};
+use barid_core::durable::records::{
+    decode_message, decode_state_clock, encode_message, encode_state_clock, verify,
+};
+use barid_core::durable::{
+    AnsweredRecord, EntryRecord, RecordError, SessionRecord, StateRecord, SubscriptionRecord, keys,
+};
+use barid_core::state_store::Verdict;
 use proptest::collection::vec;
 use proptest::prelude::*;
+use statestore_proto::{Refusal, Version};
 
 use crate::samples;
 
@@ -62,6 +68,15 @@ const ENTRY: Format<EntryRecord> =
     Format { encode: EntryRecord::encode, decode: EntryRecord::decode, is_open_ended: false };
 const MESSAGE: Format<barid_core::message::Message> =
     Format { encode: encode_message, decode: decode_message, is_open_ended: true };
+const STATE: Format<StateRecord> =
+    Format { encode: StateRecord::encode, decode: StateRecord::decode, is_open_ended: true };
+const STATE_CLOCK: Format<Version> = Format {
+    encode: |latest, out| encode_state_clock(*latest, out),
+    decode: decode_state_clock,
+    is_open_ended: false,
+};
+const ANSWERED: Format<AnsweredRecord> =
+    Format { encode: AnsweredRecord::encode, decode: AnsweredRecord::decode, is_open_ended: false };
 
 proptest! {
     #[test]
@@ -85,12 +100,30 @@ proptest! {
     }
 
     #[test]
+    fn state(record in samples::state(), at in any::<usize>(), byte in any::<u8>()) {
+        STATE.check(&record, at, byte);
+    }
+
+    #[test]
+    fn state_clocks(latest in samples::version(), at in any::<usize>(), byte in any::<u8>()) {
+        STATE_CLOCK.check(&latest, at, byte);
+    }
+
+    #[test]
+    fn answers(record in samples::answered(), at in any::<usize>(), byte in any::<u8>()) {
+        ANSWERED.check(&record, at, byte);
+    }
+
+    #[test]
     fn garbage(mut bytes in vec(any::<u8>(), 1..40)) {
         bytes[0] = 1;
         SESSION.check_garbage(&bytes);
         SUBSCRIPTION.check_garbage(&bytes);
         ENTRY.check_garbage(&bytes);
         MESSAGE.check_garbage(&bytes);
+        STATE.check_garbage(&bytes);
+        STATE_CLOCK.check_garbage(&bytes);
+        ANSWERED.check_garbage(&bytes);
     }
 }
 
@@ -122,6 +155,29 @@ fn the_form_of_a_record_stays_as_it_was_once_written() {
     let will = read.will.unwrap();
     assert_eq!((will.expiry, will.delay), (Some(30), 2));
     assert_eq!(will.message.publication().payload, b"p");
+    let state = [1, 0b11, 5, 6, 7, 8, 9, 1, b'c', b'v'];
+    let read = StateRecord::decode(&state).unwrap();
+    assert_eq!((read.version, &*read.value), (Version { wall: 5, counter: 6 }, &b"v"[..]));
+    assert_eq!(read.expires_at.unwrap().as_millis(), 7);
+    let token = read.fencing_token.unwrap();
+    assert_eq!((token.as_hlc().wall, token.as_hlc().counter, token.as_hlc().node), (8, 9, "c"));
+    let answered = [&[1, 1, 18][..], &[0; 15], &[7, 1, 2, 3, 4]].concat();
+    let read = AnsweredRecord::decode(&answered).unwrap();
+    assert_eq!(
+        (read.correlation, read.verdict),
+        (7, Verdict::Refused(Refusal::FencingTokenInFuture))
+    );
+    assert_eq!(read.answered_at, Version { wall: 1, counter: 2 });
+    assert_eq!(read.version, Some(Version { wall: 3, counter: 4 }));
+}
+
+#[test]
+fn a_fencing_token_is_a_clock_reading() {
+    let record = |node: &[u8]| [&[1, 0b10, 5, 6, 8, 9, node.len() as u8], node].concat();
+    assert!(StateRecord::decode(&record(b"c")).is_ok());
+    for node in [&b""[..], b"a:b", b"\xFF"] {
+        assert!(StateRecord::decode(&record(node)).is_err(), "{node:?}");
+    }
 }
 
 #[test]
@@ -139,5 +195,13 @@ fn a_damaged_pair_is_told_from_a_good_one() {
     );
     assert!(verify(keys::RECEIVED, b"\x01t\x01\0\0\0\0\0\0\0\x01\0\x01", &[1]).is_ok());
     assert!(verify(keys::RECEIVED, b"\x01t\x01\0\0\0\0\0\0\0\x01\0\x01", &[1, 0]).is_err());
-    assert!(verify(barid_store::Keyspace(6), key, value).is_err(), "no such keyspace");
+    assert!(verify(keys::STATE, b"\x01t\x01key", b"\x01\0\x05\x02value").is_ok());
+    assert!(verify(keys::STATE, b"\x01t\x01", b"\x01\0\x05\x02value").is_err(), "no key");
+    assert!(verify(keys::STATE_CLOCKS, b"\x01t\x01", b"\x01\x05\x02").is_ok());
+    assert!(verify(keys::STATE_CLOCKS, b"\x01t\x01k", b"\x01\x05\x02").is_err(), "a key");
+    let answered = [&[1, 0, 2][..], &[0; 16], &[5, 2]].concat();
+    assert!(verify(keys::STATE_ANSWERS, b"\x01t\x01\0\0\0\0\0\0\0\x01\0\x01", &answered).is_ok());
+    assert!(verify(keys::STATE_ANSWERS, b"\x01t\x01\0\0\0\0\0\0\0\x01\0\0", &answered).is_err());
+    let unknown = barid_store::Keyspace(u8::try_from(keys::NAMES.len()).unwrap());
+    assert!(verify(unknown, key, value).is_err(), "no such keyspace");
 }

@@ -9,11 +9,13 @@ use std::sync::Arc;
 use barid_core::durable::keys::{self, MessageKey};
 use barid_core::durable::records::{decode_message, encode_message};
 use barid_core::durable::{
-    EntryNumber, EntryRecord, Phase, Recovery, SessionNumber, SessionRecord, Shard, ShardIndex,
-    StoredAs, SubscriptionRecord, TenantNumber, WriteSet, recover, settle, shard_of,
+    AnsweredRecord, EntryNumber, EntryRecord, Phase, Recovery, SessionNumber, SessionRecord, Shard,
+    ShardIndex, StateRecord, StoredAs, SubscriptionRecord, TenantNumber, Trace, WriteSet, recover,
+    settle, shard_of,
 };
 use barid_core::message::{Message, Publication};
 use barid_core::session::PacketId;
+use barid_core::state_store::Verdict;
 use barid_core::time::Timestamp;
 use barid_store::memory::{Disk, Fault, MemoryStore};
 use barid_store::{Batch, Change, Keyspace, Store};
@@ -21,9 +23,11 @@ use mqtt_proto::QoS;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
+use statestore_proto::Version;
 
 const TENANTS: [&str; 2] = ["acme", "zeta"];
 const TOPICS: [&str; 3] = ["a", "a/b", "b"];
+const KEYS: [&[u8]; 3] = [b"\0", b"key", b"\xFF\xFF"];
 
 /// What one shard has, as plainly as it can be said.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -33,6 +37,9 @@ struct World {
     entries: BTreeMap<(TenantNumber, SessionNumber, EntryNumber), EntryRecord>,
     received: BTreeSet<(TenantNumber, SessionNumber, PacketId)>,
     retained: BTreeMap<(TenantNumber, String), Vec<u8>>,
+    state: BTreeMap<(TenantNumber, Vec<u8>), StateRecord>,
+    clocks: BTreeMap<TenantNumber, Version>,
+    answered: BTreeMap<(TenantNumber, SessionNumber, PacketId), AnsweredRecord>,
 }
 
 impl World {
@@ -54,9 +61,9 @@ impl World {
         let mut world = self.clone();
         world.subscriptions.retain(|(tenant, session, _), _| self.has_session(*tenant, *session));
         world.entries.retain(|(tenant, session, _), _| self.has_session(*tenant, *session));
-        world.received.retain(|(tenant, session, _)| {
-            all.iter().any(|world| world.has_session(*tenant, *session))
-        });
+        let lives = |tenant, session| all.iter().any(|world| world.has_session(tenant, session));
+        world.received.retain(|(tenant, session, _)| lives(*tenant, *session));
+        world.answered.retain(|(tenant, session, _), _| lives(*tenant, *session));
         world
     }
 }
@@ -97,6 +104,14 @@ impl Recovery for World {
     fn retained(&mut self, tenant: TenantNumber, message: Message) {
         let Publication { topic, payload, .. } = message.publication();
         assert_eq!(self.retained.insert((tenant, topic.into()), payload.to_vec()), None);
+    }
+
+    fn state_clock(&mut self, tenant: TenantNumber, latest: Version) {
+        assert_eq!(self.clocks.insert(tenant, latest), None);
+    }
+
+    fn state(&mut self, tenant: TenantNumber, key: &[u8], record: StateRecord) {
+        assert_eq!(self.state.insert((tenant, key.into()), record), None);
     }
 }
 
@@ -164,6 +179,28 @@ enum Step {
         tenant: usize,
         topic: usize,
     },
+    SetState {
+        shard: usize,
+        tenant: usize,
+        key: usize,
+        value: u8,
+    },
+    RemoveState {
+        shard: usize,
+        tenant: usize,
+        key: usize,
+    },
+    Answer {
+        shard: usize,
+        home: usize,
+        which: usize,
+        id: u8,
+        correlation: u8,
+    },
+    ForgetAnswer {
+        shard: usize,
+        which: usize,
+    },
     Commit {
         shard: usize,
     },
@@ -205,6 +242,15 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
             }),
             1 => (shard(), tenant(), topic())
                 .prop_map(|(shard, tenant, topic)| Step::RemoveRetained { shard, tenant, topic }),
+            3 => (shard(), tenant(), 0..KEYS.len(), number())
+                .prop_map(|(shard, tenant, key, value)| Step::SetState { shard, tenant, key, value }),
+            2 => (shard(), tenant(), 0..KEYS.len())
+                .prop_map(|(shard, tenant, key)| Step::RemoveState { shard, tenant, key }),
+            3 => (shard(), shard(), which(), 1..4_u8, number())
+                .prop_map(|(shard, home, which, id, correlation)| {
+                    Step::Answer { shard, home, which, id, correlation }
+                }),
+            1 => (shard(), which()).prop_map(|(shard, which)| Step::ForgetAnswer { shard, which }),
             4 => shard().prop_map(|shard| Step::Commit { shard }),
             2 => (shard(), fault).prop_map(|(shard, fault)| Step::FailedCommit { shard, fault }),
             1 => Just(Step::Crash),
@@ -395,6 +441,50 @@ impl Node {
         self.now.retained.remove(&(tenant, topic.into()));
     }
 
+    /// A key of the state store changes, and with it the clock.
+    fn tick(&mut self, tenant: TenantNumber) -> Version {
+        let clock = self.now.clocks.entry(tenant).or_default();
+        *clock = clock.next(0, None);
+        self.shard.put_state_clock(tenant, *clock);
+        *clock
+    }
+
+    fn set_state(&mut self, tenant: TenantNumber, key: &[u8], value: u8) {
+        let value = vec![value; usize::from(value)].into();
+        let (fencing_token, expires_at) = (None, None);
+        let record = StateRecord { value, version: self.tick(tenant), fencing_token, expires_at };
+        self.shard.put_state(tenant, &key.into(), record.clone());
+        self.now.state.insert((tenant, key.into()), record);
+    }
+
+    fn remove_state(&mut self, tenant: TenantNumber, key: &[u8]) {
+        self.tick(tenant);
+        self.shard.remove_state(tenant, &key.into());
+        self.now.state.remove(&(tenant, key.into()));
+    }
+
+    fn answer(
+        &mut self,
+        (tenant, session): (TenantNumber, SessionNumber),
+        id: PacketId,
+        correlation: u8,
+    ) {
+        let record = AnsweredRecord {
+            correlation: correlation.into(),
+            verdict: Verdict::Ok,
+            version: None,
+            answered_at: Version::default(),
+        };
+        self.shard.put_answered(tenant, session, id, record);
+        self.now.answered.insert((tenant, session, id), record);
+    }
+
+    fn forget_answer(&mut self, which: usize) {
+        let Some(key) = choose(self.now.answered.keys(), which).copied() else { return };
+        self.shard.remove_answered(key.0, key.1, key.2);
+        self.now.answered.remove(&key);
+    }
+
     fn commit(&mut self, fault: Option<Fault>) {
         let number = self.shard.batch();
         let (taken, set) = self.shard.take();
@@ -437,6 +527,9 @@ impl Node {
         assert_eq!(records(&self.store, keys::SUBSCRIPTIONS), self.now.subscriptions.len());
         assert_eq!(records(&self.store, keys::RECEIVED), self.now.received.len());
         assert_eq!(records(&self.store, keys::RETAINED), self.now.retained.len());
+        assert_eq!(records(&self.store, keys::STATE), self.now.state.len());
+        assert_eq!(records(&self.store, keys::STATE_CLOCKS), self.now.clocks.len());
+        assert_eq!(records(&self.store, keys::STATE_ANSWERS), self.now.answered.len());
     }
 }
 
@@ -458,9 +551,16 @@ fn crash(nodes: &mut [Node]) {
         node.store = node.disk.open(keys::NAMES.len());
         recovered.push(recover(index, &node.store, world).unwrap());
     }
-    let shards = settle(recovered, |received| {
-        let key = (received.tenant, received.session, received.packet_id);
-        assert!(worlds[usize::from(received.shard)].received.insert(key));
+    let shards = settle(recovered, |trace| match trace {
+        Trace::Received(received) => {
+            let key = (received.tenant, received.session, received.packet_id);
+            assert!(worlds[usize::from(received.shard)].received.insert(key));
+        }
+        Trace::Answered(answered) => {
+            let key = (answered.tenant, answered.session, answered.packet_id);
+            let world = &mut worlds[usize::from(answered.shard)];
+            assert_eq!(world.answered.insert(key, answered.record), None);
+        }
     });
     let durable: Vec<World> = nodes.iter().map(|node| node.durable.clone()).collect();
     for ((node, shard), world) in nodes.iter_mut().zip(shards).zip(worlds) {
@@ -507,6 +607,18 @@ fn apply(nodes: &mut [Node; 2], step: Step) {
         Step::RemoveRetained { shard, tenant: at, topic } => {
             nodes[shard].remove_retained(tenant(at), TOPICS[topic]);
         }
+        Step::SetState { shard, tenant: at, key, value } => {
+            nodes[shard].set_state(tenant(at), KEYS[key], value);
+        }
+        Step::RemoveState { shard, tenant: at, key } => {
+            nodes[shard].remove_state(tenant(at), KEYS[key]);
+        }
+        Step::Answer { shard, home, which, id, correlation } => {
+            if let Some(session) = nodes[home].session(which) {
+                nodes[shard].answer(session, id.into(), correlation);
+            }
+        }
+        Step::ForgetAnswer { shard, which } => nodes[shard].forget_answer(which),
         Step::Commit { shard } => {
             nodes[shard].commit(None);
             nodes[shard].check_store();
@@ -562,7 +674,7 @@ type Contents = BTreeMap<(Keyspace, Vec<u8>), Vec<u8>>;
 
 fn contents(store: &MemoryStore) -> Contents {
     let mut contents = Contents::new();
-    for keyspace in (0..6).map(Keyspace) {
+    for keyspace in (0..).take(keys::NAMES.len()).map(Keyspace) {
         let scanned = store.scan(keyspace, &[], &[], &mut |key, value| {
             contents.insert((keyspace, key.to_vec()), value.to_vec());
             ControlFlow::Continue(())

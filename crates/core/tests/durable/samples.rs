@@ -4,15 +4,18 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use barid_core::durable::{
-    EntryRecord, Phase, ReplayRecord, SessionRecord, SubscriptionRecord, WillRecord,
+    AnsweredRecord, EntryRecord, Phase, ReplayRecord, SessionRecord, StateRecord,
+    SubscriptionRecord, WillRecord,
 };
 use barid_core::message::{Message, Publication};
+use barid_core::state_store::{FencingToken, Verdict};
 use barid_core::time::Timestamp;
 use mqtt_proto::QoS;
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
+use statestore_proto::{Hlc, Refusal, Version};
 
 pub fn qos() -> impl Strategy<Value = QoS> {
     select(&[QoS::AtMostOnce, QoS::AtLeastOnce, QoS::ExactlyOnce][..])
@@ -127,5 +130,48 @@ prop_compose! {
         replays in vec(replay(), 0..3),
     ) -> SessionRecord {
         SessionRecord { number, user, expiry, away_since, will, replays }
+    }
+}
+
+prop_compose! {
+    pub fn version()(wall in number(), counter in any::<u32>()) -> Version {
+        Version { wall, counter }
+    }
+}
+
+prop_compose! {
+    fn fencing_token()(
+        wall in number(),
+        counter in any::<u32>(),
+        node in "[a-zü$-]{1,12}",
+    ) -> FencingToken {
+        Hlc { wall: wall >> 1, counter, node: &node }.into()
+    }
+}
+
+prop_compose! {
+    pub fn state()(
+        value in vec(any::<u8>(), 0..40),
+        version in version(),
+        fencing_token in option::of(fencing_token()),
+        expires_at in option::of(time()),
+    ) -> StateRecord {
+        StateRecord { value: value.into(), version, fencing_token, expires_at }
+    }
+}
+
+fn verdict() -> impl Strategy<Value = Verdict> {
+    let verdicts = [Verdict::Ok, Verdict::NotApplied, Verdict::Deleted, Verdict::Nothing];
+    select([&verdicts[..], &Refusal::ALL.map(Verdict::Refused)[..]].concat())
+}
+
+prop_compose! {
+    pub fn answered()(
+        correlation in any::<u128>(),
+        verdict in verdict(),
+        version in option::of(version()),
+        answered_at in version(),
+    ) -> AnsweredRecord {
+        AnsweredRecord { correlation, verdict, version, answered_at }
     }
 }

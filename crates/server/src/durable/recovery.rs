@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use barid_core::durable::{
-    self, EntryNumber, EntryRecord, Recovery, RecoveryError, SessionNumber, SessionRecord,
-    SubscriptionRecord, TenantNumber,
+    self, AnsweredIn, EntryNumber, EntryRecord, Recovery, RecoveryError, SessionNumber,
+    SessionRecord, StateRecord, SubscriptionRecord, TenantNumber, Trace,
 };
 use barid_core::message::Message;
 use barid_core::time::Timestamp;
 use hashbrown::HashMap;
+use statestore_proto::Version;
 
 use super::{Durable, DurableShard};
 use crate::broker::Shared;
@@ -36,7 +37,7 @@ pub fn recover(shared: &Shared) -> Result<Recovered, RecoveryError> {
         let mut reader = Reader::new(shared, shard);
         let recovered = durable::recover(shard.index(), &**shard.store(), &mut reader)?;
         reader.end_entries();
-        Ok((recovered, reader.found, reader.sessions, reader.void_retained))
+        Ok((recovered, reader.found, reader.sessions, reader.void_retained, reader.state))
     };
     let results: Vec<Result<_, RecoveryError>> = std::thread::scope(|scope| {
         let threads: Vec<_> =
@@ -48,19 +49,24 @@ pub fn recover(shared: &Shared) -> Result<Recovered, RecoveryError> {
     let mut shards = Vec::new();
     let mut sessions = HashMap::new();
     let mut void_retained = Vec::new();
+    let mut state = Vec::new();
     for result in results {
-        let (recovered, found, of_shard, void) = result?;
+        let (recovered, found, of_shard, void, state_of_shard) = result?;
         void_retained.push(void);
+        state.push(state_of_shard);
         total.sessions += found.sessions;
         total.queued += found.queued;
         total.retained += found.retained;
         shards.push(recovered);
         sessions.extend(of_shard);
     }
-    let settled = durable::settle(shards, |received| {
-        if let Some(session) = sessions.get(&received.session) {
-            session.state().received.recover(received.packet_id, received.shard);
+    let settled = durable::settle(shards, |trace| match trace {
+        Trace::Received(received) => {
+            if let Some(session) = sessions.get(&received.session) {
+                session.state().received.recover(received.packet_id, received.shard);
+            }
         }
+        Trace::Answered(answered) => state[usize::from(answered.shard)].answered.push(answered),
     });
     for (shard, settled) in shared.shards.iter().zip(settled) {
         shard.install(settled);
@@ -100,6 +106,14 @@ fn resume(shared: &Shared, session: &SessionRef, now: Timestamp) {
     }
 }
 
+/// What one shard has of the state store.
+#[derive(Default)]
+struct StateOfShard {
+    clocks: Vec<(TenantNumber, Version)>,
+    keys: Vec<(TenantNumber, Box<[u8]>, StateRecord)>,
+    answered: Vec<AnsweredIn>,
+}
+
 /// Hears what one store has.
 struct Reader<'a> {
     shared: &'a Shared,
@@ -111,6 +125,7 @@ struct Reader<'a> {
     entries: (SessionNumber, Vec<(EntryNumber, EntryRecord)>),
     /// Retained messages that are to go.
     void_retained: Vec<(TenantNumber, Box<str>)>,
+    state: StateOfShard,
     found: Recovered,
 }
 
@@ -124,6 +139,7 @@ impl<'a> Reader<'a> {
             sessions: HashMap::new(),
             entries: (0, Vec::new()),
             void_retained: Vec::new(),
+            state: StateOfShard::default(),
             found: Recovered::default(),
         }
     }
@@ -212,5 +228,13 @@ impl Recovery for Reader<'_> {
         let message = Arc::new(message);
         own.retained.write().set(message.publication().topic, Arc::clone(&message));
         self.found.retained += 1;
+    }
+
+    fn state_clock(&mut self, tenant: TenantNumber, latest: Version) {
+        self.state.clocks.push((tenant, latest));
+    }
+
+    fn state(&mut self, tenant: TenantNumber, key: &[u8], record: StateRecord) {
+        self.state.keys.push((tenant, key.into(), record));
     }
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use barid_core::durable::{
-    EntryNumber, EntryRecord, MessageId, Recovery, SessionNumber, SessionRecord,
-    SubscriptionRecord, TenantNumber, keys, recover, settle,
+    EntryNumber, EntryRecord, MessageId, Recovery, SessionNumber, SessionRecord, StateRecord,
+    SubscriptionRecord, TenantNumber, Trace, keys, recover, settle,
 };
 use barid_core::message::Message;
 use barid_core::retained::RetainedStore;
@@ -15,6 +15,7 @@ use barid_core::topic_index::TopicIndex;
 use barid_store::Store;
 use barid_store::memory::Disk;
 use mqtt_proto::QoS;
+use statestore_proto::Version;
 
 use super::durable::{Durable, TENANT_NUMBER};
 use super::session::{Home, Session};
@@ -72,7 +73,8 @@ impl Broker {
             reader.shard = shard;
             recover(shard, store, &mut reader).expect("what was written can be read")
         });
-        let shards = settle(shards.collect(), |received| {
+        let shards = settle(shards.collect(), |trace| {
+            let Trace::Received(received) = trace else { return };
             let session = reader.sessions.get_mut(&received.session).expect("it was told");
             session.received.recover(received.packet_id, received.shard);
         });
@@ -224,4 +226,8 @@ impl Recovery for Reader {
         let message = Arc::new(message);
         self.retained.set(message.publication().topic, Arc::clone(&message));
     }
+
+    // These histories have no state store.
+    fn state_clock(&mut self, _: TenantNumber, _: Version) {}
+    fn state(&mut self, _: TenantNumber, _: &[u8], _: StateRecord) {}
 }

@@ -4,28 +4,36 @@
 //! guessed at; whatever else does not fit exactly is an error, too. Nothing is allocated by a length
 //! that a record declares. What is read can be written and gives the same bytes.
 
+mod answered;
 mod entry;
 mod message;
 mod received;
 mod session;
+mod state;
+mod state_clock;
 mod subscription;
 
 use std::fmt;
 
 use barid_store::Keyspace;
 use mqtt_proto::QoS;
+use statestore_proto::Version;
 
 use super::keys::{
-    self, EntryKey, MessageKey, ReceivedKey, RetainedKey, SessionKey, SubscriptionKey,
+    self, AnsweredKey, EntryKey, MessageKey, ReceivedKey, RetainedKey, SessionKey, StateClockKey,
+    StateKey, SubscriptionKey,
 };
-use super::wire::Reader;
+use super::wire::{Reader, put_varint};
 
+pub use answered::AnsweredRecord;
 pub use entry::EntryRecord;
 pub use session::{ReplayRecord, SessionRecord, WillRecord};
+pub use state::StateRecord;
 pub use subscription::SubscriptionRecord;
 
 pub use message::{decode as decode_message, encode as encode_message};
 pub(super) use received::{decode as decode_received, encode as encode_received};
+pub use state_clock::{decode as decode_state_clock, encode as encode_state_clock};
 
 /// Why a key or a record cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,6 +104,18 @@ pub fn verify(keyspace: Keyspace, key: &[u8], value: &[u8]) -> Result<(), Record
             let message = decode_message(value)?;
             RetainedKey::decode(key, message.publication().topic).map(drop)
         }
+        keys::STATE => {
+            StateKey::decode(key)?;
+            StateRecord::decode(value).map(drop)
+        }
+        keys::STATE_CLOCKS => {
+            StateClockKey::decode(key)?;
+            decode_state_clock(value).map(drop)
+        }
+        keys::STATE_ANSWERS => {
+            AnsweredKey::decode(key)?;
+            AnsweredRecord::decode(value).map(drop)
+        }
         _ => Err(RecordError::Malformed("its keyspace is unknown")),
     }
 }
@@ -107,6 +127,16 @@ fn versioned(record: &[u8], known: u8) -> Result<Reader<'_>, RecordError> {
         version if version == known => Ok(reader),
         version => Err(RecordError::version(version, known)),
     }
+}
+
+/// Appends a version of the state store.
+fn put_state_version(version: Version, out: &mut Vec<u8>) {
+    put_varint(version.wall, out);
+    put_varint(version.counter.into(), out);
+}
+
+fn state_version(reader: &mut Reader<'_>) -> Result<Version, RecordError> {
+    Ok(Version { wall: reader.varint()?, counter: reader.narrow()? })
 }
 
 /// The lowest two bits as a QoS.

@@ -1,0 +1,87 @@
+//! What a request to the state store was answered, for when it is sent again.
+
+use statestore_proto::{Refusal, Version};
+
+use super::{RecordError, known_flags, put_state_version, state_version, versioned};
+use crate::durable::wire::flag;
+use crate::state_store::Verdict;
+
+const VERSION: u8 = 1;
+
+const VERSIONED: u8 = 1 << 0;
+
+/// What became of a request that its client may send again, and has then to be told again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AnsweredRecord {
+    /// A fingerprint of the Correlation Data: packet identifiers are used again.
+    pub correlation: u128,
+    /// What the client was told.
+    pub verdict: Verdict,
+    /// The version that it was told.
+    pub version: Option<Version>,
+    /// The last version of the tenant at that moment: which of two answers is older.
+    pub answered_at: Version,
+}
+
+impl AnsweredRecord {
+    /// Appends the record.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.push(VERSION);
+        out.push(flag(self.version.is_some(), VERSIONED));
+        out.push(code(self.verdict));
+        out.extend_from_slice(&self.correlation.to_be_bytes());
+        put_state_version(self.answered_at, out);
+        if let Some(version) = self.version {
+            put_state_version(version, out);
+        }
+    }
+
+    /// Reads a record.
+    ///
+    /// # Errors
+    /// [`RecordError`] if it is none, or of a later version.
+    pub fn decode(record: &[u8]) -> Result<Self, RecordError> {
+        let mut reader = versioned(record, VERSION)?;
+        let flags = reader.u8()?;
+        known_flags(flags, VERSIONED)?;
+        let verdict = verdict(reader.u8()?)?;
+        let correlation = reader.u128_be()?;
+        let answered_at = state_version(&mut reader)?;
+        let version = match flags & VERSIONED {
+            0 => None,
+            _ => Some(state_version(&mut reader)?),
+        };
+        reader.finish().map(|()| Self { correlation, verdict, version, answered_at })
+    }
+}
+
+/// The byte of a verdict. None is ever used again for another.
+fn code(verdict: Verdict) -> u8 {
+    match verdict {
+        Verdict::Ok => 0,
+        Verdict::NotApplied => 1,
+        Verdict::Deleted => 2,
+        Verdict::Nothing => 3,
+        Verdict::Refused(refusal) => match refusal {
+            Refusal::TimestampInFuture => 16,
+            Refusal::FencingTokenRequired => 17,
+            Refusal::FencingTokenInFuture => 18,
+            Refusal::FencingTokenTooOld => 19,
+            Refusal::QuotaExceeded => 20,
+            Refusal::Syntax => 21,
+            Refusal::NotAuthorized => 22,
+            Refusal::UnknownCommand => 23,
+            Refusal::WrongNumberOfArguments => 24,
+            Refusal::MissingTimestamp => 25,
+            Refusal::MalformedTimestamp => 26,
+            Refusal::EmptyKey => 27,
+        },
+    }
+}
+
+fn verdict(found: u8) -> Result<Verdict, RecordError> {
+    let verdicts = [Verdict::Ok, Verdict::NotApplied, Verdict::Deleted, Verdict::Nothing];
+    let mut all = verdicts.into_iter().chain(Refusal::ALL.map(Verdict::Refused));
+    all.find(|verdict| code(*verdict) == found)
+        .ok_or(RecordError::Malformed("an answer is unknown"))
+}

@@ -1,0 +1,73 @@
+//! What a key of the state store has.
+
+use std::sync::Arc;
+
+use statestore_proto::Version;
+
+use super::{RecordError, known_flags, put_state_version, state_version, versioned};
+use crate::durable::wire::{flag, put_str, put_varint};
+use crate::state_store::FencingToken;
+use crate::time::Timestamp;
+
+const VERSION: u8 = 1;
+
+const EXPIRES: u8 = 1 << 0;
+const FENCED: u8 = 1 << 1;
+
+/// A key's value, and what comes with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StateRecord {
+    /// The value.
+    pub value: Arc<[u8]>,
+    /// The version that the SET was answered with.
+    pub version: Version,
+    /// What protects the key: nobody changes it with a lower one.
+    pub fencing_token: Option<FencingToken>,
+    /// When the key goes by itself, if ever.
+    pub expires_at: Option<Timestamp>,
+}
+
+impl StateRecord {
+    /// Appends the record.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.push(VERSION);
+        out.push(
+            flag(self.expires_at.is_some(), EXPIRES) | flag(self.fencing_token.is_some(), FENCED),
+        );
+        put_state_version(self.version, out);
+        if let Some(at) = self.expires_at {
+            put_varint(at.as_millis(), out);
+        }
+        if let Some(token) = &self.fencing_token {
+            let token = token.as_hlc();
+            put_varint(token.wall, out);
+            put_varint(token.counter.into(), out);
+            put_str(token.node, out);
+        }
+        out.extend_from_slice(&self.value);
+    }
+
+    /// Reads a record, copying the value once.
+    ///
+    /// # Errors
+    /// [`RecordError`] if it is none, or of a later version.
+    pub fn decode(record: &[u8]) -> Result<Self, RecordError> {
+        let mut reader = versioned(record, VERSION)?;
+        let flags = reader.u8()?;
+        known_flags(flags, EXPIRES | FENCED)?;
+        let version = state_version(&mut reader)?;
+        let expires_at = match flags & EXPIRES {
+            0 => None,
+            _ => Some(Timestamp::from_millis(reader.varint()?)),
+        };
+        let fencing_token = match flags & FENCED {
+            0 => None,
+            _ => {
+                let (wall, counter, node) = (reader.varint()?, reader.narrow()?, reader.str()?);
+                let token = FencingToken::from_parts(wall, counter, node);
+                Some(token.ok_or(RecordError::Malformed("a fencing token is none"))?)
+            }
+        };
+        Ok(Self { value: reader.rest().into(), version, fencing_token, expires_at })
+    }
+}

@@ -1,0 +1,421 @@
+//! Keys, and what the commands do with them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use statestore_proto::{Condition, Hlc, Notification, Refusal, Version};
+
+use super::answered::Answered;
+use super::entry::{self, Entry};
+use super::expiries::Expiries;
+use super::fencing::{self, FencingToken};
+use super::watchers::Watchers;
+use super::{
+    Answer, Effects, EntryView, Limits, Origin, Outcome, Request, Scope, Set, Usage, Verdict,
+    Watcher,
+};
+use crate::durable::keys::TEXT_LEN_MAX;
+use crate::durable::{AnsweredRecord, SessionNumber, StateRecord};
+use crate::session::PacketId;
+use crate::time::Timestamp;
+
+/// The longest key, in bytes: engines take no longer ones beside the tenant.
+pub const KEY_LEN_MAX: usize = TEXT_LEN_MAX;
+
+/// How many keys [`Partition::expire`] removes at once. If more are due, it says so by its alarm.
+pub const EXPIRED_AT_ONCE_MAX: usize = 1_000;
+
+/// The keys of one tenant that belong to one shard.
+///
+/// It is locked by whoever calls, and time is an argument. A key whose time has come is gone for every
+/// command, also before [`expire`](Self::expire) has removed it.
+#[derive(Debug)]
+pub struct Partition<W> {
+    entries: BTreeMap<Arc<[u8]>, Entry>,
+    expiries: Expiries,
+    watchers: Watchers<W>,
+    answered: Answered,
+    /// The last batch that removes a key from the store: who is told that there is no such key is told of
+    /// that, perhaps.
+    removed: Option<u64>,
+    /// The last batch that changes a key.
+    changed: Option<u64>,
+}
+
+impl<W> Default for Partition<W> {
+    fn default() -> Self {
+        Self {
+            entries: BTreeMap::new(),
+            expiries: Expiries::default(),
+            watchers: Watchers::default(),
+            answered: Answered::default(),
+            removed: None,
+            changed: None,
+        }
+    }
+}
+
+/// A SET that may be done: room has been made for it.
+struct Admitted<'a> {
+    timestamp: Hlc<'a>,
+    fencing_token: Option<FencingToken>,
+}
+
+impl<W: Watcher> Partition<W> {
+    /// SET.
+    pub fn set(
+        &mut self,
+        scope: &Scope<'_>,
+        request: &Request<'_>,
+        set: &Set<'_>,
+        effects: &mut impl Effects<W>,
+    ) -> Answer {
+        self.expire_key(scope, set.key, effects);
+        let stored = self.is_stored(request, set.key);
+        let answer = match self.admit_set(scope, request, set, stored) {
+            Ok(admitted) => self.put(scope, set, admitted, stored, effects),
+            Err(refused) => refused,
+        };
+        self.note(scope, request, stored, answer, effects)
+    }
+
+    /// GET.
+    pub fn get(&mut self, scope: &Scope<'_>, key: &[u8], effects: &mut impl Effects<W>) -> Answer {
+        self.expire_key(scope, key, effects);
+        match self.entries.get(key) {
+            Some(Entry { record, batch, .. }) => Answer {
+                outcome: Outcome::Value(Arc::clone(&record.value)),
+                version: Some(record.version),
+                after: *batch,
+            },
+            None => Answer { outcome: Outcome::Absent, version: None, after: self.removed },
+        }
+    }
+
+    /// DEL, or with an `expected` value VDEL.
+    pub fn delete(
+        &mut self,
+        scope: &Scope<'_>,
+        request: &Request<'_>,
+        key: &[u8],
+        expected: Option<&[u8]>,
+        effects: &mut impl Effects<W>,
+    ) -> Answer {
+        self.expire_key(scope, key, effects);
+        let stored = self.is_stored(request, key);
+        let answer = match self.admit_delete(scope, request, key, expected) {
+            Ok(()) => {
+                let (version, after) = self.remove(scope, key, effects);
+                let outcome = Outcome::Verdict(Verdict::Deleted);
+                Answer { outcome, version: Some(version), after }
+            }
+            Err(refused) => refused,
+        };
+        self.note(scope, request, stored, answer, effects)
+    }
+
+    /// KEYNOTIFY: from now on `watcher` is told of all changes of a key. The key need not be there.
+    ///
+    /// Whoever ends the connection has to [end](Self::forget_watcher) this, too.
+    pub fn watch(&mut self, scope: &Scope<'_>, key: &[u8], watcher: W) -> Answer {
+        if key.len() > KEY_LEN_MAX {
+            return Refusal::QuotaExceeded.into();
+        }
+        match self.watchers.watch(key, watcher, scope.usage, scope.limits) {
+            Ok(()) => Answer::at_once(Verdict::Ok),
+            Err(refusal) => refusal.into(),
+        }
+    }
+
+    /// KEYNOTIFY STOP.
+    pub fn unwatch(&mut self, usage: &Usage, key: &[u8], id: u64) -> Answer {
+        let watched = self.watchers.unwatch(key, id, usage);
+        Answer::at_once(if watched { Verdict::Ok } else { Verdict::Nothing })
+    }
+
+    /// Ends all that a watcher watches here: these keys, and perhaps others that it does not watch.
+    pub fn forget_watcher<'k>(
+        &mut self,
+        usage: &Usage,
+        id: u64,
+        keys: impl IntoIterator<Item = &'k [u8]>,
+    ) {
+        for key in keys {
+            self.watchers.unwatch(key, id, usage);
+        }
+    }
+
+    /// What a request was answered when it came before. To be asked of requests with DUP that would
+    /// change a key; those about no key of this partition are not known.
+    pub fn answered(&self, origin: &Origin) -> Option<Answer> {
+        self.answered.find(origin)
+    }
+
+    /// Forgets what a session was answered. It cannot send anything again.
+    pub fn forget_session(&mut self, session: SessionNumber, effects: &mut impl Effects<W>) {
+        for packet_id in self.answered.forget(session) {
+            effects.remove_answered(session, packet_id);
+        }
+    }
+
+    /// Removes keys whose time has come, and tells who watches them. To be called when it is as late as
+    /// [`take_alarm`](Self::take_alarm) has said; otherwise it does no harm.
+    pub fn expire(&mut self, scope: &Scope<'_>, effects: &mut impl Effects<W>) {
+        self.expiries.fire(scope.now);
+        for _ in 0..EXPIRED_AT_ONCE_MAX {
+            let Some(key) = self.expiries.next_due(scope.now).map(Arc::clone) else { return };
+            self.remove(scope, &key, effects);
+        }
+    }
+
+    /// When [`expire`](Self::expire) is to be called, if that is earlier than what was told last. To be
+    /// asked after every [`set`](Self::set) and `expire`, and after recovery.
+    pub fn take_alarm(&mut self) -> Option<Timestamp> {
+        self.expiries.take_alarm()
+    }
+
+    /// Puts a key that was found in the store, whatever the quota.
+    pub fn insert(&mut self, usage: &Usage, key: &[u8], record: StateRecord) {
+        let (key, expires_at) = (Arc::<[u8]>::from(key), record.expires_at);
+        let entry = Entry { record, stored: true, batch: None };
+        let added = usage.add_key(entry.size(&key), &Limits::UNBOUNDED);
+        debug_assert_eq!(added, Ok(()));
+        if let Some(at) = expires_at {
+            self.expiries.insert(at, &key);
+        }
+        let known = self.entries.insert(key, entry);
+        debug_assert!(known.is_none(), "a store has each key once");
+    }
+
+    /// Puts an answer that was found in the store.
+    pub fn insert_answered(
+        &mut self,
+        session: SessionNumber,
+        packet_id: PacketId,
+        record: AnsweredRecord,
+    ) {
+        let gone = self.answered.note(session, packet_id, record, (true, None));
+        debug_assert!(gone.is_empty(), "no more are stored than are kept");
+    }
+
+    /// Whether a SET may be done. If so, its key has the quota for it.
+    fn admit_set<'a>(
+        &self,
+        scope: &Scope<'_>,
+        request: &Request<'a>,
+        set: &Set<'_>,
+        stored: bool,
+    ) -> Result<Admitted<'a>, Answer> {
+        let Scope { usage, limits, now, .. } = *scope;
+        let timestamp = Hlc::parse(request.timestamp.ok_or(Refusal::MissingTimestamp)?)?;
+        if timestamp.is_in_future(now.as_millis()) {
+            return Err(Refusal::TimestampInFuture.into());
+        }
+        let token = fencing::read(request.fencing_token, now)?;
+        let entry = self.entries.get(set.key);
+        if let Some(entry) = entry {
+            entry.admit(token)?;
+            let applies = match set.condition {
+                Condition::Always => true,
+                Condition::IfAbsent => false,
+                Condition::IfAbsentOrEqual => *entry.record.value == *set.value,
+            };
+            if !applies {
+                return Err(entry.not_applied());
+            }
+        }
+        if stored && request.refuses
+            || set.key.len() > KEY_LEN_MAX
+            || set.value.len() as u64 > limits.value_bytes
+        {
+            return Err(Refusal::QuotaExceeded.into());
+        }
+        // A key that is protected is not changed without a token, so there is none to be kept.
+        let fencing_token = token.map(FencingToken::from);
+        let size = entry::size(set.key, set.value, fencing_token.as_ref());
+        match entry {
+            None => usage.add_key(size, limits)?,
+            Some(entry) => usage.resize_key(entry.size(set.key), size, limits)?,
+        }
+        Ok(Admitted { timestamp, fencing_token })
+    }
+
+    /// Whether a key may be deleted.
+    fn admit_delete(
+        &self,
+        scope: &Scope<'_>,
+        request: &Request<'_>,
+        key: &[u8],
+        expected: Option<&[u8]>,
+    ) -> Result<(), Answer> {
+        let token = fencing::read(request.fencing_token, scope.now)?;
+        let Some(entry) = self.entries.get(key) else {
+            return Err(Answer { after: self.removed, ..Answer::at_once(Verdict::Nothing) });
+        };
+        entry.admit(token)?;
+        if expected.is_some_and(|expected| *entry.record.value != *expected) {
+            return Err(entry.not_applied());
+        }
+        Ok(())
+    }
+
+    /// Gives a key what a SET says.
+    fn put(
+        &mut self,
+        scope: &Scope<'_>,
+        set: &Set<'_>,
+        Admitted { timestamp, fencing_token }: Admitted<'_>,
+        stored: bool,
+        effects: &mut impl Effects<W>,
+    ) -> Answer {
+        let version = scope.clock.tick(scope.now, Some(timestamp));
+        let value = Arc::from(set.value);
+        let expires_at = set.ttl.map(|ttl| scope.now.after(Duration::from_millis(ttl.get())));
+        let record = StateRecord { value, version, fencing_token, expires_at };
+        let (key, before) = match self.entries.get_key_value(set.key) {
+            Some((key, before)) => {
+                if let Some(at) = before.record.expires_at {
+                    self.expiries.remove(at, key);
+                }
+                (Arc::clone(key), before.batch)
+            }
+            // It may have been stored until a moment ago.
+            None => (Arc::from(set.key), self.removed),
+        };
+        if let Some(at) = expires_at {
+            self.expiries.insert(at, &key);
+        }
+        let put = stored.then(|| effects.put(&key, record.clone()));
+        let batch = self.note_version(scope, version, put, effects).max(before);
+        self.tell(&key, Notification::Set(&record.value), version, batch, effects);
+        self.entries.insert(key, Entry { record, stored, batch });
+        Answer { outcome: Outcome::Verdict(Verdict::Ok), version: Some(version), after: batch }
+    }
+
+    /// Removes a key that is there, and tells who watches it. Answers the version of that, and the batch
+    /// to wait for.
+    fn remove(
+        &mut self,
+        scope: &Scope<'_>,
+        key: &[u8],
+        effects: &mut impl Effects<W>,
+    ) -> (Version, Option<u64>) {
+        let (key, entry) = self.entries.remove_entry(key).expect("the caller has found it");
+        if let Some(at) = entry.record.expires_at {
+            self.expiries.remove(at, &key);
+        }
+        scope.usage.remove_key(entry.size(&key));
+        let version = scope.clock.tick(scope.now, None);
+        let removed = entry.stored.then(|| effects.remove(&key));
+        self.removed = removed.max(self.removed);
+        let after = self.note_version(scope, version, removed, effects).max(entry.batch);
+        self.tell(&key, Notification::Delete, version, after, effects);
+        (version, after)
+    }
+
+    /// Notes that a version has been given: in the batch of the `change` that it was given to, or if it
+    /// might otherwise be given again. Answers the batch to wait for.
+    fn note_version(
+        &mut self,
+        scope: &Scope<'_>,
+        version: Version,
+        change: Option<u64>,
+        effects: &mut impl Effects<W>,
+    ) -> Option<u64> {
+        // Another process begins later than this moment, and so with a greater version.
+        let is_ahead = version.wall > scope.now.as_millis();
+        if change.is_none() && !is_ahead {
+            return None;
+        }
+        let noted = Some(effects.put_clock(version));
+        self.changed = noted.max(change);
+        self.changed
+    }
+
+    fn tell(
+        &self,
+        key: &[u8],
+        notification: Notification<'_>,
+        version: Version,
+        after: Option<u64>,
+        effects: &mut impl Effects<W>,
+    ) {
+        let watchers = self.watchers.of(key);
+        if !watchers.is_empty() {
+            effects.notify(watchers, key, notification, version, after);
+        }
+    }
+
+    /// Removes a key if its time has come.
+    fn expire_key(&mut self, scope: &Scope<'_>, key: &[u8], effects: &mut impl Effects<W>) {
+        let any_is = self.expiries.next_due(scope.now).is_some();
+        if any_is && self.entries.get(key).is_some_and(|entry| entry.is_expired(scope.now)) {
+            self.remove(scope, key, effects);
+        }
+    }
+
+    /// Whether a request is about a key that is stored, or to be stored.
+    fn is_stored(&self, request: &Request<'_>, key: &[u8]) -> bool {
+        request.stored || self.entries.get(key).is_some_and(|entry| entry.stored)
+    }
+
+    /// Notes what a request is answered, for when it comes again: what it did must not be done twice,
+    /// and what it did not do must not be done then.
+    fn note(
+        &mut self,
+        scope: &Scope<'_>,
+        request: &Request<'_>,
+        stored: bool,
+        mut answer: Answer,
+        effects: &mut impl Effects<W>,
+    ) -> Answer {
+        let (Some(origin), &Outcome::Verdict(verdict)) = (request.origin, &answer.outcome) else {
+            return answer;
+        };
+        if verdict.is_final() {
+            return answer;
+        }
+        let Origin { session, packet_id, correlation, .. } = origin;
+        let (version, answered_at) = (answer.version, scope.clock.latest());
+        let record = AnsweredRecord { correlation, verdict, version, answered_at };
+        // When nothing new is taken, a client is rather told at once that it was refused.
+        let stored = stored && origin.stored && (verdict.is_done() || !request.refuses);
+        if stored {
+            let noted = Some(effects.put_answered(session, packet_id, record));
+            answer.after = noted.max(answer.after);
+        }
+        let gone = self.answered.note(session, packet_id, record, (stored, answer.after));
+        for packet_id in gone {
+            effects.remove_answered(session, packet_id);
+        }
+        answer
+    }
+}
+
+impl<W> Partition<W> {
+    /// A key, to look at.
+    pub fn entry(&self, now: Timestamp, key: &[u8]) -> Option<EntryView<'_>> {
+        let (key, entry) = self.entries.get_key_value(key)?;
+        (!entry.is_expired(now)).then(|| entry.view(key))
+    }
+
+    /// How many keys there are, with those that nobody has noticed to have expired.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    pub(super) fn map(&self) -> &BTreeMap<Arc<[u8]>, Entry> {
+        &self.entries
+    }
+
+    /// The batch that all that can be seen now waits for.
+    pub(super) fn changed(&self) -> Option<u64> {
+        self.changed
+    }
+}

@@ -1,0 +1,81 @@
+//! Keys by pattern.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use statestore_proto::Glob;
+
+use super::entry::Entry;
+use super::{EntryView, Partition};
+use crate::time::Timestamp;
+
+/// How far one search goes.
+#[derive(Clone, Copy, Debug)]
+pub struct ScanLimits {
+    /// Keys that are looked at, whether they match or not; at least 1.
+    pub examined: usize,
+    /// Bytes of the keys found. The first is found whatever its length.
+    pub bytes: usize,
+}
+
+/// How far a search went.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scanned {
+    /// The key to go on after; none: there are no more.
+    pub next: Option<Arc<[u8]>>,
+    /// The batch that has to be durable before anybody is told of what was found.
+    pub after: Option<u64>,
+}
+
+impl<W> Partition<W> {
+    /// Keys that match `pattern`, in the order of their bytes, from the first behind `after` on; an
+    /// empty `after` is before all.
+    pub fn scan<'a>(
+        &'a self,
+        now: Timestamp,
+        after: &[u8],
+        pattern: &Glob,
+        limits: ScanLimits,
+        mut visit: impl FnMut(&'a Arc<[u8]>),
+    ) -> Scanned {
+        let (mut found, mut last) = (0_usize, None::<&Arc<[u8]>>);
+        let told = self.changed();
+        for (at, (key, entry)) in range(self.map(), pattern.literal_prefix(), after).enumerate() {
+            let matches = !entry.is_expired(now) && pattern.matches(key);
+            let more = if matches { found.saturating_add(key.len()) } else { found };
+            let is_over = at == limits.examined || (found > 0 && more > limits.bytes);
+            if is_over && last.is_some() {
+                return Scanned { next: last.cloned(), after: told };
+            }
+            if matches {
+                visit(key);
+            }
+            (found, last) = (more, Some(key));
+        }
+        Scanned { next: None, after: told }
+    }
+
+    /// Keys that begin with `prefix`, from the first behind `after` on, to look at.
+    pub fn entries<'a>(
+        &'a self,
+        now: Timestamp,
+        prefix: &'a [u8],
+        after: &[u8],
+    ) -> impl Iterator<Item = EntryView<'a>> {
+        range(self.map(), prefix, after)
+            .filter(move |(_, entry)| !entry.is_expired(now))
+            .map(|(key, entry)| entry.view(key))
+    }
+}
+
+fn range<'a>(
+    entries: &'a BTreeMap<Arc<[u8]>, Entry>,
+    prefix: &[u8],
+    after: &[u8],
+) -> impl Iterator<Item = (&'a Arc<[u8]>, &'a Entry)> {
+    let from = if after < prefix { Bound::Included(prefix) } else { Bound::Excluded(after) };
+    entries
+        .range::<[u8], _>((from, Bound::Unbounded))
+        .take_while(move |(key, _)| key.starts_with(prefix))
+}

@@ -1,0 +1,60 @@
+//! Who is told of changes.
+
+use hashbrown::HashMap;
+use smallvec::SmallVec;
+use statestore_proto::Refusal;
+
+use super::{Limits, Usage};
+
+/// Somebody who is told of changes: a connection, since with it all that it watches ends.
+pub trait Watcher: Clone {
+    /// Names the connection in the life of the process.
+    fn id(&self) -> u64;
+}
+
+/// The watchers of each key. The key need not be there.
+#[derive(Debug)]
+pub(super) struct Watchers<W> {
+    by_key: HashMap<Box<[u8]>, SmallVec<[W; 1]>>,
+}
+
+impl<W> Default for Watchers<W> {
+    fn default() -> Self {
+        Self { by_key: HashMap::new() }
+    }
+}
+
+impl<W: Watcher> Watchers<W> {
+    /// Begins to watch a key. Who does so already goes on.
+    pub fn watch(
+        &mut self,
+        key: &[u8],
+        watcher: W,
+        usage: &Usage,
+        limits: &Limits,
+    ) -> Result<(), Refusal> {
+        if self.of(key).iter().any(|known| known.id() == watcher.id()) {
+            return Ok(());
+        }
+        usage.add_watcher(limits)?;
+        self.by_key.entry(key.into()).or_default().push(watcher);
+        Ok(())
+    }
+
+    /// Ends it. False: that one did not watch.
+    pub fn unwatch(&mut self, key: &[u8], id: u64, usage: &Usage) -> bool {
+        let Some(watchers) = self.by_key.get_mut(key) else { return false };
+        let Some(at) = watchers.iter().position(|watcher| watcher.id() == id) else { return false };
+        watchers.remove(at);
+        if watchers.is_empty() {
+            self.by_key.remove(key);
+        }
+        usage.remove_watcher();
+        true
+    }
+
+    /// Who watches a key.
+    pub fn of(&self, key: &[u8]) -> &[W] {
+        self.by_key.get(key).map_or(&[], SmallVec::as_slice)
+    }
+}
