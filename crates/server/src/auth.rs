@@ -13,9 +13,11 @@ use argon2::password_hash::{PasswordHash, PasswordHasher, PasswordVerifier, Salt
 use hashbrown::HashMap;
 use mqtt_proto::topic;
 use parking_lot::Mutex;
+use statestore_proto::{Verb, topics};
 
 use crate::event_loop::{ConnectionId, Mailbox, Post};
 use crate::settings::User;
+use crate::state_store::KeyRules;
 use crate::tenant::DEFAULT_TENANT;
 
 /// Logins that may wait for each thread that verifies. Beyond, clients are told that the server is busy,
@@ -35,10 +37,12 @@ pub enum Verdict {
 }
 
 /// What one client may do.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Permissions {
     publish: Vec<String>,
     subscribe: Vec<String>,
+    /// `None`: all keys.
+    state: Option<KeyRules>,
 }
 
 impl Permissions {
@@ -55,7 +59,12 @@ impl Permissions {
                 .map(|rule| rule.replace("%u", &user.name).replace("%c", client_id))
                 .collect()
         };
-        Self { publish: rules(&user.publish), subscribe: rules(&user.subscribe) }
+        let state = user.state.as_ref();
+        Self {
+            publish: rules(&user.publish),
+            subscribe: rules(&user.subscribe),
+            state: state.map(|state| KeyRules::new(state, &user.name, client_id)),
+        }
     }
 
     fn may_publish(&self, topic: &str) -> bool {
@@ -66,9 +75,14 @@ impl Permissions {
     pub fn may_subscribe(&self, filter: &str) -> bool {
         self.subscribe.iter().any(|rule| covers(rule, filter))
     }
+
+    /// Whether a command to the state store with this verb may touch `key`.
+    pub fn may_touch(&self, verb: Verb, key: &[u8]) -> bool {
+        self.state.as_ref().is_none_or(|rules| rules.allow(verb, key))
+    }
 }
 
-/// Topics below which only the broker publishes.
+/// Topic levels below which only the broker publishes.
 const RESERVED: [&str; 2] = ["$SYS", "$share"];
 
 /// Whether a client may publish to a topic, or have its will published there. Without permissions it may
@@ -76,6 +90,7 @@ const RESERVED: [&str; 2] = ["$SYS", "$share"];
 pub fn may_publish(permissions: Option<&Permissions>, topic: &str) -> bool {
     let first = topic.split('/').next().unwrap_or_default();
     !RESERVED.contains(&first)
+        && !topic.starts_with(topics::RESERVED)
         && permissions.is_none_or(|permissions| permissions.may_publish(topic))
 }
 
@@ -212,6 +227,7 @@ mod tests {
             password: hash_password("secret"),
             publish: owned(publish),
             subscribe: owned(subscribe),
+            state: None,
         }
     }
 

@@ -151,6 +151,7 @@ impl Broker {
             sessions = recovered.sessions,
             queued = recovered.queued,
             retained = recovered.retained,
+            keys = recovered.keys,
             millis = shared.clock.uptime().as_millis(),
             "read"
         );

@@ -2,6 +2,7 @@
 
 use mqtt_proto::topic;
 use serde::Deserialize;
+use statestore_proto::Glob;
 
 /// What must have happened before a QoS 1 or 2 message is acknowledged to its publisher.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
@@ -16,23 +17,26 @@ pub enum DurabilityClass {
     Replicated,
 }
 
-/// The class of the messages to some topics.
+/// The class of the messages to some topics, or of some keys of the state store: one of both is named.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
 pub struct DurabilityRule {
     /// The topics.
-    pub filter: String,
+    pub filter: Option<String>,
+    /// The keys, as a pattern with `*`, `?` and `[0-9]`.
+    pub keys: Option<String>,
     /// Their class.
     pub class: DurabilityClass,
-    /// The tenant whose topics they are; all tenants' if there is none.
+    /// The tenant whose topics or keys they are; all tenants' if there is none.
     pub tenant: Option<String>,
 }
 
 /// The classes of one tenant.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct Durability {
     class: DurabilityClass,
-    rules: Vec<(Box<str>, DurabilityClass)>,
+    topics: Vec<(Box<str>, DurabilityClass)>,
+    keys: Vec<(Glob, DurabilityClass)>,
 }
 
 impl DurabilityClass {
@@ -52,7 +56,7 @@ impl DurabilityClass {
 }
 
 impl Durability {
-    /// The tenant's class, and its exceptions: the first rule that matches a topic counts.
+    /// The tenant's class, and its exceptions: the first rule that matches a topic or a key counts.
     pub fn new<'a>(
         tenant: &str,
         class: DurabilityClass,
@@ -60,8 +64,13 @@ impl Durability {
     ) -> Self {
         let applies =
             |rule: &&DurabilityRule| rule.tenant.as_ref().is_none_or(|only| only == tenant);
-        let rules = rules.into_iter().filter(applies);
-        Self { class, rules: rules.map(|rule| (rule.filter.as_str().into(), rule.class)).collect() }
+        let rules: Vec<_> = rules.into_iter().filter(applies).collect();
+        let topics =
+            rules.iter().filter_map(|rule| Some((rule.filter.as_deref()?.into(), rule.class)));
+        let keys = rules
+            .iter()
+            .filter_map(|rule| Some((Glob::parse(rule.keys.as_ref()?.as_bytes()), rule.class)));
+        Self { class, topics: topics.collect(), keys: keys.collect() }
     }
 
     /// The class of a topic's messages. What the broker says of itself is not worth a disk.
@@ -69,20 +78,25 @@ impl Durability {
         if topic.starts_with("$SYS/") {
             return DurabilityClass::Memory;
         }
-        self.rules
+        self.topics
             .iter()
             .find(|(filter, _)| topic::matches(filter, topic))
             .map_or(self.class, |(_, class)| *class)
     }
 
+    /// The class of a key of the state store.
+    pub fn of_key(&self, key: &[u8]) -> DurabilityClass {
+        self.keys.iter().find(|(keys, _)| keys.matches(key)).map_or(self.class, |(_, class)| *class)
+    }
+
     /// Whether persistent sessions are kept on disk: something that they get may be stored.
     pub fn stores_sessions(&self) -> bool {
-        self.class.is_stored() || self.rules.iter().any(|(_, class)| class.is_stored())
+        self.class.is_stored() || self.topics.iter().any(|(_, class)| class.is_stored())
     }
 
     /// What a client is told that asks: the class, and then each exception with its filter.
     pub fn describe(&self) -> impl Iterator<Item = String> {
-        let rules = self.rules.iter().map(|(filter, class)| format!("{} {filter}", class.name()));
+        let rules = self.topics.iter().map(|(filter, class)| format!("{} {filter}", class.name()));
         std::iter::once(self.class.name().to_owned()).chain(rules)
     }
 }
@@ -92,7 +106,27 @@ mod tests {
     use super::*;
 
     fn rule(filter: &str, class: DurabilityClass, tenant: Option<&str>) -> DurabilityRule {
-        DurabilityRule { filter: filter.into(), class, tenant: tenant.map(Into::into) }
+        let (filter, tenant) = (Some(filter.into()), tenant.map(Into::into));
+        DurabilityRule { filter, keys: None, class, tenant }
+    }
+
+    #[test]
+    fn keys_have_classes_of_their_own() {
+        let keys = |keys: &str, class| DurabilityRule {
+            filter: None,
+            keys: Some(keys.into()),
+            class,
+            tenant: None,
+        };
+        let rules = [
+            keys("cache:pinned", DurabilityClass::Local),
+            keys("cache:*", DurabilityClass::Memory),
+            rule("#", DurabilityClass::Memory, None),
+        ];
+        let durability = Durability::new("acme", DurabilityClass::Local, &rules);
+        assert_eq!(durability.of_key(b"cache:pinned"), DurabilityClass::Local);
+        assert_eq!(durability.of_key(b"cache:x"), DurabilityClass::Memory);
+        assert_eq!(durability.of_key(b"x"), DurabilityClass::Local);
     }
 
     #[test]

@@ -54,6 +54,13 @@ pub enum Task {
         /// What has to be durable, too, before the session may forget.
         commits: Commits,
     },
+    /// Keys of the state store expire.
+    ExpireKeys {
+        /// Whose.
+        tenant: Arc<Tenant>,
+        /// The shard that they belong to.
+        shard: u16,
+    },
     /// The session is to end, whoever has it.
     End {
         /// Which.
@@ -71,7 +78,10 @@ impl Task {
             Self::Expire { session, epoch } | Self::PublishWill { session, epoch } => {
                 session.upgrade().is_some_and(|session| session.is_away_since(*epoch))
             }
-            Self::PublishSys(_) | Self::Give { .. } | Self::End { .. } => true,
+            Self::PublishSys(_)
+            | Self::Give { .. }
+            | Self::ExpireKeys { .. }
+            | Self::End { .. } => true,
         }
     }
 }
@@ -234,6 +244,10 @@ fn perform(context: &mut Context, task: Task) {
             context.give_now(&session, ended, taken, commits);
             context.router.flush(&context.worker);
         }
+        Task::ExpireKeys { tenant, shard } => {
+            context.expire_keys(&tenant, shard);
+            context.router.flush(&context.worker);
+        }
         Task::End { session, done } => {
             session.close_connection(ReasonCode::AdministrativeAction);
             let commits = context.end_session(&session);
@@ -245,6 +259,8 @@ fn perform(context: &mut Context, task: Task) {
 
 fn sweep(context: &mut Context) {
     context.router.forget_stale();
+    let shared = &context.worker.shared;
+    shared.shards.request_times().turn(shared.clock.uptime());
     let tenants = &context.worker.shared.tenants;
     for tenant in tenants.all() {
         context.remove_expired_retained(&tenant);

@@ -13,6 +13,7 @@ pub mod router;
 pub mod run;
 pub mod session;
 pub mod settings;
+pub mod state_store;
 pub mod tenant;
 
 mod admin;

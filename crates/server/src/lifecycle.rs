@@ -203,6 +203,9 @@ impl Context {
     /// The second half: what others notice of it.
     pub fn finish_session(&mut self, session: &SessionRef, retired: Retired) {
         session.close_connection(ReasonCode::SessionTakenOver);
+        if let Some(store) = session.tenant.used_state_store() {
+            store.forget_session(&session.tenant, session.answered_as());
+        }
         let subscriptions = std::mem::take(&mut session.state().subscriptions);
         for subscription in subscriptions.iter() {
             unsubscribe(&session.tenant, &subscription.filter, session.id);

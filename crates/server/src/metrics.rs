@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use barid_core::session::DropReason;
 use mqtt_proto::PacketType;
+use statestore_proto::{Refusal, Reply, Verb};
 
 /// A number that one thread raises and any thread reads.
 #[derive(Debug, Default)]
@@ -60,6 +61,51 @@ pub struct Counters {
     pub abnormal_disconnects: Counter,
     /// Sessions taken over by another connection of the same client.
     pub take_overs: Counter,
+    /// Requests to the state store.
+    pub requests: Requests,
+    /// Keys of the state store that have expired.
+    pub expired_keys: Counter,
+}
+
+/// Requests to the state store by [verb](VERBS) and [outcome](OUTCOMES).
+#[derive(Debug, Default)]
+pub struct Requests([[Counter; OUTCOMES.len()]; VERBS.len()]);
+
+/// The verbs of requests; the last one is of those that cannot be read.
+pub const VERBS: [&str; 7] = ["set", "get", "del", "vdel", "keynotify", "scan", "none"];
+
+/// The outcomes of requests; from the fourth on reasons why they were refused.
+pub const OUTCOMES: [&str; 3 + Refusal::ALL.len()] = [
+    "ok",
+    "not-applied",
+    "absent",
+    "syntax",
+    "unknown-command",
+    "wrong-number-of-arguments",
+    "empty-key",
+    "not-authorized",
+    "missing-timestamp",
+    "malformed-timestamp",
+    "timestamp-in-future",
+    "fencing-token-in-future",
+    "fencing-token-required",
+    "fencing-token-too-old",
+    "quota-exceeded",
+];
+
+impl Requests {
+    /// Counts a request.
+    #[inline]
+    pub fn add(&self, verb: Option<Verb>, reply: &Reply<'_>) {
+        let verb = verb.map_or(VERBS.len() - 1, |verb| verb as usize);
+        let outcome = match reply {
+            Reply::Ok | Reply::Value(_) | Reply::Deleted | Reply::Page { .. } => 0,
+            Reply::NotApplied => 1,
+            Reply::Absent | Reply::Nothing => 2,
+            Reply::Refused(refusal) => 3 + *refusal as usize,
+        };
+        self.0[verb][outcome].add(1);
+    }
 }
 
 impl Counters {
@@ -95,6 +141,10 @@ pub struct Totals {
     pub abnormal_disconnects: u64,
     /// See [`Counters::take_overs`].
     pub take_overs: u64,
+    /// Requests to the state store, by [verb](VERBS) and [outcome](OUTCOMES).
+    pub requests: [[u64; OUTCOMES.len()]; VERBS.len()],
+    /// See [`Counters::expired_keys`].
+    pub expired_keys: u64,
 }
 
 impl Totals {
@@ -116,6 +166,10 @@ impl Totals {
         self.refused_connects += counters.refused_connects.get();
         self.abnormal_disconnects += counters.abnormal_disconnects.get();
         self.take_overs += counters.take_overs.get();
+        for (sums, counters) in self.requests.iter_mut().zip(&counters.requests.0) {
+            add(sums, counters);
+        }
+        self.expired_keys += counters.expired_keys.get();
     }
 
     /// Packets received of one type.
@@ -126,5 +180,21 @@ impl Totals {
     /// Packets sent of one type.
     pub fn sent(&self, kind: PacketType) -> u64 {
         self.packets_sent[kind as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_names_are_those_of_the_protocol() {
+        for verb in Verb::ALL {
+            assert_eq!(VERBS[verb as usize], verb.as_str().to_lowercase());
+        }
+        for refusal in Refusal::ALL {
+            let name = OUTCOMES[3 + refusal as usize].replace('-', "");
+            assert_eq!(name, format!("{refusal:?}").to_lowercase());
+        }
     }
 }

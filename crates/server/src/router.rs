@@ -1,6 +1,7 @@
 //! From a message to those who get it.
 
 use std::hash::{BuildHasher, RandomState};
+use std::num::NonZeroU32;
 use std::sync::{Arc, Weak};
 
 use barid_core::session::{DropReason, Room};
@@ -9,7 +10,7 @@ use hashbrown::HashTable;
 use mqtt_proto::{QoS, topic};
 
 use crate::run::Messages;
-use crate::session::{Offer, Offered, SessionRef};
+use crate::session::{Offer, Offered, SessionRef, Subscription};
 use crate::settings::ShareStrategy;
 use crate::tenant::Tenant;
 use crate::worker::Worker;
@@ -72,7 +73,7 @@ impl Router {
                     continue;
                 }
                 if target.partly_no_local {
-                    self.publish_to_self(worker, &target.subscriber, messages);
+                    self.publish_to(worker, &target.subscriber, messages, |own| !own.no_local);
                     continue;
                 }
             }
@@ -115,32 +116,49 @@ impl Router {
         });
     }
 
-    /// Delivers messages to their own publisher, some of whose matching subscriptions have No Local:
-    /// those are left out.
-    fn publish_to_self(
+    /// Delivers messages to one session, for those of its matching subscriptions that `count`.
+    pub fn publish_to(
         &mut self,
         worker: &Worker,
         session: &SessionRef,
         messages: &mut Messages<'_>,
+        count: impl Fn(&Subscription) -> bool,
     ) {
-        let mut granted = QoS::AtMostOnce;
+        let mut granted = None;
         let mut retain = false;
         let mut identifiers = Vec::new();
         for subscription in session.state().subscriptions.iter() {
-            if !subscription.no_local && topic::matches(&subscription.filter, messages.topic()) {
-                granted = granted.max(subscription.qos);
+            if count(subscription) && topic::matches(&subscription.filter, messages.topic()) {
+                granted = granted.max(Some(subscription.qos));
                 identifiers.extend(subscription.identifier);
                 retain |= messages.retain() && subscription.retain_as_published;
             }
         }
-        let offer = Offer {
-            range: 0..messages.len(),
-            qos: messages.qos().min(granted),
-            retain,
-            identifiers: &identifiers,
-            shared: None,
-            at_once: false,
+        if let Some(granted) = granted {
+            let qos = messages.qos().min(granted);
+            self.offer(worker, session, messages, (qos, retain, &identifiers));
+        }
+    }
+
+    /// Delivers messages to one session, whether or not it has subscribed to them.
+    pub fn notify(&mut self, worker: &Worker, session: &SessionRef, messages: &mut Messages<'_>) {
+        let identifiers: Vec<_> = {
+            let state = session.state();
+            let matching = |own: &&Subscription| topic::matches(&own.filter, messages.topic());
+            state.subscriptions.iter().filter(matching).filter_map(|own| own.identifier).collect()
         };
+        self.offer(worker, session, messages, (messages.qos(), false, &identifiers));
+    }
+
+    fn offer(
+        &mut self,
+        worker: &Worker,
+        session: &SessionRef,
+        messages: &mut Messages<'_>,
+        (qos, retain, identifiers): (QoS, bool, &[NonZeroU32]),
+    ) {
+        let range = 0..messages.len();
+        let offer = Offer { range, qos, retain, identifiers, shared: None, at_once: false };
         if session.offer(worker, messages, &offer) == Offered::FlushLater {
             self.to_flush.push(session.clone());
         }

@@ -39,6 +39,8 @@ pub struct Run {
     /// Whether the frames in the buffer can be sent as they are.
     as_is: bool,
     largest: usize,
+    /// They are requests to the state store, and nobody else gets them.
+    pub is_requests: bool,
     items: Vec<Item>,
     /// Properties that do not lie in one piece in the buffer.
     arena: Vec<u8>,
@@ -181,6 +183,7 @@ impl Run {
         self.retain = retain;
         self.v5 = v5;
         self.as_is = true;
+        self.is_requests = false;
         self.class = class;
     }
 

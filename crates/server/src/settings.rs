@@ -19,7 +19,7 @@ pub struct Settings {
     pub data_dir: PathBuf,
     /// How durable data is kept.
     pub storage: Storage,
-    /// Topics with a durability class of their own; the first that matches counts.
+    /// Topics and keys with a durability class of their own; the first that matches counts.
     pub durability: Vec<DurabilityRule>,
     /// IO threads; 0: one for each core.
     pub workers: usize,
@@ -251,6 +251,14 @@ limits! {
     max_subscriptions: usize = 10_000,
     /// Retained messages of the tenant.
     max_retained_messages: usize = 1_000_000,
+    /// Keys in the state store. Beyond, a SET of a new key is refused.
+    max_state_keys: usize = 1_000_000,
+    /// Bytes of the keys and values in the state store, with some for each key.
+    max_state_bytes: usize = 1024 * 1024 * 1024,
+    /// Bytes of the largest value in the state store.
+    max_state_value: usize = 1024 * 1024,
+    /// How many keys all clients together watch in the state store.
+    max_state_watchers: usize = 100_000,
     /// The longest Keep Alive, in seconds; a client that asks for a longer one, or for none, is told
     /// this one (Server Keep Alive). 0: as the client wishes.
     max_keep_alive: u16 = 0,
@@ -361,6 +369,47 @@ pub struct User {
     /// Topic filters that the user may subscribe to, with the same substitutions.
     #[serde(default = "everything")]
     pub subscribe: Vec<String>,
+    /// What the user may do with keys of the state store; none: everything.
+    pub state: Option<Vec<KeyRule>>,
+}
+
+/// Keys of the state store that a user may read or write.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+pub struct KeyRule {
+    /// What the user may do with them.
+    pub access: KeyAccess,
+    /// How the keys are named.
+    #[serde(default, rename = "type")]
+    pub kind: KeyKind,
+    /// The keys.
+    pub keys: Vec<String>,
+}
+
+/// What a user may do with some keys.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum KeyAccess {
+    /// GET, KEYNOTIFY, SCAN.
+    Read,
+    /// SET, DEL, VDEL.
+    Write,
+    /// All of it.
+    ReadWrite,
+}
+
+/// How a rule names keys.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum KeyKind {
+    /// As patterns with `*`, `?` and `[0-9]`, in which `{principal.clientId}` and
+    /// `{principal.username}` are replaced.
+    #[default]
+    Pattern,
+    /// As they are.
+    String,
+    /// As they are, in Base64.
+    Binary,
 }
 
 fn everything() -> Vec<String> {

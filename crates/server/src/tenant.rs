@@ -19,6 +19,7 @@ use crate::metrics::{Counters, Totals};
 use crate::session::{Session, SessionRef};
 use crate::sessions::Sessions;
 use crate::settings::{Limits, QueueOverflow};
+use crate::state_store::StateStore;
 use crate::worker::Worker;
 
 /// The tenant of users without one.
@@ -47,6 +48,8 @@ pub struct Tenant {
     pub queued: Queued,
     /// Where its durable things are.
     pub shards: Arc<Shards>,
+    /// The state store, made when it is first needed.
+    state: OnceLock<Box<StateStore>>,
     settings: RwLock<TenantSettings>,
     /// One for each thread, made when the thread first has to do with the tenant.
     counters: Box<[OnceLock<Box<ThreadLocal>>]>,
@@ -125,6 +128,7 @@ impl Tenant {
             sys_topics: AtomicUsize::new(0),
             queued: Queued::default(),
             shards: Arc::clone(&tenants.shards),
+            state: OnceLock::new(),
             settings: RwLock::new(settings),
             counters: (0..tenants.workers).map(|_| OnceLock::new()).collect(),
         }
@@ -133,6 +137,16 @@ impl Tenant {
     /// The number that stands for its name in what is to be stored.
     pub fn stored_number(&self) -> TenantNumber {
         TenantNumber(u32::try_from(self.number).expect("numbers are given one after another"))
+    }
+
+    /// The state store.
+    pub fn state_store(&self) -> &StateStore {
+        self.state.get_or_init(|| Box::new(StateStore::new(self.shards.count())))
+    }
+
+    /// The state store, if anybody has ever had to do with it.
+    pub fn used_state_store(&self) -> Option<&StateStore> {
+        self.state.get().map(|store| &**store)
     }
 
     /// As what a new session of a client is stored; `None` if the tenant stores none.
@@ -304,13 +318,14 @@ impl Tenants {
         all
     }
 
-    /// Removes tenants that nobody uses: without sessions, connections or retained messages of clients.
+    /// Removes tenants that nobody uses: without sessions, connections, retained messages of clients or keys.
     pub fn remove_unused(&self) {
         self.by_name.write().retain(|name, tenant| {
             // Whoever has to do with a tenant holds a reference, and gets one under this lock.
             **name == *DEFAULT_TENANT
                 || Arc::strong_count(tenant) > 1
                 || tenant.retained_by_clients() > 0
+                || tenant.used_state_store().is_some_and(|store| store.usage().keys() > 0)
         });
     }
 

@@ -31,11 +31,21 @@ pub fn check(settings: &Settings, found: &mut Objections) {
         if let Some(Err(message)) = rule.tenant.as_deref().map(check_tenant_name) {
             found.add(place.key("tenant"), message, "without a tenant it is for all of them");
         }
+        let filter = match (&rule.filter, &rule.keys) {
+            (Some(filter), None) => filter,
+            (None, Some(_)) => continue,
+            _ => {
+                let message = "names both topics and keys, or neither";
+                let hint = "filter = \"telemetry/#\" is for topics, keys = \"cache:*\" for the state store";
+                found.add(place, message, hint);
+                continue;
+            }
+        };
         let place = place.key("filter");
-        if let Err(error) = topic::validate_filter(&rule.filter) {
+        if let Err(error) = topic::validate_filter(filter) {
             let hint = "an example: \"telemetry/#\"";
             found.add(place, format!("not a topic filter: {error}"), hint);
-        } else if topic::is_shared(&rule.filter) {
+        } else if topic::is_shared(filter) {
             let hint = "messages have a class, not subscriptions: name their topics";
             found.add(place, "a shared subscription cannot have a durability class", hint);
         }

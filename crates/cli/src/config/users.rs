@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use argon2::PasswordHash;
 use barid_server::settings::{Settings, User};
+use barid_server::state_store::KeyRules;
 use mqtt_proto::topic;
 
 use super::limits::check_tenant_name;
@@ -62,6 +63,14 @@ fn check_rules(place: &Place, user: &User, found: &mut Objections) {
                     format!("not a topic filter: {error}"),
                     "an example: \"devices/%c/#\", where %c is the client identifier",
                 );
+            }
+        }
+    }
+    for (i, rule) in user.state.iter().flatten().enumerate() {
+        for (j, key) in rule.keys.iter().enumerate() {
+            if let Err(message) = KeyRules::check(rule.kind, key) {
+                let hint = "`type` is \"pattern\" (with *, ?, [0-9] and {principal.clientId}), \"string\" or \"binary\" (Base64)";
+                found.add(place.key("state").index(i).key("keys").index(j), message, hint);
             }
         }
     }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 
 use barid_core::session::{Acked, DropReason};
 use barid_core::time::Timestamp;
+use hashbrown::HashSet;
 use mqtt_proto::flow::{InboundAliases, KeepAlive};
 use mqtt_proto::{
     Ack, Disconnect, FixedHeader, Packet, PacketId, PacketType, Properties, ReasonCode, Version,
@@ -43,6 +44,8 @@ pub(super) struct Active {
     pub(super) reading_paused: bool,
     /// The only session that got what the client published last.
     pub(super) partner: Option<Partner>,
+    /// Keys of the state store that the client watches.
+    pub(super) watched: HashSet<Box<[u8]>>,
 }
 
 /// A session that a client publishes to; not kept in memory by that.

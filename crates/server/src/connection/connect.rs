@@ -12,6 +12,7 @@ use mqtt_proto::{
     ConnAck, Connect, MAX_PACKET_LEN, PacketType, Properties, PropertiesBuf, Property, ReasonCode,
     Version,
 };
+use statestore_proto::topics;
 use tracing::debug;
 
 use super::active::Active;
@@ -159,7 +160,7 @@ impl Connection {
         }
         let wanted = want(connect, &limits)?;
         if let Some(will) = &connect.will
-            && !may_publish(permissions.as_deref(), will.topic)
+            && (will.topic == topics::INVOKE || !may_publish(permissions.as_deref(), will.topic))
         {
             return Err(Refusal(ReasonCode::NotAuthorized, "the will's topic is not allowed"));
         }
@@ -246,6 +247,7 @@ impl Connection {
             max_packet_size,
             reading_paused: false,
             partner: None,
+            watched: Default::default(),
         };
         self.transport.set_frame_max(2 * active.limits.max_packet_size);
         let transport = &mut self.transport;

@@ -13,6 +13,7 @@ mod active;
 mod connect;
 mod opening;
 mod publish;
+mod requests;
 mod subscribe;
 mod wanted;
 
@@ -34,6 +35,7 @@ use crate::event_loop::{ConnectionId, Mailbox};
 use crate::lifecycle::Context;
 use crate::run::Run;
 use crate::session::{Answers, SessionRef};
+use crate::state_store::Responses;
 use crate::transport::{Accepted, ListenerContext, Proxied, Transport};
 use active::Active;
 use connect::Waiting;
@@ -65,6 +67,8 @@ pub struct Turn<'a> {
 #[derive(Debug, Default)]
 pub struct Scratch {
     run: Run,
+    /// Responses of the state store.
+    responses: Responses,
     /// Packets for the client itself.
     answers: Answers,
     /// Acknowledgements that the client sent.
@@ -456,6 +460,10 @@ impl Connection {
             counters.abnormal_disconnects.add(1);
         }
         active.session.tenant.connections.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+        if let Some(store) = active.session.tenant.used_state_store() {
+            let keys = active.watched.iter().map(|key| &**key);
+            store.forget_watcher(&active.session.tenant, self.id.0, keys);
+        }
         turn.context.connection_gone(&active.session, self.id, active.epoch, will);
         self.transport.close();
         self.linger(end)

@@ -5,6 +5,7 @@ use std::ops::Range;
 use barid_core::session::{DropReason, Reception, ShardSet};
 use mqtt_proto::flow::InboundAliases;
 use mqtt_proto::{DecodeError, FixedHeader, PacketId, PacketType, QoS, ReasonCode, Version};
+use statestore_proto::topics;
 
 use super::active::{Active, Partner};
 use super::{End, Turn};
@@ -41,9 +42,16 @@ impl Active {
                 self.refuse(turn, &parsed, frame.len(), ReasonCode::NotAuthorized);
                 return Ok(());
             }
+            let is_request = topic == topics::INVOKE;
+            if is_request && (parsed.qos != QoS::AtLeastOnce || self.version != Version::V5) {
+                let reason = ReasonCode::ImplementationSpecificError;
+                self.refuse(turn, &parsed, frame.len(), reason);
+                return Ok(());
+            }
             let class = self.durability.of(topic);
             let v5 = self.version == Version::V5;
             turn.scratch.run.begin(topic, parsed.qos, parsed.retain, v5, class);
+            turn.scratch.run.is_requests = is_request;
         }
         let mut reached_before = None;
         if let (QoS::ExactlyOnce, Some(id)) = (parsed.qos, parsed.id) {
@@ -99,6 +107,9 @@ impl Active {
     ) -> Result<(), End> {
         if turn.scratch.run.is_empty() {
             return Ok(());
+        }
+        if turn.scratch.run.is_requests {
+            return self.finish_requests(turn, bytes);
         }
         let session = self.session.clone();
         let tenant = &session.tenant;
@@ -223,7 +234,7 @@ impl Active {
     fn refuse(&self, turn: &mut Turn<'_>, parsed: &Parsed, bytes: usize, reason: ReasonCode) {
         let counters = self.session.tenant.counters(turn.context.worker.id);
         counters.received.add(PacketType::Publish, 1, bytes as u64);
-        counters.unauthorised.add(1);
+        counters.unauthorised.add(u64::from(reason == ReasonCode::NotAuthorized));
         match (parsed.qos, parsed.id) {
             (QoS::AtLeastOnce, Some(id)) => self.put_ack(turn, PacketType::PubAck, id, reason),
             (QoS::ExactlyOnce, Some(id)) => {

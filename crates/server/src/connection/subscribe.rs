@@ -12,6 +12,7 @@ use super::active::Active;
 use super::{End, Turn};
 use crate::lifecycle;
 use crate::session::{Replay, Subscription};
+use crate::state_store;
 
 impl Active {
     pub(super) fn on_subscribe(
@@ -137,12 +138,9 @@ impl Active {
         if topic::has_wildcards(inner) && !self.limits.wildcard_subscriptions {
             return Err(ReasonCode::WildcardSubscriptionsNotSupported);
         }
-        match &self.permissions {
-            Some(permissions) if !permissions.may_subscribe(inner) => {
-                Err(ReasonCode::NotAuthorized)
-            }
-            _ => Ok(()),
-        }
+        let may = self.permissions.as_ref().is_none_or(|own| own.may_subscribe(inner))
+            && state_store::may_subscribe(&self.session.client_id, inner);
+        if may { Ok(()) } else { Err(ReasonCode::NotAuthorized) }
     }
 
     pub(super) fn on_unsubscribe(

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use barid_core::durable::{
-    self, AnsweredIn, EntryNumber, EntryRecord, Recovery, RecoveryError, SessionNumber,
-    SessionRecord, StateRecord, SubscriptionRecord, TenantNumber, Trace,
+    self, EntryNumber, EntryRecord, Recovery, RecoveryError, SessionNumber, SessionRecord,
+    StateRecord, SubscriptionRecord, TenantNumber, Trace,
 };
 use barid_core::message::Message;
 use barid_core::time::Timestamp;
@@ -17,6 +17,7 @@ use crate::broker::Shared;
 use crate::housekeeping::Task;
 use crate::lifecycle::subscribe;
 use crate::session::{SessionRef, Subscription, Will};
+use crate::state_store;
 use crate::tenant::Tenant;
 
 /// What was found.
@@ -28,6 +29,8 @@ pub struct Recovered {
     pub queued: usize,
     /// Retained messages.
     pub retained: usize,
+    /// Keys of the state store.
+    pub keys: usize,
 }
 
 /// Reads all stores, each with a thread of its own, and brings back what they have. Comes before anybody
@@ -37,7 +40,7 @@ pub fn recover(shared: &Shared) -> Result<Recovered, RecoveryError> {
         let mut reader = Reader::new(shared, shard);
         let recovered = durable::recover(shard.index(), &**shard.store(), &mut reader)?;
         reader.end_entries();
-        Ok((recovered, reader.found, reader.sessions, reader.void_retained, reader.state))
+        Ok((recovered, reader.found, reader.sessions, reader.void_retained))
     };
     let results: Vec<Result<_, RecoveryError>> = std::thread::scope(|scope| {
         let threads: Vec<_> =
@@ -49,30 +52,35 @@ pub fn recover(shared: &Shared) -> Result<Recovered, RecoveryError> {
     let mut shards = Vec::new();
     let mut sessions = HashMap::new();
     let mut void_retained = Vec::new();
-    let mut state = Vec::new();
     for result in results {
-        let (recovered, found, of_shard, void, state_of_shard) = result?;
+        let (recovered, found, of_shard, void) = result?;
         void_retained.push(void);
-        state.push(state_of_shard);
         total.sessions += found.sessions;
         total.queued += found.queued;
         total.retained += found.retained;
+        total.keys += found.keys;
         shards.push(recovered);
         sessions.extend(of_shard);
     }
+    let tenants = shared.tenants.all();
+    let by_number: HashMap<_, _> =
+        tenants.iter().map(|tenant| (tenant.stored_number(), tenant)).collect();
     let settled = durable::settle(shards, |trace| match trace {
         Trace::Received(received) => {
             if let Some(session) = sessions.get(&received.session) {
                 session.state().received.recover(received.packet_id, received.shard);
             }
         }
-        Trace::Answered(answered) => state[usize::from(answered.shard)].answered.push(answered),
+        Trace::Answered(answered) => {
+            by_number[&answered.tenant].state_store().recover_answered(&answered);
+        }
     });
     for (shard, settled) in shared.shards.iter().zip(settled) {
         shard.install(settled);
     }
-    for tenant in shared.tenants.all() {
+    for tenant in &tenants {
         shared.shards.name_tenant(tenant.stored_number(), &tenant.name);
+        state_store::watch_expiries(&shared.housekeeping, tenant);
     }
     for (shard, void) in shared.shards.iter().zip(void_retained) {
         for (tenant, topic) in void {
@@ -106,14 +114,6 @@ fn resume(shared: &Shared, session: &SessionRef, now: Timestamp) {
     }
 }
 
-/// What one shard has of the state store.
-#[derive(Default)]
-struct StateOfShard {
-    clocks: Vec<(TenantNumber, Version)>,
-    keys: Vec<(TenantNumber, Box<[u8]>, StateRecord)>,
-    answered: Vec<AnsweredIn>,
-}
-
 /// Hears what one store has.
 struct Reader<'a> {
     shared: &'a Shared,
@@ -125,7 +125,6 @@ struct Reader<'a> {
     entries: (SessionNumber, Vec<(EntryNumber, EntryRecord)>),
     /// Retained messages that are to go.
     void_retained: Vec<(TenantNumber, Box<str>)>,
-    state: StateOfShard,
     found: Recovered,
 }
 
@@ -139,7 +138,6 @@ impl<'a> Reader<'a> {
             sessions: HashMap::new(),
             entries: (0, Vec::new()),
             void_retained: Vec::new(),
-            state: StateOfShard::default(),
             found: Recovered::default(),
         }
     }
@@ -231,10 +229,11 @@ impl Recovery for Reader<'_> {
     }
 
     fn state_clock(&mut self, tenant: TenantNumber, latest: Version) {
-        self.state.clocks.push((tenant, latest));
+        self.tenants[&tenant].state_store().recover_clock(latest);
     }
 
     fn state(&mut self, tenant: TenantNumber, key: &[u8], record: StateRecord) {
-        self.state.keys.push((tenant, key.into(), record));
+        self.tenants[&tenant].state_store().recover(self.shard.index(), key, record);
+        self.found.keys += 1;
     }
 }

@@ -4,7 +4,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use barid_core::durable::{MessageId, Shard, TenantNames, TenantNumber, WriteSet, keys};
 use barid_core::message::Message;
@@ -13,6 +13,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard};
 use tracing::{error, info};
 
 use crate::session::Session;
+use crate::state_store::Timings;
 
 /// How long a shard that could not commit waits before it tries again.
 const RETRY: Duration = Duration::from_millis(200);
@@ -37,6 +38,9 @@ pub struct DurableShard {
     /// The last batch that is durable; with all before it.
     durable: AtomicU64,
     waiters: Mutex<Vec<(u64, Weak<Session>)>>,
+    /// Requests that a batch answers: their number, and since when they wait.
+    timed: Mutex<Vec<(u64, u64, Instant)>>,
+    request_times: Arc<Timings>,
     /// What is being committed: nobody finds it in the write set any more, nor yet in the store.
     committing: RwLock<Option<Arc<WriteSet>>>,
     /// The store takes nothing new: the disk is full or broken.
@@ -61,7 +65,12 @@ pub struct ChangeGuard<'a> {
 
 impl DurableShard {
     /// A shard whose store has not been read yet.
-    pub fn new(index: u16, store: Arc<dyn Store>, gate: Arc<RwLock<()>>) -> Self {
+    pub fn new(
+        index: u16,
+        store: Arc<dyn Store>,
+        gate: Arc<RwLock<()>>,
+        request_times: Arc<Timings>,
+    ) -> Self {
         Self {
             index,
             store,
@@ -74,6 +83,8 @@ impl DurableShard {
             boundary: RwLock::default(),
             durable: AtomicU64::new(0),
             waiters: Mutex::default(),
+            timed: Mutex::default(),
+            request_times,
             committing: RwLock::default(),
             refuses: AtomicBool::new(false),
             commits: AtomicU64::new(0),
@@ -297,10 +308,23 @@ impl DurableShard {
         *self.committing.write() = None;
         self.durable.store(number, Ordering::Release);
         self.wake(number);
+        self.record_times(number);
         let mut writes = Arc::into_inner(writes).expect("readers clone what they find in it");
         writes.clear();
         self.pending.lock().shard.reuse(writes);
         Ok(())
+    }
+
+    /// So many requests, read at `since`, are answered when a batch is durable.
+    pub fn time_until_durable(&self, batch: u64, requests: u64, since: Instant) {
+        self.timed.lock().push((batch, requests, since));
+    }
+
+    fn record_times(&self, number: u64) {
+        for (_, requests, since) in self.timed.lock().extract_if(.., |(batch, ..)| *batch <= number)
+        {
+            self.request_times.record(since.elapsed(), requests);
+        }
     }
 
     /// Wakes who waits for a batch.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
 use barid_core::durable::{Commits, TenantNumber};
 use barid_store::{Snapshot, Store, StoreError};
@@ -9,6 +10,7 @@ use parking_lot::{RwLock, RwLockReadGuard};
 use smallvec::SmallVec;
 
 use super::DurableShard;
+use crate::state_store::Timings;
 
 /// Bytes that may wait for the next commit of a shard before publishers are not read from any more.
 const PENDING_MAX: usize = 64 * 1024 * 1024;
@@ -22,6 +24,7 @@ pub struct Shards {
     /// The most of them; beyond, messages wait in the store only.
     in_memory_max: usize,
     gate: Arc<RwLock<()>>,
+    request_times: Arc<Timings>,
 }
 
 impl Shards {
@@ -29,11 +32,13 @@ impl Shards {
     pub fn new(stores: &[Arc<dyn Store>], in_memory_max: usize) -> Self {
         assert!(!stores.is_empty(), "a data directory has a shard");
         let gate = Arc::new(RwLock::default());
+        let request_times = Arc::<Timings>::default();
         let shard = |(index, store): (u16, &Arc<dyn Store>)| {
-            Arc::new(DurableShard::new(index, Arc::clone(store), Arc::clone(&gate)))
+            let (gate, times) = (Arc::clone(&gate), Arc::clone(&request_times));
+            Arc::new(DurableShard::new(index, Arc::clone(store), gate, times))
         };
         let shards = (0..).zip(stores).map(shard).collect();
-        Self { shards, in_memory: AtomicUsize::new(0), in_memory_max, gate }
+        Self { shards, in_memory: AtomicUsize::new(0), in_memory_max, gate, request_times }
     }
 
     /// All stores as they are at one moment, between two commits.
@@ -42,12 +47,31 @@ impl Shards {
         self.iter().map(|shard| shard.store().snapshot()).collect()
     }
 
-    /// The shard that a client's session or a retained topic belongs to. Must never change: it says
+    /// The shard that a client's session, a retained topic or a key belongs to. Must never change: it says
     /// where in a data directory something is.
-    pub fn of(&self, tenant: &str, entity: &str) -> &Arc<DurableShard> {
-        let hash = shard_hash(tenant, entity);
+    pub fn of(&self, tenant: &str, entity: impl AsRef<[u8]>) -> &Arc<DurableShard> {
+        let hash = shard_hash(tenant, entity.as_ref());
         let shards = self.shards.len() as u64;
         &self.shards[usize::try_from(hash % shards).expect("less than their number")]
+    }
+
+    /// How long requests to the state store take.
+    pub fn request_times(&self) -> &Timings {
+        &self.request_times
+    }
+
+    /// So many requests, read at `since`, are answered when `commits` are durable.
+    pub fn time_requests(&self, commits: &Commits, requests: u64, since: Instant) {
+        match commits.iter().last() {
+            // Of several shards any will do: they commit at about the same time.
+            Some((shard, batch)) => self.get(shard).time_until_durable(batch, requests, since),
+            None => self.request_times.record(since.elapsed(), requests),
+        }
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.shards.len()
     }
 
     /// One of them.
@@ -113,11 +137,11 @@ impl Shards {
     }
 }
 
-fn shard_hash(tenant: &str, entity: &str) -> u64 {
+fn shard_hash(tenant: &str, entity: &[u8]) -> u64 {
     let mut hash = xxhash_rust::xxh3::Xxh3Default::new();
     hash.update(tenant.as_bytes());
     // No tenant's name has it, so nothing of one tenant looks like something of another.
     hash.update(&[0]);
-    hash.update(entity.as_bytes());
+    hash.update(entity);
     hash.digest()
 }

@@ -27,6 +27,13 @@ impl Session {
         self.durable.as_ref().filter(|_| self.stored.load(Ordering::Relaxed))
     }
 
+    /// The number under which is noted what the state store has answered it; always the same one.
+    pub fn answered_as(&self) -> SessionNumber {
+        // Numbers of sessions that are stored begin with a shard, of which there are not so many.
+        const NOT_STORED: SessionNumber = 1 << 63;
+        self.durable.as_ref().map_or(NOT_STORED | self.id, |durable| durable.number)
+    }
+
     /// Whether it is stored, and its store takes nothing new.
     pub fn store_refuses(&self) -> bool {
         self.durable().is_some_and(|durable| durable.shard.refuses())

@@ -1,0 +1,95 @@
+//! Requests to the state store.
+
+use std::time::Instant;
+
+use barid_core::state_store::Limits;
+use mqtt_proto::{PacketId, PacketType, Properties, ReasonCode, topic};
+use smallvec::SmallVec;
+use statestore_proto::topics;
+
+use super::active::Active;
+use super::{End, Scratch, Turn};
+use crate::durable::Commits;
+use crate::state_store::{Envelope, Requester};
+
+impl Active {
+    /// Executes the run, whose messages are requests, one after the other. They are acknowledged when
+    /// what they have changed is durable.
+    pub(super) fn finish_requests(
+        &mut self,
+        turn: &mut Turn<'_>,
+        bytes: &mut [u8],
+    ) -> Result<(), End> {
+        let since = Instant::now();
+        let session = self.session.clone();
+        let permissions = self.permissions.clone();
+        let requester = (&session, permissions.as_deref());
+        let Scratch { run, responses, .. } = &mut *turn.scratch;
+        let context = &mut *turn.context;
+        let counters = session.tenant.counters(context.worker.id);
+        counters.received.add(PacketType::Publish, run.len() as u64, run.frame_bytes() as u64);
+        let ids = std::mem::take(&mut run.ids);
+        let messages = run.in_buffer(bytes, context.worker.now);
+        let limits = Limits::from(&*self.limits);
+        let mut asks = Requester {
+            session: &session,
+            connection: self.id,
+            survives: !self.expires_at_once,
+            permissions: requester.1,
+            durability: &self.durability,
+            limits: &limits,
+            watched: &mut self.watched,
+        };
+        let mut reasons = SmallVec::<[ReasonCode; 16]>::new();
+        let mut waits_for = Commits::default();
+        let mut ended = Ok(());
+        for (index, id) in ids.iter().enumerate() {
+            let request = messages.publication(index);
+            let Some(envelope) = Envelope::read(Properties::from_validated(request.properties))
+            else {
+                reasons.push(ReasonCode::ImplementationSpecificError);
+                continue;
+            };
+            if !may_answer_to(envelope.response_topic) {
+                ended = Err(End::Refused(
+                    ReasonCode::TopicNameInvalid,
+                    "a response topic that the state store does not publish to",
+                ));
+                break;
+            }
+            reasons.push(ReasonCode::Success);
+            if request.expires_at.is_some_and(|at| at <= context.worker.now) {
+                continue;
+            }
+            let sent = (*id, messages.is_repeated(index));
+            let store = session.tenant.state_store();
+            let answered = store.execute(context, &mut asks, request.payload, &envelope, sent);
+            answered.tell(|reply| {
+                counters.requests.add(answered.verb, reply);
+                let told = (reply, answered.version, &answered.after);
+                let to = (envelope.response_topic, envelope.correlation);
+                responses.push(context, requester, to, told);
+            });
+            waits_for.join(&answered.after);
+        }
+        responses.publish(context, requester);
+        run.clear();
+        context.worker.shared.shards.time_requests(&waits_for, reasons.len() as u64, since);
+        turn.scratch.answers.commits.join(&waits_for);
+        for (id, reason) in ids.iter().zip(reasons) {
+            let id = PacketId::new(*id).expect("the decoder refuses 0");
+            self.put_ack(turn, PacketType::PubAck, id, reason);
+        }
+        turn.scratch.run.ids = ids;
+        turn.scratch.run.ids.clear();
+        ended
+    }
+}
+
+/// Whether a response may go to a topic: not to where requests are published, nor to where only the
+/// broker tells of changes.
+fn may_answer_to(response_topic: &str) -> bool {
+    response_topic != topics::INVOKE
+        && !response_topic.starts_with(topics::RESERVED)
+        && topic::validate_name(response_topic).is_ok()
+}

@@ -1,0 +1,239 @@
+//! From a command to its answer.
+
+use std::sync::Arc;
+
+use barid_core::durable::Commits;
+use barid_core::state_store::{Answer, Limits, Origin, Partition, Request, ScanLimits, Set};
+use hashbrown::HashSet;
+use statestore_proto::{Command, Glob, Refusal, Reply, Verb, Version, topics};
+use xxhash_rust::xxh3::xxh3_128;
+
+use super::following::Following;
+use super::{Envelope, StateStore, TOPIC_LEN_MAX, Watching};
+use crate::auth::Permissions;
+use crate::durability::Durability;
+use crate::event_loop::ConnectionId;
+use crate::lifecycle::Context;
+use crate::session::SessionRef;
+
+/// Keys on one page of a SCAN.
+const PAGE_KEYS: usize = 1_000;
+
+/// Bytes of the keys on one page of a SCAN, if there is more than one.
+const PAGE_BYTES: usize = 256 * 1024;
+
+/// Keys that one SCAN looks at in each partition, whether they match or not.
+const EXAMINED: usize = 10_000;
+
+/// Who asks.
+#[derive(Debug)]
+pub struct Requester<'a> {
+    /// The session.
+    pub session: &'a SessionRef,
+    /// Its connection.
+    pub connection: ConnectionId,
+    /// The session outlives the connection, so requests may be sent again.
+    pub survives: bool,
+    /// What the user may do; `None`: everything.
+    pub permissions: Option<&'a Permissions>,
+    /// The durability classes.
+    pub durability: &'a Durability,
+    /// The quotas.
+    pub limits: &'a Limits,
+    /// The keys that the connection watches.
+    pub watched: &'a mut HashSet<Box<[u8]>>,
+}
+
+/// What a request is answered.
+#[derive(Debug)]
+pub struct Answered {
+    /// What was asked; `None`: that cannot be read.
+    pub verb: Option<Verb>,
+    answer: Told,
+    /// What `__ts` says.
+    pub version: Option<Version>,
+    /// What has to be durable before the answer leaves.
+    pub after: Commits,
+}
+
+#[derive(Debug)]
+enum Told {
+    Answer(Answer),
+    Page { keys: Vec<Arc<[u8]>>, next: Option<Arc<[u8]>> },
+}
+
+impl Answered {
+    /// Lets `tell` have what the payload says.
+    pub fn tell<R>(&self, tell: impl FnOnce(&Reply<'_>) -> R) -> R {
+        match &self.answer {
+            Told::Answer(answer) => tell(&answer.outcome.reply()),
+            Told::Page { keys, next } => tell(&Reply::Page {
+                keys: keys.iter().map(|key| &**key).collect(),
+                next: next.as_deref(),
+            }),
+        }
+    }
+
+    fn refused(verb: Option<Verb>, refusal: Refusal) -> Self {
+        Self {
+            verb,
+            answer: Told::Answer(refusal.into()),
+            version: None,
+            after: Commits::default(),
+        }
+    }
+}
+
+impl StateStore {
+    /// Executes a request. `packet_id`, `repeated`: of the PUBLISH that it came in.
+    pub fn execute(
+        &self,
+        context: &mut Context,
+        requester: &mut Requester<'_>,
+        payload: &[u8],
+        envelope: &Envelope<'_>,
+        (packet_id, repeated): (u16, bool),
+    ) -> Answered {
+        let command = match Command::decode(payload) {
+            Ok(command) => command,
+            Err(refusal) => return Answered::refused(None, refusal),
+        };
+        let verb = command.verb();
+        let Some(key) = command.key() else {
+            let Command::Scan { pattern, token } = command else {
+                unreachable!("others have a key")
+            };
+            return self.scan(context, requester, pattern, token.unwrap_or_default());
+        };
+        if requester.permissions.is_some_and(|own| !own.may_touch(verb, key)) {
+            return Answered::refused(Some(verb), Refusal::NotAuthorized);
+        }
+        let tenant = &requester.session.tenant;
+        let shard = tenant.shards.of(&tenant.name, key);
+        let mut following = Following::new(shard, tenant.stored_number());
+        let mut partition = self.partition(shard.index());
+        let origin = requester.survives.then(|| requester.origin(packet_id, envelope.correlation));
+        let before =
+            origin.as_ref().filter(|_| repeated).and_then(|origin| partition.answered(origin));
+        let answer = before.unwrap_or_else(|| {
+            let is_stored = || envelope.persist || requester.durability.of_key(key).is_stored();
+            let request = Request {
+                timestamp: envelope.timestamp,
+                fencing_token: envelope.fencing_token,
+                stored: verb == Verb::Set && is_stored(),
+                refuses: shard.refuses(),
+                origin,
+            };
+            self.apply(context, requester, &mut partition, &command, &request, &mut following)
+        });
+        let alarm = partition.take_alarm();
+        following.tell(context);
+        drop(partition);
+        context.schedule_expiry(tenant, shard.index(), alarm);
+        let after = answer.after.filter(|batch| !shard.is_durable(*batch));
+        let after = after.map(|batch| Commits::one(shard.index(), batch)).unwrap_or_default();
+        let version = answer.version;
+        Answered { verb: Some(verb), answer: Told::Answer(answer), version, after }
+    }
+
+    fn apply(
+        &self,
+        context: &Context,
+        requester: &mut Requester<'_>,
+        partition: &mut Partition<Watching>,
+        command: &Command<'_>,
+        request: &Request<'_>,
+        following: &mut Following<'_>,
+    ) -> Answer {
+        let scope = self.scope(requester.limits, context.worker.now);
+        match *command {
+            Command::Set { key, value, condition, ttl } => {
+                let set = Set { key, value, condition, ttl };
+                partition.set(&scope, request, &set, following)
+            }
+            Command::Get { key } => partition.get(&scope, key, following),
+            Command::Del { key } => partition.delete(&scope, request, key, None, following),
+            Command::VDel { key, value } => {
+                partition.delete(&scope, request, key, Some(value), following)
+            }
+            Command::KeyNotify { key, stop: false } => {
+                let topic = topics::notify_topic(&requester.session.client_id, key);
+                if topic.len() > TOPIC_LEN_MAX {
+                    return Refusal::QuotaExceeded.into();
+                }
+                let watching = Watching {
+                    session: requester.session.downgrade(),
+                    connection: requester.connection,
+                };
+                let answer = partition.watch(&scope, key, watching);
+                if answer.outcome.reply() == Reply::Ok {
+                    requester.watched.insert(key.into());
+                }
+                answer
+            }
+            Command::KeyNotify { key, stop: true } => {
+                requester.watched.remove(key);
+                partition.unwatch(&self.usage, key, requester.connection.0)
+            }
+            Command::Scan { .. } => unreachable!("it is about no single key"),
+        }
+    }
+
+    /// The keys that the requester may read, in their order; a page is a moment's look at each partition.
+    fn scan(
+        &self,
+        context: &Context,
+        requester: &Requester<'_>,
+        pattern: &[u8],
+        after: &[u8],
+    ) -> Answered {
+        let pattern = Glob::parse(pattern);
+        let limits = ScanLimits { examined: EXAMINED, bytes: PAGE_BYTES };
+        let shards = &requester.session.tenant.shards;
+        let may_read =
+            |key: &[u8]| requester.permissions.is_none_or(|own| own.may_touch(Verb::Scan, key));
+        let mut keys = Vec::new();
+        let mut commits = Commits::default();
+        // Behind it, not all partitions have been looked at.
+        let mut known_up_to: Option<Arc<[u8]>> = None;
+        for shard in shards.iter() {
+            let partition = self.partition(shard.index());
+            let scanned = partition.scan(context.worker.now, after, &pattern, limits, |key| {
+                if may_read(key) {
+                    keys.push(Arc::clone(key));
+                }
+            });
+            if let Some(batch) = scanned.after.filter(|batch| !shard.is_durable(*batch)) {
+                commits.add(shard.index(), batch);
+            }
+            if let Some(next) = scanned.next {
+                known_up_to = Some(known_up_to.map_or(next.clone(), |known| known.min(next)));
+            }
+        }
+        keys.sort_unstable();
+        if let Some(known) = &known_up_to {
+            keys.truncate(keys.partition_point(|key| key <= known));
+        }
+        let mut bytes = 0;
+        let fits = |key: &&Arc<[u8]>| {
+            bytes += key.len();
+            bytes <= PAGE_BYTES
+        };
+        let page = keys.iter().take(PAGE_KEYS).take_while(fits).count().max(1);
+        let next = match keys.get(page) {
+            Some(_) => keys.get(page - 1).cloned(),
+            None => known_up_to,
+        };
+        keys.truncate(page);
+        let answer = Told::Page { keys, next };
+        Answered { verb: Some(Verb::Scan), answer, version: None, after: commits }
+    }
+}
+
+impl Requester<'_> {
+    /// By what a request can be known when it comes again.
+    fn origin(&self, packet_id: u16, correlation: &[u8]) -> Origin {
+        let (session, correlation) = (self.session.answered_as(), xxh3_128(correlation));
+        Origin { session, packet_id, correlation, stored: self.session.durable().is_some() }
+    }
+}

@@ -1,0 +1,191 @@
+//! The state store: requests that clients publish, and what follows from them.
+//!
+//! A PUBLISH to [`topics::INVOKE`] reaches no subscriber. It is executed at once, by the thread that has
+//! read it, under the lock of the keys that its key belongs to ([`StateStore`]); what has to survive is
+//! noted in the shard of the data directory ([`following`]). The response is published like any other
+//! message, notifications go to the sessions of those who watch; both are written at once and leave when
+//! what they tell is durable ([`Messages::after`](crate::run::Messages::after)).
+//!
+//! | file | what is there |
+//! | --- | --- |
+//! | `envelope.rs` | what a request says besides its command |
+//! | `access.rs` | which keys a user may read and write |
+//! | `execute.rs` | from a command to its answer |
+//! | `following.rs` | what follows from a change: what is stored, and who is told |
+//! | `responses.rs` | responses to one client |
+//! | `stamp.rs` | a version as text |
+//! | `timings.rs` | how long requests take |
+
+mod access;
+mod envelope;
+mod execute;
+mod following;
+mod responses;
+mod stamp;
+mod timings;
+
+pub use access::KeyRules;
+pub use envelope::Envelope;
+pub use execute::{Answered, Requester};
+pub use following::Watching;
+pub use responses::Responses;
+pub use timings::Timings;
+
+use std::sync::Arc;
+
+use barid_core::durable::{AnsweredIn, SessionNumber, StateRecord};
+use barid_core::state_store::{Clock, Limits, Partition, Scope, Usage};
+use barid_core::time::Timestamp;
+use parking_lot::{Mutex, MutexGuard};
+use statestore_proto::{Version, topics};
+
+use crate::durable::DurableShard;
+use crate::housekeeping::{Housekeeping, Task};
+use crate::lifecycle::Context;
+use crate::settings;
+use crate::tenant::Tenant;
+use following::Following;
+
+/// The longest topic (MQTT 5 §1.5.4).
+const TOPIC_LEN_MAX: usize = 65_535;
+
+/// The state store of one tenant.
+#[derive(Debug)]
+pub struct StateStore {
+    clock: Clock,
+    usage: Usage,
+    /// One for each shard of the data directory: the keys that belong to it.
+    partitions: Box<[Mutex<Partition<Watching>>]>,
+}
+
+impl StateStore {
+    /// An empty one, over so many shards.
+    pub fn new(shards: usize) -> Self {
+        Self {
+            clock: Clock::default(),
+            usage: Usage::default(),
+            partitions: (0..shards).map(|_| Mutex::default()).collect(),
+        }
+    }
+
+    /// How much of its quota the tenant uses.
+    pub fn usage(&self) -> &Usage {
+        &self.usage
+    }
+
+    /// The keys that belong to one shard. No session may be locked before.
+    pub fn partition(&self, shard: u16) -> MutexGuard<'_, Partition<Watching>> {
+        self.partitions[usize::from(shard)].lock()
+    }
+
+    fn scope<'a>(&'a self, limits: &'a Limits, now: Timestamp) -> Scope<'a> {
+        Scope { clock: &self.clock, usage: &self.usage, limits, now }
+    }
+
+    /// Puts a key that was found in the store of a shard.
+    pub fn recover(&self, shard: u16, key: &[u8], record: StateRecord) {
+        self.clock.raise(record.version);
+        self.partition(shard).insert(&self.usage, key, record);
+    }
+
+    /// No version up to one that was found is given any more.
+    pub fn recover_clock(&self, latest: Version) {
+        self.clock.raise(latest);
+    }
+
+    /// Puts what a request was answered that was found.
+    pub fn recover_answered(&self, answered: &AnsweredIn) {
+        let AnsweredIn { shard, session, packet_id, record, .. } = *answered;
+        self.partition(shard).insert_answered(session, packet_id, record);
+    }
+
+    /// A connection has ended, and with it all that it watched.
+    pub fn forget_watcher<'k>(
+        &self,
+        tenant: &Tenant,
+        connection: u64,
+        keys: impl Iterator<Item = &'k [u8]>,
+    ) {
+        for key in keys {
+            let shard = tenant.shards.of(&tenant.name, key).index();
+            self.partition(shard).forget_watcher(&self.usage, connection, [key]);
+        }
+    }
+
+    /// A session has ended: nothing of it can come again.
+    pub fn forget_session(&self, tenant: &Tenant, session: SessionNumber) {
+        for shard in tenant.shards.iter() {
+            let mut following = Following::new(shard, tenant.stored_number());
+            self.partition(shard.index()).forget_session(session, &mut following);
+        }
+    }
+}
+
+impl Context {
+    /// Removes the keys of one partition whose time has come, and has it looked at again when the next
+    /// one's does.
+    pub fn expire_keys(&mut self, tenant: &Arc<Tenant>, shard: u16) {
+        let store = tenant.state_store();
+        let limits = Limits::UNBOUNDED;
+        let scope = store.scope(&limits, self.worker.now);
+        let durable: &DurableShard = tenant.shards.get(shard);
+        let mut following = Following::new(durable, tenant.stored_number());
+        let mut partition = store.partition(shard);
+        let before = partition.len();
+        partition.expire(&scope, &mut following);
+        tenant.counters(self.worker.id).expired_keys.add((before - partition.len()) as u64);
+        let alarm = partition.take_alarm();
+        following.tell(self);
+        drop(partition);
+        self.schedule_expiry(tenant, shard, alarm);
+    }
+
+    /// Has keys removed at a time.
+    fn schedule_expiry(&self, tenant: &Arc<Tenant>, shard: u16, at: Option<Timestamp>) {
+        schedule_expiry(&self.worker.shared.housekeeping, tenant, shard, at);
+    }
+}
+
+fn schedule_expiry(
+    housekeeping: &Housekeeping,
+    tenant: &Arc<Tenant>,
+    shard: u16,
+    at: Option<Timestamp>,
+) {
+    if let Some(at) = at {
+        housekeeping.schedule(at, Task::ExpireKeys { tenant: Arc::clone(tenant), shard });
+    }
+}
+
+/// Has the keys that were found in the stores removed when their time comes, or now.
+pub fn watch_expiries(housekeeping: &Housekeeping, tenant: &Arc<Tenant>) {
+    let Some(store) = tenant.used_state_store() else { return };
+    for shard in tenant.shards.iter() {
+        let alarm = store.partition(shard.index()).take_alarm();
+        schedule_expiry(housekeeping, tenant, shard.index(), alarm);
+    }
+}
+
+/// Whether a client may subscribe to `filter`, as far as the state store is concerned: requests are for
+/// nobody, notifications for whom they are for. Wider filters match none of them, as they are not routed.
+pub fn may_subscribe(client_id: &str, filter: &str) -> bool {
+    if let Some(rest) = filter.strip_prefix(topics::RESERVED) {
+        let Some(rest) = rest.strip_prefix('/') else { return !rest.is_empty() };
+        let own = topics::notify_filter(client_id);
+        let own = own.strip_suffix("command/notify/+").expect("that is how it ends");
+        let is_clear = || rest.strip_prefix(client_id).is_some_and(|rest| rest.starts_with('/'));
+        return filter.starts_with(own) || is_clear();
+    }
+    filter != topics::INVOKE
+}
+
+impl From<&settings::Limits> for Limits {
+    fn from(limits: &settings::Limits) -> Self {
+        Self {
+            keys: limits.max_state_keys as u64,
+            bytes: limits.max_state_bytes as u64,
+            value_bytes: limits.max_state_value as u64,
+            watchers: limits.max_state_watchers as u64,
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Responses to one client, on their way to the router.
+
+use std::sync::Arc;
+
+use barid_core::message::Publication;
+use mqtt_proto::{PropertiesBuf, Property, QoS};
+use statestore_proto::{Reply, Version, properties};
+
+use super::stamp::Stamp;
+use crate::auth::{Permissions, may_publish};
+use crate::durability::DurabilityClass;
+use crate::durable::Commits;
+use crate::lifecycle::Context;
+use crate::router::Publisher;
+use crate::run::Run;
+use crate::session::SessionRef;
+
+/// Responses to one topic, which leave together. Empty between two reads, but for its capacity.
+#[derive(Debug, Default)]
+pub struct Responses {
+    run: Run,
+    buffer: Vec<u8>,
+    payload: Vec<u8>,
+    properties: PropertiesBuf,
+}
+
+impl Responses {
+    /// Appends a response, and publishes those before if they go elsewhere.
+    pub fn push(
+        &mut self,
+        context: &mut Context,
+        requester: (&SessionRef, Option<&Permissions>),
+        (topic, correlation): (&str, &[u8]),
+        (reply, version, after): (&Reply<'_>, Option<Version>, &Commits),
+    ) {
+        if !self.run.is_empty() && self.run.topic() != topic {
+            self.publish(context, requester);
+        }
+        if self.run.is_empty() {
+            // What a response tells is durable itself, and who has gone asks again.
+            self.run.begin(topic, QoS::AtLeastOnce, false, true, DurabilityClass::Memory);
+        }
+        self.payload.clear();
+        reply.encode(&mut self.payload);
+        self.properties.clear();
+        let mut put =
+            |property| self.properties.push(property).expect("it came in a property, or is short");
+        put(Property::CorrelationData(correlation));
+        put(Property::UserProperty(properties::STATUS, properties::STATUS_OK));
+        put(Property::UserProperty(properties::PROTOCOL_VERSION, "1.0"));
+        if let Some(version) = version {
+            put(Property::UserProperty(properties::TIMESTAMP, Stamp::of(version).as_str()));
+        }
+        let publication = Publication {
+            topic,
+            payload: &self.payload,
+            properties: self.properties.as_properties().as_bytes(),
+            qos: QoS::AtLeastOnce,
+            retain: false,
+            expires_at: None,
+        };
+        self.run.put(&publication, context.worker.now, &mut self.buffer);
+        self.run.after.join(after);
+        self.payload.shrink_to(64 * 1024);
+    }
+
+    /// Publishes what there is, with the rights of the requester: where it may not publish itself, only
+    /// its own session can have subscribed.
+    pub fn publish(
+        &mut self,
+        context: &mut Context,
+        (session, permissions): (&SessionRef, Option<&Permissions>),
+    ) {
+        if self.run.is_empty() {
+            return;
+        }
+        let Context { worker, router } = context;
+        let is_public = may_publish(permissions, self.run.topic());
+        let mut messages = self.run.in_buffer(&mut self.buffer, worker.now);
+        if is_public {
+            // Not the client publishes, so No Local does not keep it from its answers.
+            let publisher = Publisher { session: 0, client_id: &session.client_id };
+            let tenant = Arc::clone(&session.tenant);
+            router.publish(worker, &tenant, publisher, &mut messages, false);
+            // Who waits for an answer has asked for it, and is not held back by it.
+            router.take_full();
+        } else {
+            router.publish_to(worker, session, &mut messages, |_| true);
+        }
+        self.run.clear();
+        self.buffer.clear();
+        self.buffer.shrink_to(256 * 1024);
+    }
+}

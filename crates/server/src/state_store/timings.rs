@@ -1,0 +1,141 @@
+//! How long requests take, from when they were read to when what answers them is durable.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+/// Steps in which a time doubles: quantiles are exact to an eighth.
+const STEPS: usize = 8;
+
+/// Doublings of a microsecond: up to an hour.
+const DOUBLINGS: usize = 32;
+
+/// How long a window is; quantiles are those of the present one and the one before.
+const WINDOW: Duration = Duration::from_secs(60);
+
+/// Times of requests.
+#[derive(Debug)]
+pub struct Timings {
+    recent: Window,
+    before: Mutex<(Duration, Vec<u64>)>,
+    count: AtomicU64,
+    nanos: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Window([AtomicU64; STEPS * DOUBLINGS]);
+
+/// What can be said of the times.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Summary {
+    /// The median of the last one or two minutes; zero if there was nothing.
+    pub p50: Duration,
+    /// The 99th percentile of that time.
+    pub p99: Duration,
+    /// Requests since the start.
+    pub count: u64,
+    /// All their times together.
+    pub sum: Duration,
+}
+
+impl Default for Timings {
+    fn default() -> Self {
+        Self {
+            recent: Window(std::array::from_fn(|_| AtomicU64::new(0))),
+            before: Mutex::new((Duration::ZERO, vec![0; STEPS * DOUBLINGS])),
+            count: AtomicU64::new(0),
+            nanos: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Timings {
+    /// So many requests have taken so long.
+    pub fn record(&self, time: Duration, requests: u64) {
+        self.recent.0[bucket(time)].fetch_add(requests, Ordering::Relaxed);
+        self.count.fetch_add(requests, Ordering::Relaxed);
+        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.nanos.fetch_add(nanos.saturating_mul(requests), Ordering::Relaxed);
+    }
+
+    /// Forgets what is older than two windows. `uptime`: of the process.
+    pub fn turn(&self, uptime: Duration) {
+        let mut before = self.before.lock();
+        if uptime.saturating_sub(before.0) >= WINDOW {
+            let recent = self.recent.0.iter().map(|bucket| bucket.swap(0, Ordering::Relaxed));
+            *before = (uptime, recent.collect());
+        }
+    }
+
+    /// What can be said now.
+    pub fn summary(&self) -> Summary {
+        let before = self.before.lock();
+        let recent = self.recent.0.iter().map(|bucket| bucket.load(Ordering::Relaxed));
+        let both: Vec<_> = recent.zip(&before.1).map(|(recent, before)| recent + before).collect();
+        Summary {
+            p50: quantile(&both, 0.5),
+            p99: quantile(&both, 0.99),
+            count: self.count.load(Ordering::Relaxed),
+            sum: Duration::from_nanos(self.nanos.load(Ordering::Relaxed)),
+        }
+    }
+}
+
+fn bucket(time: Duration) -> usize {
+    let micros = time.as_nanos() as f64 / 1e3;
+    let bucket = micros.max(1.0).log2() * STEPS as f64;
+    (bucket as usize).min(STEPS * DOUBLINGS - 1)
+}
+
+/// The upper bound of the bucket that this part of all times comes to.
+fn quantile(buckets: &[u64], part: f64) -> Duration {
+    let all: u64 = buckets.iter().sum();
+    let wanted = ((all as f64 * part).ceil() as u64).max(1);
+    let mut seen = 0;
+    let reaches = |count: &u64| {
+        seen += count;
+        seen >= wanted
+    };
+    match buckets.iter().position(reaches) {
+        Some(at) => Duration::from_secs_f64(((at + 1) as f64 / STEPS as f64).exp2() / 1e6),
+        None => Duration::ZERO,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_about(found: Duration, expected: Duration) -> bool {
+        let ratio = found.as_secs_f64() / expected.as_secs_f64();
+        (0.999..1.13).contains(&ratio)
+    }
+
+    #[test]
+    fn quantiles_are_exact_to_an_eighth() {
+        let timings = Timings::default();
+        assert_eq!(timings.summary(), Summary::default());
+        timings.record(Duration::from_micros(100), 98);
+        timings.record(Duration::from_millis(7), 2);
+        let summary = timings.summary();
+        assert!(is_about(summary.p50, Duration::from_micros(100)), "{summary:?}");
+        assert!(is_about(summary.p99, Duration::from_millis(7)), "{summary:?}");
+        assert_eq!((summary.count, summary.sum), (100, Duration::from_micros(23_800)));
+        timings.record(Duration::from_secs(100_000), 1);
+        timings.record(Duration::ZERO, 1);
+    }
+
+    #[test]
+    fn what_is_old_is_forgotten() {
+        let timings = Timings::default();
+        timings.record(Duration::from_millis(1), 5);
+        timings.turn(Duration::from_secs(59));
+        timings.turn(Duration::from_secs(60));
+        timings.turn(Duration::from_secs(61));
+        assert!(is_about(timings.summary().p50, Duration::from_millis(1)));
+        timings.turn(Duration::from_secs(120));
+        let summary = timings.summary();
+        assert_eq!((summary.p50, summary.count), (Duration::ZERO, 5));
+    }
+}
