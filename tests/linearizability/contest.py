@@ -1,0 +1,192 @@
+"""Rounds of requests, faults and recovery; then everything must fit together."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import world
+from checker import GRACE, check
+from clock import check_clock
+from history import History, Operation, Version
+from requester import Requester
+from victim import Unharmed, Victim
+from watcher import Watcher
+from watching import check_watch, lateness
+from workload import MIXES
+
+MEMORY = '[durability]\nstate = "memory"\n'
+"""Added to a configuration: keys are not stored."""
+SLACK = 0.4
+"""Seconds by which a busy machine may delay what is due."""
+
+
+class Contest(world.World):
+    """`rounds` of requests for few keys in two tenants, against `victim`. At the end of a round it dies, as it is
+    used to, and starts again; an `Unharmed` one does not. With `cuts`, connections break at any moment."""
+
+    def __init__(self, victim: Victim, seed: int, settle_every: int = 4, cuts: bool = True, dump: Path | None = None):
+        self.history = History()
+        self.cuts, self.dump = cuts, dump
+        self._floor = dict.fromkeys(world.TENANTS, Version(0))
+        self._worst_expiry = 0.0
+        super().__init__(victim, seed, settle_every)
+        self._fleeting = []
+        self.auditors = [Requester(self, tenant, "auditor") for tenant in world.TENANTS]
+
+    def _populate_publishers(self, tenant: str) -> list[Requester]:
+        clients = [
+            Requester(self, tenant, "plain", window=1),
+            Requester(self, tenant, "eager", window=8),
+            Requester(self, tenant, "slow", skew=-3600),
+            Requester(self, tenant, "fleeting", persistent=False),
+        ]
+        if tenant == world.TENANTS[0]:  # the clock of the other tenant is nobody's but the broker's
+            clients.append(Requester(self, tenant, "fast", skew=20))
+            clients += [Requester(self, tenant, f"client{number}") for number in range(5)]
+        return clients
+
+    def _populate_subscribers(self, tenant: str) -> list[Watcher]:
+        return [
+            Watcher(self, tenant, "steady"),
+            Watcher(self, tenant, "restless", "restless" if self.cuts else "stays", subscribes=False),
+        ]
+
+    # -- the run
+
+    async def run(self, rounds: int) -> world.Summary:
+        begin = time.monotonic()
+        await asyncio.gather(*(one.come() for one in self._everybody))
+        for number in range(1, rounds + 1):
+            await self.traffic(self.random.uniform(0.3, 1.2))
+            self.summary.rounds = number
+            if not self.recover():
+                break
+            if number % self.settle_every == 0 or number == rounds:
+                await self.settle()
+        self.summary.seconds = round(time.monotonic() - begin, 1)
+        self.summary.counts = dict(self.ledger.counts) | {"worst expiry ms": round(self._worst_expiry * 1000)}
+        self.summary.problems = self.ledger.problems
+        return self.summary
+
+    @property
+    def _everybody(self) -> list[Requester]:
+        return [*self.all_subscribers, *self.publishers, *self.auditors]
+
+    async def traffic(self, seconds: float) -> None:
+        if not isinstance(self.victim, Unharmed):
+            return await super().traffic(seconds)
+        tasks = [asyncio.create_task(self._live(one)) for one in [*self.all_subscribers, *self.publishers]]
+        tasks.append(asyncio.create_task(self.trouble(seconds)))
+        await asyncio.sleep(seconds)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for one in self._everybody:
+            if one.online and not one.greeted:  # it was connecting; it begins again
+                one.is_cut = True
+                one.abort()
+        await asyncio.sleep(0.01)
+
+    async def _live(self, client: Requester) -> None:
+        while not self.down:
+            try:
+                await client.live()
+            except TimeoutError as error:
+                self.ledger.problem("violations", f"{client} was not answered in time: {error!r}")
+                return
+            except OSError:
+                await asyncio.sleep(client.random.uniform(0, 0.03))
+
+    async def trouble(self, seconds: float) -> None:
+        """Connections break. Some are not read for a while before: what was asked for happens, and nobody hears of it."""
+        while self.cuts:
+            await asyncio.sleep(self.random.uniform(0, 0.1))
+            client = self.random.choice(self.publishers)
+            if connection := client.connection:
+                client.is_cut = True
+                try:
+                    if self.random.random() < 0.7:
+                        connection.transport.pause_reading()
+                        await asyncio.sleep(self.random.uniform(0, 0.03))
+                finally:
+                    connection.abort()
+                self.ledger.counts["cuts"] += 1
+
+    # -- coming to rest
+
+    async def settle(self) -> None:
+        """Everything is answered, read back, and deleted; then all that was said must fit together."""
+        await asyncio.gather(*(one.come() for one in self._everybody))
+        await self._rest()
+        for one in self.publishers:
+            for lost in one.forget():
+                self.ledger.problem("unanswered", f"{one} has PUBACK but no answer: {lost.operation}")
+        for auditor in self.auditors:
+            for verb in ("GET", "DEL", "GET"):
+                await asyncio.gather(*(auditor.ask(self._audit(verb, key)) for key in MIXES))
+        await asyncio.sleep(0.2)
+        await asyncio.gather(*(one.ping() for one in self.all_subscribers))
+        self._check(time.monotonic())
+        self.history = History()
+        for watcher in self.all_subscribers:
+            watcher.ended.clear()
+            for watch in watcher.active.values():
+                watch.told.clear()
+
+    @staticmethod
+    def _audit(verb: str, key: bytes) -> Operation:
+        """With a token that is above all others, as far as the broker allows."""
+        fence = Version(int(time.time() * 1000) + 50_000, 0, "auditor") if verb == "DEL" else None
+        return Operation("auditor", verb, key, 0.0, fence=fence)
+
+    async def _rest(self) -> None:
+        seen, since = -1, time.monotonic()
+        while not all(one.finished for one in self._everybody) and time.monotonic() - since < self.patience:
+            await asyncio.sleep(0.05)
+            if self.ledger.progress != seen:
+                seen, since = self.ledger.progress, time.monotonic()
+
+    def _check(self, now: float) -> None:
+        for tenant in world.TENANTS:
+            mine = [one for (owner, _), operations in self.history.operations.items() if owner == tenant for one in operations]
+            problems, floor = check_clock(mine, self._floor[tenant], time.time() - time.monotonic())
+            for sentence in problems:
+                self.ledger.problem("versions", f"{tenant}: {sentence}")
+            for key in MIXES:
+                self._check_key(tenant, key, now)
+            self._floor[tenant] = floor
+
+    def _check_key(self, tenant: str, key: bytes, now: float) -> None:
+        operations, sightings = self.history.operations[tenant, key], self.history.sightings[tenant, key]
+        grace = GRACE + SLACK
+        verdict = check(operations, sightings, self._floor[tenant], grace)
+        counts, before = self.ledger.counts, len(self.ledger.problems)
+        counts["operations"] += len(operations)
+        counts["changes"] += len(verdict.changes)
+        counts["never answered"] += sum(one.answer is None for one in operations)
+        counts["steps"] += verdict.steps
+        for sentence in verdict.problems:
+            self.ledger.problem("linearizability", f"{tenant} {key.decode()}: {sentence}")
+        for watcher in self.subscribers(tenant):
+            for watch in [*watcher.ended, *watcher.active.values()]:
+                if watch.key == key:
+                    for sentence in check_watch(watch, verdict.changes, now, grace):
+                        self.ledger.problem("notifications", sentence)
+                    for late, change in lateness(watch, verdict.changes):
+                        counts["expiries"] += 1
+                        self._worst_expiry = max(self._worst_expiry, late)
+                        if late > grace:
+                            self.ledger.problem("late", f"{watch}: told {late * 1000:.0f} ms late of {change}")
+        if self.dump and len(self.ledger.problems) > before:
+            lines = sorted([(one.invoked, str(one)) for one in operations] + [(one.seen, f"  {one}") for one in sightings])
+            path = self.dump / f"{self.seed}-{self.summary.rounds}-{tenant}-{key.decode()}.txt"
+            path.write_text("".join(f"{line}\n" for _, line in lines))
+
+
+def run(victim: Victim, rounds: int, seed: int, **options) -> world.Summary:
+    try:
+        return asyncio.run(Contest(victim, seed, **options).run(rounds))
+    finally:
+        victim.close()

@@ -1,0 +1,48 @@
+"""The long run: `python tests/linearizability/run.py --rounds 300 --seed 7`. Exit status 1 if anything does not fit."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+from pathlib import Path
+
+TESTS = Path(__file__).resolve().parent.parent
+sys.path[1:1] = [str(TESTS), str(TESTS / "crash")]
+
+from contest import MEMORY, run  # noqa: E402
+from powercut import Unpowered  # noqa: E402
+from victim import CONFIG, Unharmed, Victim  # noqa: E402
+
+FAULTS = {
+    "none": lambda config, seed: Unharmed(config),
+    "network": lambda config, seed: Unharmed(config),
+    "kill": lambda config, seed: Victim(config),
+    "power": lambda config, seed: Unpowered(random.Random(f"{seed}/power"), config),
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=20, help="each has 0.3 to 1.2 s of requests")
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 32), help="what chance follows from")
+    parser.add_argument("--fault", choices=FAULTS, default="kill", help="all but `none` also break connections")
+    parser.add_argument("--memory", action="store_true", help="keys of class memory, which a crash may take")
+    parser.add_argument("--dump", type=Path, help="a directory for the histories in which something does not fit")
+    parser.add_argument("--json", action="store_true", help="nothing but the summary, on one line")
+    options = parser.parse_args()
+    if options.memory and options.fault in ("kill", "power"):
+        parser.error("keys of class memory do not outlive the broker")
+    if not options.json:
+        print(f"seed {options.seed}", flush=True)
+    victim = FAULTS[options.fault](CONFIG + (MEMORY if options.memory else ""), options.seed)
+    summary = run(victim, options.rounds, options.seed, cuts=options.fault != "none", dump=options.dump)
+    if not options.json:
+        for problem in summary.problems:
+            print(problem)
+    print(summary.line())
+    return 1 if summary.problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

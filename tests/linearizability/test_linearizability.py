@@ -1,0 +1,35 @@
+"""Clients that contend for a few keys of the real broker. `run.py` does it for as long as you like."""
+
+from contest import MEMORY, run
+from victim import CONFIG, Unharmed, Victim
+
+
+def test_without_faults(seed):
+    check(run(Unharmed(), 4, seed, cuts=False))
+
+
+def test_connections_break(seed):
+    """Requests without PUBACK are sent again, with DUP: none may be carried out twice."""
+    summary = check(run(Unharmed(), 6, seed))
+    assert summary.counts["resent"] > 10
+    assert summary.counts["answers again"] > 0
+
+
+def test_the_broker_is_killed(seed):
+    summary = check(run(Victim(), 6, seed, settle_every=3))
+    assert summary.kills >= 6
+    assert summary.counts["resent"] > 10
+
+
+def test_class_memory(seed):
+    check(run(Unharmed(CONFIG + MEMORY), 4, seed))
+
+
+def check(summary):
+    print(summary.line())
+    assert not summary.problems, "\n".join(summary.problems[:20])
+    assert summary.counts["operations"] > 500
+    assert summary.counts["changes"] > 100
+    assert summary.counts["notifications"] > 100
+    assert summary.counts["expiries"] > 5
+    return summary

@@ -1,0 +1,60 @@
+"""Did a watcher see what it had to see? Every change of the key, once, in order, from its KEYNOTIFY on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from history import DELETE, NEVER, SET, Change, Sighting
+
+
+@dataclass
+class Watch:
+    """One registration: of one client, for one key, on one connection."""
+
+    watcher: str
+    key: bytes
+    registered: float
+    """When KEYNOTIFY was answered; NEVER: not yet."""
+    ended: float = NEVER
+    """When the connection was lost: what was on its way then may be missing. NEVER: it was not."""
+    told: list[Sighting] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return f"{self.watcher}, watching {self.key.decode()} since {self.registered:.4f}"
+
+
+def check_watch(watch: Watch, changes: list[Change], now: float, grace: float) -> list[str]:
+    """`changes` are all that anybody was told of, as `changes_of` gives them; everything was told that will be by `now`."""
+    places = {change.order: place for place, change in enumerate(changes)}
+    told = [places[one.version, one.kind == DELETE] for one in watch.told]
+    problems = []
+    for earlier, later in zip(told, told[1:]):
+        if later == earlier:
+            problems.append(f"{watch}: told twice of {changes[later]}")
+        elif later < earlier:
+            problems.append(f"{watch}: told of {changes[later]} after {changes[earlier]}")
+    due = [place for place, change in enumerate(changes) if change.owner and change.owner.invoked > watch.registered]
+    first = min(told[:1] + due[:1], default=0)
+    last = max(told, default=-1) if watch.ended < NEVER else len(changes) - 1 if told or due else -1
+    for place in sorted(set(range(first, last + 1)) - set(told)):
+        problems.append(f"{watch}: never told of {changes[place]}, by {changes[place].owner}")
+    if watch.ended == NEVER and changes and (due_at := _due(changes[-1])) and watch.registered < due_at < now - grace:
+        problems.append(f"{watch}: never told that {changes[-1]} expired, by {changes[-1].owner}")
+    return problems
+
+
+def lateness(watch: Watch, changes: list[Change]) -> list[tuple[float, Change]]:
+    """How many seconds after its due time `watch` was told of each expiry, at least: it is counted from the answer."""
+    seen = {(one.version, one.kind == DELETE): one.seen for one in watch.told}
+    found = []
+    for change, following in zip(changes, changes[1:]):
+        expired = following.kind == DELETE and following.owner is None and following.order in seen
+        if expired and (due_at := _due(change)) and due_at > watch.registered:
+            found.append((seen[following.order] - due_at, following))
+    return found
+
+
+def _due(change: Change) -> float | None:
+    if change.kind == SET and change.owner and change.owner.ttl is not None:
+        return change.owner.answered + change.owner.ttl
+    return None
