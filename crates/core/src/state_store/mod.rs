@@ -13,7 +13,8 @@
 //!
 //! | module | what is there |
 //! | --- | --- |
-//! | `partition` | keys, and what the commands do with them |
+//! | `partition` | what the commands do with keys |
+//! | `entries`, `entry` | keys, and what each has |
 //! | `request`, `answer` | what comes with a command, and what its client is told |
 //! | `effects` | what else follows |
 //! | `fencing` | tokens that keep out who has lost a lock |
@@ -28,14 +29,13 @@ mod answer;
 mod answered;
 mod clock;
 mod effects;
+mod entries;
 mod entry;
 mod expiries;
 mod fencing;
 mod partition;
 mod request;
 mod scan;
-#[cfg(test)]
-mod tests;
 mod usage;
 mod watchers;
 

@@ -1,12 +1,12 @@
-//! Keys, and what the commands do with them.
+//! What the commands do with keys.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use statestore_proto::{Condition, Hlc, Notification, Refusal, Version};
 
 use super::answered::Answered;
+use super::entries::Entries;
 use super::entry::{self, Entry};
 use super::expiries::Expiries;
 use super::fencing::{self, FencingToken};
@@ -32,7 +32,7 @@ pub const EXPIRED_AT_ONCE_MAX: usize = 1_000;
 /// command, also before [`expire`](Self::expire) has removed it.
 #[derive(Debug)]
 pub struct Partition<W> {
-    entries: BTreeMap<Arc<[u8]>, Entry>,
+    entries: Entries,
     expiries: Expiries,
     watchers: Watchers<W>,
     answered: Answered,
@@ -46,7 +46,7 @@ pub struct Partition<W> {
 impl<W> Default for Partition<W> {
     fn default() -> Self {
         Self {
-            entries: BTreeMap::new(),
+            entries: Entries::default(),
             expiries: Expiries::default(),
             watchers: Watchers::default(),
             answered: Answered::default(),
@@ -301,7 +301,7 @@ impl<W: Watcher> Partition<W> {
         key: &[u8],
         effects: &mut impl Effects<W>,
     ) -> (Version, Option<u64>) {
-        let (key, entry) = self.entries.remove_entry(key).expect("the caller has found it");
+        let (key, entry) = self.entries.remove(key).expect("the caller has found it");
         if let Some(at) = entry.record.expires_at {
             self.expiries.remove(at, &key);
         }
@@ -407,10 +407,10 @@ impl<W> Partition<W> {
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.len() == 0
     }
 
-    pub(super) fn map(&self) -> &BTreeMap<Arc<[u8]>, Entry> {
+    pub(super) fn all(&self) -> &Entries {
         &self.entries
     }
 

@@ -1,12 +1,9 @@
 //! Keys by pattern.
 
-use std::collections::BTreeMap;
-use std::ops::Bound;
 use std::sync::Arc;
 
 use statestore_proto::Glob;
 
-use super::entry::Entry;
 use super::{EntryView, Partition};
 use crate::time::Timestamp;
 
@@ -41,7 +38,7 @@ impl<W> Partition<W> {
     ) -> Scanned {
         let (mut found, mut last) = (0_usize, None::<&Arc<[u8]>>);
         let told = self.changed();
-        for (at, (key, entry)) in range(self.map(), pattern.literal_prefix(), after).enumerate() {
+        for (at, (key, entry)) in self.all().range(pattern.literal_prefix(), after).enumerate() {
             let matches = !entry.is_expired(now) && pattern.matches(key);
             let more = if matches { found.saturating_add(key.len()) } else { found };
             let is_over = at == limits.examined || (found > 0 && more > limits.bytes);
@@ -63,19 +60,9 @@ impl<W> Partition<W> {
         prefix: &'a [u8],
         after: &[u8],
     ) -> impl Iterator<Item = EntryView<'a>> {
-        range(self.map(), prefix, after)
+        self.all()
+            .range(prefix, after)
             .filter(move |(_, entry)| !entry.is_expired(now))
             .map(|(key, entry)| entry.view(key))
     }
-}
-
-fn range<'a>(
-    entries: &'a BTreeMap<Arc<[u8]>, Entry>,
-    prefix: &[u8],
-    after: &[u8],
-) -> impl Iterator<Item = (&'a Arc<[u8]>, &'a Entry)> {
-    let from = if after < prefix { Bound::Included(prefix) } else { Bound::Excluded(after) };
-    entries
-        .range::<[u8], _>((from, Bound::Unbounded))
-        .take_while(move |(key, _)| key.starts_with(prefix))
 }
