@@ -230,17 +230,25 @@ def test_what_the_protocol_leaves_open(requester):
     connection.expect_nothing()
 
 
-def test_requests_without_an_envelope_have_no_effect(requester, connect):
-    connection, payload = requester.connection, b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\n1\r\n"
-    whole = requester.envelope(clock(), None)
+def test_requests_without_an_envelope_have_no_effect(connect, unique):
+    tenant, payload = unique(), b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\n1\r\n"
+    requester = Requester(connect(client_id=CLIENT, tenant=tenant))
+    connection, whole = requester.connection, requester.envelope(clock(), None)
     for missing in ("response_topic", "correlation_data"):
         assert connection.publish(INVOKE, payload, 1, properties={name: one for name, one in whole.items() if name != missing}).reason == 0x83
     connection.publish(INVOKE, payload, 0, properties=whole)
     assert connection.publish(INVOKE, payload, 2, properties=whole).reason == 0x83
     assert connection.publish(INVOKE, payload, 1, properties=whole | {"message_expiry_interval": 0}).reason == 0, "too late"
     connection.expect_nothing()
+    connect(wire.V311, tenant=tenant).publish(INVOKE, payload, 1)
     requester.ask(b"*2\r\n$3\r\nGET\r\n$1\r\na\r\n")
     assert requester.response() == (b"$-1\r\n", None)
+
+
+def test_a_will_is_no_request(dial):
+    client = dial()
+    client.send(wire.connect("c", will=wire.Will(INVOKE, qos=1)))
+    client.expect_not_accepted(0x87)
 
 
 @pytest.mark.parametrize("topic", [INVOKE, NOTICES + "61", f"clients/statestore/v1/{GUID}"])
@@ -335,6 +343,12 @@ def commands() -> list[tuple[str, str | None]]:
 def test_the_commands_and_programs(guide, block, printed):
     found = guide.run(block)
     assert printed in (None, found)
+
+
+def test_without_its_fence_the_old_holder_writes(guide):
+    program = guide.directory / "paused.py"
+    program.write_text(program.read_text().replace("fence=lock.token", "fence=None"))
+    assert guide.run("python paused.py").splitlines()[-1] == "the door is closed by old"
 
 
 @pytest.fixture
