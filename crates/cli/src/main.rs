@@ -15,6 +15,7 @@ mod publish;
 mod restore;
 mod serve;
 mod session;
+mod state;
 mod stored;
 mod subscribe;
 mod timestamp;
@@ -42,6 +43,7 @@ Examples:
   barid serve                               a broker on 127.0.0.1:1883
   barid sub -t 'sensors/#' -v               print what arrives
   barid pub -t sensors/kitchen -m 21.5      publish one message
+  barid state set config/rate 20            set a key of the state store
   barid why --client kitchen                where its messages went
   barid bench pairs -n 50 --rate 10000      measure a broker
 
@@ -59,6 +61,8 @@ enum Command {
     Pub(Box<publish::Args>),
     /// Subscribe to topics and print messages, in the manner of mosquitto_sub
     Sub(Box<subscribe::Args>),
+    /// Use the state store of a broker: keys and values, watched and locked
+    State(state::Args),
     /// Measure a broker
     Bench(bench::Args),
     /// See and end the sessions of a running broker
@@ -80,6 +84,7 @@ fn main() -> ExitCode {
         Command::Passwd(args) => passwd::run(&args),
         Command::Pub(args) => publish::run(&args),
         Command::Sub(args) => subscribe::run(&args),
+        Command::State(args) => state::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Session(args) => session::run(&args),
         Command::Why(args) => why::run(&args),

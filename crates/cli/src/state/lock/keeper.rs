@@ -1,0 +1,316 @@
+//! Acquires a lock, keeps it and gives it back.
+
+use std::num::NonZeroU64;
+use std::process::ExitCode;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use statestore_proto::{Command, Condition, Hlc, Reply};
+
+use super::Args;
+use super::lease::Lease;
+use super::signals::Signals;
+use crate::client::{Failure, Target};
+use crate::state::key::shown;
+use crate::state::reconnect::Pauses;
+use crate::state::store::{Change, Extras, Store, unexpected};
+
+/// Speaks with the broker about one lock.
+pub struct Keeper<'a> {
+    args: &'a Args,
+    signals: &'a Signals,
+    target: Target,
+    name: &'a [u8],
+    /// `None` while the connection is lost.
+    store: Option<Store>,
+    pauses: Pauses,
+}
+
+/// What came of waiting for the lock.
+pub enum Acquired {
+    /// It is ours.
+    Held(Held),
+    /// It is not, and we end with this.
+    Not(ExitCode),
+}
+
+/// A lock that is ours.
+pub struct Held {
+    /// The version of the key, greater than that of everybody who had the lock before.
+    pub token: String,
+    /// By our clock the lease does not end before; by the broker's it ends a little later.
+    pub until: Instant,
+    /// What the key is set to.
+    holder: Vec<u8>,
+}
+
+/// How long a wait lasts at most; a signal between two waits, and the command's end, are noticed
+/// after it.
+const WAIT: Duration = Duration::from_millis(50);
+
+impl<'a> Keeper<'a> {
+    /// `target` is asked to answer within a third of the lease.
+    pub fn new(args: &'a Args, signals: &'a Signals, mut target: Target, name: &'a [u8]) -> Self {
+        target.timeout = target.timeout.min((args.lease / 3).max(Duration::from_millis(500)));
+        let pauses = Pauses::up_to((args.lease / 10).min(Duration::from_secs(1)));
+        Self { args, signals, target, name, store: None, pauses }
+    }
+
+    /// Waits for the lock.
+    pub fn acquire(&mut self) -> anyhow::Result<Acquired> {
+        let deadline = self.args.timeout.map(|timeout| Instant::now() + timeout);
+        let mut has_connected = false;
+        loop {
+            let outcome = self.try_acquire();
+            has_connected |= self.store.is_some();
+            match outcome {
+                Ok(Some(held)) => {
+                    self.pauses.reset();
+                    return Ok(Acquired::Held(held));
+                }
+                Ok(None) if self.args.no_wait => {
+                    eprintln!("barid: {}", self.who_has_it());
+                    return Ok(Acquired::Not(ExitCode::FAILURE));
+                }
+                Ok(None) => {}
+                Err(error) => self.recover(error, has_connected, deadline)?,
+            }
+            if let Some(end) = self.wait_until_free(deadline)? {
+                return Ok(Acquired::Not(end));
+            }
+        }
+    }
+
+    /// Tries it once. Watching comes first, so that no release is missed.
+    fn try_acquire(&mut self) -> anyhow::Result<Option<Held>> {
+        let (args, name) = (self.args, self.name);
+        let store = self.store()?;
+        let holder = match &args.holder {
+            Some(holder) => holder.as_bytes().to_vec(),
+            None => store.client_id().as_bytes().to_vec(),
+        };
+        // If an answer is lost we have the lock without knowing it, and wait for the end of a lease
+        // of our own. To take it at once because the holder is ours would also take that of another
+        // with our name.
+        let start = Instant::now();
+        let command = set(name, &holder, Condition::IfAbsent, args.lease);
+        let answer = store.request(&command, Extras::default())?;
+        match answer.reply() {
+            Reply::Ok => {
+                let token = answer.version.clone().unwrap_or_default();
+                Ok(Some(Held { token, until: start + args.lease, holder }))
+            }
+            Reply::NotApplied => Ok(None),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// The connection, made again if it was lost, with the lock watched.
+    fn store(&mut self) -> anyhow::Result<&mut Store> {
+        if self.store.is_none() {
+            let mut store = Store::connect_to_watch(&self.target)?;
+            // The holder is the client identifier: the next connection must have the same.
+            store.client_id().clone_into(&mut self.target.client_id);
+            let command = Command::KeyNotify { key: self.name, stop: false };
+            match store.request(&command, Extras::default())?.reply() {
+                Reply::Ok => self.store = Some(store),
+                other => return Err(unexpected(&other)),
+            }
+        }
+        Ok(self.store.as_mut().expect("it was just made"))
+    }
+
+    /// Has the connection made again after a pause, if there is use in it.
+    fn recover(
+        &mut self,
+        error: anyhow::Error,
+        has_connected: bool,
+        deadline: Option<Instant>,
+    ) -> anyhow::Result<()> {
+        self.store = None;
+        // What never worked will hardly work in a second.
+        let pause = self.pauses.after(&error).filter(|_| has_connected);
+        let Some(pause) = pause else { return Err(error) };
+        eprintln!("barid: {error:#}\nbarid: connecting again in {} ms", pause.as_millis());
+        let rest = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        thread::sleep(rest.map_or(pause, |rest| rest.min(pause)));
+        Ok(())
+    }
+
+    /// Until somebody has released the lock; at most for the time of the lease, in case that we are
+    /// not told.
+    fn wait_until_free(&mut self, deadline: Option<Instant>) -> anyhow::Result<Option<ExitCode>> {
+        let again = Instant::now() + self.args.lease;
+        loop {
+            let now = Instant::now();
+            if let Some(end) = self.signals.end() {
+                return Ok(Some(end));
+            }
+            if deadline.is_some_and(|deadline| now >= deadline) {
+                eprintln!("barid: {}", self.who_has_it());
+                anyhow::bail!(Failure::Timeout("the lock was not released in time"));
+            }
+            let Some(store) = self.store.as_mut().filter(|_| now < again) else { return Ok(None) };
+            match store.change((now + WAIT).min(again)) {
+                Ok(Some(Change { value: None, .. })) => return Ok(None),
+                Ok(_) => {}
+                // The next attempt tells what became of the connection.
+                Err(_) => self.store = None,
+            }
+        }
+    }
+
+    /// A sentence about the holder.
+    fn who_has_it(&mut self) -> String {
+        let name = shown(self.name);
+        let command = Command::Get { key: self.name };
+        let answer = self.store.as_mut().map(|store| store.request(&command, Extras::default()));
+        match answer.and_then(Result::ok).as_ref().map(|answer| answer.reply()) {
+            Some(Reply::Value(holder)) => format!("{} has the lock {name}", shown(holder)),
+            _ => format!("somebody has the lock {name}"),
+        }
+    }
+
+    /// Renews the lease until it is lost or needed no longer.
+    pub fn keep(&mut self, held: &Held, lease: &Lease) {
+        let mut renew_at = Instant::now() + self.args.lease / 3;
+        while lease.is_kept() {
+            let step = match self.step(held, renew_at) {
+                Ok(step) => step,
+                Err(error) => {
+                    self.store = None;
+                    eprintln!("barid: {error:#}");
+                    match self.pauses.after(&error) {
+                        Some(pause) => lease.sleep(pause),
+                        // Then there is nothing to do but to wait for the end of the lease.
+                        None => lease.sleep(self.args.lease),
+                    }
+                    Step::Renew
+                }
+            };
+            match step {
+                Step::Wait => {}
+                Step::Renew => renew_at = Instant::now(),
+                Step::Renewed(at) => {
+                    self.pauses.reset();
+                    renew_at = at + self.args.lease / 3;
+                    lease.extend(at + self.args.lease);
+                }
+                Step::Lost(why) => lease.lose(why),
+            }
+        }
+    }
+
+    fn step(&mut self, held: &Held, renew_at: Instant) -> anyhow::Result<Step> {
+        let (args, name) = (self.args, self.name);
+        let store = self.store()?;
+        let now = Instant::now();
+        if let Some(change) = store.change(renew_at.min(now + WAIT))? {
+            return Ok(held.lost_by(&change).map_or(Step::Wait, Step::Lost));
+        }
+        let now = Instant::now();
+        if now < renew_at {
+            return Ok(Step::Wait);
+        }
+        let command = set(name, &held.holder, Condition::IfAbsentOrEqual, args.lease);
+        match store.request(&command, Extras::default())?.reply() {
+            Reply::Ok => Ok(Step::Renewed(now)),
+            Reply::NotApplied => Ok(Step::Lost("somebody else has it".into())),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Gives the lock back. If that cannot be, the end of the lease does it.
+    pub fn release(&mut self, held: &Held) {
+        let name = self.name;
+        let command = Command::VDel { key: name, value: &held.holder };
+        let released = self.store().and_then(|store| store.request(&command, Extras::default()));
+        match released {
+            Ok(_) => {
+                if let Some(store) = self.store.take() {
+                    store.disconnect();
+                }
+            }
+            Err(error) => eprintln!(
+                "barid: {error:#}\nbarid: the lock {} could not be released; it ends with its lease",
+                shown(name)
+            ),
+        }
+    }
+}
+
+/// What came of waiting a little while the lock is held.
+enum Step {
+    Wait,
+    /// The connection has to be made and the lease to be renewed.
+    Renew,
+    /// The lease was renewed by a request of this moment.
+    Renewed(Instant),
+    Lost(String),
+}
+
+impl Held {
+    /// Why the lock is lost if this has happened to its key since we have it. Also what our own
+    /// renewals do is told, and, late, what happened before.
+    fn lost_by(&self, change: &Change) -> Option<String> {
+        let version = |text| Hlc::parse(text).ok().map(|hlc| (hlc.wall, hlc.counter));
+        let since_we_have_it = match (version(&self.token), change.version.as_deref()) {
+            (Some(ours), Some(theirs)) => version(theirs).is_none_or(|theirs| theirs >= ours),
+            _ => true,
+        };
+        if !since_we_have_it {
+            return None;
+        }
+        match &change.value {
+            None => Some("its key was deleted, or the lease was over".into()),
+            Some(value) if *value != self.holder => Some(format!("{} has it", shown(value))),
+            Some(_) => None,
+        }
+    }
+}
+
+fn set<'a>(key: &'a [u8], value: &'a [u8], condition: Condition, lease: Duration) -> Command<'a> {
+    let ttl = u64::try_from(lease.as_millis()).ok().and_then(NonZeroU64::new);
+    Command::Set { key, value, condition, ttl }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn held() -> Held {
+        let token = "000000000005000:00001:StateStore".into();
+        Held { token, until: Instant::now(), holder: b"me".to_vec() }
+    }
+
+    #[track_caller]
+    fn check(value: Option<&str>, version: Option<&str>, expected: Option<&str>) {
+        let change = Change {
+            key: b"lock".to_vec(),
+            value: value.map(|value| value.as_bytes().to_vec()),
+            version: version.map(String::from),
+        };
+        assert_eq!(held().lost_by(&change).as_deref(), expected, "{change:?}");
+    }
+
+    #[test]
+    fn what_loses_a_lock() {
+        let deleted = Some("its key was deleted, or the lease was over");
+        check(None, Some("5000:1:StateStore"), deleted);
+        check(None, Some("5000:2:StateStore"), deleted);
+        check(None, Some("5001:0:StateStore"), deleted);
+        check(None, None, deleted);
+        check(Some("you"), Some("5000:2:StateStore"), Some("`you` has it"));
+    }
+
+    #[test]
+    fn what_does_not() {
+        // The holder before us has released it, late.
+        check(None, Some("5000:0:StateStore"), None);
+        check(None, Some("4999:7:StateStore"), None);
+        check(Some("you"), Some("4999:7:StateStore"), None);
+        // We have set it ourselves.
+        check(Some("me"), Some("5000:1:StateStore"), None);
+        check(Some("me"), Some("6000:0:StateStore"), None);
+    }
+}

@@ -1,0 +1,142 @@
+//! `barid state lock`: runs a command while holding a lock.
+//!
+//! One thread, the [`Keeper`], speaks with the broker: it acquires the lock, renews the lease and
+//! releases it. Another, in [`command`], stands by the command: it passes signals on and ends the
+//! command once the lease is over, also while the first waits for a broker that does not answer.
+//! What both know is the [`Lease`].
+
+mod command;
+mod keeper;
+mod lease;
+mod signals;
+
+use std::process::ExitCode;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Context as _;
+
+use super::key::{Notation, shown};
+use super::span::parse_duration;
+use crate::client::ConnectArgs;
+use command::Running;
+use keeper::{Acquired, Keeper};
+use lease::Lease;
+use signals::Signals;
+
+/// Run a command while holding a lock
+#[derive(clap::Args)]
+#[command(
+    disable_help_flag = true,
+    after_help = "\
+The lock is a key that is set to the holder if it does not exist, for the time of the lease. It is
+renewed at a third of it, and deleted when the command ends. If it is lost before, as the broker was
+out of reach for too long or somebody else has deleted the key, the command is ended: SIGTERM, and
+SIGKILL after the grace.
+
+A lease alone cannot keep a command that was stopped for a while from going on when it no longer has
+the lock. What it changes must look at the fencing token: it is in the environment, and
+`barid state set --fencing` sends it along.
+
+SIGINT, SIGTERM and SIGHUP are passed on to the command. On a terminal it shares that with barid;
+elsewhere it gets a process group of its own, and the whole group is signalled.
+
+Examples:
+  barid state lock backup -- backup.sh
+  barid state lock backup --no-wait -- backup.sh
+  barid state lock door --lease 5s -- sh -c 'barid state set door/state open --fencing $BARID_FENCING_TOKEN'
+  barid state lock leader --holder $(hostname) --fencing TOKEN -- serve
+
+Exit status: that of the command, or 128 and the number of the signal that ended it; 126 and 127 if it
+cannot be run or found. Without having run it: 1 somebody has the lock (--no-wait), or an error; 2
+wrong usage; 3 the broker refused; 27 time is up; 128 and the number of a signal. 4 the lock was lost."
+)]
+pub struct Args {
+    /// The lock, a key
+    #[arg(value_name = "NAME")]
+    name: String,
+    #[command(flatten)]
+    notation: Notation,
+    /// What others see as the holder; no two should have the same [default: the client identifier]
+    #[arg(long, value_name = "TEXT")]
+    holder: Option<String>,
+    /// How long the lock outlives us if we vanish
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_lease)]
+    lease: Duration,
+    /// Wait for the lock no longer than this
+    #[arg(short = 'W', long, value_name = "TIME", value_parser = parse_duration)]
+    timeout: Option<Duration>,
+    /// Do not wait for the lock
+    #[arg(long, conflicts_with = "timeout")]
+    no_wait: bool,
+    /// Also this variable of the command's environment gets the fencing token
+    #[arg(long, value_name = "VARIABLE", value_parser = parse_variable)]
+    fencing: Option<String>,
+    /// How long the command may take to end when the lock is lost
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
+    grace: Duration,
+    /// Print help
+    #[arg(long, action = clap::ArgAction::Help)]
+    help: Option<bool>,
+    #[command(flatten)]
+    connect: ConnectArgs,
+    /// What to run
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+/// A shorter lease is over before a slow network has answered the renewal.
+const LEASE_MIN: Duration = Duration::from_millis(100);
+
+fn parse_lease(text: &str) -> Result<Duration, String> {
+    match parse_duration(text)? {
+        lease if lease < LEASE_MIN => Err(format!("at least {}ms", LEASE_MIN.as_millis())),
+        lease => Ok(lease),
+    }
+}
+
+fn parse_variable(text: &str) -> Result<String, String> {
+    match text.is_empty() || text.contains(['=', '\0']) {
+        true => Err("this is no name of a variable".into()),
+        false => Ok(text.into()),
+    }
+}
+
+/// The exit status if the lock was lost.
+const LOST: u8 = 4;
+
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let signals = Signals::catch().context("cannot catch signals")?;
+    let target = super::target(&args.connect)?;
+    let name = args.notation.read(&args.name)?;
+    let mut keeper = Keeper::new(args, &signals, target, &name);
+    let held = match keeper.acquire()? {
+        Acquired::Held(held) => held,
+        Acquired::Not(end) => return Ok(end),
+    };
+
+    let variables = args.fencing.iter().map(String::as_str).chain(["BARID_FENCING_TOKEN"]);
+    let running = match Running::start(&args.command, variables, &held.token) {
+        Ok(running) => running,
+        Err(failure) => {
+            keeper.release(&held);
+            eprintln!("barid: {failure}");
+            return Ok(failure.exit_code());
+        }
+    };
+    let lease = Lease::until(held.until);
+    let status = thread::scope(|scope| {
+        let supervisor = scope.spawn(|| {
+            let status = running.supervise(&lease, &signals, args.grace, &shown(&name));
+            lease.end();
+            status
+        });
+        keeper.keep(&held, &lease);
+        supervisor.join().expect("waiting for a process does not panic")
+    })?;
+    if lease.is_lost() {
+        return Ok(ExitCode::from(LOST));
+    }
+    keeper.release(&held);
+    Ok(command::exit_code(status))
+}
