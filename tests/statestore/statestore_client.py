@@ -197,6 +197,9 @@ class Store:
         self._acknowledged: dict[int, int] = {}
         self._answers: dict[bytes, wire.Packet] = {}
         self._told: list[Notification] = []
+        # On a resumed session an answer may come again: the old one was not acknowledged, or the request was sent again.
+        self._resumed = client.connack.session_present
+        self._seen: dict[bytes, bytes] = {}
         if subscribes and not client.connack.session_present:
             assert client.subscribe((self.responses, 0x09)).reasons == [1]
 
@@ -297,6 +300,10 @@ class Store:
         else:
             correlation = packet.properties.get("correlation_data")
             require(correlation is not None, f"a response without correlation data: {packet}")
-            require(correlation not in self._answers, f"answered twice: {packet}")
-            self._answers[correlation] = packet
+            if self._resumed and correlation in self._seen:
+                require(packet.payload == self._seen[correlation], f"answered in two ways: {packet}")
+            else:
+                require(correlation not in self._answers, f"answered twice: {packet}")
+                self._answers[correlation] = packet
+            self._seen[correlation] = packet.payload
         self.client.complete(packet)

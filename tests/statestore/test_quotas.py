@@ -51,18 +51,24 @@ def test_a_refused_set_leaves_no_trace(limited):
 
 
 def test_bytes(limited):
-    """Of the values together, at least; a broker may count keys as well."""
+    """Of keys, values and fencing tokens together, with 128 for each key."""
     client = limited("max_state_bytes = 10000")()
-    for number in range(4):
-        client.set(b"%d" % number, b"x" * 2_000)
-    assert client.ask("SET", "4", "x" * 2_001).payload == error(QUOTA)
-    assert client.ask("SET", "0", "x" * 4_001).payload == error(QUOTA), "also by growing"
-    assert client.get(b"0")[0] == b"x" * 2_000
-    client.set(b"0", b"x" * 1_000)
-    client.set(b"4", b"x" * 2_500)
-    client.ask("DEL", "1")
-    client.set(b"5", b"x" * 1_900)
-    client.set(b"4", b"smaller is always allowed")
+    for key in (b"a", b"b", b"c"):
+        client.set(key, b"x" * 1_871)
+    free = 10_000 - 3 * 2_000
+    assert client.ask("SET", "d", "x" * (free - 128)).payload == error(QUOTA)
+    assert client.ask("SET", "d" * 100, "x" * (free - 128 - 99)).payload == error(QUOTA)
+    assert client.ask("SET", "a", "x" * (1_871 + free + 1)).payload == error(QUOTA), "also by growing"
+    assert client.get(b"a")[0] == b"x" * 1_871
+    client.set(b"a", b"x" * (1_871 + free))
+    assert client.ask("SET", "d", "").payload == error(QUOTA)
+    client.set(b"a", b"x" * 1_871)
+    client.set(b"d", b"x" * (free - 129))
+    assert client.ask("SET", "b", "x" * 1_871, token="1:0:node").payload == error(QUOTA)
+    client.ask("DEL", "c")
+    client.set(b"b", b"x" * 1_871, token="1:0:node")
+    client.set(b"e", b"x" * 1_800)
+    client.set(b"a", b"smaller is always allowed")
 
 
 def test_one_value(limited):
@@ -99,7 +105,7 @@ def test_watchers(limited):
 
 
 def test_each_tenant_has_its_own(limited):
-    connect = limited("max_state_keys = 1\nmax_state_watchers = 1\nmax_state_value = 10\nmax_state_bytes = 100")
+    connect = limited("max_state_keys = 1\nmax_state_watchers = 1\nmax_state_value = 10\nmax_state_bytes = 10000")
     ours, theirs = connect(), connect(tenant="globex")
     for client in (ours, theirs):
         client.set(b"a", b"x")

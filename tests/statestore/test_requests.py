@@ -3,7 +3,7 @@
 import pytest
 
 from statestore_client import (
-    ABSENT, ARGUMENTS, DELETED, EMPTY_KEY, INVOKE, MALFORMED_TIMESTAMP, NO_TIMESTAMP, NOT_APPLIED, NOTHING, OK, SYNTAX,
+    ABSENT, ARGUMENTS, DELETED, EMPTY_KEY, INVOKE, MALFORMED_TIMESTAMP, NO_TIMESTAMP, NOT_APPLIED, NOTHING, OK, QUOTA, SYNTAX,
     UNKNOWN, array, error, now_ms, order, stamp, value,
 )
 
@@ -244,7 +244,7 @@ def test_requests_are_executed_in_order(store):
     assert versions == sorted(set(versions))
 
 
-def test_large_keys_and_values(store):
+def test_large_values(store):
     client = store()
     for size in (65_000, 65_535, 65_536, 1 << 20):
         content = bytes(at % 251 for at in range(size))
@@ -252,12 +252,22 @@ def test_large_keys_and_values(store):
         assert client.get(b"key") == (content, version)
         assert client.ask("VDEL", b"key", content[:-1] + b"\xff").payload == NOT_APPLIED
         assert client.ask("VDEL", b"key", content).payload == DELETED
-    for size in (6_500, 32_000, 100_000):
+
+
+def test_long_keys(store):
+    client = store()
+    for size in (6_500, 32_000, 65_000):
         key = b"k" * size
         client.set(key, b"value")
         assert client.get(key)[0] == b"value"
         assert client.get(key[:-1]) is None
+        assert client.scan("*") == [[key]]
         assert client.ask("DEL", key).payload == DELETED
+    for size in (65_001, 65_536, 500_000):
+        assert client.ask("SET", "k" * size, "value").payload == error(QUOTA)
+        assert client.ask("GET", "k" * size).payload == ABSENT
+        assert client.ask("DEL", "k" * size).payload == NOTHING
+    assert client.scan("*") == [[]]
 
 
 def test_the_topic_is_exact(store, tenant):
