@@ -173,7 +173,7 @@ class Requester(Publisher):
         elif said != one.operation.answer:
             if one.operation.verb == "GET":
                 self.world.history.answered_again(self.tenant, one.operation, said, now)
-            else:
+            elif self.world.keeps:
                 self.ledger.problem("answers", f"{self}: at {now:.4f} answered otherwise, with {said}: {one.operation}")
 
     def _acknowledged(self, packet) -> None:

@@ -27,16 +27,15 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=20, help="each has 0.3 to 1.2 s of requests")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32), help="what chance follows from")
     parser.add_argument("--fault", choices=FAULTS, default="kill", help="all but `none` also break connections")
-    parser.add_argument("--memory", action="store_true", help="keys of class memory, which a crash may take")
+    parser.add_argument("--memory", action="store_true", help="keys of class memory: after a crash only their versions have to fit")
     parser.add_argument("--dump", type=Path, help="a directory for the histories in which something does not fit")
     parser.add_argument("--json", action="store_true", help="nothing but the summary, on one line")
     options = parser.parse_args()
-    if options.memory and options.fault in ("kill", "power"):
-        parser.error("keys of class memory do not outlive the broker")
     if not options.json:
         print(f"seed {options.seed}", flush=True)
     victim = FAULTS[options.fault](CONFIG + (MEMORY if options.memory else ""), options.seed)
-    summary = run(victim, options.rounds, options.seed, cuts=options.fault != "none", dump=options.dump)
+    keeps = not options.memory or options.fault in ("none", "network")
+    summary = run(victim, options.rounds, options.seed, cuts=options.fault != "none", keeps=keeps, dump=options.dump)
     if not options.json:
         for problem in summary.problems:
             print(problem)

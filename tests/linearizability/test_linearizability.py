@@ -25,6 +25,13 @@ def test_class_memory(seed):
     check(run(Unharmed(CONFIG + MEMORY), 4, seed))
 
 
+def test_versions_of_class_memory_outlive_the_broker(seed):
+    """The keys do not. But a version may be the fencing token of something else, so it must not be given again."""
+    summary = run(Victim(CONFIG + MEMORY), 4, seed, keeps=False)
+    assert not summary.problems, "\n".join(summary.problems[:20])
+    assert summary.kills >= 4
+
+
 def check(summary):
     print(summary.line())
     assert not summary.problems, "\n".join(summary.problems[:20])

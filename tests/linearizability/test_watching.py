@@ -112,9 +112,9 @@ def test_a_version_is_above_the_timestamp_of_its_request():
 
 def test_a_version_is_not_far_ahead_of_the_time():
     one = written(1, 1)
-    one.answer = Answer(OK, None, Version(61_501))
+    one.answer = Answer(OK, None, Version(61_500))
     assert not check_clock([one], version(0), 0.0)[0]
-    one.answer = Answer(OK, None, Version(61_502))
+    one.answer = Answer(OK, None, Version(61_501))
     assert "future" in check_clock([one], version(0), 0.0)[0][0]
 
 
