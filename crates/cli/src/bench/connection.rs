@@ -1,7 +1,6 @@
-//! One connection of the benchmark: a socket that never blocks, with its buffers.
+//! One connection of the benchmark, and what it has on its way.
 
 use std::collections::VecDeque;
-use std::io::{self, ErrorKind, Read as _, Write as _};
 
 use anyhow::{Context as _, bail};
 use mio::net::TcpStream;
@@ -9,8 +8,7 @@ use mqtt_proto::{
     FixedHeader, MAX_PACKET_LEN, Packet, PacketId, Properties, Publish, QoS, Version,
 };
 
-/// What each read asks the kernel for.
-const READ_BYTES: usize = 64 * 1024;
+use super::stream::Stream;
 
 /// Above this much unwritten output a publisher waits for the socket.
 const OUTPUT_BYTES: usize = 256 * 1024;
@@ -19,11 +17,13 @@ const OUTPUT_BYTES: usize = 256 * 1024;
 pub const STAMP_BYTES: usize = 12;
 
 pub struct Connection {
-    pub socket: TcpStream,
+    pub stream: Stream,
+    pub flow: Flow,
+}
+
+/// What a client publishes, and how far that has come.
+pub struct Flow {
     version: Version,
-    input: Vec<u8>,
-    output: Vec<u8>,
-    written: usize,
     /// The one message this client publishes.
     template: Option<Template>,
     /// Messages of QoS 1 and 2 that wait for an acknowledgement.
@@ -46,21 +46,64 @@ struct Template {
 
 impl Connection {
     pub fn new(socket: TcpStream, version: Version) -> Self {
-        Self {
-            socket,
+        let flow = Flow {
             version,
-            input: Vec::new(),
-            output: Vec::new(),
-            written: 0,
             template: None,
             unacknowledged: 0,
             receive_maximum: u16::MAX,
             next_id: PacketId::MIN,
             backlog: VecDeque::new(),
             undelivered: 0,
-        }
+        };
+        Self { stream: Stream::new(socket), flow }
     }
 
+    /// Queues `packet` for writing.
+    pub fn send(&mut self, packet: &Packet<'_>) -> anyhow::Result<()> {
+        self.flow.send(packet, &mut self.stream.output)
+    }
+
+    /// Queues what is due, as long as the broker and the socket keep up. Answers how many.
+    pub fn send_due(&mut self) -> u64 {
+        let Self { stream, flow } = self;
+        let Some(Template { frame, qos, stamp_at }) = &flow.template else { return 0 };
+        let mut sent = 0;
+        while stream.unwritten() < OUTPUT_BYTES
+            && (*qos == QoS::AtMostOnce || flow.unacknowledged < flow.receive_maximum)
+            && let Some(due) = flow.backlog.pop_front()
+        {
+            let output = &mut stream.output;
+            let stamp = output.len() + stamp_at;
+            output.extend_from_slice(frame);
+            output[stamp..stamp + 8].copy_from_slice(&due.to_be_bytes());
+            if *qos != QoS::AtMostOnce {
+                // The Packet Identifier is followed, in MQTT 5, by the empty properties.
+                let id_at = stamp - 2 - usize::from(flow.version.is_v5());
+                output[id_at..id_at + 2].copy_from_slice(&flow.next_id.get().to_be_bytes());
+                flow.next_id = flow.next_id.next();
+                flow.unacknowledged += 1;
+            }
+            sent += 1;
+        }
+        sent
+    }
+
+    /// Reads all there is, and hands every packet to `handle`, with what is to be written. Answers
+    /// whether the connection is still open.
+    pub fn read(
+        &mut self,
+        scratch: &mut Vec<u8>,
+        is_closing: bool,
+        mut handle: impl FnMut(&mut Flow, &mut Vec<u8>, &Packet<'_>) -> anyhow::Result<()>,
+    ) -> anyhow::Result<bool> {
+        let Self { stream, flow } = self;
+        stream.read(scratch, is_closing, |stream, bytes| {
+            take_packets(flow.version, bytes, |packet| handle(flow, &mut stream.output, packet))
+        })
+    }
+}
+
+impl Flow {
     /// Makes this the publisher number `index`, of messages of `size` bytes to `topic`.
     pub fn publish_to(
         &mut self,
@@ -87,114 +130,35 @@ impl Connection {
         Ok(())
     }
 
-    /// Queues `packet` for writing.
-    pub fn send(&mut self, packet: &Packet<'_>) -> anyhow::Result<()> {
-        Ok(packet.encode(self.version, &mut self.output)?)
-    }
-
-    /// Queues what is due, as long as the broker and the socket keep up. Answers how many.
-    pub fn send_due(&mut self) -> u64 {
-        let Some(Template { frame, qos, stamp_at }) = &self.template else { return 0 };
-        let mut sent = 0;
-        while self.output.len() - self.written < OUTPUT_BYTES
-            && (*qos == QoS::AtMostOnce || self.unacknowledged < self.receive_maximum)
-            && let Some(due) = self.backlog.pop_front()
-        {
-            let start = self.output.len();
-            self.output.extend_from_slice(frame);
-            let stamp = start + stamp_at;
-            self.output[stamp..stamp + 8].copy_from_slice(&due.to_be_bytes());
-            if *qos != QoS::AtMostOnce {
-                // The Packet Identifier is followed, in MQTT 5, by the empty properties.
-                let id_at = stamp - 2 - usize::from(self.version.is_v5());
-                self.output[id_at..id_at + 2].copy_from_slice(&self.next_id.get().to_be_bytes());
-                self.next_id = self.next_id.next();
-                self.unacknowledged += 1;
-            }
-            sent += 1;
-        }
-        sent
+    /// Appends `packet`.
+    pub fn send(&self, packet: &Packet<'_>, output: &mut Vec<u8>) -> anyhow::Result<()> {
+        Ok(packet.encode(self.version, output)?)
     }
 
     /// A message of ours is acknowledged for good.
     pub fn acknowledged(&mut self) {
         self.unacknowledged = self.unacknowledged.saturating_sub(1);
     }
-
-    /// Writes as much as the socket takes.
-    pub fn flush(&mut self) -> io::Result<()> {
-        while self.written < self.output.len() {
-            match self.socket.write(&self.output[self.written..]) {
-                Ok(n) => self.written += n,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if is_not_ready(&error) => return Ok(()),
-                Err(error) => return Err(error),
-            }
-        }
-        self.output.clear();
-        self.written = 0;
-        Ok(())
-    }
-
-    /// Reads all there is, and hands every packet to `handle`. Answers whether the connection is
-    /// still open.
-    ///
-    /// After a read that was not filled there is nothing more, and the call that would say so is
-    /// spared. Not so if the connection `is_closing`: its end makes no second event.
-    pub fn read(
-        &mut self,
-        scratch: &mut Vec<u8>,
-        is_closing: bool,
-        mut handle: impl FnMut(&mut Self, &Packet<'_>) -> anyhow::Result<()>,
-    ) -> anyhow::Result<bool> {
-        scratch.resize(READ_BYTES, 0);
-        loop {
-            let read = match self.socket.read(scratch) {
-                Ok(0) => return Ok(false),
-                Ok(read) => read,
-                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                Err(error) if is_not_ready(&error) => return Ok(true),
-                Err(_) => return Ok(false),
-            };
-            // Almost always the packets lie whole in what was read.
-            if self.input.is_empty() {
-                let taken = self.take_packets(&scratch[..read], &mut handle)?;
-                self.input.extend_from_slice(&scratch[taken..read]);
-            } else {
-                let mut input = std::mem::take(&mut self.input);
-                input.extend_from_slice(&scratch[..read]);
-                let taken = self.take_packets(&input, &mut handle)?;
-                input.drain(..taken);
-                self.input = input;
-            }
-            if read < scratch.len() && !is_closing {
-                return Ok(true);
-            }
-        }
-    }
-
-    fn take_packets(
-        &mut self,
-        bytes: &[u8],
-        handle: &mut impl FnMut(&mut Self, &Packet<'_>) -> anyhow::Result<()>,
-    ) -> anyhow::Result<usize> {
-        let malformed = "the broker sent a malformed packet";
-        let mut taken = 0;
-        while let Some(header) =
-            FixedHeader::read(&bytes[taken..], MAX_PACKET_LEN).context(malformed)?
-        {
-            let Some(frame) = bytes[taken..].get(..header.packet_len()) else { break };
-            let packet = Packet::decode(self.version, header, &frame[header.header_len..])
-                .context(malformed)?;
-            taken += frame.len();
-            handle(self, &packet)?;
-        }
-        Ok(taken)
-    }
 }
 
-fn is_not_ready(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::NotConnected)
+/// Hands every whole packet at the front of `bytes` to `handle`. Answers how many bytes they have.
+pub fn take_packets(
+    version: Version,
+    bytes: &[u8],
+    mut handle: impl FnMut(&Packet<'_>) -> anyhow::Result<()>,
+) -> anyhow::Result<usize> {
+    let malformed = "the broker sent a malformed packet";
+    let mut taken = 0;
+    while let Some(header) =
+        FixedHeader::read(&bytes[taken..], MAX_PACKET_LEN).context(malformed)?
+    {
+        let Some(frame) = bytes[taken..].get(..header.packet_len()) else { break };
+        let packet =
+            Packet::decode(version, header, &frame[header.header_len..]).context(malformed)?;
+        taken += frame.len();
+        handle(&packet)?;
+    }
+    Ok(taken)
 }
 
 /// The moment and the publisher that a payload begins with.

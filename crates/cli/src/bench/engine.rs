@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use hdrhistogram::Histogram;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use mio::{Events, Interest, Poll, Token};
 use mqtt_proto::{Ack, Connect, Packet, PropertiesBuf, Property, QoS};
 
+use super::bar::bar;
 use super::connection::{Connection, stamp};
 use super::handshake::{Stage, advance};
 use super::process::{Process, Usage};
@@ -94,7 +95,7 @@ impl<'a> Engine<'a> {
     pub fn connect(&mut self, address: SocketAddr) -> anyhow::Result<Setup> {
         let before = self.usage();
         let all = self.plan.clients.len();
-        let bar = progress(all as u64, "{msg:11} {wide_bar} {pos}/{len} {per_sec}");
+        let bar = bar(all as u64, "{msg:11} {wide_bar} {pos}/{len} {per_sec}");
         bar.set_message("connecting");
         self.begun = Instant::now();
         let mut last_progress = (Instant::now(), 0);
@@ -150,7 +151,7 @@ impl<'a> Engine<'a> {
         }))?;
         if let Role::Publisher(topic) = &self.plan.clients[index] {
             let size = self.options.size as usize;
-            connection.publish_to(topic, self.options.qos, size, index as u32)?;
+            connection.flow.publish_to(topic, self.options.qos, size, index as u32)?;
         }
         self.clients.push(Client { connection, stage: Stage::Connecting, begun: Instant::now() });
         Ok(())
@@ -161,13 +162,14 @@ impl<'a> Engine<'a> {
         let duration = self.options.duration();
         self.begun = Instant::now();
         self.counts.measured = micros(WARM_UP)..micros(WARM_UP + duration);
-        let bar = progress(duration.as_millis() as u64, "{msg:24} {wide_bar} {elapsed_precise}");
+        let bar = bar(duration.as_millis() as u64, "{msg:24} {wide_bar} {elapsed_precise}");
         self.publish_until(WARM_UP, &bar)?;
-        let generator = own_cpu();
+        let generator = Process::own_cpu();
         let (before, start, received) = (self.usage(), self.begun.elapsed(), self.counts.received);
         self.publish_until(WARM_UP + duration, &bar)?;
         let (after, elapsed) = (self.usage(), self.begun.elapsed() - start);
-        let generator_cpu = own_cpu().zip(generator).map(|(end, begin)| end.saturating_sub(begin));
+        let generator_cpu =
+            Process::own_cpu().zip(generator).map(|(end, begin)| end.saturating_sub(begin));
         let delivered = self.counts.received - received;
         bar.finish_and_clear();
 
@@ -185,7 +187,11 @@ impl<'a> Engine<'a> {
             sent: self.counts.sent,
             lost: expected.saturating_sub(self.counts.received),
             surplus: self.counts.received.saturating_sub(expected),
-            unsent: self.clients.iter().map(|client| client.connection.backlog.len() as u64).sum(),
+            unsent: self
+                .clients
+                .iter()
+                .map(|client| client.connection.flow.backlog.len() as u64)
+                .sum(),
             dropped: self.counts.dropped,
             latencies: self.counts.latencies.clone(),
             before,
@@ -234,12 +240,12 @@ impl<'a> Engine<'a> {
     /// Open loop: what is due is due, whatever became of the earlier ones. Answers when the next is.
     fn schedule(&mut self, now: Duration, rate: u32, publishers: &[usize]) -> Duration {
         let due_at = |message: u64| message * 1_000_000 / u64::from(rate);
-        let backlog = |client: &Client| client.connection.backlog.len() as u64;
+        let backlog = |client: &Client| client.connection.flow.backlog.len() as u64;
         let mut next =
             self.counts.sent + publishers.iter().map(|i| backlog(&self.clients[*i])).sum::<u64>();
         while due_at(next) <= micros(now) {
             let publisher = publishers[next as usize % publishers.len()];
-            self.clients[publisher].connection.backlog.push_back(due_at(next));
+            self.clients[publisher].connection.flow.backlog.push_back(due_at(next));
             next += 1;
         }
         Duration::from_micros(due_at(next) - micros(now))
@@ -250,28 +256,28 @@ impl<'a> Engine<'a> {
         let copies = u64::from(self.plan.copies);
         let window = u64::from(self.options.window.max(1)) * copies;
         for &publisher in publishers {
-            let connection = &mut self.clients[publisher].connection;
-            let waiting = connection.backlog.len() as u64 * copies;
-            let room = window.saturating_sub(connection.undelivered + waiting) / copies;
-            connection.backlog.extend((0..room).map(|_| micros(now)));
+            let flow = &mut self.clients[publisher].connection.flow;
+            let waiting = flow.backlog.len() as u64 * copies;
+            let room = window.saturating_sub(flow.undelivered + waiting) / copies;
+            flow.backlog.extend((0..room).map(|_| micros(now)));
         }
         Duration::from_millis(20)
     }
 
     fn send(&mut self, index: usize) -> anyhow::Result<()> {
         let client = &mut self.clients[index];
-        if client.stage == Stage::Closed || client.connection.backlog.is_empty() {
+        if client.stage == Stage::Closed || client.connection.flow.backlog.is_empty() {
             return Ok(());
         }
         let sent = client.connection.send_due();
-        client.connection.undelivered += sent * u64::from(self.plan.copies);
+        client.connection.flow.undelivered += sent * u64::from(self.plan.copies);
         self.counts.sent += sent;
         self.flush(index);
         Ok(())
     }
 
     fn flush(&mut self, index: usize) {
-        if self.clients[index].connection.flush().is_err() {
+        if self.clients[index].connection.stream.flush().is_err() {
             self.close(index);
         }
     }
@@ -282,7 +288,7 @@ impl<'a> Engine<'a> {
             client.stage = Stage::Closed;
             self.counts.dropped += 1;
             // Nothing can be done about a socket that cannot be deregistered.
-            let _ = self.poll.registry().deregister(&mut client.connection.socket);
+            let _ = self.poll.registry().deregister(&mut client.connection.stream.socket);
         }
     }
 
@@ -315,28 +321,28 @@ impl<'a> Engine<'a> {
         let client = &mut self.clients[index];
         let role = &self.plan.clients[index];
         let qos = self.options.qos;
-        let is_open =
-            client.connection.read(
-                &mut scratch,
-                is_closing,
-                |connection, packet| match packet {
-                    Packet::Publish(publish) => {
-                        if let Some(id) = publish.packet_id {
-                            let ack = Ack::success(id);
-                            connection.send(&match publish.qos {
-                                QoS::ExactlyOnce => Packet::PubRec(ack),
-                                _ => Packet::PubAck(ack),
-                            })?;
-                        }
-                        deliveries.push(stamp(publish.payload)?);
-                        Ok(())
+        let is_open = client.connection.read(
+            &mut scratch,
+            is_closing,
+            |flow, output, packet| match packet {
+                Packet::Publish(publish) => {
+                    if let Some(id) = publish.packet_id {
+                        let ack = Ack::success(id);
+                        let answer = match publish.qos {
+                            QoS::ExactlyOnce => Packet::PubRec(ack),
+                            _ => Packet::PubAck(ack),
+                        };
+                        flow.send(&answer, output)?;
                     }
-                    other => {
-                        stage_now = advance(connection, role, qos, stage_now, other)?;
-                        Ok(())
-                    }
-                },
-            )?;
+                    deliveries.push(stamp(publish.payload)?);
+                    Ok(())
+                }
+                other => {
+                    stage_now = advance(flow, output, role, qos, stage_now, other)?;
+                    Ok(())
+                }
+            },
+        )?;
         client.stage = stage_now;
         if stage != Stage::Ready && stage_now == Stage::Ready {
             self.ready += 1;
@@ -358,8 +364,8 @@ impl<'a> Engine<'a> {
                 self.counts.latencies.record(now.saturating_sub(due).max(1))?;
             }
             let publisher = self.clients.get_mut(publisher as usize);
-            let connection = &mut publisher.context("a message of another benchmark")?.connection;
-            connection.undelivered = connection.undelivered.saturating_sub(1);
+            let flow = &mut publisher.context("a message of another benchmark")?.connection.flow;
+            flow.undelivered = flow.undelivered.saturating_sub(1);
         }
         Ok(())
     }
@@ -369,20 +375,6 @@ impl<'a> Engine<'a> {
     }
 }
 
-/// What this process has used so far, if the system tells.
-fn own_cpu() -> Option<Duration> {
-    Process::new(std::process::id()).ok()?.usage().map(|usage| usage.cpu)
-}
-
 fn micros(duration: Duration) -> u64 {
     duration.as_micros() as u64
-}
-
-fn progress(len: u64, template: &str) -> ProgressBar {
-    let bar = ProgressBar::new(len);
-    // Without its style a bar is still a bar.
-    if let Ok(style) = ProgressStyle::with_template(template) {
-        bar.set_style(style);
-    }
-    bar
 }

@@ -5,7 +5,7 @@ use mqtt_proto::{
     Ack, Packet, PacketId, Properties, QoS, Subscribe, SubscribeFilter, SubscriptionOptions,
 };
 
-use super::connection::Connection;
+use super::connection::Flow;
 use super::scenario::Role;
 use crate::client::Failure;
 
@@ -20,7 +20,8 @@ pub enum Stage {
 
 /// Handles everything but a PUBLISH: the stage after it.
 pub fn advance(
-    connection: &mut Connection,
+    flow: &mut Flow,
+    output: &mut Vec<u8>,
     role: &Role,
     qos: QoS,
     stage: Stage,
@@ -32,24 +33,25 @@ pub fn advance(
             bail!(Failure::refused(what, connack.reason, connack.properties));
         }
         Packet::ConnAck(connack) => {
-            connection.receive_maximum = connack.properties.receive_maximum().unwrap_or(u16::MAX);
+            flow.receive_maximum = connack.properties.receive_maximum().unwrap_or(u16::MAX);
             let Role::Subscriber(filter) = role else { return Ok(Stage::Ready) };
             let options = SubscriptionOptions { qos, ..SubscriptionOptions::default() };
-            connection.send(&Packet::Subscribe(Subscribe {
+            let subscribe = Packet::Subscribe(Subscribe {
                 packet_id: PacketId::MIN,
                 properties: Properties::EMPTY,
                 filters: vec![SubscribeFilter { filter, options }],
-            }))?;
+            });
+            flow.send(&subscribe, output)?;
             return Ok(Stage::Subscribing);
         }
         Packet::SubAck(suback) if suback.codes.iter().any(|code| *code >= 0x80) => {
             bail!("the broker refused the subscription");
         }
         Packet::SubAck(_) => return Ok(Stage::Ready),
-        Packet::PubAck(_) | Packet::PubComp(_) => connection.acknowledged(),
-        Packet::PubRec(ack) if ack.reason.is_error() => connection.acknowledged(),
-        Packet::PubRec(ack) => connection.send(&Packet::PubRel(Ack::success(ack.packet_id)))?,
-        Packet::PubRel(ack) => connection.send(&Packet::PubComp(Ack::success(ack.packet_id)))?,
+        Packet::PubAck(_) | Packet::PubComp(_) => flow.acknowledged(),
+        Packet::PubRec(ack) if ack.reason.is_error() => flow.acknowledged(),
+        Packet::PubRec(ack) => flow.send(&Packet::PubRel(Ack::success(ack.packet_id)), output)?,
+        Packet::PubRel(ack) => flow.send(&Packet::PubComp(Ack::success(ack.packet_id)), output)?,
         Packet::Disconnect(disconnect) => {
             let what = "the broker ended a connection";
             bail!(Failure::refused(what, disconnect.reason, disconnect.properties));

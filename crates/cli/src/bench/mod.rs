@@ -1,13 +1,18 @@
 //! `barid bench`: measures a broker from outside.
 
+mod bar;
 mod connect;
 mod connection;
 mod engine;
+mod figures;
 mod handshake;
+mod load;
 mod process;
 mod relay;
 mod report;
 mod scenario;
+mod state;
+mod stream;
 mod usable;
 
 use std::net::{SocketAddr, ToSocketAddrs as _};
@@ -39,6 +44,7 @@ Examples:
   barid bench fanout -n 1000 --size 16 --pid $(pidof barid)
   barid bench connections -n 10000 --pid $(pidof barid) --json
   barid bench pairs --find-max                         the highest rate without loss, p99 < 500 ms
+  barid bench state                                    keys and values
   barid bench relay --listen 127.0.0.1:1884            what the machine itself can do
 
 Exit status: 0 nothing was lost; 1 messages were lost, connections were dropped, or an error.")]
@@ -57,10 +63,24 @@ enum Command {
     Fanin(Options),
     /// N idle connections, each with a subscription: how fast they come, what they cost
     Connections(Options),
+    /// N clients that set and get keys of the state store
+    #[command(after_help = STATE)]
+    State(state::Options),
     /// Serve the other benchmarks with the least that can be done
     #[command(after_help = RELAY)]
     Relay(relay::Args),
 }
+
+const STATE: &str = "\
+A request counts as answered when both its acknowledgement and its response are there. For the same
+load on a server that speaks RESP there is crates/cli/examples/redis_load.rs.
+
+Examples:
+  barid bench state                                    50 clients with 10 requests each
+  barid bench state --size 1024 --pid $(pidof barid) --json
+  barid bench state -n 1 --in-flight 1 --sets 100      how long one SET takes
+
+Exit status: 0 all went well; 1 wrong answers, none, or an error.";
 
 const RELAY: &str = "\
 A relay is not a broker: one thread, no sessions, no queues, no retained messages. Whole PUBLISH
@@ -145,6 +165,9 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Command::Fanout(options) => (Scenario::Fanout, options),
         Command::Fanin(options) => (Scenario::Fanin, options),
         Command::Connections(options) => (Scenario::Connections, options),
+        Command::State(options) => {
+            return state::run(options, resolve(&options.host, options.port)?);
+        }
         Command::Relay(args) => return relay::run(args).map(|()| ExitCode::SUCCESS),
     };
     if options.pw.is_some() && options.user.is_none() && !options.version.is_v5() {
@@ -153,7 +176,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if options.find_max && scenario == Scenario::Connections {
         bail!("idle connections have no rate: --find-max is for the others");
     }
-    let address = resolve(options)?;
+    let address = resolve(&options.host, options.port)?;
     let plan = Plan::new(scenario, options.n);
     if let Some(limit) = open_files::raise_limit()
         && (plan.clients.len() as u64) + 32 > limit
@@ -185,9 +208,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(if report.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn resolve(options: &Options) -> anyhow::Result<SocketAddr> {
-    let context = || format!("cannot find {}", options.host);
-    let mut addresses =
-        (options.host.as_str(), options.port).to_socket_addrs().with_context(context)?;
+fn resolve(host: &str, port: u16) -> anyhow::Result<SocketAddr> {
+    let context = || format!("cannot find {host}");
+    let mut addresses = (host, port).to_socket_addrs().with_context(context)?;
     addresses.next().with_context(context)
 }

@@ -29,6 +29,11 @@ impl Process {
         Ok(process)
     }
 
+    /// CPU time of this very process so far, if the system tells.
+    pub fn own_cpu() -> Option<Duration> {
+        Self(std::process::id()).usage().map(|usage| usage.cpu)
+    }
+
     /// What it has used so far; `None` if it has gone.
     pub fn usage(self) -> Option<Usage> {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.0)).ok()?;

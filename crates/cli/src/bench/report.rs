@@ -6,6 +6,7 @@ use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
 use super::Options;
+use super::figures::{Row, grouped, per_second, print_rows, quantile_rows, quantiles, rss_row};
 use super::process::Usage;
 use super::scenario::Scenario;
 
@@ -73,10 +74,7 @@ impl Report {
             println!("{scenario}: {n}, MQTT {version}");
             setup_rows(&self.setup)
         };
-        let width = rows.iter().map(|(_, number, _)| number.len()).max().unwrap_or(0);
-        for (label, number, unit) in rows {
-            println!("{}", format!("  {label:<26} {number:>width$} {unit}").trim_end());
-        }
+        print_rows(rows);
     }
 
     pub fn print_json(&self) {
@@ -147,9 +145,6 @@ impl Traffic {
     }
 }
 
-/// What it is, the number, and its unit.
-type Row = (&'static str, String, &'static str);
-
 fn traffic_rows(traffic: &Traffic) -> Vec<Row> {
     let delivered = per_second(traffic.delivered, traffic.elapsed);
     let mut rows = vec![
@@ -170,7 +165,7 @@ fn traffic_rows(traffic: &Traffic) -> Vec<Row> {
     if let Some(micros) = traffic.cpu_us_per_message() {
         rows.push(("broker CPU per message", format!("{micros:.2}"), "µs"));
     }
-    rows.extend(traffic.after.map(rss_row));
+    rows.extend(traffic.after.map(|usage| rss_row(MEMORY, usage)));
     rows
 }
 
@@ -184,72 +179,18 @@ fn setup_rows(setup: &Setup) -> Vec<Row> {
     if let Some(bytes) = setup.rss_per_connection() {
         rows.push(("memory per connection", bytes.to_string(), "B"));
     }
-    rows.extend(setup.after.map(rss_row));
+    rows.extend(setup.after.map(|usage| rss_row(MEMORY, usage)));
     rows
 }
 
+const MEMORY: &str = "broker memory";
 const LATENCY: [&str; 4] = ["latency p50", "latency p99", "latency p99.9", "latency max"];
 const READY: [&str; 4] =
     ["ready after p50", "ready after p99", "ready after p99.9", "ready after max"];
-const QUANTILES: [f64; 4] = [0.5, 0.99, 0.999, 1.0];
-
-fn quantile_rows(histogram: &Histogram<u64>, labels: [&'static str; 4]) -> Vec<Row> {
-    let millis = |quantile| histogram.value_at_quantile(quantile) as f64 / 1_000.0;
-    let row = |(label, quantile)| (label, format!("{:.3}", millis(quantile)), "ms");
-    if histogram.is_empty() {
-        Vec::new()
-    } else {
-        labels.into_iter().zip(QUANTILES).map(row).collect()
-    }
-}
-
-fn rss_row(usage: Usage) -> Row {
-    ("broker memory", format!("{:.1}", usage.rss_bytes as f64 / 1_048_576.0), "MiB")
-}
-
-fn quantiles(histogram: &Histogram<u64>) -> Value {
-    if histogram.is_empty() {
-        return Value::Null;
-    }
-    let [p50, p99, p999, max] = QUANTILES.map(|quantile| histogram.value_at_quantile(quantile));
-    json!({ "p50": p50, "p99": p99, "p99.9": p999, "max": max })
-}
-
-fn per_second(count: u64, elapsed: Duration) -> u64 {
-    (count as f64 / elapsed.as_secs_f64()).round() as u64
-}
-
 fn name(version: mqtt_proto::Version) -> &'static str {
     match version {
         mqtt_proto::Version::V5 => "5",
         mqtt_proto::Version::V3_1_1 => "3.1.1",
         mqtt_proto::Version::V3_1 => "3.1",
-    }
-}
-
-/// 1234567 as 1,234,567.
-fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn thousands_are_grouped() {
-        for (number, expected) in
-            [(0, "0"), (999, "999"), (1_000, "1,000"), (1_234_567, "1,234,567")]
-        {
-            assert_eq!(grouped(number), expected);
-        }
     }
 }

@@ -1,0 +1,95 @@
+//! What came out, as a table for people or as JSON for programs.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use serde_json::json;
+
+use super::super::figures::{grouped, per_second, print_rows, quantile_rows, quantiles, rss_row};
+use super::super::process::Usage;
+use super::Shape;
+
+/// One result.
+pub struct Report {
+    pub shape: Shape,
+    pub elapsed: Duration,
+    /// Requests answered while it was measured.
+    pub operations: u64,
+    /// Requests answered otherwise than expected, in all.
+    pub errors: u64,
+    /// Requests never answered.
+    pub unanswered: u64,
+    /// Microseconds.
+    pub sets: Histogram<u64>,
+    pub gets: Histogram<u64>,
+    /// CPU time of the server meanwhile.
+    pub cpu: Option<Duration>,
+    pub after: Option<Usage>,
+    /// What this process itself has used meanwhile.
+    pub generator_cpu: Option<Duration>,
+}
+
+impl Report {
+    /// Prints it, under the name of `what` was measured.
+    pub fn print(&self, what: &str) -> ExitCode {
+        if self.shape.json {
+            self.print_json(what);
+        } else {
+            self.print_table(what);
+        }
+        let is_clean = self.errors == 0 && self.unanswered == 0;
+        if is_clean { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    }
+
+    fn print_table(&self, what: &str) {
+        let Shape { n, in_flight, sets, size, keys, .. } = &self.shape;
+        let keys = grouped((*keys).into());
+        println!("{what}: {n} × {in_flight} in flight, {sets} % SETs, {size} B, {keys} keys");
+        let operations = per_second(self.operations, self.elapsed);
+        let mut rows = vec![
+            ("answered", grouped(operations), "operations/s"),
+            ("wrong answers", grouped(self.errors), ""),
+            ("never answered", grouped(self.unanswered), ""),
+        ];
+        rows.extend(quantile_rows(&self.sets, ["SET p50", "SET p99", "SET p99.9", "SET max"]));
+        rows.extend(quantile_rows(&self.gets, ["GET p50", "GET p99", "GET p99.9", "GET max"]));
+        if let (Some(micros), Some(rate)) = (self.us_per_operation(self.cpu), self.per_cpu_s()) {
+            rows.push(("server CPU per operation", format!("{micros:.2}"), "µs"));
+            rows.push(("in a second of its CPU", grouped(rate), "operations"));
+        }
+        rows.extend(self.after.map(|usage| rss_row("server memory", usage)));
+        print_rows(rows);
+    }
+
+    fn print_json(&self, what: &str) {
+        let Shape { n, in_flight, sets, size, keys, .. } = &self.shape;
+        let object = json!({
+            "scenario": what,
+            "n": n,
+            "in_flight": in_flight,
+            "sets_percent": sets,
+            "size": size,
+            "keys": keys,
+            "operations_per_s": per_second(self.operations, self.elapsed),
+            "operations_per_cpu_s": self.per_cpu_s(),
+            "errors": self.errors,
+            "unanswered": self.unanswered,
+            "set_latency_us": quantiles(&self.sets),
+            "get_latency_us": quantiles(&self.gets),
+            "server_cpu_us_per_operation": self.us_per_operation(self.cpu),
+            "generator_cpu_us_per_operation": self.us_per_operation(self.generator_cpu),
+            "server_rss_bytes": self.after.map(|usage| usage.rss_bytes),
+        });
+        println!("{object}");
+    }
+
+    fn per_cpu_s(&self) -> Option<u64> {
+        self.cpu.filter(|cpu| !cpu.is_zero()).map(|cpu| per_second(self.operations, cpu))
+    }
+
+    fn us_per_operation(&self, used: Option<Duration>) -> Option<f64> {
+        let used = used.filter(|_| self.operations > 0)?;
+        Some(used.as_secs_f64() * 1e6 / self.operations as f64)
+    }
+}

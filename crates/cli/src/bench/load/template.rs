@@ -1,0 +1,83 @@
+//! Encoded once, sent often.
+
+use anyhow::Context as _;
+
+use super::mix::Verb;
+
+/// Bytes of a request, the digits of its key to be filled in.
+pub struct Template {
+    bytes: Vec<u8>,
+    digits_at: usize,
+}
+
+/// The key in a [`Template`]: all have the same length.
+pub const KEY: &[u8] = b"key:0000000000";
+const KEY_DIGITS: usize = 10;
+
+impl Template {
+    /// Of a request for [`KEY`].
+    pub fn new(bytes: Vec<u8>) -> anyhow::Result<Self> {
+        let digits_at = find(&bytes, KEY)? + KEY.len() - KEY_DIGITS;
+        Ok(Self { bytes, digits_at })
+    }
+
+    /// Where the first place is that has `bytes`.
+    pub fn find(&self, bytes: &[u8]) -> anyhow::Result<usize> {
+        find(&self.bytes, bytes)
+    }
+
+    /// From now on has `bytes` there.
+    pub fn set(&mut self, at: usize, bytes: &[u8]) {
+        self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+
+    /// Appends the request for a key, and answers with what was appended.
+    pub fn append<'a>(&self, key: u32, output: &'a mut Vec<u8>) -> &'a mut [u8] {
+        let start = output.len();
+        output.extend_from_slice(&self.bytes);
+        let request = &mut output[start..];
+        put_decimal(&mut request[self.digits_at..self.digits_at + KEY_DIGITS], key.into());
+        request
+    }
+}
+
+/// Fills `digits` with a number, leading zeros first.
+pub fn put_decimal(digits: &mut [u8], mut number: u64) {
+    for digit in digits.iter_mut().rev() {
+        *digit = b'0' + (number % 10) as u8;
+        number /= 10;
+    }
+}
+
+/// One request of each verb.
+pub struct Templates<T> {
+    pub set: T,
+    pub get: T,
+}
+
+impl<T> Templates<T> {
+    pub fn of(&self, verb: Verb) -> &T {
+        match verb {
+            Verb::Set => &self.set,
+            Verb::Get => &self.get,
+        }
+    }
+}
+
+fn find(bytes: &[u8], wanted: &[u8]) -> anyhow::Result<usize> {
+    let found = bytes.windows(wanted.len()).position(|window| window == wanted);
+    found.context("a request without what it was made of")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_appended_with_its_key() {
+        let template = Template::new([b"GET ", KEY, b"\r\n"].concat()).unwrap();
+        let mut output = b"before ".to_vec();
+        template.append(4_294_967_295, &mut output)[..3].copy_from_slice(b"SET");
+        assert_eq!(output, b"before SET key:4294967295\r\n");
+    }
+}

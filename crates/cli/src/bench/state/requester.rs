@@ -1,0 +1,243 @@
+//! A client of the state store: its requests, and what it makes of the answers.
+
+use anyhow::{Context as _, bail};
+use mqtt_proto::{
+    Ack, Connect, Packet, PacketId, Properties, PropertiesBuf, Property, Publish, QoS, Subscribe,
+    SubscribeFilter, SubscriptionOptions, Version,
+};
+use statestore_proto::{Command, Condition, Hlc, Reply, properties, topics};
+
+use super::super::connection::take_packets;
+use super::super::load::{Dialogue, Heard, KEY, Request, Template, Templates, Verb, put_decimal};
+use super::Options;
+use crate::client::Failure;
+
+/// The SDKs identify a request by a UUID. Here it begins with the slot and the number of the request.
+const CORRELATION_DATA: [u8; 16] = *b"\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFFbrid";
+
+/// Digits of the wall clock in a timestamp.
+const WALL_DIGITS: usize = 15;
+
+/// Seconds that a request is of use to who made it.
+const TIMEOUT: u32 = 10;
+
+pub struct Requester {
+    client_id: String,
+    user: Option<String>,
+    password: Option<String>,
+    response_topic: String,
+    templates: Templates<Frame>,
+    /// The time in them.
+    unix_ms: u64,
+    value_len: usize,
+    asked: Box<[Asked]>,
+    requests: u64,
+}
+
+/// An encoded request and where to patch it.
+struct Frame {
+    template: Template,
+    id_at: usize,
+    correlation_at: usize,
+    /// There is one in requests of the SDKs, and in every SET.
+    wall_at: Option<usize>,
+}
+
+/// What is known of the request in a slot. It is answered when it is acknowledged, too: so the SDKs see it.
+#[derive(Clone, Copy)]
+struct Asked {
+    verb: Verb,
+    is_acknowledged: bool,
+    is_replied: bool,
+    well: bool,
+}
+
+impl Requester {
+    /// Number `index`.
+    pub fn new(options: &Options, index: u32) -> anyhow::Result<Self> {
+        let client_id = format!("bench-{}-{index}", std::process::id());
+        let response_topic = format!("clients/{client_id}/services/{}/response", topics::INVOKE);
+        let value = vec![b'.'; options.shape.size()];
+        let set = Command::Set { key: KEY, value: &value, condition: Condition::Always, ttl: None };
+        let frame =
+            |command: Command<'_>| Frame::new(command, options, &client_id, &response_topic);
+        let templates = Templates { set: frame(set)?, get: frame(Command::Get { key: KEY })? };
+        let nothing =
+            Asked { verb: Verb::Get, is_acknowledged: true, is_replied: true, well: true };
+        Ok(Self {
+            user: options.user.clone(),
+            password: options.pw.clone(),
+            templates,
+            unix_ms: 0,
+            value_len: value.len(),
+            asked: vec![nothing; options.shape.in_flight()].into(),
+            requests: 0,
+            client_id,
+            response_topic,
+        })
+    }
+
+    fn subscribe(&self, output: &mut Vec<u8>) -> anyhow::Result<()> {
+        let options = SubscriptionOptions {
+            qos: QoS::AtLeastOnce,
+            retain_as_published: true,
+            ..SubscriptionOptions::default()
+        };
+        let subscribe = Packet::Subscribe(Subscribe {
+            packet_id: PacketId::MAX,
+            properties: Properties::EMPTY,
+            filters: vec![SubscribeFilter { filter: &self.response_topic, options }],
+        });
+        Ok(subscribe.encode(Version::V5, output)?)
+    }
+
+    fn set_time(&mut self, unix_ms: u64) {
+        let mut digits = [0; WALL_DIGITS];
+        put_decimal(&mut digits, unix_ms);
+        for Frame { template, wall_at, .. } in [&mut self.templates.set, &mut self.templates.get] {
+            if let Some(at) = *wall_at {
+                template.set(at, &digits);
+            }
+        }
+        self.unix_ms = unix_ms;
+    }
+}
+
+impl Dialogue for Requester {
+    fn open(&mut self, output: &mut Vec<u8>) -> anyhow::Result<()> {
+        let connect = Packet::Connect(Connect {
+            version: Version::V5,
+            clean_start: true,
+            keep_alive: 0,
+            client_id: &self.client_id,
+            will: None,
+            username: self.user.as_deref(),
+            password: self.password.as_deref().map(str::as_bytes),
+            properties: Properties::EMPTY,
+        });
+        Ok(connect.encode(Version::V5, output)?)
+    }
+
+    fn ask(&mut self, slot: usize, request: Request, unix_ms: u64, output: &mut Vec<u8>) {
+        if unix_ms != self.unix_ms {
+            self.set_time(unix_ms);
+        }
+        let Request { verb, key } = request;
+        let Frame { template, id_at, correlation_at, .. } = self.templates.of(verb);
+        let frame = template.append(key, output);
+        frame[*id_at..id_at + 2].copy_from_slice(&(slot as u16 + 1).to_be_bytes());
+        frame[*correlation_at..correlation_at + 4].copy_from_slice(&(slot as u32).to_be_bytes());
+        let number_at = correlation_at + 4;
+        frame[number_at..number_at + 8].copy_from_slice(&self.requests.to_be_bytes());
+        self.requests += 1;
+        self.asked[slot] = Asked { verb, is_acknowledged: false, is_replied: false, well: true };
+    }
+
+    fn hear(
+        &mut self,
+        input: &[u8],
+        output: &mut Vec<u8>,
+        mut heard: impl FnMut(Heard),
+    ) -> anyhow::Result<usize> {
+        take_packets(Version::V5, input, |packet| {
+            let (slot, is_over) = match packet {
+                Packet::PubAck(ack) => {
+                    let slot = usize::from(ack.packet_id.get()) - 1;
+                    let asked = self.asked.get_mut(slot).context(STRANGE)?;
+                    asked.is_acknowledged = true;
+                    asked.well &= !ack.reason.is_error();
+                    // There is no response to a request that is refused as a message.
+                    (slot, asked.is_replied || ack.reason.is_error())
+                }
+                Packet::Publish(publish) => {
+                    if let Some(id) = publish.packet_id {
+                        Packet::PubAck(Ack::success(id)).encode(Version::V5, output)?;
+                    }
+                    let correlation = publish.properties.correlation_data().context(STRANGE)?;
+                    let slot = *correlation.first_chunk().context(STRANGE)?;
+                    let slot = u32::from_be_bytes(slot) as usize;
+                    let asked = self.asked.get_mut(slot).context(STRANGE)?;
+                    asked.is_replied = true;
+                    asked.well &= match (asked.verb, Reply::decode(publish.payload)) {
+                        (Verb::Set, Some(Reply::Ok)) => true,
+                        (Verb::Get, Some(Reply::Value(value))) => value.len() == self.value_len,
+                        _ => false,
+                    };
+                    (slot, asked.is_acknowledged)
+                }
+                Packet::ConnAck(connack) if connack.reason.is_error() => {
+                    let what = "the broker refused the connection";
+                    bail!(Failure::refused(what, connack.reason, connack.properties));
+                }
+                Packet::ConnAck(_) => return self.subscribe(output),
+                Packet::SubAck(suback) if suback.codes.iter().any(|code| *code >= 0x80) => {
+                    bail!("the broker refused the subscription");
+                }
+                Packet::SubAck(_) => {
+                    heard(Heard::Ready);
+                    return Ok(());
+                }
+                Packet::Disconnect(disconnect) => {
+                    let what = "the broker ended a connection";
+                    bail!(Failure::refused(what, disconnect.reason, disconnect.properties));
+                }
+                _ => return Ok(()),
+            };
+            if is_over {
+                heard(Heard::Answered { slot, well: self.asked[slot].well });
+            }
+            Ok(())
+        })
+    }
+}
+
+const STRANGE: &str = "the broker sent an answer to what was not asked";
+
+impl Frame {
+    fn new(
+        command: Command<'_>,
+        options: &Options,
+        client_id: &str,
+        response_topic: &str,
+    ) -> anyhow::Result<Self> {
+        let mut payload = Vec::new();
+        command.encode(&mut payload);
+        let timestamp = Hlc { wall: 0, counter: 0, node: client_id }.to_string();
+        let mut all = PropertiesBuf::new();
+        let mut push = |property| all.push(property);
+        push(Property::ResponseTopic(response_topic))?;
+        push(Property::CorrelationData(&CORRELATION_DATA))?;
+        let has_timestamp = !options.plain || matches!(command, Command::Set { .. });
+        if has_timestamp {
+            push(Property::UserProperty(properties::TIMESTAMP, &timestamp))?;
+        }
+        if !options.plain {
+            push(Property::MessageExpiryInterval(TIMEOUT))?;
+            push(Property::ContentType("application/octet-stream"))?;
+            push(Property::UserProperty(properties::SOURCE_ID, client_id))?;
+            push(Property::UserProperty(properties::PROTOCOL_VERSION, "1.0"))?;
+            push(Property::UserProperty("$partition", client_id))?;
+            push(Property::UserProperty("$high_priority", ""))?;
+        }
+        let mut frame = Vec::new();
+        let publish = Packet::Publish(Publish {
+            dup: false,
+            qos: QoS::AtLeastOnce,
+            retain: false,
+            topic: topics::INVOKE,
+            packet_id: Some(PacketId::MIN),
+            properties: all.as_properties(),
+            payload: &payload,
+        });
+        publish.encode(Version::V5, &mut frame)?;
+        let template = Template::new(frame)?;
+        let wall_at = has_timestamp.then(|| template.find(timestamp.as_bytes())).transpose()?;
+        Ok(Self {
+            // The topic itself comes first, then the one for responses, which has it in itself.
+            id_at: template.find(topics::INVOKE.as_bytes())? + topics::INVOKE.len(),
+            correlation_at: template.find(&CORRELATION_DATA)?,
+            wall_at,
+            template,
+        })
+    }
+}
