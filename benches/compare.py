@@ -105,20 +105,21 @@ def cell(values: list[float], digits: int) -> str:
     return texts[0] if len(set(texts)) == 1 else f"{texts[0]} [{texts[1]}–{texts[2]}]"
 
 
-def cpu_ratio(key: str):
-    """How often the CPU time of the floor in the same round."""
+def ratio(*path: str):
+    """How often the number of the floor in the same round."""
+    own = number(*path)
 
-    def ratio(result: dict, floor: dict | None) -> float | None:
-        own, least = result.get(key), (floor or {}).get(key)
-        return own / least if own is not None and least else None
+    def divide(result: dict, floor: dict | None) -> float | None:
+        value, least = own(result, None), own(floor, None)
+        return value / least if value is not None and least else None
 
-    return ratio
+    return divide
 
 
 def number(*path: str, scale: float = 1.0):
     """The number at `path` in a result."""
 
-    def find(result: dict, _floor: dict | None) -> float | None:
+    def find(result: dict | None, _floor: dict | None) -> float | None:
         for key in path:
             result = (result or {}).get(key)
         return result / scale if result is not None else None
@@ -129,7 +130,7 @@ def number(*path: str, scale: float = 1.0):
 # Heading: the value of a result, and its decimals.
 MESSAGE_COLUMNS = {
     "broker CPU, µs/message": (number("broker_cpu_us_per_message"), 2),
-    "× relay": (cpu_ratio("broker_cpu_us_per_message"), 2),
+    "× relay": (ratio("broker_cpu_us_per_message"), 2),
     "delivered/s": (number("delivered_per_s"), 0),
     "p50, ms": (number("latency_us", "p50", scale=1_000), 2),
     "p99, ms": (number("latency_us", "p99", scale=1_000), 2),
@@ -140,7 +141,7 @@ CONNECTION_COLUMNS = {
     "memory, B/connection": (number("broker_rss_bytes_per_connection"), 0),
     "connections/s": (number("connections_per_s"), 0),
     "broker CPU, µs/connection": (number("broker_cpu_us_per_connection"), 1),
-    "× relay": (cpu_ratio("broker_cpu_us_per_connection"), 2),
+    "× relay": (ratio("broker_cpu_us_per_connection"), 2),
     "ready p50, ms": (number("connect_us", "p50", scale=1_000), 2),
     "ready p99, ms": (number("connect_us", "p99", scale=1_000), 2),
 }

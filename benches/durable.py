@@ -3,20 +3,18 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
-import resource
 import statistics
 import sys
 import tempfile
 import time
-from pathlib import Path
 
 import offline
+import rounds
 import servers
-from compare import cpu_ratio, number, rotated, table
+from compare import ratio
 from offline import Load
+from rounds import Scenario, quantiles, sync_seconds
 
 PAIRS = "pairs -n 100 --size 1024 --qos 1 --version 311"
 MIB = 1 << 20
@@ -30,73 +28,18 @@ REST_SECONDS = 2
 
 
 def main() -> int:
-    args = parse_arguments()
-    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    results, failed = [], False
-    print(f"{args.rounds} rounds. Median [least–most].")
-    for name in args.scenarios:
-        scenario = SCENARIOS[name]
-        asked = scenario.targets if name == "disk" else args.targets or scenario.targets
-        targets = [one for one in asked if name == "disk" or available(one)]
-        rounds = {target: [] for target in targets}
-        for turn in range(args.rounds if scenario.is_repeated else 1):
-            for target in rotated(targets, turn):
-                what = f"{name} {turn + 1} {target}"
-                try:
-                    result = scenario.measure(target, args)
-                except (servers.Failed, offline.Wrong, OSError) as reason:
-                    print(f"{what}: {reason}", file=sys.stderr)
-                    result, failed = None, True
-                else:
-                    print(f"{what}: {json.dumps(result)}", file=sys.stderr, flush=True)
-                rounds[target].append(result)
-                results.append({"scenario": name, "target": target, "result": result})
-        print(f"\n### {name}\n\n{' '.join(scenario.measure.__doc__.split())}\n")
-        print(table(scenario.columns, rounds, floor="barid"), flush=True)
-    if args.json:
-        args.json.write_text(json.dumps(results, indent=1) + "\n")
-    return int(failed)
-
-
-def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser = rounds.arguments(__doc__, SCENARIOS,
+                              f"of {', '.join(servers.MQTT)}, or NAME=HOST:PORT:PID of a broker that runs already")
     parser.add_argument("--seconds", type=int, default=5, help="of each measurement with connected subscribers [5]")
     parser.add_argument("--sessions", type=int, default=10_000, help="in `backlog` and `one-to-many` [10000]")
     parser.add_argument("--messages", type=int, default=100, help="for each session in `backlog` [100]")
     parser.add_argument("--retained", type=int, default=1_000_000, help="messages in `retained` [1000000]")
-    parser.add_argument("--targets", nargs="+",
-                        help=f"of {', '.join(servers.KINDS[1:])}, or NAME=HOST:PORT:PID of a broker that runs already")
-    parser.add_argument("--scenarios", nargs="+", choices=SCENARIOS, default=list(SCENARIOS), metavar="SCENARIO",
-                        help=f"of {', '.join(SCENARIOS)}")
-    parser.add_argument("--json", type=Path, help="file for the results of all measurements")
-    return parser.parse_args()
-
-
-def available(target: str) -> bool:
-    is_there = servers.is_there(target)
-    if not is_there:
-        print(f"{target} is not installed and is left out", file=sys.stderr)
-    return is_there
-
-
-class Scenario:
-    """How to measure a target, which targets if nobody names others, and what the table shows: heading to
-    decimals and the key of the result, or what finds it."""
-
-    def __init__(self, measure, targets: list[str], columns: dict, is_repeated: bool = True):
-        self.measure, self.targets, self.is_repeated = measure, targets, is_repeated
-        self.columns = {heading: (number(key) if isinstance(key, str) else key, digits)
-                        for heading, (key, digits) in columns.items()}
+    return rounds.run(SCENARIOS, parser.parse_args())
 
 
 def disk(_target: str, _args) -> dict:
     """What the disk can do: `fdatasync` after appending 1 KiB to a file, 1,000 times, and writing 512 MiB in
     pieces of 8 MiB with one `fdatasync` at the end."""
-    with tempfile.NamedTemporaryFile(prefix="barid-bench-") as file:
-        data = os.urandom(1_024)
-        syncs = [sync_seconds(file.fileno(), data) for _ in range(1_000)]
     with tempfile.NamedTemporaryFile(prefix="barid-bench-") as file:
         data = os.urandom(8 * MIB)
         start = time.monotonic()
@@ -104,15 +47,7 @@ def disk(_target: str, _args) -> dict:
             os.write(file.fileno(), data)
         os.fdatasync(file.fileno())
         seconds = time.monotonic() - start
-    return {**quantiles("sync", syncs), "mib_per_s": 512 / seconds}
-
-
-def sync_seconds(file: int, data: bytes) -> float:
-    """Appending `data` and having it on the disk."""
-    start = time.monotonic()
-    os.write(file, data)
-    os.fdatasync(file)
-    return time.monotonic() - start
+    return {**quantiles("sync", rounds.syncs(1_000)), "mib_per_s": 512 / seconds}
 
 
 def acknowledgement(target: str, _args) -> dict:
@@ -256,17 +191,10 @@ def retained(target: str, args) -> dict:
             "ready_s": ready, "rss_mib": rss / MIB, "rss_started_mib": rss_started / MIB, "disk_mib": disk_bytes / MIB}
 
 
-def quantiles(name: str, seconds: list[float]) -> dict:
-    """p50, p99 and the greatest, in ms."""
-    ordered = sorted(seconds)
-    pick = {"p50": ordered[len(ordered) // 2], "p99": ordered[len(ordered) * 99 // 100], "max": ordered[-1]}
-    return {f"{name}_{key}_ms": one * 1e3 for key, one in pick.items()}
-
-
 KEPT = ["barid", "barid/persistent", "barid-memory/persistent"]
 DELIVERED = {
     "broker CPU, µs/message": ("broker_cpu_us_per_message", 2),
-    "× not persistent": (cpu_ratio("broker_cpu_us_per_message"), 2),
+    "× not persistent": (ratio("broker_cpu_us_per_message"), 2),
     "delivered/s": ("delivered_per_s", 0),
     "p50, ms": ("latency_p50_ms", 2),
     "p99, ms": ("latency_p99_ms", 2),
@@ -279,7 +207,7 @@ SCENARIOS = {
         "fdatasync p50, ms": ("sync_p50_ms", 3),
         "p99, ms": ("sync_p99_ms", 3),
         "write, MiB/s": ("mib_per_s", 0),
-    }),
+    }, is_fixed=True),
     "acknowledgement": Scenario(acknowledgement, ["barid", "nats-always"], {
         "PUBACK p50, ms": ("puback_p50_ms", 3),
         "p99, ms": ("puback_p99_ms", 3),

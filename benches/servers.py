@@ -16,6 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 BARID = Path(os.environ.get("BARID_BIN", ROOT / "target" / "release" / "barid"))
+REDIS_LOAD = Path(os.environ.get("REDIS_LOAD_BIN", ROOT / "target" / "release" / "examples" / "redis_load"))
 
 MOSQUITTO_CONFIG = """\
 listener {port} 127.0.0.1
@@ -44,7 +45,7 @@ class Failed(Exception):
 
 
 class Server:
-    """Something that listens for MQTT on `host:port` and is the process `pid`."""
+    """Something that listens on `host:port` and is the process `pid`."""
 
     def __init__(self, host: str, port: int, pid: int, process=None, directory=None, command=()):
         self.host, self.port, self.pid = host, port, pid
@@ -105,7 +106,7 @@ class Server:
 
 
 def start(target: str) -> Server:
-    """A target of `KINDS` as a new process, or `NAME=HOST:PORT:PID`, which runs already."""
+    """One of those that `_command` knows as a new process, or `NAME=HOST:PORT:PID`, which runs already."""
     if "=" in target:
         host, port, pid = target.split("=", 1)[1].rsplit(":", 2)
         return Server(host, int(port), int(pid))
@@ -128,25 +129,37 @@ def start(target: str) -> Server:
 
 def is_there(target: str) -> bool:
     """Whether `target` can be measured on this machine."""
+    if "=" in target:
+        return True
+    if target.startswith("redis"):
+        return _redis() is not None and REDIS_LOAD.exists()
     if target.startswith("mosquitto"):
-        return "=" in target or _mosquitto() is not None
-    return "=" in target or not target.startswith("nats") or _nats() is not None
+        return _mosquitto() is not None
+    return not target.startswith("nats") or _nats() is not None
+
+
+def redis_load(server: Server, arguments: list[str]) -> dict:
+    """What the load of `barid bench state` says about a server that speaks RESP."""
+    return _told([REDIS_LOAD, *arguments, "--json", "--port", str(server.port), "--pid", str(server.pid)])
 
 
 def bench(server: Server, arguments: list[str]) -> dict:
     """What `barid bench … --json` says about `server`."""
-    command = bench_command(arguments, server.port, server.pid, server.host)
-    done = subprocess.run([BARID, *command[1:]], capture_output=True, text=True)
-    try:
-        # Exit status 1 with a result means that messages were lost: that is a result.
-        return json.loads(done.stdout)
-    except json.JSONDecodeError:
-        raise Failed(done.stderr.strip() or f"barid bench ended with {done.returncode}") from None
+    return _told([BARID, *bench_command(arguments, server.port, server.pid, server.host)[1:]])
 
 
 def bench_command(arguments: list[str], port, pid, host="127.0.0.1") -> list[str]:
     where = [] if host == "127.0.0.1" else ["--host", host]
     return ["barid", "bench", *arguments, "--json", *where, "--port", str(port), "--pid", str(pid)]
+
+
+def _told(command: list) -> dict:
+    done = subprocess.run(command, capture_output=True, text=True)
+    try:
+        # Exit status 1 with a result means that messages were lost: that is a result.
+        return json.loads(done.stdout)
+    except json.JSONDecodeError:
+        raise Failed(done.stderr.strip() or f"{command[0]} ended with {done.returncode}") from None
 
 
 def _command(target: str, port: int, directory: Path) -> list:
@@ -173,10 +186,15 @@ def _command(target: str, port: int, directory: Path) -> list:
             sync = ", sync_interval: always" if target == "nats-always" else ""
             config.write_text(NATS_CONFIG.format(port=port, other_port=_free_port(), directory=directory, sync=sync))
             return [_nats(), "-c", config]
-    raise Failed(f"{target}: not one of {', '.join(KINDS)}, or NAME=HOST:PORT:PID")
+        case "redis" | "redis-always":
+            kept = ["yes", "--appendfsync", "always"] if target == "redis-always" else ["no"]
+            return [_redis(), "--bind", "127.0.0.1", "--port", str(port), "--dir", directory, "--save", "",
+                    "--appendonly", *kept]
+    raise Failed(f"{target}: not one of relay, {', '.join(MQTT + REDIS)}, or NAME=HOST:PORT:PID")
 
 
-KINDS = ("relay", "barid", "barid-memory", "mosquitto", "mosquitto-saved", "nats", "nats-always")
+MQTT = ("barid", "barid-memory", "mosquitto", "mosquitto-saved", "nats", "nats-always")
+REDIS = ("redis", "redis-always")
 
 
 def _spawn(command: list, directory: str) -> subprocess.Popen:
@@ -186,6 +204,10 @@ def _spawn(command: list, directory: str) -> subprocess.Popen:
 
 def _mosquitto() -> str | None:
     return shutil.which("mosquitto", path=os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin")
+
+
+def _redis() -> str | None:
+    return shutil.which("redis-server")
 
 
 def _nats() -> str | None:
