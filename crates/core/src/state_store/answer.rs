@@ -55,11 +55,6 @@ impl From<Refusal> for Answer {
 }
 
 impl Verdict {
-    /// Whether a key was changed.
-    pub(super) fn is_done(self) -> bool {
-        matches!(self, Self::Ok | Self::Deleted)
-    }
-
     /// Whether the same request would be answered the same at any other time.
     pub(super) fn is_final(self) -> bool {
         let refusals = [Refusal::MissingTimestamp, Refusal::MalformedTimestamp];

@@ -379,8 +379,9 @@ impl<W: Watcher> Partition<W> {
         let Origin { session, packet_id, correlation, .. } = origin;
         let (version, answered_at) = (answer.version, scope.clock.latest());
         let record = AnsweredRecord { correlation, verdict, version, answered_at };
-        // When nothing new is taken, a client is rather told at once that it was refused.
-        let stored = stored && origin.stored && (verdict.is_done() || !request.refuses);
+        // Who is refused because nothing new is taken is told so at once.
+        let is_turned_away = request.refuses && verdict == Verdict::Refused(Refusal::QuotaExceeded);
+        let stored = stored && origin.stored && !is_turned_away;
         if stored {
             let noted = Some(effects.put_answered(session, packet_id, record));
             answer.after = noted.max(answer.after);

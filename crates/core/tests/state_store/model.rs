@@ -428,7 +428,8 @@ impl World {
             let stored = note.is_some_and(|note| note.correlation == origin.correlation);
             assert!(!stored || origin.stored);
             let of_stored = self.keys.get(key).is_some_and(|plain| plain.stored);
-            assert!(stored || !origin.stored || !(of_stored || asked.stored) || asked.refuses);
+            let is_turned_away = asked.refuses && by_rules.0 == Err(Refusal::QuotaExceeded);
+            assert!(stored || !origin.stored || !(of_stored || asked.stored) || is_turned_away);
             let known = (origin.correlation, by_rules, stored);
             self.answered.insert((origin.session, origin.packet_id), known);
         }

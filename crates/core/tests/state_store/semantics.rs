@@ -250,7 +250,8 @@ fn a_store_that_takes_nothing_new_refuses_what_is_to_be_stored() {
          SET l v memory refuses   => OK 1000:1
          DEL k refuses from=1/2/3 => deleted 1000:2 ^1; remove k; clock 1000:2; note 1/2/3
          SET k v refuses from=1/3/4       => QuotaExceeded
-         DUP 1/3/4                => QuotaExceeded",
+         DUP 1/3/4                => QuotaExceeded
+         DEL k refuses from=1/4/5 => nothing ^1; note 1/4/5",
     );
 }
 
