@@ -8,6 +8,7 @@ A comment before a block says what is done with it:
     <!-- tested: exchange -->            requests, responses and notifications of one client, in the order of the page
     <!-- tested: users -->               a configuration, and
     <!-- tested: exchange of users -->   what a client of its user is answered
+    <!-- tested: durability -->         a configuration under which `cache:` keys are in memory only
     <!-- tested: topic -->               where client-id1 is told of SOMEKEY
 """
 
@@ -42,6 +43,11 @@ def blocks(what: str) -> list[str]:
     return found
 
 
+def array(*words: bytes | str) -> bytes:
+    strings = [word.encode() if isinstance(word, str) else word for word in words]
+    return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(string), string) for string in strings)
+
+
 def clock(ahead_ms: int = 0) -> str:
     return f"{time.time_ns() // 1_000_000 + ahead_ms:015}:00000:{CLIENT}"
 
@@ -60,9 +66,11 @@ class Requester:
         self.arrived: dict[str, list[wire.Packet]] = {}
         assert connection.subscribe((ANSWERS, 1), (NOTICES + "+", 1)).reasons == [1, 1]
 
-    def ask(self, payload: bytes, timestamp: str | None = None, token: str | None = None, **properties) -> None:
-        """Sends a request and waits for its PUBACK."""
-        acknowledged = self.connection.publish(INVOKE, payload, 1, properties=self.envelope(timestamp, token) | properties)
+    def ask(self, payload: bytes, timestamp: str | None = None, token: str | None = None, more=()) -> None:
+        """Sends a request, with `more` user properties, and waits for its PUBACK."""
+        envelope = self.envelope(timestamp, token)
+        envelope["user_property"] += more
+        acknowledged = self.connection.publish(INVOKE, payload, 1, properties=envelope)
         assert acknowledged.reason == 0, acknowledged
 
     def envelope(self, timestamp: str | None, token: str | None) -> dict:
@@ -144,7 +152,7 @@ def test_no_program_of_the_page_goes_untested():
     for language in ("python", "sh", "toml"):
         fences = len(re.findall(rf"^ *```{language}$", PAGE, re.MULTILINE))
         marked = sum(kind == language for _, kind, _ in BLOCKS)
-        assert marked == fences - (1 if language == "toml" else 0), "the example of [[durability]] alone is not run"
+        assert marked == fences > 0, language
 
 
 def test_the_exchanges(requester):
@@ -169,8 +177,8 @@ def test_every_error_has_an_example():
 
 def test_the_topic_of_a_notification(requester):
     [topic] = blocks("topic")
-    requester.ask(b"*2\r\n$9\r\nKEYNOTIFY\r\n$7\r\nSOMEKEY\r\n")
-    requester.ask(b"*3\r\n$3\r\nSET\r\n$7\r\nSOMEKEY\r\n$1\r\n1\r\n", clock())
+    requester.ask(array("KEYNOTIFY", "SOMEKEY"))
+    requester.ask(array("SET", "SOMEKEY", "1"), clock())
     assert requester.next(NOTICES).topic == topic.strip()
 
 
@@ -183,7 +191,7 @@ def test_the_table_of_versions(requester):
     for now, sent, counter, wall, expected in rows:
         # The last row is refused a second later as well, when the present has moved on.
         ahead = int(sent) - int(now) + (0 if wall else 2_000)
-        requester.ask(b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\n1\r\n", f"{present + ahead}:{counter}:c")
+        requester.ask(array("SET", "a", "1"), f"{present + ahead}:{counter}:c")
         payload, version = requester.response()
         if not wall:
             assert payload.startswith(b"-ERR the request timestamp") and version is None
@@ -210,20 +218,20 @@ def test_what_the_protocol_leaves_open(requester):
         (["SET", "a", "1", "PX", "1000"], ok),
         (["SET", "a", "1"], ok),
     ]:
-        requester.ask(b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word.encode()) for word in words), clock())
+        requester.ask(array(*words), clock())
         assert requester.response()[0] == f"{answer}\r\n".encode(), words
     time.sleep(1.2)
     for payload, timestamp, token, answer in [
-        (b"*2\r\n$3\r\nGET\r\n$1\r\na\r\n", "yesterday", None, b"$1\r\n1\r\n"),
-        (b"*2\r\n$3\r\nGET\r\n$1\r\na\r\n*", None, None, b"-ERR syntax error\r\n"),
-        (b"*2\r\n$3\r\nDEL\r\n$1\r\na\r\n", None, "1:0:", b"-ERR malformed timestamp\r\n"),
-        (b"*2\r\n$3\r\nDEL\r\n$1\r\na\r\n", None, "1:0:a:b", b"-ERR malformed timestamp\r\n"),
-        (b"*2\r\n$3\r\nDEL\r\n$1\r\na\r\n", clock(3_600_000), "1:0:c", b":1\r\n"),
+        (array("GET", "a"), "yesterday", None, b"$1\r\n1\r\n"),
+        (array("GET", "a") + b"*", None, None, b"-ERR syntax error\r\n"),
+        (array("DEL", "a"), None, "1:0:", b"-ERR malformed timestamp\r\n"),
+        (array("DEL", "a"), None, "1:0:a:b", b"-ERR malformed timestamp\r\n"),
+        (array("DEL", "a"), clock(3_600_000), "1:0:c", b":1\r\n"),
     ]:
         requester.ask(payload, timestamp, token)
         assert requester.response()[0] == answer, (payload, timestamp, token)
     connection = requester.connection
-    assert connection.publish(INVOKE, b"*2\r\n$3\r\nGET\r\n$1\r\na\r\n", 1, True, requester.envelope(None, None)).reason == 0
+    assert connection.publish(INVOKE, array("GET", "a"), 1, True, requester.envelope(None, None)).reason == 0
     assert requester.response() == (b"$-1\r\n", None), "RETAIN makes no difference"
     told = [requester.notification()[0] for _ in range(3)]
     assert [payload.count(b"SET") for payload in told] == [1, 1, 0], "once for each change, though the client asked twice"
@@ -231,17 +239,18 @@ def test_what_the_protocol_leaves_open(requester):
 
 
 def test_requests_without_an_envelope_have_no_effect(connect, unique):
-    tenant, payload = unique(), b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\n1\r\n"
+    tenant, payload = unique(), array("SET", "a", "1")
     requester = Requester(connect(client_id=CLIENT, tenant=tenant))
     connection, whole = requester.connection, requester.envelope(clock(), None)
     for missing in ("response_topic", "correlation_data"):
-        assert connection.publish(INVOKE, payload, 1, properties={name: one for name, one in whole.items() if name != missing}).reason == 0x83
+        given = {name: one for name, one in whole.items() if name != missing}
+        assert connection.publish(INVOKE, payload, 1, properties=given).reason == 0x83
     connection.publish(INVOKE, payload, 0, properties=whole)
     assert connection.publish(INVOKE, payload, 2, properties=whole).reason == 0x83
     assert connection.publish(INVOKE, payload, 1, properties=whole | {"message_expiry_interval": 0}).reason == 0, "too late"
     connection.expect_nothing()
     connect(wire.V311, tenant=tenant).publish(INVOKE, payload, 1)
-    requester.ask(b"*2\r\n$3\r\nGET\r\n$1\r\na\r\n")
+    requester.ask(array("GET", "a"))
     assert requester.response() == (b"$-1\r\n", None)
 
 
@@ -253,7 +262,7 @@ def test_a_will_is_no_request(dial):
 
 @pytest.mark.parametrize("topic", [INVOKE, NOTICES + "61", f"clients/statestore/v1/{GUID}"])
 def test_an_invalid_response_topic_ends_the_connection(requester, topic):
-    payload = b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\n1\r\n"
+    payload = array("SET", "a", "1")
     properties = requester.envelope(clock(), None) | {"response_topic": topic}
     requester.connection.send(wire.publish(INVOKE, payload, 1, 9, properties=properties))
     requester.connection.expect_refused(0x90)
@@ -263,8 +272,8 @@ def test_nobody_hears_of_the_requests_and_notifications_of_others(connect, uniqu
     tenant = unique()
     other, nosy = Requester(connect(client_id=CLIENT, tenant=tenant)), connect(tenant=tenant)
     assert nosy.subscribe((INVOKE, 1), (NOTICES + "+", 1), ("statestore/#", 1), ("#", 1)).reasons == [0x87, 0x87, 1, 1]
-    other.ask(b"*2\r\n$9\r\nKEYNOTIFY\r\n$1\r\na\r\n")
-    other.ask(b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\n1\r\n", clock())
+    other.ask(array("KEYNOTIFY", "a"))
+    other.ask(array("SET", "a", "1"), clock())
     other.notification()
     assert nosy.receive().topic == ANSWERS, "a response is an ordinary message"
     assert nosy.receive().topic == ANSWERS
@@ -276,7 +285,7 @@ def test_nobody_hears_of_the_requests_and_notifications_of_others(connect, uniqu
 def test_a_request_that_is_sent_again_is_not_carried_out_again(broker_with, connect, killed):
     running, kept = broker_with(""), {"session_expiry_interval": 3600}
     requester = Requester(connect(client_id=CLIENT, to=running, properties=kept))
-    envelope, payload = requester.envelope(clock(), None), b"*4\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\n1\r\n$2\r\nNX\r\n"
+    envelope, payload = requester.envelope(clock(), None), array("SET", "a", "1", "NX")
     requester.connection.send(wire.publish(INVOKE, payload, 1, 77, properties=envelope))
     # The client goes before it has seen either, and the response is not acknowledged.
     assert {requester.connection.recv().kind, requester.connection.recv().kind} == {wire.PUBLISH, wire.PUBACK}
@@ -343,6 +352,36 @@ def commands() -> list[tuple[str, str | None]]:
 def test_the_commands_and_programs(guide, block, printed):
     found = guide.run(block)
     assert printed in (None, found)
+
+
+def test_what_survives_a_crash(broker_with, connect):
+    [config] = blocks("durability")
+    running = broker_with(config)
+    before = Requester(connect(client_id=CLIENT, to=running))
+
+    def set_(requester: Requester, key: bytes, *options: bytes, token: str | None = None, persist: bool = False) -> tuple:
+        requester.ask(array("SET", key, "1", *options), clock(), token, [("aio-persistence", "true")] if persist else [])
+        return requester.response()
+
+    token = clock()
+    versions = {key: set_(before, key, **with_)[1] for key, with_ in
+                [(b"cache:1", {}), (b"cache:2", {"persist": True}), (b"fenced", {"token": token})]}
+    set_(before, b"short", b"PX", b"1")
+    versions[b"long"] = set_(before, b"long", b"PX", b"5000")[1]
+    set_at = time.monotonic()
+    running.kill9()
+    running.start()
+    after = Requester(connect(client_id=CLIENT, to=running))
+    for key, is_there in [(b"cache:1", False), (b"cache:2", True), (b"fenced", True), (b"short", False), (b"long", True)]:
+        after.ask(array("GET", key))
+        assert after.response() == ((b"$1\r\n1\r\n", versions[key]) if is_there else (b"$-1\r\n", None)), key
+    assert set_(after, b"fenced")[0] == b"-ERR a fencing token is required for this request\r\n"
+    done, version = set_(after, b"fenced", token=token)
+    assert done == b"+OK\r\n" and parsed(version) > max(map(parsed, versions.values()))
+    after.ask(array("KEYNOTIFY", "long"))
+    after.response()
+    assert after.notification()[0] == array("NOTIFY", "DELETE")
+    assert time.monotonic() - set_at < 5.5, "its time has run on"
 
 
 def test_without_its_fence_the_old_holder_writes(guide):
