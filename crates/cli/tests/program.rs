@@ -257,6 +257,20 @@ fn every_benchmark_loses_nothing() {
 }
 
 #[test]
+fn the_benchmark_of_the_state_store_gets_the_answers_it_expects() {
+    let broker = Broker::start("bench-state", "");
+    let of = ["--sets", "25", "--keys", "100", "-n", "5", "--in-flight", "7", "-d", "1"];
+    for properties in [&["--plain"][..], &[]] {
+        let bench = [&["bench", "state", "-p", &broker.mqtt, "--json"], &of[..], properties];
+        let output = run(&bench.concat());
+        let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!((status(&output), &result["errors"]), (0, &Value::from(0)), "{result}");
+        assert!(result["operations_per_s"].as_u64().unwrap() > 100, "{result}");
+        assert!(result["get_latency_us"]["p50"].as_u64().unwrap() > 0, "{result}");
+    }
+}
+
+#[test]
 fn check_config_tells_every_problem_as_json() {
     let file = std::env::temp_dir().join(format!("barid-check-{}.toml", std::process::id()));
     fs::write(&file, "wokers = 2\n[limits]\nmax_qos = 'x'\n").unwrap();
