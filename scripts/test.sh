@@ -28,6 +28,9 @@ step_setup() {
     packages_for mosquitto_pub mosquitto-clients
     packages_for npm nodejs npm
     packages_for curl curl
+    # Microsoft's SDK links OpenSSL.
+    packages_for pkg-config pkg-config
+    pkg-config --exists openssl 2>/dev/null || missing_packages+=(libssl-dev)
     apt_install_missing
     python_environment
     node_modules
@@ -35,7 +38,10 @@ step_setup() {
 
 step_lint() {
     cargo fmt --all --check
-    cargo fmt --manifest-path fuzz/Cargo.toml --check
+    local manifest
+    for manifest in fuzz tests/azure/sdk tests/azure/scan; do
+        cargo fmt --manifest-path "$manifest/Cargo.toml" --check
+    done
     cargo clippy --workspace --all-targets --quiet --locked -- -D warnings
     # The comments of the command line are texts for --help, not for rustdoc.
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --exclude barid --no-deps --document-private-items --quiet --locked
