@@ -46,7 +46,7 @@ pub enum Command<'a> {
     },
     /// Asks for the names of keys, page by page.
     Scan {
-        /// See [`Glob`](crate::Glob).
+        /// See [`Glob`](crate::Glob). At most [`PATTERN_MAX`] bytes.
         pattern: &'a [u8],
         /// What the page before gave, to go on from there.
         token: Option<&'a [u8]>,
@@ -81,6 +81,10 @@ pub enum Verb {
     Scan,
 }
 
+/// The most bytes of a pattern. A limit of ours: what a longer one may cost is in no proportion to
+/// what it could be good for.
+pub const PATTERN_MAX: usize = 1_024;
+
 /// The verb and the most arguments of any: SET with a condition and a time to live.
 const MAX_ELEMENTS: usize = 6;
 
@@ -112,6 +116,7 @@ impl<'a> Command<'a> {
                 [b"STOP"] => Command::KeyNotify { key, stop: true },
                 _ => return Err(Refusal::Syntax),
             },
+            Verb::Scan if key.len() > PATTERN_MAX => return Err(Refusal::Syntax),
             Verb::Scan => Command::Scan { pattern: key, token: (len == 3).then_some(value) },
         })
     }

@@ -10,12 +10,14 @@
 ///
 /// Bytes, not characters: keys need not be text, so `?` is not enough for an `é` in UTF-8.
 ///
-/// To match takes at most as many steps as the length of the pattern times that of the key.
+/// Whoever matches a pattern that somebody else has sent looks at [`steps_max`](Self::steps_max).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Glob {
     tokens: Vec<Token>,
     classes: Vec<Class>,
     literal_prefix: Vec<u8>,
+    /// Of the pieces that `*` parts the pattern into, behind the first one.
+    longest_piece: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,6 +90,14 @@ impl Glob {
         &self.literal_prefix
     }
 
+    /// How many bytes are compared at most to match a key of this length.
+    ///
+    /// Each piece between two `*` is looked for from one place in the key after the other; in the
+    /// worst case, as in `*aaab` and a key of many `a`, it is compared to its end at each of them.
+    pub fn steps_max(&self, key_len: usize) -> usize {
+        key_len.saturating_mul(self.longest_piece.max(1)).saturating_add(self.tokens.len())
+    }
+
     fn covers(&self, token: Token, byte: u8) -> bool {
         match token {
             Token::Byte(wanted) => wanted == byte,
@@ -150,7 +160,10 @@ impl<'a> Parser<'a> {
             _ => None,
         };
         let literal_prefix = self.tokens.iter().map_while(literal).collect();
-        Some(Glob { tokens: self.tokens, classes: self.classes, literal_prefix })
+        let pieces = self.tokens.split(|token| *token == Token::AnyBytes);
+        let longest_piece = pieces.skip(1).map(<[Token]>::len).max().unwrap_or(0);
+        let Self { tokens, classes, .. } = self;
+        Some(Glob { tokens, classes, literal_prefix, longest_piece })
     }
 
     fn next(&mut self) -> Option<u8> {

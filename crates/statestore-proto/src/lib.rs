@@ -32,7 +32,7 @@ mod reply;
 mod resp;
 pub mod topics;
 
-pub use command::{Command, Condition, Verb};
+pub use command::{Command, Condition, PATTERN_MAX, Verb};
 pub use glob::Glob;
 pub use hlc::{DRIFT_MAX_MS, Hlc, NODE, Version};
 pub use notification::Notification;

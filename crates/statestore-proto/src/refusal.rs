@@ -7,7 +7,7 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Refusal {
     /// The payload is not an array of bulk strings and nothing else, or has an unknown option, one
-    /// twice, or a time to live that is no number above 0.
+    /// twice, a time to live that is no number above 0, or a pattern that is too long.
     Syntax,
     /// The verb is none; verbs are in upper case.
     UnknownCommand,

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::bail;
-use statestore_proto::{Command, Reply};
+use statestore_proto::{Command, PATTERN_MAX, Reply};
 
 use super::json::Line;
 use super::key::Notation;
@@ -50,6 +50,9 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let target = super::target(&args.connect)?;
     if args.pattern.is_empty() {
         bail!("an empty pattern matches no key; `*` matches all");
+    }
+    if args.pattern.len() > PATTERN_MAX {
+        bail!("a pattern has at most {PATTERN_MAX} bytes");
     }
     let mut store = Store::connect(&target)?;
     let mut token: Option<Vec<u8>> = None;

@@ -2,7 +2,7 @@ use std::num::NonZeroU64;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use statestore_proto::{Command, Condition, Refusal, Verb};
+use statestore_proto::{Command, Condition, PATTERN_MAX, Refusal, Verb};
 
 fn set<'a>(key: &'a [u8], value: &'a [u8], condition: Condition, ttl: u64) -> Command<'a> {
     Command::Set { key, value, condition, ttl: NonZeroU64::new(ttl) }
@@ -161,6 +161,17 @@ fn every_error_in_its_order() {
     ] {
         assert_eq!(Command::decode(&array(elements)), Err(expected), "{elements:?}");
     }
+}
+
+#[test]
+fn patterns_have_an_end_and_keys_have_none() {
+    let longest = "*".repeat(PATTERN_MAX);
+    let command = Command::Scan { pattern: longest.as_bytes(), token: None };
+    assert_eq!(Command::decode(&array(&["SCAN", &longest])), Ok(command));
+    let longer = longest + "*";
+    assert_eq!(Command::decode(&array(&["SCAN", &longer])), Err(Refusal::Syntax));
+    let command = Command::Get { key: longer.as_bytes() };
+    assert_eq!(Command::decode(&array(&["GET", &longer])), Ok(command));
 }
 
 #[test]

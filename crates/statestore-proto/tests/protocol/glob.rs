@@ -107,6 +107,21 @@ fn literal_prefixes() {
     }
 }
 
+#[test]
+fn what_matching_may_cost() {
+    for (pattern, steps) in [
+        ("", 100),
+        ("key", 103),
+        ("key*", 104),
+        ("*key*", 305),
+        ("a*bb*ccc[d]?*e", 512),
+        ("*key", 304),
+    ] {
+        assert_eq!(Glob::parse(pattern.as_bytes()).steps_max(100), steps, "{pattern}");
+    }
+    assert_eq!(Glob::parse(b"*aa").steps_max(usize::MAX), usize::MAX);
+}
+
 fn of_client(pattern: &str, client_id: &str) -> Option<Glob> {
     Glob::parse_with(pattern.as_bytes(), |name| match name {
         "principal.clientId" => Some(client_id.into()),

@@ -174,12 +174,17 @@ impl<'a> Keeper<'a> {
     /// Renews the lease until it is lost or needed no longer.
     pub fn keep(&mut self, held: &Held, lease: &Lease) {
         let mut renew_at = Instant::now() + self.args.lease / 3;
+        let mut is_reachable = true;
         while lease.is_kept() {
             let step = match self.step(held, renew_at) {
                 Ok(step) => step,
                 Err(error) => {
                     self.store = None;
-                    eprintln!("barid: {error:#}");
+                    // Once is enough: most attempts fail like the one before.
+                    if is_reachable {
+                        eprintln!("barid: {error:#}");
+                    }
+                    is_reachable = false;
                     match self.pauses.after(&error) {
                         Some(pause) => lease.sleep(pause),
                         // Then there is nothing to do but to wait for the end of the lease.
@@ -192,6 +197,7 @@ impl<'a> Keeper<'a> {
                 Step::Wait => {}
                 Step::Renew => renew_at = Instant::now(),
                 Step::Renewed(at) => {
+                    is_reachable = true;
                     self.pauses.reset();
                     renew_at = at + self.args.lease / 3;
                     lease.extend(at + self.args.lease);
