@@ -238,6 +238,30 @@ def test_what_the_protocol_leaves_open(requester):
     connection.expect_nothing()
 
 
+def test_the_bounds(broker_with, connect):
+    running = broker_with("[limits]\nmax_state_bytes = 65_400\nmax_state_watchers = 2\n")
+    requester = Requester(connect(client_id=CLIENT, to=running))
+    ok, quota, syntax = (f"{text}\r\n".encode() for text in ("+OK", "-ERR the quota has been exceeded", "-ERR syntax error"))
+    longest_watched = (65_535 - len(NOTICES)) // 2
+    assert abs(longest_watched - 32_700) < 50
+    for words, answer in [
+        (("SET", "k" * 65_000, ""), ok),
+        (("SET", "k" * 65_001, ""), quota),
+        (("SET", "a", "1" * 143), ok),                   # 65,000 + 128 + 1 + 143 + 128
+        (("SET", "a", "1" * 144), quota),
+        (("SET", "a", "1"), ok),
+        (("KEYNOTIFY", "k" * longest_watched), ok),
+        (("KEYNOTIFY", "k" * (longest_watched + 1)), quota),
+        (("KEYNOTIFY", "a"), ok),
+        (("KEYNOTIFY", "b"), quota),
+        (("SCAN", "k" + "?" * 1_023), b"*1\r\n*0\r\n"),
+        (("SCAN", "k" + "?" * 1_024), syntax),
+        (("DEL", "k" * 65_000), b":1\r\n"),
+    ]:
+        requester.ask(array(*words), clock())
+        assert requester.response()[0] == answer, (words[0], len(words[1]), answer)
+
+
 def test_requests_without_an_envelope_have_no_effect(connect, unique):
     tenant, payload = unique(), array("SET", "a", "1")
     requester = Requester(connect(client_id=CLIENT, tenant=tenant))
