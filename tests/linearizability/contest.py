@@ -30,6 +30,8 @@ class Contest(world.World):
     def __init__(self, victim: Victim, seed: int, settle_every: int = 4, cuts: bool = True, keeps: bool = True,
                  dump: Path | None = None):
         self.history = History()
+        self.resting = False
+        """Clients are to come to an end with what they are doing."""
         self.cuts, self.keeps, self.dump = cuts, keeps, dump
         self._floor = dict.fromkeys(world.TENANTS, Version(0))
         self._worst_expiry = 0.0
@@ -82,17 +84,12 @@ class Contest(world.World):
         tasks = [asyncio.create_task(self._live(one)) for one in [*self.all_subscribers, *self.publishers]]
         tasks.append(asyncio.create_task(self.trouble(seconds)))
         await asyncio.sleep(seconds)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        for one in self._everybody:
-            if one.online and not one.greeted:  # it was connecting; it begins again
-                one.is_cut = True
-                one.abort()
-        await asyncio.sleep(0.01)
+        self.resting = True
+        await asyncio.gather(*tasks)
+        self.resting = False
 
     async def _live(self, client: Requester) -> None:
-        while not self.down:
+        while not self.down and not self.resting:
             try:
                 await client.live()
             except TimeoutError as error:
@@ -103,10 +100,11 @@ class Contest(world.World):
 
     async def trouble(self, seconds: float) -> None:
         """Connections break. Some are not read for a while before: what was asked for happens, and nobody hears of it."""
-        while self.cuts:
+        while self.cuts and not self.resting:
             await asyncio.sleep(self.random.uniform(0, 0.1))
             client = self.random.choice(self.publishers)
-            if connection := client.connection:
+            if client.greeted:  # a connection that breaks before CONNACK may take the session from the next one
+                connection = client.connection
                 client.is_cut = True
                 try:
                     if self.random.random() < 0.7:

@@ -60,7 +60,7 @@ class Requester(Publisher):
 
     async def live(self) -> None:
         await self.come()
-        while True:
+        while not self.world.resting:
             for _ in range(self.random.randint(1, 8)):
                 await self.room()
                 self.request(choose(self))

@@ -47,12 +47,12 @@ class Watcher(Requester):
 
     async def live(self) -> None:
         await self.come()
-        while self.habit == "restless":
+        while not self.world.resting:
             await asyncio.sleep(self.random.uniform(0.1, 0.6))
-            self.is_cut = True
-            await self.leave()
-            await self.come()
-        await asyncio.sleep(3600)
+            if self.habit == "restless":
+                self.is_cut = True
+                await self.leave()
+                await self.come()
 
     def offline(self) -> None:
         super().offline()

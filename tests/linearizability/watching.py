@@ -35,11 +35,14 @@ def check_watch(watch: Watch, changes: list[Change], now: float, grace: float) -
             problems.append(f"{watch}: told of {changes[later]} after {changes[earlier]}")
     due = [place for place, change in enumerate(changes) if change.owner and change.owner.invoked > watch.registered]
     first = min(told[:1] + due[:1], default=0)
-    last = max(told, default=-1) if watch.ended < NEVER else len(changes) - 1 if told or due else -1
-    for place in sorted(set(range(first, last + 1)) - set(told)):
+    end = max(told, default=-1) if watch.ended < NEVER else len(changes) - 1 if told or due else -1
+    for place in sorted(set(range(first, end + 1)) - set(told)):
         problems.append(f"{watch}: never told of {changes[place]}, by {changes[place].owner}")
-    if watch.ended == NEVER and changes and (due_at := _due(changes[-1])) and watch.registered < due_at < now - grace:
-        problems.append(f"{watch}: never told that {changes[-1]} expired, by {changes[-1].owner}")
+    last = changes[-1] if changes else None
+    if watch.ended == NEVER and last and _expires(last):
+        owner = last.owner
+        if watch.registered < owner.invoked + owner.ttl and owner.answered + owner.ttl < now - grace:
+            problems.append(f"{watch}: never told that {last} expired, by {owner}")
     return problems
 
 
@@ -49,12 +52,11 @@ def lateness(watch: Watch, changes: list[Change]) -> list[tuple[float, Change]]:
     found = []
     for change, following in zip(changes, changes[1:]):
         expired = following.kind == DELETE and following.owner is None and following.order in seen
-        if expired and (due_at := _due(change)) and due_at > watch.registered:
+        if expired and _expires(change) and (due_at := change.owner.answered + change.owner.ttl) > watch.registered:
             found.append((seen[following.order] - due_at, following))
     return found
 
 
-def _due(change: Change) -> float | None:
-    if change.kind == SET and change.owner and change.owner.ttl is not None:
-        return change.owner.answered + change.owner.ttl
-    return None
+def _expires(change: Change) -> bool:
+    """Whether what it has set goes by itself."""
+    return change.kind == SET and change.owner is not None and change.owner.ttl is not None
