@@ -34,7 +34,8 @@ SETTINGS = (ROOT / "crates/server/src/settings.rs").read_text()
 
 def settings() -> list[str]:
     """The keys of the configuration: public fields, and the entries of the `limits!` macro."""
-    fields = re.findall(r"^    pub (\w+): ", SETTINGS, re.MULTILINE)
+    renamed = {field: name for name, field in re.findall(r'rename = "(\w+)"\)\]\n    pub (\w+): ', SETTINGS)}
+    fields = [renamed.get(field, field) for field in re.findall(r"^    pub (\w+): ", SETTINGS, re.MULTILINE)]
     limits = re.findall(r"^    (\w+): \w+ = ", SETTINGS, re.MULTILINE)
     assert len(fields) > 20 and len(limits) > 10
     return sorted(set(fields + limits))

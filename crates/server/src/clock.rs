@@ -30,6 +30,18 @@ impl Clock {
         Timestamp::from_millis(0).after(self.start_unix + (instant - self.start))
     }
 
+    /// What the operating system's clock says. It follows all corrections, also backwards, and goes on while
+    /// the machine sleeps: for what others compare with their own clocks.
+    pub fn wall(&self) -> Timestamp {
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Timestamp::from_millis(0).after(since_epoch)
+    }
+
+    /// When this clock will say that the operating system's is at `wall`, if nobody corrects that.
+    pub fn when(&self, wall: Timestamp) -> Timestamp {
+        self.now().after(wall.since(self.wall()))
+    }
+
     /// Time since the start.
     pub fn uptime(&self) -> Duration {
         self.start.elapsed()

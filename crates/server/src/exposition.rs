@@ -3,11 +3,12 @@
 use std::fmt::Write as _;
 
 use barid_core::session::DropReason;
+use barid_core::state_store::Usage;
 use mqtt_proto::PacketType;
 
 use crate::broker::Shared;
 use crate::durable::DurableShard;
-use crate::metrics::Totals;
+use crate::metrics::{OUTCOMES, Totals, VERBS};
 use crate::tenant::Tenant;
 
 const PACKETS: [PacketType; 15] = [
@@ -40,10 +41,16 @@ struct Snapshot {
     deepest: u64,
     retained: u64,
     subscriptions: u64,
+    keys: u64,
+    key_bytes: u64,
+    watchers: u64,
 }
 
 impl Snapshot {
     fn of(tenant: &Tenant) -> Self {
+        let of_keys = |count: fn(&Usage) -> u64| {
+            tenant.used_state_store().map_or(0, |store| count(store.usage()))
+        };
         let mut snapshot = Self {
             tenant: tenant.name.replace('\\', "\\\\").replace('"', "\\\""),
             totals: tenant.totals(),
@@ -55,6 +62,9 @@ impl Snapshot {
             deepest: 0,
             retained: tenant.retained_by_clients() as u64,
             subscriptions: tenant.index.subscription_count() as u64,
+            keys: of_keys(Usage::keys),
+            key_bytes: of_keys(Usage::bytes),
+            watchers: of_keys(Usage::watchers),
         };
         tenant.sessions.for_each(|session| {
             snapshot.sessions += 1;
@@ -74,7 +84,7 @@ impl Snapshot {
 /// A metric that has one value for each tenant.
 type PerTenant = (&'static str, &'static str, &'static str, fn(&Snapshot) -> u64);
 
-const PER_TENANT: [PerTenant; 14] = [
+const PER_TENANT: [PerTenant; 18] = [
     ("barid_connections", "gauge", "Clients connected.", |s| s.connected),
     ("barid_sessions", "gauge", "Sessions, with and without a client.", |s| s.sessions),
     ("barid_subscriptions", "gauge", "Subscriptions.", |s| s.subscriptions),
@@ -100,6 +110,10 @@ const PER_TENANT: [PerTenant; 14] = [
     ("barid_unauthorised_total", "counter", "PUBLISH and SUBSCRIBE refused by rules.", |s| {
         s.totals.unauthorised
     }),
+    ("barid_state_keys", "gauge", "Keys in the state store.", |s| s.keys),
+    ("barid_state_bytes", "gauge", "Bytes of these keys, as limits count.", |s| s.key_bytes),
+    ("barid_state_watchers", "gauge", "Watched keys, once for each watcher.", |s| s.watchers),
+    ("barid_state_expired_total", "counter", "Keys that have expired.", |s| s.totals.expired_keys),
 ];
 
 /// A metric that has one value for each shard of the data directory.
@@ -166,6 +180,7 @@ pub fn exposition(shared: &Shared) -> String {
             }
         }
     }
+    requests(&mut text, shared, &snapshots);
     let name = "barid_dropped_messages_total";
     header(&mut text, name, "counter", "Messages that did not reach a session.");
     for snapshot in &snapshots {
@@ -180,6 +195,30 @@ pub fn exposition(shared: &Shared) -> String {
         }
     }
     text
+}
+
+/// Requests to the state store: how many, and how long they take.
+fn requests(text: &mut String, shared: &Shared, snapshots: &[Snapshot]) {
+    let name = "barid_state_requests_total";
+    header(text, name, "counter", "Requests to the state store.");
+    for snapshot in snapshots {
+        for (verb, counts) in VERBS.iter().zip(&snapshot.totals.requests) {
+            for (outcome, count) in OUTCOMES.iter().zip(counts).filter(|(_, count)| **count > 0) {
+                let _ = writeln!(
+                    text,
+                    "{name}{{tenant=\"{}\",verb=\"{verb}\",outcome=\"{outcome}\"}} {count}",
+                    snapshot.tenant
+                );
+            }
+        }
+    }
+    let name = "barid_state_request_seconds";
+    header(text, name, "summary", "From reading a request to when what answers it is durable.");
+    let times = shared.shards.request_times().summary();
+    let _ = writeln!(text, "{name}{{quantile=\"0.5\"}} {}", times.p50.as_secs_f64());
+    let _ = writeln!(text, "{name}{{quantile=\"0.99\"}} {}", times.p99.as_secs_f64());
+    let _ = writeln!(text, "{name}_sum {}", times.sum.as_secs_f64());
+    let _ = writeln!(text, "{name}_count {}", times.count);
 }
 
 fn header(text: &mut String, name: &str, kind: &str, help: &str) {

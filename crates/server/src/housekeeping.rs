@@ -261,11 +261,11 @@ fn sweep(context: &mut Context) {
     context.router.forget_stale();
     let shared = &context.worker.shared;
     shared.shards.request_times().turn(shared.clock.uptime());
-    let tenants = &context.worker.shared.tenants;
-    for tenant in tenants.all() {
+    for tenant in context.worker.shared.tenants.all() {
         context.remove_expired_retained(&tenant);
+        context.expire_overdue_keys(&tenant);
     }
-    tenants.remove_unused();
+    context.worker.shared.tenants.remove_unused();
 }
 
 /// The task that is due first is the greatest.

@@ -22,6 +22,11 @@ impl Expiries {
         self.due.remove(&(at, Arc::clone(key)));
     }
 
+    /// When the next key goes.
+    pub fn next(&self) -> Option<Timestamp> {
+        self.due.first().map(|(at, _)| *at)
+    }
+
     /// The next key that is due.
     pub fn next_due(&self, now: Timestamp) -> Option<&Arc<[u8]>> {
         self.due.first().filter(|(at, _)| *at <= now).map(|(_, key)| key)

@@ -47,6 +47,6 @@ pub use entry::{ENTRY_BYTES, EntryView};
 pub use fencing::FencingToken;
 pub use partition::{EXPIRED_AT_ONCE_MAX, KEY_LEN_MAX, Partition};
 pub use request::{Origin, Request, Scope, Set};
-pub use scan::{ScanLimits, Scanned};
+pub use scan::{STEPS_PER_KEY, ScanLimits, Scanned};
 pub use usage::{Limits, Usage};
 pub use watchers::Watcher;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use statestore_proto::{Condition, Hlc, Notification, Refusal, Version};
+use statestore_proto::{Condition, DRIFT_MAX_MS, Hlc, Notification, Refusal, Version};
 
 use super::answered::Answered;
 use super::entries::Entries;
@@ -23,6 +23,10 @@ use crate::time::Timestamp;
 /// The longest key, in bytes: engines take no longer ones beside the tenant.
 pub const KEY_LEN_MAX: usize = TEXT_LEN_MAX;
 
+/// How far ahead versions are noted that are not stored, and ahead of the clock on the wall, in
+/// milliseconds: after a crash the clock of the store may be ahead by so much more.
+const RESERVED_MS: u64 = 1_000;
+
 /// How many keys [`Partition::expire`] removes at once. If more are due, it says so by its alarm.
 pub const EXPIRED_AT_ONCE_MAX: usize = 1_000;
 
@@ -41,6 +45,8 @@ pub struct Partition<W> {
     removed: Option<u64>,
     /// The last batch that changes a key.
     changed: Option<u64>,
+    /// The latest version that the store knows of, from this batch on.
+    reserved: (Version, Option<u64>),
 }
 
 impl<W> Default for Partition<W> {
@@ -52,6 +58,7 @@ impl<W> Default for Partition<W> {
             answered: Answered::default(),
             removed: None,
             changed: None,
+            reserved: (Version::default(), None),
         }
     }
 }
@@ -173,6 +180,11 @@ impl<W: Watcher> Partition<W> {
     /// asked after every [`set`](Self::set) and `expire`, and after recovery.
     pub fn take_alarm(&mut self) -> Option<Timestamp> {
         self.expiries.take_alarm()
+    }
+
+    /// When the next key goes by itself, if any does.
+    pub fn next_expiry(&self) -> Option<Timestamp> {
+        self.expiries.next()
     }
 
     /// Puts a key that was found in the store, whatever the quota.
@@ -324,13 +336,21 @@ impl<W: Watcher> Partition<W> {
         effects: &mut impl Effects<W>,
     ) -> Option<u64> {
         // Another process begins later than this moment, and so with a greater version.
-        let is_ahead = version.wall > scope.now.as_millis();
-        if change.is_none() && !is_ahead {
+        if change.is_none() && version.wall <= scope.now.as_millis() {
             return None;
         }
-        let noted = Some(effects.put_clock(version));
-        self.changed = noted.max(change);
-        self.changed
+        if version > self.reserved.0 {
+            // Clients whose clocks are fast shall not have every request wait for the disk. But the clock
+            // must not be where a reading of it would be refused as being in the future.
+            let wall = scope.now.as_millis().saturating_add(DRIFT_MAX_MS);
+            let wall = wall.min(version.wall.saturating_add(RESERVED_MS));
+            let ahead = Version { wall, counter: 0 }.max(version);
+            let latest = if change.is_some() { version } else { ahead };
+            self.reserved = (latest, Some(effects.put_clock(latest)));
+        }
+        let noted = change.max(self.reserved.1);
+        self.changed = noted;
+        noted
     }
 
     fn tell(

@@ -7,11 +7,15 @@ use statestore_proto::Glob;
 use super::{EntryView, Partition};
 use crate::time::Timestamp;
 
+/// What it costs to come to the next key, in bytes that could be compared meanwhile.
+pub const STEPS_PER_KEY: usize = 64;
+
 /// How far one search goes.
 #[derive(Clone, Copy, Debug)]
 pub struct ScanLimits {
-    /// Keys that are looked at, whether they match or not; at least 1.
-    pub examined: usize,
+    /// Bytes that may have to be compared, counting [`STEPS_PER_KEY`] more for each key that is looked at.
+    /// The first is looked at whatever that costs.
+    pub steps: usize,
     /// Bytes of the keys found. The first is found whatever its length.
     pub bytes: usize,
 }
@@ -36,13 +40,16 @@ impl<W> Partition<W> {
         limits: ScanLimits,
         mut visit: impl FnMut(&'a Arc<[u8]>),
     ) -> Scanned {
-        let (mut found, mut last) = (0_usize, None::<&Arc<[u8]>>);
+        let (mut found, mut steps, mut last) = (0_usize, 0_usize, None::<&Arc<[u8]>>);
         let told = self.changed();
-        for (at, (key, entry)) in self.all().range(pattern.literal_prefix(), after).enumerate() {
+        for (key, entry) in self.all().range(pattern.literal_prefix(), after) {
+            steps = steps.saturating_add(STEPS_PER_KEY + pattern.steps_max(key.len()));
+            if steps > limits.steps && last.is_some() {
+                return Scanned { next: last.cloned(), after: told };
+            }
             let matches = !entry.is_expired(now) && pattern.matches(key);
             let more = if matches { found.saturating_add(key.len()) } else { found };
-            let is_over = at == limits.examined || (found > 0 && more > limits.bytes);
-            if is_over && last.is_some() {
+            if found > 0 && more > limits.bytes {
                 return Scanned { next: last.cloned(), after: told };
             }
             if matches {

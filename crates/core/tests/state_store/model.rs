@@ -545,7 +545,7 @@ impl World {
         let living =
             self.keys.iter().filter(|(_, plain)| plain.until.is_none_or(|at| at > self.now));
         let living: Vec<String> = living.map(|(key, _)| (*key).into()).collect();
-        let limits = ScanLimits { examined: usize::MAX, bytes: usize::MAX };
+        let limits = ScanLimits { steps: usize::MAX, bytes: usize::MAX };
         let mut scanned = Vec::new();
         let visit = |key: &Arc<[u8]>| scanned.push(text(key));
         self.partition.scan(now, b"", &Glob::parse(b"*"), limits, visit);

@@ -10,7 +10,7 @@
 //! | `DUP session/packet/correlation` | what it was answered |
 //! | `FORGET session` | |
 //! | `EXPIRE`, `ALARM` | |
-//! | `SCAN pattern [after=key] [examined=n] [bytes=n]` | |
+//! | `SCAN pattern [after=key] [steps=n] [bytes=n]` | |
 //! | `USED` | keys, bytes beyond those of each entry, watchers |
 //!
 //! A request is `ts=…` (in the past if it is left out, none if it is `-`), `ft=…`, `memory`, `refuses`
@@ -210,7 +210,7 @@ impl Store {
             "SCAN" => {
                 let most =
                     |name| options.number(name).map_or(usize::MAX, |n| n.try_into().unwrap());
-                let limits = ScanLimits { examined: most("examined"), bytes: most("bytes") };
+                let limits = ScanLimits { steps: most("steps"), bytes: most("bytes") };
                 let after = options.value("after").unwrap_or("").as_bytes();
                 let mut found = Vec::new();
                 let scanned = partition.scan(*now, after, &Glob::parse(key(1)), limits, |key| {

@@ -276,13 +276,16 @@ fn what_is_not_stored_waits_for_nothing() {
 fn a_version_ahead_of_the_wall_clock_is_stored_whatever_the_class() {
     check(
         "at 1000
-         SET k v memory ts=2000:0:c      => OK 2000:1 ^1; clock 2000:1
+         SET k v memory ts=2000:0:c      => OK 2000:1 ^1; clock 3000:0
          batch
          GET k                           => =v 2000:1 ^1
-         SET k w memory                  => OK 2000:2 ^2; clock 2000:2
-         DEL k memory                    => deleted 2000:3 ^2; clock 2000:3
-         at 2001
-         SET k w memory                  => OK 2001:0",
+         SET k w memory                  => OK 2000:2 ^1
+         DEL k memory                    => deleted 2000:3 ^1
+         SET k w                         => OK 2000:4 ^2; put k=w
+         at 2500
+         SET j x memory ts=3000:1:c      => OK 3000:2 ^2; clock 4000:0
+         at 3001
+         SET j x memory                  => OK 3001:0 ^2",
     );
 }
 
@@ -390,12 +393,12 @@ fn a_scan_gives_keys_in_order_and_says_where_to_go_on() {
          SCAN a*c                        => abc ac ^1
          SCAN a?                         => ab ac ^1
          SCAN z*                         => ^1
-         SCAN * examined=2               => ab abc more after abc ^1
-         SCAN * examined=2 after=abc     => ac b ^1
-         SCAN * examined=3               => ab abc ac more after ac ^1
+         SCAN * steps=150               => ab abc more after abc ^1
+         SCAN * steps=150 after=abc     => ac b ^1
+         SCAN * steps=220               => ab abc ac more after ac ^1
          SCAN *c bytes=3                 => abc more after abc ^1
          SCAN *c bytes=3 after=abc       => ac ^1
-         SCAN *c bytes=4 examined=1      => more after ab ^1
+         SCAN *c bytes=4 steps=100      => more after ab ^1
          SCAN * bytes=0                  => ab more after ab ^1
          SCAN a* after=b                 => ^1
          SCAN b* after=ab                => b ^1

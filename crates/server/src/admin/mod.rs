@@ -9,6 +9,7 @@ mod drops;
 mod facts;
 mod rfc3339;
 mod sessions;
+mod state;
 mod tenants;
 
 use std::convert::Infallible;
@@ -102,6 +103,8 @@ fn serve(
         .route("/v1/tenants/{tenant}/sessions", get(sessions::list))
         .route("/v1/tenants/{tenant}/sessions/{client}", get(sessions::show).delete(sessions::end))
         .route("/v1/tenants/{tenant}/drops", get(drops::list))
+        .route("/v1/tenants/{tenant}/state", get(state::list))
+        .route("/v1/tenants/{tenant}/state/{key}", get(state::show))
         .route("/v1/backup", get(backup::stream))
         .fallback(answer::no_such_path)
         .method_not_allowed_fallback(answer::no_such_method)
@@ -155,6 +158,8 @@ async fn index() -> String {
         ("/v1/tenants/{tenant}/sessions", "its sessions, by client identifier"),
         ("/v1/tenants/{tenant}/sessions/{client}", "one session; DELETE ends it"),
         ("/v1/tenants/{tenant}/drops", "messages that were dropped, and why"),
+        ("/v1/tenants/{tenant}/state", "keys of its state store"),
+        ("/v1/tenants/{tenant}/state/{key}", "one key, with its value"),
         ("/v1/backup", "all that is durable, as one file"),
     ] {
         let _ = writeln!(text, "{path:40} {what}");

@@ -35,6 +35,7 @@ impl Active {
             session: &session,
             connection: self.id,
             survives: !self.expires_at_once,
+            now: context.worker.shared.clock.wall(),
             permissions: requester.1,
             durability: &self.durability,
             limits: &limits,

@@ -80,7 +80,7 @@ pub fn recover(shared: &Shared) -> Result<Recovered, RecoveryError> {
     }
     for tenant in &tenants {
         shared.shards.name_tenant(tenant.stored_number(), &tenant.name);
-        state_store::watch_expiries(&shared.housekeeping, tenant);
+        state_store::watch_expiries(shared, tenant);
     }
     for (shard, void) in shared.shards.iter().zip(void_retained) {
         for (tenant, topic) in void {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use barid_core::durable::Commits;
 use barid_core::state_store::{Answer, Limits, Origin, Partition, Request, ScanLimits, Set};
+use barid_core::time::Timestamp;
 use hashbrown::HashSet;
 use statestore_proto::{Command, Glob, Refusal, Reply, Verb, Version, topics};
 use xxhash_rust::xxh3::xxh3_128;
@@ -22,8 +23,8 @@ const PAGE_KEYS: usize = 1_000;
 /// Bytes of the keys on one page of a SCAN, if there is more than one.
 const PAGE_BYTES: usize = 256 * 1024;
 
-/// Keys that one SCAN looks at in each partition, whether they match or not.
-const EXAMINED: usize = 10_000;
+/// Bytes that one SCAN may compare in each partition, about a millisecond: some 10,000 short keys.
+const STEPS: usize = 1_000_000;
 
 /// Who asks.
 #[derive(Debug)]
@@ -36,6 +37,8 @@ pub struct Requester<'a> {
     pub survives: bool,
     /// What the user may do; `None`: everything.
     pub permissions: Option<&'a Permissions>,
+    /// What the clock on the wall says.
+    pub now: Timestamp,
     /// The durability classes.
     pub durability: &'a Durability,
     /// The quotas.
@@ -103,7 +106,7 @@ impl StateStore {
             let Command::Scan { pattern, token } = command else {
                 unreachable!("others have a key")
             };
-            return self.scan(context, requester, pattern, token.unwrap_or_default());
+            return self.scan(requester, pattern, token.unwrap_or_default());
         };
         if requester.permissions.is_some_and(|own| !own.may_touch(verb, key)) {
             return Answered::refused(Some(verb), Refusal::NotAuthorized);
@@ -124,7 +127,7 @@ impl StateStore {
                 refuses: shard.refuses(),
                 origin,
             };
-            self.apply(context, requester, &mut partition, &command, &request, &mut following)
+            self.apply(requester, &mut partition, &command, &request, &mut following)
         });
         let alarm = partition.take_alarm();
         following.tell(context);
@@ -138,14 +141,13 @@ impl StateStore {
 
     fn apply(
         &self,
-        context: &Context,
         requester: &mut Requester<'_>,
         partition: &mut Partition<Watching>,
         command: &Command<'_>,
         request: &Request<'_>,
         following: &mut Following<'_>,
     ) -> Answer {
-        let scope = self.scope(requester.limits, context.worker.now);
+        let scope = self.scope(requester.limits, requester.now);
         match *command {
             Command::Set { key, value, condition, ttl } => {
                 let set = Set { key, value, condition, ttl };
@@ -180,15 +182,9 @@ impl StateStore {
     }
 
     /// The keys that the requester may read, in their order; a page is a moment's look at each partition.
-    fn scan(
-        &self,
-        context: &Context,
-        requester: &Requester<'_>,
-        pattern: &[u8],
-        after: &[u8],
-    ) -> Answered {
+    fn scan(&self, requester: &Requester<'_>, pattern: &[u8], after: &[u8]) -> Answered {
         let pattern = Glob::parse(pattern);
-        let limits = ScanLimits { examined: EXAMINED, bytes: PAGE_BYTES };
+        let limits = ScanLimits { steps: STEPS, bytes: PAGE_BYTES };
         let shards = &requester.session.tenant.shards;
         let may_read =
             |key: &[u8]| requester.permissions.is_none_or(|own| own.may_touch(Verb::Scan, key));
@@ -198,7 +194,7 @@ impl StateStore {
         let mut known_up_to: Option<Arc<[u8]>> = None;
         for shard in shards.iter() {
             let partition = self.partition(shard.index());
-            let scanned = partition.scan(context.worker.now, after, &pattern, limits, |key| {
+            let scanned = partition.scan(requester.now, after, &pattern, limits, |key| {
                 if may_read(key) {
                     keys.push(Arc::clone(key));
                 }

@@ -39,8 +39,9 @@ use barid_core::time::Timestamp;
 use parking_lot::{Mutex, MutexGuard};
 use statestore_proto::{Version, topics};
 
+use crate::broker::Shared;
 use crate::durable::DurableShard;
-use crate::housekeeping::{Housekeeping, Task};
+use crate::housekeeping::Task;
 use crate::lifecycle::Context;
 use crate::settings;
 use crate::tenant::Tenant;
@@ -127,7 +128,7 @@ impl Context {
     pub fn expire_keys(&mut self, tenant: &Arc<Tenant>, shard: u16) {
         let store = tenant.state_store();
         let limits = Limits::UNBOUNDED;
-        let scope = store.scope(&limits, self.worker.now);
+        let scope = store.scope(&limits, self.worker.shared.clock.wall());
         let durable: &DurableShard = tenant.shards.get(shard);
         let mut following = Following::new(durable, tenant.stored_number());
         let mut partition = store.partition(shard);
@@ -142,27 +143,34 @@ impl Context {
 
     /// Has keys removed at a time.
     fn schedule_expiry(&self, tenant: &Arc<Tenant>, shard: u16, at: Option<Timestamp>) {
-        schedule_expiry(&self.worker.shared.housekeeping, tenant, shard, at);
+        schedule_expiry(&self.worker.shared, tenant, shard, at);
+    }
+
+    /// Removes keys whose time has come unexpectedly, because the clock on the wall was put forward.
+    pub fn expire_overdue_keys(&mut self, tenant: &Arc<Tenant>) {
+        let Some(store) = tenant.used_state_store() else { return };
+        let now = self.worker.shared.clock.wall();
+        for shard in tenant.shards.iter() {
+            if store.partition(shard.index()).next_expiry().is_some_and(|at| at <= now) {
+                self.expire_keys(tenant, shard.index());
+            }
+        }
     }
 }
 
-fn schedule_expiry(
-    housekeeping: &Housekeeping,
-    tenant: &Arc<Tenant>,
-    shard: u16,
-    at: Option<Timestamp>,
-) {
+fn schedule_expiry(shared: &Shared, tenant: &Arc<Tenant>, shard: u16, at: Option<Timestamp>) {
     if let Some(at) = at {
-        housekeeping.schedule(at, Task::ExpireKeys { tenant: Arc::clone(tenant), shard });
+        let task = Task::ExpireKeys { tenant: Arc::clone(tenant), shard };
+        shared.housekeeping.schedule(shared.clock.when(at), task);
     }
 }
 
 /// Has the keys that were found in the stores removed when their time comes, or now.
-pub fn watch_expiries(housekeeping: &Housekeeping, tenant: &Arc<Tenant>) {
+pub fn watch_expiries(shared: &Shared, tenant: &Arc<Tenant>) {
     let Some(store) = tenant.used_state_store() else { return };
     for shard in tenant.shards.iter() {
         let alarm = store.partition(shard.index()).take_alarm();
-        schedule_expiry(housekeeping, tenant, shard.index(), alarm);
+        schedule_expiry(shared, tenant, shard.index(), alarm);
     }
 }
 
