@@ -7,6 +7,7 @@ use barid_store::{Batch, Change};
 use xxhash_rust::xxh3::Xxh3Default;
 
 use crate::packet::{ClientId, LinkId, MessageNumber, Packet};
+use crate::state_store::packet::Packet as StatePacket;
 
 /// Something that happens.
 #[derive(Clone, Copy, Debug, Hash)]
@@ -17,6 +18,14 @@ pub enum Event {
     BrokerSends(ClientId, LinkId, Packet),
     /// A packet arrives at the broker.
     BrokerGets(ClientId, LinkId, Packet),
+    /// A client sends something to the state store.
+    ClientAsks(ClientId, LinkId, StatePacket),
+    /// The state store sends something.
+    StoreTells(ClientId, LinkId, StatePacket),
+    /// Something arrives at the state store.
+    StoreGets(ClientId, LinkId, StatePacket),
+    /// Something arrives at a client of the state store.
+    ClientHears(ClientId, LinkId, StatePacket),
     /// A client takes a message for received.
     Delivered(ClientId, MessageNumber, u8),
     /// The broker drops a message.
@@ -108,6 +117,14 @@ impl fmt::Display for Event {
             Self::BrokerSends(client, link, packet) => write!(f, "c{client} <- {packet} [{link}]"),
             Self::BrokerGets(client, link, packet) => {
                 write!(f, "c{client} => {packet} arrives [{link}]")
+            }
+            Self::ClientAsks(client, link, packet) => write!(f, "c{client} -> {packet} [{link}]"),
+            Self::StoreTells(client, link, packet) => write!(f, "c{client} <- {packet} [{link}]"),
+            Self::StoreGets(client, link, packet) => {
+                write!(f, "c{client} => {packet} arrives [{link}]")
+            }
+            Self::ClientHears(client, link, packet) => {
+                write!(f, "c{client} <= {packet} arrives [{link}]")
             }
             Self::Delivered(client, message, qos) => {
                 write!(f, "c{client} has m{message}, QoS {qos}")

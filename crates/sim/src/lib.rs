@@ -13,14 +13,20 @@
 //! | `client` | a client's half of MQTT |
 //! | `world` | what happens next |
 //! | [`promises`] | what is checked |
+//! | [`state_store`] | the same for the state store: its broker, clients, world and promises |
+//! | [`linearizability`] | whether what clients saw could have happened one after the other |
+//! | `durable` | shards and their committers, for both |
 //! | `history` | what happened, to read and to compare |
 
 mod broker;
 mod client;
+mod durable;
 mod history;
+pub mod linearizability;
 mod packet;
 pub mod promises;
 pub mod rules;
+pub mod state_store;
 mod world;
 
 use rules::Rules;
@@ -35,9 +41,9 @@ pub struct Outcome {
     pub steps: u32,
     /// How often the broker's process ended.
     pub crashes: u32,
-    /// Messages published.
+    /// Messages published, or requests sent.
     pub messages: u32,
-    /// Messages that clients got.
+    /// Messages or answers that clients got.
     pub deliveries: u64,
     /// The promise that was broken.
     pub violation: Option<String>,

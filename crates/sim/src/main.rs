@@ -1,7 +1,7 @@
 //! Runs random histories until one breaks a promise.
 //!
 //! ```text
-//! barid-sim [--histories N] [--seed N] [--trace] [--break RULE]
+//! barid-sim [--state-store] [--histories N] [--seed N] [--trace] [--break RULE]
 //! ```
 
 use std::io::{IsTerminal, Write};
@@ -10,11 +10,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use barid_sim::rules::{Rule, Rules};
-use barid_sim::{Outcome, run};
+use barid_sim::{Outcome, run, state_store};
 
 const USAGE: &str = "\
-usage: barid-sim [--histories N] [--seed N] [--trace] [--break RULE]
+usage: barid-sim [--state-store] [--histories N] [--seed N] [--trace] [--break RULE]
 
+  --state-store  histories of the state store, and not of messages
   --histories N  how many; without it 1000, or with --trace 1
   --seed N       the seed of the first one (0); the others have those after it
   --trace        print each history line by line
@@ -27,6 +28,9 @@ const LINES: usize = 80;
 static SEED: AtomicU64 = AtomicU64::new(0);
 
 struct Wanted {
+    run: fn(u64, Rules, bool) -> Outcome,
+    /// What has to be said to see it again.
+    flag: &'static str,
     histories: u64,
     seed: u64,
     trace: bool,
@@ -59,18 +63,19 @@ fn main() -> ExitCode {
     let mut total = Total::default();
     for seed in (wanted.seed..).take(usize::try_from(wanted.histories).unwrap_or(usize::MAX)) {
         SEED.store(seed, Ordering::Relaxed);
-        let outcome = run(seed, wanted.rules, wanted.trace);
+        let outcome = (wanted.run)(seed, wanted.rules, wanted.trace);
         if wanted.trace {
             outcome.lines.iter().for_each(|line| println!("{line}"));
         }
         if let Some(violation) = &outcome.violation {
             if !wanted.trace {
-                let lines = run(seed, wanted.rules, true).lines;
+                let lines = (wanted.run)(seed, wanted.rules, true).lines;
                 let last = lines.len().saturating_sub(LINES);
                 lines[last..].iter().for_each(|line| println!("{line}"));
             }
             println!("seed {seed}: {violation}");
-            println!("all of it: cargo run --release -p barid-sim -- --seed {seed} --trace");
+            let flag = wanted.flag;
+            println!("all of it: cargo run --release -p barid-sim --{flag} --seed {seed} --trace");
             return ExitCode::FAILURE;
         }
         total.add(&outcome);
@@ -84,15 +89,18 @@ fn main() -> ExitCode {
 }
 
 fn wanted(mut arguments: impl Iterator<Item = String>) -> Option<Wanted> {
-    let mut wanted = Wanted { histories: 0, seed: 0, trace: false, rules: Rules::default() };
+    let (trace, rules) = (false, Rules::default());
+    let mut wanted = Wanted { run, flag: "", histories: 0, seed: 0, trace, rules };
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--histories" => wanted.histories = arguments.next()?.parse().ok()?,
             "--seed" => wanted.seed = arguments.next()?.parse().ok()?,
+            "--state-store" => (wanted.run, wanted.flag) = (state_store::run, " --state-store"),
             "--trace" => wanted.trace = true,
             "--break" => {
                 let name = arguments.next()?;
-                let rule = Rule::ALL.into_iter().find(|rule| format!("{rule:?}") == name)?;
+                let mut rules = Rule::OF_MESSAGES.into_iter().chain(Rule::OF_STATE);
+                let rule = rules.find(|rule| format!("{rule:?}") == name)?;
                 wanted.rules = Rules::all_but(rule);
             }
             _ => return None,
@@ -120,7 +128,7 @@ impl Total {
         let rate = *steps as f64 / seconds;
         println!(
             "\r{histories} histories in {seconds:.1} s, no promise broken\n\
-             {crashes} crashes, {messages} messages published, {deliveries} delivered\n\
+             {crashes} crashes, {messages} messages or requests, {deliveries} delivered or answered\n\
              {steps} steps, {rate:.0} in a second; digest {digest:016x}"
         );
     }

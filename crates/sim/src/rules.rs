@@ -1,7 +1,8 @@
 //! What joins the rules of the core to a broker that keeps its promises.
 //!
-//! The core says what has to be written, and the store makes it durable. When a packet may leave, and
-//! what has to be in one batch, is for whoever joins them: here, in a list. A simulation may break one of
+//! The core says what has to be written, and the store makes it durable. When a packet may leave,
+//! what has to be in one batch, and what a start has to bring back is for whoever joins them: here, in a
+//! list. A simulation may break one of
 //! them, to see that it matters and that the checkers notice.
 
 use barid_core::durable::Commits;
@@ -49,11 +50,42 @@ pub enum Rule {
     PutBackWhatFailed,
     /// A batch whose commit failed is not durable.
     FailedIsNotDurable,
+    /// Who changes a key of the state store hears of it when the change is durable.
+    TellChangesWhenDurable,
+    /// The answer to GET leaves when the value that it tells is durable.
+    TellValuesWhenDurable,
+    /// Who hears that there is no such key hears it when the last deletion is durable.
+    TellAbsenceWhenDurable,
+    /// Who is refused hears it when what he was refused for is durable.
+    TellRefusalsWhenDurable,
+    /// Who watches a key hears of a change when it is durable.
+    NotifyWhenDurable,
+    /// A version ahead of the clock on the wall leaves when it is durable that it was given, also if the
+    /// key that has it is not stored.
+    TellVersionsWhenNoted,
+    /// A request that comes again is answered as it was, and not done again.
+    AnswerAgain,
+    /// What a request was answered is in the batch of what it has changed.
+    NoteAnswerWithChange,
+    /// A version is noted in the batch of the change that has it.
+    NoteVersionWithChange,
+    /// A start brings back what requests were answered.
+    RestoreAnswers,
+    /// A start brings the clock back …
+    RestoreClock,
+    /// … to the latest version of all shards.
+    RestoreClockFromAllShards,
+    /// A start brings fencing tokens back.
+    RestoreFencingTokens,
+    /// A start brings back when keys expire.
+    RestoreExpiries,
+    /// What a session was answered goes with the session.
+    ForgetAnswersWithSession,
 }
 
 impl Rule {
-    /// All of them.
-    pub const ALL: [Self; 19] = [
+    /// Those of messages.
+    pub const OF_MESSAGES: [Self; 19] = [
         Self::AcknowledgeWhenDurable,
         Self::HandOnInOrder,
         Self::OneBatchForEachShard,
@@ -73,6 +105,27 @@ impl Rule {
         Self::AcknowledgeWhenRetained,
         Self::PutBackWhatFailed,
         Self::FailedIsNotDurable,
+    ];
+
+    /// Those of the state store.
+    pub const OF_STATE: [Self; 17] = [
+        Self::PutBackWhatFailed,
+        Self::FailedIsNotDurable,
+        Self::TellChangesWhenDurable,
+        Self::TellValuesWhenDurable,
+        Self::TellAbsenceWhenDurable,
+        Self::TellRefusalsWhenDurable,
+        Self::NotifyWhenDurable,
+        Self::TellVersionsWhenNoted,
+        Self::AnswerAgain,
+        Self::NoteAnswerWithChange,
+        Self::NoteVersionWithChange,
+        Self::RestoreAnswers,
+        Self::RestoreClock,
+        Self::RestoreClockFromAllShards,
+        Self::RestoreFencingTokens,
+        Self::RestoreExpiries,
+        Self::ForgetAnswersWithSession,
     ];
 }
 
@@ -103,3 +156,4 @@ pub trait IfHolds: Default {
 }
 
 impl IfHolds for Commits {}
+impl<T> IfHolds for Option<T> {}

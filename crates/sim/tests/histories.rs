@@ -5,43 +5,60 @@ use std::sync::Mutex;
 use std::thread;
 
 use barid_sim::rules::{Rule, Rules};
-use barid_sim::run;
+use barid_sim::{Outcome, run, state_store};
+
+/// How a seed becomes a history, in a broker that goes by some rules.
+type Run = fn(u64, Rules, bool) -> Outcome;
 
 const HISTORIES: u64 = 500;
+
+const HISTORIES_OF_STATE: u64 = 2_000;
 
 /// Histories in which a broken rule must be noticed.
 const HISTORIES_TO_NOTICE: u64 = 3_000;
 
-#[test]
-fn promises_hold() {
-    for seed in 0..HISTORIES {
+fn hold(run: Run, histories: u64, flag: &str) {
+    for seed in 0..histories {
         if let Some(violation) = run(seed, Rules::default(), false).violation {
-            panic!(
-                "seed {seed}: {violation}\nsee: cargo run -p barid-sim -- --seed {seed} --trace"
-            );
+            let see = format!("cargo run -p barid-sim --{flag} --seed {seed} --trace");
+            panic!("seed {seed}: {violation}\nsee: {see}");
         }
     }
 }
 
 #[test]
+fn promises_hold() {
+    hold(run, HISTORIES, "");
+}
+
+#[test]
+fn promises_of_the_state_store_hold() {
+    hold(state_store::run, HISTORIES_OF_STATE, " --state-store");
+}
+
+#[test]
 fn histories_are_not_idle() {
-    let outcomes: Vec<_> = (0..100).map(|seed| run(seed, Rules::default(), false)).collect();
-    assert!(outcomes.iter().map(|outcome| outcome.crashes).sum::<u32>() > 100);
-    assert!(outcomes.iter().map(|outcome| outcome.messages).sum::<u32>() > 500);
-    assert!(outcomes.iter().map(|outcome| outcome.deliveries).sum::<u64>() > 500);
+    for run in [run as Run, state_store::run] {
+        let outcomes: Vec<_> = (0..100).map(|seed| run(seed, Rules::default(), false)).collect();
+        assert!(outcomes.iter().map(|outcome| outcome.crashes).sum::<u32>() > 100);
+        assert!(outcomes.iter().map(|outcome| outcome.messages).sum::<u32>() > 500);
+        assert!(outcomes.iter().map(|outcome| outcome.deliveries).sum::<u64>() > 500);
+    }
 }
 
 #[test]
 fn the_same_seed_gives_the_same_bytes() {
-    for seed in 0..50 {
-        let first = run(seed, Rules::default(), false);
-        let second = run(seed, Rules::default(), true);
-        assert_eq!(first.digest, second.digest, "seed {seed}");
-        assert_eq!(first.steps, second.steps);
-        assert!(first.lines.is_empty() && !second.lines.is_empty());
+    for run in [run as Run, state_store::run] {
+        for seed in 0..50 {
+            let first = run(seed, Rules::default(), false);
+            let second = run(seed, Rules::default(), true);
+            assert_eq!(first.digest, second.digest, "seed {seed}");
+            assert_eq!(first.steps, second.steps);
+            assert!(first.lines.is_empty() && !second.lines.is_empty());
+        }
+        let digest = |seed| run(seed, Rules::default(), false).digest;
+        assert_ne!(digest(1), digest(2));
     }
-    let digest = |seed| run(seed, Rules::default(), false).digest;
-    assert_ne!(digest(1), digest(2));
 }
 
 #[test]
@@ -49,12 +66,14 @@ fn a_broken_rule_is_noticed() {
     let hook = panic::take_hook();
     // What the core takes for impossible is noticed as well.
     panic::set_hook(Box::new(|_| {}));
-    let rules = Mutex::new(Rule::ALL.into_iter());
+    let of_messages = Rule::OF_MESSAGES.map(|rule| (run as Run, rule));
+    let of_state = Rule::OF_STATE.map(|rule| (state_store::run as Run, rule));
+    let rules = Mutex::new(of_messages.into_iter().chain(of_state));
     let unnoticed = Mutex::new(Vec::new());
     let search = || {
         loop {
-            let Some(rule) = rules.lock().unwrap().next() else { return };
-            if !is_noticed(rule) {
+            let Some((run, rule)) = rules.lock().unwrap().next() else { return };
+            if !is_noticed(run, rule) {
                 unnoticed.lock().unwrap().push(rule);
             }
         }
@@ -68,7 +87,7 @@ fn a_broken_rule_is_noticed() {
     assert!(unnoticed.is_empty(), "nobody notices that these are broken: {unnoticed:?}");
 }
 
-fn is_noticed(rule: Rule) -> bool {
+fn is_noticed(run: Run, rule: Rule) -> bool {
     let first = match rule {
         // Takes a crash, a full disk and a second crash, close together.
         Rule::AdmitWhatWasReceived => 4_200,

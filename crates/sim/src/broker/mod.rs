@@ -3,7 +3,6 @@
 //! Each call is something that happens at once; whoever calls decides what happens next, and when the
 //! process ends. What is in a [`Broker`] is then gone, and another one is [started](Broker::start) from the disks.
 
-mod durable;
 mod publish;
 mod recovery;
 mod session;
@@ -20,10 +19,10 @@ use barid_core::time::Timestamp;
 use barid_core::topic_index::{SubscribeOptions, Subscriber, TopicIndex};
 use mqtt_proto::QoS;
 
+use crate::durable::Durable;
 use crate::history::{Event, History};
 use crate::packet::{ClientId, FILTERS, LinkId, MessageNumber, Packet, Verdict, qos};
 use crate::rules::{IfHolds as _, Rule};
-use durable::Durable;
 use publish::Job;
 use session::{Home, Link, Moment, Session};
 

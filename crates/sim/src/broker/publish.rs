@@ -12,9 +12,9 @@ use barid_core::time::Timestamp;
 use mqtt_proto::QoS;
 use std::time::Duration;
 
-use super::durable::TENANT_NUMBER;
 use super::session::Home;
 use super::{Broker, SessionKey, message_number};
+use crate::durable::TENANT_NUMBER;
 use crate::history::{Event, History};
 use crate::packet::{LinkId, Packet, TOPICS, Verdict, qos};
 use crate::rules::{IfHolds as _, Rule};

@@ -17,9 +17,9 @@ use barid_store::memory::Disk;
 use mqtt_proto::QoS;
 use statestore_proto::Version;
 
-use super::durable::{Durable, TENANT_NUMBER};
 use super::session::{Home, Session};
 use super::{Broker, Effects, Handle, SessionKey, Settings, message_number, options};
+use crate::durable::{Durable, TENANT_NUMBER};
 use crate::packet::{ClientId, FILTERS, MessageNumber};
 use crate::rules::Rules;
 

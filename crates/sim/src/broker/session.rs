@@ -15,8 +15,8 @@ use barid_core::time::Timestamp;
 use mqtt_proto::QoS;
 use smallvec::SmallVec;
 
-use super::durable::{Durable, TENANT_NUMBER};
 use super::message_number;
+use crate::durable::{Durable, TENANT_NUMBER};
 use crate::packet::{ClientId, FILTERS, LinkId, MessageNumber, Packet, TOPICS};
 use crate::rules::{IfHolds as _, Rule};
 

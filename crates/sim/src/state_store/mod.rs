@@ -1,0 +1,32 @@
+//! Random histories of the state store.
+//!
+//! Clients with clocks of their own set, read, lock and delete a few keys, in sessions that go on when
+//! connections break; what is not acknowledged they send again. The broker's process ends at any moment,
+//! disks fail, keys expire. In the end every key must have had a history that could be a sequential one
+//! ([`linearizability`](crate::linearizability)), whatever was told to whom, and no version may have been
+//! given twice.
+//!
+//! | module | what is there |
+//! | --- | --- |
+//! | `packet` | the words that clients and broker share |
+//! | `broker` | the real partitions and shards, joined by the [rules](crate::rules) |
+//! | `client` | a client's half of MQTT |
+//! | `key` | how one key works, one command after the other |
+//! | `promises` | what is checked |
+//! | `world` | what happens next |
+
+mod broker;
+mod client;
+mod key;
+pub mod packet;
+mod promises;
+mod world;
+
+use crate::Outcome;
+use crate::rules::Rules;
+use world::World;
+
+/// The history of a seed, in which the broker goes by `rules`. `readable`: it is kept line by line.
+pub fn run(seed: u64, rules: Rules, readable: bool) -> Outcome {
+    World::new(seed, rules, readable).run()
+}
