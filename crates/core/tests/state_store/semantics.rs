@@ -290,6 +290,15 @@ fn a_version_ahead_of_the_wall_clock_is_stored_whatever_the_class() {
 }
 
 #[test]
+fn a_note_ahead_takes_the_clock_no_further_than_a_client_may_be() {
+    check(
+        "at 1000
+         SET k v memory ts=60500:0:c     => OK 60500:1 ^1; clock 61000:0
+         SET k v memory ts=61000:5:c     => OK 61000:6 ^1; clock 61000:6",
+    );
+}
+
+#[test]
 fn a_key_once_stored_stays_stored_until_it_is_deleted() {
     check(
         "at 1000
