@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from statestore_client import DELETED, OK, array, page
+from statestore_client import DELETED, OK, SYNTAX, array, error, page
 
 
 def filled(client, keys) -> None:
@@ -133,15 +133,34 @@ def test_tokens_tell_nothing_to_another_tenant(store, tenant):
     assert answer.startswith(b"-ERR ") or set(page(answer)[0]) <= {b"theirs"}
 
 
-def test_patterns_that_are_hard_to_match(store):
-    """Matching does not blow up, and others go on meanwhile."""
+HARD = {"a*": b"a*" * 500 + b"b", "*a": b"*a" * 500 + b"b", "?*": b"?*" * 500 + b"b", "classes": b"[a-z]*" * 150 + b"!",
+        "stars": b"*" * 1_000 + b"b", "one piece": b"*" + b"a" * 1_000 + b"b", "two pieces": b"*" + b"a" * 500 + b"*" + b"a" * 500 + b"b"}
+
+
+@pytest.mark.parametrize("length", [1_000, 60_000])
+@pytest.mark.parametrize("pattern", HARD.values(), ids=HARD)
+def test_patterns_that_are_hard_to_match(store, pattern, length):
+    """Matching does not blow up, and others go on meanwhile: each page is bounded in what it may cost."""
     client, other = store(), store()
-    filled(client, [b"a" * 1_000 + b"%d" % number for number in range(50)])
-    begin = time.monotonic()
-    for pattern in (b"a*" * 200 + b"b", b"*a" * 200 + b"b", b"*" * 5_000 + b"b", b"[a-z]*" * 200 + b"!", b"?*" * 400 + b"b"):
-        assert client.scan(pattern) == [[]]
+    filled(client, [b"a" * length + b"%d" % number for number in range(60)])
+    token, longest, pages = None, 0.0, 0
+    while pages == 0 or token is not None:
+        asked = client.send(array("SCAN", pattern, *([token] if token else [])))
+        begin = time.monotonic()
         other.set(b"0", b"x")
-    assert time.monotonic() - begin < 5
+        longest = max(longest, time.monotonic() - begin)
+        keys, token = page(client.answer(asked).payload)
+        assert not keys
+        pages += 1
+    assert longest < 1, "another client was held up"
+
+
+def test_the_longest_pattern(store):
+    client = store()
+    filled(client, [b"a" * 1_024, b"a" * 1_025])
+    assert client.scan(b"a" * 1_024) == [[b"a" * 1_024]]
+    for size in (1_025, 100_000):
+        assert client.ask("SCAN", b"a" * size).payload == error(SYNTAX)
 
 
 @pytest.mark.parametrize("pattern", [b"[", b"[a", b"[]", b"[a-", b"]", b"[z-a]", b"\\", b"[[]", b"[!a]", b"[^a]", b"{", b"}", b"{principal.clientId}"], ids=repr)
