@@ -1,34 +1,29 @@
 //! Answers, for requests that are sent again.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::VecDeque;
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use smallvec::SmallVec;
-use statestore_proto::Version;
 
 use super::{Answer, Origin, Outcome};
 use crate::durable::{AnsweredRecord, SessionNumber};
 use crate::session::PacketId;
 
-/// How many answers to one session a partition keeps; the oldest go. So many requests about keys of one
-/// shard may be unacknowledged when a connection is lost, and are nevertheless not done twice.
-pub const ANSWERED_MAX: usize = 1_024;
+/// How many answers to one session a partition keeps; the oldest go. So many answers about keys of one
+/// shard may be on their way to a client when its connection is lost, and are nevertheless not done twice.
+pub const ANSWERED_MAX: usize = 128;
 
 /// What sessions were answered last.
 #[derive(Debug, Default)]
 pub(super) struct Answered {
-    sessions: HashMap<SessionNumber, Answers, FixedState>,
-}
-
-#[derive(Debug, Default)]
-struct Answers {
-    by_packet: BTreeMap<PacketId, Noted>,
-    by_age: BTreeSet<(Version, PacketId)>,
+    /// The oldest first. Few enough to be looked through.
+    sessions: HashMap<SessionNumber, VecDeque<Noted>, FixedState>,
 }
 
 #[derive(Debug)]
 struct Noted {
+    packet_id: PacketId,
     record: AnsweredRecord,
     /// It is in the store.
     stored: bool,
@@ -39,7 +34,8 @@ struct Noted {
 impl Answered {
     /// What a request was answered, if it was.
     pub fn find(&self, origin: &Origin) -> Option<Answer> {
-        let noted = self.sessions.get(&origin.session)?.by_packet.get(&origin.packet_id)?;
+        let mut answers = self.sessions.get(&origin.session)?.iter();
+        let noted = answers.find(|noted| noted.packet_id == origin.packet_id)?;
         (noted.record.correlation == origin.correlation).then_some(Answer {
             outcome: Outcome::Verdict(noted.record.verdict),
             version: noted.record.version,
@@ -57,38 +53,34 @@ impl Answered {
     ) -> SmallVec<[PacketId; 2]> {
         let answers = self.sessions.entry(session).or_default();
         let mut gone = SmallVec::new();
-        if answers.remove(packet_id).is_some_and(|before| before.stored && !stored) {
-            gone.push(packet_id);
+        if let Some(at) = answers.iter().position(|noted| noted.packet_id == packet_id) {
+            let before = answers.remove(at);
+            if before.is_some_and(|before| before.stored && !stored) {
+                gone.push(packet_id);
+            }
         }
-        if answers.by_packet.len() == ANSWERED_MAX
-            && let Some((_, oldest)) = answers.by_age.first().copied()
-            && answers.remove(oldest).is_some_and(|noted| noted.stored)
-        {
-            gone.push(oldest);
+        if answers.len() == ANSWERED_MAX {
+            let oldest = answers.pop_front().filter(|oldest| oldest.stored);
+            gone.extend(oldest.map(|oldest| oldest.packet_id));
         }
-        answers.by_age.insert((record.answered_at, packet_id));
-        answers.by_packet.insert(packet_id, Noted { record, stored, after });
+        // At the end, but for what is found in a store.
+        let age = |noted: &Noted| noted.record.answered_at <= record.answered_at;
+        let at = answers.partition_point(age);
+        answers.insert(at, Noted { packet_id, record, stored, after });
         gone
     }
 
     /// Forgets a session. Tells which packet identifiers of it are in the store.
     pub fn forget(&mut self, session: SessionNumber) -> impl Iterator<Item = PacketId> {
         let answers = self.sessions.remove(&session).unwrap_or_default();
-        let stored = |(id, noted): (PacketId, Noted)| noted.stored.then_some(id);
-        answers.by_packet.into_iter().filter_map(stored)
-    }
-}
-
-impl Answers {
-    fn remove(&mut self, packet_id: PacketId) -> Option<Noted> {
-        let noted = self.by_packet.remove(&packet_id)?;
-        self.by_age.remove(&(noted.record.answered_at, packet_id));
-        Some(noted)
+        answers.into_iter().filter(|noted| noted.stored).map(|noted| noted.packet_id)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use statestore_proto::Version;
+
     use super::*;
     use crate::state_store::Verdict;
 
@@ -125,6 +117,19 @@ mod tests {
         assert!(answered.find(&origin(1, last - 1, 0)).is_some());
         assert_eq!(answered.forget(1).count(), ANSWERED_MAX);
         assert_eq!(answered.forget(1).count(), 0);
+    }
+
+    #[test]
+    fn what_is_found_in_a_store_has_its_age() {
+        let mut answered = Answered::default();
+        let last = u64::try_from(ANSWERED_MAX).unwrap();
+        for id in 1..=last {
+            // Found in the order of the identifiers; the oldest is in the middle.
+            let age = (id + last / 2) % last;
+            answered.note(1, u16::try_from(id).unwrap(), record(0, age), (true, None));
+        }
+        let oldest = u16::try_from(last / 2).unwrap();
+        assert_eq!(answered.note(1, 999, record(0, 500), (true, None)).as_slice(), [oldest]);
     }
 
     #[test]
