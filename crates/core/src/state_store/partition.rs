@@ -349,7 +349,7 @@ impl<W: Watcher> Partition<W> {
             self.reserved = (latest, Some(effects.put_clock(latest)));
         }
         let noted = change.max(self.reserved.1);
-        self.changed = noted;
+        self.changed = noted.max(self.changed);
         noted
     }
 

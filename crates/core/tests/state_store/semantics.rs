@@ -290,6 +290,18 @@ fn a_version_ahead_of_the_wall_clock_is_stored_whatever_the_class() {
 }
 
 #[test]
+fn a_scan_waits_for_the_last_change_whatever_is_not_stored() {
+    check(
+        "at 1000
+         SET m v memory ts=2000:0:c      => OK 2000:1 ^1; clock 3000:0
+         batch
+         SET k v                         => OK 2000:2 ^2; put k=v
+         SET m v memory                  => OK 2000:3 ^1
+         SCAN *                          => k m ^2",
+    );
+}
+
+#[test]
 fn a_note_ahead_takes_the_clock_no_further_than_a_client_may_be() {
     check(
         "at 1000
