@@ -382,7 +382,7 @@ fn a_request_that_comes_again_is_answered_as_before() {
          DUP 1/2/31                      => unknown
          SET k x from=1/2/36             => OK 1000:2 ^2; put k=x; clock 1000:2; note 1/2/36
          DUP 1/2/30                      => unknown
-         FORGET 1                        => unnote 1/2; unnote 1/3; unnote 1/4; unnote 1/5; unnote 1/6
+         FORGET 1                        => unnote 1/3; unnote 1/4; unnote 1/5; unnote 1/6; unnote 1/2
          DUP 1/2/36                      => unknown",
     );
 }
