@@ -1,5 +1,8 @@
 """Rules for keys: what no rule of a user allows is refused, request by request."""
 
+import signal
+import time
+
 import pytest
 
 from broker import Broker
@@ -139,3 +142,22 @@ def test_who_may_do_everything_without_users(store):
     client = store()
     assert client.ask("SET", "any", "x").payload == OK
     assert allowed(client, READS | WRITES, "any")
+
+
+def test_rules_that_change(broker_with, store, hashed_password):
+    """Hold for clients that connect from now on."""
+    rules = USER.format("one", hashed_password, '{{ access = "{}", keys = ["a"] }}')
+    running = broker_with(rules.format("read"))
+
+    def connect(client_id: str):
+        return store(client_id, to=running, username="acme/one", password=b"secret")
+
+    before = connect("before")
+    assert before.ask("SET", "a", "x").payload == error(NOT_AUTHORIZED)
+    config = running.directory / "barid.toml"
+    config.write_text(config.read_text().replace('access = "read"', 'access = "write"'))
+    running.signal(signal.SIGHUP)
+    deadline = time.monotonic() + 5
+    while connect("after").ask("SET", "a", "x").payload != OK:
+        assert time.monotonic() < deadline
+    assert connect("after").ask("GET", "a").payload == error(NOT_AUTHORIZED)

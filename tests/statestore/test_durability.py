@@ -186,3 +186,75 @@ def test_asking_for_persistence_changes_nothing_where_all_is_stored(running, res
     client = store(to=running)
     for key, version in versions.items():
         assert client.get(key) == (b"x", version)
+
+
+MEMORY = '[[durability]]\nkeys = "cache:*"\nclass = "memory"\n[[durability]]\nkeys = "acme only"\nclass = "memory"\ntenant = "acme"\n'
+ASKED = [("aio-persistence", "true")]
+
+
+def test_keys_in_memory(broker_with, store):
+    """Are gone with the broker, unless a client asked for one to be stored; that one is then, as it is at last."""
+    running = broker_with(MEMORY)
+    client = store(to=running, tenant="acme")
+    for key in (b"cache:1", b"acme only", b"stored"):
+        client.set(key, b"x")
+    client.set(b"cache:asked", b"old", more=ASKED)
+    last = client.set(b"cache:asked", b"new", token="5:0:n")
+    client.set(b"cache:gone", b"x", more=ASKED)
+    assert client.ask("DEL", "cache:gone").payload == DELETED
+    client.set(b"cache:gone", b"in memory again")
+    store(to=running, tenant="globex").set(b"acme only", b"x")
+    running.kill9()
+    running.start()
+    client = store(to=running, tenant="acme")
+    assert client.get(b"cache:asked") == (b"new", last)
+    assert client.ask("SET", "cache:asked", "x").payload == error(TOKEN_REQUIRED)
+    assert sorted(key for page in client.scan("*") for key in page) == [b"cache:asked", b"stored"]
+    assert store(to=running, tenant="globex").get(b"acme only")[0] == b"x"
+
+
+def test_a_tenant_in_memory(broker_with, store):
+    running = broker_with('[tenants.acme.limits]\ndurability = "memory"\n')
+    ours, theirs = store(to=running, tenant="acme"), store(to=running, tenant="globex")
+    for client in (ours, theirs):
+        client.set(b"key", b"x")
+        client.set(b"asked", b"x", more=ASKED)
+    running.kill9()
+    running.start()
+    assert store(to=running, tenant="acme").scan("*") == [[b"asked"]]
+    assert store(to=running, tenant="globex").scan("*") == [[b"asked", b"key"]]
+
+
+def test_answers_about_memory_are_the_same(broker_with, store):
+    """Conditions, versions, fences, expiry and notifications do not depend on the class."""
+    client = store(to=broker_with('[limits]\ndurability = "memory"\n'))
+    client.watch(b"key")
+    first = client.set(b"key", b"x", "NX", token="5:0:n")
+    refused = client.ask("SET", "key", "y", "NEX", token="5:0:n")
+    assert (refused.payload, refused.version) == (NOT_APPLIED, first)
+    assert client.ask("DEL", "key", token="4:0:n").payload == error(TOKEN_TOO_OLD)
+    second = client.set(b"key", b"x", "NEX", "PX", "100", token="6:0:n")
+    assert order(second) > order(first)
+    client.expect_told(b"key", set_told(b"x"), first)
+    client.expect_told(b"key", set_told(b"x"), second)
+    client.expect_told(b"key", DELETE_TOLD)
+    assert client.get(b"key") is None
+    client.expect_quiet()
+
+
+def test_changes_in_full_flight(running, store):
+    """Killed in the middle of a burst: what was answered is there, and what was not is there as a whole or not at all."""
+    client = store(to=running)
+    sent = [client.send(array("SET", f"key {number % 500}", f"{number} " * 50)) for number in range(3_000)]
+    answered = {}
+    for number in range(700):
+        answered[number % 500] = (number, client.answer(sent[number]).version)
+    running.kill9()
+    running.start()
+    client = store(to=running)
+    for at, (number, version) in answered.items():
+        found, found_version = client.get(b"key %d" % at)
+        later = int(found.split()[0])
+        assert later >= number and later % 500 == at and found == b"%d " % later * 50
+        assert order(found_version) >= order(version)
+        assert (later == number) == (found_version == version)

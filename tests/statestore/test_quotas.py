@@ -127,3 +127,18 @@ def test_what_is_used_is_known_after_a_restart(broker_with, store):
     client.ask("DEL", "a")
     client.set(b"c", b"x")
     assert client.ask("SET", "d", "x").payload == error(QUOTA)
+
+
+@pytest.mark.parametrize("end", ["disconnected", "lost", "taken over"])
+def test_watchers_go_with_their_connection(limited, end):
+    connect = limited("max_state_watchers = 2")
+    kept = {"clean": False, "properties": {"session_expiry_interval": 60}}
+    for _ in range(5):
+        client = connect("watcher", **kept)
+        client.watch(b"a")
+        client.watch(b"b")
+        assert client.ask("KEYNOTIFY", "c").payload == error(QUOTA)
+        if end == "disconnected":
+            client.client.disconnect()
+        elif end == "lost":
+            client.client.drop()

@@ -1,6 +1,7 @@
 """Versions: a hybrid logical clock for each tenant, which never goes back and never runs far ahead."""
 
 import re
+import time
 
 import pytest
 
@@ -177,3 +178,13 @@ def test_a_lock_taken_with_a_slow_clock(store):
     assert order(second) > order(first)
     assert slow.ask("SET", "key", "2", token=second).payload == OK
     assert slow.ask("GET", "key").payload == value(b"2")
+
+
+def test_the_clock_outlives_the_last_client(store):
+    """Of a tenant without clients and keys nothing may be left but its clock."""
+    client = store()
+    highest = client.set(b"key", b"x", timestamp=stamp(now_ms() + 50_000))
+    assert client.ask("DEL", "key").payload == DELETED
+    client.client.disconnect()
+    time.sleep(1.5)
+    assert order(store().set(b"key", b"x")) > order(highest)
