@@ -155,3 +155,33 @@ def test_a_tenant_of_the_class_memory_leaves_nothing_on_the_disk(broker_with, co
     broker.start()
     client = connect(V5, "away", clean=False, properties=AN_HOUR, to=broker)
     client.expect_nothing()
+
+
+PERSIST = {"user_property": [("aio-persistence", "true")]}
+
+
+def test_a_client_may_ask_for_more_than_its_class(broker_with, connect, dial, topic):
+    """A session and its queue, and a retained message, are stored for who asks, also in the class `memory`."""
+    broker = broker_with('[limits]\ndurability = "memory"\n')
+    for name, asks in ("asks", PERSIST), ("does not", {}):
+        client = connect(V5, name, clean=True, properties=AN_HOUR | asks, to=broker)
+        client.subscribe(topic, qos=1)
+        client.disconnect()
+    publisher = connect(V5, to=broker)
+    publisher.publish(f"{topic}/lasting", b"r", qos=1, retain=True, properties=PERSIST)
+    publisher.publish(f"{topic}/fleeting", b"r", qos=1, retain=True)
+    publisher.publish(f"{topic}/replaced", b"old", qos=1, retain=True, properties=PERSIST)
+    publisher.publish(f"{topic}/replaced", b"new", qos=1, retain=True)
+    publisher.publish(f"{topic}/cleared", b"r", qos=1, retain=True, properties=PERSIST)
+    publisher.publish(f"{topic}/cleared", b"", qos=1, retain=True)
+    for number in range(3):
+        publisher.publish(topic, b"%d" % number, qos=1)
+    time.sleep(0.3)  # Nobody is told when that is on the disk: the class promises nothing.
+    broker.kill9()
+    broker.start()
+    assert drain(back(connect, broker, "asks")) == [b"0", b"1", b"2"]
+    assert not dial(V5, to=broker).connect("does not", clean=False, properties=AN_HOUR).session_present
+    client = connect(V5, to=broker)
+    client.subscribe(f"{topic}/+", qos=1)
+    assert client.expect(wire.PUBLISH).topic == f"{topic}/lasting"
+    client.expect_nothing()

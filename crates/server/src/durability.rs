@@ -1,8 +1,9 @@
 //! What an acknowledgement promises: durability classes.
 
-use mqtt_proto::topic;
+use mqtt_proto::{Properties, topic};
 use serde::Deserialize;
 use statestore_proto::Glob;
+use statestore_proto::properties::PERSIST;
 
 /// What must have happened before a QoS 1 or 2 message is acknowledged to its publisher.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
@@ -29,6 +30,12 @@ pub struct DurabilityRule {
     pub class: DurabilityClass,
     /// The tenant whose topics or keys they are; all tenants' if there is none.
     pub tenant: Option<String>,
+}
+
+/// Whether the sender asks for a session, a retained message or a key to be stored where that is not so by
+/// its class: by the user property `aio-persistence`.
+pub fn asks_to_persist(properties: Properties<'_>) -> bool {
+    properties.user_properties().any(|property| property == (PERSIST, "true"))
 }
 
 /// The classes of one tenant.

@@ -5,12 +5,13 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use barid_core::durable::keys;
-use barid_core::message::Publication;
+use barid_core::message::{Message, Publication};
 use barid_core::session::{Delivery, DropReason, Waiting};
 use barid_core::topic_index::{Member, SharedGroup, SubscribeOptions};
-use mqtt_proto::{QoS, ReasonCode, topic};
+use mqtt_proto::{Properties, QoS, ReasonCode, topic};
 use tracing::error;
 
+use crate::durability::asks_to_persist;
 use crate::durable::{Commits, READ_RETRY};
 use crate::event_loop::ConnectionId;
 use crate::housekeeping::{After, Task};
@@ -70,17 +71,21 @@ impl Context {
             tenant.limits().max_retained_messages + tenant.sys_topics.load(Ordering::Relaxed);
         let message = (!removes).then(|| messages.message(last));
         let mut retained = tenant.retained.write();
-        let has = retained.get(messages.topic()).is_some();
-        if messages.class().is_stored() && messages.topic().len() > keys::TEXT_LEN_MAX {
+        let (has, was_stored) = match retained.get(messages.topic()) {
+            Some(present) => (true, messages.class().is_stored() || persists(present)),
+            None => (false, false),
+        };
+        let is_stored = messages.class().is_stored() || message.as_deref().is_some_and(persists);
+        if is_stored && messages.topic().len() > keys::TEXT_LEN_MAX {
             return false;
         }
         if !removes && !has && retained.len() >= most {
             return false;
         }
-        if messages.class().is_stored() && (has || !removes) {
+        if was_stored || (is_stored && !removes) {
             // Under the lock of the retained messages, so that the store hears of them in their order.
             let mut shard = tenant.shards.of(&tenant.name, messages.topic()).change();
-            match &message {
+            match message.as_ref().filter(|_| is_stored) {
                 Some(message) => shard.set_retained(tenant.stored_number(), message),
                 None => shard.remove_retained(tenant.stored_number(), messages.topic()),
             }
@@ -369,6 +374,11 @@ impl Context {
         }
         None
     }
+}
+
+/// Whether a retained message is stored although its class is not.
+pub fn persists(message: &Message) -> bool {
+    asks_to_persist(Properties::from_validated(message.publication().properties))
 }
 
 /// Another member of the shared subscription of this name: the least busy one that is connected, or, if

@@ -149,14 +149,11 @@ impl Tenant {
         self.state.get().map(|store| &**store)
     }
 
-    /// As what a new session of a client is stored; `None` if the tenant stores none.
-    pub fn new_durable(&self, client_id: &str) -> Option<Durable> {
-        if !self.durability().stores_sessions() {
-            return None;
-        }
+    /// As what a new session of a client is stored.
+    pub fn new_durable(&self, client_id: &str) -> Durable {
         let shard = Arc::clone(self.shards.of(&self.name, client_id));
         let number = shard.change().new_session_number();
-        Some(Durable { shard, tenant: self.stored_number(), number })
+        Durable { shard, tenant: self.stored_number(), number }
     }
 
     /// Its limits, as they are now.

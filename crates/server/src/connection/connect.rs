@@ -165,7 +165,7 @@ impl Connection {
             return Err(Refusal(ReasonCode::NotAuthorized, "the will's topic is not allowed"));
         }
         if wanted.expiry > 0
-            && durability.stores_sessions()
+            && (wanted.persist || durability.stores_sessions())
             && tenant.shards.of(&tenant.name, client_id).refuses()
             && tenant.sessions.entry(client_id).get().is_none()
         {

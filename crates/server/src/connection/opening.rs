@@ -71,9 +71,11 @@ impl Context {
         }
         let session = resumed.unwrap_or_else(|| {
             let id = self.worker.shared.next_session_id();
-            let durable = (wanted.expiry > 0).then(|| tenant.new_durable(opening.client_id));
-            let session =
-                SessionRef::new(id, Arc::clone(tenant), opening.client_id, durable.flatten());
+            let stored = wanted.persist || tenant.durability().stores_sessions();
+            let durable =
+                (wanted.expiry > 0 && stored).then(|| tenant.new_durable(opening.client_id));
+            let session = SessionRef::new(id, Arc::clone(tenant), opening.client_id, durable);
+            session.set_keeps_all(wanted.persist);
             entry.insert(session.clone());
             session
         });

@@ -8,7 +8,7 @@ use mqtt_proto::{
     Connect, MAX_PACKET_LEN, PropertiesBuf, Property, PropertyId, QoS, ReasonCode, Version,
 };
 
-use crate::durability::Durability;
+use crate::durability::{Durability, asks_to_persist};
 use crate::session::Will;
 use crate::settings::Limits;
 
@@ -36,6 +36,8 @@ pub(super) struct Wanted {
     pub(super) aliases: Option<Box<OutboundAliases>>,
     /// The Will Message.
     pub(super) will: Option<Box<Will>>,
+    /// The client wants its session stored, whatever its tenant's class.
+    pub(super) persist: bool,
 }
 
 /// What the client wants and gets.
@@ -74,6 +76,7 @@ pub(super) fn want(connect: &Connect<'_>, limits: &Limits) -> Result<Wanted, Ref
             .map_or(MAX_PACKET_LEN, |size| size as usize),
         aliases: (aliases > 0).then(|| Box::new(OutboundAliases::new(aliases))),
         will: will(connect, limits)?,
+        persist: asks_to_persist(*properties),
     })
 }
 

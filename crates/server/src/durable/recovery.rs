@@ -15,7 +15,7 @@ use statestore_proto::Version;
 use super::{Durable, DurableShard};
 use crate::broker::Shared;
 use crate::housekeeping::Task;
-use crate::lifecycle::subscribe;
+use crate::lifecycle::{persists, subscribe};
 use crate::session::{SessionRef, Subscription, Will};
 use crate::state_store;
 use crate::tenant::Tenant;
@@ -175,6 +175,8 @@ impl Recovery for Reader<'_> {
             });
         }
         session.set_survives(true);
+        // Its client has asked for it, or the class has changed: then what it has is worth as much.
+        session.set_keeps_all(!tenant.durability().stores_sessions());
         session.recover_replays(record.replays);
         tenant.sessions.entry(client_id).insert(session.clone());
         self.sessions.insert(number, session);
@@ -219,7 +221,8 @@ impl Recovery for Reader<'_> {
         let own = &self.tenants[&tenant];
         let topic = message.publication().topic;
         // The class of the topic may have changed: then what is stored has been overtaken, perhaps.
-        if message.is_expired(self.now) || !own.durability().of(topic).is_stored() {
+        let is_current = own.durability().of(topic).is_stored() || persists(&message);
+        if message.is_expired(self.now) || !is_current {
             self.void_retained.push((tenant, topic.into()));
             return;
         }

@@ -131,7 +131,7 @@ impl Session {
         if has_it && offer.shared.is_none() {
             return Offered::Done;
         }
-        let stores = messages.are_stored(offer.qos);
+        let stores = outlet.stores(messages, offer.qos);
         if let Some((_, shard)) = stores.then(|| journal.open()).flatten() {
             messages.reach(shard);
         }
@@ -639,6 +639,11 @@ impl Outlet {
         }
     }
 
+    /// Whether messages that are delivered with `qos` are stored, if the session is.
+    fn stores(&self, messages: &Messages<'_>, qos: QoS) -> bool {
+        messages.are_stored(qos) || (self.keeps_all && qos != QoS::AtMostOnce)
+    }
+
     /// As what one of the messages is to be stored, if it is.
     fn stored_as(
         &mut self,
@@ -647,7 +652,7 @@ impl Outlet {
         qos: QoS,
         journal: &SessionJournal<'_>,
     ) -> Option<StoredAs> {
-        if !messages.are_stored(qos) {
+        if !self.stores(messages, qos) {
             return None;
         }
         let message = messages.stored_as(journal.shard()?, index)?;

@@ -253,6 +253,11 @@ impl Session {
         self.outlet.lock().outbound.set_survives(survives);
     }
 
+    /// What waits for the client is stored whatever its class, if the session is stored; or as its class says.
+    pub fn set_keeps_all(&self, keeps_all: bool) {
+        self.outlet.lock().keeps_all = keeps_all;
+    }
+
     /// What shared subscriptions may give to other members as long as this one is away; see
     /// [`Outbound::take_shared`]. `has_other` must not look into a session: this one is locked.
     pub fn take_shared(&self, has_other: impl FnMut(&Waiting) -> bool) -> Vec<Waiting> {

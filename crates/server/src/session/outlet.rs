@@ -34,6 +34,8 @@ pub struct Link {
 pub(super) struct Outlet {
     pub(super) link: Option<Link>,
     pub(super) outbound: Outbound,
+    /// What waits is stored whatever its class, if the session is.
+    pub(super) keeps_all: bool,
     /// Retained messages that new subscriptions have asked for and that have not been fetched yet.
     pub(super) replays: Option<Box<Replays>>,
     pub(super) unsent: Unsent,

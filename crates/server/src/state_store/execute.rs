@@ -123,7 +123,7 @@ impl StateStore {
             let request = Request {
                 timestamp: envelope.timestamp,
                 fencing_token: envelope.fencing_token,
-                stored: verb == Verb::Set && is_stored(),
+                stored: verb != Verb::Get && is_stored(),
                 refuses: shard.refuses(),
                 origin,
             };

@@ -66,10 +66,9 @@ impl<'a> Following<'a> {
         // Their sessions may be of the same shard.
         self.guard = None;
         for notice in self.notices {
-            let mut after = Commits::default();
-            if let Some(batch) = notice.after.filter(|batch| !self.shard.is_durable(*batch)) {
-                after.add(self.shard.index(), batch);
-            }
+            // Also if that is durable by now: what was told before may still wait, and comes first.
+            let after = notice.after.map(|batch| Commits::one(self.shard.index(), batch));
+            let after = after.unwrap_or_default();
             for watcher in &notice.watchers {
                 if let Some(session) = SessionRef::upgrade(&watcher.session)
                     && session.is_owned_by(watcher.connection)
