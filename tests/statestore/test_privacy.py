@@ -32,6 +32,24 @@ def test_what_nobody_may_subscribe_to(connect, tenant, filter_, qos):
     assert spy.subscribe("ordinary", filter_, notify_filter("spy")).reasons == [0, 0x87, 0]
 
 
+@pytest.mark.parametrize("client_id", [VICTIM, VICTIM.lower(), VICTIM + "/command", "victi", "victimx", "+", "#"])
+def test_a_client_identifier_that_looks_like_a_part_of_the_topic(store, client_id):
+    """Gives no right to the topics of another client."""
+    victim, spy = store("victim"), store(client_id, subscribes=False)
+    reasons = spy.client.subscribe(notify_filter("victim"), notify_topic("victim", b"key"), f"{RESERVED}/{VICTIM}/#", qos=1).reasons
+    assert reasons == [0x87, 0x87, 0x87]
+    spy.responses = "answers"
+    spy.client.subscribe("answers", qos=1)
+    spy.watch(b"other")
+    victim.watch(b"key")
+    version = victim.set(b"key", b"x")
+    victim.expect_told(b"key", set_told(b"x"), version)
+    version = victim.set(b"other", b"x")
+    spy.expect_told(b"other", set_told(b"x"), version)
+    spy.expect_quiet(0.05)
+    victim.expect_quiet(0.05)
+
+
 @pytest.mark.parametrize("version", [V31, V311], ids=["v3.1", "v3.1.1"])
 def test_older_clients_may_not_either(connect, tenant, version):
     """MQTT 3.1 has no way to refuse a subscription but to disconnect."""
