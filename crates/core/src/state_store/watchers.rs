@@ -58,3 +58,30 @@ impl<W: Watcher> Watchers<W> {
         self.by_key.get(key).map_or(&[], SmallVec::as_slice)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Clone)]
+    struct Connection(u64);
+
+    impl Watcher for Connection {
+        fn id(&self) -> u64 {
+            self.0
+        }
+    }
+
+    #[test]
+    fn a_key_that_nobody_watches_takes_no_memory() {
+        let (mut watchers, usage) = (Watchers::default(), Usage::default());
+        for id in [7, 8] {
+            watchers.watch(b"k", Connection(id), &usage, &Limits::UNBOUNDED).unwrap();
+        }
+        assert!(watchers.unwatch(b"k", 7, &usage));
+        assert!(!watchers.unwatch(b"k", 7, &usage));
+        assert_eq!(watchers.of(b"k").len(), 1);
+        assert!(watchers.unwatch(b"k", 8, &usage));
+        assert!(watchers.by_key.is_empty());
+    }
+}

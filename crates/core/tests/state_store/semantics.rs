@@ -321,7 +321,8 @@ fn a_key_once_stored_stays_stored_until_it_is_deleted() {
          DEL k memory    => deleted 1000:3 ^2; remove k; clock 1000:3
          batch
          SET k x memory  => OK 1000:4 ^2
-         SET k y memory  => OK 1000:5 ^2",
+         SET k y memory  => OK 1000:5 ^2
+         DEL k memory    => deleted 1000:6 ^2",
     );
 }
 
