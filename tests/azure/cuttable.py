@@ -17,6 +17,8 @@ class Cuttable:
         self.address = self._listener.getsockname()
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
+        self._clients: set[socket.socket] = set()
+        self._deaf: set[socket.socket] = set()
         threading.Thread(target=self._accept, daemon=True).start()
 
     def _accept(self) -> None:
@@ -37,13 +39,15 @@ class Cuttable:
             one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with self._lock:
             self._open |= {client, broker}
+            self._clients.add(client)
         for source, sink in ((client, broker), (broker, client)):
             threading.Thread(target=self._carry, args=(source, sink), daemon=True).start()
 
     def _carry(self, source: socket.socket, sink: socket.socket) -> None:
         try:
             while data := source.recv(65536):
-                sink.sendall(data)
+                if sink not in self._deaf:
+                    sink.sendall(data)
         except OSError:
             pass
         for one in (source, sink):
@@ -56,6 +60,11 @@ class Cuttable:
             one.shutdown(socket.SHUT_RDWR)
         except OSError:
             pass
+
+    def deafen(self) -> None:
+        """The clients hear no more of the broker, which goes on hearing them, until the cut that must follow."""
+        with self._lock:
+            self._deaf = self._clients & self._open
 
     def cut(self) -> None:
         with self._lock:

@@ -30,7 +30,7 @@ UNDISTURBED = """
     lease lease_renewal lease_expiry lock_waits contended_counter holder_dies
     large_values many_in_flight keep_alive
 """.split()
-DISTURBED = "cut_while_idle cut_while_busy observe_again lock_across_a_cut broker_killed".split()
+DISTURBED = "cut_while_idle cut_while_busy many_in_flight_are_lost observe_again lock_across_a_cut broker_killed".split()
 LIMITED = "key_quota key_rules".split()
 
 
@@ -120,7 +120,7 @@ def test_scenario_with_faults(sdk, broker_with, play, scenario):
         running.kill9()
         running.start()
 
-    play(sdk, proxy.address, "acme", scenario).until_it_ends(cut=proxy.cut, kill=kill)
+    play(sdk, proxy.address, "acme", scenario).until_it_ends(deafen=proxy.deafen, cut=proxy.cut, kill=kill)
     proxy.close()
 
 

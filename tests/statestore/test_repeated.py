@@ -163,7 +163,8 @@ def test_another_session_is_not_it(session, store):
 
 @pytest.mark.parametrize("end", ["lost", "killed"])
 def test_everything_that_was_in_flight(broker_with, store, end):
-    """Hundreds of requests whose answers were lost, some perhaps never read: each is answered, and applied once."""
+    """Hundreds of requests whose answers were lost, some perhaps never read: each is answered, and applied once. An SDK may
+    have as many on their way as its application asks for."""
     running = broker_with("")
     requests = []
     for number in range(600):
@@ -188,6 +189,26 @@ def test_everything_that_was_in_flight(broker_with, store, end):
     versions = [order(answer.version) for answer in answers[:400]]
     assert len(set(versions)) == 400 and min(versions) > order(counter)
     assert client.get(b"key 0") is None
+
+
+@pytest.mark.parametrize("requests", [1, 100, 500, 1_000])
+@pytest.mark.parametrize("end", ["lost", "killed"])
+def test_all_of_many_are_known(broker_with, store, requests, end):
+    """All are answered with the version of the first time, and what another client has set since stays."""
+    running = broker_with("")
+    client, other = store("again", to=running, **KEPT), store("other", to=running)
+    keys = [b"key %d" % number for number in range(requests)]
+    sent = [client.send(array("SET", key, "first"), packet_id=1_000 + at) for at, key in enumerate(keys)]
+    versions = [client.answer(one).version for one in sent]
+    other.set(keys[-1], b"of another")
+    lost(client)
+    if end == "killed":
+        running.kill9()
+        running.start()
+    client = store("again", to=running, **KEPT)
+    again = [client.send(array("SET", key, "first"), packet_id=1_000 + at, correlation=sent[at][1], dup=True) for at, key in enumerate(keys)]
+    assert [client.answer(one).version for one in again] == versions
+    assert client.get(keys[-1])[0] == b"of another"
 
 
 @pytest.mark.parametrize("before, request_, expected", FIRST.values(), ids=FIRST)

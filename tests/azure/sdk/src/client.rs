@@ -87,7 +87,8 @@ impl Broker {
 
 /// Has whoever started this program do something to the broker or the network, and waits until it is done.
 ///
-/// `cut`: all connections are closed. `kill`: the broker is killed and started again with its data.
+/// `cut`: all connections are closed. `deafen`: nothing of the broker reaches the clients until the cut that
+/// must follow. `kill`: the broker is killed and started again with its data.
 pub async fn fault(name: &str) {
     println!("do {name}");
     let mut line = String::new();

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use azure_iot_operations_services::state_store::SetCondition;
+use futures::future::join_all;
 use tokio::time::{sleep, timeout};
 
 use crate::client::{
@@ -25,6 +26,14 @@ pub async fn cut_while_idle(broker: Broker) {
         version = next;
     }
     client.leave().await;
+}
+
+/// A client that has sent its first request. With it the SDK subscribes, and a SUBSCRIBE that a cut
+/// answers with silence is not repeated.
+async fn subscribed(broker: &Broker, name: &str) -> Client {
+    let client = broker.client(name).await;
+    client.get(b"anything").await;
+    client
 }
 
 /// Sets new keys one after the other until it is told to stop, from several tasks of one client. Each SET says that the key
@@ -84,13 +93,38 @@ impl Writers {
 }
 
 pub async fn cut_while_busy(broker: Broker) {
-    let writers = Writers::start(broker.client("one").await);
+    let writers = Writers::start(subscribed(&broker, "one").await);
     for number in 0..10_u64 {
         sleep(Duration::from_millis(100 + 37 * number)).await;
         fault("cut").await;
     }
     sleep(Duration::from_millis(300)).await;
     writers.stop().await.leave().await;
+}
+
+/// Hundreds of requests are on their way when the connection is lost, or the broker killed. It has
+/// executed them, but its answers and acknowledgements are lost, so the SDK sends all of them again.
+pub async fn many_in_flight_are_lost(broker: Broker) {
+    const REQUESTS: u32 = 500;
+    let client = subscribed(&broker, "one").await;
+    for round in 0..4_u32 {
+        let keys: Vec<Vec<u8>> =
+            (0..REQUESTS).map(|number| format!("{round}/{number}").into_bytes()).collect();
+        fault("deafen").await;
+        let sets = join_all(
+            keys.iter().map(|key| client.set_if(SetCondition::OnlyIfDoesNotExist, key, key)),
+        );
+        let lost = async {
+            sleep(Duration::from_millis(500)).await;
+            fault(if round % 2 == 0 { "cut" } else { "kill" }).await;
+        };
+        let (answers, ()) = tokio::join!(sets, lost);
+        for (key, (applied, version)) in keys.iter().zip(answers) {
+            assert!(applied, "applied twice: {}", String::from_utf8_lossy(key));
+            assert_eq!(client.versioned_get(key).await, Some((key.clone(), version)));
+        }
+    }
+    client.leave().await;
 }
 
 /// Observations end with the connection, and what happens until they are made again is not told.
@@ -142,7 +176,7 @@ pub async fn broker_killed(broker: Broker) {
     let token = lock.lock(Duration::from_secs(300), PATIENCE, None).await.expect("free");
     assert!(holder.fenced_set(b"protected", b"1", &token).await.expect("the holder's token"));
     let brief = holder.set_for(Duration::from_secs(3), b"brief", b"value").await;
-    let writers = Writers::start(broker.client("one").await);
+    let writers = Writers::start(subscribed(&broker, "one").await);
     for number in 0..4_u64 {
         sleep(Duration::from_millis(300 + 150 * number)).await;
         fault("kill").await;

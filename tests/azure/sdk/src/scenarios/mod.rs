@@ -31,6 +31,6 @@ scenarios! {
     observers: changes_are_told several_keys_and_observers observe_and_unobserve expiry_is_told;
     locks: lease lease_renewal lease_expiry lock_waits contended_counter holder_dies;
     load: large_values many_in_flight keep_alive;
-    faults: cut_while_idle cut_while_busy observe_again lock_across_a_cut broker_killed;
+    faults: cut_while_idle cut_while_busy many_in_flight_are_lost observe_again lock_across_a_cut broker_killed;
     limits: key_quota key_rules;
 }
