@@ -167,7 +167,7 @@ def test_limits_are_per_tenant(broker_with, connect):
         receive_maximum = 5
         max_packet_size = 2048
     """)
-    for tenant, receive, size in (("acme", 5, 2048), ("globex", 50, 1 << 20)):
+    for tenant, receive, size in (("acme", 5, 2048), ("globex", 50, 2 << 20)):
         options = {"properties": {"session_expiry_interval": 1000}}
         properties = connect(V5, to=limited, tenant=tenant, **options).connack.properties
         assert properties["receive_maximum"] == receive

@@ -226,7 +226,7 @@ limits! {
     /// Bytes of the longest client identifier; at least 23 (MQTT-3.1.3-5).
     max_client_id_bytes: usize = 1_024,
     /// Bytes of the largest packet that a client may send.
-    max_packet_size: usize = 1024 * 1024,
+    max_packet_size: usize = 2 * 1024 * 1024,
     /// QoS 2 messages that a client may have unreleased at once (Receive Maximum).
     receive_maximum: u16 = 65_535,
     /// Topic aliases that a client may define.

@@ -3,22 +3,29 @@
 use std::collections::VecDeque;
 
 use foldhash::fast::FixedState;
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use smallvec::SmallVec;
 
 use super::{Answer, Origin, Outcome};
 use crate::durable::{AnsweredRecord, SessionNumber};
 use crate::session::PacketId;
+use crate::time::Timestamp;
 
 /// How many answers to one session a partition keeps; the oldest go. So many answers about keys of one
 /// shard may be on their way to a client when its connection is lost, and are nevertheless not done twice.
-pub const ANSWERED_MAX: usize = 128;
+pub const ANSWERED_MAX: usize = 1_024;
 
 /// What sessions were answered last.
 #[derive(Debug, Default)]
 pub(super) struct Answered {
-    /// The oldest first. Few enough to be looked through.
-    sessions: HashMap<SessionNumber, VecDeque<Noted>, FixedState>,
+    sessions: HashMap<SessionNumber, Answers, FixedState>,
+}
+
+#[derive(Debug, Default)]
+struct Answers {
+    /// The oldest first. Looked through for what is sent again only.
+    by_age: VecDeque<Noted>,
+    packet_ids: HashSet<PacketId, FixedState>,
 }
 
 #[derive(Debug)]
@@ -34,7 +41,7 @@ struct Noted {
 impl Answered {
     /// What a request was answered, if it was.
     pub fn find(&self, origin: &Origin) -> Option<Answer> {
-        let mut answers = self.sessions.get(&origin.session)?.iter();
+        let mut answers = self.sessions.get(&origin.session)?.by_age.iter();
         let noted = answers.find(|noted| noted.packet_id == origin.packet_id)?;
         (noted.record.correlation == origin.correlation).then_some(Answer {
             outcome: Outcome::Verdict(noted.record.verdict),
@@ -51,29 +58,52 @@ impl Answered {
         record: AnsweredRecord,
         (stored, after): (bool, Option<u64>),
     ) -> SmallVec<[PacketId; 2]> {
-        let answers = self.sessions.entry(session).or_default();
+        let Answers { by_age, packet_ids } = self.sessions.entry(session).or_default();
         let mut gone = SmallVec::new();
-        if let Some(at) = answers.iter().position(|noted| noted.packet_id == packet_id) {
-            let before = answers.remove(at);
+        if !packet_ids.insert(packet_id)
+            && let Some(at) = by_age.iter().position(|noted| noted.packet_id == packet_id)
+        {
+            let before = by_age.remove(at);
             if before.is_some_and(|before| before.stored && !stored) {
                 gone.push(packet_id);
             }
         }
-        if answers.len() == ANSWERED_MAX {
-            let oldest = answers.pop_front().filter(|oldest| oldest.stored);
-            gone.extend(oldest.map(|oldest| oldest.packet_id));
+        if by_age.len() == ANSWERED_MAX
+            && let Some(oldest) = by_age.pop_front()
+        {
+            packet_ids.remove(&oldest.packet_id);
+            gone.extend(oldest.stored.then_some(oldest.packet_id));
         }
         // At the end, but for what is found in a store.
         let age = |noted: &Noted| noted.record.answered_at <= record.answered_at;
-        let at = answers.partition_point(age);
-        answers.insert(at, Noted { packet_id, record, stored, after });
+        let at = by_age.partition_point(age);
+        by_age.insert(at, Noted { packet_id, record, stored, after });
+        gone
+    }
+
+    /// Forgets what a session was answered before some time. Tells which packet identifiers of that are in
+    /// the store.
+    pub fn forget_before(
+        &mut self,
+        session: SessionNumber,
+        time: Timestamp,
+    ) -> SmallVec<[PacketId; 2]> {
+        let mut gone = SmallVec::new();
+        let Some(Answers { by_age, packet_ids }) = self.sessions.get_mut(&session) else {
+            return gone;
+        };
+        let is_older = |noted: &mut Noted| noted.record.answered_at.wall < time.as_millis();
+        while let Some(noted) = by_age.pop_front_if(is_older) {
+            packet_ids.remove(&noted.packet_id);
+            gone.extend(noted.stored.then_some(noted.packet_id));
+        }
         gone
     }
 
     /// Forgets a session. Tells which packet identifiers of it are in the store.
     pub fn forget(&mut self, session: SessionNumber) -> impl Iterator<Item = PacketId> {
         let answers = self.sessions.remove(&session).unwrap_or_default();
-        answers.into_iter().filter(|noted| noted.stored).map(|noted| noted.packet_id)
+        answers.by_age.into_iter().filter(|noted| noted.stored).map(|noted| noted.packet_id)
     }
 }
 
@@ -90,7 +120,7 @@ mod tests {
     }
 
     fn origin(session: u64, packet_id: u16, correlation: u128) -> Origin {
-        Origin { session, packet_id, correlation, stored: true }
+        Origin { session, packet_id, correlation, stored: true, settled: Timestamp::default() }
     }
 
     #[test]
@@ -129,7 +159,24 @@ mod tests {
             answered.note(1, u16::try_from(id).unwrap(), record(0, age), (true, None));
         }
         let oldest = u16::try_from(last / 2).unwrap();
-        assert_eq!(answered.note(1, 999, record(0, 500), (true, None)).as_slice(), [oldest]);
+        let another = u16::MAX;
+        assert_eq!(answered.note(1, another, record(0, 500), (true, None)).as_slice(), [oldest]);
+    }
+
+    #[test]
+    fn what_is_settled_is_forgotten() {
+        let mut answered = Answered::default();
+        for (id, at) in [(1, 10), (2, 20), (3, 30)] {
+            answered.note(1, id, record(0, at), (id != 2, None));
+        }
+        let before = |millis| Timestamp::from_millis(millis);
+        assert!(answered.forget_before(1, before(10)).is_empty());
+        assert_eq!(answered.forget_before(1, before(30)).as_slice(), [1]);
+        assert_eq!(answered.find(&origin(1, 2, 0)), None);
+        assert!(answered.find(&origin(1, 3, 0)).is_some());
+        assert!(answered.note(1, 1, record(0, 40), (true, None)).is_empty());
+        assert!(answered.find(&origin(1, 1, 0)).is_some());
+        assert!(answered.forget_before(2, before(99)).is_empty());
     }
 
     #[test]

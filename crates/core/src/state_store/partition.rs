@@ -407,7 +407,9 @@ impl<W: Watcher> Partition<W> {
             answer.after = noted.max(answer.after);
         }
         let gone = self.answered.note(session, packet_id, record, (stored, answer.after));
-        for packet_id in gone {
+        for packet_id in
+            gone.into_iter().chain(self.answered.forget_before(session, origin.settled))
+        {
             effects.remove_answered(session, packet_id);
         }
         answer

@@ -48,6 +48,8 @@ pub struct Origin {
     pub correlation: u128,
     /// The session is stored: it goes on after a crash.
     pub stored: bool,
+    /// What it was answered before this has been acknowledged long ago, and does not come again.
+    pub settled: Timestamp,
 }
 
 /// SET, without what is the same in all requests.

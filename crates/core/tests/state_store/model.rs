@@ -445,6 +445,7 @@ impl World {
                     packet_id,
                     correlation,
                     stored,
+                    settled: Timestamp::default(),
                 });
                 self.ask(asked, origin);
                 if let Some(origin) = origin {

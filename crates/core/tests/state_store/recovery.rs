@@ -149,7 +149,13 @@ fn what_was_written_is_found_again() {
     shard.put_session(TENANT, "client", session_record);
     let gone = shard.new_session_number();
     let origin = |session, packet_id| {
-        Some(Origin { session, packet_id, correlation: 1 << 100, stored: true })
+        Some(Origin {
+            session,
+            packet_id,
+            correlation: 1 << 100,
+            stored: true,
+            settled: Timestamp::default(),
+        })
     };
     let stored = Request { stored: true, ..Request::default() };
 

@@ -270,7 +270,7 @@ fn origin(text: &str) -> Origin {
     let mut numbers = text.split('/').map(|number| number.parse::<u64>().unwrap());
     let mut next = || numbers.next().unwrap();
     let (session, packet_id, correlation) = (next(), next().try_into().unwrap(), next().into());
-    Origin { session, packet_id, correlation, stored: true }
+    Origin { session, packet_id, correlation, stored: true, settled: Timestamp::default() }
 }
 
 /// An answer in words.

@@ -36,6 +36,8 @@ pub(super) struct Active {
     pub(super) limits: Arc<Limits>,
     /// The tenant's durability classes when the client connected.
     pub(super) durability: Arc<Durability>,
+    /// When it began, by the clock on the wall.
+    pub(super) since: Timestamp,
     /// The Session Expiry Interval of the CONNECT was zero, and may not be raised (MQTT-3.14.2-2).
     pub(super) expires_at_once: bool,
     /// The client's Maximum Packet Size.

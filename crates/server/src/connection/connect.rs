@@ -243,6 +243,7 @@ impl Connection {
             permissions,
             limits,
             durability,
+            since: shared.clock.wall(),
             expires_at_once,
             max_packet_size,
             reading_paused: false,

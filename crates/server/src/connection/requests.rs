@@ -34,6 +34,7 @@ impl Active {
         let mut asks = Requester {
             session: &session,
             connection: self.id,
+            since: self.since,
             survives: !self.expires_at_once,
             now: context.worker.shared.clock.wall(),
             permissions: requester.1,
@@ -58,13 +59,18 @@ impl Active {
                 ));
                 break;
             }
-            reasons.push(ReasonCode::Success);
             if request.expires_at.is_some_and(|at| at <= context.worker.now) {
+                reasons.push(ReasonCode::Success);
                 continue;
             }
             let sent = (*id, messages.is_repeated(index));
             let store = session.tenant.state_store();
             let answered = store.execute(context, &mut asks, request.payload, &envelope, sent);
+            let Some(answered) = answered else {
+                ended = Err(End::Closed { reason: ReasonCode::SessionTakenOver, tell: true });
+                break;
+            };
+            reasons.push(ReasonCode::Success);
             answered.tell(|reply| {
                 counters.requests.add(answered.verb, reply);
                 let told = (reply, answered.version, &answered.after);

@@ -1,6 +1,7 @@
 //! From a command to its answer.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use barid_core::durable::Commits;
 use barid_core::state_store::{Answer, Limits, Origin, Partition, Request, ScanLimits, Set};
@@ -16,6 +17,9 @@ use crate::durability::Durability;
 use crate::event_loop::ConnectionId;
 use crate::lifecycle::Context;
 use crate::session::SessionRef;
+
+/// A client that has been connected for so long since it was answered has the answer.
+const SETTLED: Duration = Duration::from_secs(30);
 
 /// Keys on one page of a SCAN.
 const PAGE_KEYS: usize = 1_000;
@@ -33,6 +37,8 @@ pub struct Requester<'a> {
     pub session: &'a SessionRef,
     /// Its connection.
     pub connection: ConnectionId,
+    /// Since when it is connected.
+    pub since: Timestamp,
     /// The session outlives the connection, so requests may be sent again.
     pub survives: bool,
     /// What the user may do; `None`: everything.
@@ -88,7 +94,8 @@ impl Answered {
 }
 
 impl StateStore {
-    /// Executes a request. `packet_id`, `repeated`: of the PUBLISH that it came in.
+    /// Executes a request. `packet_id`, `repeated`: of the PUBLISH that it came in. `None`: another
+    /// connection has taken the session, and may have sent the request again by now.
     pub fn execute(
         &self,
         context: &mut Context,
@@ -96,25 +103,29 @@ impl StateStore {
         payload: &[u8],
         envelope: &Envelope<'_>,
         (packet_id, repeated): (u16, bool),
-    ) -> Answered {
+    ) -> Option<Answered> {
         let command = match Command::decode(payload) {
             Ok(command) => command,
-            Err(refusal) => return Answered::refused(None, refusal),
+            Err(refusal) => return Some(Answered::refused(None, refusal)),
         };
         let verb = command.verb();
         let Some(key) = command.key() else {
             let Command::Scan { pattern, token } = command else {
                 unreachable!("others have a key")
             };
-            return self.scan(requester, pattern, token.unwrap_or_default());
+            return Some(self.scan(requester, pattern, token.unwrap_or_default()));
         };
         if requester.permissions.is_some_and(|own| !own.may_touch(verb, key)) {
-            return Answered::refused(Some(verb), Refusal::NotAuthorized);
+            return Some(Answered::refused(Some(verb), Refusal::NotAuthorized));
         }
         let tenant = &requester.session.tenant;
         let shard = tenant.shards.of(&tenant.name, key);
         let mut following = Following::new(shard, tenant.stored_number());
         let mut partition = self.partition(shard.index());
+        // Asked under the lock that the request would be executed under when it comes again.
+        if !requester.session.is_owned_by(requester.connection) {
+            return None;
+        }
         let origin = requester.survives.then(|| requester.origin(packet_id, envelope.correlation));
         let before =
             origin.as_ref().filter(|_| repeated).and_then(|origin| partition.answered(origin));
@@ -136,7 +147,7 @@ impl StateStore {
         let after = answer.after.filter(|batch| !shard.is_durable(*batch));
         let after = after.map(|batch| Commits::one(shard.index(), batch)).unwrap_or_default();
         let version = answer.version;
-        Answered { verb: Some(verb), answer: Told::Answer(answer), version, after }
+        Some(Answered { verb: Some(verb), answer: Told::Answer(answer), version, after })
     }
 
     fn apply(
@@ -229,7 +240,16 @@ impl StateStore {
 impl Requester<'_> {
     /// By what a request can be known when it comes again.
     fn origin(&self, packet_id: u16, correlation: &[u8]) -> Origin {
-        let (session, correlation) = (self.session.answered_as(), xxh3_128(correlation));
-        Origin { session, packet_id, correlation, stored: self.session.durable().is_some() }
+        let settled = match self.now.before(SETTLED) {
+            before if self.since < before => before,
+            _ => Timestamp::default(),
+        };
+        Origin {
+            session: self.session.answered_as(),
+            packet_id,
+            correlation: xxh3_128(correlation),
+            stored: self.session.durable().is_some(),
+            settled,
+        }
     }
 }

@@ -177,14 +177,12 @@ pub fn watch_expiries(shared: &Shared, tenant: &Arc<Tenant>) {
 /// Whether a client may subscribe to `filter`, as far as the state store is concerned: requests are for
 /// nobody, notifications for whom they are for. Wider filters match none of them, as they are not routed.
 pub fn may_subscribe(client_id: &str, filter: &str) -> bool {
-    if let Some(rest) = filter.strip_prefix(topics::RESERVED) {
-        let Some(rest) = rest.strip_prefix('/') else { return !rest.is_empty() };
-        let own = topics::notify_filter(client_id);
-        let own = own.strip_suffix("command/notify/+").expect("that is how it ends");
-        let is_clear = || rest.strip_prefix(client_id).is_some_and(|rest| rest.starts_with('/'));
-        return filter.starts_with(own) || is_clear();
-    }
-    filter != topics::INVOKE
+    let Some(rest) = filter.strip_prefix(topics::RESERVED) else { return filter != topics::INVOKE };
+    let Some(rest) = rest.strip_prefix('/') else { return !rest.is_empty() };
+    let own = topics::notify_filter(client_id);
+    let own = own.strip_suffix("command/notify/+").expect("that is how it ends");
+    // Some SDKs subscribe to this, which matches nothing, and rely on being told nevertheless.
+    filter.starts_with(own) || rest.strip_prefix(client_id) == Some("/command/notify")
 }
 
 impl From<&settings::Limits> for Limits {

@@ -15,6 +15,9 @@ use crate::router::Publisher;
 use crate::run::Run;
 use crate::session::SessionRef;
 
+/// Bytes of responses that are held in memory before they are published.
+const TOGETHER_MAX: usize = 256 * 1024;
+
 /// Responses to one topic, which leave together. Empty between two reads, but for its capacity.
 #[derive(Debug, Default)]
 pub struct Responses {
@@ -22,6 +25,8 @@ pub struct Responses {
     buffer: Vec<u8>,
     payload: Vec<u8>,
     properties: PropertiesBuf,
+    /// Bytes of all responses since [`Self::take_bytes`] was last asked.
+    bytes: usize,
 }
 
 impl Responses {
@@ -33,7 +38,8 @@ impl Responses {
         (topic, correlation): (&str, &[u8]),
         (reply, version, after): (&Reply<'_>, Option<Version>, &Commits),
     ) {
-        if !self.run.is_empty() && self.run.topic() != topic {
+        if !self.run.is_empty() && (self.run.topic() != topic || self.buffer.len() >= TOGETHER_MAX)
+        {
             self.publish(context, requester);
         }
         if self.run.is_empty() {
@@ -60,8 +66,14 @@ impl Responses {
             expires_at: None,
         };
         self.run.put(&publication, context.worker.now, &mut self.buffer);
+        self.bytes += self.payload.len();
         self.run.after.join(after);
         self.payload.shrink_to(64 * 1024);
+    }
+
+    /// Bytes of all responses since the last time.
+    pub fn take_bytes(&mut self) -> usize {
+        std::mem::take(&mut self.bytes)
     }
 
     /// Publishes what there is, with the rights of the requester: where it may not publish itself, only

@@ -473,7 +473,7 @@ impl Effects<Watching> for Notes<'_> {
 /// By what a request is known when it comes again.
 fn origin(session: SessionNumber, request: &Request) -> Origin {
     let (packet_id, correlation) = (request.id, request.number.into());
-    Origin { session, packet_id, correlation, stored: true }
+    Origin { session, packet_id, correlation, stored: true, settled: Timestamp::default() }
 }
 
 /// What a client is told.
