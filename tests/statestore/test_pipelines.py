@@ -107,7 +107,7 @@ def test_between_the_packets_of_qos_2(store):
                 client.client.complete(packet)
 
 
-@pytest.mark.parametrize("size, requests", [(1_000, 10_000), (10_000, 3_000), (64_000, 1_200)])
+@pytest.mark.parametrize("size, requests", [(1_000, 10_000), (10_000, 3_000), (64_000, 1_200), (500_000, 300)])
 def test_answers_larger_than_requests(store, size, requests):
     """A client that asks for much before it reads gets all of it, as far as its queue reaches: 1,024 messages in flight, and
     max_queued_messages and max_queued_bytes behind them."""

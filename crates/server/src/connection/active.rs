@@ -20,6 +20,10 @@ use crate::session::{Session, SessionRef};
 use crate::settings::Limits;
 use crate::transport::Transport;
 
+/// Requests to the state store that are executed before it is looked whether their client reads the
+/// responses.
+const REQUESTS_TOGETHER: usize = 64;
+
 /// A connection that has a session.
 #[derive(Debug)]
 pub(super) struct Active {
@@ -44,6 +48,8 @@ pub(super) struct Active {
     pub(super) max_packet_size: usize,
     /// The client does not read its answers, so it is not read from.
     pub(super) reading_paused: bool,
+    /// What was read has not all been handled: there may be whole packets among what is kept.
+    pub(super) interrupted: bool,
     /// The only session that got what the client published last.
     pub(super) partner: Option<Partner>,
     /// Keys of the state store that the client watches.
@@ -79,6 +85,7 @@ impl Active {
         bytes: &mut [u8],
     ) -> Result<usize, End> {
         self.check_owner()?;
+        self.interrupted = false;
         let mut handled = 0;
         let mut result = Ok(());
         let mut alone = true;
@@ -99,6 +106,13 @@ impl Active {
             } else {
                 self.on_packet(turn, bytes, header, frame, &mut alone)
             };
+            if turn.scratch.run.is_requests && turn.scratch.run.len() >= REQUESTS_TOGETHER {
+                result = result.and_then(|()| self.finish_run(turn, bytes, false));
+                if self.session.has_unread_messages(self.epoch) {
+                    self.interrupted = true;
+                    break;
+                }
+            }
         }
         if handled > 0 {
             self.keep_alive.packet_received(turn.context.worker.now.as_millis());

@@ -247,6 +247,7 @@ impl Connection {
             expires_at_once,
             max_packet_size,
             reading_paused: false,
+            interrupted: false,
             partner: None,
             watched: Default::default(),
         };

@@ -342,6 +342,10 @@ impl Connection {
                 Stage::Active(active) if active.reading_paused => return Ok(Next::Wait),
                 _ => {}
             }
+            if self.is_interrupted() {
+                self.handle_partial(turn)?;
+                continue;
+            }
             // A packet that does not fit into half the buffer is put together elsewhere.
             let large = self.partial.len() > buffer.len() / 2;
             let kept = if large { 0 } else { self.partial.len() };
@@ -365,6 +369,9 @@ impl Connection {
                 let handled = self.handle(turn, &mut buffer[..kept + n])?;
                 self.keep_rest(partial, &buffer[handled..kept + n]);
             }
+            if self.is_interrupted() {
+                continue;
+            }
             let has_had_much = turn.scratch.responses.take_bytes() > RESPONSES_PER_TURN;
             if !filled && !self.ends && self.transport.short_read_is_all() {
                 return Ok(Next::Wait);
@@ -374,6 +381,10 @@ impl Connection {
             }
         }
         Ok(Next::Again)
+    }
+
+    fn is_interrupted(&self) -> bool {
+        matches!(&self.stage, Stage::Active(active) if active.interrupted)
     }
 
     fn handle_partial(&mut self, turn: &mut Turn<'_>) -> Result<(), End> {

@@ -83,6 +83,7 @@ impl Active {
         run.clear();
         context.worker.shared.shards.time_requests(&waits_for, reasons.len() as u64, since);
         turn.scratch.answers.commits.join(&waits_for);
+        turn.scratch.answers.are_of_requests = true;
         for (id, reason) in ids.iter().zip(reasons) {
             let id = PacketId::new(*id).expect("the decoder refuses 0");
             self.put_ack(turn, PacketType::PubAck, id, reason);

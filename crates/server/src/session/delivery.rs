@@ -82,6 +82,8 @@ pub struct Answers {
     pub releases_after: Commits,
     /// What waits for nothing.
     pub prompt: Vec<u8>,
+    /// Requests to the state store are among what is answered.
+    pub are_of_requests: bool,
 }
 
 impl Answers {
@@ -99,6 +101,7 @@ impl Answers {
         self.commits.clear();
         self.releases_after.clear();
         self.rooms.clear();
+        self.are_of_requests = false;
     }
 }
 
@@ -259,7 +262,9 @@ impl Session {
             outlet = self.outlet.lock();
         }
         let waits = outlet.held.is_some() && self.tenant.shards.are_congested(&answers.commits);
-        let reads = outlet.epoch != epoch || (outlet.backlog() <= most && !waits);
+        // Who asks for more than it reads is not asked for more; others may come later to read.
+        let asks_too_much = answers.are_of_requests && outlet.waits_for_reader();
+        let reads = outlet.epoch != epoch || (outlet.backlog() <= most && !waits && !asks_too_much);
         outlet.reader_paused |= !reads;
         reads
     }

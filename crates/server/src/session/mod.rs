@@ -321,6 +321,13 @@ impl Session {
         if outlet.epoch == epoch { outlet.backlog() } else { 0 }
     }
 
+    /// Whether messages wait for the client of the connection of `epoch` for no other reason than that it
+    /// does not read.
+    pub fn has_unread_messages(&self, epoch: u32) -> bool {
+        let outlet = self.outlet.lock();
+        outlet.epoch == epoch && outlet.waits_for_reader()
+    }
+
     /// Sends the retained messages that a subscription asked for, ahead of all that comes later and
     /// outside the queue's limits, as fast as the client takes them. False: it has asked too often
     /// without taking them.

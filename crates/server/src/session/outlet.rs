@@ -133,6 +133,12 @@ impl Outlet {
         self.unsent.len() + self.held.as_ref().map_or(0, |held| held.len())
     }
 
+    /// Whether messages wait for no other reason than that the client does not read: there is room in the
+    /// send window for more.
+    pub(super) fn waits_for_reader(&self) -> bool {
+        !self.outbound.queue().is_empty() && self.outbound.has_room()
+    }
+
     /// Tells the owner, once, that something waits.
     pub(super) fn wake_owner(&mut self) {
         if let (Some(link), false) = (&self.link, self.woken) {
