@@ -22,7 +22,7 @@ use crate::transport::Transport;
 
 /// Requests to the state store that are executed before it is looked whether their client reads the
 /// responses.
-const REQUESTS_TOGETHER: usize = 64;
+const REQUESTS_TOGETHER: usize = 16;
 
 /// A connection that has a session.
 #[derive(Debug)]

@@ -312,8 +312,9 @@ impl Connection {
     /// Reads again from a client that did not read its answers and now does. True: it is time to.
     fn resume_reading(&mut self) -> bool {
         let Stage::Active(active) = &mut self.stage else { return false };
-        let resumed =
-            active.reading_paused && active.session.unsent(active.epoch) <= UNREAD_ANSWERS_MAX / 2;
+        let resumed = active.reading_paused
+            && active.session.unsent(active.epoch) <= UNREAD_ANSWERS_MAX / 2
+            && !active.session.has_unread_messages(active.epoch);
         active.reading_paused &= !resumed;
         resumed
     }
