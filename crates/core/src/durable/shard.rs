@@ -250,6 +250,11 @@ impl Shard {
         self.changes.state_clocks.note(tenant, Change::Put(latest));
     }
 
+    /// Removes what [`put_state_clock`](Self::put_state_clock) has put: the tenant has gone.
+    pub fn remove_state_clock(&mut self, tenant: TenantNumber) {
+        self.changes.state_clocks.note(tenant, Change::Remove);
+    }
+
     /// Notes what a request to the state store was answered, of `session`, which may belong to another
     /// shard.
     pub fn put_answered(

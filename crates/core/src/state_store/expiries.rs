@@ -32,6 +32,11 @@ impl Expiries {
         self.due.first().filter(|(at, _)| *at <= now).map(|(_, key)| key)
     }
 
+    /// The timer that was asked for last, until it has fired.
+    pub fn alarm(&self) -> Option<Timestamp> {
+        self.alarm
+    }
+
     /// A timer fires at `now`.
     pub fn fire(&mut self, now: Timestamp) {
         // A later one than was asked for last must not make the next one be asked for twice.

@@ -182,6 +182,11 @@ impl<W: Watcher> Partition<W> {
         self.expiries.take_alarm()
     }
 
+    /// What [`take_alarm`](Self::take_alarm) has told last, until [`expire`](Self::expire) is called.
+    pub fn alarm(&self) -> Option<Timestamp> {
+        self.expiries.alarm()
+    }
+
     /// When the next key goes by itself, if any does.
     pub fn next_expiry(&self) -> Option<Timestamp> {
         self.expiries.next()

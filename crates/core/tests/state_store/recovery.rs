@@ -217,3 +217,21 @@ fn a_version_that_was_told_is_not_given_again() {
     let next = after.set(&mut shards[0], set(b"k", b"v", 0), Request::default());
     assert!(next.version > told.version, "{next:?}");
 }
+
+#[test]
+fn the_clock_of_a_tenant_that_has_gone_goes_with_it() {
+    let store = MemoryStore::new(keys::NAMES.len());
+    let mut shard = Shard::new(0);
+    shard.name_tenant(TENANT, "acme");
+    let version = Version { wall: 9_000, counter: 0 };
+    shard.put_state_clock(TENANT, version);
+    commit(&mut shard, &store);
+    let mut found = Tenant::default();
+    recover(0, &store, &mut found).unwrap();
+    assert_eq!(found.clock.latest(), version);
+    shard.remove_state_clock(TENANT);
+    commit(&mut shard, &store);
+    let mut found = Tenant::default();
+    recover(0, &store, &mut found).unwrap();
+    assert_eq!(found.clock.latest(), Version::default());
+}
