@@ -9,7 +9,7 @@ use crate::time::Timestamp;
 #[derive(Debug, Default)]
 pub(super) struct Expiries {
     due: BTreeSet<(Timestamp, Arc<[u8]>)>,
-    /// The timer that was asked for, until it has fired. There may be later ones.
+    /// The timer that was asked for, until it has fired. There may be later ones, which are for nothing.
     alarm: Option<Timestamp>,
 }
 
@@ -37,10 +37,10 @@ impl Expiries {
         self.alarm
     }
 
-    /// A timer fires at `now`.
-    pub fn fire(&mut self, now: Timestamp) {
-        // A later one than was asked for last must not make the next one be asked for twice.
-        self.alarm = self.alarm.filter(|at| *at > now);
+    /// A timer has fired. Also one that comes early, as when the clock on the wall was put back: what it
+    /// came for is asked for again.
+    pub fn fire(&mut self) {
+        self.alarm = None;
     }
 
     /// When a timer has to fire, if that is earlier than what was asked for.
@@ -76,25 +76,54 @@ mod tests {
         assert_eq!(expiries.next_due(at(10)), Some(&key));
     }
 
+    /// Has the timers fire in their order, of which only the one asked for last is heard: the first so
+    /// much before its time, the next less. Answers how many keys went, and how many timers there were.
+    fn run(expiries: &mut Expiries, mut timers: Vec<Timestamp>, early: u64) -> (usize, usize) {
+        let (mut gone, mut asked, mut early) = (0, timers.len(), early);
+        while let Some(next) = timers.iter().min().copied() {
+            timers.remove(timers.iter().position(|at| *at == next).unwrap());
+            if expiries.alarm() != Some(next) {
+                continue;
+            }
+            expiries.fire();
+            let now = at(next.as_millis() - early);
+            early = early.saturating_sub(1);
+            while let Some(key) = expiries.next_due(now).cloned() {
+                let due = expiries.next().unwrap();
+                expiries.remove(due, &key);
+                gone += 1;
+            }
+            if let Some(next) = expiries.take_alarm() {
+                timers.push(next);
+                asked += 1;
+            }
+        }
+        (gone, asked)
+    }
+
     #[test]
     fn timers_do_not_multiply() {
         let (mut expiries, key) = (Expiries::default(), Arc::from(&b"k"[..]));
-        let mut timers = BTreeSet::new();
+        let mut timers = Vec::new();
         for due in [50, 40, 30, 20, 10, 60] {
             expiries.insert(at(due), &key);
             timers.extend(expiries.take_alarm());
         }
-        let mut fired = 0;
-        while let Some(now) = timers.pop_first() {
-            fired += 1;
-            expiries.fire(now);
-            expiries.remove(now, &key);
-            if let Some(next) = expiries.take_alarm() {
-                assert!(timers.is_empty() || !timers.contains(&next) || next <= at(50));
-                timers.insert(next);
-            }
-        }
-        assert_eq!(fired, 6);
+        assert_eq!(timers.len(), 5);
+        // Five came with the keys, and one follows each that fires but the last.
+        assert_eq!(run(&mut expiries, timers, 0), (6, 10));
+    }
+
+    #[test]
+    fn a_timer_that_comes_early_is_asked_for_again() {
+        let (mut expiries, key) = (Expiries::default(), Arc::from(&b"k"[..]));
+        expiries.insert(at(10), &key);
+        let timers: Vec<_> = expiries.take_alarm().into_iter().collect();
+        assert_eq!(run(&mut expiries, timers, 3), (1, 4));
+        // Also if there are two.
+        expiries.insert(at(10), &key);
+        let timer = expiries.take_alarm().unwrap();
+        assert_eq!(run(&mut expiries, vec![timer, timer], 3), (1, 5));
     }
 
     #[test]
@@ -105,7 +134,7 @@ mod tests {
         expiries.remove(at(10), &key);
         expiries.insert(at(20), &key);
         assert_eq!(expiries.take_alarm(), None, "the first one comes before it");
-        expiries.fire(at(10));
+        expiries.fire();
         assert_eq!(expiries.take_alarm(), Some(at(20)));
     }
 }

@@ -167,9 +167,10 @@ impl<W: Watcher> Partition<W> {
     }
 
     /// Removes keys whose time has come, and tells who watches them. To be called when it is as late as
-    /// [`take_alarm`](Self::take_alarm) has said; otherwise it does no harm.
+    /// [`take_alarm`](Self::take_alarm) has said last, or a little before; a timer that it told of before
+    /// that has nothing to do. Then `take_alarm` is to be asked again: it forgets here what it has told.
     pub fn expire(&mut self, scope: &Scope<'_>, effects: &mut impl Effects<W>) {
-        self.expiries.fire(scope.now);
+        self.expiries.fire();
         for _ in 0..EXPIRED_AT_ONCE_MAX {
             let Some(key) = self.expiries.next_due(scope.now).map(Arc::clone) else { return };
             self.remove(scope, &key, effects);

@@ -126,7 +126,26 @@ fn keys_expire_in_their_order_and_their_watchers_hear_of_it() {
          ALARM           => 1050
          USED            => 1 2 1
          EXPIRE          =>
-         ALARM           => -",
+         ALARM           => 1050",
+    );
+}
+
+#[test]
+fn who_comes_too_early_for_a_key_is_told_to_come_again() {
+    check(
+        "
+        at 1000
+        SET a v PX=100 memory       => OK 1000:0
+        ALARM                       => 1100
+        at 1099
+        EXPIRE                      =>
+        ALARM                       => 1100
+        ALARM                       => -
+        at 1100
+        EXPIRE                      =>
+        GET a                       => absent
+        ALARM                       => -
+        ",
     );
 }
 
