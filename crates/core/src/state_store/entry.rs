@@ -8,8 +8,8 @@ use super::{Answer, FencingToken, Verdict, fencing};
 use crate::durable::StateRecord;
 use crate::time::Timestamp;
 
-/// What a key costs beside its key, value and fencing token, in bytes of its tenant's quota; about what
-/// it takes in memory.
+/// What a key costs beside its bytes, value and fencing token, and what it costs to watch one beside its
+/// bytes, in bytes of the tenant's quota; about what it takes in memory.
 pub const ENTRY_BYTES: u64 = 128;
 
 /// A key that is there.

@@ -4,12 +4,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use statestore_proto::Refusal;
 
+use super::ENTRY_BYTES;
+
 /// How much of the state store a tenant may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Keys.
     pub keys: u64,
-    /// Bytes of all keys, values and fencing tokens, and [`ENTRY_BYTES`](super::ENTRY_BYTES) for each key.
+    /// Bytes of all keys, values and fencing tokens, and of all keys that are watched, once for each who
+    /// watches; and [`ENTRY_BYTES`](super::ENTRY_BYTES) for each of all these keys.
     pub bytes: u64,
     /// Bytes of one value.
     pub value_bytes: u64,
@@ -38,7 +41,7 @@ impl Usage {
         self.keys.load(Ordering::Relaxed)
     }
 
-    /// Bytes that they take, as [`Limits::bytes`] counts.
+    /// Bytes that they and those who watch take, as [`Limits::bytes`] counts.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
@@ -71,13 +74,23 @@ impl Usage {
         give_back(&self.bytes, size);
     }
 
-    pub(super) fn add_watcher(&self, limits: &Limits) -> Result<(), Refusal> {
-        take(&self.watchers, 1, limits.watchers)
+    /// Somebody watches a key of this length.
+    pub(super) fn add_watcher(&self, key_len: usize, limits: &Limits) -> Result<(), Refusal> {
+        take(&self.watchers, 1, limits.watchers)?;
+        take(&self.bytes, watcher_size(key_len), limits.bytes)
+            .inspect_err(|_| give_back(&self.watchers, 1))
     }
 
-    pub(super) fn remove_watcher(&self) {
+    /// Somebody does not watch such a key any more.
+    pub(super) fn remove_watcher(&self, key_len: usize) {
         give_back(&self.watchers, 1);
+        give_back(&self.bytes, watcher_size(key_len));
     }
+}
+
+/// The key is kept here and with each connection that watches it: it counts once for each.
+fn watcher_size(key_len: usize) -> u64 {
+    ENTRY_BYTES + key_len as u64
 }
 
 /// Takes so much, if that stays within the limit. Nothing can always be taken.
@@ -110,6 +123,20 @@ mod tests {
         assert_eq!(usage.add_key(0, &limits), Err(Refusal::QuotaExceeded));
         usage.remove_key(4);
         assert_eq!((usage.keys(), usage.bytes()), (1, 6));
+    }
+
+    #[test]
+    fn what_is_watched_takes_bytes() {
+        let usage = Usage::default();
+        let limits = Limits { watchers: 3, bytes: 2 * ENTRY_BYTES + 10, ..Limits::UNBOUNDED };
+        assert_eq!(usage.add_watcher(6, &limits), Ok(()));
+        assert_eq!(usage.add_watcher(5, &limits), Err(Refusal::QuotaExceeded));
+        assert_eq!((usage.watchers(), usage.bytes()), (1, ENTRY_BYTES + 6));
+        assert_eq!(usage.add_key(ENTRY_BYTES + 5, &limits), Err(Refusal::QuotaExceeded));
+        assert_eq!(usage.add_watcher(4, &limits), Ok(()));
+        usage.remove_watcher(6);
+        usage.remove_watcher(4);
+        assert_eq!((usage.watchers(), usage.bytes()), (0, 0));
     }
 
     #[test]

@@ -36,7 +36,7 @@ impl<W: Watcher> Watchers<W> {
         if self.of(key).iter().any(|known| known.id() == watcher.id()) {
             return Ok(());
         }
-        usage.add_watcher(limits)?;
+        usage.add_watcher(key.len(), limits)?;
         self.by_key.entry(key.into()).or_default().push(watcher);
         Ok(())
     }
@@ -49,7 +49,7 @@ impl<W: Watcher> Watchers<W> {
         if watchers.is_empty() {
             self.by_key.remove(key);
         }
-        usage.remove_watcher();
+        usage.remove_watcher(key.len());
         true
     }
 
@@ -83,5 +83,6 @@ mod tests {
         assert_eq!(watchers.of(b"k").len(), 1);
         assert!(watchers.unwatch(b"k", 8, &usage));
         assert!(watchers.by_key.is_empty());
+        assert_eq!((usage.watchers(), usage.bytes()), (0, 0));
     }
 }

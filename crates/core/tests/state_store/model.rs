@@ -23,7 +23,7 @@ const KEYS: [&str; 3] = ["a", "b", "lock"];
 const VALUES: [&str; 3] = ["", "v", "longer"];
 const NODES: [&str; 2] = ["c", "d"];
 const LIMITS: Limits =
-    Limits { keys: 2, bytes: 2 * ENTRY_BYTES + 11, value_bytes: 1_000, watchers: 3 };
+    Limits { keys: 2, bytes: 4 * ENTRY_BYTES + 11, value_bytes: 1_000, watchers: 3 };
 
 /// What is asked of the store, and by whom.
 #[derive(Clone, Debug)]
@@ -195,6 +195,10 @@ impl Plain {
     }
 }
 
+fn watching_size(key: &str) -> u64 {
+    ENTRY_BYTES + key.len() as u64
+}
+
 /// What was answered, as plainly as it can be said.
 type Spoken = (Result<Said, Refusal>, Option<Version>);
 
@@ -297,6 +301,13 @@ impl World {
         (self.now.saturating_add_signed(offset), counter, NODES[node].into())
     }
 
+    /// What is in the quota of bytes.
+    fn bytes(&self) -> u64 {
+        let keys = self.keys.iter().map(|(key, plain)| plain.size(key));
+        let watched = self.watchers.iter().map(|(_, key)| watching_size(key));
+        keys.chain(watched).sum()
+    }
+
     /// What the rules say about a fencing token.
     fn check_token(&self, asked: &Asked) -> Result<(), Refusal> {
         let token = asked.token.map(|token| self.at(token));
@@ -360,7 +371,7 @@ impl World {
             stored,
             batch: Some(self.kept.batch),
         };
-        let used: u64 = self.keys.iter().map(|(key, plain)| plain.size(key)).sum();
+        let used = self.bytes();
         let before = found.as_ref().map_or(0, |plain| plain.size(key));
         let grows = plain.size(key) > before;
         if stored && asked.refuses
@@ -469,7 +480,9 @@ impl World {
                 let answer = self.partition.watch(&scope, KEYS[*key].as_bytes(), Connection(*id));
                 let watching = (*id, KEYS[*key]);
                 let watches = self.watchers.contains(&watching);
-                let may = watches || (self.watchers.len() as u64) < LIMITS.watchers;
+                let has_room = (self.watchers.len() as u64) < LIMITS.watchers
+                    && self.bytes() + watching_size(KEYS[*key]) <= LIMITS.bytes;
+                let may = watches || has_room;
                 assert_eq!(spoken(&answer).0.is_ok(), may);
                 if may && !watches {
                     self.watchers.push(watching);
@@ -530,7 +543,7 @@ impl World {
             Version { wall: self.clock.0, counter: self.clock.1 }
         );
         assert_eq!(self.usage.keys(), self.keys.len() as u64);
-        assert_eq!(self.usage.bytes(), self.keys.iter().map(|(key, plain)| plain.size(key)).sum());
+        assert_eq!(self.usage.bytes(), self.bytes());
         assert_eq!(self.usage.watchers(), self.watchers.len() as u64);
         let stored = self.keys.iter().filter(|(_, plain)| plain.stored);
         let kept = self.kept.keys.iter().map(|(key, record)| (text(key), record));

@@ -11,7 +11,7 @@
 //! | `FORGET session` | |
 //! | `EXPIRE`, `ALARM` | |
 //! | `SCAN pattern [after=key] [steps=n] [bytes=n]` | |
-//! | `USED` | keys, bytes beyond those of each entry, watchers |
+//! | `USED` | keys, bytes beyond those of each key and watcher, watchers |
 //!
 //! A request is `ts=…` (in the past if it is left out, none if it is `-`), `ft=…`, `memory`, `refuses`
 //! and `from=session/packet/correlation`, with `volatile` if the session is not stored.
@@ -201,7 +201,7 @@ impl Store {
                 return String::new();
             }
             "USED" => {
-                let bytes = usage.bytes() - ENTRY_BYTES * usage.keys();
+                let bytes = usage.bytes() - ENTRY_BYTES * (usage.keys() + usage.watchers());
                 return format!("{} {bytes} {}", usage.keys(), usage.watchers());
             }
             "ALARM" => {

@@ -124,7 +124,7 @@ fn keys_expire_in_their_order_and_their_watchers_hear_of_it() {
          at 1040
          EXPIRE          => remove b; clock 1040:0; tell 7 b DELETE 1040:0 ^2; remove a; clock 1040:1
          ALARM           => 1050
-         USED            => 1 2 1
+         USED            => 1 3 1
          EXPIRE          =>
          ALARM           => 1050",
     );
@@ -353,7 +353,7 @@ fn watchers_are_told_once_each_until_they_stop() {
          WATCH 7 k       => OK
          WATCH 8 k       => OK
          WATCH 8 l       => OK
-         USED            => 0 0 3
+         USED            => 0 3 3
          SET k v         => OK 1000:0 ^1; put k=v; clock 1000:0; tell 7,8 k SET v 1000:0 ^1
          SET k v         => OK 1000:1 ^1; put k=v; clock 1000:1; tell 7,8 k SET v 1000:1 ^1
          STOP 7 k        => OK
@@ -377,7 +377,30 @@ fn watching_has_a_quota() {
          WATCH 7 k       => OK
          GONE 7 k        =>
          WATCH 8 k       => OK
-         USED            => 0 0 2",
+         USED            => 0 2 2",
+    );
+}
+
+#[test]
+fn keys_that_are_watched_share_the_quota_of_bytes() {
+    // Of it 128 are for each key and each watcher.
+    check(
+        "limit bytes=395
+         at 1000
+         WATCH 7 longer  => OK
+         WATCH 8 longer  => OK
+         USED            => 0 12 2
+         WATCH 7 l       => QuotaExceeded
+         WATCH 7 longer  => OK
+         SET k v memory  => QuotaExceeded
+         STOP 8 longer   => OK
+         SET k v memory  => OK 1000:0
+         WATCH 8 another => QuotaExceeded
+         WATCH 8 x       => OK
+         GONE 7 longer   =>
+         GONE 8 x        =>
+         DEL k           => deleted 1000:1
+         USED            => 0 0 0",
     );
 }
 
