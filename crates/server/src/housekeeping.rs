@@ -57,9 +57,11 @@ pub enum Task {
     /// Keys of the state store expire.
     ExpireKeys {
         /// Whose.
-        tenant: Arc<Tenant>,
+        tenant: Weak<Tenant>,
         /// The shard that they belong to.
         shard: u16,
+        /// When, by the clock on the wall.
+        wall: Timestamp,
     },
     /// The session is to end, whoever has it.
     End {
@@ -78,10 +80,10 @@ impl Task {
             Self::Expire { session, epoch } | Self::PublishWill { session, epoch } => {
                 session.upgrade().is_some_and(|session| session.is_away_since(*epoch))
             }
-            Self::PublishSys(_)
-            | Self::Give { .. }
-            | Self::ExpireKeys { .. }
-            | Self::End { .. } => true,
+            Self::ExpireKeys { tenant, shard, wall } => {
+                tenant.upgrade().is_some_and(|tenant| tenant.has_alarm(*shard, *wall))
+            }
+            Self::PublishSys(_) | Self::Give { .. } | Self::End { .. } => true,
         }
     }
 }
@@ -244,9 +246,12 @@ fn perform(context: &mut Context, task: Task) {
             context.give_now(&session, ended, taken, commits);
             context.router.flush(&context.worker);
         }
-        Task::ExpireKeys { tenant, shard } => {
-            context.expire_keys(&tenant, shard);
-            context.router.flush(&context.worker);
+        Task::ExpireKeys { tenant, shard, wall } => {
+            let tenant = tenant.upgrade().filter(|tenant| tenant.has_alarm(shard, wall));
+            if let Some(tenant) = tenant {
+                context.expire_keys(&tenant, shard);
+                context.router.flush(&context.worker);
+            }
         }
         Task::End { session, done } => {
             session.close_connection(ReasonCode::AdministrativeAction);
@@ -265,7 +270,8 @@ fn sweep(context: &mut Context) {
         context.remove_expired_retained(&tenant);
         context.expire_overdue_keys(&tenant);
     }
-    context.worker.shared.tenants.remove_unused();
+    let shared = &context.worker.shared;
+    shared.tenants.remove_unused(shared.clock.wall());
 }
 
 /// The task that is due first is the greatest.

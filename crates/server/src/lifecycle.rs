@@ -194,8 +194,13 @@ impl Context {
     /// as the store knows it by that, and the next session of the client must come after. `None`: it has
     /// ended before.
     pub fn retire(&mut self, session: &SessionRef) -> Option<Retired> {
-        if std::mem::replace(&mut session.state().ended, true) {
-            return None;
+        {
+            let mut state = session.state();
+            if std::mem::replace(&mut state.ended, true) {
+                return None;
+            }
+            // What its connection still has to say must not count any more.
+            session.set_owner(&mut state, ConnectionId::NONE);
         }
         session.close_connection(ReasonCode::SessionTakenOver);
         let given = self.take_for_others(session, true);

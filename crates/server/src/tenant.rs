@@ -8,6 +8,7 @@ use barid_core::durable::TenantNumber;
 use barid_core::message::Message;
 use barid_core::retained::RetainedStore;
 use barid_core::session::{DropReason, Overflow, QueueLimits, Room};
+use barid_core::time::Timestamp;
 use barid_core::topic_index::TopicIndex;
 use hashbrown::HashMap;
 use parking_lot::{Mutex, RwLock};
@@ -142,6 +143,23 @@ impl Tenant {
     /// The state store.
     pub fn state_store(&self) -> &StateStore {
         self.state.get_or_init(|| Box::new(StateStore::new(self.shards.count())))
+    }
+
+    /// Whether the keys of a shard are to be looked at for expired ones at this time, and not at another.
+    pub fn has_alarm(&self, shard: u16, wall: Timestamp) -> bool {
+        self.used_state_store().is_some_and(|store| store.partition(shard).alarm() == Some(wall))
+    }
+
+    /// Removes what is stored of the state store if nothing would be lost with that. False: something would.
+    fn forget_void_state(&self, wall: Timestamp) -> bool {
+        let Some(store) = self.used_state_store() else { return true };
+        let is_void = store.is_void(wall);
+        if is_void {
+            for shard in self.shards.iter() {
+                shard.change().remove_state_clock(self.stored_number());
+            }
+        }
+        is_void
     }
 
     /// The state store, if anybody has ever had to do with it.
@@ -316,13 +334,13 @@ impl Tenants {
     }
 
     /// Removes tenants that nobody uses: without sessions, connections, retained messages of clients or keys.
-    pub fn remove_unused(&self) {
+    pub fn remove_unused(&self, wall: Timestamp) {
         self.by_name.write().retain(|name, tenant| {
             // Whoever has to do with a tenant holds a reference, and gets one under this lock.
             **name == *DEFAULT_TENANT
                 || Arc::strong_count(tenant) > 1
                 || tenant.retained_by_clients() > 0
-                || tenant.used_state_store().is_some_and(|store| store.usage().keys() > 0)
+                || !tenant.forget_void_state(wall)
         });
     }
 
@@ -386,7 +404,7 @@ mod tests {
         tenants.set(3, |_| settings(1));
         assert_eq!(a.limits().max_qos, 1);
         assert!(tenants.get_or_create("c", || settings(2)).is_some());
-        tenants.remove_unused();
+        tenants.remove_unused(Timestamp::default());
         let names: Vec<_> = tenants.all().iter().map(|tenant| tenant.name.to_string()).collect();
         assert_eq!(names, ["a"], "it is still referred to");
     }

@@ -108,7 +108,10 @@ impl Active {
             };
             if turn.scratch.run.is_requests && turn.scratch.run.len() >= REQUESTS_TOGETHER {
                 result = result.and_then(|()| self.finish_run(turn, bytes, false));
-                if self.session.has_unread_messages(self.epoch) {
+                alone = false;
+                // Others have their turn, or the client has to read first.
+                if turn.scratch.responses.are_much() || self.session.has_unread_messages(self.epoch)
+                {
                     self.interrupted = true;
                     break;
                 }

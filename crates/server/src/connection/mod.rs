@@ -46,10 +46,6 @@ const READS_PER_TURN: usize = 4;
 /// How long a connection that was told why it is closed may take to read that.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// Bytes of responses of the state store to one connection before others have their turn. Requests for
-/// large values are small.
-const RESPONSES_PER_TURN: usize = 1024 * 1024;
-
 /// Bytes of the largest CONNECT: room for a will, a user name and a password of the longest. Strangers get
 /// no more memory than this.
 const CONNECT_MAX: usize = 256 * 1024;
@@ -345,6 +341,9 @@ impl Connection {
             }
             if self.is_interrupted() {
                 self.handle_partial(turn)?;
+                if turn.scratch.responses.take_are_much() {
+                    return Ok(Next::Again);
+                }
                 continue;
             }
             // A packet that does not fit into half the buffer is put together elsewhere.
@@ -370,15 +369,14 @@ impl Connection {
                 let handled = self.handle(turn, &mut buffer[..kept + n])?;
                 self.keep_rest(partial, &buffer[handled..kept + n]);
             }
+            if turn.scratch.responses.take_are_much() {
+                return Ok(Next::Again);
+            }
             if self.is_interrupted() {
                 continue;
             }
-            let has_had_much = turn.scratch.responses.take_bytes() > RESPONSES_PER_TURN;
             if !filled && !self.ends && self.transport.short_read_is_all() {
                 return Ok(Next::Wait);
-            }
-            if has_had_much {
-                return Ok(Next::Again);
             }
         }
         Ok(Next::Again)

@@ -75,10 +75,12 @@ impl Context {
             let durable =
                 (wanted.expiry > 0 && stored).then(|| tenant.new_durable(opening.client_id));
             let session = SessionRef::new(id, Arc::clone(tenant), opening.client_id, durable);
-            session.set_keeps_all(wanted.persist);
             entry.insert(session.clone());
             session
         });
+        if wanted.persist {
+            session.set_keeps_all(true);
+        }
         let old_will = {
             let mut state = session.state();
             session.set_owner(&mut state, link.connection);

@@ -5,12 +5,16 @@ use std::time::Instant;
 use barid_core::state_store::Limits;
 use mqtt_proto::{PacketId, PacketType, Properties, ReasonCode, topic};
 use smallvec::SmallVec;
-use statestore_proto::topics;
+use statestore_proto::{Verb, topics};
 
 use super::active::Active;
 use super::{End, Scratch, Turn};
 use crate::durable::Commits;
 use crate::state_store::{Envelope, Requester};
+
+/// What a SCAN costs beside the keys that it finds, in bytes that could be copied meanwhile: it may look at
+/// thousands.
+const SCAN_COST: usize = 128 * 1024;
 
 impl Active {
     /// Executes the run, whose messages are requests, one after the other. They are acknowledged when
@@ -35,6 +39,7 @@ impl Active {
             session: &session,
             connection: self.id,
             since: self.since,
+            max_packet_size: self.max_packet_size,
             survives: !self.expires_at_once,
             now: context.worker.shared.clock.wall(),
             permissions: requester.1,
@@ -42,6 +47,8 @@ impl Active {
             limits: &limits,
             watched: &mut self.watched,
         };
+        // Not to be done is better than to be done without an answer.
+        let mut room = session.room(&session.tenant.queue_limits());
         let mut reasons = SmallVec::<[ReasonCode; 16]>::new();
         let mut waits_for = Commits::default();
         let mut ended = Ok(());
@@ -63,6 +70,10 @@ impl Active {
                 reasons.push(ReasonCode::Success);
                 continue;
             }
+            if !room.is_some() {
+                reasons.push(ReasonCode::QuotaExceeded);
+                continue;
+            }
             let sent = (*id, messages.is_repeated(index));
             let store = session.tenant.state_store();
             let answered = store.execute(context, &mut asks, request.payload, &envelope, sent);
@@ -75,8 +86,11 @@ impl Active {
                 counters.requests.add(answered.verb, reply);
                 let told = (reply, answered.version, &answered.after);
                 let to = (envelope.response_topic, envelope.correlation);
-                responses.push(context, requester, to, told);
+                room.take(responses.push(context, requester, to, told));
             });
+            if answered.verb == Some(Verb::Scan) {
+                responses.charge(SCAN_COST);
+            }
             waits_for.join(&answered.after);
         }
         responses.publish(context, requester);

@@ -15,6 +15,11 @@ use crate::transport::Accepted;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId(pub u64);
 
+impl ConnectionId {
+    /// No connection ever has it.
+    pub const NONE: Self = Self(u64::MAX);
+}
+
 /// What an IO thread can be told.
 #[derive(Debug)]
 pub enum Post {

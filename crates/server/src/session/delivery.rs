@@ -573,7 +573,9 @@ impl Session {
             return None;
         }
         let mut journal = SessionJournal::new(self.durable());
-        delivery.stored = outlet.newly_stored(delivery.qos, &mut journal);
+        if delivery.after.is_none() {
+            delivery.stored = outlet.newly_stored(delivery.qos, &mut journal);
+        }
         let limits = self.tenant.queue_limits();
         let in_memory = self.tenant.shards.has_memory();
         let dropped = |reason, lost: &Waiting| self.dropped(worker, reason, lost.topic());
@@ -646,7 +648,9 @@ impl Outlet {
 
     /// Whether messages that are delivered with `qos` are stored, if the session is.
     fn stores(&self, messages: &Messages<'_>, qos: QoS) -> bool {
-        messages.are_stored(qos) || (self.keeps_all && qos != QoS::AtMostOnce)
+        // What tells of something else that may not be durable yet must not outlive that.
+        let keeps = self.keeps_all && qos != QoS::AtMostOnce && messages.after().is_empty();
+        messages.are_stored(qos) || keeps
     }
 
     /// As what one of the messages is to be stored, if it is.

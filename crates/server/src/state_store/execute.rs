@@ -27,6 +27,9 @@ const PAGE_KEYS: usize = 1_000;
 /// Bytes of the keys on one page of a SCAN, if there is more than one.
 const PAGE_BYTES: usize = 256 * 1024;
 
+/// Bytes around a key on a page, about.
+const KEY_AROUND: usize = 8;
+
 /// Bytes that one SCAN may compare in each partition, about a millisecond: some 10,000 short keys.
 const STEPS: usize = 1_000_000;
 
@@ -45,6 +48,8 @@ pub struct Requester<'a> {
     pub permissions: Option<&'a Permissions>,
     /// What the clock on the wall says.
     pub now: Timestamp,
+    /// Bytes of the largest packet that the client takes.
+    pub max_packet_size: usize,
     /// The durability classes.
     pub durability: &'a Durability,
     /// The quotas.
@@ -68,7 +73,7 @@ pub struct Answered {
 #[derive(Debug)]
 enum Told {
     Answer(Answer),
-    Page { keys: Vec<Arc<[u8]>>, next: Option<Arc<[u8]>> },
+    Page { keys: Vec<Arc<[u8]>>, next: Option<Vec<u8>> },
 }
 
 impl Answered {
@@ -113,7 +118,12 @@ impl StateStore {
             let Command::Scan { pattern, token } = command else {
                 unreachable!("others have a key")
             };
-            return Some(self.scan(requester, pattern, token.unwrap_or_default()));
+            let after = match token.map(|token| self.cursors.open(token)) {
+                None => Vec::new(),
+                Some(Some(after)) => after,
+                Some(None) => return Some(Answered::refused(Some(verb), Refusal::Syntax)),
+            };
+            return Some(self.scan(requester, pattern, &after));
         };
         if requester.permissions.is_some_and(|own| !own.may_touch(verb, key)) {
             return Some(Answered::refused(Some(verb), Refusal::NotAuthorized));
@@ -195,7 +205,9 @@ impl StateStore {
     /// The keys that the requester may read, in their order; a page is a moment's look at each partition.
     fn scan(&self, requester: &Requester<'_>, pattern: &[u8], after: &[u8]) -> Answered {
         let pattern = Glob::parse(pattern);
-        let limits = ScanLimits { steps: STEPS, bytes: PAGE_BYTES };
+        // Half of it, for lengths and for what is around the keys.
+        let page_bytes = PAGE_BYTES.min(requester.max_packet_size / 2);
+        let limits = ScanLimits { steps: STEPS, bytes: page_bytes };
         let shards = &requester.session.tenant.shards;
         let may_read =
             |key: &[u8]| requester.permissions.is_none_or(|own| own.may_touch(Verb::Scan, key));
@@ -223,8 +235,8 @@ impl StateStore {
         }
         let mut bytes = 0;
         let fits = |key: &&Arc<[u8]>| {
-            bytes += key.len();
-            bytes <= PAGE_BYTES
+            bytes += key.len() + KEY_AROUND;
+            bytes <= page_bytes
         };
         let page = keys.iter().take(PAGE_KEYS).take_while(fits).count().max(1);
         let next = match keys.get(page) {
@@ -232,6 +244,7 @@ impl StateStore {
             None => known_up_to,
         };
         keys.truncate(page);
+        let next = next.map(|key| self.cursors.seal(&key));
         let answer = Told::Page { keys, next };
         Answered { verb: Some(Verb::Scan), answer, version: None, after: commits }
     }

@@ -65,6 +65,9 @@ impl<'a> Following<'a> {
     pub fn tell(mut self, context: &mut Context) {
         // Their sessions may be of the same shard.
         self.guard = None;
+        if self.notices.is_empty() {
+            return;
+        }
         for notice in self.notices {
             // Also if that is durable by now: what was told before may still wait, and comes first.
             let after = notice.after.map(|batch| Commits::one(self.shard.index(), batch));
@@ -77,6 +80,8 @@ impl<'a> Following<'a> {
                 }
             }
         }
+        // Nobody is held back because a watcher is slow.
+        context.router.take_full();
     }
 }
 

@@ -10,6 +10,7 @@
 //! | --- | --- |
 //! | `envelope.rs` | what a request says besides its command |
 //! | `access.rs` | which keys a user may read and write |
+//! | `cursor.rs` | where a SCAN goes on |
 //! | `execute.rs` | from a command to its answer |
 //! | `following.rs` | what follows from a change: what is stored, and who is told |
 //! | `responses.rs` | responses to one client |
@@ -17,6 +18,7 @@
 //! | `timings.rs` | how long requests take |
 
 mod access;
+mod cursor;
 mod envelope;
 mod execute;
 mod following;
@@ -45,6 +47,7 @@ use crate::housekeeping::Task;
 use crate::lifecycle::Context;
 use crate::settings;
 use crate::tenant::Tenant;
+use cursor::Cursors;
 use following::Following;
 
 /// The longest topic (MQTT 5 §1.5.4).
@@ -55,6 +58,7 @@ const TOPIC_LEN_MAX: usize = 65_535;
 pub struct StateStore {
     clock: Clock,
     usage: Usage,
+    cursors: Cursors,
     /// One for each shard of the data directory: the keys that belong to it.
     partitions: Box<[Mutex<Partition<Watching>>]>,
 }
@@ -65,6 +69,7 @@ impl StateStore {
         Self {
             clock: Clock::default(),
             usage: Usage::default(),
+            cursors: Cursors::default(),
             partitions: (0..shards).map(|_| Mutex::default()).collect(),
         }
     }
@@ -87,6 +92,12 @@ impl StateStore {
     pub fn recover(&self, shard: u16, key: &[u8], record: StateRecord) {
         self.clock.raise(record.version);
         self.partition(shard).insert(&self.usage, key, record);
+    }
+
+    /// Whether nothing would be lost with it: it has no keys, and its clock is not ahead of the one on the
+    /// wall, so that another one would go on from there.
+    pub fn is_void(&self, now: Timestamp) -> bool {
+        self.usage.keys() == 0 && self.clock.latest().wall < now.as_millis()
     }
 
     /// No version up to one that was found is given any more.
@@ -160,7 +171,7 @@ impl Context {
 
 fn schedule_expiry(shared: &Shared, tenant: &Arc<Tenant>, shard: u16, at: Option<Timestamp>) {
     if let Some(at) = at {
-        let task = Task::ExpireKeys { tenant: Arc::clone(tenant), shard };
+        let task = Task::ExpireKeys { tenant: Arc::downgrade(tenant), shard, wall: at };
         shared.housekeeping.schedule(shared.clock.when(at), task);
     }
 }

@@ -18,6 +18,9 @@ use crate::session::SessionRef;
 /// Bytes of responses that are held in memory before they are published.
 const TOGETHER_MAX: usize = 256 * 1024;
 
+/// Bytes of responses to one connection before others have their turn. Requests for large values are small.
+const PER_TURN: usize = 1024 * 1024;
+
 /// Responses to one topic, which leave together. Empty between two reads, but for its capacity.
 #[derive(Debug, Default)]
 pub struct Responses {
@@ -25,19 +28,20 @@ pub struct Responses {
     buffer: Vec<u8>,
     payload: Vec<u8>,
     properties: PropertiesBuf,
-    /// Bytes of all responses since [`Self::take_bytes`] was last asked.
-    bytes: usize,
+    /// What all responses have cost since [`Self::take_are_much`] was last asked, in bytes.
+    cost: usize,
 }
 
 impl Responses {
-    /// Appends a response, and publishes those before if they go elsewhere.
+    /// Appends a response, and publishes those before if they go elsewhere. Answers how many bytes it takes
+    /// in a queue.
     pub fn push(
         &mut self,
         context: &mut Context,
         requester: (&SessionRef, Option<&Permissions>),
         (topic, correlation): (&str, &[u8]),
         (reply, version, after): (&Reply<'_>, Option<Version>, &Commits),
-    ) {
+    ) -> usize {
         if !self.run.is_empty() && (self.run.topic() != topic || self.buffer.len() >= TOGETHER_MAX)
         {
             self.publish(context, requester);
@@ -66,14 +70,26 @@ impl Responses {
             expires_at: None,
         };
         self.run.put(&publication, context.worker.now, &mut self.buffer);
-        self.bytes += self.payload.len();
+        self.cost += self.payload.len();
         self.run.after.join(after);
+        let size = publication.size();
         self.payload.shrink_to(64 * 1024);
+        size
     }
 
-    /// Bytes of all responses since the last time.
-    pub fn take_bytes(&mut self) -> usize {
-        std::mem::take(&mut self.bytes)
+    /// A request has cost more than the bytes of its response tell: about as much as copying so many.
+    pub fn charge(&mut self, bytes: usize) {
+        self.cost += bytes;
+    }
+
+    /// Whether the requests of one connection have cost so much that others should have their turn.
+    pub fn are_much(&self) -> bool {
+        self.cost > PER_TURN
+    }
+
+    /// The same, for the last time.
+    pub fn take_are_much(&mut self) -> bool {
+        std::mem::take(&mut self.cost) > PER_TURN
     }
 
     /// Publishes what there is, with the rights of the requester: where it may not publish itself, only
@@ -94,11 +110,11 @@ impl Responses {
             let publisher = Publisher { session: 0, client_id: &session.client_id };
             let tenant = Arc::clone(&session.tenant);
             router.publish(worker, &tenant, publisher, &mut messages, false);
-            // Who waits for an answer has asked for it, and is not held back by it.
-            router.take_full();
         } else {
             router.publish_to(worker, session, &mut messages, |_| true);
         }
+        // Who waits for an answer has asked for it, and is not held back by it.
+        router.take_full();
         self.run.clear();
         self.buffer.clear();
         self.buffer.shrink_to(256 * 1024);

@@ -1,0 +1,70 @@
+//! Where a SCAN goes on: a key that its client need not be allowed to know, so it is sealed.
+
+use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use ring::rand::{SecureRandom, SystemRandom};
+
+/// Seals and opens the continuation tokens of one tenant, in the life of the process.
+#[derive(Debug)]
+pub struct Cursors {
+    key: LessSafeKey,
+    random: SystemRandom,
+}
+
+impl Default for Cursors {
+    fn default() -> Self {
+        let random = SystemRandom::new();
+        let mut key = [0; 32];
+        random.fill(&mut key).expect("the operating system gives random bytes");
+        let key = UnboundKey::new(&CHACHA20_POLY1305, &key).expect("the key has the right length");
+        Self { key: LessSafeKey::new(key), random }
+    }
+}
+
+impl Cursors {
+    /// A token that stands for `key`.
+    pub fn seal(&self, key: &[u8]) -> Vec<u8> {
+        let mut nonce = [0; NONCE_LEN];
+        self.random.fill(&mut nonce).expect("the operating system gives random bytes");
+        let mut token = nonce.to_vec();
+        let mut sealed = key.to_vec();
+        self.key
+            .seal_in_place_append_tag(
+                Nonce::assume_unique_for_key(nonce),
+                Aad::empty(),
+                &mut sealed,
+            )
+            .expect("keys are short enough");
+        token.extend_from_slice(&sealed);
+        token
+    }
+
+    /// The key that a token stands for; `None` if it is none of ours.
+    pub fn open(&self, token: &[u8]) -> Option<Vec<u8>> {
+        let (nonce, sealed) = token.split_first_chunk::<NONCE_LEN>()?;
+        let mut sealed = sealed.to_vec();
+        let nonce = Nonce::assume_unique_for_key(*nonce);
+        let key = self.key.open_in_place(nonce, Aad::empty(), &mut sealed).ok()?;
+        Some(key.to_vec())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_who_sealed_a_token_can_read_it() {
+        let (ours, others) = (Cursors::default(), Cursors::default());
+        for key in [&b""[..], b"k", &[7; 65_000]] {
+            let token = ours.seal(key);
+            assert_eq!(ours.open(&token).as_deref(), Some(key));
+            assert_eq!(others.open(&token), None);
+            assert!(key.len() < 8 || !token.windows(8).any(|window| window == &key[..8]));
+            let mut changed = token.clone();
+            *changed.last_mut().unwrap() ^= 1;
+            assert_eq!(ours.open(&changed), None);
+        }
+        assert_eq!(ours.open(b"short"), None);
+        assert_ne!(ours.seal(b"k"), ours.seal(b"k"));
+    }
+}
