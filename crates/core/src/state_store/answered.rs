@@ -6,7 +6,7 @@ use foldhash::fast::FixedState;
 use hashbrown::{HashMap, HashSet};
 use smallvec::SmallVec;
 
-use super::{Answer, Origin, Outcome};
+use super::{Answer, Origin, Outcome, Usage};
 use crate::durable::{AnsweredRecord, SessionNumber};
 use crate::session::PacketId;
 use crate::time::Timestamp;
@@ -14,6 +14,13 @@ use crate::time::Timestamp;
 /// How many answers to one session a partition keeps; the oldest go. So many answers about keys of one
 /// shard may be on their way to a client when its connection is lost, and are nevertheless not done twice.
 pub const ANSWERED_MAX: usize = 1_024;
+
+/// How many answers all partitions of a tenant keep, about: as long as there are so many, an answer to a
+/// session takes the place of its oldest one if it has [`ANSWERED_LEAST`].
+pub const ANSWERED_TENANT_MAX: u64 = 1_000_000;
+
+/// How many answers to one session a partition keeps whatever others have.
+pub const ANSWERED_LEAST: usize = 16;
 
 /// What sessions were answered last.
 #[derive(Debug, Default)]
@@ -53,6 +60,7 @@ impl Answered {
     /// Notes an answer. Tells which packet identifiers of the session the store need not have any more.
     pub fn note(
         &mut self,
+        usage: &Usage,
         session: SessionNumber,
         packet_id: PacketId,
         record: AnsweredRecord,
@@ -64,13 +72,17 @@ impl Answered {
             && let Some(at) = by_age.iter().position(|noted| noted.packet_id == packet_id)
         {
             let before = by_age.remove(at);
+            usage.remove_answers(1);
             if before.is_some_and(|before| before.stored && !stored) {
                 gone.push(packet_id);
             }
         }
-        if by_age.len() == ANSWERED_MAX
+        let is_full = usage.answers() >= ANSWERED_TENANT_MAX;
+        let most = if is_full { ANSWERED_LEAST } else { ANSWERED_MAX };
+        if by_age.len() >= most
             && let Some(oldest) = by_age.pop_front()
         {
+            usage.remove_answers(1);
             packet_ids.remove(&oldest.packet_id);
             gone.extend(oldest.stored.then_some(oldest.packet_id));
         }
@@ -78,6 +90,7 @@ impl Answered {
         let age = |noted: &Noted| noted.record.answered_at <= record.answered_at;
         let at = by_age.partition_point(age);
         by_age.insert(at, Noted { packet_id, record, stored, after });
+        usage.add_answers(1);
         gone
     }
 
@@ -85,6 +98,7 @@ impl Answered {
     /// the store.
     pub fn forget_before(
         &mut self,
+        usage: &Usage,
         session: SessionNumber,
         time: Timestamp,
     ) -> SmallVec<[PacketId; 2]> {
@@ -95,14 +109,20 @@ impl Answered {
         let is_older = |noted: &mut Noted| noted.record.answered_at.wall < time.as_millis();
         while let Some(noted) = by_age.pop_front_if(is_older) {
             packet_ids.remove(&noted.packet_id);
+            usage.remove_answers(1);
             gone.extend(noted.stored.then_some(noted.packet_id));
         }
         gone
     }
 
     /// Forgets a session. Tells which packet identifiers of it are in the store.
-    pub fn forget(&mut self, session: SessionNumber) -> impl Iterator<Item = PacketId> {
+    pub fn forget(
+        &mut self,
+        usage: &Usage,
+        session: SessionNumber,
+    ) -> impl Iterator<Item = PacketId> + use<> {
         let answers = self.sessions.remove(&session).unwrap_or_default();
+        usage.remove_answers(answers.by_age.len() as u64);
         answers.by_age.into_iter().filter(|noted| noted.stored).map(|noted| noted.packet_id)
     }
 }
@@ -125,8 +145,8 @@ mod tests {
 
     #[test]
     fn only_the_same_request_is_the_same() {
-        let mut answered = Answered::default();
-        answered.note(1, 2, record(3, 0), (true, Some(9)));
+        let (mut answered, usage) = (Answered::default(), Usage::default());
+        answered.note(&usage, 1, 2, record(3, 0), (true, Some(9)));
         assert_eq!(answered.find(&origin(1, 2, 3)).unwrap().after, Some(9));
         for other in [origin(0, 2, 3), origin(1, 1, 3), origin(1, 2, 4)] {
             assert_eq!(answered.find(&other), None);
@@ -135,57 +155,100 @@ mod tests {
 
     #[test]
     fn the_oldest_goes_when_there_are_too_many() {
-        let mut answered = Answered::default();
+        let (mut answered, usage) = (Answered::default(), Usage::default());
         let last = u16::try_from(ANSWERED_MAX).unwrap();
         // The highest identifiers first, so age and identifier are not the same order.
         for (at, id) in (0..).zip((1..=last).rev()) {
-            assert!(answered.note(1, id, record(0, at), (true, None)).is_empty());
+            assert!(answered.note(&usage, 1, id, record(0, at), (true, None)).is_empty());
         }
-        assert_eq!(answered.note(1, last + 1, record(0, 9_000), (true, None)).as_slice(), [last]);
-        assert_eq!(answered.note(1, 7, record(0, 9_001), (true, None)).as_slice(), []);
+        assert_eq!(
+            answered.note(&usage, 1, last + 1, record(0, 9_000), (true, None)).as_slice(),
+            [last]
+        );
+        assert_eq!(answered.note(&usage, 1, 7, record(0, 9_001), (true, None)).as_slice(), []);
         assert_eq!(answered.find(&origin(1, last, 0)), None);
         assert!(answered.find(&origin(1, last - 1, 0)).is_some());
-        assert_eq!(answered.forget(1).count(), ANSWERED_MAX);
-        assert_eq!(answered.forget(1).count(), 0);
+        assert_eq!(answered.forget(&usage, 1).count(), ANSWERED_MAX);
+        assert_eq!(answered.forget(&usage, 1).count(), 0);
     }
 
     #[test]
     fn what_is_found_in_a_store_has_its_age() {
-        let mut answered = Answered::default();
+        let (mut answered, usage) = (Answered::default(), Usage::default());
         let last = u64::try_from(ANSWERED_MAX).unwrap();
         for id in 1..=last {
             // Found in the order of the identifiers; the oldest is in the middle.
             let age = (id + last / 2) % last;
-            answered.note(1, u16::try_from(id).unwrap(), record(0, age), (true, None));
+            answered.note(&usage, 1, u16::try_from(id).unwrap(), record(0, age), (true, None));
         }
         let oldest = u16::try_from(last / 2).unwrap();
         let another = u16::MAX;
-        assert_eq!(answered.note(1, another, record(0, 500), (true, None)).as_slice(), [oldest]);
+        assert_eq!(
+            answered.note(&usage, 1, another, record(0, 500), (true, None)).as_slice(),
+            [oldest]
+        );
     }
 
     #[test]
     fn what_is_settled_is_forgotten() {
-        let mut answered = Answered::default();
+        let (mut answered, usage) = (Answered::default(), Usage::default());
         for (id, at) in [(1, 10), (2, 20), (3, 30)] {
-            answered.note(1, id, record(0, at), (id != 2, None));
+            answered.note(&usage, 1, id, record(0, at), (id != 2, None));
         }
         let before = |millis| Timestamp::from_millis(millis);
-        assert!(answered.forget_before(1, before(10)).is_empty());
-        assert_eq!(answered.forget_before(1, before(30)).as_slice(), [1]);
+        assert!(answered.forget_before(&usage, 1, before(10)).is_empty());
+        assert_eq!(answered.forget_before(&usage, 1, before(30)).as_slice(), [1]);
         assert_eq!(answered.find(&origin(1, 2, 0)), None);
         assert!(answered.find(&origin(1, 3, 0)).is_some());
-        assert!(answered.note(1, 1, record(0, 40), (true, None)).is_empty());
+        assert!(answered.note(&usage, 1, 1, record(0, 40), (true, None)).is_empty());
         assert!(answered.find(&origin(1, 1, 0)).is_some());
-        assert!(answered.forget_before(2, before(99)).is_empty());
+        assert!(answered.forget_before(&usage, 2, before(99)).is_empty());
     }
 
     #[test]
     fn the_store_keeps_nothing_that_memory_does_not() {
-        let mut answered = Answered::default();
-        answered.note(1, 5, record(0, 0), (true, None));
-        assert_eq!(answered.note(1, 5, record(1, 1), (false, None)).as_slice(), [5]);
-        assert!(answered.note(1, 5, record(2, 2), (true, None)).is_empty());
-        assert!(answered.note(1, 6, record(3, 2), (false, None)).is_empty());
-        assert_eq!(answered.forget(1).collect::<Vec<_>>(), [5]);
+        let (mut answered, usage) = (Answered::default(), Usage::default());
+        answered.note(&usage, 1, 5, record(0, 0), (true, None));
+        assert_eq!(answered.note(&usage, 1, 5, record(1, 1), (false, None)).as_slice(), [5]);
+        assert!(answered.note(&usage, 1, 5, record(2, 2), (true, None)).is_empty());
+        assert!(answered.note(&usage, 1, 6, record(3, 2), (false, None)).is_empty());
+        assert_eq!(answered.forget(&usage, 1).collect::<Vec<_>>(), [5]);
+    }
+
+    #[test]
+    fn a_tenant_has_only_so_many_but_each_session_some() {
+        let (mut answered, usage) = (Answered::default(), Usage::default());
+        let least = u16::try_from(ANSWERED_LEAST).unwrap();
+        for id in 1..=least + 2 {
+            assert!(answered.note(&usage, 1, id, record(0, id.into()), (true, None)).is_empty());
+        }
+        let others = ANSWERED_TENANT_MAX - usage.answers();
+        usage.add_answers(others);
+        let gone = answered.note(&usage, 1, 100, record(0, 100), (true, None));
+        assert_eq!(gone.as_slice(), [1], "it gets no more than it has");
+        for id in 1..=least {
+            let gone = answered.note(&usage, 2, id, record(0, id.into()), (true, None));
+            assert!(gone.is_empty(), "so many are for everyone");
+        }
+        let gone = answered.note(&usage, 2, 100, record(0, 100), (true, None));
+        assert_eq!(gone.as_slice(), [1]);
+        usage.remove_answers(others);
+        assert!(answered.note(&usage, 2, 101, record(0, 101), (true, None)).is_empty());
+        assert_eq!(answered.forget(&usage, 1).count(), ANSWERED_LEAST + 2);
+        assert_eq!(answered.forget(&usage, 2).count(), ANSWERED_LEAST + 1);
+        assert_eq!(usage.answers(), 0);
+    }
+
+    #[test]
+    fn each_is_counted_once() {
+        let (mut answered, usage) = (Answered::default(), Usage::default());
+        for (id, at) in [(1, 1), (2, 2), (1, 3), (3, 4)] {
+            answered.note(&usage, 1, id, record(0, at), (false, None));
+        }
+        assert_eq!(usage.answers(), 3);
+        answered.forget_before(&usage, 1, Timestamp::from_millis(4));
+        assert_eq!(usage.answers(), 1);
+        assert_eq!(answered.forget(&usage, 1).count(), 0, "they are not in the store");
+        assert_eq!(usage.answers(), 0);
     }
 }

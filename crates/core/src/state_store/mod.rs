@@ -40,7 +40,7 @@ mod usage;
 mod watchers;
 
 pub use answer::{Answer, Outcome, Verdict};
-pub use answered::ANSWERED_MAX;
+pub use answered::{ANSWERED_LEAST, ANSWERED_MAX, ANSWERED_TENANT_MAX};
 pub use clock::Clock;
 pub use effects::Effects;
 pub use entry::{ENTRY_BYTES, EntryView};

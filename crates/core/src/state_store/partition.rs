@@ -160,8 +160,13 @@ impl<W: Watcher> Partition<W> {
     }
 
     /// Forgets what a session was answered. It cannot send anything again.
-    pub fn forget_session(&mut self, session: SessionNumber, effects: &mut impl Effects<W>) {
-        for packet_id in self.answered.forget(session) {
+    pub fn forget_session(
+        &mut self,
+        usage: &Usage,
+        session: SessionNumber,
+        effects: &mut impl Effects<W>,
+    ) {
+        for packet_id in self.answered.forget(usage, session) {
             effects.remove_answered(session, packet_id);
         }
     }
@@ -209,12 +214,13 @@ impl<W: Watcher> Partition<W> {
     /// Puts an answer that was found in the store.
     pub fn insert_answered(
         &mut self,
+        usage: &Usage,
         session: SessionNumber,
         packet_id: PacketId,
         record: AnsweredRecord,
     ) {
         // If there are more than are kept, since once more were, they go with their session.
-        self.answered.note(session, packet_id, record, (true, None));
+        self.answered.note(usage, session, packet_id, record, (true, None));
     }
 
     /// Whether a SET may be done. If so, its key has the quota for it.
@@ -412,10 +418,10 @@ impl<W: Watcher> Partition<W> {
             let noted = Some(effects.put_answered(session, packet_id, record));
             answer.after = noted.max(answer.after);
         }
-        let gone = self.answered.note(session, packet_id, record, (stored, answer.after));
-        for packet_id in
-            gone.into_iter().chain(self.answered.forget_before(session, origin.settled))
-        {
+        let note = (stored, answer.after);
+        let gone = self.answered.note(scope.usage, session, packet_id, record, note);
+        let settled = self.answered.forget_before(scope.usage, session, origin.settled);
+        for packet_id in gone.into_iter().chain(settled) {
             effects.remove_answered(session, packet_id);
         }
         answer

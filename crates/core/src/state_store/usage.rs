@@ -33,6 +33,7 @@ pub struct Usage {
     keys: AtomicU64,
     bytes: AtomicU64,
     watchers: AtomicU64,
+    answers: AtomicU64,
 }
 
 impl Usage {
@@ -49,6 +50,11 @@ impl Usage {
     /// How many keys are watched, once for each who watches.
     pub fn watchers(&self) -> u64 {
         self.watchers.load(Ordering::Relaxed)
+    }
+
+    /// How many answers are kept for requests that may be sent again.
+    pub fn answers(&self) -> u64 {
+        self.answers.load(Ordering::Relaxed)
     }
 
     /// A new key of this size.
@@ -85,6 +91,14 @@ impl Usage {
     pub(super) fn remove_watcher(&self, key_len: usize) {
         give_back(&self.watchers, 1);
         give_back(&self.bytes, watcher_size(key_len));
+    }
+
+    pub(super) fn add_answers(&self, count: u64) {
+        self.answers.fetch_add(count, Ordering::Relaxed);
+    }
+
+    pub(super) fn remove_answers(&self, count: u64) {
+        give_back(&self.answers, count);
     }
 }
 

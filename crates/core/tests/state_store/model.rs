@@ -508,7 +508,7 @@ impl World {
             Step::Commit => self.kept.batch += 1,
             Step::Forget(session) => {
                 self.answered.retain(|(of, _), _| of != session);
-                self.partition.forget_session(*session, &mut self.kept);
+                self.partition.forget_session(&self.usage, *session, &mut self.kept);
                 assert!(!self.kept.answers.keys().any(|(of, _)| of == session));
             }
             Step::Crash => self.crash(),
@@ -531,7 +531,7 @@ impl World {
             self.partition.insert(&self.usage, key, record.clone());
         }
         for ((session, packet_id), record) in &self.kept.answers {
-            self.partition.insert_answered(*session, *packet_id, *record);
+            self.partition.insert_answered(&self.usage, *session, *packet_id, *record);
         }
         self.kept.batch = 1;
     }
@@ -545,6 +545,7 @@ impl World {
         assert_eq!(self.usage.keys(), self.keys.len() as u64);
         assert_eq!(self.usage.bytes(), self.bytes());
         assert_eq!(self.usage.watchers(), self.watchers.len() as u64);
+        assert_eq!(self.usage.answers(), self.answered.len() as u64);
         let stored = self.keys.iter().filter(|(_, plain)| plain.stored);
         let kept = self.kept.keys.iter().map(|(key, record)| (text(key), record));
         for ((key, plain), (kept_key, record)) in stored.clone().zip(kept) {

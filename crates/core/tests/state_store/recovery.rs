@@ -4,8 +4,8 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use barid_core::durable::{
-    AnsweredRecord, EntryNumber, EntryRecord, Recovery, SessionNumber, SessionRecord, Shard,
-    StateRecord, SubscriptionRecord, TenantNumber, Trace, keys, recover, settle,
+    AnsweredIn, AnsweredRecord, EntryNumber, EntryRecord, Recovery, SessionNumber, SessionRecord,
+    Shard, StateRecord, SubscriptionRecord, TenantNumber, Trace, keys, recover, settle,
 };
 use barid_core::message::Message;
 use barid_core::session::PacketId;
@@ -179,7 +179,8 @@ fn what_was_written_is_found_again() {
     let mut shards = settle(vec![recovered], |trace| {
         let Trace::Answered(answered) = trace else { panic!("{trace:?} was not noted") };
         assert_eq!((answered.shard, answered.tenant, answered.session), (0, TENANT, session));
-        after.partition.insert_answered(session, answered.packet_id, answered.record);
+        let AnsweredIn { packet_id, record, .. } = answered;
+        after.partition.insert_answered(&after.usage, session, packet_id, record);
     });
     assert_eq!(after.picture(), before.picture());
     assert!(after.clock.latest() >= before.clock.latest());

@@ -251,7 +251,7 @@ impl Store {
                 None
             }
             "FORGET" => {
-                partition.forget_session(id(1), followed);
+                partition.forget_session(usage, id(1), followed);
                 None
             }
             "EXPIRE" => {

@@ -108,7 +108,7 @@ impl StateStore {
     /// Puts what a request was answered that was found.
     pub fn recover_answered(&self, answered: &AnsweredIn) {
         let AnsweredIn { shard, session, packet_id, record, .. } = *answered;
-        self.partition(shard).insert_answered(session, packet_id, record);
+        self.partition(shard).insert_answered(&self.usage, session, packet_id, record);
     }
 
     /// A connection has ended, and with it all that it watched.
@@ -128,7 +128,7 @@ impl StateStore {
     pub fn forget_session(&self, tenant: &Tenant, session: SessionNumber) {
         for shard in tenant.shards.iter() {
             let mut following = Following::new(shard, tenant.stored_number());
-            self.partition(shard.index()).forget_session(session, &mut following);
+            self.partition(shard.index()).forget_session(&self.usage, session, &mut following);
         }
     }
 }

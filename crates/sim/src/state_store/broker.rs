@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use barid_core::durable::{
-    AnsweredRecord, Commits, EntryNumber, EntryRecord, Recovery, SessionNumber, SessionRecord,
-    StateRecord, SubscriptionRecord, TenantNumber, Trace, keys, recover, settle,
+    AnsweredIn, AnsweredRecord, Commits, EntryNumber, EntryRecord, Recovery, SessionNumber,
+    SessionRecord, StateRecord, SubscriptionRecord, TenantNumber, Trace, keys, recover, settle,
 };
 use barid_core::message::Message;
 use barid_core::session::PacketId;
@@ -96,7 +96,8 @@ impl Broker {
             let Trace::Answered(answered) = trace else { unreachable!("there is no other") };
             if rules.hold(Rule::RestoreAnswers) {
                 let partition = &mut reader.partitions[usize::from(answered.shard)];
-                partition.insert_answered(answered.session, answered.packet_id, answered.record);
+                let AnsweredIn { session, packet_id, record, .. } = answered;
+                partition.insert_answered(&reader.usage, session, packet_id, record);
             }
         });
         Self {
@@ -189,7 +190,11 @@ impl Broker {
         }
         for shard in (0_u16..).take(self.durable.len()) {
             let mut notes = Notes::new(&mut self.durable, &mut self.late, shard);
-            self.partitions[usize::from(shard)].forget_session(session.number, &mut notes);
+            self.partitions[usize::from(shard)].forget_session(
+                &self.usage,
+                session.number,
+                &mut notes,
+            );
         }
     }
 
