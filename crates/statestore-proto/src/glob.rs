@@ -1,5 +1,7 @@
 //! Patterns that keys match.
 
+use memchr::memmem;
+
 /// A pattern of keys: `*` stands for any bytes, `?` for one byte, `[…]` for one byte of a class,
 /// everything else for itself.
 ///
@@ -13,11 +15,28 @@
 /// Whoever matches a pattern that somebody else has sent looks at [`steps_max`](Self::steps_max).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Glob {
-    tokens: Vec<Token>,
+    /// Before the first `*`.
+    head: Piece,
+    /// Behind that; none if there is no `*`.
+    behind: Option<Behind>,
     classes: Vec<Class>,
     literal_prefix: Vec<u8>,
-    /// Of the pieces that `*` parts the pattern into, behind the first one.
-    longest_piece: usize,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Behind {
+    /// What is between two `*`. None is empty.
+    middle: Vec<Piece>,
+    /// What follows the last `*`.
+    tail: Piece,
+}
+
+/// A part of the pattern without `*`, which therefore stands for as many bytes as it has tokens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Piece {
+    /// Nothing but bytes.
+    Plain(Vec<u8>),
+    Mixed(Vec<Token>),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,8 +45,6 @@ enum Token {
     AnyByte,
     /// One byte of the class at this index.
     Class(u32),
-    /// Any number of bytes, also none. No two of them in a row.
-    AnyBytes,
 }
 
 /// A set of bytes, one bit each.
@@ -52,37 +69,18 @@ impl Glob {
 
     /// Whether it stands for all of `key`.
     pub fn matches(&self, key: &[u8]) -> bool {
-        let (mut token, mut byte) = (0, 0);
-        // Behind the last `*`: where it is in the pattern, and where in the key to go on if what
-        // follows it does not match here. An earlier one needs no second look, as whatever a later
-        // one could match it can match as well.
-        let mut retry = None;
-        loop {
-            match self.tokens.get(token) {
-                None if byte == key.len() => return true,
-                Some(Token::AnyBytes) => {
-                    token += 1;
-                    if token == self.tokens.len() {
-                        return true;
-                    }
-                    retry = Some((token, byte));
-                    continue;
-                }
-                Some(&wanted) if key.get(byte).is_some_and(|byte| self.covers(wanted, *byte)) => {
-                    token += 1;
-                    byte += 1;
-                    continue;
-                }
-                _ => {}
-            }
-            match &mut retry {
-                Some((behind, start)) if *start < key.len() => {
-                    *start += 1;
-                    (token, byte) = (*behind, *start);
-                }
-                _ => return false,
-            }
-        }
+        let Some((start, rest)) = key.split_at_checked(self.head.len()) else { return false };
+        let starts = self.covers(&self.head, start);
+        let Some(Behind { middle, tail }) = &self.behind else { return starts && rest.is_empty() };
+        let Some(end) = rest.len().checked_sub(tail.len()) else { return false };
+        let (mut rest, end) = rest.split_at(end);
+        // The first place of each will do: what follows a later one follows the first one as well.
+        let mut is_next = |piece| {
+            let found = self.find(piece, rest);
+            rest = found.map_or(rest, |at| &rest[at + piece.len()..]);
+            found.is_some()
+        };
+        starts && self.covers(tail, end) && middle.iter().all(&mut is_next)
     }
 
     /// What every key that matches begins with.
@@ -90,19 +88,69 @@ impl Glob {
         &self.literal_prefix
     }
 
-    /// How many bytes are compared at most to match a key of this length.
+    /// How many bytes are compared at most to match a key of this length, give or take a small factor.
     ///
-    /// Each piece between two `*` is looked for from one place in the key after the other; in the
-    /// worst case, as in `*aaab` and a key of many `a`, it is compared to its end at each of them.
+    /// A piece between two `*` is looked for in what those before it have left of the key. If it is
+    /// nothing but bytes, each byte there counts once; otherwise, as in `*a?a*` and a key of many
+    /// `a`, the piece may have to be compared to its end at each of them.
     pub fn steps_max(&self, key_len: usize) -> usize {
-        key_len.saturating_mul(self.longest_piece.max(1)).saturating_add(self.tokens.len())
+        let (middle, tail) = match &self.behind {
+            Some(Behind { middle, tail }) => (&middle[..], tail.len()),
+            None => (&[][..], 0),
+        };
+        let mixed = middle.iter().filter(|piece| matches!(piece, Piece::Mixed(_)));
+        let factor = mixed.map(Piece::len).max().unwrap_or(1);
+        let tokens = self.head.len() + tail + middle.iter().map(Piece::len).sum::<usize>();
+        key_len.saturating_mul(factor).saturating_add(tokens)
     }
 
-    fn covers(&self, token: Token, byte: u8) -> bool {
-        match token {
+    /// Where a piece is first in `key`.
+    fn find(&self, piece: &Piece, key: &[u8]) -> Option<usize> {
+        match piece {
+            Piece::Plain(bytes) => memmem::find(key, bytes),
+            Piece::Mixed(tokens) => {
+                key.windows(tokens.len()).position(|bytes| self.cover(tokens, bytes))
+            }
+        }
+    }
+
+    /// Whether a piece stands for as many `bytes` as it has tokens.
+    fn covers(&self, piece: &Piece, bytes: &[u8]) -> bool {
+        match piece {
+            Piece::Plain(wanted) => wanted == bytes,
+            Piece::Mixed(tokens) => self.cover(tokens, bytes),
+        }
+    }
+
+    fn cover(&self, tokens: &[Token], bytes: &[u8]) -> bool {
+        tokens.iter().zip(bytes).all(|(token, byte)| match token {
             Token::Byte(wanted) => wanted == byte,
-            Token::AnyByte | Token::AnyBytes => true,
-            Token::Class(class) => self.classes[class as usize].contains(byte),
+            Token::AnyByte => true,
+            Token::Class(class) => self.classes[*class as usize].contains(*byte),
+        })
+    }
+}
+
+impl Piece {
+    fn new(tokens: Vec<Token>) -> Self {
+        let plain: Option<Vec<u8>> = tokens.iter().map(|token| token.literal()).collect();
+        plain.map_or(Self::Mixed(tokens), Self::Plain)
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Plain(bytes) => bytes.len(),
+            Self::Mixed(tokens) => tokens.len(),
+        }
+    }
+}
+
+impl Token {
+    /// The byte that it alone stands for.
+    fn literal(self) -> Option<u8> {
+        match self {
+            Self::Byte(byte) => Some(byte),
+            Self::AnyByte | Self::Class(_) => None,
         }
     }
 }
@@ -125,6 +173,9 @@ type Substitute<'a> = &'a dyn Fn(&str) -> Option<Vec<u8>>;
 
 struct Parser<'a> {
     rest: &'a [u8],
+    /// Before the last `*` so far.
+    pieces: Vec<Piece>,
+    /// Behind it.
     tokens: Vec<Token>,
     classes: Vec<Class>,
     /// No `]` closes a class any more. Known once one was not closed, so that many of them are not
@@ -134,14 +185,14 @@ struct Parser<'a> {
 
 impl<'a> Parser<'a> {
     fn new(pattern: &'a [u8]) -> Self {
-        Self { rest: pattern, tokens: Vec::new(), classes: Vec::new(), unclosed: false }
+        let (pieces, tokens, classes) = Default::default();
+        Self { rest: pattern, pieces, tokens, classes, unclosed: false }
     }
 
     fn run(mut self, substitute: Option<Substitute<'_>>) -> Option<Glob> {
         while let Some(byte) = self.next() {
             match byte {
-                b'*' if self.tokens.last() == Some(&Token::AnyBytes) => {}
-                b'*' => self.tokens.push(Token::AnyBytes),
+                b'*' => self.end_piece(),
                 b'?' => self.tokens.push(Token::AnyByte),
                 b'[' => self.class(),
                 b'\\' => {
@@ -155,15 +206,27 @@ impl<'a> Parser<'a> {
                 literal => self.tokens.push(Token::Byte(literal)),
             }
         }
-        let literal = |token: &Token| match token {
-            Token::Byte(byte) => Some(*byte),
-            _ => None,
+        let Self { pieces, tokens, classes, .. } = self;
+        let last = Piece::new(tokens);
+        let mut pieces = pieces.into_iter();
+        let (head, behind) = match pieces.next() {
+            Some(head) => (head, Some(Behind { middle: pieces.collect(), tail: last })),
+            None => (last, None),
         };
-        let literal_prefix = self.tokens.iter().map_while(literal).collect();
-        let pieces = self.tokens.split(|token| *token == Token::AnyBytes);
-        let longest_piece = pieces.skip(1).map(<[Token]>::len).max().unwrap_or(0);
-        let Self { tokens, classes, .. } = self;
-        Some(Glob { tokens, classes, literal_prefix, longest_piece })
+        let literal_prefix = match &head {
+            Piece::Plain(bytes) => bytes.clone(),
+            Piece::Mixed(tokens) => tokens.iter().map_while(|token| token.literal()).collect(),
+        };
+        Some(Glob { head, behind, classes, literal_prefix })
+    }
+
+    /// At `*`.
+    fn end_piece(&mut self) {
+        let tokens = std::mem::take(&mut self.tokens);
+        // Before the first `*` there may be nothing; between two that means one.
+        if self.pieces.is_empty() || !tokens.is_empty() {
+            self.pieces.push(Piece::new(tokens));
+        }
     }
 
     fn next(&mut self) -> Option<u8> {

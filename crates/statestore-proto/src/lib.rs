@@ -5,9 +5,9 @@
 //! changes by [`Notification`]s. Payloads are written in a small part of RESP3. Every change has a
 //! [`Version`], a reading of a hybrid logical clock, which also serves as fencing token.
 //!
-//! There is no socket, no task and no clock here, and nothing but this crate: bytes come in as
-//! slices, what they say borrows from them, and encoding appends to a `Vec<u8>`. Both directions
-//! are covered, so that the broker and its clients speak with one codec.
+//! There is no socket, no task and no clock here: bytes come in as slices, what they say borrows
+//! from them, and encoding appends to a `Vec<u8>`. Both directions are covered, so that the broker
+//! and its clients speak with one codec.
 //!
 //! ```
 //! use statestore_proto::{Command, Reply};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use statestore_proto::Glob;
+use statestore_proto::{Glob, Refusal};
 
 use super::{EntryView, Partition};
 use crate::time::Timestamp;
@@ -14,7 +14,6 @@ pub const STEPS_PER_KEY: usize = 64;
 #[derive(Clone, Copy, Debug)]
 pub struct ScanLimits {
     /// Bytes that may have to be compared, counting [`STEPS_PER_KEY`] more for each key that is looked at.
-    /// The first is looked at whatever that costs.
     pub steps: usize,
     /// Bytes of the keys found. The first is found whatever its length.
     pub bytes: usize,
@@ -31,7 +30,8 @@ pub struct Scanned {
 
 impl<W> Partition<W> {
     /// Keys that match `pattern`, in the order of their bytes, from the first behind `after` on; an
-    /// empty `after` is before all.
+    /// empty `after` is before all. A pattern that cannot be compared to the first of them within the
+    /// limits is refused as [`Syntax`](Refusal::Syntax).
     pub fn scan<'a>(
         &'a self,
         now: Timestamp,
@@ -39,25 +39,26 @@ impl<W> Partition<W> {
         pattern: &Glob,
         limits: ScanLimits,
         mut visit: impl FnMut(&'a Arc<[u8]>),
-    ) -> Scanned {
+    ) -> Result<Scanned, Refusal> {
         let (mut found, mut steps, mut last) = (0_usize, 0_usize, None::<&Arc<[u8]>>);
         let told = self.changed();
         for (key, entry) in self.all().range(pattern.literal_prefix(), after) {
             steps = steps.saturating_add(STEPS_PER_KEY + pattern.steps_max(key.len()));
-            if steps > limits.steps && last.is_some() {
-                return Scanned { next: last.cloned(), after: told };
+            if steps > limits.steps {
+                let next = Some(last.cloned().ok_or(Refusal::Syntax)?);
+                return Ok(Scanned { next, after: told });
             }
             let matches = !entry.is_expired(now) && pattern.matches(key);
             let more = if matches { found.saturating_add(key.len()) } else { found };
             if found > 0 && more > limits.bytes {
-                return Scanned { next: last.cloned(), after: told };
+                return Ok(Scanned { next: last.cloned(), after: told });
             }
             if matches {
                 visit(key);
             }
             (found, last) = (more, Some(key));
         }
-        Scanned { next: None, after: told }
+        Ok(Scanned { next: None, after: told })
     }
 
     /// Keys that begin with `prefix`, from the first behind `after` on, to look at.

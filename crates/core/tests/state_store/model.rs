@@ -563,7 +563,7 @@ impl World {
         let limits = ScanLimits { steps: usize::MAX, bytes: usize::MAX };
         let mut scanned = Vec::new();
         let visit = |key: &Arc<[u8]>| scanned.push(text(key));
-        self.partition.scan(now, b"", &Glob::parse(b"*"), limits, visit);
+        self.partition.scan(now, b"", &Glob::parse(b"*"), limits, visit).unwrap();
         assert_eq!(scanned, living);
         let seen: Vec<_> =
             self.partition.entries(now, b"", b"").map(|view| text(view.key)).collect();

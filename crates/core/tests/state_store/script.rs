@@ -216,6 +216,10 @@ impl Store {
                 let scanned = partition.scan(*now, after, &Glob::parse(key(1)), limits, |key| {
                     found.push(text(key).to_owned());
                 });
+                let scanned = match scanned {
+                    Ok(scanned) => scanned,
+                    Err(refusal) => return format!("{refusal:?}"),
+                };
                 if let Some(next) = &scanned.next {
                     found.push(format!("more after {}", text(next)));
                 }

@@ -469,3 +469,19 @@ fn a_scan_gives_keys_in_order_and_says_where_to_go_on() {
          SCAN ab after=ab                => ^1",
     );
 }
+
+#[test]
+fn a_scan_that_costs_too_much_for_one_key_is_refused() {
+    let (long, many) = ("a".repeat(1_000), "a".repeat(20));
+    check(&format!(
+        "at 1000
+         SET a v memory                  => OK 1000:0
+         SET {long} v memory             => OK 1000:1
+         SCAN *{many}?b* steps=20000                => more after a
+         SCAN *{many}?b* steps=20000 after=a        => Syntax
+         SCAN *{many}?b* steps=30000 after=a        =>
+         SCAN *{many}?b* steps=20000 after={long}   =>
+         SCAN *{many}b* steps=2000 after=a          =>
+         SCAN *{many}?b steps=2000                  =>"
+    ));
+}

@@ -222,6 +222,10 @@ impl StateStore {
                     keys.push(Arc::clone(key));
                 }
             });
+            let scanned = match scanned {
+                Ok(scanned) => scanned,
+                Err(refusal) => return Answered::refused(Some(Verb::Scan), refusal),
+            };
             if let Some(batch) = scanned.after.filter(|batch| !shard.is_durable(*batch)) {
                 commits.add(shard.index(), batch);
             }
