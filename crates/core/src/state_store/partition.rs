@@ -178,7 +178,7 @@ impl<W: Watcher> Partition<W> {
         self.expiries.fire();
         for _ in 0..EXPIRED_AT_ONCE_MAX {
             let Some(key) = self.expiries.next_due(scope.now).map(Arc::clone) else { return };
-            self.remove(scope, &key, effects);
+            self.remove_expired(scope, &key, effects);
         }
     }
 
@@ -383,8 +383,13 @@ impl<W: Watcher> Partition<W> {
     fn expire_key(&mut self, scope: &Scope<'_>, key: &[u8], effects: &mut impl Effects<W>) {
         let any_is = self.expiries.next_due(scope.now).is_some();
         if any_is && self.entries.get(key).is_some_and(|entry| entry.is_expired(scope.now)) {
-            self.remove(scope, key, effects);
+            self.remove_expired(scope, key, effects);
         }
+    }
+
+    fn remove_expired(&mut self, scope: &Scope<'_>, key: &[u8], effects: &mut impl Effects<W>) {
+        self.remove(scope, key, effects);
+        scope.usage.count_expired();
     }
 
     /// Whether a request is about a key that is stored, or to be stored.

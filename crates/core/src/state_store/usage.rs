@@ -34,6 +34,7 @@ pub struct Usage {
     bytes: AtomicU64,
     watchers: AtomicU64,
     answers: AtomicU64,
+    expired: AtomicU64,
 }
 
 impl Usage {
@@ -57,6 +58,12 @@ impl Usage {
         self.answers.load(Ordering::Relaxed)
     }
 
+    /// How many keys have gone since the start because their time had come, whether a timer or a command
+    /// has noticed it.
+    pub fn expired(&self) -> u64 {
+        self.expired.load(Ordering::Relaxed)
+    }
+
     /// A new key of this size.
     pub(super) fn add_key(&self, size: u64, limits: &Limits) -> Result<(), Refusal> {
         take(&self.keys, 1, limits.keys)?;
@@ -78,6 +85,11 @@ impl Usage {
     pub(super) fn remove_key(&self, size: u64) {
         give_back(&self.keys, 1);
         give_back(&self.bytes, size);
+    }
+
+    /// The time of a key has come.
+    pub(super) fn count_expired(&self) {
+        self.expired.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Somebody watches a key of this length.

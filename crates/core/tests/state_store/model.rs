@@ -233,6 +233,7 @@ struct World {
     /// In the order in which they began.
     watchers: Vec<(u64, &'static str)>,
     told: Vec<Told>,
+    expired: u64,
     /// What was answered to whom, by session and packet identifier: the number of the request, and
     /// whether that survives a crash.
     answered: BTreeMap<(u64, u16), (u128, Spoken, bool)>,
@@ -253,6 +254,7 @@ impl World {
             clock: (0, 0),
             watchers: Vec::new(),
             told: Vec::new(),
+            expired: 0,
             answered: BTreeMap::new(),
             asked: Vec::new(),
             partition: Partition::default(),
@@ -294,6 +296,7 @@ impl World {
         let expired = |plain: &Plain| plain.until.is_some_and(|until| until <= self.now);
         if self.keys.get(key).is_some_and(expired) {
             self.delete(key);
+            self.expired += 1;
         }
     }
 
@@ -522,6 +525,7 @@ impl World {
         self.keys.retain(|_, plain| plain.stored);
         self.keys.values_mut().for_each(|plain| plain.batch = None);
         self.watchers.clear();
+        self.expired = 0;
         self.answered.retain(|_, (.., stored)| *stored);
         self.clock = (self.kept.clock.wall, self.kept.clock.counter);
         (self.usage, self.store_clock) = Default::default();
@@ -546,6 +550,7 @@ impl World {
         assert_eq!(self.usage.bytes(), self.bytes());
         assert_eq!(self.usage.watchers(), self.watchers.len() as u64);
         assert_eq!(self.usage.answers(), self.answered.len() as u64);
+        assert_eq!(self.usage.expired(), self.expired);
         let stored = self.keys.iter().filter(|(_, plain)| plain.stored);
         let kept = self.kept.keys.iter().map(|(key, record)| (text(key), record));
         for ((key, plain), (kept_key, record)) in stored.clone().zip(kept) {
