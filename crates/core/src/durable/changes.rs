@@ -49,6 +49,14 @@ impl<T> Change<T> {
     }
 }
 
+/// What changes.
+pub(super) trait Key: Eq + Hash {
+    /// Bytes of the text that it ends with, beside its numbers.
+    fn text_len(&self) -> usize {
+        0
+    }
+}
+
 /// About how many bytes a value takes in a batch.
 pub(super) trait Weigh {
     fn weight(&self) -> usize;
@@ -62,6 +70,8 @@ const KEPT_MAX: usize = 16 * 1024;
 pub(super) struct Changes<K, V> {
     by_key: HashMap<K, Change<V>, FixedState>,
     puts: Puts,
+    /// Bytes of the texts of all keys.
+    texts: usize,
     /// How often a change was overtaken by a later one.
     spared: usize,
 }
@@ -75,16 +85,17 @@ struct Puts {
 
 impl<K, V> Default for Changes<K, V> {
     fn default() -> Self {
-        Self { by_key: HashMap::default(), puts: Puts::default(), spared: 0 }
+        Self { by_key: HashMap::default(), puts: Puts::default(), texts: 0, spared: 0 }
     }
 }
 
-impl<K: Eq + Hash, V: Weigh> Changes<K, V> {
+impl<K: Key, V: Weigh> Changes<K, V> {
     /// Notes what happens to `key` after all that was noted before.
     pub fn note(&mut self, key: K, later: Change<V>) {
         match self.by_key.entry(key) {
             Entry::Vacant(vacant) => {
                 self.puts.add(&later);
+                self.texts += vacant.key().text_len();
                 vacant.insert(later);
             }
             Entry::Occupied(mut occupied) => {
@@ -96,7 +107,7 @@ impl<K: Eq + Hash, V: Weigh> Changes<K, V> {
                         self.puts.add(&both);
                         occupied.insert(both);
                     }
-                    None => drop(occupied.remove()),
+                    None => self.texts -= occupied.remove_entry().0.text_len(),
                 }
             }
         }
@@ -114,6 +125,7 @@ impl<K: Eq + Hash, V: Weigh> Changes<K, V> {
         self.by_key.clear();
         self.by_key.shrink_to(KEPT_MAX);
         self.puts = Puts::default();
+        self.texts = 0;
         self.spared = 0;
     }
 
@@ -148,9 +160,9 @@ impl<K: Eq + Hash, V: Weigh> Changes<K, V> {
         self.puts.count
     }
 
-    /// About how many bytes the values are.
+    /// About how many bytes the values and the texts of the keys are.
     pub fn bytes(&self) -> usize {
-        self.puts.bytes
+        self.puts.bytes + self.texts
     }
 }
 
@@ -182,6 +194,12 @@ mod tests {
     impl Weigh for u8 {
         fn weight(&self) -> usize {
             usize::from(*self)
+        }
+    }
+
+    impl Key for u8 {
+        fn text_len(&self) -> usize {
+            100 * usize::from(*self)
         }
     }
 
@@ -230,7 +248,9 @@ mod tests {
             all.append(third);
             let puts: Vec<u8> = all.iter().filter_map(|(_, change)| change.value().copied()).collect();
             prop_assert_eq!(all.puts(), puts.len());
-            prop_assert_eq!(all.bytes(), puts.iter().map(Weigh::weight).sum::<usize>());
+            let values: usize = puts.iter().map(Weigh::weight).sum();
+            let texts: usize = all.iter().map(|(key, _)| key.text_len()).sum();
+            prop_assert_eq!(all.bytes(), values + texts);
             let mut written = before;
             write(&all, &mut written);
             prop_assert_eq!(&written, &after);
@@ -245,7 +265,7 @@ mod tests {
         let mut changes = Changes::default();
         changes.note(1, Change::New(5));
         changes.note(1, Change::Put(6));
-        assert_eq!((changes.len(), changes.puts(), changes.bytes()), (1, 1, 6));
+        assert_eq!((changes.len(), changes.puts(), changes.bytes()), (1, 1, 106));
         changes.note(1, Change::Remove);
         assert_eq!((changes.len(), changes.puts(), changes.bytes()), (0, 0, 0));
         changes.note(1, Change::New(5));

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use barid_store::Batch;
 use statestore_proto::Version;
 
-use super::changes::{Change, Changes, Weigh};
+use super::changes::{Change, Changes, Key, Weigh};
 use super::keys::{
     self, AnsweredKey, EntryKey, MessageKey, ReceivedKey, RetainedKey, SessionKey, StateClockKey,
     StateKey, SubscriptionKey,
@@ -36,7 +36,7 @@ pub struct WriteSet {
     pub(super) state_answers: Changes<(TenantNumber, SessionNumber, PacketId), AnsweredRecord>,
 }
 
-/// About how many bytes the key of a change takes in a batch, and all that comes with it.
+/// About how many bytes the key of a change takes in a batch beside its text, and all that comes with it.
 const KEY_BYTES: usize = 40;
 
 impl WriteSet {
@@ -212,6 +212,32 @@ impl Record<'_> {
     }
 }
 
+impl Key for (TenantNumber, Box<str>) {
+    fn text_len(&self) -> usize {
+        self.1.len()
+    }
+}
+
+impl Key for (TenantNumber, SessionNumber, Box<str>) {
+    fn text_len(&self) -> usize {
+        self.2.len()
+    }
+}
+
+impl Key for (TenantNumber, Arc<[u8]>) {
+    fn text_len(&self) -> usize {
+        self.1.len()
+    }
+}
+
+impl Key for (TenantNumber, SessionNumber, EntryNumber) {}
+
+impl Key for (TenantNumber, SessionNumber, PacketId) {}
+
+impl Key for (TenantNumber, MessageId) {}
+
+impl Key for TenantNumber {}
+
 impl Weigh for Arc<Message> {
     fn weight(&self) -> usize {
         self.size() + 16
@@ -238,7 +264,8 @@ impl Weigh for SubscriptionRecord {
 
 impl Weigh for StateRecord {
     fn weight(&self) -> usize {
-        self.value.len() + 24
+        let token = self.fencing_token.as_ref().map_or(0, |token| token.as_hlc().node.len() + 16);
+        self.value.len() + token + 24
     }
 }
 

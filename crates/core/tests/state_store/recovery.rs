@@ -236,3 +236,18 @@ fn the_clock_of_a_tenant_that_has_gone_goes_with_it() {
     recover(0, &store, &mut found).unwrap();
     assert_eq!(found.clock.latest(), Version::default());
 }
+
+#[test]
+fn what_a_batch_has_of_keys_and_tokens_weighs() {
+    let mut shard = Shard::new(0);
+    shard.name_tenant(TENANT, "acme");
+    let (key, token) = ([b'k'; 60_000], format!("0:0:{}", "n".repeat(30_000)));
+    let stored = Request { stored: true, ..Request::default() };
+    let fenced = Request { fencing_token: Some(&token), ..stored };
+    let mut tenant = Tenant::default();
+    tenant.set(&mut shard, set(&key, b"v", 0), fenced);
+    assert!((90_000..90_500).contains(&shard.pending().bytes()), "{}", shard.pending().bytes());
+    commit(&mut shard, &MemoryStore::new(keys::NAMES.len()));
+    tenant.delete(&mut shard, &key, fenced);
+    assert!((60_000..60_500).contains(&shard.pending().bytes()), "{}", shard.pending().bytes());
+}
