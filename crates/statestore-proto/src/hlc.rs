@@ -71,7 +71,8 @@ impl Version {
     /// and not before `now_ms`.
     ///
     /// The caller has refused a received reading that [is in the future](Hlc::is_in_future), or
-    /// the clock would be carried away by it.
+    /// the clock would be carried away by it. If what was received has no counter left, the next
+    /// version is a millisecond further ahead; the one after that is not.
     #[must_use]
     pub fn next(self, now_ms: u64, received: Option<Hlc<'_>>) -> Self {
         let received = received.map(|hlc| Self { wall: hlc.wall, counter: hlc.counter });
