@@ -250,13 +250,13 @@ def test_the_bounds(broker_with, connect):
         (("SET", "a", "1" * 143), ok),                   # 65,000 + 128 + 1 + 143 + 128
         (("SET", "a", "1" * 144), quota),
         (("SET", "a", "1"), ok),
+        (("SCAN", "k" + "?" * 1_023), b"*1\r\n*0\r\n"),
+        (("SCAN", "k" + "?" * 1_024), syntax),
+        (("DEL", "k" * 65_000), b":1\r\n"),
         (("KEYNOTIFY", "k" * longest_watched), ok),
         (("KEYNOTIFY", "k" * (longest_watched + 1)), quota),
         (("KEYNOTIFY", "a"), ok),
         (("KEYNOTIFY", "b"), quota),
-        (("SCAN", "k" + "?" * 1_023), b"*1\r\n*0\r\n"),
-        (("SCAN", "k" + "?" * 1_024), syntax),
-        (("DEL", "k" * 65_000), b":1\r\n"),
     ]:
         requester.ask(array(*words), clock())
         assert requester.response()[0] == answer, (words[0], len(words[1]), answer)

@@ -107,9 +107,12 @@ def test_what_is_counted(store, tenant, metric):
     assert (requests("set", "ok"), requests("set", "not-applied")) == (1, 1)
     assert (requests("get", "ok"), requests("get", "absent"), requests("none", "unknown-command")) == (1, 1, 1)
     assert metric(f'barid_state_keys{{tenant="{tenant}"}}') == 1
-    assert metric(f'barid_state_bytes{{tenant="{tenant}"}}') == 3 + 5 + 128
+    assert metric(f'barid_state_bytes{{tenant="{tenant}"}}') == 3 + 5 + 128 + 3 + 128  # the key, and that it is watched
     assert metric(f'barid_state_watchers{{tenant="{tenant}"}}') == 1
     client.ask("DEL", "key")
-    assert metric(f'barid_state_keys{{tenant="{tenant}"}}') == metric(f'barid_state_bytes{{tenant="{tenant}"}}') == 0
+    assert metric(f'barid_state_keys{{tenant="{tenant}"}}') == 0
+    assert metric(f'barid_state_bytes{{tenant="{tenant}"}}') == 3 + 128
+    client.ask("KEYNOTIFY", "key", "STOP")
+    assert metric(f'barid_state_bytes{{tenant="{tenant}"}}') == 0
     assert metric("barid_state_request_seconds_count") >= 7
     assert 0 < metric('barid_state_request_seconds{quantile="0.5"}') <= metric('barid_state_request_seconds{quantile="0.99"}') < 5

@@ -44,6 +44,7 @@ struct Snapshot {
     keys: u64,
     key_bytes: u64,
     watchers: u64,
+    expired: u64,
 }
 
 impl Snapshot {
@@ -65,6 +66,7 @@ impl Snapshot {
             keys: of_keys(Usage::keys),
             key_bytes: of_keys(Usage::bytes),
             watchers: of_keys(Usage::watchers),
+            expired: of_keys(Usage::expired),
         };
         tenant.sessions.for_each(|session| {
             snapshot.sessions += 1;
@@ -113,7 +115,7 @@ const PER_TENANT: [PerTenant; 18] = [
     ("barid_state_keys", "gauge", "Keys in the state store.", |s| s.keys),
     ("barid_state_bytes", "gauge", "Bytes of these keys, as limits count.", |s| s.key_bytes),
     ("barid_state_watchers", "gauge", "Watched keys, once for each watcher.", |s| s.watchers),
-    ("barid_state_expired_total", "counter", "Keys that have expired.", |s| s.totals.expired_keys),
+    ("barid_state_expired_total", "counter", "Keys that have expired.", |s| s.expired),
 ];
 
 /// A metric that has one value for each shard of the data directory.

@@ -63,8 +63,6 @@ pub struct Counters {
     pub take_overs: Counter,
     /// Requests to the state store.
     pub requests: Requests,
-    /// Keys of the state store that have expired.
-    pub expired_keys: Counter,
 }
 
 /// Requests to the state store by [verb](VERBS) and [outcome](OUTCOMES).
@@ -143,8 +141,6 @@ pub struct Totals {
     pub take_overs: u64,
     /// Requests to the state store, by [verb](VERBS) and [outcome](OUTCOMES).
     pub requests: [[u64; OUTCOMES.len()]; VERBS.len()],
-    /// See [`Counters::expired_keys`].
-    pub expired_keys: u64,
 }
 
 impl Totals {
@@ -169,7 +165,6 @@ impl Totals {
         for (sums, counters) in self.requests.iter_mut().zip(&counters.requests.0) {
             add(sums, counters);
         }
-        self.expired_keys += counters.expired_keys.get();
     }
 
     /// Packets received of one type.

@@ -1,5 +1,6 @@
 //! One shard: what it has to write, who commits it, and who waits for that.
 
+use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -26,6 +27,23 @@ const BUSY: usize = 128;
 /// How long.
 const LINGER: Duration = Duration::from_millis(6);
 
+/// When the last batch had so many changes, the next one begins not before [`PACE`] after it: many wait, and one
+/// sync for more of them costs less. Who waits alone, or with few, does not wait longer.
+const CROWD: usize = 16;
+
+/// How far apart.
+const PACE: Duration = Duration::from_micros(500);
+
+thread_local! {
+    static COMMITS_BY_ROUNDS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// What this thread changes is to be committed from the end of its round on ([`DurableShard::end_round`]), not
+/// at once: one sync is for all that a round has to do.
+pub fn commit_by_rounds() {
+    COMMITS_BY_ROUNDS.set(true);
+}
+
 /// A shard with its store.
 pub struct DurableShard {
     index: u16,
@@ -38,6 +56,8 @@ pub struct DurableShard {
     /// The last batch that is durable; with all before it.
     durable: AtomicU64,
     waiters: Mutex<Vec<(u64, Weak<Session>)>>,
+    /// A thread that commits by rounds has changed something.
+    changed_in_round: AtomicBool,
     /// Requests that a batch answers: their number, and since when they wait.
     timed: Mutex<Vec<(u64, u64, Instant)>>,
     request_times: Arc<Timings>,
@@ -54,6 +74,8 @@ struct Pending {
     shard: Shard,
     /// Somebody waits for the batch that accumulates, or will want it written.
     touched: bool,
+    /// It is time to write it.
+    ripe: bool,
     closing: bool,
 }
 
@@ -77,12 +99,14 @@ impl DurableShard {
             pending: Mutex::new(Pending {
                 shard: Shard::new(index),
                 touched: false,
+                ripe: false,
                 closing: false,
             }),
             changed: Condvar::new(),
             boundary: RwLock::default(),
             durable: AtomicU64::new(0),
             waiters: Mutex::default(),
+            changed_in_round: AtomicBool::new(false),
             timed: Mutex::default(),
             request_times,
             committing: RwLock::default(),
@@ -96,6 +120,7 @@ impl DurableShard {
     pub fn install(&self, shard: Shard) {
         let mut pending = self.pending.lock();
         pending.touched = !shard.pending().is_empty();
+        pending.ripe = pending.touched;
         pending.shard = shard;
     }
 
@@ -114,6 +139,16 @@ impl DurableShard {
         let mut pending = self.pending.lock();
         pending.touched = true;
         ChangeGuard { owner: self, pending }
+    }
+
+    /// A thread that [commits by rounds](commit_by_rounds) has ended one.
+    pub fn end_round(&self) {
+        if self.changed_in_round.swap(false, Ordering::AcqRel) {
+            let mut pending = self.pending.lock();
+            // Another thread may have had it committed meanwhile.
+            pending.ripe = pending.touched;
+            self.changed.notify_one();
+        }
     }
 
     /// Says what a tenant is called, before anything of it is noted.
@@ -251,10 +286,14 @@ impl DurableShard {
     fn commit_until_closed(&self) {
         let mut batch = Batch::default();
         let mut spared = 0;
+        let mut begun = Instant::now();
         while self.wait() {
             if spared >= BUSY && spared >= batch.len() / 4 {
                 thread::sleep(LINGER);
+            } else if batch.len() >= CROWD {
+                thread::sleep(PACE.saturating_sub(begun.elapsed()));
             }
+            begun = Instant::now();
             if let Err(error) = self.commit(&mut batch, &mut spared) {
                 self.refuse(&error);
                 if self.is_closing() {
@@ -275,7 +314,7 @@ impl DurableShard {
     /// nothing, and nothing more comes.
     fn wait(&self) -> bool {
         let mut pending = self.pending.lock();
-        while !pending.touched && !pending.closing {
+        while !pending.ripe && !pending.closing {
             if !self.refuses() {
                 self.changed.wait(&mut pending);
             } else if self.changed.wait_for(&mut pending, RETRY).timed_out() {
@@ -291,6 +330,7 @@ impl DurableShard {
             let _boundary = self.boundary.write();
             let mut pending = self.pending.lock();
             pending.touched = false;
+            pending.ripe = false;
             let (number, writes) = pending.shard.take();
             *spared = writes.spared();
             let writes = Arc::new(writes);
@@ -303,6 +343,7 @@ impl DurableShard {
             let writes = Arc::into_inner(writes).expect("readers clone what they find in it");
             pending.shard.put_back(writes);
             pending.touched = true;
+            pending.ripe = true;
             return Err(error);
         }
         *self.committing.write() = None;
@@ -404,8 +445,13 @@ impl DerefMut for ChangeGuard<'_> {
 
 impl Drop for ChangeGuard<'_> {
     fn drop(&mut self) {
-        // Told while it is locked: the committer, woken, finds it free a moment later.
-        self.owner.changed.notify_one();
+        if COMMITS_BY_ROUNDS.get() {
+            self.owner.changed_in_round.store(true, Ordering::Release);
+        } else {
+            // Told while it is locked: the committer, woken, finds it free a moment later.
+            self.pending.ripe = true;
+            self.owner.changed.notify_one();
+        }
     }
 }
 

@@ -79,6 +79,11 @@ impl Shards {
         &self.shards[usize::from(index)]
     }
 
+    /// See [`DurableShard::end_round`].
+    pub fn end_round(&self) {
+        self.iter().for_each(|shard| shard.end_round());
+    }
+
     /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<DurableShard>> {
         self.shards.iter()

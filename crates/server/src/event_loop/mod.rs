@@ -24,6 +24,7 @@ use slab::Slab;
 use tracing::warn;
 
 use crate::connection::{Connection, Next, Readiness, Scratch, Turn};
+use crate::durable::commit_by_rounds;
 use crate::lifecycle::Context;
 use crate::transport::Accepted;
 use io_threads::Balance;
@@ -122,6 +123,7 @@ const NEVER: Timestamp = Timestamp::from_millis(u64::MAX);
 
 impl Running {
     fn run(mut self) {
+        commit_by_rounds();
         let mut events = Events::with_capacity(EVENTS);
         let mut posts = Vec::new();
         while !self.is_done() {
@@ -167,6 +169,7 @@ impl Running {
                 }
             }
             self.context.router.flush(&self.context.worker);
+            self.context.worker.shared.shards.end_round();
             self.forget_stale_routes();
             let helper = self.balance.worked(start, Instant::now(), self.me, &self.threads);
             if let Some(helper) = helper {

@@ -1,6 +1,6 @@
 //! What a request says besides its command.
 
-use mqtt_proto::{Properties, Property};
+use mqtt_proto::{Properties, Property, PropertyId, RawProperty};
 use statestore_proto::properties;
 
 /// The properties of a request that matter.
@@ -24,7 +24,7 @@ impl<'a> Envelope<'a> {
     pub fn read(given: Properties<'a>) -> Option<Self> {
         let (mut response_topic, mut correlation) = (None, None);
         let (mut timestamp, mut fencing_token, mut persist) = (None, None, false);
-        for property in given.iter() {
+        for property in given.raw().filter(matters).filter_map(RawProperty::decode) {
             match property {
                 Property::ResponseTopic(topic) => response_topic = Some(topic),
                 Property::CorrelationData(data) => correlation = Some(data),
@@ -43,6 +43,21 @@ impl<'a> Envelope<'a> {
             fencing_token,
             persist,
         })
+    }
+}
+
+/// Whether a property need be decoded: clients send many that need not.
+fn matters(property: &RawProperty<'_>) -> bool {
+    match property.id {
+        PropertyId::ResponseTopic | PropertyId::CorrelationData => true,
+        PropertyId::UserProperty => {
+            // The identifier, the length of the name in two bytes, and the name.
+            let name = property.bytes.get(3..).unwrap_or_default();
+            [properties::TIMESTAMP, properties::FENCING_TOKEN, properties::PERSIST]
+                .iter()
+                .any(|wanted| name.starts_with(wanted.as_bytes()))
+        }
+        _ => false,
     }
 }
 

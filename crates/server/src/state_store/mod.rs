@@ -143,9 +143,7 @@ impl Context {
         let durable: &DurableShard = tenant.shards.get(shard);
         let mut following = Following::new(durable, tenant.stored_number());
         let mut partition = store.partition(shard);
-        let before = partition.len();
         partition.expire(&scope, &mut following);
-        tenant.counters(self.worker.id).expired_keys.add((before - partition.len()) as u64);
         let alarm = partition.take_alarm();
         following.tell(self);
         drop(partition);
