@@ -131,7 +131,7 @@ pub async fn show(
     let key: Vec<u8> = percent_decode_str(key).collect();
     let tenant = tenants::named(&served, &tenant)?;
     let now = served.shared.clock.wall();
-    let shard = tenant.shards.of(&tenant.name, &key).index();
+    let shard = tenant.shards.of_key(&tenant.name, &key).index();
     let partition = tenant.state_store().partition(shard);
     let entry = partition.entry(now, &key).ok_or_else(|| {
         let key = String::from_utf8_lossy(&key);

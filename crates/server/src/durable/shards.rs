@@ -47,12 +47,23 @@ impl Shards {
         self.iter().map(|shard| shard.store().snapshot()).collect()
     }
 
-    /// The shard that a client's session, a retained topic or a key belongs to. Must never change: it says
-    /// where in a data directory something is.
-    pub fn of(&self, tenant: &str, entity: impl AsRef<[u8]>) -> &Arc<DurableShard> {
-        let hash = shard_hash(tenant, entity.as_ref());
-        let shards = self.shards.len() as u64;
-        &self.shards[usize::try_from(hash % shards).expect("less than their number")]
+    /// The shard that a client's session or a retained topic belongs to. Must never change: it says where in
+    /// a data directory something is.
+    pub fn of(&self, tenant: &str, entity: &str) -> &Arc<DurableShard> {
+        self.among(self.shards.len(), tenant, entity.as_bytes())
+    }
+
+    /// The shard that a key of the state store belongs to. Must never change, either.
+    ///
+    /// Keys share half of the shards. Answers leave in the order of their requests, so a client with requests
+    /// about many keys waits for the slowest of all shards that have one; fewer shards have larger batches.
+    pub fn of_key(&self, tenant: &str, key: &[u8]) -> &Arc<DurableShard> {
+        self.among(self.shards.len().div_ceil(2), tenant, key)
+    }
+
+    fn among(&self, count: usize, tenant: &str, entity: &[u8]) -> &Arc<DurableShard> {
+        let hash = shard_hash(tenant, entity);
+        &self.shards[usize::try_from(hash % count as u64).expect("less than their number")]
     }
 
     /// How long requests to the state store take.

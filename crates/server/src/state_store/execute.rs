@@ -129,7 +129,7 @@ impl StateStore {
             return Some(Answered::refused(Some(verb), Refusal::NotAuthorized));
         }
         let tenant = &requester.session.tenant;
-        let shard = tenant.shards.of(&tenant.name, key);
+        let shard = tenant.shards.of_key(&tenant.name, key);
         let mut following = Following::new(shard, tenant.stored_number());
         let mut partition = self.partition(shard.index());
         // Asked under the lock that the request would be executed under when it comes again.

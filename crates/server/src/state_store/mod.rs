@@ -119,7 +119,7 @@ impl StateStore {
         keys: impl Iterator<Item = &'k [u8]>,
     ) {
         for key in keys {
-            let shard = tenant.shards.of(&tenant.name, key).index();
+            let shard = tenant.shards.of_key(&tenant.name, key).index();
             self.partition(shard).forget_watcher(&self.usage, connection, [key]);
         }
     }
