@@ -4,8 +4,8 @@
 #![no_main]
 
 use barid_core::durable::keys::{
-    AnsweredKey, EntryKey, MessageKey, ReceivedKey, RetainedKey, SessionKey, StateClockKey, StateKey,
-    SubscriptionKey,
+    AnsweredKey, EntryKey, MessageKey, ReceivedKey, RetainedKey, SessionKey, StateClockKey,
+    StateKey, SubscriptionKey,
 };
 use barid_core::durable::records::{
     decode_message, decode_state_clock, encode_message, encode_state_clock,

@@ -12,7 +12,7 @@ pub struct Limits {
     /// Keys.
     pub keys: u64,
     /// Bytes of all keys, values and fencing tokens, and of all keys that are watched, once for each who
-    /// watches; and [`ENTRY_BYTES`](super::ENTRY_BYTES) for each of all these keys.
+    /// watches; and [`ENTRY_BYTES`] for each of all these keys.
     pub bytes: u64,
     /// Bytes of one value.
     pub value_bytes: u64,

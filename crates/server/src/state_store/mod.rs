@@ -2,7 +2,7 @@
 //!
 //! A PUBLISH to [`topics::INVOKE`] reaches no subscriber. It is executed at once, by the thread that has
 //! read it, under the lock of the keys that its key belongs to ([`StateStore`]); what has to survive is
-//! noted in the shard of the data directory ([`following`]). The response is published like any other
+//! noted in the shard of the data directory (`following.rs`). The response is published like any other
 //! message, notifications go to the sessions of those who watch; both are written at once and leave when
 //! what they tell is durable ([`Messages::after`](crate::run::Messages::after)).
 //!
