@@ -16,13 +16,16 @@
 //! | [`state_store`] | the same for the state store: its broker, clients, world and promises |
 //! | [`linearizability`] | whether what clients saw could have happened one after the other |
 //! | `durable` | shards and their committers, for both |
+//! | `network`, `chance` | connections that break, and what else a seed decides, for both |
 //! | `history` | what happened, to read and to compare |
 
 mod broker;
+mod chance;
 mod client;
 mod durable;
 mod history;
 pub mod linearizability;
+mod network;
 mod packet;
 pub mod promises;
 pub mod rules;

@@ -2,16 +2,18 @@
 //!
 //! Everything is decided by one generator of random numbers, on one thread, at a time that is a number.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 
 use barid_core::session::{Overflow, QueueLimits, Room};
-use barid_store::memory::{Disk, Fault};
+use barid_store::memory::Disk;
 use fastrand::Rng;
 
 use crate::Outcome;
 use crate::broker::{Broker, Remains, Remembered, Settings, remains};
+use crate::chance::{fail, pick};
 use crate::client::{Client, Heard, Method};
 use crate::history::{Event, History};
+use crate::network::Network;
 use crate::packet::{ClientId, FILTERS, LinkId, Packet, TOPICS};
 use crate::promises::{Promises, Published};
 use crate::rules::Rules;
@@ -32,22 +34,12 @@ pub struct World {
     clients: Vec<Client>,
     /// When each client lost its connection, in milliseconds.
     lost_at: Vec<u64>,
-    /// Connections, and what is in flight on them.
-    wires: BTreeMap<LinkId, Wire>,
-    /// Connections that have gone without the broker having noticed.
-    unnoticed: Vec<(ClientId, LinkId)>,
-    next_link: LinkId,
+    network: Network<Packet>,
     /// Milliseconds.
     now: u64,
     crashes: u32,
     /// From here on nothing fails, and nobody begins anything.
     healed: bool,
-}
-
-struct Wire {
-    client: ClientId,
-    to_broker: VecDeque<Packet>,
-    to_client: VecDeque<Packet>,
 }
 
 /// How often things happen in a history: each has its own, some of them never.
@@ -154,9 +146,7 @@ impl World {
             disks,
             lost_at: vec![0; clients.len()],
             clients,
-            wires: BTreeMap::new(),
-            unnoticed: Vec::new(),
-            next_link: 0,
+            network: Network::default(),
             now: 0,
             crashes: 0,
             healed: false,
@@ -190,15 +180,8 @@ impl World {
 
     fn step(&mut self) {
         self.history.step();
-        let total: u32 = self.chances.weights.iter().sum();
-        let mut at = self.rng.u32(..total);
-        for (doing, weight) in Doing::ALL.into_iter().zip(self.chances.weights) {
-            if at < weight {
-                self.happen(doing);
-                break;
-            }
-            at -= weight;
-        }
+        let doing = pick(&mut self.rng, Doing::ALL, self.chances.weights);
+        self.happen(doing);
         self.take_effects();
     }
 
@@ -224,14 +207,12 @@ impl World {
                 }
             }
             Doing::Cut => {
-                if let Some(link) = self.any_wire() {
+                if let Some(link) = self.network.any(&mut self.rng) {
                     self.cut(link);
                 }
             }
             Doing::Notice => {
-                if !self.unnoticed.is_empty() {
-                    let at = self.rng.usize(..self.unnoticed.len());
-                    let (client, link) = self.unnoticed.swap_remove(at);
+                if let Some((client, link)) = self.network.notice(&mut self.rng) {
                     self.history.note(Event::Gone(client, link));
                     self.broker.lose(client, link);
                 }
@@ -243,20 +224,15 @@ impl World {
                 self.broker.expire(&mut self.history);
             }
             Doing::Crash => self.crash(),
-            Doing::Fail => self.fail(),
+            Doing::Fail => fail(&mut self.rng, &self.disks, &mut self.history),
             Doing::Audit => self.audit(),
         }
     }
 
-    fn any_wire(&mut self) -> Option<LinkId> {
-        let count = self.wires.len();
-        (count > 0).then(|| *self.wires.keys().nth(self.rng.usize(..count)).expect("it is there"))
-    }
-
     /// The network brings one packet to where it goes.
     fn deliver(&mut self) {
-        let Some(link) = self.any_wire() else { return };
-        let wire = self.wires.get_mut(&link).expect("it is there");
+        let Some(link) = self.network.any(&mut self.rng) else { return };
+        let wire = self.network.wire(link).expect("it is there");
         let client = wire.client;
         if self.rng.bool() {
             let Some(packet) = wire.to_broker.front().copied() else { return };
@@ -314,7 +290,7 @@ impl World {
     fn client_sends(&mut self, client: ClientId, packet: Packet) {
         let Some((link, _)) = self.clients[client].link else { return };
         self.history.note(Event::ClientSends(client, link, packet));
-        if let Some(wire) = self.wires.get_mut(&link) {
+        if let Some(wire) = self.network.wire(link) {
             wire.to_broker.push_back(packet);
         }
     }
@@ -344,10 +320,7 @@ impl World {
             self.clients[id].forget_session();
             self.promises.begin_session(id);
         }
-        self.next_link += 1;
-        let (to_broker, to_client) = (VecDeque::new(), VecDeque::new());
-        self.wires.insert(self.next_link, Wire { client: id, to_broker, to_client });
-        self.clients[id].link = Some((self.next_link, false));
+        self.clients[id].link = Some((self.network.connect(id), false));
         let connect = self.clients[id].connect();
         self.client_sends(id, connect);
     }
@@ -391,10 +364,9 @@ impl World {
 
     /// A connection breaks. Its client notices at once, the broker when it does.
     fn cut(&mut self, link: LinkId) {
-        let Some(wire) = self.wires.remove(&link) else { return };
-        self.history.note(Event::Cut(wire.client, link));
-        self.unnoticed.push((wire.client, link));
-        self.disconnected(wire.client);
+        let Some(client) = self.network.cut(link) else { return };
+        self.history.note(Event::Cut(client, link));
+        self.disconnected(client);
     }
 
     fn disconnected(&mut self, client: ClientId) {
@@ -408,30 +380,15 @@ impl World {
     fn crash(&mut self) {
         self.history.note(Event::Crash);
         self.crashes += 1;
-        for wire in std::mem::take(&mut self.wires).into_values() {
-            self.disconnected(wire.client);
+        for client in self.network.collapse() {
+            self.disconnected(client);
         }
-        self.unnoticed.clear();
         let remembered = self.broker.remembered();
         for disk in &self.disks {
             disk.crash();
         }
         self.broker = Broker::start(&self.disks, self.settings, self.rules, self.now, remembered);
         self.broker.expire(&mut self.history);
-    }
-
-    /// A disk begins to fail, or works again.
-    fn fail(&mut self) {
-        let shard = self.rng.usize(..self.disks.len());
-        let (fault, what) = [
-            (None, "works"),
-            (None, "works"),
-            (Some(Fault::Full), "is full"),
-            (Some(Fault::Io), "fails"),
-            (Some(Fault::IoButWritten), "fails, but writes"),
-        ][self.rng.usize(..5)];
-        self.disks[shard].fail(fault);
-        self.history.note(Event::Disk(u16::try_from(shard).expect("there are few"), what));
     }
 
     /// When all is written, memory and stores must be the same.
@@ -472,7 +429,7 @@ impl World {
             self.promises.refused(message);
         }
         for (client, link, packet) in effects.packets {
-            if let Some(wire) = self.wires.get_mut(&link) {
+            if let Some(wire) = self.network.wire(link) {
                 self.history.note(Event::BrokerSends(client, link, packet));
                 wire.to_client.push_back(packet);
             }
@@ -492,10 +449,7 @@ impl World {
     fn is_at_rest(&self) -> bool {
         let connected = |client: &Client| client.link.is_some_and(|(_, connected)| connected);
         self.clients.iter().all(|client| client.is_idle() && connected(client))
-            && self
-                .wires
-                .values()
-                .all(|wire| wire.to_broker.is_empty() && wire.to_client.is_empty())
+            && self.network.is_quiet()
             && self.broker.is_idle()
     }
 

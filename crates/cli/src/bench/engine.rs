@@ -145,8 +145,8 @@ impl<'a> Engine<'a> {
             keep_alive: 0,
             client_id: &format!("bench-{}-{index}", std::process::id()),
             will: None,
-            username: self.options.user.as_deref(),
-            password: self.options.pw.as_deref().map(str::as_bytes),
+            username: self.options.target.user.as_deref(),
+            password: self.options.target.pw.as_deref().map(str::as_bytes),
             properties: properties.as_properties(),
         }))?;
         if let Role::Publisher(topic) = &self.plan.clients[index] {

@@ -13,6 +13,7 @@ mod report;
 mod scenario;
 mod state;
 mod stream;
+mod target;
 mod usable;
 
 use std::net::{SocketAddr, ToSocketAddrs as _};
@@ -29,6 +30,7 @@ use engine::Engine;
 use process::Process;
 use report::Report;
 use scenario::{Plan, Scenario};
+use target::Target;
 
 /// Measure a broker
 #[derive(clap::Args)]
@@ -123,24 +125,8 @@ struct Options {
     #[arg(short, long, value_name = "SECONDS", default_value_t = 10,
         value_parser = clap::value_parser!(u32).range(1..))]
     duration: u32,
-    /// The broker's host
-    #[arg(long, default_value = "127.0.0.1")]
-    host: String,
-    /// The broker's port (MQTT over TCP)
-    #[arg(short, long, default_value_t = 1883)]
-    port: u16,
-    /// User name
-    #[arg(short, long, value_name = "NAME")]
-    user: Option<String>,
-    /// Password
-    #[arg(
-        short = 'P',
-        long,
-        value_name = "PASSWORD",
-        env = "BARID_PASSWORD",
-        hide_env_values = true
-    )]
-    pw: Option<String>,
+    #[command(flatten)]
+    target: Target,
     /// MQTT version: 5, 311 or 31
     #[arg(short = 'V', long = "version", value_name = "VERSION", value_parser = parse_version,
         default_value = "5")]
@@ -166,17 +152,17 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Command::Fanin(options) => (Scenario::Fanin, options),
         Command::Connections(options) => (Scenario::Connections, options),
         Command::State(options) => {
-            return state::run(options, resolve(&options.host, options.port)?);
+            return state::run(options, resolve(&options.target.host, options.target.port)?);
         }
         Command::Relay(args) => return relay::run(args).map(|()| ExitCode::SUCCESS),
     };
-    if options.pw.is_some() && options.user.is_none() && !options.version.is_v5() {
+    if options.target.pw.is_some() && options.target.user.is_none() && !options.version.is_v5() {
         bail!("a password without a user name needs MQTT 5; see --user");
     }
     if options.find_max && scenario == Scenario::Connections {
         bail!("idle connections have no rate: --find-max is for the others");
     }
-    let address = resolve(&options.host, options.port)?;
+    let address = resolve(&options.target.host, options.target.port)?;
     let plan = Plan::new(scenario, options.n);
     if let Some(limit) = open_files::raise_limit()
         && (plan.clients.len() as u64) + 32 > limit

@@ -114,21 +114,12 @@ pub async fn list(
     Ok(Json(Page { keys, next, usage: usage(&tenant) }))
 }
 
-pub async fn show(
-    State(served): State<Served>,
-    path: Result<Path<(String, String)>, PathRejection>,
-    uri: Uri,
-) -> Answer<Detailed> {
-    // A key need not be text: then it is none for a `Path` either.
-    let tenant = match path {
-        Ok(Path((tenant, _))) => tenant,
-        Err(_) => {
-            let tenant = uri.path().split('/').nth(3).unwrap_or_default();
-            percent_decode_str(tenant).decode_utf8_lossy().into_owned()
-        }
-    };
-    let key = uri.path().rsplit('/').next().unwrap_or_default();
-    let key: Vec<u8> = percent_decode_str(key).collect();
+pub async fn show(State(served): State<Served>, uri: Uri) -> Answer<Detailed> {
+    // A key need not be text, as `Path` would want it.
+    let mut segments = uri.path().split('/').skip(3).map(percent_decode_str);
+    let tenant = segments.next().unwrap_or_else(|| percent_decode_str(""));
+    let tenant = tenant.decode_utf8_lossy();
+    let key: Vec<u8> = segments.nth(1).into_iter().flatten().collect();
     let tenant = tenants::named(&served, &tenant)?;
     let now = served.shared.clock.wall();
     let shard = tenant.shards.of_key(&tenant.name, &key).index();

@@ -1,8 +1,6 @@
 //! A broker, its clients, the network between them and the disks below, and what happens to them.
 
-use std::collections::{BTreeMap, VecDeque};
-
-use barid_store::memory::{Disk, Fault};
+use barid_store::memory::Disk;
 use fastrand::Rng;
 use statestore_proto::Condition;
 
@@ -11,8 +9,10 @@ use super::client::Client;
 use super::packet::{Command, FENCED, KEYS, Key, LOCK, Packet, Request, VOLATILE, Value};
 use super::promises::Promises;
 use crate::Outcome;
+use crate::chance::{fail, pick};
 use crate::history::{Event, History};
 use crate::linearizability::Moment;
+use crate::network::Network;
 use crate::packet::{ClientId, LinkId};
 use crate::rules::Rules;
 
@@ -36,21 +36,12 @@ pub struct World {
     requests: [usize; KEYS.len()],
     /// The keys that each client has not looked at since nothing fails any more.
     to_see: Vec<Vec<Key>>,
-    wires: BTreeMap<LinkId, Wire>,
-    /// Connections that have gone without the broker having noticed.
-    unnoticed: Vec<(ClientId, LinkId)>,
-    next_link: LinkId,
+    network: Network<Packet>,
     /// Milliseconds.
     now: u64,
     crashes: u32,
     /// From here on nothing fails.
     healed: bool,
-}
-
-struct Wire {
-    client: ClientId,
-    to_broker: VecDeque<Packet>,
-    to_client: VecDeque<Packet>,
 }
 
 /// How often things happen in a history: each has its own, some of them never.
@@ -140,9 +131,7 @@ impl World {
             requests: [0; KEYS.len()],
             to_see: clients.iter().map(|_| (0..KEYS.len()).collect()).collect(),
             clients,
-            wires: BTreeMap::new(),
-            unnoticed: Vec::new(),
-            next_link: 0,
+            network: Network::default(),
             now,
             crashes: 0,
             healed: false,
@@ -176,15 +165,8 @@ impl World {
 
     fn step(&mut self) {
         self.history.step();
-        let total: u32 = self.chances.weights.iter().sum();
-        let mut at = self.rng.u32(..total);
-        for (doing, weight) in Doing::ALL.into_iter().zip(self.chances.weights) {
-            if at < weight {
-                self.happen(doing);
-                break;
-            }
-            at -= weight;
-        }
+        let doing = pick(&mut self.rng, Doing::ALL, self.chances.weights);
+        self.happen(doing);
         self.take_effects();
     }
 
@@ -198,14 +180,12 @@ impl World {
                 self.broker.commit(shard, &mut self.history);
             }
             Doing::Cut => {
-                if let Some(link) = self.any_wire() {
+                if let Some(link) = self.network.any(&mut self.rng) {
                     self.cut(link);
                 }
             }
             Doing::Notice => {
-                if !self.unnoticed.is_empty() {
-                    let at = self.rng.usize(..self.unnoticed.len());
-                    let (client, link) = self.unnoticed.swap_remove(at);
+                if let Some((client, link)) = self.network.notice(&mut self.rng) {
                     self.history.note(Event::Gone(client, link));
                     self.broker.lose(client, link);
                 }
@@ -216,7 +196,7 @@ impl World {
             }
             Doing::Expire => self.broker.expire(),
             Doing::Crash => self.crash(),
-            Doing::Fail => self.fail(),
+            Doing::Fail => fail(&mut self.rng, &self.disks, &mut self.history),
             Doing::Audit => self.audit(),
         }
     }
@@ -231,15 +211,10 @@ impl World {
         Moment { step: self.history.steps(), millis: self.now }
     }
 
-    fn any_wire(&mut self) -> Option<LinkId> {
-        let count = self.wires.len();
-        (count > 0).then(|| *self.wires.keys().nth(self.rng.usize(..count)).expect("it is there"))
-    }
-
     /// The network brings one packet to where it goes.
     fn deliver(&mut self) {
-        let Some(link) = self.any_wire() else { return };
-        let wire = self.wires.get_mut(&link).expect("it is there");
+        let Some(link) = self.network.any(&mut self.rng) else { return };
+        let wire = self.network.wire(link).expect("it is there");
         let client = wire.client;
         if self.rng.bool() {
             let Some(packet) = wire.to_broker.pop_front() else { return };
@@ -278,7 +253,7 @@ impl World {
     fn client_sends(&mut self, client: ClientId, packet: Packet) {
         let Some((link, _)) = self.clients[client].link else { return };
         self.history.note(Event::ClientAsks(client, link, packet));
-        if let Some(wire) = self.wires.get_mut(&link) {
+        if let Some(wire) = self.network.wire(link) {
             wire.to_broker.push_back(packet);
         }
     }
@@ -309,10 +284,7 @@ impl World {
             self.clients[id].wants_clean = true;
             self.clients[id].forget_session();
         }
-        self.next_link += 1;
-        let (to_broker, to_client) = (VecDeque::new(), VecDeque::new());
-        self.wires.insert(self.next_link, Wire { client: id, to_broker, to_client });
-        self.clients[id].link = Some((self.next_link, false));
+        self.clients[id].link = Some((self.network.connect(id), false));
         self.client_sends(id, Packet::Connect { clean: self.clients[id].wants_clean });
     }
 
@@ -361,20 +333,18 @@ impl World {
 
     /// A connection breaks. Its client notices at once, the broker when it does.
     fn cut(&mut self, link: LinkId) {
-        let Some(wire) = self.wires.remove(&link) else { return };
-        self.history.note(Event::Cut(wire.client, link));
-        self.unnoticed.push((wire.client, link));
-        self.clients[wire.client].disconnected();
+        let Some(client) = self.network.cut(link) else { return };
+        self.history.note(Event::Cut(client, link));
+        self.clients[client].disconnected();
     }
 
     /// The broker's process ends at this very moment, and another one starts.
     fn crash(&mut self) {
         self.history.note(Event::Crash);
         self.crashes += 1;
-        for wire in std::mem::take(&mut self.wires).into_values() {
-            self.clients[wire.client].disconnected();
+        for client in self.network.collapse() {
+            self.clients[client].disconnected();
         }
-        self.unnoticed.clear();
         for disk in &self.disks {
             disk.crash();
         }
@@ -382,20 +352,6 @@ impl World {
         self.now += self.rng.u64(1..20);
         self.history.note(Event::Time(self.now));
         self.broker = Broker::start(&self.disks, self.rules, self.now);
-    }
-
-    /// A disk begins to fail, or works again.
-    fn fail(&mut self) {
-        let shard = self.rng.usize(..self.disks.len());
-        let (fault, what) = [
-            (None, "works"),
-            (None, "works"),
-            (Some(Fault::Full), "is full"),
-            (Some(Fault::Io), "fails"),
-            (Some(Fault::IoButWritten), "fails, but writes"),
-        ][self.rng.usize(..5)];
-        self.disks[shard].fail(fault);
-        self.history.note(Event::Disk(u16::try_from(shard).expect("there are few"), what));
     }
 
     /// When all is written, memory and stores must be the same.
@@ -431,7 +387,7 @@ impl World {
     /// The broker's packets go on their way.
     fn take_effects(&mut self) {
         for (client, link, packet) in std::mem::take(&mut self.broker.effects) {
-            if let Some(wire) = self.wires.get_mut(&link) {
+            if let Some(wire) = self.network.wire(link) {
                 self.history.note(Event::StoreTells(client, link, packet));
                 wire.to_client.push_back(packet);
             }
@@ -450,10 +406,9 @@ impl World {
 
     fn is_at_rest(&self) -> bool {
         let connected = |client: &Client| client.link.is_some_and(|(_, connected)| connected);
-        let is_quiet = |wire: &Wire| wire.to_broker.is_empty() && wire.to_client.is_empty();
         self.clients.iter().all(|client| client.is_idle() && connected(client))
             && self.to_see.iter().all(Vec::is_empty)
-            && self.wires.values().all(is_quiet)
+            && self.network.is_quiet()
             && self.broker.is_written()
     }
 

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use super::load::{self, Shape};
+use super::target::Target;
 use requester::Requester;
 
 /// What to measure
@@ -17,24 +18,8 @@ pub struct Options {
     /// send
     #[arg(long)]
     plain: bool,
-    /// The broker's host
-    #[arg(long, default_value = "127.0.0.1")]
-    pub host: String,
-    /// The broker's port (MQTT over TCP)
-    #[arg(short, long, default_value_t = 1883)]
-    pub port: u16,
-    /// User name
-    #[arg(short, long, value_name = "NAME")]
-    user: Option<String>,
-    /// Password
-    #[arg(
-        short = 'P',
-        long,
-        value_name = "PASSWORD",
-        env = "BARID_PASSWORD",
-        hide_env_values = true
-    )]
-    pw: Option<String>,
+    #[command(flatten)]
+    pub target: Target,
 }
 
 /// Measures the broker at `address`.

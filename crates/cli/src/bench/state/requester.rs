@@ -65,8 +65,8 @@ impl Requester {
         let nothing =
             Asked { verb: Verb::Get, is_acknowledged: true, is_replied: true, well: true };
         Ok(Self {
-            user: options.user.clone(),
-            password: options.pw.clone(),
+            user: options.target.user.clone(),
+            password: options.target.pw.clone(),
             templates,
             unix_ms: 0,
             value_len: value.len(),
