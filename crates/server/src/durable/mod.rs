@@ -25,7 +25,7 @@ pub use barid_core::durable::Commits;
 pub use journal::{Durable, SessionJournal};
 pub use loader::{Loader, LoaderThreads, Wanted};
 pub use recovery::{Recovered, recover};
-pub use shard::{ChangeGuard, DurableShard, commit_by_rounds};
+pub use shard::{ChangeGuard, DurableShard, OnCommit, commit_by_rounds};
 pub use shards::Shards;
 
 /// How long the disk is left alone after it could not be read.

@@ -13,7 +13,6 @@ use barid_store::{Batch, Store, StoreError};
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard};
 use tracing::{error, info};
 
-use crate::session::Session;
 use crate::state_store::Timings;
 
 /// How long a shard that could not commit waits before it tries again.
@@ -33,6 +32,12 @@ const CROWD: usize = 16;
 
 /// How far apart.
 const PACE: Duration = Duration::from_micros(500);
+
+/// Who can wait for a batch.
+pub trait OnCommit: Send + Sync + 'static {
+    /// A batch that it waits for is durable.
+    fn on_commit(&self);
+}
 
 thread_local! {
     static COMMITS_BY_ROUNDS: Cell<bool> = const { Cell::new(false) };
@@ -55,7 +60,7 @@ pub struct DurableShard {
     boundary: RwLock<()>,
     /// The last batch that is durable; with all before it.
     durable: AtomicU64,
-    waiters: Mutex<Vec<(u64, Weak<Session>)>>,
+    waiters: Mutex<Vec<(u64, Weak<dyn OnCommit>)>>,
     /// A thread that commits by rounds has changed something.
     changed_in_round: AtomicBool,
     /// Requests that a batch answers: their number, and since when they wait.
@@ -192,16 +197,16 @@ impl DurableShard {
         self.pending.lock().closing
     }
 
-    /// Has a session woken ([`Session::on_commit`]) when a batch is durable. False: it is already.
-    pub fn wake_when_durable(&self, batch: u64, session: &Weak<Session>) -> bool {
+    /// Has somebody told when a batch is durable. False: it is already.
+    pub fn wake_when_durable<W: OnCommit>(&self, batch: u64, waiter: &Weak<W>) -> bool {
         // Under the lock, so that the committer cannot pass between the question and the answer.
         let mut waiters = self.waiters.lock();
         let waits = !self.is_durable(batch);
-        let is_known = waiters
-            .last()
-            .is_some_and(|(known, last)| *known == batch && Weak::ptr_eq(last, session));
+        let is_known = waiters.last().is_some_and(|(known, last)| {
+            *known == batch && std::ptr::addr_eq(Weak::as_ptr(last), Weak::as_ptr(waiter))
+        });
         if waits && !is_known {
-            waiters.push((batch, Weak::clone(session)));
+            waiters.push((batch, Weak::<W>::clone(waiter)));
         }
         waits
     }
@@ -378,9 +383,9 @@ impl DurableShard {
     fn wake(&self, number: u64) {
         let woken: Vec<_> =
             self.waiters.lock().extract_if(.., |(waits_for, _)| *waits_for <= number).collect();
-        for (_, session) in woken {
-            if let Some(session) = session.upgrade() {
-                session.on_commit();
+        for (_, waiter) in woken {
+            if let Some(waiter) = waiter.upgrade() {
+                waiter.on_commit();
             }
         }
     }

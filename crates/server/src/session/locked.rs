@@ -7,6 +7,7 @@ use parking_lot::MutexGuard;
 
 use super::Session;
 use super::outlet::Outlet;
+use crate::durable::OnCommit;
 
 /// An outlet, locked. When it is let go, what its queue has gained or lost is counted for the tenant, and
 /// publishers that were held back are told when there is room again.

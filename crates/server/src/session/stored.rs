@@ -14,7 +14,7 @@ use barid_store::StoreError;
 use super::held::FullRoom;
 use super::outlet::Outlet;
 use super::{Replay, Session, SessionRef, State, Subscription};
-use crate::durable::{Commits, Durable, SessionJournal, Wanted};
+use crate::durable::{Commits, Durable, OnCommit, SessionJournal, Wanted};
 use crate::worker::Worker;
 
 /// Messages that are read back at a time, and about how many bytes.
@@ -206,14 +206,6 @@ impl Session {
         self.lock().outbound.recover(entries);
     }
 
-    /// Something that the outlet waits for has happened, perhaps.
-    pub fn on_commit(&self) {
-        let mut outlet = self.outlet.lock();
-        if outlet.held.is_some() {
-            outlet.wake_owner();
-        }
-    }
-
     /// What was asked for of what is in the store only.
     pub fn supply(&self, worker: &Worker, fetched: &[(StoredAs, Option<Arc<Message>>)]) {
         let mut outlet = self.lock();
@@ -301,5 +293,15 @@ impl Session {
     /// Takes back what no other session could be given.
     pub fn restore(&self, waiting: Waiting) {
         self.lock().outbound.restore(waiting);
+    }
+}
+
+impl OnCommit for Session {
+    /// Something that the outlet waits for has happened, perhaps.
+    fn on_commit(&self) {
+        let mut outlet = self.outlet.lock();
+        if outlet.held.is_some() {
+            outlet.wake_owner();
+        }
     }
 }
