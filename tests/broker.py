@@ -54,12 +54,17 @@ class Broker:
                 flags["--mqtt"] = self.port
             command = [BINARY, "serve", "--config", config, "--data-dir", self.directory / "data"]
             command += [part for flag, port in flags.items() for part in (flag, f"127.0.0.1:{port}")]
+            command += self.arguments()
             with open(self.directory / "stderr", "ab") as stderr:
                 self._process = subprocess.Popen(command, stdout=stderr, stderr=stderr)
             if self._becomes_healthy():
                 return
             self.kill9()
         raise RuntimeError(f"the broker did not start:\n{self.stderr}")
+
+    def arguments(self) -> list:
+        """What a kind of broker adds to its command line."""
+        return []
 
     def _becomes_healthy(self, seconds: float = 10.0) -> bool:
         deadline = time.monotonic() + seconds
