@@ -10,8 +10,10 @@ import pytest
 from broker import ROOT
 
 # From top to bottom: a crate may use those behind it, never those before it.
-LAYERS = ["barid", "barid-sim", "barid-server", "barid-core", "barid-store", "mqtt-proto", "statestore-proto"]
-PURE = ["barid-core", "mqtt-proto", "statestore-proto"]
+LAYERS = [
+    "barid", "barid-sim", "barid-server", "barid-amqp", "barid-core", "barid-store", "mqtt-proto", "statestore-proto",
+]
+PURE = ["barid-amqp", "barid-core", "mqtt-proto", "statestore-proto"]
 
 # The core knows the port of the store, which comes in one crate with the engines behind it. What those use is their affair.
 PORTS = {"barid-store"}

@@ -1,0 +1,3 @@
+//! The server's side of AMQP 1.0, without IO.
+
+pub mod message;
