@@ -3,13 +3,22 @@
 //! Settings are values, never components: whatever is opened or started from them lives elsewhere.
 //! Every bound that protects the broker from its clients has its name here.
 
+mod bindings;
+mod keys;
+mod template;
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+pub use bindings::{Binding, BindingError, Way};
+pub use keys::{Key, Right, Secret};
+pub use template::{Placeholder, Template, TemplateError};
+
 use serde::Deserialize;
 
 use crate::durability::{Durability, DurabilityClass, DurabilityRule};
+use crate::tenant::DEFAULT_TENANT;
 
 /// The whole configuration.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
@@ -43,6 +52,10 @@ pub struct Settings {
     pub shared_subscriptions: SharedSubscriptions,
     /// Who may connect. Empty: anybody, with any password.
     pub users: Vec<User>,
+    /// What AMQP clients sign with. Empty: [`Settings::keys_or_emulator`].
+    pub keys: Vec<Key>,
+    /// What joins MQTT clients and entities.
+    pub bindings: Vec<Binding>,
 }
 
 impl Default for Settings {
@@ -62,6 +75,8 @@ impl Default for Settings {
             tenants: BTreeMap::new(),
             shared_subscriptions: SharedSubscriptions::default(),
             users: Vec::new(),
+            keys: Vec::new(),
+            bindings: Vec::new(),
         }
     }
 }
@@ -106,12 +121,23 @@ pub struct Listeners {
     pub ws: Option<Listener>,
     /// MQTT over secure WebSocket.
     pub wss: Option<Listener>,
+    /// AMQP 1.0 over TCP.
+    pub amqp: Option<Listener>,
+    /// AMQP 1.0 over TLS.
+    pub amqps: Option<Listener>,
 }
 
 impl Default for Listeners {
     fn default() -> Self {
         let loopback = |port| Some(Listener::at(SocketAddr::from(([127, 0, 0, 1], port))));
-        Self { mqtt: loopback(1883), mqtts: None, ws: loopback(8083), wss: None }
+        Self {
+            mqtt: loopback(1883),
+            mqtts: None,
+            ws: loopback(8083),
+            wss: None,
+            amqp: loopback(5672),
+            amqps: None,
+        }
     }
 }
 
@@ -264,6 +290,8 @@ limits! {
     max_keep_alive: u16 = 0,
     /// The longest Session Expiry Interval, in seconds; also how long sessions of 3.x clients last.
     max_session_expiry: u32 = u32::MAX,
+    /// Queues, topics and subscriptions. Beyond, none is made.
+    max_entities: usize = 10_000,
     /// Seconds from accepting a connection to its CONNECT, TLS and WebSocket handshakes included.
     connect_timeout: u32 = 10,
     /// The highest QoS granted and accepted.
@@ -414,6 +442,14 @@ pub enum KeyKind {
 
 fn everything() -> Vec<String> {
     vec!["#".into()]
+}
+
+fn default_tenant() -> String {
+    DEFAULT_TENANT.into()
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 impl std::fmt::Debug for User {

@@ -120,7 +120,8 @@ fn take_listeners_off(root: &mut DeTable<'_>) -> Vec<&'static str> {
         Some((_, value)) => matches!(value.get_ref(), DeValue::Boolean(false)),
         None => false,
     };
-    let off: Vec<_> = ["mqtt", "mqtts", "ws", "wss"].into_iter().filter(is_off).collect();
+    let off: Vec<_> =
+        ["mqtt", "mqtts", "ws", "wss", "amqp", "amqps"].into_iter().filter(is_off).collect();
     for name in &off {
         remove_key(listeners, |key, _| key.get_ref() == name);
     }
@@ -134,7 +135,9 @@ fn switch_off(settings: &mut Settings, off: &[&str]) {
             "mqtt" => listeners.mqtt = None,
             "mqtts" => listeners.mqtts = None,
             "ws" => listeners.ws = None,
-            _ => listeners.wss = None,
+            "wss" => listeners.wss = None,
+            "amqp" => listeners.amqp = None,
+            _ => listeners.amqps = None,
         }
     }
 }

@@ -12,7 +12,9 @@ use super::validate::{Objections, listeners};
 
 pub fn check(settings: &Settings, found: &mut Objections) {
     let Some(tls) = &settings.tls else {
-        for (name, _) in listeners(settings).filter(|(name, _)| matches!(*name, "mqtts" | "wss")) {
+        for (name, _) in
+            listeners(settings).filter(|(name, _)| matches!(*name, "mqtts" | "wss" | "amqps"))
+        {
             found.add(
                 Place::of(&["listeners", name, "address"]),
                 format!("the {name} listener has no certificate"),

@@ -39,6 +39,12 @@ pub struct Overrides {
     /// MQTT over secure WebSocket: IP:PORT, or `off`; needs [tls] [default: off]
     #[arg(long, value_name = "ADDR", env = "BARID_WSS", value_parser = parse_switch)]
     pub wss: Option<Switch>,
+    /// AMQP 1.0 over TCP: IP:PORT, or `off` [default: 127.0.0.1:5672]
+    #[arg(long, value_name = "ADDR", env = "BARID_AMQP", value_parser = parse_switch)]
+    pub amqp: Option<Switch>,
+    /// AMQP 1.0 over TLS: IP:PORT, or `off`; needs [tls] [default: off]
+    #[arg(long, value_name = "ADDR", env = "BARID_AMQPS", value_parser = parse_switch)]
+    pub amqps: Option<Switch>,
     /// HTTP for operators, /healthz and /metrics: IP:PORT [default: 127.0.0.1:8081]
     #[arg(long, value_name = "ADDR", env = "BARID_ADMIN", value_parser = parse_address)]
     pub admin: Option<SocketAddr>,
@@ -78,6 +84,8 @@ impl Overrides {
             (self.mqtts, &mut listeners.mqtts),
             (self.ws, &mut listeners.ws),
             (self.wss, &mut listeners.wss),
+            (self.amqp, &mut listeners.amqp),
+            (self.amqps, &mut listeners.amqps),
         ] {
             match switch {
                 None => {}
@@ -113,6 +121,10 @@ impl Overrides {
             Some("--ws (BARID_WS)")
         } else if self.wss.is_some() && listener("wss") {
             Some("--wss (BARID_WSS)")
+        } else if self.amqp.is_some() && listener("amqp") {
+            Some("--amqp (BARID_AMQP)")
+        } else if self.amqps.is_some() && listener("amqps") {
+            Some("--amqps (BARID_AMQPS)")
         } else if self.admin.is_some() && is(&["admin", "address"]) {
             Some("--admin (BARID_ADMIN)")
         } else if self.workers.is_some() && is(&["workers"]) {

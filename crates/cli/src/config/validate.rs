@@ -44,6 +44,8 @@ pub fn listeners(settings: &Settings) -> impl Iterator<Item = (&'static str, &Li
         ("mqtts", &listeners.mqtts),
         ("ws", &listeners.ws),
         ("wss", &listeners.wss),
+        ("amqp", &listeners.amqp),
+        ("amqps", &listeners.amqps),
     ]
     .into_iter()
     .filter_map(|(name, listener)| Some((name, listener.as_ref()?)))
