@@ -1,12 +1,16 @@
-//! The pure brain of Barid: messages, topic index, sessions, retained messages, state store.
+//! The pure brain of Barid: messages, topic index, sessions, retained messages, state store,
+//! queues and subscriptions with message sessions.
 //!
 //! Nothing here knows a socket, a clock, a thread or a random number. Time is an argument
 //! ([`time::Timestamp`]); what has to happen is an answer. That is what lets property tests and a
 //! simulation run this crate through any history.
 
 pub mod durable;
+pub mod entity;
+pub mod entity;
 pub mod message;
 pub mod retained;
+pub mod rules;
 pub mod session;
 pub mod state_store;
 pub mod time;
