@@ -1,9 +1,11 @@
 //! From flags, environment and file to settings: flag over environment over file over default.
 
+mod bindings;
 mod document;
 mod durability;
 mod files;
 mod hints;
+mod keys;
 mod limits;
 mod problem;
 #[cfg(test)]
@@ -165,6 +167,7 @@ fn resolve(origin: &str, text: &str, overrides: &Overrides) -> Result<Settings, 
     overrides.apply(&mut settings);
     let objections = validate::validate(&settings);
     if objections.is_empty() {
+        keys::read_secrets(&mut settings);
         return Ok(settings);
     }
     let problem = |objection: Objection| {

@@ -108,12 +108,9 @@ impl Problem {
         let marked_end = text.floor_char_boundary(span.end).clamp(start, line_end);
         let line = text[line_start..line_end].trim_end();
         let width = text[start..marked_end].trim_end().chars().count().max(1);
-        // A password must not get from the file into a log.
-        let excerpt = match line.split_once('=') {
-            Some((key, _)) if key.trim() == "password" => {
-                Excerpt { line: format!("{key}= …"), width: 1 }
-            }
-            _ => Excerpt { line: line.into(), width },
+        let excerpt = match secret_in(line) {
+            Some(at) => Excerpt { line: format!("{} …", &line[..at]), width: 1 },
+            None => Excerpt { line: line.into(), width },
         };
         Self {
             origin: origin.into(),
@@ -124,6 +121,15 @@ impl Problem {
             excerpt: Some(excerpt),
         }
     }
+}
+
+/// Where a password or a key begins in a line: it must not get from the file into a log.
+fn secret_in(line: &str) -> Option<usize> {
+    line.match_indices('=').map(|(at, _)| at + 1).find(|at| {
+        let before = line[..at - 1].trim_end().trim_end_matches(['"', '\'']);
+        let word = before.rsplit(|c: char| !c.is_alphanumeric() && c != '_').next();
+        matches!(word, Some("password" | "key"))
+    })
 }
 
 impl fmt::Display for Problem {

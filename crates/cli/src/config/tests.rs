@@ -129,7 +129,7 @@ fn listeners() {
         &["2:11 127.0.0.1:1883 is already the address of the mqtt listener -> a port of its own"],
     );
     check(
-        "[listeners]\nmqtt = false\nws = false\n",
+        "[listeners]\nmqtt = false\nws = false\namqp = false\n",
         &["1:2 every listener is switched off -> nobody can connect"],
     );
     check(
@@ -155,6 +155,95 @@ fn the_network_needs_users() {
     check_with("", &flags, &[&format!("--mqtt (BARID_MQTT) {}", message("[::]:1883"))]);
     accept("", &["--mqtt", "[::1]:1883", "--ws", "[::ffff:127.0.0.1]:1"]);
     accept("[[users]]\nname = 'a'\npassword = 'HASH'", &flags);
+}
+
+#[test]
+fn amqp_on_the_network_needs_keys() {
+    let keys = "[[keys]]\nname = 'acme/a'\nkey = 's'\nrights = ['Send']";
+    let message =
+        "0.0.0.0:5672 can be reached from the network, and no [[keys]] say who may connect";
+    let flags = ["--amqp", "0.0.0.0:5672"];
+    check_with("", &flags, &[&format!("--amqp (BARID_AMQP) {message} -> 127.0.0.1")]);
+    let settings = accept(keys, &flags);
+    assert_eq!(settings.keys[0].key.as_ref().unwrap().expose(), "s");
+    check(
+        "listeners.amqps.address = '127.0.0.1:5671'",
+        &["1:27 the amqps listener has no certificate -> add a [tls] table"],
+    );
+    assert_eq!(accept("", &["--amqp", "off"]).listeners.amqp, None);
+    assert_eq!(accept("listeners.amqp = false", &[]).listeners.amqp, None);
+}
+
+#[test]
+fn keys() {
+    check(
+        "[[keys]]\nname = 'a'\nkey = 's'\nrights = []\n\
+         [[keys]]\nname = 'default/a'\nkey = ''\nrights = ['Listen']\n\
+         [[keys]]\nname = '/b'\nkey = 's'\nkey_file = 'f'\nrights = ['Manage']\nentity = '/q'\n\
+         [[keys]]\nname = 'c'\nkey_file = '/no/such'\nrights = ['Send']\n\
+         [[keys]]\nname = 'd'\nrights = ['Send']",
+        &[
+            "4:1 a key without rights is good for nothing -> Manage",
+            "6:8 the key `default/a` stands here twice -> of its own",
+            "7:7 the secret is empty -> key_file",
+            "10:8 this cannot be the name of a key -> {tenant}/{name}",
+            "12:12 `key` and `key_file` exclude each other",
+            "14:10 this cannot be the path of an entity -> queue or topic",
+            "17:12 cannot read /no/such: No such file or directory (os error 2)",
+            "20:8 the key `d` has no secret -> openssl",
+        ],
+    );
+    check(
+        "[[keys]]\nname = 'a'\nkey = 's'\nrights = ['Recieve', 'send']",
+        &["4:11 unknown value `Recieve`", "4:22 unknown value `send` -> did you mean `Send`?"],
+    );
+    let file = std::env::temp_dir().join(format!("barid-key-{}", std::process::id()));
+    std::fs::write(&file, " secret\n").unwrap();
+    let key = format!("[[keys]]\nname = 'a'\nrights = ['Send']\nkey_file = '{}'", file.display());
+    assert_eq!(accept(&key, &[]).keys[0].key.as_ref().unwrap().expose(), "secret");
+    std::fs::remove_file(&file).unwrap();
+}
+
+#[test]
+fn a_key_is_never_shown() {
+    for toml in [
+        "[[keys]]\nname = 'a'\nkey = 'hunter2\nrights = ['Send']",
+        "keys = [{ name = 'a', key = 'hunter2', rights = [], colour = 1 }]",
+        "keys = [{ \"key\" = 'hunter2', name = '/', rights = ['Send'] }]",
+        "keys = [{ key_file = '/no/such', key = 'hunter2', name = '/', rights = ['Send'] }]",
+    ] {
+        let Err(problems) = resolve("b.toml", toml, &Overrides::default()) else {
+            panic!("accepted");
+        };
+        assert!(!problems.to_string().contains("hunter2"), "{problems}");
+    }
+}
+
+#[test]
+fn bindings() {
+    check(
+        "[[bindings]]\nname = 'a'\nfilter = 'a/+'\nqueue = 'q'\nsession = '{3}'\n\
+         [[bindings]]\nname = 'b'\nfilter = 'a'\n\
+         [[bindings]]\nname = 'c'\nfilter = 'a'\nqueue = 'q'\ntenant = 'a/b'\n\
+         [[bindings]]\nname = 'd'\nfrom_queue = 'q'\npublish = 'p'\n\
+         [[bindings]]\nname = 'd'\nfrom_queue = 'q'\npublish = 'p'",
+        &[
+            "5:11 `{3}`: topics of `a/+` have 2 levels -> {property:NAME}",
+            "6:1 neither `queue` nor `topic` is there -> from MQTT to a queue",
+            "13:10 a tenant's name cannot contain '/' -> `default`",
+            "19:8 the binding `d` stands here twice -> of its own",
+        ],
+    );
+    check(
+        "[[bindings]]\nname = 'a'\nfilter = 'a'\nqueue = 'q'\nsession = '{clinet}'",
+        &["5:11 `{clinet}` means nothing here"],
+    );
+    let settings = accept(
+        "[[bindings]]\nname = 'd'\nfilter = 'd/+/t'\nqueue = 'q'\nsession = '{2}'\n\
+         [[bindings]]\nname = 'd'\ntenant = 'acme'\nfrom_queue = 'q'\npublish = 'd/{session}'",
+        &[],
+    );
+    assert_eq!(settings.bindings.len(), 2);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use barid_server::settings::{Listener, Settings};
 
 use super::problem::{Objection, Place};
-use super::{durability, files, hints, limits, users};
+use super::{bindings, durability, files, hints, keys, limits, users};
 
 /// More threads than any machine can use are a slip of the finger.
 const MAX_WORKERS: usize = 1_024;
@@ -33,6 +33,8 @@ pub fn validate(settings: &Settings) -> Vec<Objection> {
     limits::check(settings, &mut found);
     durability::check(settings, &mut found);
     users::check(settings, &mut found);
+    keys::check(settings, &mut found);
+    bindings::check(settings, &mut found);
     found.0
 }
 
@@ -135,24 +137,32 @@ fn addresses(settings: &Settings, found: &mut Objections) {
     }
 }
 
-/// Without users anybody may connect with any password. That is for one machine only.
+/// Without users anybody may connect with any password, without keys anybody may sign with a key that everybody
+/// knows. Both are for one machine only.
 fn exposure(settings: &Settings, found: &mut Objections) {
-    if !settings.users.is_empty() {
-        return;
-    }
-    let clients = listeners(settings)
-        .map(|(name, listener)| (Place::of(&["listeners", name, "address"]), listener.address));
-    let admin = (Place::of(&["admin", "address"]), settings.admin.address);
+    let admin = Place::of(&["admin", "address"]);
+    let addresses = listeners(settings)
+        .map(|(name, listener)| {
+            let place = Place::of(&["listeners", name, "address"]);
+            (name.starts_with("amqp"), place, listener.address)
+        })
+        .chain([(false, admin, settings.admin.address)]);
     // One objection for each address, not one for each listener on it.
     let mut told = BTreeSet::new();
-    for (place, address) in clients.chain([admin]) {
-        if !address.ip().to_canonical().is_loopback() && told.insert(address) {
-            found.add(
-                place,
-                format!("{address} can be reached from the network, and no [[users]] say who may connect"),
-                "name at least one user (`barid passwd NAME` prints the block to paste), \
-                 or listen on 127.0.0.1",
+    for (is_amqp, place, address) in addresses {
+        let (is_guarded, guard, hint) = if is_amqp {
+            let hint = "name at least one key, or listen on 127.0.0.1";
+            (!settings.keys.is_empty(), "[[keys]]", hint)
+        } else {
+            let hint = "name at least one user (`barid passwd NAME` prints the block to paste), \
+                        or listen on 127.0.0.1";
+            (!settings.users.is_empty(), "[[users]]", hint)
+        };
+        if !is_guarded && !address.ip().to_canonical().is_loopback() && told.insert(address) {
+            let message = format!(
+                "{address} can be reached from the network, and no {guard} say who may connect"
             );
+            found.add(place, message, hint);
         }
     }
 }

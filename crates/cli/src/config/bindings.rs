@@ -1,0 +1,26 @@
+//! Bindings between MQTT and entities.
+
+use std::collections::BTreeSet;
+
+use barid_server::settings::Settings;
+
+use super::limits::check_tenant_name;
+use super::problem::Place;
+use super::validate::Objections;
+
+pub fn check(settings: &Settings, found: &mut Objections) {
+    let mut names = BTreeSet::new();
+    for (i, binding) in settings.bindings.iter().enumerate() {
+        let place = Place::of(&["bindings"]).index(i);
+        if let Err(message) = check_tenant_name(&binding.tenant) {
+            found.add(place.key("tenant"), message, "without a tenant it is `default`");
+        }
+        if let Err(error) = binding.way() {
+            let place = if error.key.is_empty() { place } else { place.key(error.key) };
+            found.add(place, error.message, error.hint);
+        } else if !names.insert((&binding.tenant, &binding.name)) {
+            let message = format!("the binding `{}` stands here twice", binding.name);
+            found.add(place.key("name"), message, "give each binding a name of its own");
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Keys of AMQP clients: names, secrets, rights.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use barid_server::settings::{Key, Secret, Settings};
+
+use super::problem::Place;
+use super::users::check_name;
+use super::validate::Objections;
+
+const SECRET_HINT: &str = "`key = \"…\"` has the secret itself, `key_file = \"…\"` names a file that has it; \
+     `openssl rand -base64 32` makes a good one";
+
+pub fn check(settings: &Settings, found: &mut Objections) {
+    let mut names = BTreeSet::new();
+    for (i, key) in settings.keys.iter().enumerate() {
+        let place = Place::of(&["keys"]).index(i);
+        if check_name(&key.name).is_err() {
+            let hint = "the name of a key is {tenant}/{name}, or {name} for the tenant `default`";
+            found.add(place.key("name"), "this cannot be the name of a key", hint);
+        } else if !names.insert(full_name(&key.name)) {
+            let message = format!("the key `{}` stands here twice", key.name);
+            found.add(place.key("name"), message, "give each key a name of its own");
+        }
+        if let Err((step, message)) = secret(key) {
+            found.add(place.key(step), message, SECRET_HINT);
+        }
+        if key.rights.is_empty() {
+            let hint = "Send, Listen, or Manage, which includes both";
+            found.add(place.key("rights"), "a key without rights is good for nothing", hint);
+        }
+        if let Some(entity) = &key.entity
+            && (entity.is_empty() || entity.starts_with('/') || entity.ends_with('/'))
+        {
+            let hint = "the name of a queue or topic, without it the key is for all of them";
+            found.add(place.key("entity"), "this cannot be the path of an entity", hint);
+        }
+    }
+}
+
+/// Puts what the `key_file`s hold into their keys. The settings must have been checked.
+pub fn read_secrets(settings: &mut Settings) {
+    for key in &mut settings.keys {
+        if let Ok(secret) = secret(key) {
+            key.key = Some(secret);
+        }
+    }
+}
+
+/// The secret of a key; else which of its entries is wrong, and why.
+fn secret(key: &Key) -> Result<Secret, (&'static str, String)> {
+    let (step, secret) = match (&key.key, &key.key_file) {
+        (Some(secret), None) => ("key", secret.clone()),
+        (None, Some(file)) => {
+            let text = fs::read_to_string(file).map_err(|error| {
+                ("key_file", format!("cannot read {}: {error}", file.display()))
+            })?;
+            ("key_file", Secret::new(text.trim()))
+        }
+        (Some(_), Some(_)) => {
+            return Err(("key_file", "`key` and `key_file` exclude each other".into()));
+        }
+        (None, None) => return Err(("name", format!("the key `{}` has no secret", key.name))),
+    };
+    if secret.expose().is_empty() {
+        return Err((step, "the secret is empty".into()));
+    }
+    Ok(secret)
+}
+
+/// Two names that mean the same are equal so.
+fn full_name(name: &str) -> (&str, &str) {
+    name.split_once('/').unwrap_or(("default", name))
+}
