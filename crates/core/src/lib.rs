@@ -7,7 +7,6 @@
 
 pub mod durable;
 pub mod entity;
-pub mod entity;
 pub mod message;
 pub mod retained;
 pub mod rules;

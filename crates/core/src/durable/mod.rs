@@ -1,8 +1,8 @@
-//! The durable plane without its disk: what of a session, a queue, the retained messages and the state
+//! The durable plane without its disk: what of a session, an entity, the retained messages and the state
 //! store has to survive, how it is written, and how it is read again.
 //!
-//! A data directory has some *shards*, and every session, every retained topic and every key of the
-//! state store belongs to one.
+//! A data directory has some *shards*, and every session, every entity, every retained topic and every
+//! key of the state store belongs to one.
 //! What is in memory leads: each change that must survive is noted in the [`WriteSet`] of its
 //! [`Shard`], and whoever owns the shard takes the set from time to time and commits it as one batch.
 //! What is noted between two takes is therefore durable together or not at all.
@@ -13,6 +13,7 @@
 //! | [`records`] | the values, one file for each |
 //! | [`write_set`] | what a shard has to write |
 //! | [`shard`] | a write set, numbers to give, and how often each message is referred to |
+//! | `queue` | what the write set gets of entities and their queues |
 //! | [`recovery`] | from a store to a shard, and to whoever holds the sessions |
 //!
 //! `docs/formats/records.md` has the bytes.
@@ -24,6 +25,7 @@ use crate::session::PacketId;
 mod changes;
 mod commits;
 pub mod keys;
+mod queue;
 pub mod records;
 pub mod recovery;
 pub mod shard;
@@ -32,8 +34,8 @@ pub mod write_set;
 
 pub use commits::Commits;
 pub use records::{
-    AnsweredRecord, EntryRecord, RecordError, ReplayRecord, SessionRecord, StateRecord,
-    SubscriptionRecord, WillRecord,
+    AnsweredRecord, EntityRecord, EntryRecord, RecordError, ReplayRecord, SessionRecord,
+    SessionStateRecord, StateRecord, SubscriptionRecord, WillRecord,
 };
 pub use recovery::{
     AnsweredIn, ReceivedIn, Recovered, Recovery, RecoveryError, Trace, recover, settle,
@@ -47,6 +49,10 @@ pub type MessageId = u64;
 /// Names a stored session within the data directory; the upper 16 bits are its [`ShardIndex`]. A
 /// client that begins a new session gets a new number, so nothing of the old one can be mistaken.
 pub type SessionNumber = u64;
+
+/// Names the queue of a stored entity within the data directory, as [`SessionNumber`] names a session;
+/// the two have one counter. An entity that is made anew gets a new number.
+pub type QueueNumber = u64;
 
 /// Names an entry in the queue of its session, in the order of the queue. Never 0.
 pub type EntryNumber = u64;

@@ -9,9 +9,10 @@ use statestore_proto::Version;
 use super::changes::Change;
 use super::keys::TENANT_LEN_MAX;
 use super::{
-    AnsweredRecord, EntryNumber, EntryRecord, MessageId, SessionNumber, SessionRecord, ShardIndex,
-    StateRecord, StoredAs, SubscriptionRecord, TenantNumber, WriteSet,
+    AnsweredRecord, EntryNumber, EntryRecord, MessageId, QueueNumber, SessionNumber, SessionRecord,
+    ShardIndex, StateRecord, StoredAs, SubscriptionRecord, TenantNumber, WriteSet,
 };
+use crate::entity::{Part, SequenceNumber};
 use crate::message::Message;
 use crate::session::PacketId;
 
@@ -29,13 +30,17 @@ const SESSION_BITS: u32 = 48;
 pub struct Shard {
     index: ShardIndex,
     batch: u64,
-    changes: WriteSet,
+    pub(super) changes: WriteSet,
     /// Empty, with memory.
     spare: WriteSet,
     tenants: Arc<TenantNames>,
     /// How many entries refer to a message; never 0.
     references: HashMap<MessageId, u32, FixedState>,
+    /// The greatest number that an entry of a part of a queue ever had: what is greater is new to the
+    /// store.
+    pub(super) newest: HashMap<(QueueNumber, Part), SequenceNumber, FixedState>,
     next_message: MessageId,
+    /// Of sessions and of queues.
     next_session: SessionNumber,
 }
 
@@ -60,6 +65,7 @@ impl Shard {
             spare: WriteSet::default(),
             tenants: Arc::default(),
             references: HashMap::default(),
+            newest: HashMap::default(),
             next_message: 1,
             next_session: u64::from(index) << SESSION_BITS | 1,
         }
@@ -86,7 +92,7 @@ impl Shard {
         Arc::clone(&self.tenants)
     }
 
-    /// A number that no session has, nor anything that a session may have left behind.
+    /// A number that no session and no queue has, nor anything that one may have left behind.
     pub fn new_session_number(&mut self) -> SessionNumber {
         let number = self.next_session;
         self.next_session += 1;
@@ -321,7 +327,7 @@ impl Shard {
         self.next_message = self.next_message.max(message.saturating_add(1));
     }
 
-    /// Notes that `session` was found in some store of the data directory.
+    /// Notes that `session`, or a queue of this number, was found in some store of the data directory.
     pub(super) fn recover_session_number(&mut self, session: SessionNumber) {
         if shard_of(session) == self.index {
             self.next_session = self.next_session.max(session.saturating_add(1));

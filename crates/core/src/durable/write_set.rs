@@ -10,17 +10,23 @@ use statestore_proto::Version;
 
 use super::changes::{Change, Changes, Key, Weigh};
 use super::keys::{
-    self, AnsweredKey, EntryKey, MessageKey, ReceivedKey, RetainedKey, SessionKey, StateClockKey,
-    StateKey, SubscriptionKey,
+    self, AnsweredKey, EntityKey, EntryKey, MessageKey, QueueBodyKey, QueueEntryKey,
+    QueueNumbersKey, QueueSeenKey, QueueSessionKey, ReceivedKey, RetainedKey, SessionKey,
+    StateClockKey, StateKey, SubscriptionKey,
 };
-use super::records::{encode_message, encode_received, encode_state_clock};
+use super::records::{
+    encode_body, encode_message, encode_numbers, encode_queue_entry, encode_received, encode_seen,
+    encode_state_clock,
+};
 use super::shard::TenantNames;
 use super::{
-    AnsweredRecord, EntryNumber, EntryRecord, MessageId, SessionNumber, SessionRecord, StateRecord,
-    SubscriptionRecord, TenantNumber,
+    AnsweredRecord, EntityRecord, EntryNumber, EntryRecord, MessageId, QueueNumber, SessionNumber,
+    SessionRecord, SessionStateRecord, StateRecord, SubscriptionRecord, TenantNumber,
 };
+use crate::entity::{Entry, Part, SequenceNumber};
 use crate::message::Message;
 use crate::session::PacketId;
+use crate::time::Timestamp;
 
 /// The last change of each key since the last commit, to be written as one batch.
 #[derive(Debug, Default)]
@@ -34,6 +40,13 @@ pub struct WriteSet {
     pub(super) state: Changes<(TenantNumber, Arc<[u8]>), StateRecord>,
     pub(super) state_clocks: Changes<TenantNumber, Version>,
     pub(super) state_answers: Changes<(TenantNumber, SessionNumber, PacketId), AnsweredRecord>,
+    pub(super) entities: Changes<(TenantNumber, Box<str>), EntityRecord>,
+    /// Without the bytes of their bodies.
+    pub(super) queue_entries: Changes<(TenantNumber, QueueNumber, Part, SequenceNumber), Entry>,
+    pub(super) queue_bodies: Changes<(TenantNumber, QueueNumber, u64), Arc<[u8]>>,
+    pub(super) queue_sessions: Changes<(TenantNumber, QueueNumber, Arc<str>), SessionStateRecord>,
+    pub(super) queue_seen: Changes<(TenantNumber, QueueNumber, Arc<str>), Timestamp>,
+    pub(super) queue_numbers: Changes<(TenantNumber, QueueNumber, Part), SequenceNumber>,
 }
 
 /// About how many bytes the key of a change takes in a batch beside its text, and all that comes with it.
@@ -56,6 +69,12 @@ impl WriteSet {
             + self.state.len()
             + self.state_clocks.len()
             + self.state_answers.len()
+            + self.entities.len()
+            + self.queue_entries.len()
+            + self.queue_bodies.len()
+            + self.queue_sessions.len()
+            + self.queue_seen.len()
+            + self.queue_numbers.len()
     }
 
     /// Whether anything is put: a set of removals alone needs no room on a full disk.
@@ -69,12 +88,21 @@ impl WriteSet {
             + self.state.puts()
             + self.state_clocks.puts()
             + self.state_answers.puts()
+            + self.entities.puts()
+            + self.queue_entries.puts()
+            + self.queue_bodies.puts()
+            + self.queue_sessions.puts()
+            + self.queue_seen.puts()
+            + self.queue_numbers.puts()
             > 0
     }
 
     /// How many changes of messages and entries were overtaken by later ones, and need not be written.
     pub fn spared(&self) -> usize {
-        self.entries.spared() + self.messages.spared()
+        self.entries.spared()
+            + self.messages.spared()
+            + self.queue_entries.spared()
+            + self.queue_bodies.spared()
     }
 
     /// About how many bytes it is as a batch.
@@ -89,11 +117,27 @@ impl WriteSet {
             + self.state.bytes()
             + self.state_clocks.bytes()
             + self.state_answers.bytes()
+            + self.entities.bytes()
+            + self.queue_entries.bytes()
+            + self.queue_bodies.bytes()
+            + self.queue_sessions.bytes()
+            + self.queue_seen.bytes()
+            + self.queue_numbers.bytes()
     }
 
     /// A message that the set puts: the store does not have it yet.
     pub fn message(&self, tenant: TenantNumber, id: MessageId) -> Option<&Arc<Message>> {
         self.messages.get(&(tenant, id))
+    }
+
+    /// The bytes of a body that the set puts: the store does not have it yet.
+    pub fn queue_body(
+        &self,
+        tenant: TenantNumber,
+        queue: QueueNumber,
+        id: u64,
+    ) -> Option<&Arc<[u8]>> {
+        self.queue_bodies.get(&(tenant, queue, id))
     }
 
     /// This set and then `later` as one.
@@ -108,6 +152,12 @@ impl WriteSet {
         self.state.append(later.state);
         self.state_clocks.append(later.state_clocks);
         self.state_answers.append(later.state_answers);
+        self.entities.append(later.entities);
+        self.queue_entries.append(later.queue_entries);
+        self.queue_bodies.append(later.queue_bodies);
+        self.queue_sessions.append(later.queue_sessions);
+        self.queue_seen.append(later.queue_seen);
+        self.queue_numbers.append(later.queue_numbers);
         self
     }
 
@@ -122,6 +172,12 @@ impl WriteSet {
         self.state.clear();
         self.state_clocks.clear();
         self.state_answers.clear();
+        self.entities.clear();
+        self.queue_entries.clear();
+        self.queue_bodies.clear();
+        self.queue_sessions.clear();
+        self.queue_seen.clear();
+        self.queue_numbers.clear();
     }
 
     /// The same set for when it is not known whether it was written: a key that was new may be in
@@ -138,6 +194,12 @@ impl WriteSet {
             state: self.state.in_doubt(),
             state_clocks: self.state_clocks.in_doubt(),
             state_answers: self.state_answers.in_doubt(),
+            entities: self.entities.in_doubt(),
+            queue_entries: self.queue_entries.in_doubt(),
+            queue_bodies: self.queue_bodies.in_doubt(),
+            queue_sessions: self.queue_sessions.in_doubt(),
+            queue_seen: self.queue_seen.in_doubt(),
+            queue_numbers: self.queue_numbers.in_doubt(),
         }
     }
 
@@ -188,6 +250,42 @@ impl WriteSet {
                 .encode(&mut record.key);
             record.write(keys::STATE_ANSWERS, change, AnsweredRecord::encode);
         }
+        self.encode_queues(names, &mut record);
+    }
+
+    /// Appends what changes in entities and their queues.
+    fn encode_queues(&self, names: &TenantNames, record: &mut Record<'_>) {
+        for ((tenant, path), change) in self.entities.iter() {
+            EntityKey { tenant: names.get(*tenant), path }.encode(&mut record.key);
+            record.write(keys::ENTITIES, change, EntityRecord::encode);
+        }
+        for ((tenant, queue, part, number), change) in self.queue_entries.iter() {
+            let (tenant, queue, part, number) = (names.get(*tenant), *queue, *part, *number);
+            QueueEntryKey { tenant, queue, part, number }.encode(&mut record.key);
+            record.write(keys::QUEUE_ENTRIES, change, encode_queue_entry);
+        }
+        for ((tenant, queue, id), change) in self.queue_bodies.iter() {
+            QueueBodyKey { tenant: names.get(*tenant), queue: *queue, id: *id }
+                .encode(&mut record.key);
+            record.write(keys::QUEUE_BODIES, change, |bytes, out| encode_body(bytes, out));
+        }
+        for ((tenant, queue, session), change) in self.queue_sessions.iter() {
+            QueueSessionKey { tenant: names.get(*tenant), queue: *queue, session }
+                .encode(&mut record.key);
+            record.write(keys::QUEUE_SESSIONS, change, SessionStateRecord::encode);
+        }
+        for ((tenant, queue, message_id), change) in self.queue_seen.iter() {
+            QueueSeenKey { tenant: names.get(*tenant), queue: *queue, message_id }
+                .encode(&mut record.key);
+            record.write(keys::QUEUE_SEEN, change, |until, out| encode_seen(*until, out));
+        }
+        for ((tenant, queue, part), change) in self.queue_numbers.iter() {
+            QueueNumbersKey { tenant: names.get(*tenant), queue: *queue, part: *part }
+                .encode(&mut record.key);
+            record.write(keys::QUEUE_NUMBERS, change, |reserved, out| {
+                encode_numbers(*reserved, out);
+            });
+        }
     }
 }
 
@@ -230,7 +328,17 @@ impl Key for (TenantNumber, Arc<[u8]>) {
     }
 }
 
+impl Key for (TenantNumber, QueueNumber, Arc<str>) {
+    fn text_len(&self) -> usize {
+        self.2.len()
+    }
+}
+
 impl Key for (TenantNumber, SessionNumber, EntryNumber) {}
+
+impl Key for (TenantNumber, QueueNumber, Part, SequenceNumber) {}
+
+impl Key for (TenantNumber, QueueNumber, Part) {}
 
 impl Key for (TenantNumber, SessionNumber, PacketId) {}
 
@@ -278,6 +386,44 @@ impl Weigh for Version {
 impl Weigh for AnsweredRecord {
     fn weight(&self) -> usize {
         40
+    }
+}
+
+impl Weigh for EntityRecord {
+    fn weight(&self) -> usize {
+        self.definition.len() + 9
+    }
+}
+
+impl Weigh for Entry {
+    fn weight(&self) -> usize {
+        let id = |id: Option<&str>| id.map_or(0, str::len);
+        // What overlays have is bounded, and rare.
+        24 + id(self.session.as_deref()) + id(self.message_id.as_deref())
+    }
+}
+
+impl Weigh for Arc<[u8]> {
+    fn weight(&self) -> usize {
+        self.len() + 1
+    }
+}
+
+impl Weigh for SessionStateRecord {
+    fn weight(&self) -> usize {
+        self.state.len() + 8
+    }
+}
+
+impl Weigh for Timestamp {
+    fn weight(&self) -> usize {
+        8
+    }
+}
+
+impl Weigh for SequenceNumber {
+    fn weight(&self) -> usize {
+        8
     }
 }
 

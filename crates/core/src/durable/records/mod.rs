@@ -5,10 +5,18 @@
 //! that a record declares. What is read can be written and gives the same bytes.
 
 mod answered;
+mod body;
+mod entity;
 mod entry;
+mod id;
 mod message;
+mod numbers;
+mod overlay;
+mod queue_entry;
 mod received;
+mod seen;
 mod session;
+mod session_state;
 mod state;
 mod state_clock;
 mod subscription;
@@ -20,19 +28,26 @@ use mqtt_proto::QoS;
 use statestore_proto::Version;
 
 use super::keys::{
-    self, AnsweredKey, EntryKey, MessageKey, ReceivedKey, RetainedKey, SessionKey, StateClockKey,
-    StateKey, SubscriptionKey,
+    self, AnsweredKey, EntityKey, EntryKey, MessageKey, QueueBodyKey, QueueEntryKey,
+    QueueNumbersKey, QueueSeenKey, QueueSessionKey, ReceivedKey, RetainedKey, SessionKey,
+    StateClockKey, StateKey, SubscriptionKey,
 };
 use super::wire::{Reader, put_varint};
 
 pub use answered::AnsweredRecord;
+pub use entity::EntityRecord;
 pub use entry::EntryRecord;
 pub use session::{ReplayRecord, SessionRecord, WillRecord};
+pub use session_state::SessionStateRecord;
 pub use state::StateRecord;
 pub use subscription::SubscriptionRecord;
 
+pub use body::{decode as decode_body, encode as encode_body};
 pub use message::{decode as decode_message, encode as encode_message};
+pub use numbers::{decode as decode_numbers, encode as encode_numbers};
+pub use queue_entry::{decode as decode_queue_entry, encode as encode_queue_entry};
 pub(super) use received::{decode as decode_received, encode as encode_received};
+pub use seen::{decode as decode_seen, encode as encode_seen};
 pub use state_clock::{decode as decode_state_clock, encode as encode_state_clock};
 
 /// Why a key or a record cannot be read.
@@ -115,6 +130,30 @@ pub fn verify(keyspace: Keyspace, key: &[u8], value: &[u8]) -> Result<(), Record
         keys::STATE_ANSWERS => {
             AnsweredKey::decode(key)?;
             AnsweredRecord::decode(value).map(drop)
+        }
+        keys::ENTITIES => {
+            EntityKey::decode(key)?;
+            EntityRecord::decode(value).map(drop)
+        }
+        keys::QUEUE_ENTRIES => {
+            let QueueEntryKey { number, .. } = QueueEntryKey::decode(key)?;
+            decode_queue_entry(number, value).map(drop)
+        }
+        keys::QUEUE_BODIES => {
+            QueueBodyKey::decode(key)?;
+            decode_body(value).map(drop)
+        }
+        keys::QUEUE_SESSIONS => {
+            QueueSessionKey::decode(key)?;
+            SessionStateRecord::decode(value).map(drop)
+        }
+        keys::QUEUE_SEEN => {
+            QueueSeenKey::decode(key)?;
+            decode_seen(value).map(drop)
+        }
+        keys::QUEUE_NUMBERS => {
+            QueueNumbersKey::decode(key)?;
+            decode_numbers(value).map(drop)
         }
         _ => Err(RecordError::Malformed("its keyspace is unknown")),
     }

@@ -10,6 +10,12 @@ use super::wire::{Reader, utf8};
 use super::{EntryNumber, MessageId, SessionNumber};
 use crate::session::PacketId;
 
+pub use queue::{
+    EntityKey, QueueBodyKey, QueueEntryKey, QueueNumbersKey, QueueSeenKey, QueueSessionKey,
+};
+
+mod queue;
+
 /// [`SessionKey`] → [`SessionRecord`](super::SessionRecord).
 pub const SESSIONS: Keyspace = Keyspace(0);
 /// [`SubscriptionKey`] → [`SubscriptionRecord`](super::SubscriptionRecord).
@@ -30,9 +36,22 @@ pub const STATE_CLOCKS: Keyspace = Keyspace(7);
 /// [`AnsweredKey`] → [`AnsweredRecord`](super::AnsweredRecord).
 pub const STATE_ANSWERS: Keyspace = Keyspace(8);
 
+/// [`EntityKey`] → [`EntityRecord`](super::EntityRecord).
+pub const ENTITIES: Keyspace = Keyspace(9);
+/// [`QueueEntryKey`] → [`Entry`](crate::entity::Entry), without the bytes of its body.
+pub const QUEUE_ENTRIES: Keyspace = Keyspace(10);
+/// [`QueueBodyKey`] → the bytes of a message.
+pub const QUEUE_BODIES: Keyspace = Keyspace(11);
+/// [`QueueSessionKey`] → [`SessionStateRecord`](super::SessionStateRecord).
+pub const QUEUE_SESSIONS: Keyspace = Keyspace(12);
+/// [`QueueSeenKey`] → until when a message with this id is taken for the same one.
+pub const QUEUE_SEEN: Keyspace = Keyspace(13);
+/// [`QueueNumbersKey`] → the sequence number up to which numbers may have been given.
+pub const QUEUE_NUMBERS: Keyspace = Keyspace(14);
+
 /// The names of the keyspaces, in the order of their numbers. Numbers and names are part of the
 /// format: new ones are added at the end, and none is ever used again for something else.
-pub const NAMES: [&str; 9] = [
+pub const NAMES: [&str; 15] = [
     "sessions",
     "subscriptions",
     "entries",
@@ -42,13 +61,20 @@ pub const NAMES: [&str; 9] = [
     "state",
     "state_clocks",
     "state_answers",
+    "entities",
+    "queue_entries",
+    "queue_bodies",
+    "queue_sessions",
+    "queue_seen",
+    "queue_numbers",
 ];
 
 /// The longest name of a tenant, in bytes.
 pub const TENANT_LEN_MAX: usize = 255;
 
-/// The longest client identifier, topic, topic filter or key of the state store that fits into a key
-/// beside the longest tenant, in bytes: engines take keys of 65,535 bytes. MQTT would allow a few hundred more.
+/// The longest client identifier, topic, topic filter, key of the state store, path, session id or message
+/// id that fits into a key beside the longest tenant, in bytes: engines take keys of 65,535 bytes. MQTT
+/// would allow a few hundred more.
 pub const TEXT_LEN_MAX: usize = 65_000;
 
 /// Stands for `/` in topics, as in [`RetainedStore`](crate::retained::RetainedStore).

@@ -1,22 +1,23 @@
-//! From a store to a shard, and to whoever holds the sessions, the retained messages and the state
-//! store.
+//! From a store to a shard, and to whoever holds the sessions, the entities, the retained messages and
+//! the state store.
 //!
 //! The stores of a data directory are read one by one, in parallel if one likes ([`recover`]), and
 //! then brought together ([`settle`]). What is read is told as it comes and not collected.
 //!
-//! A crash may leave *orphans*: what belongs to a session that is gone, since the rest of a large
-//! session goes in several batches, and *traces* lie in other shards than their session.
+//! A crash may leave *orphans*: what belongs to a session or an entity that is gone, since the rest of a
+//! large one goes in several batches, and *traces* lie in other shards than their session.
 //! They are not told; their removal is in the first batch of the shard. There are no messages that
-//! no entry refers to, as [`Shard`] removes a message in the batch of its last entry; so messages
-//! are not read here at all.
+//! no entry refers to, as [`Shard`] removes a message in the batch of its last entry, and no bodies
+//! without an entry, as an entity removes both at once; so messages and bodies are not read here at all.
 
 use std::fmt;
 use std::num::NonZeroU64;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use barid_store::{Keyspace, Store, StoreError};
 use foldhash::fast::FixedState;
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use statestore_proto::Version;
 
 use super::keys::{
@@ -26,14 +27,21 @@ use super::keys::{
 use super::records::{RecordError, decode_message, decode_received, decode_state_clock};
 use super::shard::{Shard, shard_of};
 use super::{
-    AnsweredRecord, EntryNumber, EntryRecord, SessionNumber, SessionRecord, ShardIndex,
-    StateRecord, StoredAs, SubscriptionRecord, TenantNumber,
+    AnsweredRecord, EntityRecord, EntryNumber, EntryRecord, QueueNumber, SessionNumber,
+    SessionRecord, SessionStateRecord, ShardIndex, StateRecord, StoredAs, SubscriptionRecord,
+    TenantNumber,
 };
+use crate::entity::{Entry, Part, SequenceNumber};
 use crate::message::Message;
 use crate::session::PacketId;
+use crate::time::Timestamp;
+
+mod queues;
 
 /// Is told what a store has: all sessions, then all subscriptions, all entries, all retained messages,
-/// all clocks of the state store and all its keys. Subscriptions and entries are those of sessions that were told.
+/// all clocks of the state store and all its keys; then all entities, and what is reserved and lies in
+/// their queues. Subscriptions and entries are those of sessions that were told; what lies in a queue is
+/// that of an entity that was told.
 pub trait Recovery {
     /// The number of the tenant with this name: always the same one, in all shards. Asked whenever
     /// the tenant of what is told changes.
@@ -71,6 +79,50 @@ pub trait Recovery {
     /// A key of the state store; those of one tenant come in the order of their bytes. It may have
     /// expired meanwhile.
     fn state(&mut self, tenant: TenantNumber, key: &[u8], record: StateRecord);
+
+    /// An entity.
+    fn entity(&mut self, tenant: TenantNumber, path: &str, record: EntityRecord) {
+        let _ = (tenant, path, record);
+    }
+
+    /// Sequence numbers below `reserved` may have been given.
+    fn queue_numbers(
+        &mut self,
+        tenant: TenantNumber,
+        queue: QueueNumber,
+        part: Part,
+        reserved: SequenceNumber,
+    ) {
+        let _ = (tenant, queue, part, reserved);
+    }
+
+    /// The state of a message session.
+    fn queue_state(
+        &mut self,
+        tenant: TenantNumber,
+        queue: QueueNumber,
+        session: Arc<str>,
+        record: SessionStateRecord,
+    ) {
+        let _ = (tenant, queue, session, record);
+    }
+
+    /// An entry, whose body is in the store only; those of one part come one after the other, in
+    /// ascending order. What has the same session id shares it.
+    fn queue_entry(&mut self, tenant: TenantNumber, queue: QueueNumber, part: Part, entry: Entry) {
+        let _ = (tenant, queue, part, entry);
+    }
+
+    /// A message with this id was sent; until when another one is taken for the same.
+    fn queue_seen(
+        &mut self,
+        tenant: TenantNumber,
+        queue: QueueNumber,
+        message_id: Arc<str>,
+        until: Timestamp,
+    ) {
+        let _ = (tenant, queue, message_id, until);
+    }
 }
 
 /// A shard that has been read, but not yet been brought together with the others.
@@ -153,6 +205,8 @@ pub fn recover(
         store,
         recovery,
         tenant: None,
+        queues: HashMap::default(),
+        session_ids: HashSet::default(),
         recovered: Recovered {
             shard: Shard::new(index),
             sessions: HashMap::default(),
@@ -167,6 +221,11 @@ pub fn recover(
     reading.state_clocks()?;
     reading.state()?;
     reading.answered()?;
+    reading.entities()?;
+    reading.queue_numbers()?;
+    reading.queue_states()?;
+    reading.queue_entries()?;
+    reading.queue_seen()?;
     Ok(reading.recovered)
 }
 
@@ -219,6 +278,10 @@ struct Reading<'a> {
     recovery: &'a mut dyn Recovery,
     /// The tenant of the record before, which is nearly always that of the next.
     tenant: Option<(Box<str>, TenantNumber)>,
+    /// Those of entities that were told.
+    queues: HashMap<QueueNumber, TenantNumber, FixedState>,
+    /// Each once, since many entries have the same.
+    session_ids: HashSet<Arc<str>, FixedState>,
     recovered: Recovered,
 }
 
@@ -418,6 +481,11 @@ fn what(keyspace: Keyspace) -> &'static str {
         keys::STATE => "keys of the state store",
         keys::STATE_CLOCKS => "clocks of the state store",
         keys::STATE_ANSWERS => "answers of the state store",
+        keys::QUEUE_ENTRIES => "messages in queues",
+        keys::QUEUE_BODIES => "bodies of messages",
+        keys::QUEUE_SESSIONS => "states of message sessions",
+        keys::QUEUE_SEEN => "message ids",
+        keys::QUEUE_NUMBERS => "reserved sequence numbers",
         other => NAMES[usize::from(other.0)],
     }
 }

@@ -1,0 +1,23 @@
+//! Until when a message with the same id is taken for the same one. The key has the id.
+
+use super::{RecordError, versioned};
+use crate::durable::wire::put_varint;
+use crate::time::Timestamp;
+
+const VERSION: u8 = 1;
+
+/// Appends the record.
+pub fn encode(until: Timestamp, out: &mut Vec<u8>) {
+    out.push(VERSION);
+    put_varint(until.as_millis(), out);
+}
+
+/// Reads a record.
+///
+/// # Errors
+/// [`RecordError`] if it is none, or of a later version.
+pub fn decode(record: &[u8]) -> Result<Timestamp, RecordError> {
+    let mut reader = versioned(record, VERSION)?;
+    let until = Timestamp::from_millis(reader.varint()?);
+    reader.finish().map(|()| until)
+}

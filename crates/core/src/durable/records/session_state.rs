@@ -1,0 +1,37 @@
+//! The state of a message session.
+
+use std::sync::Arc;
+
+use super::{RecordError, versioned};
+use crate::durable::wire::put_varint;
+use crate::time::Timestamp;
+
+const VERSION: u8 = 1;
+
+/// The state of a message session, as it is stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionStateRecord {
+    /// What it was set to. May be empty.
+    pub state: Arc<[u8]>,
+    /// When.
+    pub updated_at: Timestamp,
+}
+
+impl SessionStateRecord {
+    /// Appends the record.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.push(VERSION);
+        put_varint(self.updated_at.as_millis(), out);
+        out.extend_from_slice(&self.state);
+    }
+
+    /// Reads a record, copying the state once.
+    ///
+    /// # Errors
+    /// [`RecordError`] if it is none, or of a later version.
+    pub fn decode(record: &[u8]) -> Result<Self, RecordError> {
+        let mut reader = versioned(record, VERSION)?;
+        let updated_at = Timestamp::from_millis(reader.varint()?);
+        Ok(Self { state: reader.rest().into(), updated_at })
+    }
+}

@@ -1,0 +1,104 @@
+//! Entities, and what lies in their queues.
+
+use std::sync::Arc;
+
+use super::{Reading, RecoveryError};
+use crate::durable::keys::{
+    self, EntityKey, QueueEntryKey, QueueNumbersKey, QueueSeenKey, QueueSessionKey,
+};
+use crate::durable::records::{RecordError, decode_numbers, decode_queue_entry, decode_seen};
+use crate::durable::{EntityRecord, QueueNumber, SessionStateRecord, TenantNumber, shard_of};
+
+impl Reading<'_> {
+    pub(super) fn entities(&mut self) -> Result<(), RecoveryError> {
+        self.scan(keys::ENTITIES, |this, key, value| {
+            let EntityKey { tenant, path } = EntityKey::decode(key)?;
+            let record = EntityRecord::decode(value)?;
+            let tenant = this.tenant(tenant);
+            let shard = &mut this.recovered.shard;
+            if shard_of(record.queue) != shard.index() {
+                return Err(RecordError::Malformed("an entity belongs to another shard"));
+            }
+            if this.queues.insert(record.queue, tenant).is_some() {
+                return Err(RecordError::Malformed("two entities have the same queue"));
+            }
+            shard.recover_session_number(record.queue);
+            this.recovery.entity(tenant, path, record);
+            Ok(())
+        })
+    }
+
+    pub(super) fn queue_numbers(&mut self) -> Result<(), RecoveryError> {
+        self.scan(keys::QUEUE_NUMBERS, |this, key, value| {
+            let QueueNumbersKey { tenant, queue, part } = QueueNumbersKey::decode(key)?;
+            let reserved = decode_numbers(value)?;
+            let tenant = this.tenant(tenant);
+            if this.has_queue(tenant, queue) {
+                this.recovery.queue_numbers(tenant, queue, part, reserved);
+            } else {
+                this.recovered.shard.remove_queue_numbers(tenant, queue, part);
+            }
+            Ok(())
+        })
+    }
+
+    pub(super) fn queue_states(&mut self) -> Result<(), RecoveryError> {
+        self.scan(keys::QUEUE_SESSIONS, |this, key, value| {
+            let QueueSessionKey { tenant, queue, session } = QueueSessionKey::decode(key)?;
+            let record = SessionStateRecord::decode(value)?;
+            let tenant = this.tenant(tenant);
+            let session = this.session_id(session);
+            if this.has_queue(tenant, queue) {
+                this.recovery.queue_state(tenant, queue, session, record);
+            } else {
+                this.recovered.shard.remove_queue_state(tenant, queue, &session);
+            }
+            Ok(())
+        })
+    }
+
+    pub(super) fn queue_entries(&mut self) -> Result<(), RecoveryError> {
+        self.scan(keys::QUEUE_ENTRIES, |this, key, value| {
+            let QueueEntryKey { tenant, queue, part, number } = QueueEntryKey::decode(key)?;
+            let mut entry = decode_queue_entry(number, value)?;
+            let tenant = this.tenant(tenant);
+            if this.has_queue(tenant, queue) {
+                entry.session = entry.session.map(|session| this.session_id(&session));
+                this.recovered.shard.recover_queue_entry(queue, part, number);
+                this.recovery.queue_entry(tenant, queue, part, entry);
+            } else {
+                this.recovered.shard.remove_queue_entry(tenant, queue, part, number);
+                this.recovered.shard.remove_queue_body(tenant, queue, entry.body.id);
+            }
+            Ok(())
+        })
+    }
+
+    pub(super) fn queue_seen(&mut self) -> Result<(), RecoveryError> {
+        self.scan(keys::QUEUE_SEEN, |this, key, value| {
+            let QueueSeenKey { tenant, queue, message_id } = QueueSeenKey::decode(key)?;
+            let until = decode_seen(value)?;
+            let tenant = this.tenant(tenant);
+            if this.has_queue(tenant, queue) {
+                this.recovery.queue_seen(tenant, queue, message_id.into(), until);
+            } else {
+                this.recovered.shard.remove_queue_seen(tenant, queue, &message_id.into());
+            }
+            Ok(())
+        })
+    }
+
+    /// Whether an entity has the queue. If not, its number is still not to be given again.
+    fn has_queue(&mut self, tenant: TenantNumber, queue: QueueNumber) -> bool {
+        let has = self.queues.get(&queue) == Some(&tenant);
+        if !has {
+            self.recovered.shard.recover_session_number(queue);
+        }
+        has
+    }
+
+    /// The same `Arc` for the same id.
+    fn session_id(&mut self, id: &str) -> Arc<str> {
+        Arc::clone(self.session_ids.get_or_insert_with(id, |id| Arc::from(id)))
+    }
+}
