@@ -8,6 +8,7 @@
 pub mod durable;
 pub mod entity;
 pub mod message;
+pub mod queue;
 pub mod retained;
 pub mod rules;
 pub mod session;

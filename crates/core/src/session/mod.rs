@@ -11,7 +11,6 @@
 mod drop_reason;
 mod journal;
 mod outbound;
-mod queue;
 mod received;
 mod send_window;
 mod waiting;
@@ -19,7 +18,6 @@ mod waiting;
 pub use drop_reason::DropReason;
 pub use journal::Journal;
 pub use outbound::{Outbound, Outgoing};
-pub use queue::{Overflow, Queue, QueueLimits, Room};
 pub use received::{ReceivedIds, Reception, ShardSet};
 pub use send_window::{Acked, PacketId, SendWindow};
 pub use waiting::{Stub, Waiting};
@@ -29,6 +27,8 @@ use std::sync::Arc;
 
 use mqtt_proto::QoS;
 use smallvec::SmallVec;
+
+pub use crate::queue::{Overflow, Queue, QueueLimits, Room};
 
 use crate::durable::{Commits, StoredAs};
 use crate::message::Message;
@@ -57,19 +57,19 @@ pub struct Delivery {
 }
 
 #[cfg(test)]
-mod tests_support {
+pub(crate) mod tests_support {
     use super::*;
     use crate::message::Publication;
 
-    pub(super) fn delivery(n: u8, qos: QoS) -> Delivery {
+    pub(crate) fn delivery(n: u8, qos: QoS) -> Delivery {
         make(n, qos, None, None)
     }
 
-    pub(super) fn shared(n: u8, qos: QoS) -> Delivery {
+    pub(crate) fn shared(n: u8, qos: QoS) -> Delivery {
         make(n, qos, None, Some(Arc::from("$share/g/t")))
     }
 
-    pub(super) fn expiring(at_millis: u64) -> Delivery {
+    pub(crate) fn expiring(at_millis: u64) -> Delivery {
         make(0, QoS::AtMostOnce, Some(Timestamp::from_millis(at_millis)), None)
     }
 

@@ -26,7 +26,7 @@ pub struct Outbound {
     /// bytes are shared with the retained store, and cutting them short would lie about its state. Seldom
     /// there, so it takes no room in an idle session.
     replay: Option<Box<Replay>>,
-    queue: Queue,
+    queue: Queue<Waiting>,
     /// Whether the session outlives its connection, so that messages are kept until acknowledged.
     survives: bool,
     /// The number of the last entry in the store.
@@ -84,7 +84,7 @@ impl Outbound {
     }
 
     /// The messages that wait.
-    pub fn queue(&self) -> &Queue {
+    pub fn queue(&self) -> &Queue<Waiting> {
         &self.queue
     }
 
@@ -205,7 +205,14 @@ impl Outbound {
                 lose(*stored, &lost);
             }
         }
-        self.queue.supply(fetched);
+        let mut next = 0;
+        for (stored, message) in fetched {
+            let Some(message) = message else { continue };
+            let is_it = |waiting: &Waiting| waiting.away() == Some(*stored);
+            let supply = |waiting: &mut Waiting| waiting.supply(Arc::clone(message));
+            // Both are in order: none has to be looked at twice, unless one has left meanwhile.
+            next = self.queue.change(next, is_it, supply).map_or(0, |place| place + 1);
+        }
         let unreadable: Vec<_> = fetched
             .iter()
             .filter(|(_, message)| message.is_none())

@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 use super::Delivery;
 use crate::durable::{EntryRecord, Phase, StoredAs};
 use crate::message::Message;
+use crate::queue::Queued;
 use crate::time::Timestamp;
 
 /// A delivery that waits. What is stored need not be in memory as well: the payloads of a long backlog
@@ -164,6 +165,24 @@ impl Waiting {
             Self::Here(delivery) => delivery.message.is_expired(now),
             Self::Away(stub) => stub.expires_at.is_some_and(|at| at <= now),
         }
+    }
+}
+
+impl Queued for Waiting {
+    fn size(&self) -> usize {
+        Self::size(self)
+    }
+
+    fn size_in_memory(&self) -> usize {
+        self.here().map_or(0, |here| here.message.size())
+    }
+
+    fn is_expired(&self, now: Timestamp) -> bool {
+        Self::is_expired(self, now)
+    }
+
+    fn is_refusable(&self) -> bool {
+        self.qos() != QoS::AtMostOnce
     }
 }
 

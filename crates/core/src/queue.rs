@@ -1,21 +1,37 @@
-//! Messages that wait for a client.
+//! What waits, in its order: the messages for an MQTT session's client, and those of a message session.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
-use mqtt_proto::QoS;
-
-use super::{DropReason, Waiting};
-use crate::durable::StoredAs;
-use crate::message::Message;
+use crate::session::DropReason;
 use crate::time::Timestamp;
 
-/// A bounded first-in-first-out queue of deliveries.
-#[derive(Debug, Default)]
-pub struct Queue {
-    items: VecDeque<Waiting>,
+/// A first-in-first-out queue. Who pushes says how much it may hold.
+#[derive(Debug)]
+pub struct Queue<T> {
+    items: VecDeque<T>,
     bytes: usize,
     in_memory: usize,
+}
+
+/// What can wait in a queue.
+pub trait Queued {
+    /// Bytes of the message, as limits count them.
+    fn size(&self) -> usize;
+
+    /// How many of them it keeps in memory.
+    fn size_in_memory(&self) -> usize;
+
+    /// Whether its time to live has run out.
+    fn is_expired(&self, now: Timestamp) -> bool;
+
+    /// Whether its sender can be told that there is no room.
+    fn is_refusable(&self) -> bool;
+}
+
+/// What has a place in its queue, to which it can come back.
+pub trait Numbered: Queued {
+    /// Its place: greater than that of everything pushed before.
+    fn number(&self) -> u64;
 }
 
 /// What a queue may hold, and what happens beyond.
@@ -82,7 +98,13 @@ pub enum Overflow {
     Block,
 }
 
-impl Queue {
+impl<T> Default for Queue<T> {
+    fn default() -> Self {
+        Self { items: VecDeque::new(), bytes: 0, in_memory: 0 }
+    }
+}
+
+impl<T: Queued> Queue<T> {
     /// Messages that wait.
     pub fn len(&self) -> usize {
         self.items.len()
@@ -116,10 +138,10 @@ impl Queue {
     /// that have expired go first. False: it cost itself.
     pub fn push(
         &mut self,
-        delivery: impl Into<Waiting>,
+        delivery: impl Into<T>,
         now: Timestamp,
         limits: &QueueLimits,
-        mut dropped: impl FnMut(DropReason, &Waiting),
+        mut dropped: impl FnMut(DropReason, &T),
     ) -> bool {
         let delivery = delivery.into();
         let size = delivery.size();
@@ -130,9 +152,7 @@ impl Queue {
                 || match limits.overflow {
                     Overflow::DropNewest => false,
                     Overflow::DropOldest => true,
-                    Overflow::Reject | Overflow::Block if delivery.qos() == QoS::AtMostOnce => {
-                        false
-                    }
+                    Overflow::Reject | Overflow::Block if !delivery.is_refusable() => false,
                     Overflow::Reject | Overflow::Block => break,
                 };
             let Some(oldest) = makes_room.then(|| self.pop()).flatten() else {
@@ -148,7 +168,7 @@ impl Queue {
     }
 
     /// Appends a delivery that had its place before, whatever the limits are now.
-    pub fn restore(&mut self, delivery: impl Into<Waiting>) {
+    pub fn restore(&mut self, delivery: impl Into<T>) {
         let delivery = delivery.into();
         self.count(&delivery);
         self.items.push_back(delivery);
@@ -158,8 +178,8 @@ impl Queue {
     pub fn pop_live(
         &mut self,
         now: Timestamp,
-        mut dropped: impl FnMut(DropReason, &Waiting),
-    ) -> Option<Waiting> {
+        mut dropped: impl FnMut(DropReason, &T),
+    ) -> Option<T> {
         while let Some(delivery) = self.pop() {
             if !delivery.is_expired(now) {
                 return Some(delivery);
@@ -170,39 +190,41 @@ impl Queue {
     }
 
     /// Puts back a delivery that was just popped.
-    pub(super) fn push_front(&mut self, delivery: Waiting) {
+    pub(crate) fn push_front(&mut self, delivery: T) {
         self.count(&delivery);
         self.items.push_front(delivery);
     }
 
     /// The oldest delivery.
-    pub fn front(&self) -> Option<&Waiting> {
+    pub fn front(&self) -> Option<&T> {
         self.items.front()
     }
 
     /// The deliveries, oldest first.
-    pub fn iter(&self) -> impl Iterator<Item = &Waiting> {
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.items.iter()
     }
 
-    /// Gives messages to deliveries whose messages are in the store only; both in order.
-    pub(super) fn supply(&mut self, fetched: &[(StoredAs, Option<Arc<Message>>)]) {
-        let mut waiting = self.items.iter_mut();
-        for (stored, message) in fetched {
-            let Some(message) = message else { continue };
-            // None has to be looked at twice, unless one has left meanwhile.
-            match waiting.find(|waiting| waiting.away() == Some(*stored)) {
-                Some(found) => {
-                    found.supply(Arc::clone(message));
-                    self.in_memory += message.size();
-                }
-                None => waiting = self.items.iter_mut(),
-            }
-        }
+    /// Changes the first delivery from the place `from` on for which `chosen` says so, and answers its
+    /// place.
+    pub(crate) fn change(
+        &mut self,
+        from: usize,
+        mut chosen: impl FnMut(&T) -> bool,
+        change: impl FnOnce(&mut T),
+    ) -> Option<usize> {
+        let place = from + self.items.range(from..).position(|item| chosen(item))?;
+        let item = &mut self.items[place];
+        (self.bytes, self.in_memory) =
+            (self.bytes - item.size(), self.in_memory - item.size_in_memory());
+        change(item);
+        (self.bytes, self.in_memory) =
+            (self.bytes + item.size(), self.in_memory + item.size_in_memory());
+        Some(place)
     }
 
     /// Removes and returns the deliveries for which `chosen` says so, oldest first.
-    pub fn take(&mut self, mut chosen: impl FnMut(&Waiting) -> bool) -> Vec<Waiting> {
+    pub fn take(&mut self, mut chosen: impl FnMut(&T) -> bool) -> Vec<T> {
         let (taken, kept): (Vec<_>, VecDeque<_>) = std::mem::take(&mut self.items)
             .into_iter()
             .fold((Vec::new(), VecDeque::new()), |(mut taken, mut kept), delivery| {
@@ -220,14 +242,14 @@ impl Queue {
         taken
     }
 
-    fn count(&mut self, delivery: &Waiting) {
+    fn count(&mut self, delivery: &T) {
         self.bytes += delivery.size();
-        self.in_memory += delivery.here().map_or(0, |here| here.message.size());
+        self.in_memory += delivery.size_in_memory();
     }
 
-    fn discount(&mut self, delivery: &Waiting) {
+    fn discount(&mut self, delivery: &T) {
         self.bytes -= delivery.size();
-        self.in_memory -= delivery.here().map_or(0, |here| here.message.size());
+        self.in_memory -= delivery.size_in_memory();
     }
 
     fn excess(&self, size: usize, limits: &QueueLimits) -> Option<DropReason> {
@@ -242,7 +264,8 @@ impl Queue {
         }
     }
 
-    fn pop(&mut self) -> Option<Waiting> {
+    /// Takes the oldest delivery, expired or not.
+    pub(crate) fn pop(&mut self) -> Option<T> {
         let delivery = self.items.pop_front()?;
         self.discount(&delivery);
         if self.items.is_empty() {
@@ -253,9 +276,30 @@ impl Queue {
     }
 }
 
+impl<T: Numbered> Queue<T> {
+    /// Puts a delivery where its number says. Cheap near either end: what comes back was at the front.
+    pub fn put_back(&mut self, delivery: T) {
+        self.count(&delivery);
+        let place = match self.items.front() {
+            Some(front) if front.number() < delivery.number() => {
+                self.items.partition_point(|item| item.number() < delivery.number())
+            }
+            _ => 0,
+        };
+        self.items.insert(place, delivery);
+    }
+
+    /// The deliveries with this number or a greater one, in order.
+    pub fn from_number(&self, number: u64) -> impl Iterator<Item = &T> {
+        let place = self.items.partition_point(|item| item.number() < number);
+        self.items.range(place..)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::session::Waiting;
     use crate::session::tests_support::{delivery, expiring};
     use mqtt_proto::QoS;
 
@@ -268,7 +312,7 @@ mod tests {
 
     const NOW: Timestamp = Timestamp::from_millis(100);
 
-    fn push(queue: &mut Queue, n: u8, limits: &QueueLimits) -> Vec<DropReason> {
+    fn push(queue: &mut Queue<Waiting>, n: u8, limits: &QueueLimits) -> Vec<DropReason> {
         let mut drops = Vec::new();
         queue.push(delivery(n, QoS::AtMostOnce), NOW, limits, |reason, _| drops.push(reason));
         drops
@@ -276,7 +320,7 @@ mod tests {
 
     #[test]
     fn drop_newest_refuses_what_arrives() {
-        let mut queue = Queue::default();
+        let mut queue = Queue::<Waiting>::default();
         assert_eq!(push(&mut queue, 0, &LIMITS), []);
         assert_eq!(push(&mut queue, 1, &LIMITS), []);
         assert_eq!(push(&mut queue, 2, &LIMITS), [DropReason::QueueMessages]);
@@ -288,7 +332,7 @@ mod tests {
     fn drop_oldest_makes_room_by_count_and_by_bytes() {
         let size = delivery(0, QoS::AtMostOnce).message.size();
         let by_count = QueueLimits { overflow: Overflow::DropOldest, ..LIMITS };
-        let mut queue = Queue::default();
+        let mut queue = Queue::<Waiting>::default();
         for n in 0..3 {
             push(&mut queue, n, &by_count);
         }
@@ -306,7 +350,7 @@ mod tests {
 
     #[test]
     fn expired_messages_are_passed_over_and_told() {
-        let mut queue = Queue::default();
+        let mut queue = Queue::<Waiting>::default();
         queue.push(expiring(10), Timestamp::default(), &LIMITS, |_, _| panic!());
         queue.push(delivery(1, QoS::AtMostOnce), Timestamp::default(), &LIMITS, |_, _| panic!());
         let mut drops = Vec::new();
@@ -319,7 +363,7 @@ mod tests {
     #[test]
     fn taking_some_keeps_the_order_of_the_rest() {
         let limits = QueueLimits { messages: 9, ..LIMITS };
-        let mut queue = Queue::default();
+        let mut queue = Queue::<Waiting>::default();
         for n in 0..4 {
             push(&mut queue, n, &limits);
         }
@@ -335,7 +379,7 @@ mod tests {
         let size = delivery(0, QoS::AtMostOnce).message.size();
         let tenant = Room { messages: 9, bytes: size };
         let limits = QueueLimits { messages: 9, tenant, ..LIMITS };
-        let mut queue = Queue::default();
+        let mut queue = Queue::<Waiting>::default();
         assert_eq!(push(&mut queue, 0, &limits), []);
         let full = QueueLimits { tenant: Room { messages: 9, bytes: 0 }, ..limits };
         assert_eq!(push(&mut queue, 1, &full), [DropReason::TenantQueue]);
@@ -348,7 +392,7 @@ mod tests {
     fn publishers_who_can_be_told_lose_nothing() {
         for overflow in [Overflow::Reject, Overflow::Block] {
             let limits = QueueLimits { messages: 1, overflow, ..LIMITS };
-            let mut queue = Queue::default();
+            let mut queue = Queue::<Waiting>::default();
             assert!(queue.push(delivery(0, QoS::AtLeastOnce), NOW, &limits, |_, _| panic!()));
             assert_eq!(queue.room(&limits).messages, 0);
             assert!(queue.push(delivery(1, QoS::AtLeastOnce), NOW, &limits, |_, _| panic!()));
