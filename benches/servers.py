@@ -172,7 +172,7 @@ def _command(target: str, port: int, directory: Path) -> list:
             durability = "memory" if target == "barid-memory" else "local"
             config.write_text(f'[limits]\ndurability = "{durability}"\n')
             admin = f"127.0.0.1:{_free_port()}"
-            return [BARID, "serve", "--config", config, "--mqtt", address, "--ws", "off", "--admin", admin,
+            return [BARID, "serve", "--config", config, "--mqtt", address, "--ws", "off", "--amqp", "off", "--admin", admin,
                     "--data-dir", directory / "data", "--log", "error"]
         case "mosquitto" | "mosquitto-saved":
             saved = MOSQUITTO_SAVED.format(directory=directory) if target == "mosquitto-saved" else ""

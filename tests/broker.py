@@ -46,10 +46,10 @@ class Broker:
     def start(self) -> None:
         # A port can be taken between the probe and the bind; with new ports the next attempt succeeds.
         for attempt in range(3):
-            self.port, self.ws_port, self.admin_port = free_port(), free_port(), free_port()
+            self.port, self.ws_port, self.admin_port, self.amqp_port = (free_port() for _ in range(4))
             config = self.directory / "barid.toml"
             config.write_text(self._config.replace("{port}", str(self.port)))
-            flags = {"--ws": self.ws_port, "--admin": self.admin_port}
+            flags = {"--ws": self.ws_port, "--admin": self.admin_port, "--amqp": self.amqp_port}
             if "{port}" not in self._config:
                 flags["--mqtt"] = self.port
             command = [BINARY, "serve", "--config", config, "--data-dir", self.directory / "data"]

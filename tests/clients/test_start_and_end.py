@@ -10,13 +10,13 @@ from broker import BINARY, Broker, free_port
 from running import ENVIRONMENT, barid, until
 
 # As little as possible, out of everybody's way; a flag stands over each.
-QUIET = {"BARID_MQTT": "127.0.0.1:0", "BARID_WS": "off", "BARID_ADMIN": "127.0.0.1:0"}
+QUIET = {"BARID_MQTT": "127.0.0.1:0", "BARID_WS": "off", "BARID_AMQP": "off", "BARID_ADMIN": "127.0.0.1:0"}
 
 
 def test_it_says_where_it_listens_and_is_ready_soon(tmp_path):
     """Well under a second, with the ports that the system chose."""
     started = time.monotonic()
-    command = [BINARY, "serve", "--ws", "127.0.0.1:0", "--data-dir", tmp_path]
+    command = [BINARY, "serve", "--ws", "127.0.0.1:0", "--amqp", "127.0.0.1:0", "--data-dir", tmp_path]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT | QUIET) as process:
         said = ""
         for line in process.stdout:
@@ -27,7 +27,7 @@ def test_it_says_where_it_listens_and_is_ready_soon(tmp_path):
         process.terminate()
         assert process.wait(5) == 0
     assert seconds < 1
-    for name in ("mqtt", "ws", "admin", str(tmp_path)):
+    for name in ("mqtt", "ws", "amqp", "admin", str(tmp_path)):
         assert name in said
     assert ":0\n" not in said, "the port that was chosen, not the one that was asked for"
 
@@ -87,10 +87,10 @@ def test_after_sigkill_it_starts_again(broker_with, paho, topic):
     running.restart()
 
 
-@pytest.mark.parametrize("flag", ["--mqtt", "--ws", "--admin"])
+@pytest.mark.parametrize("flag", ["--mqtt", "--ws", "--amqp", "--admin"])
 def test_two_on_one_port(ours, tmp_path, flag):
     """The second says which listener and which address, and what to do."""
-    port = {"--mqtt": ours.port, "--ws": ours.ws_port, "--admin": ours.admin_port}[flag]
+    port = {"--mqtt": ours.port, "--ws": ours.ws_port, "--amqp": ours.amqp_port, "--admin": ours.admin_port}[flag]
     done = barid("serve", flag, f"127.0.0.1:{port}", "--data-dir", tmp_path, environment=QUIET)
     assert done.returncode == 1
     assert f"127.0.0.1:{port}" in done.stderr and flag[2:] in done.stderr and "another" in done.stderr, done.stderr
@@ -105,12 +105,19 @@ def test_the_world_is_not_let_in_without_users(tmp_path, flag, address):
     assert "[[users]]" in done.stderr and "127.0.0.1" in done.stderr and "passwd" in done.stderr, done.stderr
 
 
+@pytest.mark.parametrize("address", ["0.0.0.0:0", "[::]:0"])
+def test_amqp_does_not_let_the_world_in_without_keys(tmp_path, address):
+    done = barid("serve", "--amqp", address, "--data-dir", tmp_path, environment=QUIET)
+    assert done.returncode == 1
+    assert "[[keys]]" in done.stderr and "127.0.0.1" in done.stderr and "--amqp" in done.stderr, done.stderr
+
+
 def test_with_users_it_may_listen_to_the_world(tmp_path):
     """On all addresses of this machine; asked on loopback."""
     config = tmp_path / "barid.toml"
     config.write_text(barid("passwd", "--stdin", "acme/ada", input="secret").stdout)
     port, admin = free_port(), free_port()
-    command = [BINARY, "serve", "--config", config, "--mqtt", f"0.0.0.0:{port}", "--ws", "off", "--admin", f"127.0.0.1:{admin}",
+    command = [BINARY, "serve", "--config", config, "--mqtt", f"0.0.0.0:{port}", "--ws", "off", "--amqp", "off", "--admin", f"127.0.0.1:{admin}",
                "--data-dir", tmp_path / "data"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=ENVIRONMENT) as process:
         published = ["pub", "-h", "127.0.0.1", "-p", str(port), "-t", "t", "-m", "x", "-q", "1", "-u", "acme/ada", "-P"]
@@ -128,7 +135,7 @@ def test_flag_over_environment_over_file_over_default(tmp_path):
     refused = barid("serve", environment=environment)
     assert refused.returncode != 0 and "nonsense" in refused.stderr, "the environment is looked at"
     port, admin = free_port(), free_port()
-    with subprocess.Popen([BINARY, "serve", "--mqtt", f"127.0.0.1:{port}", "--ws", "off"], text=True, cwd=tmp_path,
+    with subprocess.Popen([BINARY, "serve", "--mqtt", f"127.0.0.1:{port}", "--ws", "off", "--amqp", "off"], text=True, cwd=tmp_path,
                           env=ENVIRONMENT | environment | {"BARID_ADMIN": f"127.0.0.1:{admin}"},
                           stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         said = ""

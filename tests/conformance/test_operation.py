@@ -77,7 +77,7 @@ def test_the_world_is_not_let_in_without_users(ours, tmp_path):
     """Listening beyond loopback needs authentication; the message says what to do."""
     config = tmp_path / "barid.toml"
     config.write_text("")
-    refused = subprocess.run([BINARY, "serve", "--config", config, "--data-dir", tmp_path / "data", "--mqtt", "0.0.0.0:0"],
+    refused = subprocess.run([BINARY, "serve", "--config", config, "--data-dir", tmp_path / "data", "--mqtt", "0.0.0.0:0", "--amqp", "off"],
                              capture_output=True, text=True, timeout=10)
     assert refused.returncode != 0
     assert "users" in refused.stderr or "authentication" in refused.stderr

@@ -19,7 +19,7 @@ RETAINED = {f"retained/{number}": b"%d" % number * 200 for number in range(20)}
 
 def refused(data: Path) -> str:
     """What the broker says that refuses to start on `data`."""
-    ports = [part for flag in ("--mqtt", "--ws", "--admin") for part in (flag, f"127.0.0.1:{free_port()}")]
+    ports = [part for flag in ("--mqtt", "--ws", "--amqp", "--admin") for part in (flag, f"127.0.0.1:{free_port()}")]
     ended = subprocess.run([BINARY, "serve", "--data-dir", data, *ports], capture_output=True, text=True, timeout=30)
     said = ended.stdout + ended.stderr
     assert ended.returncode not in (0, -6), said

@@ -29,7 +29,8 @@ def test_decisions_are_numbered_without_gaps():
     assert numbers == list(range(1, len(numbers) + 1)) != []
 
 
-SETTINGS = (ROOT / "crates/server/src/settings.rs").read_text()
+SETTINGS = "".join(path.read_text().split("#[cfg(test)]")[0] for path in
+                   [ROOT / "crates/server/src/settings.rs", *sorted((ROOT / "crates/server/src/settings").glob("*.rs"))])
 
 
 def settings() -> list[str]:
