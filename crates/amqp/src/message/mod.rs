@@ -1,1 +1,33 @@
-//! The sections of a message.
+//! Messages: their sections, found without decoding what passes through.
+//!
+//! A message is stored as its sender encoded it. [`Sections::split`] finds its sections when it comes and
+//! when it goes; [`Delivered`] says what the broker adds when it goes, and the body is copied, never
+//! read. Everything borrows, and nothing is allocated because a peer declared a count.
+
+mod batch;
+mod builder;
+mod header;
+mod outgoing;
+mod properties;
+mod request;
+mod response;
+mod rule;
+mod sections;
+mod text;
+mod value;
+mod wire;
+mod writer;
+
+pub use batch::{BATCH, Batch, batch};
+pub use builder::Builder;
+pub use header::Header;
+pub use outgoing::{Change, Delivered, Scope, State};
+pub use properties::{Field, Properties};
+pub use request::Request;
+pub use response::Response;
+pub use rule::{Correlation, Filter, Rule};
+pub use sections::Sections;
+pub use text::id_text;
+pub use value::{Items, List, Map, ValueRef};
+pub use wire::Malformed;
+pub use writer::Writer;

@@ -1,0 +1,49 @@
+//! Many messages in one transfer.
+
+use super::sections::{Kind, section};
+use super::value::ValueRef;
+use super::wire::{Malformed, split_value};
+
+/// The message format of a batch.
+pub const BATCH: u32 = 0x8001_3700;
+
+/// The messages in a batch: each of its data sections is one. What else it has is decoration.
+pub fn batch(envelope: &[u8]) -> Batch<'_> {
+    Batch(envelope)
+}
+
+/// Messages of a batch; ends after the first that is not well-formed.
+#[derive(Clone, Debug)]
+pub struct Batch<'a>(&'a [u8]);
+
+impl<'a> Iterator for Batch<'a> {
+    type Item = Result<&'a [u8], Malformed>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while !self.0.is_empty() {
+            match self.step() {
+                Ok(None) => {}
+                Ok(Some(message)) => return Some(Ok(message)),
+                Err(malformed) => {
+                    self.0 = &[];
+                    return Some(Err(malformed));
+                }
+            }
+        }
+        None
+    }
+}
+
+impl<'a> Batch<'a> {
+    /// The message in the next section, if that has one.
+    fn step(&mut self) -> Result<Option<&'a [u8]>, Malformed> {
+        let (kind, value) = section(self.0)?;
+        let (value, rest) = split_value(value)?;
+        self.0 = rest;
+        match kind {
+            Kind::Data => ValueRef::parse(value)?.binary().map(Some).ok_or(Malformed::Section),
+            Kind::Sequence | Kind::Value => Err(Malformed::Section),
+            _ => Ok(None),
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Messages that the broker makes.
+
+use super::properties::{COUNT, Field};
+use super::sections::Kind;
+use super::value::ValueRef;
+use super::wire::code;
+use super::writer::{Writer, begin, end, variable};
+
+/// A message in the making.
+#[derive(Clone, Debug)]
+pub struct Builder<'a> {
+    durable: bool,
+    ttl: Option<u32>,
+    annotations: Vec<(&'a str, ValueRef<'a>)>,
+    properties: [ValueRef<'a>; COUNT],
+    application_properties: Vec<(&'a str, ValueRef<'a>)>,
+}
+
+impl Default for Builder<'_> {
+    fn default() -> Self {
+        Self {
+            durable: false,
+            ttl: None,
+            annotations: Vec::new(),
+            properties: [ValueRef::Null; COUNT],
+            application_properties: Vec::new(),
+        }
+    }
+}
+
+impl<'a> Builder<'a> {
+    /// Without any sections.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Whether it should survive.
+    pub fn durable(&mut self, durable: bool) -> &mut Self {
+        self.durable = durable;
+        self
+    }
+
+    /// Milliseconds to live.
+    pub fn ttl(&mut self, ms: u32) -> &mut Self {
+        self.ttl = Some(ms);
+        self
+    }
+
+    /// An annotation, whose name is a symbol.
+    pub fn annotation(&mut self, name: &'a str, value: ValueRef<'a>) -> &mut Self {
+        self.annotations.push((name, value));
+        self
+    }
+
+    /// A property.
+    pub fn property(&mut self, field: Field, value: ValueRef<'a>) -> &mut Self {
+        self.properties[field as usize] = value;
+        self
+    }
+
+    /// An application property.
+    pub fn application_property(&mut self, name: &'a str, value: ValueRef<'a>) -> &mut Self {
+        self.application_properties.push((name, value));
+        self
+    }
+
+    /// Appends the message to `out`, with `body` as its one data section.
+    pub fn data(&self, body: &[u8], out: &mut Vec<u8>) {
+        out.reserve(body.len() + 256);
+        self.sections(out);
+        out.extend_from_slice(&Kind::Data.descriptor());
+        variable(out, code::BINARY_8, body);
+    }
+
+    /// Appends the message to `out`, with the one value that `write` writes as its body.
+    pub fn value(&self, write: impl FnOnce(&mut Writer<'_>), out: &mut Vec<u8>) {
+        self.sections(out);
+        out.extend_from_slice(&Kind::Value.descriptor());
+        write(&mut Writer::new(out));
+    }
+
+    fn sections(&self, out: &mut Vec<u8>) {
+        if self.durable || self.ttl.is_some() {
+            out.extend_from_slice(&Kind::Header.descriptor());
+            Writer::new(out).list(|fields| {
+                fields.value(ValueRef::Bool(self.durable));
+                fields.value(ValueRef::Null);
+                fields.value(self.ttl.map_or(ValueRef::Null, ValueRef::Uint));
+            });
+        }
+        if !self.annotations.is_empty() {
+            out.extend_from_slice(&Kind::MessageAnnotations.descriptor());
+            Writer::new(out).map(|map| {
+                for (name, value) in &self.annotations {
+                    map.value(ValueRef::Symbol(name));
+                    map.value(*value);
+                }
+            });
+        }
+        let count = COUNT - self.properties.iter().rev().take_while(|one| one.is_null()).count();
+        if count > 0 {
+            out.extend_from_slice(&Kind::Properties.descriptor());
+            let start = begin(out, code::LIST_32);
+            for value in &self.properties[..count] {
+                Writer::new(out).value(*value);
+            }
+            end(out, start, count as u32);
+        }
+        if !self.application_properties.is_empty() {
+            out.extend_from_slice(&Kind::ApplicationProperties.descriptor());
+            Writer::new(out).map(|map| {
+                for (name, value) in &self.application_properties {
+                    map.entry(name, *value);
+                }
+            });
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! The properties of a message.
+
+use std::borrow::Cow;
+
+use super::text::id_text;
+use super::value::{List, ValueRef};
+
+/// How many there are.
+pub(super) const COUNT: usize = 13;
+
+/// A property, in the order of the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Field {
+    MessageId,
+    UserId,
+    To,
+    /// The label of Service Bus.
+    Subject,
+    ReplyTo,
+    CorrelationId,
+    ContentType,
+    ContentEncoding,
+    AbsoluteExpiryTime,
+    CreationTime,
+    /// The session id of Service Bus.
+    GroupId,
+    GroupSequence,
+    ReplyToGroupId,
+}
+
+impl Field {
+    /// The one that Service Bus calls so: `Label`, `SessionId`, `CorrelationId`, … in any case.
+    pub fn of_system(name: &str) -> Option<Self> {
+        const NAMES: [(&str, Field); 10] = [
+            ("MessageId", Field::MessageId),
+            ("To", Field::To),
+            ("Label", Field::Subject),
+            ("Subject", Field::Subject),
+            ("ReplyTo", Field::ReplyTo),
+            ("CorrelationId", Field::CorrelationId),
+            ("ContentType", Field::ContentType),
+            ("SessionId", Field::GroupId),
+            ("GroupId", Field::GroupId),
+            ("ReplyToSessionId", Field::ReplyToGroupId),
+        ];
+        NAMES.iter().find(|(own, _)| own.eq_ignore_ascii_case(name)).map(|(_, field)| *field)
+    }
+}
+
+/// The properties of a message; null where they are absent.
+#[derive(Clone, Copy, Debug)]
+pub struct Properties<'a> {
+    /// Encoded.
+    fields: [&'a [u8]; COUNT],
+}
+
+impl<'a> Properties<'a> {
+    pub(super) fn of(list: List<'a>) -> Self {
+        let mut fields = [NULL; COUNT];
+        for (field, value) in fields.iter_mut().zip(list.raw()) {
+            *field = value;
+        }
+        Self { fields }
+    }
+
+    /// A property as it was sent.
+    pub fn value(&self, field: Field) -> ValueRef<'a> {
+        ValueRef::known(self.fields[field as usize])
+    }
+
+    /// A property that is text.
+    pub fn text(&self, field: Field) -> Option<&'a str> {
+        self.value(field).text()
+    }
+
+    /// The message id as text, whatever its type.
+    pub fn message_id(&self) -> Option<Cow<'a, str>> {
+        id_text(self.value(Field::MessageId))
+    }
+
+    /// The correlation id as text, whatever its type.
+    pub fn correlation_id(&self) -> Option<Cow<'a, str>> {
+        id_text(self.value(Field::CorrelationId))
+    }
+
+    /// The session id of Service Bus.
+    pub fn group_id(&self) -> Option<&'a str> {
+        self.text(Field::GroupId)
+    }
+
+    /// The session that an answer should go to.
+    pub fn reply_to_group_id(&self) -> Option<&'a str> {
+        self.text(Field::ReplyToGroupId)
+    }
+
+    /// The label of Service Bus.
+    pub fn subject(&self) -> Option<&'a str> {
+        self.text(Field::Subject)
+    }
+
+    /// Where the message is for.
+    pub fn to(&self) -> Option<&'a str> {
+        self.text(Field::To)
+    }
+
+    /// Where an answer should go to.
+    pub fn reply_to(&self) -> Option<&'a str> {
+        self.text(Field::ReplyTo)
+    }
+
+    /// The MIME type of the body.
+    pub fn content_type(&self) -> Option<&'a str> {
+        self.text(Field::ContentType)
+    }
+
+    /// All of them as they are encoded.
+    pub(super) fn all(&self) -> [&'a [u8]; COUNT] {
+        self.fields
+    }
+}
+
+const NULL: &[u8] = &[super::wire::code::NULL];

@@ -1,0 +1,26 @@
+//! Ids as text.
+
+use std::borrow::Cow;
+
+use super::value::ValueRef;
+
+/// A message id or correlation id as text, the same whatever its peer does to it: a string as it is, a
+/// UUID with hyphens, a number in digits, binary data in hexadecimal ones. `None` for other types.
+pub fn id_text(id: ValueRef<'_>) -> Option<Cow<'_, str>> {
+    match id {
+        ValueRef::String(text) | ValueRef::Symbol(text) => Some(text.into()),
+        ValueRef::Uuid(uuid) => {
+            let hex = |range: std::ops::Range<usize>| hex(&uuid[range]);
+            let groups = [hex(0..4), hex(4..6), hex(6..8), hex(8..10), hex(10..16)];
+            Some(groups.join("-").into())
+        }
+        ValueRef::Binary(bytes) => Some(hex(bytes).into()),
+        other => Some(other.integer()?.to_string().into()),
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digit = |nibble: u8| char::from(DIGITS[usize::from(nibble)]);
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 0xf)]).collect()
+}
