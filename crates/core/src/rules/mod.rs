@@ -1,5 +1,20 @@
 //! Rules of a topic's subscription: which messages it takes, and what it changes in them.
+//!
+//! A [`Rule`] has a [`Filter`] and may have an [`Action`]. Both look at the [`Properties`] of a
+//! message, never at its body. Their language is said in `docs/rules.md`.
 
+mod action;
+mod correlation;
+mod filter;
+mod properties;
+mod rule;
+mod sql;
 mod value;
 
-pub use value::Value;
+pub use action::{Action, Change};
+pub use correlation::CorrelationFilter;
+pub use filter::{Filter, SqlFilter};
+pub use properties::{Properties, SystemProperty, same_name};
+pub use rule::{Copies, DEFAULT_RULE, RULE_NAME, Rule};
+pub use sql::{DEPTH_MAX, JOINED_MAX, Parameters, ParseError, Reason, TEXT_MAX};
+pub use value::{Value, ValueRef};
