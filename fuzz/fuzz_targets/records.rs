@@ -4,14 +4,18 @@
 #![no_main]
 
 use barid_core::durable::keys::{
-    AnsweredKey, EntryKey, MessageKey, ReceivedKey, RetainedKey, SessionKey, StateClockKey,
-    StateKey, SubscriptionKey,
+    AnsweredKey, EntityKey, EntryKey, MessageKey, QueueBodyKey, QueueEntryKey, QueueNumbersKey,
+    QueueSeenKey, QueueSessionKey, ReceivedKey, RetainedKey, SessionKey, StateClockKey, StateKey,
+    SubscriptionKey,
 };
 use barid_core::durable::records::{
-    decode_message, decode_state_clock, encode_message, encode_state_clock,
+    decode_body, decode_message, decode_numbers, decode_queue_entry, decode_seen,
+    decode_state_clock, encode_body, encode_message, encode_numbers, encode_queue_entry,
+    encode_seen, encode_state_clock,
 };
 use barid_core::durable::{
-    AnsweredRecord, EntryRecord, SessionRecord, StateRecord, SubscriptionRecord,
+    AnsweredRecord, EntityRecord, EntryRecord, SessionRecord, SessionStateRecord, StateRecord,
+    SubscriptionRecord,
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -36,6 +40,18 @@ fuzz_target!(|input: &[u8]| {
         13 => StateKey::decode(bytes).map(|key| key.encode(out)),
         14 => StateClockKey::decode(bytes).map(|key| key.encode(out)),
         15 => AnsweredKey::decode(bytes).map(|key| key.encode(out)),
+        16 => EntityRecord::decode(bytes).map(|record| record.encode(out)),
+        17 => decode_queue_entry(1, bytes).map(|entry| encode_queue_entry(&entry, out)),
+        18 => decode_body(bytes).map(|body| encode_body(body, out)),
+        19 => SessionStateRecord::decode(bytes).map(|record| record.encode(out)),
+        20 => decode_seen(bytes).map(|until| encode_seen(until, out)),
+        21 => decode_numbers(bytes).map(|reserved| encode_numbers(reserved, out)),
+        22 => EntityKey::decode(bytes).map(|key| key.encode(out)),
+        23 => QueueEntryKey::decode(bytes).map(|key| key.encode(out)),
+        24 => QueueBodyKey::decode(bytes).map(|key| key.encode(out)),
+        25 => QueueSessionKey::decode(bytes).map(|key| key.encode(out)),
+        26 => QueueSeenKey::decode(bytes).map(|key| key.encode(out)),
+        27 => QueueNumbersKey::decode(bytes).map(|key| key.encode(out)),
         _ => return,
     };
     if read.is_ok() {

@@ -19,10 +19,13 @@ impl Shard {
         self.changes.entities.note((tenant, path.into()), Change::Put(record));
     }
 
-    /// Removes what [`put_entity`](Self::put_entity) has put, and nothing of its queue. What is left of
-    /// that is removed at the next start.
-    pub fn remove_entity(&mut self, tenant: TenantNumber, path: &str) {
+    /// Removes an entity and what is reserved of its sequence numbers, but nothing that lies in its queue.
+    /// What is left of that is removed at the next start.
+    pub fn remove_entity(&mut self, tenant: TenantNumber, path: &str, queue: QueueNumber) {
         self.changes.entities.note((tenant, path.into()), Change::Remove);
+        for part in Part::ALL {
+            self.remove_queue_numbers(tenant, queue, part);
+        }
     }
 
     /// Puts an entry, in place of the one with its number. The bytes of its body are put by themselves.
@@ -122,8 +125,13 @@ impl Shard {
         self.changes.queue_numbers.note((tenant, queue, part), Change::Put(reserved));
     }
 
-    /// Removes what [`put_queue_numbers`](Self::put_queue_numbers) has put: the entity has gone.
-    pub fn remove_queue_numbers(&mut self, tenant: TenantNumber, queue: QueueNumber, part: Part) {
+    /// Forgets all numbers of a part: the entity has gone.
+    pub(super) fn remove_queue_numbers(
+        &mut self,
+        tenant: TenantNumber,
+        queue: QueueNumber,
+        part: Part,
+    ) {
         self.changes.queue_numbers.note((tenant, queue, part), Change::Remove);
         self.newest.remove(&(queue, part));
     }

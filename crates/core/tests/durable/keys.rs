@@ -2,13 +2,15 @@
 
 use barid_core::durable::RecordError;
 use barid_core::durable::keys::{
-    AnsweredKey, EntryKey, MessageKey, ReceivedKey, RetainedKey, SessionKey, StateClockKey,
-    StateKey, SubscriptionKey, tenant_of,
+    AnsweredKey, EntityKey, EntryKey, MessageKey, QueueBodyKey, QueueEntryKey, QueueNumbersKey,
+    QueueSeenKey, QueueSessionKey, ReceivedKey, RetainedKey, SessionKey, StateClockKey, StateKey,
+    SubscriptionKey, tenant_of,
 };
+use barid_core::entity::Part;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use crate::samples::{number, packet_id, text, topic};
+use crate::samples::{number, packet_id, part, text, topic};
 
 /// Tenants of which one begins with the other, and others.
 fn tenant() -> impl Strategy<Value = String> {
@@ -65,6 +67,38 @@ proptest! {
     }
 
     #[test]
+    fn every_key_of_a_queue_is_read_as_it_was_written(
+        tenant in tenant(),
+        path in topic(),
+        queue in number(),
+        part in part(),
+        number in 1..=u64::MAX,
+        id in number(),
+        text in text(),
+    ) {
+        let (tenant, text) = (&*tenant, &*text);
+        let key = EntityKey { tenant, path: &path };
+        let bytes = encoded(|out| key.encode(out));
+        prop_assert_eq!(EntityKey::decode(&bytes), Ok(key));
+        let key = QueueEntryKey { tenant, queue, part, number };
+        let bytes = encoded(|out| key.encode(out));
+        prop_assert_eq!(QueueEntryKey::decode(&bytes), Ok(key));
+        let key = QueueBodyKey { tenant, queue, id };
+        let bytes = encoded(|out| key.encode(out));
+        prop_assert_eq!(QueueBodyKey::decode(&bytes), Ok(key));
+        let key = QueueSessionKey { tenant, queue, session: text };
+        let bytes = encoded(|out| key.encode(out));
+        prop_assert_eq!(QueueSessionKey::decode(&bytes), Ok(key));
+        let key = QueueSeenKey { tenant, queue, message_id: text };
+        let bytes = encoded(|out| key.encode(out));
+        prop_assert_eq!(QueueSeenKey::decode(&bytes), Ok(key));
+        let key = QueueNumbersKey { tenant, queue, part };
+        let bytes = encoded(|out| key.encode(out));
+        prop_assert_eq!(QueueNumbersKey::decode(&bytes), Ok(key));
+        prop_assert_eq!(tenant_of(&bytes), Some(tenant));
+    }
+
+    #[test]
     fn garbage_is_refused_or_read_exactly(bytes in vec(any::<u8>(), 0..30), tenant in tenant()) {
         let of_tenant = [&[tenant.len() as u8], tenant.as_bytes(), &[1], &bytes[..]].concat();
         for key in [&bytes, &of_tenant] {
@@ -95,12 +129,41 @@ proptest! {
             if let Ok(read) = AnsweredKey::decode(key) {
                 prop_assert_eq!(&encoded(|out| read.encode(out)), key);
             }
+            if let Ok(read) = EntityKey::decode(key) {
+                prop_assert_eq!(&encoded(|out| read.encode(out)), key);
+            }
+            if let Ok(read) = QueueEntryKey::decode(key) {
+                prop_assert_eq!(&encoded(|out| read.encode(out)), key);
+            }
+            if let Ok(read) = QueueBodyKey::decode(key) {
+                prop_assert_eq!(&encoded(|out| read.encode(out)), key);
+            }
+            if let Ok(read) = QueueSessionKey::decode(key) {
+                prop_assert_eq!(&encoded(|out| read.encode(out)), key);
+            }
+            if let Ok(read) = QueueSeenKey::decode(key) {
+                prop_assert_eq!(&encoded(|out| read.encode(out)), key);
+            }
+            if let Ok(read) = QueueNumbersKey::decode(key) {
+                prop_assert_eq!(&encoded(|out| read.encode(out)), key);
+            }
         }
     }
 
     #[test]
     fn entries_sort_as_their_numbers(a in (number(), 1..=u64::MAX), b in (number(), 1..=u64::MAX)) {
         let key = |(session, entry)| encoded(|out| EntryKey { tenant: "t", session, entry }.encode(out));
+        prop_assert_eq!(key(a).cmp(&key(b)), a.cmp(&b));
+    }
+
+    #[test]
+    fn messages_in_a_queue_sort_by_part_and_number(
+        a in (number(), part(), 1..=u64::MAX),
+        b in (number(), part(), 1..=u64::MAX),
+    ) {
+        let key = |(queue, part, number)| {
+            encoded(|out| QueueEntryKey { tenant: "t", queue, part, number }.encode(out))
+        };
         prop_assert_eq!(key(a).cmp(&key(b)), a.cmp(&b));
     }
 
@@ -140,4 +203,18 @@ fn the_form_of_a_key_stays_as_it_was_once_written() {
     assert_eq!(key, b"\x01t\x01a/\0b");
     let key = encoded(|out| AnsweredKey { tenant: "t", session: 3, packet_id: 4 }.encode(out));
     assert_eq!(key, b"\x01t\x01\0\0\0\0\0\0\0\x03\0\x04");
+    let key = encoded(|out| EntityKey { tenant: "t", path: "a/b" }.encode(out));
+    assert_eq!(key, b"\x01t\x01a/b");
+    let part = Part::DeadLetter;
+    let key = encoded(|out| QueueEntryKey { tenant: "t", queue: 3, part, number: 4 }.encode(out));
+    assert_eq!(key, b"\x01t\x01\0\0\0\0\0\0\0\x03\x01\0\0\0\0\0\0\0\x04");
+    let key = encoded(|out| QueueBodyKey { tenant: "t", queue: 3, id: 4 }.encode(out));
+    assert_eq!(key, b"\x01t\x01\0\0\0\0\0\0\0\x03\0\0\0\0\0\0\0\x04");
+    let key = encoded(|out| QueueSessionKey { tenant: "t", queue: 3, session: "s" }.encode(out));
+    assert_eq!(key, b"\x01t\x01\0\0\0\0\0\0\0\x03s");
+    let key = encoded(|out| QueueSeenKey { tenant: "t", queue: 3, message_id: "m" }.encode(out));
+    assert_eq!(key, b"\x01t\x01\0\0\0\0\0\0\0\x03m");
+    let part = Part::TransferDeadLetter;
+    let key = encoded(|out| QueueNumbersKey { tenant: "t", queue: 3, part }.encode(out));
+    assert_eq!(key, b"\x01t\x01\0\0\0\0\0\0\0\x03\x02");
 }

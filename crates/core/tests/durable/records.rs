@@ -3,12 +3,18 @@
 use std::fmt::Debug;
 
 use barid_core::durable::records::{
-    decode_message, decode_state_clock, encode_message, encode_state_clock, verify,
+    decode_body, decode_message, decode_numbers, decode_queue_entry, decode_seen,
+    decode_state_clock, encode_body, encode_message, encode_numbers, encode_queue_entry,
+    encode_seen, encode_state_clock, verify,
 };
 use barid_core::durable::{
-    AnsweredRecord, EntryRecord, RecordError, SessionRecord, StateRecord, SubscriptionRecord, keys,
+    AnsweredRecord, EntityRecord, EntryRecord, RecordError, SessionRecord, SessionStateRecord,
+    StateRecord, SubscriptionRecord, keys,
 };
+use barid_core::entity::{Entry, Scope, State};
+use barid_core::rules::Value;
 use barid_core::state_store::Verdict;
+use barid_core::time::Timestamp;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use statestore_proto::{Refusal, Version};
@@ -77,6 +83,34 @@ const STATE_CLOCK: Format<Version> = Format {
 };
 const ANSWERED: Format<AnsweredRecord> =
     Format { encode: AnsweredRecord::encode, decode: AnsweredRecord::decode, is_open_ended: false };
+const ENTITY: Format<EntityRecord> =
+    Format { encode: EntityRecord::encode, decode: EntityRecord::decode, is_open_ended: true };
+const NUMBER: u64 = 300;
+const QUEUE_ENTRY: Format<Entry> = Format {
+    encode: encode_queue_entry,
+    decode: |record| decode_queue_entry(NUMBER, record),
+    is_open_ended: false,
+};
+const BODY: Format<Vec<u8>> = Format {
+    encode: |body, out| encode_body(body, out),
+    decode: |record| decode_body(record).map(<[u8]>::to_vec),
+    is_open_ended: true,
+};
+const SESSION_STATE: Format<SessionStateRecord> = Format {
+    encode: SessionStateRecord::encode,
+    decode: SessionStateRecord::decode,
+    is_open_ended: true,
+};
+const SEEN: Format<Timestamp> = Format {
+    encode: |until, out| encode_seen(*until, out),
+    decode: decode_seen,
+    is_open_ended: false,
+};
+const NUMBERS: Format<u64> = Format {
+    encode: |reserved, out| encode_numbers(*reserved, out),
+    decode: decode_numbers,
+    is_open_ended: false,
+};
 
 proptest! {
     #[test]
@@ -115,6 +149,45 @@ proptest! {
     }
 
     #[test]
+    fn entities(record in samples::entity(), at in any::<usize>(), byte in any::<u8>()) {
+        ENTITY.check(&record, at, byte);
+    }
+
+    #[test]
+    fn entries_of_queues(
+        entry in samples::queue_entry(NUMBER),
+        at in any::<usize>(),
+        byte in any::<u8>(),
+    ) {
+        QUEUE_ENTRY.check(&entry, at, byte);
+    }
+
+    #[test]
+    fn bodies(body in vec(any::<u8>(), 0..40), at in any::<usize>(), byte in any::<u8>()) {
+        BODY.check(&body, at, byte);
+    }
+
+    #[test]
+    fn states_of_sessions(
+        record in samples::session_state(),
+        at in any::<usize>(),
+        byte in any::<u8>(),
+    ) {
+        SESSION_STATE.check(&record, at, byte);
+    }
+
+    #[test]
+    fn seen_and_reserved(
+        until in samples::time(),
+        reserved in samples::number(),
+        at in any::<usize>(),
+        byte in any::<u8>(),
+    ) {
+        SEEN.check(&until, at, byte);
+        NUMBERS.check(&reserved, at, byte);
+    }
+
+    #[test]
     fn garbage(mut bytes in vec(any::<u8>(), 1..40)) {
         bytes[0] = 1;
         SESSION.check_garbage(&bytes);
@@ -124,6 +197,12 @@ proptest! {
         STATE.check_garbage(&bytes);
         STATE_CLOCK.check_garbage(&bytes);
         ANSWERED.check_garbage(&bytes);
+        ENTITY.check_garbage(&bytes);
+        QUEUE_ENTRY.check_garbage(&bytes);
+        BODY.check_garbage(&bytes);
+        SESSION_STATE.check_garbage(&bytes);
+        SEEN.check_garbage(&bytes);
+        NUMBERS.check_garbage(&bytes);
     }
 }
 
@@ -172,6 +251,58 @@ fn the_form_of_a_record_stays_as_it_was_once_written() {
 }
 
 #[test]
+fn the_form_of_what_lies_in_a_queue_stays_as_it_was_once_written() {
+    let record = EntityRecord::decode(&[1, 0, 3, 0, 0, 0, 0, 0, 9, b'{', b'}']).unwrap();
+    assert_eq!((record.queue, &*record.definition), (3 << 48 | 9, &b"{}"[..]));
+    let short = [1, 0, 5, 100, 0];
+    let read = decode_queue_entry(NUMBER, &short).unwrap();
+    assert_eq!((read.enqueued_number, read.body.id, read.body.size), (NUMBER, NUMBER, 100));
+    assert_eq!((read.enqueued_at.as_millis(), read.state), (5, State::Active));
+    let numbers = [8, 9];
+    let session = [4, b's', b'1'];
+    let message_id = [&[0][..], &[0x1F; 16]].concat();
+    let overlay = [2, 0, 1, b'L', 0, 1, 1, b'u', 3, 255, 255, 255, 255, 255, 255, 255, 254];
+    let long = [&[1, 0b1001_1111, 5, 100, 2, 6, 7][..], &numbers, &session, &message_id, &overlay]
+        .concat();
+    let read = decode_queue_entry(NUMBER, &long).unwrap();
+    assert_eq!(read.state, State::Scheduled { at: Timestamp::from_millis(6) });
+    assert_eq!((read.delivery_count, read.expires_at.unwrap().as_millis()), (2, 7));
+    assert_eq!((read.enqueued_number, read.body.id), (8, 9));
+    assert_eq!(read.session.as_deref(), Some("s1"));
+    assert_eq!(read.message_id.as_deref(), Some("1f1f1f1f-1f1f-1f1f-1f1f-1f1f1f1f1f1f"));
+    let overlay = read.overlay.unwrap();
+    let changes = [(Scope::System, "L", &Value::Null), (Scope::User, "u", &Value::Long(-2))];
+    assert_eq!(overlay.iter().collect::<Vec<_>>(), changes);
+    let read = SessionStateRecord::decode(&[1, 5, b's']).unwrap();
+    assert_eq!((read.updated_at.as_millis(), &*read.state), (5, &b"s"[..]));
+    assert_eq!(decode_body(&[1, 7, 8]), Ok(&[7, 8][..]));
+    assert_eq!(decode_seen(&[1, 5]), Ok(Timestamp::from_millis(5)));
+    assert_eq!(decode_numbers(&[1, 129, 1]), Ok(129));
+}
+
+#[test]
+fn an_entry_of_a_queue_has_one_form() {
+    let same_numbers = [1, 0b1_0000, 5, 100, 0, 0xAC, 2, 0xAC, 2];
+    assert!(decode_queue_entry(NUMBER, &same_numbers).is_err(), "its own number, written out");
+    assert!(decode_queue_entry(NUMBER + 1, &same_numbers).is_ok());
+    let twice = [1, 0b1000, 5, 100, 0, 2, 1, 1, b'u', 0, 1, 1, b'u', 1];
+    assert!(decode_queue_entry(NUMBER, &twice).is_err(), "a property twice");
+    let once_each = [1, 0b1000, 5, 100, 0, 2, 1, 1, b'u', 0, 2, 1, b'u', 1];
+    assert!(decode_queue_entry(NUMBER, &once_each).is_ok());
+    for (flags, why) in [(0b10_0000, "a flag"), (0b1100_0000, "a state")] {
+        assert!(decode_queue_entry(NUMBER, &[1, flags, 5, 100, 0]).is_err(), "{why}");
+    }
+    for value in [&[9][..], &[3], &[4, 0], &[7, 1], &[5, 1, 0xFF], &[6, 2, 1]] {
+        let record = [&[1, 0b1000, 5, 100, 0, 1, 1, 1, b'u'], value].concat();
+        assert!(decode_queue_entry(NUMBER, &record).is_err(), "{value:?}");
+    }
+    let nan = [1, 0b1000, 5, 100, 0, 1, 1, 1, b'u', 4, 0x7F, 0xF8, 0, 0, 0, 0, 0, 9];
+    let mut again = Vec::new();
+    encode_queue_entry(&decode_queue_entry(NUMBER, &nan).unwrap(), &mut again);
+    assert_eq!(again, nan, "no number either, but the same one");
+}
+
+#[test]
 fn a_fencing_token_is_a_clock_reading() {
     let record = |node: &[u8]| [&[1, 0b10, 5, 6, 8, 9, node.len() as u8], node].concat();
     assert!(StateRecord::decode(&record(b"c")).is_ok());
@@ -202,6 +333,29 @@ fn a_damaged_pair_is_told_from_a_good_one() {
     let answered = [&[1, 0, 2][..], &[0; 16], &[5, 2]].concat();
     assert!(verify(keys::STATE_ANSWERS, b"\x01t\x01\0\0\0\0\0\0\0\x01\0\x01", &answered).is_ok());
     assert!(verify(keys::STATE_ANSWERS, b"\x01t\x01\0\0\0\0\0\0\0\x01\0\0", &answered).is_err());
+    let queue = b"\x01t\x01\0\0\0\0\0\0\0\x03";
+    let of_queue = |rest: &[u8]| [queue, rest].concat();
+    let number = [0, 0, 0, 0, 0, 0, 0, 1];
+    let entry = of_queue(&[&[2][..], &number].concat());
+    assert!(verify(keys::ENTITIES, b"\x01t\x01path", &[&[1][..], &number].concat()).is_ok());
+    assert!(verify(keys::ENTITIES, b"\x01t\x01", &[&[1][..], &number].concat()).is_err());
+    assert!(verify(keys::QUEUE_ENTRIES, &entry, &[1, 0, 5, 100, 0]).is_ok());
+    assert!(
+        verify(keys::QUEUE_ENTRIES, &of_queue(&[3, 0, 0, 0, 0, 0, 0, 0, 1]), &[1, 0, 5, 100, 0])
+            .is_err()
+    );
+    assert!(
+        verify(keys::QUEUE_ENTRIES, &of_queue(&[0; 9]), &[1, 0, 5, 100, 0]).is_err(),
+        "number 0"
+    );
+    assert!(verify(keys::QUEUE_BODIES, &of_queue(&number), b"\x01body").is_ok());
+    assert!(verify(keys::QUEUE_BODIES, &of_queue(b"1"), b"\x01body").is_err());
+    assert!(verify(keys::QUEUE_SESSIONS, &of_queue(b"session"), b"\x01\x05state").is_ok());
+    assert!(verify(keys::QUEUE_SESSIONS, &of_queue(b"\xFF"), b"\x01\x05state").is_err());
+    assert!(verify(keys::QUEUE_SEEN, &of_queue(b"id"), &[1, 5]).is_ok());
+    assert!(verify(keys::QUEUE_SEEN, &of_queue(b"id"), &[1, 5, 0]).is_err());
+    assert!(verify(keys::QUEUE_NUMBERS, &of_queue(&[1]), &[1, 5]).is_ok());
+    assert!(verify(keys::QUEUE_NUMBERS, &of_queue(&[]), &[1, 5]).is_err());
     let unknown = barid_store::Keyspace(u8::try_from(keys::NAMES.len()).unwrap());
     assert!(verify(unknown, key, value).is_err(), "no such keyspace");
 }

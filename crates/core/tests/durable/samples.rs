@@ -4,10 +4,12 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use barid_core::durable::{
-    AnsweredRecord, EntryRecord, Phase, ReplayRecord, SessionRecord, StateRecord,
-    SubscriptionRecord, WillRecord,
+    AnsweredRecord, EntityRecord, EntryRecord, Phase, ReplayRecord, SessionRecord,
+    SessionStateRecord, StateRecord, SubscriptionRecord, WillRecord,
 };
+use barid_core::entity::{Body, Entry, Overlay, Part, Scope, State};
 use barid_core::message::{Message, Publication};
+use barid_core::rules::Value;
 use barid_core::state_store::{FencingToken, Verdict};
 use barid_core::time::Timestamp;
 use mqtt_proto::QoS;
@@ -173,5 +175,83 @@ prop_compose! {
         answered_at in version(),
     ) -> AnsweredRecord {
         AnsweredRecord { correlation, verdict, version, answered_at }
+    }
+}
+
+pub fn part() -> impl Strategy<Value = Part> {
+    select(&Part::ALL[..])
+}
+
+prop_compose! {
+    pub fn entity()(queue in number(), definition in vec(any::<u8>(), 0..40)) -> EntityRecord {
+        EntityRecord { queue, definition: definition.into() }
+    }
+}
+
+prop_compose! {
+    pub fn session_state()(
+        state in vec(any::<u8>(), 0..40),
+        updated_at in time(),
+    ) -> SessionStateRecord {
+        SessionStateRecord { state: state.into(), updated_at }
+    }
+}
+
+/// An id as there are: UUIDs, in the ways of writing them, and others.
+fn id() -> impl Strategy<Value = Arc<str>> {
+    let uuid = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}";
+    let ids = prop_oneof![uuid, "[0-9a-f]{32}", "[0-9a-fA-F-]{36}", "[a-z0-9 /-]{0,40}", "ü{0,3}"];
+    ids.prop_map(Arc::from)
+}
+
+/// NaN apart, which is not equal to itself.
+fn value() -> impl Strategy<Value = Value> {
+    prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::Bool),
+        any::<i64>().prop_map(Value::Long),
+        any::<f64>().prop_filter("a number", |number| !number.is_nan()).prop_map(Value::Double),
+        text().prop_map(Value::String),
+        vec(any::<u8>(), 0..5).prop_map(|bytes| Value::Binary(bytes.into())),
+        any::<[u8; 16]>().prop_map(Value::Uuid),
+        any::<i64>().prop_map(Value::Timestamp),
+    ]
+}
+
+fn overlay() -> impl Strategy<Value = Arc<Overlay>> {
+    let scope = select(&[Scope::System, Scope::User, Scope::Annotation][..]);
+    vec((scope, text(), value()), 0..4).prop_map(|properties| {
+        let mut overlay = Overlay::new();
+        for (scope, name, value) in properties {
+            overlay.set(scope, &name, value);
+        }
+        Arc::new(overlay)
+    })
+}
+
+fn state_of_entry() -> impl Strategy<Value = State> {
+    let scheduled = time().prop_map(|at| State::Scheduled { at });
+    prop_oneof![Just(State::Active), Just(State::Deferred), scheduled]
+}
+
+prop_compose! {
+    /// The entry with this number, whose body is in the store only.
+    pub fn queue_entry(number: u64)(
+        session in option::of(id()),
+        message_id in option::of(id()),
+        enqueued_number in prop_oneof![Just(number), self::number()],
+        enqueued_at in time(),
+        expires_at in option::of(time()),
+        delivery_count in any::<u32>(),
+        state in state_of_entry(),
+        body in prop_oneof![Just(number), self::number()],
+        size in any::<u32>(),
+        overlay in option::of(overlay()),
+    ) -> Entry {
+        let body = Body { id: body, size, bytes: None };
+        Entry {
+            number, session, message_id, enqueued_number, enqueued_at, expires_at, delivery_count,
+            state, body, overlay,
+        }
     }
 }
