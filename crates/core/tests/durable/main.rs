@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
 
 mod keys;
+mod queues;
 mod records;
 mod recovery;
 mod samples;
