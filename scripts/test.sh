@@ -133,11 +133,13 @@ python_environment() {
 }
 
 node_modules() {
-    local directory=tests/clients/js
-    local stamp=$directory/node_modules/package-lock.installed
-    cmp -s "$directory/package-lock.json" "$stamp" && return
-    npm ci --prefix "$directory" --silent --no-audit --no-fund
-    cp "$directory/package-lock.json" "$stamp"
+    local directory stamp
+    for directory in tests/clients/js tests/servicebus/js; do
+        stamp=$directory/node_modules/package-lock.installed
+        cmp -s "$directory/package-lock.json" "$stamp" && continue
+        npm ci --prefix "$directory" --silent --no-audit --no-fund
+        cp "$directory/package-lock.json" "$stamp"
+    done
 }
 
 require() {

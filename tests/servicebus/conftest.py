@@ -1,0 +1,102 @@
+"""A broker with the entities that the tests ask for, and clients that end with their test.
+
+A test names what it needs by marks, with the properties of the emulator's Config.json:
+
+    @pytest.mark.queue(RequiresSession=True, LockDuration="PT2S")
+    def test_of_one_queue(queue): ...
+
+    @pytest.mark.queue("requests")
+    @pytest.mark.queue("replies", RequiresSession=True)
+    def test_of_two_queues(entity): entity("requests").send("…")
+
+    @pytest.mark.topic({"all": {}, "some": {"Rules": […]}})
+    def test_of_a_topic(subscription): subscription("all").send("…")
+
+One broker in each process has the entities of all tests, so that no test sees the messages of another.
+"""
+
+from __future__ import annotations
+
+import pytest
+from azure.servicebus import ServiceBusClient
+
+from azure_client import Entity
+from certificates import Certificates
+from namespace import Namespace, declared_by, named
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "queue(suffix, **properties): a queue that the test needs")
+    config.addinivalue_line("markers", "topic(suffix, subscriptions, **properties): a topic that the test needs")
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory) -> Certificates:
+    return Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="session")
+def broker(request, certificates):
+    running = Namespace(declared_by(request.session.items), certificates)
+    yield running
+    alive, messages = running.running(), running.stderr
+    running.close()
+    assert alive, f"the broker ended during the tests:\n{messages}"
+    assert "panicked at" not in messages, messages
+
+
+@pytest.fixture
+def own_broker(request, certificates):
+    """A broker for this test alone, which it may stop; the settings are TOML."""
+    started = []
+
+    def start(config: str = "") -> Namespace:
+        started.append(Namespace(declared_by([request.node]), certificates, config))
+        return started[-1]
+
+    yield start
+    told = [one.stderr for one in started]
+    for one in started:
+        one.close()
+    for stderr in told:
+        assert "panicked at" not in stderr, stderr
+
+
+@pytest.fixture
+def client(broker):
+    """Connects as the emulator's users do. What fails is not tried again, so that a test sees it."""
+    opened = []
+
+    def connect(connection_string: str | None = None, **options) -> ServiceBusClient:
+        options = {"retry_total": 0} | options
+        opened.append(ServiceBusClient.from_connection_string(connection_string or broker.connection_string(), **options))
+        return opened[-1]
+
+    return connect
+
+
+@pytest.fixture
+def entity(request, client):
+    """The queue of this test with that suffix, or a subscription of its topic."""
+    made = []
+
+    def find(suffix: str = "", subscription: str | None = None, to: Namespace | None = None, **options) -> Entity:
+        connected = client(to.connection_string() if to else None, **options)
+        made.append(Entity(connected, named(request.node, suffix), subscription))
+        return made[-1]
+
+    yield find
+    for one in made:
+        one.close()
+
+
+@pytest.fixture
+def queue(entity) -> Entity:
+    """The only queue of this test."""
+    return entity()
+
+
+@pytest.fixture
+def subscription(entity):
+    """A subscription of the only topic of this test."""
+    return lambda name: entity("", name)

@@ -1,0 +1,72 @@
+"""Queues and subscriptions that pass their messages on."""
+
+import pytest
+from azure.servicebus import ServiceBusSubQueue
+
+from azure_client import complete_all, nothing_comes, take, take_one, text
+
+
+@pytest.mark.queue("from", ForwardTo="{test}/to")
+@pytest.mark.queue("to")
+def test_a_queue_forwards_to_another(entity):
+    entity("from").send("a", "b", subject="s", application_properties={"x": 1})
+    first, second = take(entity("to").plain(), 2)
+    assert (text(first), text(second)) == ("a", "b")
+    assert (first.subject, first.application_properties, first.delivery_count) == ("s", {b"x": 1}, 0)
+
+
+@pytest.mark.queue("from", ForwardTo="{test}/to")
+@pytest.mark.queue("to", RequiresSession=True)
+def test_into_sessions(entity):
+    entity("from").send("a1", "a2", session="a")
+    entity("from").send("b1", session="b")
+    to = entity("to")
+    assert complete_all(to.accept("a"), 2) == ["a1", "a2"]
+    assert complete_all(to.accept("b"), 1) == ["b1"]
+
+
+@pytest.mark.topic("topic", {"s": {"Properties": {"ForwardTo": "{test}/to"}}, "other": {}})
+@pytest.mark.queue("to")
+def test_a_subscription_forwards(entity):
+    entity("topic", "s").send("a")
+    assert complete_all(entity("to").plain(), 1) == ["a"]
+    assert complete_all(entity("topic", "other").plain(), 1) == ["a"]
+
+
+@pytest.mark.queue("from", ForwardTo="{test}/topic")
+@pytest.mark.topic("topic", {"one": {}, "two": {}})
+def test_to_a_topic(entity):
+    entity("from").send("a")
+    for name in ("one", "two"):
+        assert complete_all(entity("topic", name).plain(), 1) == ["a"]
+
+
+@pytest.mark.queue("1", ForwardTo="{test}/2")
+@pytest.mark.queue("2", ForwardTo="{test}/3")
+@pytest.mark.queue("3", ForwardTo="{test}/4")
+@pytest.mark.queue("4", ForwardTo="{test}/5")
+@pytest.mark.queue("5")
+def test_four_hops(entity):
+    entity("1").send("a")
+    assert complete_all(entity("5").plain(), 1) == ["a"]
+
+
+@pytest.mark.queue("from", ForwardTo="{test}/to", ForwardDeadLetteredMessagesTo="{test}/graveyard")
+@pytest.mark.queue("to", RequiresSession=True)
+@pytest.mark.queue("graveyard")
+def test_what_the_target_does_not_take_is_not_lost(entity):
+    """It has no session: it ends among the dead letters of the transfer."""
+    source = entity("from")
+    source.send("a")
+    dead = take_one(source.plain(sub_queue=ServiceBusSubQueue.TRANSFER_DEAD_LETTER))
+    assert text(dead) == "a" and dead.dead_letter_reason
+
+
+@pytest.mark.queue("from", ForwardDeadLetteredMessagesTo="{test}/to", DefaultMessageTimeToLive="PT1S", DeadLetteringOnMessageExpiration=True)
+@pytest.mark.queue("to")
+def test_expired_messages_are_forwarded_as_dead_letters(entity):
+    source = entity("from")
+    source.send("a")
+    dead = take_one(entity("to").plain())
+    assert (text(dead), dead.dead_letter_reason) == ("a", "TTLExpiredException")
+    assert nothing_comes(source.dead_letters())

@@ -1,0 +1,50 @@
+"""@azure/service-bus, Microsoft's SDK for JavaScript. The tests are in js/; here they are run, over every transport."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from namespace import KEY, KEY_NAME, path_of
+
+JS = Path(__file__).parent / "js"
+ENTITIES = json.loads((JS / "entities.json").read_text())
+
+
+def with_entities(test):
+    for name, properties in ENTITIES["queues"].items():
+        test = pytest.mark.queue(name, **properties)(test)
+    for name, topic in ENTITIES["topics"].items():
+        test = pytest.mark.topic(name, topic["Subscriptions"])(test)
+    return test
+
+
+@with_entities
+@pytest.mark.parametrize("file, transport", [
+    ("sessions.test.js", "tcp"), ("messages.test.js", "tcp"), ("topics.test.js", "tcp"), ("sessions.test.js", "tls"), ("messages.test.js", "wss"),
+])
+def test_js_sdk(request, broker, certificates, file, transport):
+    assert (JS / "node_modules" / "@azure" / "service-bus").is_dir(), f"the SDK is missing: run `npm ci` in {JS}"
+    port = {"tls": broker.amqps_port, "wss": broker.wss_port}.get(transport)
+    secure = f"Endpoint=sb://localhost:{port};SharedAccessKeyName={KEY_NAME};SharedAccessKey={KEY};"
+    environment = os.environ | {
+        "SERVICE_BUS": broker.connection_string() if transport == "tcp" else secure, "SB_ENTITIES": path_of(request.node),
+        "NODE_EXTRA_CA_CERTS": str(certificates.certificate("ca")), "FORCE_COLOR": "0",
+    } | ({"SB_WEBSOCKET": "1"} if transport == "wss" else {})
+    command = ["node", "--test", "--test-reporter=tap", "--test-timeout=60000", file]
+    done = subprocess.run(command, cwd=JS, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, "\n".join(failures(done.stdout)) + done.stderr[-5_000:]
+    assert int(done.stdout.rsplit("# pass ", 1)[1].split()[0]) >= 4, done.stdout[-2_000:]
+
+
+def failures(tap: str) -> list[str]:
+    """What failed, with the reasons."""
+    kept, keep = [], False
+    for line in tap.splitlines():
+        if line.lstrip().startswith(("ok ", "not ok ")):
+            keep = line.lstrip().startswith("not ok ")
+        if keep:
+            kept.append(line)
+    return kept[-300:]
