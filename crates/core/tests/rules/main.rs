@@ -1,0 +1,14 @@
+//! Rules: the language of filters and actions, and what they make of a message.
+
+#![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
+
+mod actions;
+mod copies;
+mod correlation;
+mod errors;
+mod filters;
+mod guide;
+mod message;
+mod model;
+mod patterns;
+mod random;
