@@ -56,7 +56,7 @@ pub trait Effects {
     /// The receiver's lock on its session has expired. It is as if closed.
     fn lock_lost(&mut self, receiver: ReceiverId);
 
-    /// A dead letter goes to another entity. Its entry and body leave the store after this; its body may be
-    /// in the store only.
+    /// A dead letter goes to another entity. Its body, which may be in the store only, leaves the store in
+    /// this batch: whoever forwards it reads it before.
     fn forward(&mut self, entry: Entry);
 }

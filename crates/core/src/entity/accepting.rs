@@ -1,0 +1,213 @@
+//! Receivers come, get sessions, and go.
+
+use std::sync::Arc;
+
+use super::entity::Receiver;
+use super::message_session::Hold;
+use super::sessions::{Sessions, Waiter};
+use super::{
+    Accept, Accepted, Changes, Effects, Entity, ID_LEN_MAX, Mode, Part, ReceiverId, Refusal,
+};
+use crate::time::Timestamp;
+
+impl Entity {
+    /// A receiver without session comes.
+    ///
+    /// # Errors
+    /// [`Refusal::SessionsRequired`].
+    pub fn open(&mut self, receiver: ReceiverId, part: Part, mode: Mode) -> Result<(), Refusal> {
+        if self.sessions_of(part).is_some() {
+            return Err(Refusal::SessionsRequired);
+        }
+        self.receivers.insert(receiver, Receiver::Plain { part, mode, turn: None });
+        Ok(())
+    }
+
+    /// A receiver comes that asks for a session. It is to be new.
+    ///
+    /// # Errors
+    /// [`Refusal::SessionsNotSupported`], [`Refusal::SessionCannotBeLocked`], [`Refusal::IdTooLong`],
+    /// [`Refusal::QuotaExceeded`] if the session would be one too many.
+    pub fn accept(
+        &mut self,
+        receiver: ReceiverId,
+        mode: Mode,
+        accept: Accept,
+        now: Timestamp,
+        fx: &mut dyn Effects,
+    ) -> Result<Accepted, Refusal> {
+        self.end_locks(now, fx);
+        let Some(sessions) = &self.sessions else { return Err(Refusal::SessionsNotSupported) };
+        let session = match accept {
+            Accept::Session(id) => {
+                self.check_free(sessions, &id)?;
+                let id = sessions.shared_id(&id);
+                self.expire_session(&id, now, fx);
+                id
+            }
+            Accept::Next { until } => match self.next_session(now, fx) {
+                Some(id) => id,
+                None => {
+                    let turn = self.sessions_mut().wait(Waiter { receiver, mode, until });
+                    self.receivers.insert(receiver, Receiver::Waiting { turn });
+                    return Ok(Accepted::Waiting);
+                }
+            },
+        };
+        let locked_until = self.hold(receiver, mode, &session, now);
+        Ok(Accepted::Now { session, locked_until })
+    }
+
+    /// A receiver goes, whatever it was. If it has a session, what it has not settled is back in its old
+    /// place and does not count, and the session is free. Messages that it took without session stay locked
+    /// until their locks end.
+    pub fn close(&mut self, receiver: ReceiverId, now: Timestamp, fx: &mut dyn Effects) {
+        // A lock that has ended ends as one that has.
+        self.end_locks(now, fx);
+        match self.receivers.remove(&receiver) {
+            None => {}
+            Some(Receiver::Plain { part, turn, .. }) => {
+                turn.inspect(|turn| _ = self.plain_mut(part).hungry.leave(*turn));
+                self.offer(part, fx);
+            }
+            Some(Receiver::Waiting { turn }) => self.sessions_mut().stop_waiting(turn),
+            Some(Receiver::Holder { session }) => {
+                self.free(&session, false, fx);
+                self.grant_waiting(now, fx);
+            }
+        }
+    }
+
+    /// The session that a receiver has, and when its lock ends.
+    pub fn session_of(&self, receiver: ReceiverId) -> Option<(&Arc<str>, Timestamp)> {
+        let Some(Receiver::Holder { session }) = self.receivers.get(&receiver) else { return None };
+        let hold = self.session(session)?.hold.as_ref()?;
+        Some((session, hold.until))
+    }
+
+    /// The lock on a session ends so much later, counted from now: answers when.
+    ///
+    /// # Errors
+    /// [`Refusal::SessionLockLost`].
+    pub fn renew_session(
+        &mut self,
+        receiver: ReceiverId,
+        now: Timestamp,
+        fx: &mut dyn Effects,
+    ) -> Result<Timestamp, Refusal> {
+        let session = self.held(receiver, now, fx)?;
+        let until = now.after(self.properties.lock_duration);
+        self.sessions_mut().renew(&session, until);
+        Ok(until)
+    }
+
+    /// The session that a receiver has now.
+    pub(super) fn held(
+        &mut self,
+        receiver: ReceiverId,
+        now: Timestamp,
+        fx: &mut dyn Effects,
+    ) -> Result<Arc<str>, Refusal> {
+        self.end_locks(now, fx);
+        match self.receivers.get(&receiver) {
+            Some(Receiver::Holder { session }) => Ok(Arc::clone(session)),
+            _ => Err(Refusal::SessionLockLost),
+        }
+    }
+
+    /// Gives free sessions to those who have waited longest.
+    pub(super) fn grant_waiting(&mut self, now: Timestamp, fx: &mut dyn Effects) {
+        while self.sessions.as_ref().is_some_and(|sessions| sessions.is_waited_for())
+            && let Some(session) = self.next_session(now, fx)
+        {
+            let waiter = self.sessions_mut().take_waiter().expect("there is one");
+            let until = self.hold(waiter.receiver, waiter.mode, &session, now);
+            fx.granted(waiter.receiver, &session, until);
+        }
+    }
+
+    /// Locks whose time has come end, and the sessions are free.
+    pub(super) fn end_locks(&mut self, now: Timestamp, fx: &mut dyn Effects) {
+        for part in Part::ALL {
+            while let Some(number) = self.plain_mut(part).take_lock_end(now) {
+                self.unlock(part, number);
+                self.fail(part, number, Changes::new(), fx);
+            }
+        }
+        let mut freed = false;
+        while let Some(session) =
+            self.sessions.as_mut().and_then(|sessions| sessions.take_lock_end(now))
+        {
+            let hold = self.session(&session).and_then(|session| session.hold.as_ref());
+            let receiver = hold.expect("a lock that ends is one").receiver;
+            self.receivers.remove(&receiver);
+            self.free(&session, true, fx);
+            fx.lock_lost(receiver);
+            freed = true;
+        }
+        if freed {
+            self.grant_waiting(now, fx);
+        }
+    }
+
+    /// The free session that has waited longest. Those whose messages have expired are not.
+    fn next_session(&mut self, now: Timestamp, fx: &mut dyn Effects) -> Option<Arc<str>> {
+        loop {
+            let number = self.sessions.as_ref()?.next_available()?;
+            let entry = self.messages(Part::Main).get(number).expect("what is ready is here");
+            let session = entry.session.clone().expect("every message has a session here");
+            self.expire_session(&session, now, fx);
+            if self.sessions.as_ref()?.next_available() == Some(number) {
+                return Some(session);
+            }
+        }
+    }
+
+    fn hold(
+        &mut self,
+        receiver: ReceiverId,
+        mode: Mode,
+        session: &Arc<str>,
+        now: Timestamp,
+    ) -> Timestamp {
+        let until = now.after(self.properties.lock_duration);
+        let number = self.new_lock();
+        let in_flight = Default::default();
+        let hold = Hold { receiver, mode, number, until, in_flight, hungry: false };
+        self.sessions_mut().lock(session, hold);
+        self.receivers.insert(receiver, Receiver::Holder { session: Arc::clone(session) });
+        until
+    }
+
+    /// A session is free. What its receiver had is back; in vain, if `failed`.
+    fn free(&mut self, session: &Arc<str>, failed: bool, fx: &mut dyn Effects) {
+        let held = self.change_session(Part::Main, Some(session), |session| {
+            let hold = session.hold.as_mut().expect("what is freed is held");
+            hold.hungry = false;
+            hold.in_flight.iter().copied().collect::<Vec<_>>()
+        });
+        for number in held.into_iter().flatten() {
+            self.unlock(Part::Main, number);
+            if failed {
+                self.fail(Part::Main, number, Changes::new(), fx);
+            } else {
+                self.give_back(Part::Main, number, fx);
+            }
+        }
+        self.sessions_mut().unlock(session);
+    }
+
+    fn check_free(&self, sessions: &Sessions, id: &str) -> Result<(), Refusal> {
+        match sessions.get(id) {
+            Some(session) if session.hold.is_some() => Err(Refusal::SessionCannotBeLocked),
+            Some(_) => Ok(()),
+            None if id.len() > ID_LEN_MAX => Err(Refusal::IdTooLong),
+            None if sessions.len() >= self.properties.max_sessions => Err(Refusal::QuotaExceeded),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn sessions_mut(&mut self) -> &mut Sessions {
+        self.sessions.as_mut().expect("whoever waits for a session or holds one does so here")
+    }
+}

@@ -1,0 +1,65 @@
+//! Looks that change nothing.
+
+use std::sync::Arc;
+
+use super::{Entity, Entry, Part, SequenceNumber, SessionDetails};
+use crate::time::Timestamp;
+
+impl Entity {
+    /// Shows the messages of a part whose numbers are `from` or greater, in order and at most `max`, until
+    /// `visit` says false: those that are locked, deferred, scheduled or expired as well. With a session
+    /// only its own; other parts than the main one, and entities without sessions, have none.
+    pub fn peek(
+        &self,
+        part: Part,
+        from: SequenceNumber,
+        max: usize,
+        session: Option<&str>,
+        mut visit: impl FnMut(&Entry) -> bool,
+    ) {
+        let messages = self.messages(part);
+        let Some(session) = session else {
+            _ = messages.from(from).take(max).all(visit);
+            return;
+        };
+        let Some(session) = self.sessions_of(part).and_then(|sessions| sessions.get(session))
+        else {
+            return;
+        };
+        for number in session.from_number(from, max) {
+            if !visit(messages.get(number).expect("what a session has is here")) {
+                return;
+            }
+        }
+    }
+
+    /// Sessions: those that have active messages or a state, in no order; or those whose state was set
+    /// after a time, the first of them first, which costs as much as `skip`.
+    pub fn sessions(
+        &self,
+        updated_after: Option<Timestamp>,
+        skip: usize,
+        top: usize,
+    ) -> Vec<Arc<str>> {
+        let Some(sessions) = &self.sessions else { return Vec::new() };
+        match updated_after {
+            None => sessions.listed().iter().skip(skip).take(top).cloned().collect(),
+            Some(at) => sessions.updated_after(at).skip(skip).take(top).cloned().collect(),
+        }
+    }
+
+    /// How a session stands, if it exists.
+    pub fn session_details(&self, session: &str) -> Option<SessionDetails> {
+        let (id, session) = self.sessions.as_ref()?.get_with_id(session)?;
+        let state = session.state.as_ref();
+        Some(SessionDetails {
+            id: Arc::clone(id),
+            active: session.ready(),
+            locked: session.in_flight().count(),
+            set_aside: session.aside(),
+            locked_until: session.hold.as_ref().map(|hold| hold.until),
+            state_size: state.map(|state| state.bytes.len()),
+            state_updated_at: state.map(|state| state.updated_at),
+        })
+    }
+}

@@ -1,0 +1,59 @@
+//! Messages that were sent before.
+
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+
+use super::Effects;
+use super::due::{Due, NEVER};
+use crate::time::Timestamp;
+
+/// The most ids that are kept; the oldest is forgotten before its time when there are more.
+pub const SEEN_MAX: usize = 1 << 20;
+
+/// The ids of messages that were sent lately.
+#[derive(Debug, Default)]
+pub(super) struct Duplicates {
+    until: HashMap<Arc<str>, Timestamp>,
+    due: Due<Arc<str>>,
+}
+
+impl Duplicates {
+    /// Whether a message with this id was sent lately.
+    pub fn knows(&self, id: &str, now: Timestamp) -> bool {
+        self.until.get(id).is_some_and(|until| *until > now)
+    }
+
+    pub fn note(&mut self, id: &Arc<str>, until: Timestamp, fx: &mut dyn Effects) {
+        self.recover(id, until);
+        fx.put_seen(id, until);
+        if self.until.len() > SEEN_MAX {
+            self.forget_due(NEVER, fx);
+        }
+    }
+
+    pub fn recover(&mut self, id: &Arc<str>, until: Timestamp) {
+        if let Some(before) = self.until.insert(Arc::clone(id), until) {
+            self.due.remove(before, Arc::clone(id));
+        }
+        self.due.insert(until, Arc::clone(id));
+    }
+
+    /// When the next one is forgotten.
+    pub fn next_due(&self) -> Option<Timestamp> {
+        self.due.next()
+    }
+
+    /// Forgets all.
+    pub fn clear(&mut self, fx: &mut dyn Effects) {
+        while self.forget_due(NEVER, fx) {}
+    }
+
+    /// Forgets one whose time has come. False: there is none.
+    pub fn forget_due(&mut self, now: Timestamp, fx: &mut dyn Effects) -> bool {
+        let Some(id) = self.due.take(now) else { return false };
+        self.until.remove(&id);
+        fx.remove_seen(&id);
+        true
+    }
+}

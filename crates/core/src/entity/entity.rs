@@ -1,0 +1,357 @@
+//! A queue, or a subscription of a topic.
+
+use std::sync::Arc;
+
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+
+use super::due::Due;
+use super::duplicates::Duplicates;
+use super::message_session::MessageSession;
+use super::messages::Messages;
+use super::plain::Plain;
+use super::ready::Ready;
+use super::sessions::Sessions;
+use super::{
+    Changes, Counts, Effects, Entry, LockToken, Mode, Overlay, Part, Properties, ReceiverId, Scope,
+    SequenceNumber, State,
+};
+use crate::rules::Value;
+use crate::time::Timestamp;
+
+/// A queue, or a subscription of a topic: its messages, and who has which of them.
+///
+/// It does nothing but change: what follows is told to [`Effects`]. Time passes when it is told so, by any
+/// command, and by [`Entity::on_time`] at the latest at [`Entity::due`]. No command costs more where there
+/// are more sessions or messages, but [`Entity::purge`], [`Entity::delete_all`], and the first look at a
+/// session in which a message may have expired.
+#[derive(Debug)]
+pub struct Entity {
+    pub(super) properties: Properties,
+    /// By [`Part`].
+    parts: [Messages; 3],
+    /// By [`Part`]. That of the main part is empty where there are sessions.
+    plain: [Plain; 3],
+    /// The sessions of the main part, where messages have them.
+    pub(super) sessions: Option<Box<Sessions>>,
+    pub(super) schedule: Due<SequenceNumber>,
+    pub(super) seen: Duplicates,
+    pub(super) receivers: HashMap<ReceiverId, Receiver, FixedState>,
+    last_lock: u64,
+}
+
+/// What a receiver does.
+#[derive(Debug)]
+pub(super) enum Receiver {
+    /// It takes what comes.
+    Plain {
+        part: Part,
+        mode: Mode,
+        /// Its turn, until it has got something.
+        turn: Option<u64>,
+    },
+    /// It waits for a session.
+    Waiting { turn: u64 },
+    /// It has a session.
+    Holder { session: Arc<str> },
+}
+
+impl Entity {
+    /// An entity without messages. What was stored of it is given to the `recover_…` methods before
+    /// [`Entity::start`]. The numbers of its locks are greater than `last_lock`: that is to be no less than
+    /// any in an earlier process, so that tokens from then are not known.
+    pub fn new(properties: Properties, last_lock: u64) -> Self {
+        Self {
+            sessions: properties.requires_session.then(Box::default),
+            properties,
+            parts: Part::ALL.map(Messages::new),
+            plain: Default::default(),
+            schedule: Due::default(),
+            seen: Duplicates::default(),
+            receivers: HashMap::default(),
+            last_lock,
+        }
+    }
+
+    /// What it is like.
+    pub fn properties(&self) -> &Properties {
+        &self.properties
+    }
+
+    /// It is like this from now on; what has happened under the old properties stays. Whether it requires
+    /// sessions does not change.
+    pub fn set_properties(&mut self, properties: Properties) {
+        let requires_session = self.properties.requires_session;
+        self.properties = Properties { requires_session, ..properties };
+    }
+
+    /// How much is in it.
+    pub fn counts(&self) -> Counts {
+        let main = self.messages(Part::Main);
+        Counts {
+            active: main.active(),
+            locked: main.locked(),
+            deferred: main.deferred(),
+            scheduled: main.scheduled(),
+            dead_lettered: self.messages(Part::DeadLetter).len(),
+            transfer_dead_lettered: self.messages(Part::TransferDeadLetter).len(),
+            sessions: self.sessions.as_ref().map_or(0, |sessions| sessions.len()),
+            bytes: self.bytes(),
+            oldest: main.oldest(),
+        }
+    }
+
+    /// Bytes of messages and states in memory: what [`Effects::memory`] has told since it was new, and
+    /// what was recovered.
+    pub fn bytes_in_memory(&self) -> usize {
+        let messages: usize = self.parts.iter().map(Messages::in_memory).sum();
+        messages + self.state_bytes()
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        let messages: usize = self.parts.iter().map(Messages::bytes).sum();
+        messages + self.state_bytes()
+    }
+
+    fn state_bytes(&self) -> usize {
+        self.sessions.as_ref().map_or(0, |sessions| sessions.state_bytes())
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.parts.iter().map(Messages::len).sum()
+    }
+
+    pub(super) fn messages(&self, part: Part) -> &Messages {
+        &self.parts[part as usize]
+    }
+
+    pub(super) fn messages_mut(&mut self, part: Part) -> &mut Messages {
+        &mut self.parts[part as usize]
+    }
+
+    pub(super) fn plain(&self, part: Part) -> &Plain {
+        &self.plain[part as usize]
+    }
+
+    pub(super) fn plain_mut(&mut self, part: Part) -> &mut Plain {
+        &mut self.plain[part as usize]
+    }
+
+    /// A plain part, with a way to know which messages it has.
+    pub(super) fn plain_with_messages(&mut self, part: Part) -> (&mut Plain, &Messages) {
+        (&mut self.plain[part as usize], &self.parts[part as usize])
+    }
+
+    /// The sessions, if the messages of the part have them.
+    pub(super) fn sessions_of(&self, part: Part) -> Option<&Sessions> {
+        self.sessions.as_deref().filter(|_| part == Part::Main)
+    }
+
+    pub(super) fn session(&self, id: &str) -> Option<&MessageSession> {
+        self.sessions.as_ref()?.get(id)
+    }
+
+    /// Changes the session of a message of the part, if there they are.
+    pub(super) fn change_session<R>(
+        &mut self,
+        part: Part,
+        id: Option<&Arc<str>>,
+        change: impl FnOnce(&mut MessageSession) -> R,
+    ) -> Option<R> {
+        let sessions = self.sessions.as_mut().filter(|_| part == Part::Main)?;
+        Some(sessions.change(id.expect("every message has a session here"), change))
+    }
+
+    pub(super) fn new_lock(&mut self) -> u64 {
+        self.last_lock += 1;
+        self.last_lock
+    }
+
+    /// An active message waits in its place, new or not.
+    pub(super) fn make_ready(&mut self, part: Part, number: SequenceNumber, fx: &mut dyn Effects) {
+        let entry = self.messages(part).get(number).expect("what is made ready is here");
+        let (ready, session) = (Ready::from(entry), entry.session.clone());
+        match self.change_session(part, session.as_ref(), |session| session.put_back(ready)) {
+            Some(told) => _ = told.inspect(|receiver| fx.ready(*receiver)),
+            None => {
+                self.plain_mut(part).put_back(ready, part == Part::Main);
+                self.offer(part, fx);
+            }
+        }
+    }
+
+    /// Tells the plain receiver whose turn it is, if there is something for it.
+    pub(super) fn offer(&mut self, part: Part, fx: &mut dyn Effects) {
+        if let Some(receiver) = self.plain_mut(part).offer() {
+            fx.ready(receiver);
+        }
+    }
+
+    /// A message is given to a receiver, under a lock.
+    pub(super) fn lock(
+        &mut self,
+        part: Part,
+        number: SequenceNumber,
+        now: Timestamp,
+    ) -> (LockToken, Timestamp) {
+        let messages = self.messages_mut(part);
+        let entry = messages.get(number).expect("what is locked is here");
+        let (session, is_active) = (entry.session.clone(), entry.state == State::Active);
+        if is_active {
+            messages.count_locked(true);
+        }
+        let held = self.change_session(part, session.as_ref(), |session| {
+            let hold = session.hold.as_mut().expect("who takes holds the session");
+            hold.in_flight.insert(number);
+            (LockToken::new(hold.number, number), hold.until)
+        });
+        held.unwrap_or_else(|| {
+            let token = LockToken::new(self.new_lock(), number);
+            let until = now.after(self.properties.lock_duration);
+            self.plain_mut(part).lock(token, until);
+            (token, until)
+        })
+    }
+
+    /// A message that a receiver had is locked no longer.
+    pub(super) fn unlock(&mut self, part: Part, number: SequenceNumber) {
+        let messages = self.messages_mut(part);
+        let entry = messages.get(number).expect("what is locked is here");
+        let (session, is_active) = (entry.session.clone(), entry.state == State::Active);
+        if is_active {
+            messages.count_locked(false);
+        }
+        let held = self.change_session(part, session.as_ref(), |session| {
+            session.hold.iter_mut().for_each(|hold| _ = hold.in_flight.remove(&number));
+        });
+        if held.is_none() {
+            self.plain_mut(part).unlock(number);
+        }
+    }
+
+    /// A message comes back from its receiver. Where it waits, it waits again.
+    pub(super) fn give_back(&mut self, part: Part, number: SequenceNumber, fx: &mut dyn Effects) {
+        let entry = self.messages(part).get(number).expect("what comes back is here");
+        if entry.state == State::Active {
+            self.make_ready(part, number, fx);
+        }
+    }
+
+    /// A message comes back that was delivered in vain.
+    pub(super) fn fail(
+        &mut self,
+        part: Part,
+        number: SequenceNumber,
+        changes: Changes,
+        fx: &mut dyn Effects,
+    ) {
+        let entry = self.messages(part).get(number).expect("what comes back is here");
+        let count = entry.delivery_count.saturating_add(1);
+        if part == Part::Main && count >= self.properties.max_delivery_count {
+            let mut entry = self.leave(part, number, fx);
+            entry.delivery_count = count;
+            change_properties(&mut entry, changes);
+            let description =
+                format!("Message could not be consumed after {count} delivery attempts.");
+            self.dead_letter(entry, Some(MAX_DELIVERY_COUNT_EXCEEDED), Some(&description), fx);
+            return;
+        }
+        self.messages_mut(part).change(number, fx, |entry| {
+            entry.delivery_count = count;
+            change_properties(entry, changes);
+        });
+        self.give_back(part, number, fx);
+    }
+
+    /// A message expires where it waited.
+    pub(super) fn expire(&mut self, number: SequenceNumber, fx: &mut dyn Effects) {
+        if self.properties.dead_lettering_on_expiration {
+            let entry = self.leave(Part::Main, number, fx);
+            let description = "The message expired and was dead lettered.";
+            self.dead_letter(entry, Some(TTL_EXPIRED), Some(description), fx);
+        } else {
+            self.remove(Part::Main, number, fx);
+        }
+    }
+
+    /// A message that has left the main part goes to the dead letters, wherever those are.
+    pub(super) fn dead_letter(
+        &mut self,
+        mut entry: Entry,
+        reason: Option<&str>,
+        description: Option<&str>,
+        fx: &mut dyn Effects,
+    ) {
+        explain(&mut entry, reason, description);
+        entry.state = State::Active;
+        if self.properties.forward_dead_lettered {
+            let (body, in_memory) = (entry.body.id, entry.body.in_memory());
+            fx.forward(entry);
+            fx.remove_body(body);
+            fx.memory(in_memory, 0);
+        } else {
+            self.bury(Part::DeadLetter, entry, fx);
+        }
+    }
+
+    /// Keeps a dead letter.
+    pub(super) fn bury(&mut self, part: Part, mut entry: Entry, fx: &mut dyn Effects) {
+        let messages = self.messages_mut(part);
+        let number = messages.numbers.take(fx);
+        entry.number = number;
+        messages.put(entry, fx);
+        self.make_ready(part, number, fx);
+    }
+
+    /// Takes a message that is not locked out of its part; not its body, and not from among those that are
+    /// ready.
+    pub(super) fn leave(
+        &mut self,
+        part: Part,
+        number: SequenceNumber,
+        fx: &mut dyn Effects,
+    ) -> Entry {
+        let entry = self.messages_mut(part).take(number, fx);
+        if entry.state != State::Active {
+            let session = entry.session.as_ref();
+            self.change_session(part, session, |session| session.unset_aside(number));
+        }
+        entry
+    }
+
+    /// Takes a message out of its part, with its body.
+    pub(super) fn remove(
+        &mut self,
+        part: Part,
+        number: SequenceNumber,
+        fx: &mut dyn Effects,
+    ) -> Entry {
+        let entry = self.leave(part, number, fx);
+        fx.remove_body(entry.body.id);
+        fx.memory(entry.body.in_memory(), 0);
+        entry
+    }
+}
+
+const MAX_DELIVERY_COUNT_EXCEEDED: &str = "MaxDeliveryCountExceeded";
+const TTL_EXPIRED: &str = "TTLExpiredException";
+
+/// Changes application properties of a message.
+pub(super) fn change_properties(entry: &mut Entry, changes: Changes) {
+    if changes.is_empty() {
+        return;
+    }
+    let mut overlay = entry.overlay.take().map_or_else(Overlay::new, Arc::unwrap_or_clone);
+    for (name, value) in changes {
+        overlay.set(Scope::User, &name, value);
+    }
+    entry.overlay = Some(Arc::new(overlay));
+}
+
+/// Says why a message is a dead letter.
+pub(super) fn explain(entry: &mut Entry, reason: Option<&str>, description: Option<&str>) {
+    let reason = reason.map(|reason| ("DeadLetterReason".into(), Value::from(reason)));
+    let description =
+        description.map(|text| ("DeadLetterErrorDescription".into(), Value::from(text)));
+    change_properties(entry, reason.into_iter().chain(description).collect());
+}

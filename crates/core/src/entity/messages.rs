@@ -1,0 +1,142 @@
+//! The messages of a part, by their numbers.
+
+use std::collections::BTreeMap;
+
+use super::numbers::Numbers;
+use super::{Effects, Entry, Part, SequenceNumber, State};
+use crate::time::Timestamp;
+
+/// All messages of one part, whatever they wait for, and how many there are of which kind.
+#[derive(Debug)]
+pub(super) struct Messages {
+    part: Part,
+    pub numbers: Numbers,
+    entries: BTreeMap<SequenceNumber, Box<Entry>>,
+    deferred: usize,
+    scheduled: usize,
+    /// Active ones that a receiver has.
+    locked: usize,
+    bytes: usize,
+    in_memory: usize,
+}
+
+impl Messages {
+    pub fn new(part: Part) -> Self {
+        Self {
+            part,
+            numbers: Numbers::new(part),
+            entries: BTreeMap::new(),
+            deferred: 0,
+            scheduled: 0,
+            locked: 0,
+            bytes: 0,
+            in_memory: 0,
+        }
+    }
+
+    pub fn get(&self, number: SequenceNumber) -> Option<&Entry> {
+        self.entries.get(&number).map(|entry| &**entry)
+    }
+
+    /// Those with this number or a greater one, in order.
+    pub fn from(&self, number: SequenceNumber) -> impl Iterator<Item = &Entry> {
+        self.entries.range(number..).map(|(_, entry)| &**entry)
+    }
+
+    /// Keeps a message under its number.
+    pub fn put(&mut self, entry: Entry, fx: &mut dyn Effects) {
+        fx.put_entry(self.part, &entry);
+        self.restore(entry);
+    }
+
+    /// Keeps a message that was stored.
+    pub fn restore(&mut self, entry: Entry) {
+        self.bytes += entry.body.size as usize;
+        self.in_memory += entry.body.in_memory();
+        self.count(entry.state, true);
+        let before = self.entries.insert(entry.number, Box::new(entry));
+        debug_assert!(before.is_none(), "a number is given once");
+    }
+
+    /// Changes a message.
+    pub fn change(
+        &mut self,
+        number: SequenceNumber,
+        fx: &mut dyn Effects,
+        change: impl FnOnce(&mut Entry),
+    ) {
+        let entry = self.entries.get_mut(&number).expect("it is here, as is every locked message");
+        let before = entry.state;
+        change(entry);
+        let after = entry.state;
+        fx.put_entry(self.part, entry);
+        self.count(before, false);
+        self.count(after, true);
+    }
+
+    /// Takes a message away; its body stays where it is.
+    pub fn take(&mut self, number: SequenceNumber, fx: &mut dyn Effects) -> Entry {
+        let entry =
+            *self.entries.remove(&number).expect("it is here, as is all that is known by it");
+        self.bytes -= entry.body.size as usize;
+        self.in_memory -= entry.body.in_memory();
+        self.count(entry.state, false);
+        fx.remove_entry(self.part, number);
+        entry
+    }
+
+    /// An active message has been given to a receiver, or has come back from it in whatever way.
+    pub fn count_locked(&mut self, locked: bool) {
+        step(&mut self.locked, locked);
+    }
+
+    /// All messages have gone.
+    pub fn count_none_locked(&mut self) {
+        self.locked = 0;
+    }
+
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub fn active(&self) -> usize {
+        self.len() - self.deferred - self.scheduled - self.locked
+    }
+
+    pub fn locked(&self) -> usize {
+        self.locked
+    }
+
+    pub fn deferred(&self) -> usize {
+        self.deferred
+    }
+
+    pub fn scheduled(&self) -> usize {
+        self.scheduled
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub fn in_memory(&self) -> usize {
+        self.in_memory
+    }
+
+    /// When the first one came.
+    pub fn oldest(&self) -> Option<Timestamp> {
+        self.entries.first_key_value().map(|(_, entry)| entry.enqueued_at)
+    }
+
+    fn count(&mut self, state: State, more: bool) {
+        match state {
+            State::Active => {}
+            State::Deferred => step(&mut self.deferred, more),
+            State::Scheduled { .. } => step(&mut self.scheduled, more),
+        }
+    }
+}
+
+fn step(count: &mut usize, more: bool) {
+    *count = if more { *count + 1 } else { *count - 1 };
+}

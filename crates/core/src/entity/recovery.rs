@@ -1,0 +1,64 @@
+//! What was stored of an entity comes back.
+
+use std::sync::Arc;
+
+use super::message_session::SessionState;
+use super::ready::Ready;
+use super::{Effects, Entity, Entry, Part, SequenceNumber, State};
+use crate::time::Timestamp;
+
+impl Entity {
+    /// A message was stored. Those of a part come in the order of their numbers.
+    pub fn recover_entry(&mut self, part: Part, mut entry: Entry) {
+        let (number, ready, state) = (entry.number, Ready::from(&entry), entry.state);
+        entry.session = entry.session.map(|id| match self.sessions_of(part) {
+            Some(sessions) => sessions.shared_id(&id),
+            None => id,
+        });
+        let session = entry.session.clone();
+        let messages = self.messages_mut(part);
+        messages.numbers.recover(number + 1);
+        messages.restore(entry);
+        if let State::Scheduled { at } = state {
+            self.schedule.insert(at, number);
+        }
+        let is_active = state == State::Active;
+        let kept = self.change_session(part, session.as_ref(), |session| match is_active {
+            true => _ = session.put_back(ready),
+            false => session.set_aside(number),
+        });
+        if kept.is_none() && is_active {
+            self.plain_mut(part).put_back(ready, part == Part::Main);
+        }
+    }
+
+    /// The state of a session was stored.
+    pub fn recover_state(&mut self, session: &Arc<str>, bytes: Arc<[u8]>, updated_at: Timestamp) {
+        if let Some(sessions) = &mut self.sessions {
+            let session = sessions.shared_id(session);
+            sessions.set_state(&session, Some(SessionState { bytes, updated_at }));
+        }
+    }
+
+    /// Messages with this id are dropped until then.
+    pub fn recover_seen(&mut self, message_id: &Arc<str>, until: Timestamp) {
+        self.seen.recover(message_id, until);
+    }
+
+    /// No number below `reserved` may be given in the part.
+    pub fn recover_numbers(&mut self, part: Part, reserved: SequenceNumber) {
+        self.messages_mut(part).numbers.recover(reserved);
+    }
+
+    /// The entity is new, or all of it has been recovered. What is told here is to be durable before the
+    /// first message is delivered: it is what keeps numbers from being given twice.
+    pub fn start(&mut self, fx: &mut dyn Effects) {
+        Part::ALL.into_iter().for_each(|part| self.messages_mut(part).numbers.reserve(fx));
+    }
+
+    /// The process ends as it should, and no messages come any more: none of the numbers that were
+    /// reserved is skipped then.
+    pub fn note_numbers(&mut self, fx: &mut dyn Effects) {
+        Part::ALL.into_iter().for_each(|part| self.messages_mut(part).numbers.note(fx));
+    }
+}

@@ -1,0 +1,80 @@
+//! Receivers say what became of messages.
+
+use super::entity::change_properties;
+use super::{Effects, Entity, LockToken, Outcome, Part, Refusal, State};
+use crate::time::Timestamp;
+
+impl Entity {
+    /// Settles a message. The token proves the lock, and that it has not ended.
+    ///
+    /// # Errors
+    /// [`Refusal::SessionLockLost`], [`Refusal::MessageLockLost`], [`Refusal::DeadLetteredAlready`].
+    pub fn settle(
+        &mut self,
+        part: Part,
+        token: LockToken,
+        outcome: Outcome,
+        now: Timestamp,
+        fx: &mut dyn Effects,
+    ) -> Result<(), Refusal> {
+        self.end_locks(now, fx);
+        self.check_lock(part, token)?;
+        if part != Part::Main && matches!(outcome, Outcome::DeadLetter { .. }) {
+            return Err(Refusal::DeadLetteredAlready);
+        }
+        let number = token.number();
+        self.unlock(part, number);
+        match outcome {
+            Outcome::Complete => _ = self.remove(part, number, fx),
+            Outcome::Abandon(changes) => self.fail(part, number, changes, fx),
+            Outcome::Release => self.give_back(part, number, fx),
+            Outcome::Defer(changes) => {
+                self.messages_mut(part).change(number, fx, |entry| {
+                    entry.state = State::Deferred;
+                    change_properties(entry, changes);
+                });
+                let session = self.messages(part).get(number).and_then(|one| one.session.clone());
+                self.change_session(part, session.as_ref(), |session| session.set_aside(number));
+            }
+            Outcome::DeadLetter { reason, description, changes } => {
+                let mut entry = self.leave(part, number, fx);
+                change_properties(&mut entry, changes);
+                self.dead_letter(entry, reason.as_deref(), description.as_deref(), fx);
+            }
+        }
+        Ok(())
+    }
+
+    /// The lock on a message without session ends so much later, counted from now: answers when.
+    ///
+    /// # Errors
+    /// [`Refusal::MessageLockLost`]; also for a message under the lock of its session.
+    pub fn renew_message(
+        &mut self,
+        part: Part,
+        token: LockToken,
+        now: Timestamp,
+        fx: &mut dyn Effects,
+    ) -> Result<Timestamp, Refusal> {
+        self.end_locks(now, fx);
+        let until = now.after(self.properties.lock_duration);
+        let plain = self.plain_mut(part);
+        if !plain.holds(token) {
+            return Err(Refusal::MessageLockLost);
+        }
+        plain.unlock(token.number());
+        plain.lock(token, until);
+        Ok(until)
+    }
+
+    fn check_lock(&self, part: Part, token: LockToken) -> Result<(), Refusal> {
+        let holds = match self.sessions_of(part) {
+            None => self.plain(part).holds(token),
+            Some(sessions) => {
+                let id = sessions.locked(token.lock()).ok_or(Refusal::SessionLockLost)?;
+                sessions.get(id).is_some_and(|session| session.holds(token))
+            }
+        };
+        if holds { Ok(()) } else { Err(Refusal::MessageLockLost) }
+    }
+}

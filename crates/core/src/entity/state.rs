@@ -1,0 +1,45 @@
+//! What the users of a session note with it.
+
+use std::sync::Arc;
+
+use super::message_session::SessionState;
+use super::{Effects, Entity, ReceiverId, Refusal};
+use crate::time::Timestamp;
+
+impl Entity {
+    /// The state of a session. Who may know it is for the caller to say.
+    pub fn state(&self, session: &str) -> Option<Arc<[u8]>> {
+        Some(Arc::clone(&self.session(session)?.state.as_ref()?.bytes))
+    }
+
+    /// Sets the state of the session that a receiver has, or clears it. No bytes are a state, too.
+    ///
+    /// # Errors
+    /// [`Refusal::SessionLockLost`], [`Refusal::MessageTooLarge`], [`Refusal::QuotaExceeded`].
+    pub fn set_state(
+        &mut self,
+        receiver: ReceiverId,
+        state: Option<Arc<[u8]>>,
+        now: Timestamp,
+        fx: &mut dyn Effects,
+    ) -> Result<(), Refusal> {
+        let session = self.held(receiver, now, fx)?;
+        let before = self.session(&session).and_then(|session| session.state.as_ref());
+        let before = before.map_or(0, |state| state.bytes.len());
+        let after = state.as_ref().map_or(0, |bytes| bytes.len());
+        if after > self.properties.max_message_size {
+            return Err(Refusal::MessageTooLarge);
+        }
+        if after > before && self.bytes() - before + after > self.properties.max_bytes {
+            return Err(Refusal::QuotaExceeded);
+        }
+        let state = state.map(|bytes| SessionState { bytes, updated_at: now });
+        match &state {
+            Some(state) => fx.put_state(&session, &state.bytes, now),
+            None => fx.remove_state(&session),
+        }
+        fx.memory(before, after);
+        self.sessions_mut().set_state(&session, state);
+        Ok(())
+    }
+}

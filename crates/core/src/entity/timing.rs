@@ -1,0 +1,85 @@
+//! Time passes.
+
+use std::sync::Arc;
+
+use super::{Effects, Entity, Part, SequenceNumber, State};
+use crate::time::Timestamp;
+
+/// How many messages become active, expire, or are forgotten at most each time that [`Entity::on_time`] is
+/// called. It is due again at once if there are more.
+pub const AT_ONCE_MAX: usize = 1_000;
+
+impl Entity {
+    /// When [`Entity::on_time`] is to be called, if nothing else happens.
+    pub fn due(&self) -> Option<Timestamp> {
+        let main = self.plain(Part::Main);
+        let sessions = self.sessions.as_ref();
+        let due = Part::ALL.into_iter().map(|part| self.plain(part).next_lock_end()).chain([
+            main.next_expiry(),
+            self.schedule.next(),
+            self.seen.next_due(),
+            sessions.and_then(|sessions| sessions.next_lock_end()),
+            sessions.and_then(|sessions| sessions.next_time_out()),
+        ]);
+        due.flatten().min()
+    }
+
+    /// It is `now`: locks end, scheduled messages become active, receivers have waited long enough for a
+    /// session, messages expire, ids are forgotten. Messages in sessions expire when a receiver asks for
+    /// them, and not before.
+    pub fn on_time(&mut self, now: Timestamp, fx: &mut dyn Effects) {
+        self.end_locks(now, fx);
+        for _ in 0..AT_ONCE_MAX {
+            let Some(number) = self.schedule.take(now) else { break };
+            self.enqueue_scheduled(number, now, fx);
+        }
+        self.grant_waiting(now, fx);
+        while let Some(waiter) =
+            self.sessions.as_mut().and_then(|sessions| sessions.take_timed_out(now))
+        {
+            self.receivers.remove(&waiter.receiver);
+            fx.timed_out(waiter.receiver);
+        }
+        for _ in 0..AT_ONCE_MAX {
+            let Some(number) = self.plain_mut(Part::Main).take_expired(now) else { break };
+            self.expire(number, fx);
+            let (plain, messages) = self.plain_with_messages(Part::Main);
+            plain.forget(|number| messages.get(number).is_some());
+        }
+        for _ in 0..AT_ONCE_MAX {
+            if !self.seen.forget_due(now, fx) {
+                break;
+            }
+        }
+    }
+
+    /// The time of a message has come: it joins the stream, with a new number.
+    fn enqueue_scheduled(&mut self, number: SequenceNumber, now: Timestamp, fx: &mut dyn Effects) {
+        let mut entry = self.leave(Part::Main, number, fx);
+        let messages = self.messages_mut(Part::Main);
+        let number = messages.numbers.take(fx);
+        entry.number = number;
+        entry.enqueued_number = number;
+        entry.enqueued_at = now;
+        entry.state = State::Active;
+        messages.put(entry, fx);
+        self.make_ready(Part::Main, number, fx);
+    }
+
+    /// If a message of the session has expired where it waits, all that wait there go.
+    pub(super) fn expire_session(
+        &mut self,
+        session: &Arc<str>,
+        now: Timestamp,
+        fx: &mut dyn Effects,
+    ) {
+        if !self.session(session).is_some_and(|session| session.may_expire(now)) {
+            return;
+        }
+        let expired =
+            self.change_session(Part::Main, Some(session), |session| session.take_expired(now));
+        for number in expired.into_iter().flatten() {
+            self.expire(number, fx);
+        }
+    }
+}
