@@ -2,9 +2,11 @@
 //!
 //! Engines keep short values in memory, where a scan finds them at once, so it is kept short.
 
+use std::sync::Arc;
+
 use super::id::{id, put_id};
 use super::overlay::{overlay, put_overlay};
-use super::{RecordError, versioned};
+use super::{RecordError, known_flags, versioned};
 use crate::durable::wire::{flag, put_varint};
 use crate::entity::{Body, Entry, SequenceNumber, State};
 use crate::time::Timestamp;
@@ -70,9 +72,18 @@ pub fn encode(entry: &Entry, out: &mut Vec<u8>) {
 /// # Errors
 /// [`RecordError`] if it is none, or of a later version.
 pub fn decode(number: SequenceNumber, record: &[u8]) -> Result<Entry, RecordError> {
+    decode_with(number, record, |id| id.into())
+}
+
+/// Reads a record, with what makes its session id.
+pub fn decode_with(
+    number: SequenceNumber,
+    record: &[u8],
+    session_id: impl FnOnce(&str) -> Arc<str>,
+) -> Result<Entry, RecordError> {
     let mut reader = versioned(record, VERSION)?;
     let flags = reader.u8()?;
-    super::known_flags(flags, KNOWN)?;
+    known_flags(flags, KNOWN)?;
     let has = |flag| flags & flag != 0;
     let enqueued_at = Timestamp::from_millis(reader.varint()?);
     let (size, delivery_count) = (reader.narrow()?, reader.narrow()?);
@@ -93,9 +104,18 @@ pub fn decode(number: SequenceNumber, record: &[u8]) -> Result<Entry, RecordErro
     if has(RENUMBERED) && (enqueued_number, body) == (number, number) {
         return Err(RecordError::Malformed("it says that it has other numbers and has none"));
     }
-    let session = if has(SESSION) { Some(id(&mut reader)?.as_str().into()) } else { None };
-    let message_id = if has(MESSAGE_ID) { Some(id(&mut reader)?.as_str().into()) } else { None };
-    let overlay = if has(OVERLAY) { Some(overlay(&mut reader)?.into()) } else { None };
+    let session = match has(SESSION) {
+        true => Some(session_id(id(&mut reader)?.as_str())),
+        false => None,
+    };
+    let message_id = match has(MESSAGE_ID) {
+        true => Some(id(&mut reader)?.as_str().into()),
+        false => None,
+    };
+    let overlay = match has(OVERLAY) {
+        true => Some(overlay(&mut reader)?.into()),
+        false => None,
+    };
     reader.finish()?;
     Ok(Entry {
         number,

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use barid_store::{Keyspace, Store, StoreError};
 use foldhash::fast::FixedState;
-use hashbrown::{HashMap, HashSet};
+use hashbrown::HashMap;
 use statestore_proto::Version;
 
 use super::keys::{
@@ -37,6 +37,9 @@ use crate::session::PacketId;
 use crate::time::Timestamp;
 
 mod queues;
+mod session_ids;
+
+use session_ids::SessionIds;
 
 /// Is told what a store has: all sessions, then all subscriptions, all entries, all retained messages,
 /// all clocks of the state store and all its keys; then all entities, and what is reserved and lies in
@@ -108,7 +111,7 @@ pub trait Recovery {
     }
 
     /// An entry, whose body is in the store only; those of one part come one after the other, in
-    /// ascending order. What has the same session id shares it.
+    /// ascending order. Most that have the same session id share it.
     fn queue_entry(&mut self, tenant: TenantNumber, queue: QueueNumber, part: Part, entry: Entry) {
         let _ = (tenant, queue, part, entry);
     }
@@ -206,7 +209,7 @@ pub fn recover(
         recovery,
         tenant: None,
         queues: HashMap::default(),
-        session_ids: HashSet::default(),
+        session_ids: SessionIds::default(),
         recovered: Recovered {
             shard: Shard::new(index),
             sessions: HashMap::default(),
@@ -280,8 +283,7 @@ struct Reading<'a> {
     tenant: Option<(Box<str>, TenantNumber)>,
     /// Those of entities that were told.
     queues: HashMap<QueueNumber, TenantNumber, FixedState>,
-    /// Each once, since many entries have the same.
-    session_ids: HashSet<Arc<str>, FixedState>,
+    session_ids: SessionIds,
     recovered: Recovered,
 }
 

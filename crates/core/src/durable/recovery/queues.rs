@@ -1,12 +1,10 @@
 //! Entities, and what lies in their queues.
 
-use std::sync::Arc;
-
 use super::{Reading, RecoveryError};
 use crate::durable::keys::{
     self, EntityKey, QueueEntryKey, QueueNumbersKey, QueueSeenKey, QueueSessionKey,
 };
-use crate::durable::records::{RecordError, decode_numbers, decode_queue_entry, decode_seen};
+use crate::durable::records::{RecordError, decode_numbers, decode_queue_entry_with, decode_seen};
 use crate::durable::{EntityRecord, QueueNumber, SessionStateRecord, TenantNumber, shard_of};
 
 impl Reading<'_> {
@@ -47,7 +45,7 @@ impl Reading<'_> {
             let QueueSessionKey { tenant, queue, session } = QueueSessionKey::decode(key)?;
             let record = SessionStateRecord::decode(value)?;
             let tenant = this.tenant(tenant);
-            let session = this.session_id(session);
+            let session = session.into();
             if this.has_queue(tenant, queue) {
                 this.recovery.queue_state(tenant, queue, session, record);
             } else {
@@ -60,10 +58,9 @@ impl Reading<'_> {
     pub(super) fn queue_entries(&mut self) -> Result<(), RecoveryError> {
         self.scan(keys::QUEUE_ENTRIES, |this, key, value| {
             let QueueEntryKey { tenant, queue, part, number } = QueueEntryKey::decode(key)?;
-            let mut entry = decode_queue_entry(number, value)?;
+            let entry = decode_queue_entry_with(number, value, |id| this.session_ids.share(id))?;
             let tenant = this.tenant(tenant);
             if this.has_queue(tenant, queue) {
-                entry.session = entry.session.map(|session| this.session_id(&session));
                 this.recovered.shard.recover_queue_entry(queue, part, number);
                 this.recovery.queue_entry(tenant, queue, part, entry);
             } else {
@@ -95,10 +92,5 @@ impl Reading<'_> {
             self.recovered.shard.recover_session_number(queue);
         }
         has
-    }
-
-    /// The same `Arc` for the same id.
-    fn session_id(&mut self, id: &str) -> Arc<str> {
-        Arc::clone(self.session_ids.get_or_insert_with(id, |id| Arc::from(id)))
     }
 }
