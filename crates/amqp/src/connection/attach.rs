@@ -1,0 +1,197 @@
+use super::event::{AttachAnswer, AttachRequest, LinkId};
+use super::link::{Link, LinkEnd, LinkState, Receiving, Sending};
+use super::{Connection, Event, Failure};
+use crate::Error;
+use crate::Fields;
+use crate::frame::{Attach, Detach, Performative, Role, Terminus};
+
+impl Connection {
+    /// Answers [`Event::Attach`]: the link is attached. `false` if it is gone or has been answered.
+    pub fn accept_attach(&mut self, link: LinkId, answer: AttachAnswer) -> bool {
+        let Some(link) = self.links.get_mut(link) else { return false };
+        let LinkState::Requested(request) = &mut link.state else { return false };
+        let peer = request.role;
+        let max_message_size = answer.max_message_size.unwrap_or(self.limits.max_message_size);
+        let (mut source, mut target) = (request.source.take(), request.target.take());
+        if let Some(filter) = &answer.filter {
+            source = source.map(|source| source.with_filter(filter));
+        }
+        if let Some(address) = &answer.address {
+            let node = if peer == Role::Receiver { &mut source } else { &mut target };
+            *node = node.take().map(|node| node.with_address(address));
+        }
+        let attach = Attach {
+            source,
+            target,
+            max_message_size: Some(max_message_size),
+            properties: answer.properties,
+            ..mirrored(request)
+        };
+        self.out.frame(link.session.channel, &Performative::Attach(Box::new(attach)));
+        link.state = LinkState::Attached;
+        let id = link.id;
+        match &mut link.end {
+            LinkEnd::Sending(sending) => {
+                let event = match sending {
+                    Sending { drain: true, .. } => Some(Event::Drain { link: id }),
+                    Sending { credit: 0, .. } => None,
+                    _ => Some(Event::Credit { link: id }),
+                };
+                self.events.extend(event);
+            }
+            LinkEnd::Receiving(receiving) => {
+                receiving.max_message_size = match max_message_size {
+                    0 => self.limits.max_message_size,
+                    size => size,
+                };
+                self.grant(id, answer.credit);
+            }
+        }
+        true
+    }
+
+    /// Answers [`Event::Attach`]: there will be no such link. `false` if it is gone or has been
+    /// answered.
+    pub fn refuse_attach(&mut self, link: LinkId, error: Error) -> bool {
+        match self.links.get(link) {
+            Some(Link { state: LinkState::Requested(_), .. }) => self.detach(link, Some(error)),
+            _ => false,
+        }
+    }
+
+    /// Closes a link, or refuses it if it was not answered. `false` if it is gone.
+    pub fn detach(&mut self, link: LinkId, error: Option<Error>) -> bool {
+        let Some(found) = self.links.get_mut(link) else { return false };
+        if matches!(found.state, LinkState::Detaching) {
+            return false;
+        }
+        self.write_refusal(link);
+        self.release(link);
+        let link = self.links.get_mut(link).expect("a link stays until the peer detaches it");
+        link.state = LinkState::Detaching;
+        let detach = Detach { handle: link.handle, closed: true, error };
+        self.out.frame(link.session.channel, &Performative::Detach(detach));
+        true
+    }
+
+    /// The peer did what it must not on this link: it is detached, and the caller told.
+    pub(super) fn fail_link(&mut self, link: LinkId, error: Error) {
+        if self.detach(link, Some(error.clone())) {
+            self.events.push_back(Event::Detached { link, closed: true, error: Some(error) });
+        }
+    }
+
+    pub(super) fn on_attach(&mut self, channel: u16, attach: Box<Attach>) -> Result<(), Failure> {
+        if attach.handle > self.limits.handle_max {
+            return Err(Failure::OutOfBounds("the handle"));
+        }
+        let has_room = self.links.len() < self.limits.max_links;
+        let session = self.sessions[usize::from(channel)].as_mut().expect("the session is there");
+        if session.link(attach.handle).is_some() {
+            let text = "The handle has a link.";
+            self.end_ours(channel, Some(Error::new("amqp:session:handle-in-use", text)));
+            return Ok(());
+        }
+        let (session_id, handle) = (session.id, attach.handle);
+        let end = match attach.role {
+            Role::Receiver => LinkEnd::Sending(Sending::default()),
+            Role::Sender => LinkEnd::Receiving(Receiving {
+                delivery_count: attach.initial_delivery_count.unwrap_or(0),
+                ..Receiving::default()
+            }),
+        };
+        let link = self.links.insert(|id| Link {
+            id,
+            session: session_id,
+            handle,
+            state: LinkState::Requested(attach.clone()),
+            end,
+        });
+        let id = link.id;
+        session.set_link(handle, Some(id));
+        if has_room {
+            let request = AttachRequest { link: id, session: session_id, attach: *attach };
+            self.events.push_back(Event::Attach(Box::new(request)));
+        } else {
+            let text = "The connection has too many links.";
+            self.detach(id, Some(Error::new("amqp:resource-limit-exceeded", text)));
+        }
+        Ok(())
+    }
+
+    pub(super) fn on_detach(&mut self, channel: u16, detach: Detach) {
+        let session = self.sessions[usize::from(channel)].as_mut().expect("the session is there");
+        let Some(link) = session.link(detach.handle) else {
+            return self.unattached(channel, detach.handle);
+        };
+        session.set_link(detach.handle, None);
+        self.write_refusal(link);
+        self.release(link);
+        let Some(link) = self.links.remove(link) else { return };
+        if matches!(link.state, LinkState::Detaching) {
+            return;
+        }
+        let Detach { handle, closed, error } = detach;
+        self.out.frame(channel, &Performative::Detach(Detach { handle, closed, error: None }));
+        self.events.push_back(Event::Detached { link: link.id, closed, error });
+    }
+
+    /// A frame with a handle that has no link.
+    pub(super) fn unattached(&mut self, channel: u16, handle: u32) {
+        let text = format!("The handle {handle} has no link.");
+        self.end_ours(channel, Some(Error::new("amqp:session:unattached-handle", text)));
+    }
+
+    /// A link that was not answered is answered with neither source nor target, before the detach
+    /// that must follow: there are clients that know no link before its attach.
+    fn write_refusal(&mut self, link: LinkId) {
+        let Some(link) = self.links.get(link) else { return };
+        if let LinkState::Requested(request) = &link.state {
+            let attach = mirrored(request);
+            self.out.frame(link.session.channel, &Performative::Attach(Box::new(attach)));
+        }
+    }
+
+    /// Forgets the deliveries of a link.
+    fn release(&mut self, id: LinkId) {
+        let Some(link) = self.links.get_mut(id) else { return };
+        let session_id = link.session;
+        if let LinkEnd::Receiving(receiving) = &mut link.end
+            && let Some(unfinished) = receiving.unfinished.take()
+        {
+            self.unfinished -= unfinished.bytes.len();
+        }
+        let Some(session) = self.sessions[usize::from(session_id.channel)].as_mut() else {
+            return;
+        };
+        let was_full = session.outgoing.len() >= self.limits.max_unsettled;
+        session.incoming.retain(|of| *of != id);
+        session.outgoing.retain(|sent| sent.link != id);
+        session.held.retain(|held| {
+            let keep = held.link() != id;
+            if !keep {
+                self.held -= held.len();
+            }
+            keep
+        });
+        if was_full {
+            self.tell_of_room(session_id);
+        }
+    }
+}
+
+/// The attach that answers one, with neither source nor target.
+fn mirrored(request: &Attach) -> Attach {
+    Attach {
+        name: request.name.clone(),
+        handle: request.handle,
+        role: request.role.opposite(),
+        sender_settles: request.sender_settles,
+        receiver_settles: request.receiver_settles,
+        source: None::<Terminus>,
+        target: None,
+        initial_delivery_count: (request.role == Role::Receiver).then_some(0),
+        max_message_size: None,
+        properties: Fields::new(),
+    }
+}

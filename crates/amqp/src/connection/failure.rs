@@ -1,0 +1,43 @@
+use crate::Error;
+use crate::wire::Malformed;
+
+/// Why a connection cannot go on. All are the peer's fault, and the peer has been told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    /// The peer does not begin with the header of AMQP 1.0 or of SASL.
+    #[error("unknown protocol header")]
+    Header,
+    /// A frame is longer than was announced.
+    #[error("a frame of {length} bytes is too long")]
+    FrameTooLong {
+        /// What the frame says, in bytes.
+        length: usize,
+    },
+    /// Bytes that are no AMQP.
+    #[error(transparent)]
+    Malformed(#[from] Malformed),
+    /// A frame that must not come now, or there.
+    #[error("not allowed: {0}")]
+    NotAllowed(&'static str),
+    /// A number beyond what was announced.
+    #[error("{0} is beyond what was announced")]
+    OutOfBounds(&'static str),
+    /// Unfinished messages are too long together.
+    #[error("too many bytes of unfinished messages")]
+    TooMuchUnfinished,
+}
+
+impl Failure {
+    /// What the peer is told.
+    pub(super) fn to_error(self) -> Error {
+        let condition = match self {
+            Self::Header | Self::FrameTooLong { .. } | Self::OutOfBounds(_) => {
+                "amqp:connection:framing-error"
+            }
+            Self::Malformed(_) => "amqp:decode-error",
+            Self::NotAllowed(_) => "amqp:not-allowed",
+            Self::TooMuchUnfinished => "amqp:resource-limit-exceeded",
+        };
+        Error::new(condition, self.to_string())
+    }
+}

@@ -1,0 +1,107 @@
+use std::collections::VecDeque;
+
+/// What is known of the unsettled deliveries of a session, by ascending number.
+///
+/// Most are settled in the order they were made. So it is a queue in which those settled out of
+/// order leave gaps, which are closed when they are more than the rest.
+#[derive(Debug)]
+pub(super) struct Ledger<T> {
+    entries: VecDeque<(u64, Option<T>)>,
+    live: usize,
+}
+
+impl<T> Ledger<T> {
+    pub(super) fn new() -> Self {
+        Self { entries: VecDeque::new(), live: 0 }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.live
+    }
+
+    /// `number` must be greater than all before.
+    pub(super) fn push(&mut self, number: u64, entry: T) {
+        debug_assert!(self.entries.back().is_none_or(|(last, _)| *last < number));
+        self.entries.push_back((number, Some(entry)));
+        self.live += 1;
+    }
+
+    pub(super) fn remove(&mut self, number: u64) -> Option<T> {
+        let place = self.place(number);
+        let (_, entry) = self.entries.get_mut(place).filter(|(found, _)| *found == number)?;
+        let entry = entry.take()?;
+        self.live -= 1;
+        self.tidy();
+        Some(entry)
+    }
+
+    /// The first of those from `first` to `last`, both included.
+    pub(super) fn first_in(&self, first: u64, last: u64) -> Option<(u64, &T)> {
+        self.entries
+            .range(self.place(first)..)
+            .find_map(|(number, entry)| Some((*number, entry.as_ref()?)))
+            .filter(|(number, _)| *number <= last)
+    }
+
+    pub(super) fn retain(&mut self, mut keep: impl FnMut(&T) -> bool) {
+        self.entries.retain(|(_, entry)| entry.as_ref().is_some_and(&mut keep));
+        self.live = self.entries.len();
+    }
+
+    /// Where `number` is, or the first one behind it.
+    fn place(&self, number: u64) -> usize {
+        // There are no gaps as a rule.
+        let Some((first, _)) = self.entries.front() else { return 0 };
+        let guess = usize::try_from(number.saturating_sub(*first)).unwrap_or(usize::MAX);
+        match self.entries.get(guess) {
+            Some((found, _)) if *found == number => guess,
+            _ => self.entries.partition_point(|(found, _)| *found < number),
+        }
+    }
+
+    fn tidy(&mut self) {
+        while matches!(self.entries.front(), Some((_, None))) {
+            self.entries.pop_front();
+        }
+        if self.entries.len() > 2 * self.live + 32 {
+            self.entries.retain(|(_, entry)| entry.is_some());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_ledger_is_a_map(steps in prop::collection::vec((0..4u8, 0..64u64, 0..8u64), 1..400)) {
+            let (mut ledger, mut map, mut last) = (Ledger::new(), BTreeMap::new(), 0u64);
+            for (step, number, width) in steps {
+                let number = (last + 32).saturating_sub(number);
+                match step {
+                    0 | 1 => {
+                        last += 1 + width / 7;
+                        ledger.push(last, width);
+                        map.insert(last, width);
+                    }
+                    2 => prop_assert_eq!(ledger.remove(number), map.remove(&number)),
+                    _ => {
+                        let found = ledger.first_in(number, number + width);
+                        let wanted = map.range(number..=number + width).next();
+                        prop_assert_eq!(found, wanted.map(|(number, entry)| (*number, entry)));
+                        if width == 0 {
+                            ledger.retain(|entry| *entry != 3);
+                            map.retain(|_, entry| *entry != 3);
+                        }
+                    }
+                }
+                prop_assert_eq!(ledger.len(), map.len());
+                prop_assert!(ledger.entries.len() <= 2 * ledger.len() + 33);
+            }
+        }
+    }
+}

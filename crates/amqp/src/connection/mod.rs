@@ -1,0 +1,346 @@
+//! The machines of connections, sessions and links.
+
+mod attach;
+mod event;
+mod failure;
+mod flow;
+mod handshake;
+mod incoming;
+mod ledger;
+mod limits;
+mod link;
+mod outgoing;
+mod output;
+mod parts;
+mod session;
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+pub use event::{
+    AttachAnswer, AttachRequest, Delivery, Disposition, Event, IncomingId, LinkId, OutgoingId,
+    SessionId,
+};
+pub use failure::Failure;
+pub use limits::Limits;
+pub use outgoing::SendError;
+
+use crate::Error;
+use crate::frame::{self, Begin, Body, Close, End, HEADER_SIZE, Performative};
+use handshake::Phase;
+use link::{LinkState, Links};
+use output::Output;
+use session::Session;
+
+/// How many events may wait before nothing more is received: a frame of few bytes can be many events.
+const MAX_EVENTS: usize = 1_024;
+
+/// The server's end of one connection: see the [crate](crate) for how it is used.
+#[derive(Debug)]
+pub struct Connection {
+    limits: Limits,
+    container_id: String,
+    phase: Phase,
+    peer: Peer,
+    /// By channel, which is the same in both directions.
+    sessions: Vec<Option<Session>>,
+    /// How many sessions there have been.
+    serial: u32,
+    links: Links,
+    /// How many bytes of unfinished messages of the peer are held.
+    unfinished: usize,
+    /// How many bytes of messages wait for the windows of the peer.
+    held: usize,
+    events: VecDeque<Event>,
+    out: Output,
+}
+
+/// What the peer said of itself.
+#[derive(Debug)]
+struct Peer {
+    max_frame_size: usize,
+    idle_time_out: Option<Duration>,
+}
+
+impl Connection {
+    /// A connection that has just been made. `container_id` is the name of the server.
+    pub fn new(container_id: &str, limits: Limits) -> Self {
+        Self {
+            limits,
+            container_id: container_id.into(),
+            phase: Phase::Header,
+            peer: Peer { max_frame_size: frame::MIN_MAX_FRAME_SIZE as usize, idle_time_out: None },
+            sessions: Vec::new(),
+            serial: 0,
+            links: Links::default(),
+            unfinished: 0,
+            held: 0,
+            events: VecDeque::new(),
+            out: Output::default(),
+        }
+    }
+
+    /// Consumes whole frames at the front of `bytes`, and says how many bytes these are. The rest is
+    /// to be given again, together with what comes behind it, after all events have been taken:
+    /// besides at the end of the whole frames it stops behind a [`Event::SaslInit`], and when many
+    /// events wait. So one calls it until it consumes nothing.
+    ///
+    /// After a failure, which is returned once, the connection is closed: everything that comes is
+    /// thrown away. What the peer is told stands in the output.
+    pub fn receive(&mut self, bytes: &[u8]) -> Result<usize, Failure> {
+        let mut consumed = 0;
+        while self.events.len() < MAX_EVENTS {
+            match self.receive_one(&bytes[consumed..]) {
+                Ok(0) => break,
+                Ok(length) => consumed += length,
+                Err(failure) => {
+                    self.fail(failure);
+                    return Err(failure);
+                }
+            }
+        }
+        Ok(consumed)
+    }
+
+    /// How many bytes are missing to what will be received next, after [`receive`](Self::receive)
+    /// left `rest`: never 0.
+    pub fn missing(&self, rest: &[u8]) -> usize {
+        let next = match frame::length(rest) {
+            Ok(Some(length)) if !self.phase.expects_header() => length,
+            _ => HEADER_SIZE,
+        };
+        next.saturating_sub(rest.len()).max(1)
+    }
+
+    /// What has happened, one after the other.
+    pub fn next_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// The bytes for the peer; those that were sent are to be taken away from the front.
+    pub fn output(&mut self) -> &mut Vec<u8> {
+        self.out.bytes()
+    }
+
+    /// How many bytes wait here: in the output, and behind it for the peer's windows.
+    pub fn queued_bytes(&self) -> usize {
+        self.out.len() + self.held
+    }
+
+    /// Whether nothing will be received or sent any more: the socket is to be closed when the output
+    /// is written.
+    pub fn is_closed(&self) -> bool {
+        self.phase == Phase::Closed
+    }
+
+    /// The peer gives up when it hears nothing for so long: `None` if it does not, or is not known.
+    pub fn peer_idle_time_out(&self) -> Option<Duration> {
+        self.peer.idle_time_out
+    }
+
+    /// A sign of life, to be sent when nothing else was sent for half of
+    /// [`peer_idle_time_out`](Self::peer_idle_time_out).
+    pub fn heartbeat(&mut self) {
+        if self.phase == Phase::Open {
+            frame::encode_empty(self.out.bytes());
+        }
+    }
+
+    /// Closes the connection; an [`Event::Detached`] comes for every link. The peer's answer is waited
+    /// for until [`Event::Closed`]; an impatient caller calls [`abort`](Self::abort).
+    pub fn close(&mut self, error: Option<Error>) {
+        if self.phase == Phase::Open {
+            self.end_links(error.as_ref());
+            self.out.frame(0, &Performative::Close(Close { error }));
+            self.phase = Phase::Closing;
+        }
+    }
+
+    /// The socket is gone, or shall be: all links end, and nothing is sent any more.
+    pub fn abort(&mut self) {
+        self.finish(None);
+        self.out.bytes().clear();
+    }
+
+    /// Ends a session with all of its links; `false` if it is gone.
+    pub fn end_session(&mut self, session: SessionId, error: Option<Error>) -> bool {
+        let found = self.session(session).is_some();
+        if found {
+            self.end_ours(session.channel, error);
+        }
+        found
+    }
+
+    fn receive_one(&mut self, bytes: &[u8]) -> Result<usize, Failure> {
+        match self.phase {
+            Phase::Closed => return Ok(bytes.len()),
+            Phase::SaslOutcome => return Ok(0),
+            phase if phase.expects_header() => {
+                let Some(header) = bytes.first_chunk() else { return Ok(0) };
+                self.on_header(header)?;
+                return Ok(header.len());
+            }
+            _ => {}
+        }
+        let Some(length) = frame::length(bytes)? else { return Ok(0) };
+        if length > self.limits.max_frame_size as usize {
+            return Err(Failure::FrameTooLong { length });
+        }
+        let Some(bytes) = bytes.get(..length) else { return Ok(0) };
+        let frame = frame::decode(bytes)?;
+        match (self.phase, frame.body) {
+            (Phase::SaslInit, Body::Sasl(sasl)) => self.on_sasl(sasl)?,
+            (Phase::SaslInit, _) => return Err(Failure::NotAllowed("a frame before SASL is done")),
+            (_, Body::Sasl(_)) => return Err(Failure::NotAllowed("SASL behind its end")),
+            (_, Body::Empty) => {}
+            (_, Body::Amqp(performative, payload)) => {
+                self.on_performative(frame.channel, performative, payload)?;
+            }
+        }
+        Ok(length)
+    }
+
+    fn on_performative(
+        &mut self,
+        channel: u16,
+        performative: Performative,
+        payload: &[u8],
+    ) -> Result<(), Failure> {
+        match (self.phase, performative) {
+            (Phase::AwaitOpen, Performative::Open(open)) => {
+                self.on_open(open);
+                return Ok(());
+            }
+            (Phase::AwaitOpen, _) => return Err(Failure::NotAllowed("a frame before open")),
+            (_, Performative::Open(_)) => return Err(Failure::NotAllowed("a second open")),
+            (_, Performative::Close(close)) => self.on_close(close),
+            (Phase::Closing, _) => {}
+            (_, Performative::Begin(begin)) => self.on_begin(channel, &begin)?,
+            (_, performative) => {
+                let Some(Some(session)) = self.sessions.get(usize::from(channel)) else {
+                    return Err(Failure::NotAllowed("a frame on a channel without a session"));
+                };
+                match performative {
+                    Performative::End(end) => self.on_end(channel, end),
+                    _ if session.is_ending => {}
+                    Performative::Attach(attach) => self.on_attach(channel, attach)?,
+                    Performative::Detach(detach) => self.on_detach(channel, detach),
+                    Performative::Flow(flow) => self.on_flow(channel, &flow),
+                    Performative::Transfer(transfer) => {
+                        self.on_transfer(channel, transfer, payload)?;
+                    }
+                    Performative::Disposition(disposition) => {
+                        self.on_disposition(channel, &disposition);
+                    }
+                    Performative::Open(_) | Performative::Begin(_) | Performative::Close(_) => {
+                        unreachable!("they were handled before")
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn on_close(&mut self, close: Close) {
+        if self.phase == Phase::Open {
+            self.end_links(close.error.as_ref());
+            self.out.frame(0, &Performative::Close(Close::default()));
+        }
+        self.finish(close.error);
+    }
+
+    fn on_begin(&mut self, channel: u16, begin: &Begin) -> Result<(), Failure> {
+        if channel > self.limits.channel_max {
+            return Err(Failure::OutOfBounds("the channel"));
+        }
+        let place = usize::from(channel);
+        if self.sessions.len() <= place {
+            self.sessions.resize_with(place + 1, || None);
+        }
+        if self.sessions[place].is_some() {
+            return Err(Failure::NotAllowed("a begin on a channel with a session"));
+        }
+        self.serial = self.serial.wrapping_add(1);
+        let session = Session::new(SessionId { channel, serial: self.serial }, begin);
+        self.out.begin(channel, session.begin(self.limits.handle_max));
+        self.sessions[place] = Some(session);
+        Ok(())
+    }
+
+    fn on_end(&mut self, channel: u16, end: End) {
+        let Some(session) = self.sessions[usize::from(channel)].take() else { return };
+        self.drop_links(&session, end.error.as_ref());
+        if !session.is_ending {
+            self.out.frame(channel, &Performative::End(End::default()));
+        }
+    }
+
+    /// Ends a session because of an error of the peer, or by command.
+    fn end_ours(&mut self, channel: u16, error: Option<Error>) {
+        let place = &mut self.sessions[usize::from(channel)];
+        let Some(id) = place.as_ref().map(|session| session.id) else { return };
+        let session = place.replace(Session::ending(id)).expect("there was one");
+        self.drop_links(&session, error.as_ref());
+        self.out.frame(channel, &Performative::End(End { error }));
+    }
+
+    /// All links of all sessions end; the peer need not be told of each.
+    fn end_links(&mut self, error: Option<&Error>) {
+        for session in std::mem::take(&mut self.sessions).into_iter().flatten() {
+            self.drop_links(&session, error);
+        }
+    }
+
+    /// Forgets the links of a session that has ended.
+    fn drop_links(&mut self, session: &Session, error: Option<&Error>) {
+        for held in &session.held {
+            self.held -= held.len();
+        }
+        for link in session.links() {
+            let Some(link) = self.links.remove(link) else { continue };
+            self.unfinished -= link.unfinished();
+            if !matches!(link.state, LinkState::Detaching) {
+                let error = error.cloned();
+                self.events.push_back(Event::Detached { link: link.id, closed: true, error });
+            }
+        }
+    }
+
+    /// The peer has broken the protocol.
+    fn fail(&mut self, failure: Failure) {
+        let error = failure.to_error();
+        match self.phase {
+            // What would have been understood.
+            Phase::Header => self.out.bytes().extend_from_slice(&frame::SASL_HEADER),
+            Phase::HeaderAfterSasl => self.out.bytes().extend_from_slice(&frame::AMQP_HEADER),
+            Phase::SaslInit | Phase::SaslOutcome | Phase::Closing | Phase::Closed => {}
+            Phase::AwaitOpen | Phase::Open => {
+                if self.phase == Phase::AwaitOpen {
+                    self.write_open();
+                }
+                self.end_links(Some(&error));
+                let close = Close { error: Some(error.clone()) };
+                self.out.frame(0, &Performative::Close(close));
+            }
+        }
+        self.finish(Some(error));
+    }
+
+    fn finish(&mut self, error: Option<Error>) {
+        if self.phase != Phase::Closed {
+            self.end_links(error.as_ref());
+            self.phase = Phase::Closed;
+            self.events.push_back(Event::Closed { error });
+        }
+    }
+
+    fn session(&self, id: SessionId) -> Option<&Session> {
+        let session = self.sessions.get(usize::from(id.channel))?.as_ref()?;
+        (session.id == id && !session.is_ending).then_some(session)
+    }
+
+    fn session_mut(&mut self, id: SessionId) -> Option<&mut Session> {
+        let session = self.sessions.get_mut(usize::from(id.channel))?.as_mut()?;
+        (session.id == id && !session.is_ending).then_some(session)
+    }
+}

@@ -1,0 +1,241 @@
+use super::Connection;
+use super::Event;
+use super::event::{Disposition, LinkId, OutgoingId, SessionId};
+use super::link::{Link, LinkEnd, LinkState, Sending};
+use super::output::Output;
+use super::parts::Parts;
+use super::session::{Held, Sent, Session};
+use crate::frame::{self, DeliveryState, HEADER_SIZE, Role, Tag, Transfer};
+
+/// Why a message was not sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SendError {
+    /// The link is gone, or not attached, or the peer does not receive on it.
+    #[error("there is no such link to the peer")]
+    NoLink,
+    /// The peer wants no more, or has too many to settle: see [`Connection::credit`].
+    #[error("the link has no credit")]
+    NoCredit,
+    /// The tag is longer than [`Tag::MAX_SIZE`].
+    #[error("the delivery tag is too long")]
+    TagTooLong,
+}
+
+impl Connection {
+    /// How many messages may be sent on a link now: what the peer wants, and has not too many of to
+    /// settle. 0 for a link that is gone.
+    pub fn credit(&self, link: LinkId) -> u32 {
+        let Some(Link {
+            session, state: LinkState::Attached, end: LinkEnd::Sending(sending), ..
+        }) = self.links.get(link)
+        else {
+            return 0;
+        };
+        let unsettled = self.session(*session).map_or(0, |session| session.outgoing.len());
+        let room = self.limits.max_unsettled.saturating_sub(unsettled);
+        sending.credit.min(u32::try_from(room).unwrap_or(u32::MAX))
+    }
+
+    /// Sends a message, which lies in `parts`, in as many frames as it needs. What the peer's window
+    /// has no room for is copied and sent later, which shows in
+    /// [`queued_bytes`](Self::queued_bytes).
+    pub fn send(
+        &mut self,
+        link: LinkId,
+        tag: &[u8],
+        settled: bool,
+        message_format: u32,
+        parts: &[&[u8]],
+    ) -> Result<OutgoingId, SendError> {
+        let tag = Tag::try_from(tag).map_err(|_| SendError::TagTooLong)?;
+        let has_credit = self.credit(link) > 0;
+        let found = self.links.get_mut(link).ok_or(SendError::NoLink)?;
+        let (LinkState::Attached, LinkEnd::Sending(sending)) = (&found.state, &mut found.end)
+        else {
+            return Err(SendError::NoLink);
+        };
+        if !has_credit {
+            return Err(SendError::NoCredit);
+        }
+        sending.credit -= 1;
+        sending.delivery_count = sending.delivery_count.wrapping_add(1);
+        let session = self.sessions[usize::from(found.session.channel)]
+            .as_mut()
+            .expect("a link has a session");
+        let number = session.begin_outgoing();
+        if !settled {
+            session.outgoing.push(number, Sent { link, tag });
+        }
+        let mut transfer = Transfer {
+            handle: found.handle,
+            delivery_id: Some(number as u32),
+            tag: Some(tag),
+            message_format: Some(message_format),
+            settled: Some(settled),
+            ..Transfer::default()
+        };
+        let mut parts = Parts::new(parts);
+        let max = self.peer.max_frame_size;
+        if !session.held.is_empty()
+            || !write_frames(&mut self.out, session, max, &mut transfer, &mut parts)
+        {
+            let mut bytes = Vec::with_capacity(parts.len());
+            parts.take(usize::MAX, &mut bytes);
+            self.held += bytes.len();
+            session.held.push_back(Held::Message { link, transfer, bytes, at: 0 });
+        }
+        Ok(OutgoingId { session: session.id, number })
+    }
+
+    /// Answers [`Event::Drain`]: what there was has been sent, and the rest of the credit is given up.
+    /// `false` if the link is gone or the peer does not wait for this.
+    pub fn drained(&mut self, link: LinkId) -> bool {
+        let Some(found) = self.links.get_mut(link) else { return false };
+        let (LinkState::Attached, LinkEnd::Sending(sending @ Sending { drain: true, .. })) =
+            (&found.state, &mut found.end)
+        else {
+            return false;
+        };
+        sending.delivery_count = sending.delivery_count.wrapping_add(sending.credit);
+        sending.credit = 0;
+        sending.drain = false;
+        let id = found.session;
+        let session = self.session_mut(id).expect("a link has a session");
+        if session.held.is_empty() {
+            self.write_link_flow(link, true);
+        } else {
+            session.held.push_back(Held::Drained { link });
+        }
+        true
+    }
+
+    /// Tells the peer that a delivery is settled, with the outcome that it said or another; both
+    /// forget it. `false` if it is gone: settled by the peer, or with its link.
+    pub fn settle_outgoing(
+        &mut self,
+        delivery: OutgoingId,
+        outcome: Option<&DeliveryState>,
+    ) -> bool {
+        let max_unsettled = self.limits.max_unsettled;
+        let Some(session) = self.session_mut(delivery.session) else { return false };
+        let was_full = session.outgoing.len() >= max_unsettled;
+        if session.outgoing.remove(delivery.number).is_none() {
+            return false;
+        }
+        self.out.settle(delivery.session.channel, Role::Sender, delivery.number as u32, outcome);
+        if was_full {
+            self.tell_of_room(delivery.session);
+        }
+        true
+    }
+
+    pub(super) fn on_disposition(&mut self, channel: u16, said: &frame::Disposition) {
+        match said.role {
+            Role::Receiver => self.on_outcome(channel, said),
+            Role::Sender if said.settled => self.on_settled_by_sender(channel, said),
+            Role::Sender => {}
+        }
+    }
+
+    /// The peer says what became of deliveries of ours.
+    fn on_outcome(&mut self, channel: u16, said: &frame::Disposition) {
+        let session = self.sessions[usize::from(channel)].as_mut().expect("the session is there");
+        let was_full = session.outgoing.len() >= self.limits.max_unsettled;
+        let mut first = session.outgoing_number(said.first);
+        let last = session.outgoing_number(said.last.unwrap_or(said.first));
+        while let Some((number, sent)) = session.outgoing.first_in(first, last) {
+            self.events.push_back(Event::Disposition(Disposition {
+                link: sent.link,
+                delivery: OutgoingId { session: session.id, number },
+                tag: sent.tag,
+                state: said.state.clone(),
+                settled: said.settled,
+            }));
+            if said.settled {
+                session.outgoing.remove(number);
+            }
+            first = number + 1;
+        }
+        if said.settled && was_full {
+            let id = session.id;
+            self.tell_of_room(id);
+        }
+    }
+
+    /// The peer no longer wants to hear of deliveries it made.
+    fn on_settled_by_sender(&mut self, channel: u16, said: &frame::Disposition) {
+        let place = usize::from(channel);
+        let session = self.sessions[place].as_mut().expect("the session is there");
+        let first = session.incoming_number(said.first);
+        let last = session.incoming_number(said.last.unwrap_or(said.first));
+        while let Some(session) = self.sessions[place].as_mut()
+            && let Some((number, &link)) = session.incoming.first_in(first, last)
+        {
+            session.incoming.remove(number);
+            self.forget_unsettled(link);
+        }
+    }
+
+    /// The peer has room for unsettled deliveries again.
+    pub(super) fn tell_of_room(&mut self, session: SessionId) {
+        let Some(session) = self.session(session) else { return };
+        let links: Vec<_> = session.links().filter(|link| self.credit(*link) > 0).collect();
+        self.events.extend(links.into_iter().map(|link| Event::Credit { link }));
+    }
+
+    /// Sends what waited for the peer's window, as far as it is open.
+    pub(super) fn send_held(&mut self, channel: u16) {
+        let place = usize::from(channel);
+        while let Some(session) = self.sessions[place].as_mut()
+            && let Some(held) = session.held.pop_front()
+        {
+            match held {
+                Held::Drained { link } => self.write_link_flow(link, true),
+                Held::Message { link, mut transfer, bytes, at } => {
+                    let rest = [&bytes[at..]];
+                    let mut parts = Parts::new(&rest);
+                    let before = parts.len();
+                    let max = self.peer.max_frame_size;
+                    let is_done =
+                        write_frames(&mut self.out, session, max, &mut transfer, &mut parts);
+                    let left = parts.len();
+                    self.held -= before - left;
+                    if !is_done {
+                        let at = bytes.len() - left;
+                        session.held.push_front(Held::Message { link, transfer, bytes, at });
+                        return;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Writes frames of a delivery while the peer's window has room for them, and says whether all are
+/// written.
+fn write_frames(
+    out: &mut Output,
+    session: &mut Session,
+    max_frame_size: usize,
+    transfer: &mut Transfer,
+    parts: &mut Parts<'_>,
+) -> bool {
+    while session.take_window() {
+        let out = out.bytes();
+        let start = frame::begin(out, session.id.channel);
+        transfer.more = false;
+        transfer.write(out);
+        let room = max_frame_size - (out.len() - start);
+        if parts.len() > room {
+            out.truncate(start + HEADER_SIZE);
+            transfer.more = true;
+            transfer.write(out);
+        }
+        parts.take(room, out);
+        frame::end(out, start);
+        if !transfer.more {
+            return true;
+        }
+    }
+    false
+}

@@ -1,0 +1,203 @@
+use std::collections::VecDeque;
+
+use super::event::{LinkId, SessionId};
+use super::ledger::Ledger;
+use crate::frame::{Begin, Flow, Tag, Transfer};
+
+/// Both windows of ours: as wide as peers can count. What a peer may send is bounded by credit, and
+/// it is never held to a window: there are clients that count messages where frames are meant.
+const WINDOW: u32 = i32::MAX as u32;
+
+/// The id of our first transfer frame, and of our first delivery: there are clients that take 0 for
+/// none.
+const FIRST_ID: u32 = 1;
+
+/// One session, from the begin of the peer to its end.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub id: SessionId,
+    /// We have ended it, and the peer has not yet.
+    pub is_ending: bool,
+    /// The links by handle, those of the peer and ours.
+    handles: Vec<Option<LinkId>>,
+    /// As far as the peer sent transfer frames.
+    next_incoming_id: u32,
+    next_outgoing_id: u32,
+    /// How many transfer frames the peer takes now.
+    peer_window: u32,
+    next_delivery: u64,
+    /// The number of the newest delivery that began to come.
+    newest_incoming: Option<u64>,
+    /// Deliveries of the peer that the caller has not settled.
+    pub incoming: Ledger<LinkId>,
+    /// Deliveries to the peer that are not settled.
+    pub outgoing: Ledger<Sent>,
+    /// What waits for the peer's window, in its order.
+    pub held: VecDeque<Held>,
+}
+
+/// An unsettled delivery to the peer.
+#[derive(Debug)]
+pub(super) struct Sent {
+    pub link: LinkId,
+    pub tag: Tag,
+}
+
+/// Something that waits for the window of a session.
+#[derive(Debug)]
+pub(super) enum Held {
+    /// The rest of a message.
+    Message { link: LinkId, transfer: Transfer, bytes: Vec<u8>, at: usize },
+    /// That the credit of a link is used up: it must not overtake messages.
+    Drained { link: LinkId },
+}
+
+impl Held {
+    pub(super) fn link(&self) -> LinkId {
+        match self {
+            Self::Message { link, .. } | Self::Drained { link } => *link,
+        }
+    }
+
+    /// In bytes of messages.
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Message { bytes, at, .. } => bytes.len() - at,
+            Self::Drained { .. } => 0,
+        }
+    }
+}
+
+impl Session {
+    pub(super) fn new(id: SessionId, begin: &Begin) -> Self {
+        Self {
+            is_ending: false,
+            next_incoming_id: begin.next_outgoing_id,
+            peer_window: begin.incoming_window,
+            ..Self::ending(id)
+        }
+    }
+
+    /// What is left of a session that we have ended, until the peer ends it.
+    pub(super) fn ending(id: SessionId) -> Self {
+        Self {
+            id,
+            is_ending: true,
+            handles: Vec::new(),
+            next_incoming_id: 0,
+            next_outgoing_id: FIRST_ID,
+            peer_window: 0,
+            next_delivery: u64::from(FIRST_ID),
+            newest_incoming: None,
+            incoming: Ledger::new(),
+            outgoing: Ledger::new(),
+            held: VecDeque::new(),
+        }
+    }
+
+    pub(super) fn begin(&self, handle_max: u32) -> Begin {
+        Begin {
+            remote_channel: Some(self.id.channel),
+            next_outgoing_id: self.next_outgoing_id,
+            incoming_window: WINDOW,
+            outgoing_window: WINDOW,
+            handle_max,
+            properties: crate::Fields::new(),
+        }
+    }
+
+    /// A flow that says how the session stands.
+    pub(super) fn flow(&self) -> Flow {
+        Flow {
+            next_incoming_id: Some(self.next_incoming_id),
+            incoming_window: WINDOW,
+            next_outgoing_id: self.next_outgoing_id,
+            outgoing_window: WINDOW,
+            ..Flow::default()
+        }
+    }
+
+    pub(super) fn link(&self, handle: u32) -> Option<LinkId> {
+        *self.handles.get(handle as usize)?
+    }
+
+    /// Links by ascending handle.
+    pub(super) fn links(&self) -> impl Iterator<Item = LinkId> {
+        self.handles.iter().copied().flatten()
+    }
+
+    /// `handle` is bounded by the caller.
+    pub(super) fn set_link(&mut self, handle: u32, link: Option<LinkId>) {
+        let handle = handle as usize;
+        if self.handles.len() <= handle {
+            self.handles.resize(handle + 1, None);
+        }
+        self.handles[handle] = link;
+    }
+
+    /// A transfer frame has come.
+    pub(super) fn count_incoming(&mut self) {
+        self.next_incoming_id = self.next_incoming_id.wrapping_add(1);
+    }
+
+    /// The number of the delivery that begins with this id, which must come after all before.
+    pub(super) fn begin_incoming(&mut self, id: u32) -> Option<u64> {
+        let number = match self.newest_incoming {
+            Some(newest) => Some(unwrapped(newest, id)).filter(|number| *number > newest)?,
+            None => u64::from(id),
+        };
+        self.newest_incoming = Some(number);
+        Some(number)
+    }
+
+    /// The number of a delivery of the peer that may have been given this id.
+    pub(super) fn incoming_number(&self, id: u32) -> u64 {
+        self.newest_incoming.map_or(u64::from(id), |newest| unwrapped(newest, id))
+    }
+
+    pub(super) fn begin_outgoing(&mut self) -> u64 {
+        self.next_delivery += 1;
+        self.next_delivery - 1
+    }
+
+    /// The number of a delivery of ours that may have been given this id.
+    pub(super) fn outgoing_number(&self, id: u32) -> u64 {
+        unwrapped(self.next_delivery - 1, id)
+    }
+
+    /// What the peer says in a flow about its window.
+    pub(super) fn set_peer_window(&mut self, flow: &Flow) {
+        let expected = flow.next_incoming_id.unwrap_or(FIRST_ID);
+        let on_the_way = self.next_outgoing_id.wrapping_sub(expected);
+        self.peer_window = flow.incoming_window.saturating_sub(on_the_way);
+    }
+
+    /// Takes the place of one transfer frame in the peer's window, if there is one.
+    pub(super) fn take_window(&mut self) -> bool {
+        let has_room = self.peer_window > 0;
+        if has_room {
+            self.peer_window -= 1;
+            self.next_outgoing_id = self.next_outgoing_id.wrapping_add(1);
+        }
+        has_room
+    }
+}
+
+/// The 64-bit number nearest to `near` whose lower 32 bits are `id` (RFC 1982).
+fn unwrapped(near: u64, id: u32) -> u64 {
+    let distance = id.wrapping_sub(near as u32).cast_signed();
+    near.saturating_add_signed(i64::from(distance))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_go_on_where_ids_wrap() {
+        assert_eq!(unwrapped(5, 7), 7);
+        assert_eq!(unwrapped(0xFFFF_FFFE, 1), 0x1_0000_0001);
+        assert_eq!(unwrapped(0x1_0000_0001, 0xFFFF_FFFE), 0xFFFF_FFFE);
+        assert_eq!(unwrapped(3, u32::MAX), 0, "there is nothing before the first");
+    }
+}

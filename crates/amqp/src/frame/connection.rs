@@ -1,0 +1,86 @@
+use super::{composite, missing};
+use crate::wire::{List, Malformed};
+use crate::{Error, Fields};
+
+/// Begins a connection (2.7.1).
+#[derive(Debug, Clone, PartialEq)]
+pub struct Open {
+    /// Who speaks.
+    pub container_id: String,
+    /// Whom a client wants to speak to.
+    pub hostname: Option<String>,
+    /// The longest frame that may be sent to who says this, in bytes.
+    pub max_frame_size: u32,
+    /// The highest channel.
+    pub channel_max: u16,
+    /// Who says this gives up when it hears nothing for so many milliseconds.
+    pub idle_time_out: Option<u32>,
+    /// About who speaks.
+    pub properties: Fields,
+}
+
+impl Open {
+    pub(super) const CODE: u64 = 0x10;
+
+    /// One without bounds.
+    pub fn new(container_id: &str) -> Self {
+        Self {
+            container_id: container_id.into(),
+            hostname: None,
+            max_frame_size: u32::MAX,
+            channel_max: u16::MAX,
+            idle_time_out: None,
+            properties: Fields::new(),
+        }
+    }
+
+    pub(super) fn read(fields: &mut List<'_>) -> Result<Self, Malformed> {
+        let open = Self {
+            container_id: fields.text()?.ok_or(missing("open: no container id"))?.into(),
+            hostname: fields.text()?.map(Into::into),
+            max_frame_size: fields.uint()?.unwrap_or(u32::MAX),
+            channel_max: fields.ushort()?.unwrap_or(u16::MAX),
+            idle_time_out: fields.uint()?,
+            properties: {
+                for _locales_and_capabilities in 0..4 {
+                    fields.raw()?;
+                }
+                fields.fields()?
+            },
+        };
+        Ok(open)
+    }
+
+    pub(super) fn write(&self, out: &mut Vec<u8>) {
+        composite(out, Self::CODE, |items| {
+            items.string(&self.container_id);
+            items.optional(self.hostname.as_deref(), |items, name| items.string(name));
+            items.uint(self.max_frame_size);
+            items.ushort(self.channel_max);
+            items.optional(self.idle_time_out, |items, millis| items.uint(millis));
+            for _locales_and_capabilities in 0..4 {
+                items.null();
+            }
+            items.fields(&self.properties);
+        });
+    }
+}
+
+/// Ends a connection (2.7.9).
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Close {
+    /// Why, if not because all is done.
+    pub error: Option<Error>,
+}
+
+impl Close {
+    pub(super) const CODE: u64 = 0x18;
+
+    pub(super) fn read(fields: &mut List<'_>) -> Result<Self, Malformed> {
+        Ok(Self { error: fields.raw()?.map(Error::read).transpose()? })
+    }
+
+    pub(super) fn write(&self, out: &mut Vec<u8>) {
+        composite(out, Self::CODE, |items| Error::write_optional(self.error.as_ref(), items));
+    }
+}

@@ -1,0 +1,123 @@
+use super::composite;
+use crate::wire::{self, Items, List, Malformed};
+use crate::{Error, Fields};
+
+const RECEIVED: u64 = 0x23;
+const ACCEPTED: u64 = 0x24;
+const REJECTED: u64 = 0x25;
+const RELEASED: u64 = 0x26;
+const MODIFIED: u64 = 0x27;
+const DECLARED: u64 = 0x33;
+const TRANSACTIONAL: u64 = 0x34;
+
+/// What is known of a delivery, or was decided about it (3.4, 4.5).
+#[derive(Debug, Clone, PartialEq)]
+pub enum DeliveryState {
+    /// So much of it has come.
+    Received {
+        /// Which section of the message the rest begins in.
+        section_number: u32,
+        /// Where in that section, in bytes.
+        section_offset: u64,
+    },
+    /// It was taken.
+    Accepted,
+    /// It is invalid.
+    Rejected(Option<Box<Error>>),
+    /// It was not looked at.
+    Released,
+    /// It was not taken, and is to be changed.
+    Modified(Modified),
+    /// A transaction was begun.
+    Declared {
+        /// The id of the transaction.
+        transaction: Vec<u8>,
+    },
+    /// It belongs to a transaction.
+    Transactional {
+        /// The id of the transaction.
+        transaction: Vec<u8>,
+        /// What holds when the transaction succeeds.
+        outcome: Option<Box<DeliveryState>>,
+    },
+}
+
+/// How a delivery that was not taken is to be changed.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Modified {
+    /// Whether this counts as a failed attempt.
+    pub delivery_failed: bool,
+    /// Whether the message must not come to this receiver again.
+    pub undeliverable_here: bool,
+    /// To be merged into those of the message.
+    pub message_annotations: Fields,
+}
+
+impl DeliveryState {
+    pub(super) fn read(bytes: &[u8]) -> Result<Self, Malformed> {
+        Self::read_nested(bytes, true)
+    }
+
+    fn read_nested(bytes: &[u8], may_be_transactional: bool) -> Result<Self, Malformed> {
+        let (code, list) = wire::described(bytes)?;
+        let (mut fields, _) = List::read(list)?;
+        Ok(match code {
+            ACCEPTED => Self::Accepted,
+            REJECTED => Self::Rejected(fields.raw()?.map(Error::read).transpose()?.map(Box::new)),
+            RELEASED => Self::Released,
+            MODIFIED => Self::Modified(Modified {
+                delivery_failed: fields.boolean()?.unwrap_or(false),
+                undeliverable_here: fields.boolean()?.unwrap_or(false),
+                message_annotations: fields.fields()?,
+            }),
+            RECEIVED => Self::Received {
+                section_number: fields.uint()?.unwrap_or(0),
+                section_offset: fields.ulong()?.unwrap_or(0),
+            },
+            DECLARED => Self::Declared { transaction: fields.binary()?.unwrap_or(&[]).into() },
+            TRANSACTIONAL if may_be_transactional => Self::Transactional {
+                transaction: fields.binary()?.unwrap_or(&[]).into(),
+                outcome: fields
+                    .raw()?
+                    .map(|outcome| Self::read_nested(outcome, false))
+                    .transpose()?
+                    .map(Box::new),
+            },
+            _ => return Err(Malformed("delivery state: unknown")),
+        })
+    }
+
+    pub(super) fn write_optional(state: Option<&Self>, items: &mut Items<'_>) {
+        items.optional(state, |items, state| items.with(|out| state.write(out)));
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Accepted => composite(out, ACCEPTED, |_| {}),
+            Self::Released => composite(out, RELEASED, |_| {}),
+            Self::Rejected(error) => {
+                composite(out, REJECTED, |items| Error::write_optional(error.as_deref(), items));
+            }
+            Self::Modified(modified) => composite(out, MODIFIED, |items| {
+                items.boolean(modified.delivery_failed);
+                items.boolean(modified.undeliverable_here);
+                items.fields(&modified.message_annotations);
+            }),
+            Self::Received { section_number, section_offset } => {
+                composite(out, RECEIVED, |items| {
+                    items.uint(*section_number);
+                    items.ulong(*section_offset);
+                });
+            }
+            Self::Declared { transaction } => {
+                composite(out, DECLARED, |items| items.binary(transaction));
+            }
+            Self::Transactional { transaction, outcome } => {
+                composite(out, TRANSACTIONAL, |items| {
+                    items.binary(transaction);
+                    Self::write_optional(outcome.as_deref(), items);
+                });
+            }
+        }
+    }
+}

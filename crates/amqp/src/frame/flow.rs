@@ -1,0 +1,62 @@
+use super::{composite, missing};
+use crate::wire::{List, Malformed};
+
+/// Windows of a session, and credit of a link if there is a handle (2.7.4).
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Flow {
+    /// The id of the next transfer frame that who says this expects; `None` before it knows.
+    pub next_incoming_id: Option<u32>,
+    /// How many transfer frames may come to who says this.
+    pub incoming_window: u32,
+    /// The id of the next transfer frame of who says this.
+    pub next_outgoing_id: u32,
+    /// How many transfer frames who says this may send.
+    pub outgoing_window: u32,
+    /// Of the link that the rest is about.
+    pub handle: Option<u32>,
+    /// How many deliveries the sender has begun or given up; `None` from a receiver that does not know.
+    pub delivery_count: Option<u32>,
+    /// How many deliveries may come, from that count on.
+    pub link_credit: Option<u32>,
+    /// How many the sender has.
+    pub available: Option<u32>,
+    /// The sender shall send what it has, and give up the rest of the credit.
+    pub drain: bool,
+    /// The other end shall tell its state.
+    pub echo: bool,
+}
+
+impl Flow {
+    pub(super) const CODE: u64 = 0x13;
+
+    pub(super) fn read(fields: &mut List<'_>) -> Result<Self, Malformed> {
+        Ok(Self {
+            next_incoming_id: fields.uint()?,
+            incoming_window: fields.uint()?.ok_or(missing("flow: no incoming window"))?,
+            next_outgoing_id: fields.uint()?.ok_or(missing("flow: no next outgoing id"))?,
+            outgoing_window: fields.uint()?.ok_or(missing("flow: no outgoing window"))?,
+            handle: fields.uint()?,
+            delivery_count: fields.uint()?,
+            link_credit: fields.uint()?,
+            available: fields.uint()?,
+            drain: fields.boolean()?.unwrap_or(false),
+            echo: fields.boolean()?.unwrap_or(false),
+        })
+    }
+
+    pub(super) fn write(&self, out: &mut Vec<u8>) {
+        composite(out, Self::CODE, |items| {
+            items.optional(self.next_incoming_id, |items, id| items.uint(id));
+            items.uint(self.incoming_window);
+            items.uint(self.next_outgoing_id);
+            items.uint(self.outgoing_window);
+            items.optional(self.handle, |items, handle| items.uint(handle));
+            items.optional(self.delivery_count, |items, count| items.uint(count));
+            items.optional(self.link_credit, |items, credit| items.uint(credit));
+            items.optional(self.available, |items, available| items.uint(available));
+            items.boolean(self.drain);
+            items.boolean(self.echo);
+            items.null();
+        });
+    }
+}

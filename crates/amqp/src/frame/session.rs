@@ -1,0 +1,73 @@
+use super::{composite, missing};
+use crate::wire::{List, Malformed};
+use crate::{Error, Fields};
+
+/// Begins a session (2.7.2).
+#[derive(Debug, Clone, PartialEq)]
+pub struct Begin {
+    /// The channel of the peer's begin that this one answers.
+    pub remote_channel: Option<u16>,
+    /// The id of the next transfer frame.
+    pub next_outgoing_id: u32,
+    /// How many transfer frames may come.
+    pub incoming_window: u32,
+    /// How many transfer frames may go.
+    pub outgoing_window: u32,
+    /// The highest handle.
+    pub handle_max: u32,
+    /// About the session.
+    pub properties: Fields,
+}
+
+impl Begin {
+    pub(super) const CODE: u64 = 0x11;
+
+    pub(super) fn read(fields: &mut List<'_>) -> Result<Self, Malformed> {
+        Ok(Self {
+            remote_channel: fields.ushort()?,
+            next_outgoing_id: fields.uint()?.ok_or(missing("begin: no next outgoing id"))?,
+            incoming_window: fields.uint()?.ok_or(missing("begin: no incoming window"))?,
+            outgoing_window: fields.uint()?.ok_or(missing("begin: no outgoing window"))?,
+            handle_max: fields.uint()?.unwrap_or(u32::MAX),
+            properties: {
+                for _capabilities in 0..2 {
+                    fields.raw()?;
+                }
+                fields.fields()?
+            },
+        })
+    }
+
+    pub(super) fn write(&self, out: &mut Vec<u8>) {
+        composite(out, Self::CODE, |items| {
+            items.optional(self.remote_channel, |items, channel| items.ushort(channel));
+            items.uint(self.next_outgoing_id);
+            items.uint(self.incoming_window);
+            items.uint(self.outgoing_window);
+            items.uint(self.handle_max);
+            for _capabilities in 0..2 {
+                items.null();
+            }
+            items.fields(&self.properties);
+        });
+    }
+}
+
+/// Ends a session (2.7.8).
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct End {
+    /// Why, if not because all is done.
+    pub error: Option<Error>,
+}
+
+impl End {
+    pub(super) const CODE: u64 = 0x17;
+
+    pub(super) fn read(fields: &mut List<'_>) -> Result<Self, Malformed> {
+        Ok(Self { error: fields.raw()?.map(Error::read).transpose()? })
+    }
+
+    pub(super) fn write(&self, out: &mut Vec<u8>) {
+        composite(out, Self::CODE, |items| Error::write_optional(self.error.as_ref(), items));
+    }
+}
