@@ -262,7 +262,7 @@ mod tests {
 
     #[test]
     fn what_is_new_and_goes_comes_to_nothing() {
-        let mut changes = Changes::default();
+        let mut changes = Changes::<u8, u8>::default();
         changes.note(1, Change::New(5));
         changes.note(1, Change::Put(6));
         assert_eq!((changes.len(), changes.puts(), changes.bytes()), (1, 1, 106));
