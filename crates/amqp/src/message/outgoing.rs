@@ -1,6 +1,6 @@
 //! A message as a receiver gets it: as it was sent, with what the broker knows of it.
 
-use super::properties::{COUNT, Field, Properties};
+use super::properties::{COUNT, Field};
 use super::sections::{Kind, Sections};
 use super::value::{Map, ValueRef, key_text};
 use super::wire::code;
@@ -87,6 +87,17 @@ const OURS: [&str; 6] = [
     DEAD_LETTER_SOURCE,
 ];
 
+/// The first annotations, with zeros for their values.
+const STAMP: &[u8; 125] = b"\xa3\x15x-opt-sequence-number\x81\0\0\0\0\0\0\0\0\
+    \xa3\x1dx-opt-enqueue-sequence-number\x81\0\0\0\0\0\0\0\0\
+    \xa3\x13x-opt-enqueued-time\x83\0\0\0\0\0\0\0\0\
+    \xa3\x13x-opt-message-state\x54\0";
+
+/// Their keys and values.
+const STAMP_COUNT: u32 = 8;
+
+const NULL: &[u8] = &[code::NULL];
+
 impl Delivered<'_> {
     /// Appends the message to `out` as a receiver gets it.
     pub fn encode(&self, sections: &Sections<'_>, out: &mut Vec<u8>) {
@@ -126,15 +137,12 @@ impl Delivered<'_> {
     fn annotations(&self, sections: &Sections<'_>, out: &mut Vec<u8>) {
         out.extend_from_slice(&Kind::MessageAnnotations.descriptor());
         let start = begin(out, code::MAP_32);
-        let mut count = 0;
+        out.extend_from_slice(&self.stamp());
+        let mut count = STAMP_COUNT;
         let mut ours = |name, value| {
             annotation(out, name, value);
             count += 2;
         };
-        ours(SEQUENCE_NUMBER, long(self.sequence_number));
-        ours(ENQUEUED_TIME, ValueRef::Timestamp(self.enqueued_at));
-        ours(ENQUEUED_NUMBER, long(self.enqueued_sequence_number));
-        ours(MESSAGE_STATE, ValueRef::Int(self.state as i32));
         if let Some(at) = self.locked_until {
             ours(LOCKED_UNTIL, ValueRef::Timestamp(at));
         }
@@ -145,42 +153,90 @@ impl Delivered<'_> {
             ours(DEAD_LETTER_SOURCE, ValueRef::String(source));
         }
         let is_kept = |key: &[u8]| {
-            let is = |name: &str| key_text(key) == Some(name.as_bytes());
-            !(OURS.into_iter().any(is) || self.scheduled_at.is_some() && is(SCHEDULED_TIME))
+            let Some(name) = key_text(key).filter(|name| name.starts_with(b"x-opt-")) else {
+                return true;
+            };
+            !(OURS.iter().any(|own| own.as_bytes() == name)
+                || self.scheduled_at.is_some() && name == SCHEDULED_TIME.as_bytes())
         };
         count += self.merge(Scope::Annotation, sections.annotations(), is_kept, annotation, out);
         end(out, start, count);
     }
 
-    /// Those that a sender may set but only the broker knows: when the message came, and when it goes.
+    /// The annotations that every message has.
+    fn stamp(&self) -> [u8; STAMP.len()] {
+        let mut stamp = *STAMP;
+        let mut at = 0;
+        let mut set = |name: &str, value: [u8; 8]| {
+            at += 2 + name.len() + 1;
+            stamp[at..at + 8].copy_from_slice(&value);
+            at += 8;
+        };
+        // Numbers count messages: they never come near to the half that `long` does not have.
+        set(SEQUENCE_NUMBER, self.sequence_number.to_be_bytes());
+        set(ENQUEUED_NUMBER, self.enqueued_sequence_number.to_be_bytes());
+        set(ENQUEUED_TIME, self.enqueued_at.to_be_bytes());
+        stamp[STAMP.len() - 1] = self.state as u8;
+        stamp
+    }
+
+    /// With those that a sender may set but only the broker knows: when the message came, and when it goes.
     fn properties(&self, sections: &Sections<'_>, out: &mut Vec<u8>) {
-        let has_changes = self.changes.iter().any(|change| change.scope == Scope::System);
-        if !sections.has_properties() && !has_changes && self.expires_at.is_none() {
+        let sent = sections.properties_list();
+        let changes = self.changes.iter().filter(|change| change.scope == Scope::System);
+        let has_changes = changes.clone().next().is_some();
+        if sent.count() == 0 && !has_changes && self.expires_at.is_none() {
             return;
-        }
-        let sent = sections.properties();
-        let mut properties = [const { None }; COUNT];
-        properties[Field::AbsoluteExpiryTime as usize] =
-            Some(self.expires_at.map_or(ValueRef::Null, ValueRef::Timestamp));
-        if self.expires_at.is_some() || !is_time(&sent) {
-            let at = self.expires_at.map(|_| ValueRef::Timestamp(self.enqueued_at));
-            properties[Field::CreationTime as usize] = Some(at.unwrap_or(ValueRef::Null));
-        }
-        for change in self.changes.iter().filter(|change| change.scope == Scope::System) {
-            if let Some(field) = Field::of_system(change.name) {
-                properties[field as usize] = Some(change.value.unwrap_or(ValueRef::Null));
-            }
         }
         out.extend_from_slice(&Kind::Properties.descriptor());
         let start = begin(out, code::LIST_32);
-        let mut writer = Writer::new(out);
-        for (own, sent) in properties.into_iter().zip(sent.all()) {
-            match own {
-                Some(value) => writer.value(value),
-                None => writer.raw(sent),
+        if has_changes {
+            self.changed_properties(sections, changes, out);
+            return end(out, start, COUNT as u32);
+        }
+        let mut rest = sent.raw();
+        rest.copy(Field::AbsoluteExpiryTime as usize, out);
+        let (_, created) = (rest.next(), rest.next().unwrap_or(NULL));
+        let mut ours = Writer::new(out);
+        ours.value(self.expires_at.map_or(ValueRef::Null, ValueRef::Timestamp));
+        match self.created(created) {
+            Some(ms) => ours.value(ValueRef::Timestamp(ms)),
+            None => ours.value(ValueRef::Null),
+        }
+        out.extend_from_slice(rest.rest());
+        end(out, start, sent.count().max(Field::CreationTime as u32 + 1));
+    }
+
+    fn changed_properties<'c>(
+        &self,
+        sections: &Sections<'_>,
+        changes: impl Iterator<Item = &'c Change<'c>>,
+        out: &mut Vec<u8>,
+    ) {
+        let sent = sections.properties();
+        let mut fields = sent.all().map(ValueRef::known);
+        let created = self.created(sent.all()[Field::CreationTime as usize]);
+        let time = |at: Option<i64>| at.map_or(ValueRef::Null, ValueRef::Timestamp);
+        fields[Field::AbsoluteExpiryTime as usize] = time(self.expires_at);
+        fields[Field::CreationTime as usize] = time(created);
+        for change in changes {
+            if let Some(field) = Field::of_system(change.name) {
+                fields[field as usize] = change.value.unwrap_or(ValueRef::Null);
             }
         }
-        end(out, start, COUNT as u32);
+        let mut writer = Writer::new(out);
+        for value in fields {
+            writer.value(value);
+        }
+    }
+
+    /// Clients tell the time to live by the time of creation, and want it to be a time.
+    fn created(&self, sent: &[u8]) -> Option<i64> {
+        match (self.expires_at, ValueRef::known(sent)) {
+            (Some(_), _) => Some(self.enqueued_at),
+            (None, ValueRef::Timestamp(ms)) => Some(ms),
+            (None, _) => None,
+        }
     }
 
     fn application_properties(&self, sections: &Sections<'_>, out: &mut Vec<u8>) {
@@ -231,11 +287,6 @@ impl Delivered<'_> {
     }
 }
 
-fn long(number: u64) -> ValueRef<'static> {
-    // Numbers count messages: they never come near to the half that `long` does not have.
-    ValueRef::Long(number as i64)
-}
-
 fn annotation(out: &mut Vec<u8>, name: &str, value: ValueRef<'_>) {
     variable(out, code::SYMBOL_8, name.as_bytes());
     Writer::new(out).value(value);
@@ -243,9 +294,4 @@ fn annotation(out: &mut Vec<u8>, name: &str, value: ValueRef<'_>) {
 
 fn property(out: &mut Vec<u8>, name: &str, value: ValueRef<'_>) {
     Writer::new(out).entry(name, value);
-}
-
-/// Clients want the time of creation to be a time.
-fn is_time(sent: &Properties<'_>) -> bool {
-    matches!(sent.value(Field::CreationTime), ValueRef::Timestamp(_))
 }

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::header::Header;
 use super::properties::{Field, Properties};
 use super::value::{List, Map, ValueRef};
-use super::wire::{Malformed, checked_len, code, split_value};
+use super::wire::{Malformed, checked_len, code, split_value, value_len};
 use super::writer::{Writer, begin, end, variable};
 
 /// Where the sections of an encoded message are.
@@ -27,6 +27,24 @@ impl<'a> Sections<'a> {
     /// The message is not well-formed before its body, or its sections are not those of a message, in
     /// their order (section 3.2). What the values in its body contain is not looked at.
     pub fn split(message: &'a [u8]) -> Result<Self, Malformed> {
+        Self::find(message, checked_len)
+    }
+
+    /// The same, of a message that passed [`Sections::split`] before: it looks at the sections only, not at
+    /// the values in them.
+    ///
+    /// # Errors
+    /// It did not pass.
+    pub fn of_known(message: &'a [u8]) -> Result<Self, Malformed> {
+        Self::find(message, value_len)
+    }
+
+    /// `len` tells the bytes of a section before the body.
+    #[inline]
+    fn find(
+        message: &'a [u8],
+        len: impl Fn(&[u8]) -> Result<usize, Malformed>,
+    ) -> Result<Self, Malformed> {
         let mut sections = Self {
             header: List::EMPTY,
             delivery_annotations: Map::EMPTY,
@@ -46,11 +64,8 @@ impl<'a> Sections<'a> {
                 sections.body = rest;
             }
             before = Some(kind);
-            let (value, behind) = if kind < Kind::Data {
-                value.split_at(checked_len(value)?)
-            } else {
-                split_value(value)?
-            };
+            let (value, behind) =
+                if kind < Kind::Data { value.split_at(len(value)?) } else { split_value(value)? };
             rest = behind;
             match (kind, ValueRef::parse(value)?) {
                 (Kind::Header, ValueRef::List(list)) => sections.header = list,
@@ -174,9 +189,9 @@ impl<'a> Sections<'a> {
         !self.properties().value(Field::MessageId).is_null()
     }
 
-    /// Whether it has properties.
-    pub(super) fn has_properties(&self) -> bool {
-        self.properties.count() > 0
+    /// The properties as they are encoded.
+    pub(super) fn properties_list(&self) -> List<'a> {
+        self.properties
     }
 }
 

@@ -203,7 +203,10 @@ impl<'a> List<'a> {
 
     /// Arrays of described values are passed on, their elements are not looked at.
     fn of_array((count, items): (u32, &'a [u8])) -> Result<Self, Malformed> {
-        let len = array_constructor_len(items, 1)?;
+        if count == 0 && items.is_empty() {
+            return Ok(Self::EMPTY);
+        }
+        let len = array_constructor_len(items)?;
         let constructor = Some(if len == 1 { items[0] } else { code::DESCRIBED });
         Ok(Self { count, constructor, items: if len == 1 { &items[1..] } else { items } })
     }
@@ -272,6 +275,22 @@ impl<'a> Iterator for Items<'a> {
 /// Encoded values one after the other.
 #[derive(Clone, Debug)]
 pub(super) struct RawItems<'a>(&'a [u8]);
+
+impl<'a> RawItems<'a> {
+    /// Appends the next `count` to `out`, nulls where there are none.
+    #[inline]
+    pub(super) fn copy(&mut self, count: usize, out: &mut Vec<u8>) {
+        let all = self.0;
+        let found = self.take(count).count();
+        out.extend_from_slice(&all[..all.len() - self.0.len()]);
+        out.resize(out.len() + count - found, code::NULL);
+    }
+
+    /// Those that were not taken.
+    pub(super) fn rest(self) -> &'a [u8] {
+        self.0
+    }
+}
 
 impl<'a> Iterator for RawItems<'a> {
     type Item = &'a [u8];

@@ -189,7 +189,11 @@ fn checked_data(constructor: u8, rest: &[u8], depth: u32) -> Result<usize, Malfo
 
 fn checked_array((count, items): (u32, &[u8]), depth: u32) -> Result<(), Malformed> {
     let depth = depth.checked_sub(1).ok_or(Malformed::Depth)?;
-    let constructor_len = array_constructor_len(items, depth)?;
+    if count == 0 && items.is_empty() {
+        // Some encoders leave out the type of nothing.
+        return Ok(());
+    }
+    let constructor_len = array_constructor_len(items)?;
     let constructor = items[constructor_len - 1];
     let mut items = &items[constructor_len..];
     if constructor >> 4 == 0x4 && count > BODILESS_MAX {
@@ -202,11 +206,14 @@ fn checked_array((count, items): (u32, &[u8]), depth: u32) -> Result<(), Malform
 }
 
 /// The constructor that all elements have: one byte, or a descriptor before it.
-pub(super) fn array_constructor_len(items: &[u8], depth: u32) -> Result<usize, Malformed> {
-    if items.first() != Some(&code::DESCRIBED) {
-        return if items.is_empty() { Err(Malformed::Length) } else { Ok(1) };
+pub(super) fn array_constructor_len(items: &[u8]) -> Result<usize, Malformed> {
+    let mut len = 0;
+    for _ in 0..DEPTH_MAX {
+        match items.get(len) {
+            Some(&code::DESCRIBED) => len += 1 + checked_len(&items[len + 1..])?,
+            Some(_) => return Ok(len + 1),
+            None => return Err(Malformed::Length),
+        }
     }
-    let depth = depth.checked_sub(1).ok_or(Malformed::Depth)?;
-    let descriptor = 1 + checked_value(&items[1..], depth)?;
-    Ok(descriptor + array_constructor_len(&items[descriptor..], depth)?)
+    Err(Malformed::Depth)
 }

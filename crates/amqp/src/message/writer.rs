@@ -22,12 +22,6 @@ impl<'o> Writer<'o> {
         put(self.out, value);
     }
 
-    /// A value that is encoded already.
-    pub(super) fn raw(&mut self, encoded: &[u8]) {
-        self.count += 1;
-        self.out.extend_from_slice(encoded);
-    }
-
     /// A key of type string with its value.
     pub fn entry(&mut self, key: &str, value: ValueRef<'_>) {
         self.value(ValueRef::String(key));
