@@ -527,18 +527,6 @@ fn a_message_that_was_written_is_removed() {
 }
 
 #[test]
-fn entries_of_one_session_share_its_id() {
-    let mut node = Node::new();
-    node.define(tenant(0), "a", 1);
-    node.send(0, "one");
-    node.send(0, "one");
-    node.commit(None);
-    node.crash();
-    let mut sessions = node.now.entries.values().map(|entry| entry.session.as_ref().unwrap());
-    assert!(Arc::ptr_eq(sessions.next().unwrap(), sessions.next().unwrap()));
-}
-
-#[test]
 fn a_queue_of_another_shard_is_refused() {
     let mut node = Node::new();
     node.define(tenant(0), "a", 1);

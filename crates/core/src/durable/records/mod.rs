@@ -45,7 +45,6 @@ pub use subscription::SubscriptionRecord;
 pub use body::{decode as decode_body, encode as encode_body};
 pub use message::{decode as decode_message, encode as encode_message};
 pub use numbers::{decode as decode_numbers, encode as encode_numbers};
-pub(super) use queue_entry::decode_with as decode_queue_entry_with;
 pub use queue_entry::{decode as decode_queue_entry, encode as encode_queue_entry};
 pub(super) use received::{decode as decode_received, encode as encode_received};
 pub use seen::{decode as decode_seen, encode as encode_seen};

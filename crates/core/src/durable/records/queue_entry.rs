@@ -2,8 +2,6 @@
 //!
 //! Engines keep short values in memory, where a scan finds them at once, so it is kept short.
 
-use std::sync::Arc;
-
 use super::id::{id, put_id};
 use super::overlay::{overlay, put_overlay};
 use super::{RecordError, known_flags, versioned};
@@ -72,15 +70,6 @@ pub fn encode(entry: &Entry, out: &mut Vec<u8>) {
 /// # Errors
 /// [`RecordError`] if it is none, or of a later version.
 pub fn decode(number: SequenceNumber, record: &[u8]) -> Result<Entry, RecordError> {
-    decode_with(number, record, |id| id.into())
-}
-
-/// Reads a record, with what makes its session id.
-pub fn decode_with(
-    number: SequenceNumber,
-    record: &[u8],
-    session_id: impl FnOnce(&str) -> Arc<str>,
-) -> Result<Entry, RecordError> {
     let mut reader = versioned(record, VERSION)?;
     let flags = reader.u8()?;
     known_flags(flags, KNOWN)?;
@@ -105,7 +94,7 @@ pub fn decode_with(
         return Err(RecordError::Malformed("it says that it has other numbers and has none"));
     }
     let session = match has(SESSION) {
-        true => Some(session_id(id(&mut reader)?.as_str())),
+        true => Some(id(&mut reader)?.as_str().into()),
         false => None,
     };
     let message_id = match has(MESSAGE_ID) {

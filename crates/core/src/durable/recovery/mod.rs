@@ -37,9 +37,6 @@ use crate::session::PacketId;
 use crate::time::Timestamp;
 
 mod queues;
-mod session_ids;
-
-use session_ids::SessionIds;
 
 /// Is told what a store has: all sessions, then all subscriptions, all entries, all retained messages,
 /// all clocks of the state store and all its keys; then all entities, and what is reserved and lies in
@@ -111,7 +108,7 @@ pub trait Recovery {
     }
 
     /// An entry, whose body is in the store only; those of one part come one after the other, in
-    /// ascending order. Most that have the same session id share it.
+    /// ascending order.
     fn queue_entry(&mut self, tenant: TenantNumber, queue: QueueNumber, part: Part, entry: Entry) {
         let _ = (tenant, queue, part, entry);
     }
@@ -209,7 +206,6 @@ pub fn recover(
         recovery,
         tenant: None,
         queues: HashMap::default(),
-        session_ids: SessionIds::default(),
         recovered: Recovered {
             shard: Shard::new(index),
             sessions: HashMap::default(),
@@ -283,7 +279,6 @@ struct Reading<'a> {
     tenant: Option<(Box<str>, TenantNumber)>,
     /// Those of entities that were told.
     queues: HashMap<QueueNumber, TenantNumber, FixedState>,
-    session_ids: SessionIds,
     recovered: Recovered,
 }
 

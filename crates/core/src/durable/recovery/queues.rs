@@ -4,7 +4,7 @@ use super::{Reading, RecoveryError};
 use crate::durable::keys::{
     self, EntityKey, QueueEntryKey, QueueNumbersKey, QueueSeenKey, QueueSessionKey,
 };
-use crate::durable::records::{RecordError, decode_numbers, decode_queue_entry_with, decode_seen};
+use crate::durable::records::{RecordError, decode_numbers, decode_queue_entry, decode_seen};
 use crate::durable::{EntityRecord, QueueNumber, SessionStateRecord, TenantNumber, shard_of};
 
 impl Reading<'_> {
@@ -58,7 +58,7 @@ impl Reading<'_> {
     pub(super) fn queue_entries(&mut self) -> Result<(), RecoveryError> {
         self.scan(keys::QUEUE_ENTRIES, |this, key, value| {
             let QueueEntryKey { tenant, queue, part, number } = QueueEntryKey::decode(key)?;
-            let entry = decode_queue_entry_with(number, value, |id| this.session_ids.share(id))?;
+            let entry = decode_queue_entry(number, value)?;
             let tenant = this.tenant(tenant);
             if this.has_queue(tenant, queue) {
                 this.recovered.shard.recover_queue_entry(queue, part, number);
