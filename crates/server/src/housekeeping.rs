@@ -1,5 +1,5 @@
 //! One thread for what is due at a time and belongs to no connection: wills with a delay, sessions that
-//! expire, `$SYS`, memory that can be given back.
+//! expire, what is due in queues, `$SYS`, memory that can be given back.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -8,13 +8,16 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use barid_core::durable::StoredAs;
+use barid_core::entity::LockToken;
 use barid_core::session::Waiting;
 use barid_core::time::Timestamp;
 use mqtt_proto::ReasonCode;
 use parking_lot::{Condvar, Mutex};
+use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
 use crate::durable::Commits;
+use crate::entities::{Mover, Queue};
 use crate::lifecycle::Context;
 use crate::session::{Session, SessionRef};
 use crate::sys::{self, Sys};
@@ -70,6 +73,15 @@ pub enum Task {
         /// Told when it has ended.
         done: oneshot::Sender<()>,
     },
+    /// Something in a queue is due.
+    WakeQueue {
+        /// Which.
+        queue: Weak<Queue>,
+        /// When.
+        at: Timestamp,
+    },
+    /// Messages of a queue are to be moved on.
+    Move(Weak<Mover>),
     /// The `$SYS` topics of a new tenant, which should not have to wait for their turn.
     PublishSys(Arc<Tenant>),
 }
@@ -83,7 +95,10 @@ impl Task {
             Self::ExpireKeys { tenant, shard, wall } => {
                 tenant.upgrade().is_some_and(|tenant| tenant.has_alarm(*shard, *wall))
             }
-            Self::PublishSys(_) | Self::Give { .. } | Self::End { .. } => true,
+            Self::WakeQueue { queue, at } => {
+                queue.upgrade().is_some_and(|queue| queue.wakes_at(*at))
+            }
+            Self::PublishSys(_) | Self::Give { .. } | Self::End { .. } | Self::Move(_) => true,
         }
     }
 }
@@ -97,6 +112,8 @@ pub enum After {
     ForgetGiven(SessionRef, Vec<StoredAs>),
     /// All that a session that has ended had for others.
     ForgetBequest(SessionRef, Vec<StoredAs>),
+    /// Messages were moved elsewhere, and go from where they were.
+    Complete(Arc<Mover>, SmallVec<[LockToken; 8]>),
     /// Somebody waits to be told.
     Tell(oneshot::Sender<()>),
 }
@@ -159,6 +176,7 @@ impl Housekeeping {
                 }
                 After::ForgetGiven(session, given) => session.forget_given(&given),
                 After::ForgetBequest(session, given) => session.forget_bequest(&given),
+                After::Complete(mover, done) => mover.complete(&done, context.worker.now),
                 // Who asked may have gone.
                 After::Tell(done) => drop(done.send(())),
             }
@@ -251,6 +269,16 @@ fn perform(context: &mut Context, task: Task) {
             if let Some(tenant) = tenant {
                 context.expire_keys(&tenant, shard);
                 context.router.flush(&context.worker);
+            }
+        }
+        Task::WakeQueue { queue, at } => {
+            if let Some(queue) = queue.upgrade() {
+                queue.wake(at, context.worker.now);
+            }
+        }
+        Task::Move(mover) => {
+            if let Some(mover) = mover.upgrade() {
+                mover.run(context.worker.now, &context.worker.shared.loader);
             }
         }
         Task::End { session, done } => {

@@ -7,6 +7,7 @@
 pub mod auth;
 pub mod durability;
 pub mod durable;
+pub mod entities;
 pub mod event_loop;
 pub mod metrics;
 pub mod router;

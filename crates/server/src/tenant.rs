@@ -16,6 +16,8 @@ use parking_lot::{Mutex, RwLock};
 use crate::drops::DropLog;
 use crate::durability::Durability;
 use crate::durable::{Durable, Shards};
+use crate::entities::Entities;
+use crate::housekeeping::Housekeeping;
 use crate::metrics::{Counters, Totals};
 use crate::session::{Session, SessionRef};
 use crate::sessions::Sessions;
@@ -51,6 +53,8 @@ pub struct Tenant {
     pub shards: Arc<Shards>,
     /// The state store, made when it is first needed.
     state: OnceLock<Box<StateStore>>,
+    /// Queues, topics and subscriptions, made when they are first needed.
+    entities: OnceLock<Arc<Entities>>,
     settings: RwLock<TenantSettings>,
     /// One for each thread, made when the thread first has to do with the tenant.
     counters: Box<[OnceLock<Box<ThreadLocal>>]>,
@@ -130,6 +134,7 @@ impl Tenant {
             queued: Queued::default(),
             shards: Arc::clone(&tenants.shards),
             state: OnceLock::new(),
+            entities: OnceLock::new(),
             settings: RwLock::new(settings),
             counters: (0..tenants.workers).map(|_| OnceLock::new()).collect(),
         }
@@ -165,6 +170,16 @@ impl Tenant {
     /// The state store, if anybody has ever had to do with it.
     pub fn used_state_store(&self) -> Option<&StateStore> {
         self.state.get().map(|store| &**store)
+    }
+
+    /// Its queues, topics and subscriptions, whose timers `housekeeping` sets.
+    pub fn entities(self: &Arc<Self>, housekeeping: &Housekeeping) -> &Arc<Entities> {
+        self.entities.get_or_init(|| Entities::new(self, housekeeping))
+    }
+
+    /// Its queues, topics and subscriptions, if anybody has ever had to do with them.
+    pub fn used_entities(&self) -> Option<&Arc<Entities>> {
+        self.entities.get()
     }
 
     /// As what a new session of a client is stored.
@@ -333,13 +348,15 @@ impl Tenants {
         all
     }
 
-    /// Removes tenants that nobody uses: without sessions, connections, retained messages of clients or keys.
+    /// Removes tenants that nobody uses: without sessions, connections, retained messages of clients, entities
+    /// or keys.
     pub fn remove_unused(&self, wall: Timestamp) {
         self.by_name.write().retain(|name, tenant| {
             // Whoever has to do with a tenant holds a reference, and gets one under this lock.
             **name == *DEFAULT_TENANT
                 || Arc::strong_count(tenant) > 1
                 || tenant.retained_by_clients() > 0
+                || tenant.used_entities().is_some_and(|entities| !entities.is_empty())
                 || !tenant.forget_void_state(wall)
         });
     }

@@ -3,10 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use barid_core::durable::recovery::RecoveryCause;
 use barid_core::durable::{
-    self, EntryNumber, EntryRecord, Recovery, RecoveryError, SessionNumber, SessionRecord,
-    StateRecord, SubscriptionRecord, TenantNumber, Trace,
+    self, EntityRecord, EntryNumber, EntryRecord, QueueNumber, Recovery, RecoveryError,
+    SessionNumber, SessionRecord, SessionStateRecord, StateRecord, SubscriptionRecord,
+    TenantNumber, Trace, keys,
 };
+use barid_core::entity::{Entity, Entry, Part, SequenceNumber};
 use barid_core::message::Message;
 use barid_core::time::Timestamp;
 use hashbrown::HashMap;
@@ -14,6 +17,7 @@ use statestore_proto::Version;
 
 use super::{Durable, DurableShard};
 use crate::broker::Shared;
+use crate::entities::Recovering;
 use crate::housekeeping::Task;
 use crate::lifecycle::{persists, subscribe};
 use crate::session::{SessionRef, Subscription, Will};
@@ -31,6 +35,10 @@ pub struct Recovered {
     pub retained: usize,
     /// Keys of the state store.
     pub keys: usize,
+    /// Queues, topics and subscriptions.
+    pub entities: usize,
+    /// Messages in them.
+    pub messages: usize,
 }
 
 /// Reads all stores, each with a thread of its own, and brings back what they have. Comes before anybody
@@ -40,7 +48,13 @@ pub fn recover(shared: &Shared) -> Result<Recovered, RecoveryError> {
         let mut reader = Reader::new(shared, shard);
         let recovered = durable::recover(shard.index(), &**shard.store(), &mut reader)?;
         reader.end_entries();
-        Ok((recovered, reader.found, reader.sessions, reader.void_retained))
+        match reader.failed {
+            Some(error) => Err(error),
+            None => {
+                let Reader { found, sessions, void_retained, entities, .. } = reader;
+                Ok((recovered, found, sessions, void_retained, entities))
+            }
+        }
     };
     let results: Vec<Result<_, RecoveryError>> = std::thread::scope(|scope| {
         let threads: Vec<_> =
@@ -52,15 +66,19 @@ pub fn recover(shared: &Shared) -> Result<Recovered, RecoveryError> {
     let mut shards = Vec::new();
     let mut sessions = HashMap::new();
     let mut void_retained = Vec::new();
+    let mut entities = Vec::new();
     for result in results {
-        let (recovered, found, of_shard, void) = result?;
+        let (recovered, found, of_shard, void, of_tenants) = result?;
         void_retained.push(void);
         total.sessions += found.sessions;
         total.queued += found.queued;
         total.retained += found.retained;
         total.keys += found.keys;
+        total.entities += of_tenants.len();
+        total.messages += found.messages;
         shards.push(recovered);
         sessions.extend(of_shard);
+        entities.push(of_tenants);
     }
     let tenants = shared.tenants.all();
     let by_number: HashMap<_, _> =
@@ -86,6 +104,10 @@ pub fn recover(shared: &Shared) -> Result<Recovered, RecoveryError> {
         for (tenant, topic) in void {
             shard.change().remove_retained(tenant, &topic);
         }
+    }
+    Recovering::join(entities);
+    if total.entities > 0 {
+        shared.shards.iter().for_each(|shard| shard.commit_before_start());
     }
     let now = shared.clock.now();
     for session in sessions.into_values() {
@@ -125,6 +147,9 @@ struct Reader<'a> {
     entries: (SessionNumber, Vec<(EntryNumber, EntryRecord)>),
     /// Retained messages that are to go.
     void_retained: Vec<(TenantNumber, Box<str>)>,
+    entities: Recovering,
+    /// The first entity that cannot be read.
+    failed: Option<RecoveryError>,
     found: Recovered,
 }
 
@@ -138,6 +163,8 @@ impl<'a> Reader<'a> {
             sessions: HashMap::new(),
             entries: (0, Vec::new()),
             void_retained: Vec::new(),
+            entities: Recovering::default(),
+            failed: None,
             found: Recovered::default(),
         }
     }
@@ -238,5 +265,63 @@ impl Recovery for Reader<'_> {
     fn state(&mut self, tenant: TenantNumber, key: &[u8], record: StateRecord) {
         self.tenants[&tenant].state_store().recover(self.shard.index(), key, record);
         self.found.keys += 1;
+    }
+
+    fn entity(&mut self, tenant: TenantNumber, path: &str, record: EntityRecord) {
+        let tenant = &self.tenants[&tenant];
+        let entities = tenant.entities(&self.shared.housekeeping);
+        if let Err(cause) = self.entities.entity(entities, path, record) {
+            self.failed.get_or_insert_with(|| RecoveryError {
+                tenant: Some(tenant.name.clone()),
+                keyspace: keys::ENTITIES,
+                cause: RecoveryCause::Record(cause),
+            });
+        }
+    }
+
+    fn queue_numbers(
+        &mut self,
+        _: TenantNumber,
+        queue: QueueNumber,
+        part: Part,
+        reserved: SequenceNumber,
+    ) {
+        self.restore(queue, |entity| entity.recover_numbers(part, reserved));
+    }
+
+    fn queue_state(
+        &mut self,
+        _: TenantNumber,
+        queue: QueueNumber,
+        session: Arc<str>,
+        record: SessionStateRecord,
+    ) {
+        let SessionStateRecord { state, updated_at } = record;
+        self.shared.shards.count_in_memory(0, state.len());
+        self.restore(queue, |entity| entity.recover_state(&session, state, updated_at));
+    }
+
+    fn queue_entry(&mut self, _: TenantNumber, queue: QueueNumber, part: Part, entry: Entry) {
+        self.restore(queue, |entity| entity.recover_entry(part, entry));
+        self.found.messages += 1;
+    }
+
+    fn queue_seen(
+        &mut self,
+        _: TenantNumber,
+        queue: QueueNumber,
+        message_id: Arc<str>,
+        until: Timestamp,
+    ) {
+        self.restore(queue, |entity| entity.recover_seen(&message_id, until));
+    }
+}
+
+impl Reader<'_> {
+    /// Gives something back to an entity, if that can be read.
+    fn restore(&self, queue: QueueNumber, restore: impl FnOnce(&mut Entity)) {
+        if let Some(queue) = self.entities.queue(queue) {
+            queue.restore(restore);
+        }
     }
 }

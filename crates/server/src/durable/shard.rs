@@ -7,7 +7,9 @@ use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use barid_core::durable::{MessageId, Shard, TenantNames, TenantNumber, WriteSet, keys};
+use barid_core::durable::{
+    MessageId, QueueNumber, Shard, TenantNames, TenantNumber, WriteSet, keys,
+};
 use barid_core::message::Message;
 use barid_store::{Batch, Store, StoreError};
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard};
@@ -252,6 +254,63 @@ impl DurableShard {
         }
     }
 
+    /// The bytes of a message in a queue, wherever they are; `None`: they are lost. Blocks for the disk.
+    ///
+    /// # Errors
+    /// As [`message`](Self::message).
+    pub fn body(
+        &self,
+        tenant: TenantNumber,
+        name: &str,
+        queue: QueueNumber,
+        id: u64,
+    ) -> Result<Option<Arc<[u8]>>, StoreError> {
+        let noted = self.noted_body(&self.pending.lock(), tenant, queue, id);
+        if noted.is_some() {
+            return Ok(noted);
+        }
+        let stored = self.read_body(name, queue, id)?;
+        if stored.is_some() {
+            return Ok(stored);
+        }
+        // As for messages: it may have been on its way.
+        let pending = self.pending.lock();
+        match self.noted_body(&pending, tenant, queue, id) {
+            None => self.read_body(name, queue, id),
+            noted => Ok(noted),
+        }
+    }
+
+    fn noted_body(
+        &self,
+        pending: &Pending,
+        tenant: TenantNumber,
+        queue: QueueNumber,
+        id: u64,
+    ) -> Option<Arc<[u8]>> {
+        let found = pending.shard.pending().queue_body(tenant, queue, id).cloned();
+        let committing = || self.committing.read().as_ref()?.queue_body(tenant, queue, id).cloned();
+        found.or_else(committing)
+    }
+
+    fn read_body(
+        &self,
+        name: &str,
+        queue: QueueNumber,
+        id: u64,
+    ) -> Result<Option<Arc<[u8]>>, StoreError> {
+        let mut key = Vec::new();
+        keys::QueueBodyKey { tenant: name, queue, id }.encode(&mut key);
+        let Some(value) = self.store.get(keys::QUEUE_BODIES, &key)? else { return Ok(None) };
+        match barid_core::durable::records::decode_body(&value) {
+            Ok(bytes) => Ok(Some(bytes.into())),
+            Err(error) => {
+                error!(shard = self.index, %error, "a message cannot be read back, and is lost");
+                Ok(None)
+            }
+        }
+    }
+
     /// A message that is still to be written, or is being written.
     fn noted(
         &self,
@@ -271,6 +330,16 @@ impl DurableShard {
         message.map(|message| Some(Arc::new(message))).map_err(|error| {
             StoreError::Corrupt(format!("message {id} of shard {}: {error}", self.index))
         })
+    }
+
+    /// Commits what was noted at the start, as long as there is no thread that does: nobody is told anything
+    /// that depends on it before it is durable. If that fails, the thread will try again.
+    pub fn commit_before_start(&self) {
+        if self.pending.lock().touched
+            && let Err(error) = self.commit(&mut Batch::default(), &mut 0)
+        {
+            self.refuse(&error);
+        }
     }
 
     /// Starts the thread that commits.

@@ -1,0 +1,149 @@
+//! What follows from what is done to an entity: notes for its shard, and news for its receivers.
+
+use std::sync::Arc;
+
+use barid_core::durable::SessionStateRecord;
+use barid_core::entity::{Effects, Entry, Part, ReceiverId, SequenceNumber};
+use barid_core::time::Timestamp;
+use smallvec::SmallVec;
+
+use super::queue::Queue;
+use super::receivers::Told;
+use crate::durable::{ChangeGuard, Commits};
+
+/// Hears what follows, while the entity is locked. Locks its shard when the first note comes.
+pub struct QueueEffects<'a> {
+    queue: &'a Queue,
+    guard: Option<ChangeGuard<'a>>,
+    told: News,
+    /// The entity has been deleted: nothing of it is stored any more.
+    is_void: bool,
+}
+
+/// What receivers are to be told when the entity is unlocked.
+pub(super) type News = SmallVec<[(ReceiverId, Told); 2]>;
+
+impl<'a> QueueEffects<'a> {
+    pub(super) fn new(queue: &'a Queue, is_void: bool) -> Self {
+        Self { queue, guard: None, told: News::new(), is_void }
+    }
+
+    /// Whether the entity has been deleted, and whatever is done to it is for nothing.
+    pub fn is_void(&self) -> bool {
+        self.is_void
+    }
+
+    /// The write set of the entity's shard.
+    pub(super) fn shard(&mut self) -> &mut ChangeGuard<'a> {
+        self.guard.get_or_insert_with(|| self.queue.shard().change())
+    }
+
+    /// The write set, unless the entity has been deleted.
+    fn open(&mut self) -> Option<(&'a Queue, &mut ChangeGuard<'a>)> {
+        if self.is_void {
+            return None;
+        }
+        let queue = self.queue;
+        Some((queue, self.shard()))
+    }
+
+    /// Lets the shard go. What was noted is in the batch that is added to `commits`.
+    pub(super) fn finish(self, commits: &mut Commits) -> News {
+        if let Some(guard) = &self.guard {
+            commits.add(guard.index(), guard.batch());
+        }
+        self.told
+    }
+}
+
+impl Effects for QueueEffects<'_> {
+    fn put_body(&mut self, id: u64, bytes: &Arc<[u8]>) {
+        if let Some((queue, shard)) = self.open() {
+            shard.put_queue_body(queue.tenant(), queue.number(), id, Arc::clone(bytes));
+        }
+    }
+
+    fn remove_body(&mut self, id: u64) {
+        if let Some((queue, shard)) = self.open() {
+            shard.remove_queue_body(queue.tenant(), queue.number(), id);
+        }
+    }
+
+    fn put_entry(&mut self, part: Part, entry: &Entry) {
+        if let Some((queue, shard)) = self.open() {
+            shard.put_queue_entry(queue.tenant(), queue.number(), part, entry);
+        }
+    }
+
+    fn remove_entry(&mut self, part: Part, number: SequenceNumber) {
+        if let Some((queue, shard)) = self.open() {
+            shard.remove_queue_entry(queue.tenant(), queue.number(), part, number);
+        }
+    }
+
+    fn put_state(&mut self, session: &Arc<str>, state: &Arc<[u8]>, updated_at: Timestamp) {
+        if let Some((queue, shard)) = self.open() {
+            let record = SessionStateRecord { state: Arc::clone(state), updated_at };
+            shard.put_queue_state(queue.tenant(), queue.number(), session, record);
+        }
+    }
+
+    fn remove_state(&mut self, session: &Arc<str>) {
+        if let Some((queue, shard)) = self.open() {
+            shard.remove_queue_state(queue.tenant(), queue.number(), session);
+        }
+    }
+
+    fn put_seen(&mut self, message_id: &Arc<str>, until: Timestamp) {
+        if let Some((queue, shard)) = self.open() {
+            shard.put_queue_seen(queue.tenant(), queue.number(), message_id, until);
+        }
+    }
+
+    fn remove_seen(&mut self, message_id: &Arc<str>) {
+        if let Some((queue, shard)) = self.open() {
+            shard.remove_queue_seen(queue.tenant(), queue.number(), message_id);
+        }
+    }
+
+    fn put_numbers(&mut self, part: Part, reserved: SequenceNumber) {
+        if let Some((queue, shard)) = self.open() {
+            shard.put_queue_numbers(queue.tenant(), queue.number(), part, reserved);
+        }
+    }
+
+    fn keeps_in_memory(&self) -> bool {
+        // What is not stored can be in memory only.
+        self.is_void || self.queue.shards().has_memory()
+    }
+
+    fn memory(&mut self, before: usize, after: usize) {
+        if !self.is_void {
+            self.queue.shards().count_in_memory(before, after);
+        }
+    }
+
+    fn ready(&mut self, receiver: ReceiverId) {
+        self.told.push((receiver, Told::Ready));
+    }
+
+    fn granted(&mut self, receiver: ReceiverId, session: &Arc<str>, locked_until: Timestamp) {
+        let session = Arc::clone(session);
+        self.told.push((receiver, Told::Granted { session, locked_until }));
+    }
+
+    fn timed_out(&mut self, receiver: ReceiverId) {
+        self.told.push((receiver, Told::TimedOut));
+    }
+
+    fn lock_lost(&mut self, receiver: ReceiverId) {
+        self.told.push((receiver, Told::LockLost));
+    }
+
+    fn forward(&mut self, entry: Entry) {
+        unreachable!(
+            "no entity is made with forward_dead_lettered, but message {} is forwarded",
+            entry.number
+        )
+    }
+}

@@ -1,0 +1,57 @@
+//! Queues, topics and subscriptions: everything of message sessions that is not the protocol.
+//!
+//! An [`Address`] names a [`Node`] among the [`Entities`] of a tenant. What comes to it is [sent](Node::send):
+//! into a queue, or through a topic into its subscriptions, and on from what forwards. Receivers work on a
+//! [`Queue`] ([`Queue::with`]) and are told by an [`Inbox`] what happens meanwhile. Locks, order, sessions and
+//! all that is the core's.
+//!
+//! | file | what is there |
+//! | --- | --- |
+//! | `path.rs` | addresses and names |
+//! | `definition.rs`, `rule.rs`, `iso8601.rs` | what entities are declared as |
+//! | `configured.rs` | that as it is stored, and what follows from it |
+//! | `registry.rs` | all entities of a tenant: found, made, changed, deleted |
+//! | `queue.rs` | a queue or subscription: its lock, its timer, its receivers |
+//! | `effects.rs`, `receivers.rs` | what follows: notes for the shard, news for receivers |
+//! | `sending.rs`, `topic.rs` | the way of a message into queues |
+//! | `properties.rs` | what rules see of a message |
+//! | `mover.rs` | what lies in a queue and belongs elsewhere |
+//! | `recovery.rs` | from the stores to entities |
+
+mod configured;
+mod definition;
+mod effects;
+mod iso8601;
+mod mover;
+mod path;
+mod properties;
+mod queue;
+mod receivers;
+mod recovery;
+mod registry;
+mod rule;
+mod sending;
+mod topic;
+
+pub use configured::{Configured, DeclaredBy, Definition};
+pub use definition::{
+    DefinitionError, Definitions, QueueDefinition, QueueProperties, RULES_MAX,
+    SubscriptionDefinition, SubscriptionProperties, TopicDefinition, TopicProperties,
+};
+pub use effects::QueueEffects;
+pub use iso8601::{IsoDuration, NoDuration};
+pub use mover::Mover;
+pub use path::{
+    Address, Kind, NAME_MAX, NameError, PATH_MAX, check_name, key, split_subscription,
+    subscription_path,
+};
+pub use properties::MessageProperties;
+pub use queue::Queue;
+pub use receivers::{Inbox, Told, new_receiver_id};
+pub(crate) use recovery::Recovering;
+pub use registry::{Entities, EntityError, Node};
+pub use rule::{
+    Correlation, Expression, FilterType, PropertyValue, RuleDefinition, RuleProperties, TypedValue,
+};
+pub use sending::{Batch, HOPS_MAX, Numbers, SendError};
+pub use topic::Topic;

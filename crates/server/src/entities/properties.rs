@@ -1,0 +1,116 @@
+//! The properties of a message as it lies in an entity, for rules.
+
+use std::borrow::Cow;
+
+use barid_amqp::message::{Field, Sections, ValueRef as Encoded};
+use barid_core::entity::{Incoming, Overlay, Scope};
+use barid_core::rules::{Properties, SystemProperty, ValueRef, same_name};
+
+/// A message that comes to a topic: the sections of its bytes, and what was changed of it since.
+pub struct MessageProperties<'a> {
+    sections: Sections<'a>,
+    message: &'a Incoming,
+}
+
+impl<'a> MessageProperties<'a> {
+    /// The properties of a message; `None`: its bytes are no message.
+    pub fn of(message: &'a Incoming) -> Option<Self> {
+        Sections::split(&message.bytes).ok().map(|sections| Self { sections, message })
+    }
+
+    /// As what the message has an application property whose name is the same.
+    pub fn spelled<'b>(&'b self, name: &'b str) -> &'b str {
+        let changed =
+            self.overlay().filter(|(scope, its, _)| *scope == Scope::User && same_name(its, name));
+        let own = self.sections.application_properties().iter().map(|(its, _)| its);
+        let found =
+            changed.map(|(_, its, _)| its).chain(own.filter(|its| same_name(its, name))).next();
+        found.unwrap_or(name)
+    }
+
+    fn overlay(&self) -> impl Iterator<Item = (Scope, &str, &barid_core::rules::Value)> {
+        self.message.overlay.iter().flat_map(|overlay: &std::sync::Arc<Overlay>| overlay.iter())
+    }
+
+    /// What a property was changed to; `Some(None)`: it was removed.
+    fn changed(&self, scope: Scope, name: &str) -> Option<Option<ValueRef<'_>>> {
+        let found = self.overlay().find(|(its, it, _)| *its == scope && same_name(it, name))?.2;
+        Some(match found.borrow() {
+            ValueRef::Null => None,
+            value => Some(value),
+        })
+    }
+
+    fn sent(&self, property: SystemProperty) -> Option<ValueRef<'_>> {
+        let properties = self.sections.properties();
+        let text = |text: Option<&'a str>| text.map(ValueRef::from);
+        let annotation = |name: &str| self.sections.annotations().get(name);
+        match property {
+            SystemProperty::ContentType => text(properties.content_type()),
+            SystemProperty::CorrelationId => properties.correlation_id().map(ValueRef::String),
+            SystemProperty::MessageId => properties.message_id().map(ValueRef::String),
+            SystemProperty::Label => text(properties.subject()),
+            SystemProperty::ReplyTo => text(properties.reply_to()),
+            SystemProperty::ReplyToSessionId => text(properties.reply_to_group_id()),
+            SystemProperty::SessionId => text(properties.text(Field::GroupId)),
+            SystemProperty::To => text(properties.to()),
+            SystemProperty::DeadLetterSource => text(annotation("x-opt-deadletter-source")?.text()),
+            SystemProperty::PartitionKey => text(annotation("x-opt-partition-key")?.text()),
+            SystemProperty::ScheduledEnqueueTimeUtc => {
+                annotation("x-opt-scheduled-enqueue-time")?.timestamp().map(ValueRef::Timestamp)
+            }
+            SystemProperty::TimeToLive => {
+                let millis = self.message.time_to_live?.as_millis();
+                Some(ValueRef::Long(i64::try_from(millis).unwrap_or(i64::MAX)))
+            }
+            SystemProperty::DeliveryCount => Some(ValueRef::Long(0)),
+            // Given when it is enqueued: a topic has none of them.
+            SystemProperty::EnqueuedSequenceNumber
+            | SystemProperty::EnqueuedTimeUtc
+            | SystemProperty::ExpiresAtUtc
+            | SystemProperty::SequenceNumber => None,
+        }
+    }
+}
+
+impl Properties for MessageProperties<'_> {
+    fn system(&self, property: SystemProperty) -> Option<ValueRef<'_>> {
+        self.changed(Scope::System, property.name()).unwrap_or_else(|| self.sent(property))
+    }
+
+    fn user(&self, name: &str) -> Option<ValueRef<'_>> {
+        self.changed(Scope::User, name).unwrap_or_else(|| {
+            let mut own = self.sections.application_properties().iter();
+            own.find(|(its, _)| same_name(its, name)).map(|(_, value)| widened(value))
+        })
+    }
+
+    fn new_id(&self) -> [u8; 16] {
+        uuid::Uuid::new_v4().into_bytes()
+    }
+}
+
+/// An AMQP value as rules have it.
+fn widened(value: Encoded<'_>) -> ValueRef<'_> {
+    match value {
+        Encoded::Null
+        | Encoded::List(_)
+        | Encoded::Map(_)
+        | Encoded::Array(_)
+        | Encoded::Other(_) => ValueRef::Null,
+        Encoded::Bool(truth) => ValueRef::Bool(truth),
+        Encoded::Float(number) => ValueRef::Double(number.into()),
+        Encoded::Double(number) => ValueRef::Double(number),
+        Encoded::Char(letter) => ValueRef::String(Cow::Owned(letter.to_string())),
+        Encoded::Timestamp(at) => ValueRef::Timestamp(at),
+        Encoded::Uuid(id) => ValueRef::Uuid(id),
+        Encoded::Binary(bytes) => ValueRef::Binary(Cow::Borrowed(bytes)),
+        Encoded::String(text) | Encoded::Symbol(text) => ValueRef::from(text),
+        Encoded::Ulong(number) => match i64::try_from(number) {
+            Ok(number) => ValueRef::Long(number),
+            #[allow(clippy::cast_precision_loss)]
+            Err(_) => ValueRef::Double(number as f64),
+        },
+        integer => integer.integer().map_or(ValueRef::Null, ValueRef::Long),
+    }
+}

@@ -1,0 +1,376 @@
+//! A queue, a subscription of a topic, or what a topic keeps until its time: an entity of the core with all
+//! that joins it to the outside.
+
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use barid_core::durable::{EntityRecord, QueueNumber, TenantNumber};
+use barid_core::entity::{Counts, Entity, Incoming, Mode, Part, ReceiverId, Sent};
+use barid_core::time::Timestamp;
+use parking_lot::{Mutex, RwLock};
+use smallvec::SmallVec;
+
+use super::configured::{Configured, Definition, Stored};
+use super::effects::QueueEffects;
+use super::mover::Mover;
+use super::receivers::{Inbox, Receivers};
+use super::registry::Entities;
+use super::sending::{Numbers, SendError};
+use crate::durable::{Commits, DurableShard, Shards};
+use crate::housekeeping::{Housekeeping, Task};
+
+/// No timer is set.
+const NEVER: u64 = u64::MAX;
+
+/// One entity, with its three parts. Belongs to one shard.
+pub struct Queue {
+    key: Box<str>,
+    path: Box<str>,
+    home: Home,
+    shard: Arc<DurableShard>,
+    number: QueueNumber,
+    me: Weak<Queue>,
+    configured: RwLock<Arc<Configured>>,
+    state: Mutex<State>,
+    receivers: Receivers,
+    /// When the entity is looked at next: the earliest time that housekeeping has been told.
+    wakes_at: AtomicU64,
+    /// What moves messages on, in the order of [`MOVED`].
+    movers: Mutex<[Option<Arc<Mover>>; 2]>,
+}
+
+/// The parts from which messages can be moved on.
+const MOVED: [Part; 2] = [Part::Main, Part::DeadLetter];
+
+/// What all queues of a tenant have in common.
+#[derive(Clone)]
+pub(super) struct Home {
+    pub(super) tenant: TenantNumber,
+    pub(super) tenant_name: Arc<str>,
+    pub(super) shards: Arc<Shards>,
+    pub(super) housekeeping: Housekeeping,
+    pub(super) entities: Weak<Entities>,
+}
+
+struct State {
+    entity: Entity,
+    deleted: bool,
+}
+
+impl Queue {
+    /// An entity that is not stored yet, under a new number.
+    pub(super) fn new(home: &Home, path: &str, configured: Configured) -> Arc<Self> {
+        let shard = home.shards.of(&home.tenant_name, &super::path::key(path));
+        let number = shard.change().new_queue_number();
+        Self::recover(home, path, number, configured)
+    }
+
+    /// An entity that was found in the store of its shard.
+    pub(super) fn recover(
+        home: &Home,
+        path: &str,
+        number: QueueNumber,
+        configured: Configured,
+    ) -> Arc<Self> {
+        let key = super::path::key(path);
+        let shard = Arc::clone(home.shards.of(&home.tenant_name, &key));
+        // Tokens of an earlier process must not fit: the first number is any of 2^63.
+        let first_lock = RandomState::new().hash_one(&key) >> 1;
+        let entity = Entity::new(configured.properties.to_core(), first_lock);
+        Arc::new_cyclic(|me| Self {
+            key,
+            path: path.into(),
+            home: home.clone(),
+            shard,
+            number,
+            me: Weak::clone(me),
+            configured: RwLock::new(Arc::new(configured)),
+            state: Mutex::new(State { entity, deleted: false }),
+            receivers: Receivers::default(),
+            wakes_at: AtomicU64::new(NEVER),
+            movers: Mutex::default(),
+        })
+    }
+
+    /// Its path, as it was declared.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Its canonical key.
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// What it is declared as.
+    pub fn configured(&self) -> Arc<Configured> {
+        Arc::clone(&self.configured.read())
+    }
+
+    /// Whether it is a subscription of a topic.
+    pub fn is_subscription(&self) -> bool {
+        matches!(self.configured.read().definition, Definition::Subscription(_))
+    }
+
+    /// Whether it sends its messages on, so that nobody can receive them here.
+    pub fn forwards(&self) -> bool {
+        self.configured.read().forwards_to.is_some()
+    }
+
+    /// Its tenant's number.
+    pub fn tenant(&self) -> TenantNumber {
+        self.home.tenant
+    }
+
+    /// Its tenant's name.
+    pub fn tenant_name(&self) -> &str {
+        &self.home.tenant_name
+    }
+
+    /// Names it in its shard.
+    pub fn number(&self) -> QueueNumber {
+        self.number
+    }
+
+    /// Its shard.
+    pub fn shard(&self) -> &DurableShard {
+        &self.shard
+    }
+
+    pub(super) fn shards(&self) -> &Shards {
+        &self.home.shards
+    }
+
+    pub(super) fn housekeeping(&self) -> &Housekeeping {
+        &self.home.housekeeping
+    }
+
+    pub(super) fn entities(&self) -> Option<Arc<Entities>> {
+        self.home.entities.upgrade()
+    }
+
+    /// How much is in it. Costs the same whatever that is.
+    pub fn counts(&self) -> Counts {
+        self.read(Entity::counts)
+    }
+
+    /// The longest message, and the longest state of a session, in bytes.
+    pub fn max_message_size(&self) -> usize {
+        self.read(|entity| entity.properties().max_message_size)
+    }
+
+    /// How many receivers are open.
+    pub fn receivers(&self) -> usize {
+        self.receivers.len()
+    }
+
+    /// Has a receiver told what happens to it, until it is [forgotten](Self::unregister). Comes before it is
+    /// opened. False: the entity has been deleted.
+    pub fn register(&self, receiver: ReceiverId, inbox: Arc<dyn Inbox>) -> bool {
+        self.receivers.add(receiver, inbox)
+    }
+
+    /// Nobody has to be told any more. Comes after the receiver was closed.
+    pub fn unregister(&self, receiver: ReceiverId) {
+        self.receivers.remove(receiver);
+    }
+
+    /// Looks at the entity under its lock.
+    pub fn read<R>(&self, look: impl FnOnce(&Entity) -> R) -> R {
+        look(&self.state.lock().entity)
+    }
+
+    /// Does something to the entity under its lock.
+    ///
+    /// What follows is noted in its shard, and the batch added to `commits`: whoever is told that it is done
+    /// has to wait for that. When the lock is free again, receivers are told and the next timer is set. The
+    /// shard's write set is locked from the first note to the end, so nothing else may be locked meanwhile.
+    pub fn with<R>(
+        &self,
+        commits: &mut Commits,
+        change: impl FnOnce(&mut Entity, &mut QueueEffects<'_>) -> R,
+    ) -> R {
+        let mut state = self.state.lock();
+        let mut effects = QueueEffects::new(self, state.deleted);
+        let answer = change(&mut state.entity, &mut effects);
+        let due = state.entity.due();
+        let news = effects.finish(commits);
+        drop(state);
+        self.wake_at(due);
+        self.receivers.tell(news);
+        answer
+    }
+
+    /// Has everything done whose time has come.
+    pub fn on_time(&self, now: Timestamp, commits: &mut Commits) {
+        self.with(commits, |entity, effects| entity.on_time(now, effects));
+    }
+
+    /// Whether it is to be looked at that time, and not at another.
+    pub(crate) fn wakes_at(&self, at: Timestamp) -> bool {
+        self.wakes_at.load(Ordering::Acquire) == at.as_millis()
+    }
+
+    /// A timer has run down.
+    pub(crate) fn wake(&self, at: Timestamp, now: Timestamp) {
+        let (at, order) = (at.as_millis(), Ordering::AcqRel);
+        if self.wakes_at.compare_exchange(at, NEVER, order, Ordering::Relaxed).is_ok() {
+            self.on_time(now, &mut Commits::default());
+        }
+    }
+
+    fn wake_at(&self, due: Option<Timestamp>) {
+        let Some(due) = due else { return };
+        if due.as_millis() < self.wakes_at.fetch_min(due.as_millis(), Ordering::AcqRel) {
+            let task = Task::WakeQueue { queue: Weak::clone(&self.me), at: due };
+            self.home.housekeeping.schedule(due, task);
+        }
+    }
+
+    /// Puts messages into the entity itself, all or none: their numbers. 0: it was a duplicate.
+    pub(super) fn put(
+        &self,
+        messages: SmallVec<[Incoming; 1]>,
+        now: Timestamp,
+        commits: &mut Commits,
+    ) -> Result<Numbers, SendError> {
+        let mut has_duplicate = false;
+        let numbers = self.with(commits, |entity, effects| {
+            check(entity, effects, &messages)?;
+            let mut numbers = Numbers::new();
+            for message in messages {
+                numbers.push(match entity.send(message, now, effects)? {
+                    Sent::Enqueued(number) | Sent::Scheduled(number) => number,
+                    Sent::Duplicate => 0,
+                });
+                has_duplicate |= numbers.last() == Some(&0);
+            }
+            Ok::<_, SendError>(numbers)
+        })?;
+        if has_duplicate {
+            // The one that it repeats may not be durable yet.
+            commits.add(self.shard.index(), self.shard.last_change());
+        }
+        Ok(numbers)
+    }
+
+    /// Whether [`put`](Self::put) would take them.
+    pub(super) fn check(&self, messages: &[Incoming]) -> Result<(), SendError> {
+        let state = self.state.lock();
+        check(&state.entity, &QueueEffects::new(self, state.deleted), messages)
+    }
+
+    /// Notes that it has come into being, and what it is declared as.
+    pub(super) fn begin(&self, commits: &mut Commits) {
+        self.start(commits);
+        let configured = Configured::clone(&self.configured());
+        self.configure(configured, commits);
+    }
+
+    /// All that was stored of it is here. What is noted must be durable before anybody receives from it.
+    pub(super) fn start(&self, commits: &mut Commits) {
+        self.with(commits, |entity, effects| entity.start(effects));
+    }
+
+    /// Notes what it is declared as, and does as it says from now on.
+    pub(super) fn configure(&self, configured: Configured, commits: &mut Commits) {
+        let record = EntityRecord { queue: self.number, definition: Stored::encode(&configured) };
+        self.with(commits, |_, effects| {
+            if !effects.is_void() {
+                effects.shard().put_entity(self.home.tenant, &self.path, record);
+            }
+        });
+        self.adopt(configured);
+        self.move_on();
+    }
+
+    /// Does as its definition says from now on, which is stored already.
+    pub(super) fn adopt(&self, configured: Configured) {
+        let properties = configured.properties.to_core();
+        self.with(&mut Commits::default(), |entity, _| entity.set_properties(properties));
+        *self.configured.write() = Arc::new(configured);
+    }
+
+    /// Begins to move on what is to be moved on, or ends that.
+    pub(super) fn move_on(&self) {
+        let configured = self.configured();
+        let targets = [&configured.forwards_to, &configured.dead_letters_to];
+        let mut ended = SmallVec::<[Arc<Mover>; 2]>::new();
+        let mut begun = SmallVec::<[Arc<Mover>; 2]>::new();
+        {
+            let mut movers = self.movers.lock();
+            for ((mover, part), target) in movers.iter_mut().zip(MOVED).zip(targets) {
+                match (mover.is_some(), target) {
+                    (false, Some(_)) => {
+                        begun.push(Arc::clone(mover.insert(Mover::new(&self.me, part))));
+                    }
+                    (true, None) => ended.extend(mover.take()),
+                    _ => {}
+                }
+            }
+        }
+        for mover in ended {
+            self.with(&mut Commits::default(), |entity, effects| {
+                entity.close(mover.id(), Timestamp::default(), effects);
+            });
+            self.unregister(mover.id());
+        }
+        for mover in begun {
+            self.register(mover.id(), Arc::clone(&mover) as Arc<dyn Inbox>);
+            // Refused only where there are sessions, and these do not forward.
+            let opened =
+                self.read_mut(|entity| entity.open(mover.id(), mover.part(), Mode::PeekLock));
+            debug_assert_eq!(opened, Ok(()));
+            mover.schedule(self);
+        }
+    }
+
+    fn read_mut<R>(&self, change: impl FnOnce(&mut Entity) -> R) -> R {
+        change(&mut self.state.lock().entity)
+    }
+
+    /// Has it gone, with all that is in it. Its receivers are told.
+    pub(super) fn delete(&self, commits: &mut Commits) {
+        let mut state = self.state.lock();
+        let mut effects = QueueEffects::new(self, state.deleted);
+        if !state.deleted {
+            state.entity.delete_all(&mut effects);
+            effects.shard().remove_entity(self.home.tenant, &self.path, self.number);
+            state.deleted = true;
+        }
+        effects.finish(commits);
+        drop(state);
+        *self.movers.lock() = [None, None];
+        self.receivers.end();
+    }
+
+    /// Notes the exact numbers to go on with: the process is about to end.
+    pub(super) fn note_numbers(&self, commits: &mut Commits) {
+        self.with(commits, |entity, effects| entity.note_numbers(effects));
+    }
+
+    /// Gives back a message, a state or a number that was found in the store, before anybody comes.
+    pub(crate) fn restore(&self, restore: impl FnOnce(&mut Entity)) {
+        restore(&mut self.state.lock().entity);
+    }
+}
+
+/// Whether an entity takes messages, one after the other.
+fn check(
+    entity: &Entity,
+    effects: &QueueEffects<'_>,
+    messages: &[Incoming],
+) -> Result<(), SendError> {
+    if effects.is_void() {
+        return Err(SendError::Gone);
+    }
+    Ok(entity.check(messages)?)
+}
+
+impl fmt::Debug for Queue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Queue").field("path", &self.path).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,111 @@
+//! From the stores to entities.
+
+use std::sync::Arc;
+
+use barid_core::durable::records::RecordError;
+use barid_core::durable::{EntityRecord, QueueNumber};
+use hashbrown::HashMap;
+
+use super::configured::{Configured, Definition, Stored};
+use super::definition::{QueueProperties, TopicProperties};
+use super::path::split_subscription;
+use super::queue::Queue;
+use super::registry::{Entities, Node};
+use super::topic::Topic;
+use crate::durable::Commits;
+
+/// The entities that one store has. A topic and its subscriptions may be in several, so they are
+/// [joined](Recovering::join) when all stores have been read.
+#[derive(Default)]
+pub struct Recovering {
+    queues: HashMap<QueueNumber, Arc<Queue>>,
+}
+
+impl Recovering {
+    /// An entity was found.
+    ///
+    /// # Errors
+    /// Its definition cannot be read.
+    pub fn entity(
+        &mut self,
+        entities: &Entities,
+        path: &str,
+        record: EntityRecord,
+    ) -> Result<(), RecordError> {
+        let stored: Stored = serde_json::from_slice(&record.definition)
+            .map_err(|_| RecordError::Malformed("the definition of an entity"))?;
+        let by = stored.declared_by;
+        let configured = match stored.definition {
+            Definition::Queue(queue) => Configured::queue(queue, by),
+            Definition::Topic(topic) => Configured::topic(topic, by),
+            // What its topic says is known when that has been read.
+            Definition::Subscription(subscription) => {
+                Configured::subscription(subscription, &TopicProperties::default(), by)
+                    .map_err(|_| RecordError::Malformed("a rule of a subscription"))?
+            }
+        };
+        let queue = Queue::recover(entities.home(), path, record.queue, configured);
+        self.queues.insert(record.queue, queue);
+        Ok(())
+    }
+
+    /// The queue of an entity that was found and can be read.
+    pub fn queue(&self, number: QueueNumber) -> Option<&Arc<Queue>> {
+        self.queues.get(&number)
+    }
+
+    /// How many entities were found.
+    pub fn len(&self) -> usize {
+        self.queues.len()
+    }
+
+    /// Gives all that were found, in all stores, to their tenants. A subscription whose topic has gone goes,
+    /// too: the process has ended before it could.
+    ///
+    /// What is noted meanwhile must be durable before anybody receives.
+    pub fn join(all: impl IntoIterator<Item = Self>) {
+        let mut commits = Commits::default();
+        let queues = all.into_iter().flat_map(|found| found.queues.into_values());
+        let (subscriptions, others): (Vec<_>, Vec<_>) =
+            queues.partition(|queue| queue.is_subscription());
+        for queue in &others {
+            let node = match queue.configured().definition {
+                Definition::Topic(_) => Node::Topic(Arc::new(Topic::new(Arc::clone(queue)))),
+                _ => Node::Queue(Arc::clone(queue)),
+            };
+            entities_of(queue).put_recovered(node);
+        }
+        for queue in &subscriptions {
+            let topic = split_subscription(queue.key())
+                .and_then(|(topic, _)| entities_of(queue).find_topic(topic));
+            match topic {
+                Some(topic) => adopt(&topic, queue),
+                None => queue.delete(&mut commits),
+            }
+        }
+        for queue in others.iter().chain(&subscriptions) {
+            queue.start(&mut commits);
+            queue.move_on();
+        }
+    }
+}
+
+/// A subscription has its topic again.
+fn adopt(topic: &Topic, queue: &Arc<Queue>) {
+    let own = queue.configured();
+    let properties = topic.configured().topic_properties().cloned();
+    if let (Definition::Subscription(definition), Some(properties)) = (&own.definition, properties)
+    {
+        let configured = Configured {
+            properties: QueueProperties::of_subscription(&properties, &definition.properties),
+            ..Configured::clone(&own)
+        };
+        queue.adopt(configured);
+    }
+    topic.add(Arc::clone(queue));
+    entities_of(queue).put_recovered(Node::Queue(Arc::clone(queue)));
+}
+
+fn entities_of(queue: &Queue) -> Arc<Entities> {
+    queue.entities().expect("tenants are not removed before all stores have been read")
+}

@@ -1,0 +1,667 @@
+//! All entities of a tenant: found by their address, made, changed and deleted.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Weak};
+
+use hashbrown::HashSet;
+use parking_lot::{Mutex, RwLock};
+use thiserror::Error;
+
+use super::configured::{Configured, DeclaredBy, Definition};
+use super::definition::{
+    DefinitionError, Definitions, QueueDefinition, QueueProperties, RULES_MAX,
+    SubscriptionDefinition, SubscriptionProperties, TopicDefinition, TopicProperties,
+};
+use super::path::{self, Address, Kind, subscription_path};
+use super::queue::{Home, Queue};
+use super::rule::RuleDefinition;
+use super::topic::Topic;
+use crate::durable::Commits;
+use crate::housekeeping::Housekeeping;
+use crate::tenant::Tenant;
+
+/// What an address can name. A subscription is a queue, too.
+#[derive(Clone, Debug)]
+pub enum Node {
+    /// A queue or a subscription.
+    Queue(Arc<Queue>),
+    /// A topic.
+    Topic(Arc<Topic>),
+}
+
+/// The entities of one tenant.
+pub struct Entities {
+    tenant: Weak<Tenant>,
+    home: Home,
+    /// By canonical key; subscriptions, too.
+    nodes: RwLock<BTreeMap<Box<str>, Node>>,
+    /// Held by who makes, changes or deletes an entity: one at a time.
+    changing: Mutex<()>,
+}
+
+/// Why an entity is not made, changed or deleted.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum EntityError {
+    /// The definition cannot be used.
+    #[error(transparent)]
+    Definition(#[from] DefinitionError),
+    /// There is one of this name.
+    #[error("{0} exists already")]
+    Exists(Box<str>),
+    /// There is none of this name.
+    #[error("{0} could not be found")]
+    NotFound(Box<str>),
+    /// It is fixed when an entity is made.
+    #[error(
+        "{entity}: {property} is {is} and cannot be changed. Keep it, or delete the entity, with all that \
+         is in it, and make it anew"
+    )]
+    Fixed {
+        /// Whose property.
+        entity: Box<str>,
+        /// Which.
+        property: &'static str,
+        /// What it is.
+        is: bool,
+    },
+    /// It would forward to an entity that does not exist.
+    #[error("{entity}: {property} is {target:?}, but there is no queue or topic of that name")]
+    NoTarget {
+        /// Who would.
+        entity: Box<str>,
+        /// The property that says so.
+        property: &'static str,
+        /// Where to.
+        target: Box<str>,
+    },
+    /// The tenant has as many as it may.
+    #[error("there may be {0} queues, topics and subscriptions (limits.max_entities), and no more")]
+    TooMany(usize),
+}
+
+impl Node {
+    /// The entity itself; of a topic, what keeps its scheduled messages.
+    pub fn entity(&self) -> &Arc<Queue> {
+        match self {
+            Self::Queue(queue) => queue,
+            Self::Topic(topic) => topic.held(),
+        }
+    }
+
+    /// The longest message that it takes, in bytes.
+    pub fn max_message_size(&self) -> usize {
+        self.entity().max_message_size()
+    }
+
+    /// Its path, as it was declared.
+    pub fn path(&self) -> &str {
+        self.entity().path()
+    }
+}
+
+impl Entities {
+    /// None yet.
+    pub(crate) fn new(tenant: &Arc<Tenant>, housekeeping: &Housekeeping) -> Arc<Self> {
+        Arc::new_cyclic(|me| Self {
+            tenant: Arc::downgrade(tenant),
+            home: Home {
+                tenant: tenant.stored_number(),
+                tenant_name: (*tenant.name).into(),
+                shards: Arc::clone(&tenant.shards),
+                housekeeping: housekeeping.clone(),
+                entities: Weak::clone(me),
+            },
+            nodes: RwLock::default(),
+            changing: Mutex::default(),
+        })
+    }
+
+    pub(super) fn home(&self) -> &Home {
+        &self.home
+    }
+
+    /// What an address names. Its part and whether it is the management node are up to the caller.
+    pub fn find(&self, address: &Address) -> Option<Node> {
+        self.find_key(&address.entity)
+    }
+
+    /// The entity with this canonical key.
+    pub fn find_key(&self, key: &str) -> Option<Node> {
+        self.nodes.read().get(key).cloned()
+    }
+
+    /// The topic with this canonical key.
+    pub fn find_topic(&self, key: &str) -> Option<Arc<Topic>> {
+        match self.find_key(key) {
+            Some(Node::Topic(topic)) => Some(topic),
+            _ => None,
+        }
+    }
+
+    /// All queues and topics, by name; [`Topic::subscriptions`] has the rest.
+    pub fn list(&self) -> Vec<Node> {
+        let nodes = self.nodes.read();
+        nodes.values().filter(|node| !node.entity().is_subscription()).cloned().collect()
+    }
+
+    /// How many there are, subscriptions included.
+    pub fn len(&self) -> usize {
+        self.nodes.read().len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Makes a queue.
+    ///
+    /// # Errors
+    /// [`EntityError`]; nothing has changed then.
+    pub fn create_queue(
+        &self,
+        definition: &QueueDefinition,
+        by: DeclaredBy,
+        commits: &mut Commits,
+    ) -> Result<Arc<Queue>, EntityError> {
+        definition.check()?;
+        let _changing = self.changing.lock();
+        self.check_new(&definition.name, 1)?;
+        self.check_targets(&definition.properties, &name_of(Kind::Queue, &definition.name))?;
+        Ok(self.insert_queue(definition, by, commits))
+    }
+
+    /// Gives a queue other properties.
+    ///
+    /// # Errors
+    /// [`EntityError`]; nothing has changed then.
+    pub fn update_queue(
+        &self,
+        definition: &QueueDefinition,
+        by: DeclaredBy,
+        commits: &mut Commits,
+    ) -> Result<Arc<Queue>, EntityError> {
+        definition.check()?;
+        let _changing = self.changing.lock();
+        let name = name_of(Kind::Queue, &definition.name);
+        let queue = self.queue(&definition.name)?;
+        check_fixed(&queue, &definition.properties, &name)?;
+        self.check_targets(&definition.properties, &name)?;
+        queue.configure(Configured::queue(definition.clone(), by), commits);
+        Ok(queue)
+    }
+
+    /// Makes a topic with its subscriptions.
+    ///
+    /// # Errors
+    /// [`EntityError`]; nothing has changed then.
+    pub fn create_topic(
+        &self,
+        definition: &TopicDefinition,
+        by: DeclaredBy,
+        commits: &mut Commits,
+    ) -> Result<Arc<Topic>, EntityError> {
+        definition.check()?;
+        let _changing = self.changing.lock();
+        self.check_new(&definition.name, 1 + definition.subscriptions.len())?;
+        for subscription in &definition.subscriptions {
+            self.check_subscription_targets(&definition.name, subscription)?;
+        }
+        let topic = self.insert_topic(definition, by, commits);
+        for subscription in &definition.subscriptions {
+            self.insert_subscription(&topic, subscription, by, commits)?;
+        }
+        Ok(topic)
+    }
+
+    /// Gives a topic other properties, and none of its subscriptions.
+    ///
+    /// # Errors
+    /// [`EntityError`]; nothing has changed then.
+    pub fn update_topic(
+        &self,
+        definition: &TopicDefinition,
+        by: DeclaredBy,
+        commits: &mut Commits,
+    ) -> Result<Arc<Topic>, EntityError> {
+        TopicDefinition { subscriptions: Vec::new(), ..definition.clone() }.check()?;
+        let _changing = self.changing.lock();
+        let topic = self.topic(&definition.name)?;
+        self.change_topic(&topic, definition, by, commits)?;
+        Ok(topic)
+    }
+
+    /// Makes a subscription of a topic.
+    ///
+    /// # Errors
+    /// [`EntityError`]; nothing has changed then.
+    pub fn create_subscription(
+        &self,
+        topic: &str,
+        definition: &SubscriptionDefinition,
+        by: DeclaredBy,
+        commits: &mut Commits,
+    ) -> Result<Arc<Queue>, EntityError> {
+        definition.check(topic)?;
+        let _changing = self.changing.lock();
+        let topic = self.topic(topic)?;
+        self.check_new(&subscription_path(topic.path(), &definition.name), 1)?;
+        self.check_subscription_targets(topic.path(), definition)?;
+        self.insert_subscription(&topic, definition, by, commits)
+    }
+
+    /// Gives a subscription other properties, and other rules if the definition has any.
+    ///
+    /// # Errors
+    /// [`EntityError`]; nothing has changed then.
+    pub fn update_subscription(
+        &self,
+        topic: &str,
+        definition: &SubscriptionDefinition,
+        by: DeclaredBy,
+        commits: &mut Commits,
+    ) -> Result<Arc<Queue>, EntityError> {
+        definition.check(topic)?;
+        let _changing = self.changing.lock();
+        let topic = self.topic(topic)?;
+        self.check_subscription_targets(topic.path(), definition)?;
+        self.change_subscription(&topic, definition, by, commits)
+    }
+
+    /// Deletes a queue, a topic with its subscriptions, or a subscription, with all messages.
+    ///
+    /// # Errors
+    /// [`EntityError::NotFound`].
+    pub fn delete(&self, written: &str, commits: &mut Commits) -> Result<(), EntityError> {
+        let _changing = self.changing.lock();
+        let key = path::key(written);
+        let node = self.nodes.write().remove(&key);
+        match node.ok_or_else(|| EntityError::NotFound(format!("{written:?}").into()))? {
+            Node::Topic(topic) => {
+                for subscription in topic.subscriptions().iter() {
+                    self.nodes.write().remove(subscription.key());
+                    topic.remove(subscription.key());
+                    subscription.delete(commits);
+                }
+                topic.held().delete(commits);
+            }
+            Node::Queue(queue) => {
+                let topic = path::split_subscription(&key);
+                if let Some(topic) = topic.and_then(|(topic, _)| self.find_topic(topic)) {
+                    topic.remove(&key);
+                }
+                queue.delete(commits);
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a rule to a subscription.
+    ///
+    /// # Errors
+    /// [`EntityError`]; nothing has changed then.
+    pub fn add_rule(
+        &self,
+        subscription: &Queue,
+        rule: &RuleDefinition,
+        commits: &mut Commits,
+    ) -> Result<(), EntityError> {
+        rule.compile()?;
+        self.change_rules(subscription, commits, |rules| {
+            if rules.iter().any(|known| same(&known.name, &rule.name)) {
+                return Err(EntityError::Exists(name_of(Kind::Rule, &rule.name)));
+            }
+            if rules.len() >= RULES_MAX {
+                return Err(EntityError::Definition(DefinitionError::Rule {
+                    rule: name_of(Kind::Rule, &rule.name),
+                    why: format!("a subscription has {RULES_MAX} rules at most").into(),
+                }));
+            }
+            rules.push(rule.clone());
+            Ok(())
+        })
+    }
+
+    /// Removes a rule from a subscription. Without any left, it takes no messages.
+    ///
+    /// # Errors
+    /// [`EntityError::NotFound`].
+    pub fn remove_rule(
+        &self,
+        subscription: &Queue,
+        name: &str,
+        commits: &mut Commits,
+    ) -> Result<(), EntityError> {
+        self.change_rules(subscription, commits, |rules| {
+            let before = rules.len();
+            rules.retain(|known| !same(&known.name, name));
+            if rules.len() == before {
+                return Err(EntityError::NotFound(name_of(Kind::Rule, name)));
+            }
+            Ok(())
+        })
+    }
+
+    /// Has all entities that a configuration declares, as it declares them, beside those that there are.
+    /// Of a subscription that there is, rules are replaced only if the configuration has some.
+    ///
+    /// # Errors
+    /// The first [`EntityError`]; what comes before it in the configuration has changed then.
+    pub fn declare(
+        &self,
+        definitions: &Definitions,
+        commits: &mut Commits,
+    ) -> Result<(), EntityError> {
+        definitions.check()?;
+        let by = DeclaredBy::Configuration;
+        let _changing = self.changing.lock();
+        self.check_declared(definitions)?;
+        for definition in &definitions.queues {
+            let name = name_of(Kind::Queue, &definition.name);
+            match self.find_key(&path::key(&definition.name)) {
+                None => {
+                    self.check_room(1)?;
+                    self.insert_queue(definition, by, commits);
+                }
+                Some(Node::Topic(_)) => {
+                    return Err(EntityError::Exists(name_of(Kind::Topic, &definition.name)));
+                }
+                Some(Node::Queue(queue)) => {
+                    check_fixed(&queue, &definition.properties, &name)?;
+                    queue.configure(Configured::queue(definition.clone(), by), commits);
+                }
+            }
+        }
+        for definition in &definitions.topics {
+            let topic = match self.find_key(&path::key(&definition.name)) {
+                None => {
+                    self.check_room(1)?;
+                    self.insert_topic(definition, by, commits)
+                }
+                Some(Node::Queue(_)) => {
+                    return Err(EntityError::Exists(name_of(Kind::Queue, &definition.name)));
+                }
+                Some(Node::Topic(topic)) => {
+                    self.change_topic(&topic, definition, by, commits)?;
+                    topic
+                }
+            };
+            for subscription in &definition.subscriptions {
+                let path = subscription_path(topic.path(), &subscription.name);
+                if self.find_key(&path::key(&path)).is_some() {
+                    self.change_subscription(&topic, subscription, by, commits)?;
+                } else {
+                    self.check_room(1)?;
+                    self.insert_subscription(&topic, subscription, by, commits)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes where sequence numbers go on. The last that is done before the process ends.
+    pub fn note_numbers(&self, commits: &mut Commits) {
+        let nodes: Vec<_> = self.nodes.read().values().cloned().collect();
+        for node in nodes {
+            node.entity().note_numbers(commits);
+        }
+    }
+
+    /// Puts an entity that was found in the store.
+    pub(super) fn put_recovered(&self, node: Node) {
+        self.nodes.write().insert(node.entity().key().into(), node);
+    }
+
+    fn queue(&self, name: &str) -> Result<Arc<Queue>, EntityError> {
+        match self.find_key(&path::key(name)) {
+            Some(Node::Queue(queue)) if !queue.is_subscription() => Ok(queue),
+            _ => Err(EntityError::NotFound(name_of(Kind::Queue, name))),
+        }
+    }
+
+    fn topic(&self, name: &str) -> Result<Arc<Topic>, EntityError> {
+        let topic = self.find_topic(&path::key(name));
+        topic.ok_or_else(|| EntityError::NotFound(name_of(Kind::Topic, name)))
+    }
+
+    fn insert_queue(
+        &self,
+        definition: &QueueDefinition,
+        by: DeclaredBy,
+        commits: &mut Commits,
+    ) -> Arc<Queue> {
+        let configured = Configured::queue(definition.clone(), by);
+        let queue = self.new_queue(&definition.name, configured, commits);
+        self.nodes.write().insert(queue.key().into(), Node::Queue(Arc::clone(&queue)));
+        queue
+    }
+
+    fn insert_topic(
+        &self,
+        definition: &TopicDefinition,
+        by: DeclaredBy,
+        commits: &mut Commits,
+    ) -> Arc<Topic> {
+        let configured = Configured::topic(definition.clone(), by);
+        let held = self.new_queue(&definition.name, configured, commits);
+        let key = held.key().into();
+        let topic = Arc::new(Topic::new(held));
+        self.nodes.write().insert(key, Node::Topic(Arc::clone(&topic)));
+        topic
+    }
+
+    fn insert_subscription(
+        &self,
+        topic: &Topic,
+        definition: &SubscriptionDefinition,
+        by: DeclaredBy,
+        commits: &mut Commits,
+    ) -> Result<Arc<Queue>, EntityError> {
+        let mut definition = definition.clone();
+        if definition.rules.is_empty() {
+            definition.rules.push(RuleDefinition::default_rule());
+        }
+        let path = subscription_path(topic.path(), &definition.name);
+        let configured = Configured::subscription(definition, &topic_properties(topic), by)?;
+        let queue = self.new_queue(&path, configured, commits);
+        self.nodes.write().insert(queue.key().into(), Node::Queue(Arc::clone(&queue)));
+        topic.add(Arc::clone(&queue));
+        Ok(queue)
+    }
+
+    fn new_queue(&self, path: &str, configured: Configured, commits: &mut Commits) -> Arc<Queue> {
+        let queue = Queue::new(&self.home, path, configured);
+        queue.begin(commits);
+        queue
+    }
+
+    fn change_topic(
+        &self,
+        topic: &Topic,
+        definition: &TopicDefinition,
+        by: DeclaredBy,
+        commits: &mut Commits,
+    ) -> Result<(), EntityError> {
+        let configured = Configured::topic(definition.clone(), by);
+        let name = name_of(Kind::Topic, topic.path());
+        check_fixed(topic.held(), &configured.properties, &name)?;
+        topic.held().configure(configured, commits);
+        for subscription in topic.subscriptions().iter() {
+            let own = subscription.configured();
+            let Definition::Subscription(definition) = &own.definition else { continue };
+            let properties = topic_properties(topic);
+            let by = own.declared_by;
+            let changed = Configured::subscription(definition.clone(), &properties, by)?;
+            subscription.adopt(changed);
+        }
+        Ok(())
+    }
+
+    fn change_subscription(
+        &self,
+        topic: &Topic,
+        definition: &SubscriptionDefinition,
+        by: DeclaredBy,
+        commits: &mut Commits,
+    ) -> Result<Arc<Queue>, EntityError> {
+        let path = subscription_path(topic.path(), &definition.name);
+        let name = name_of(Kind::Subscription, &path);
+        let Some(Node::Queue(queue)) = self.find_key(&path::key(&path)) else {
+            return Err(EntityError::NotFound(name));
+        };
+        let mut definition = definition.clone();
+        if let (true, Definition::Subscription(before)) =
+            (definition.rules.is_empty(), &queue.configured().definition)
+        {
+            definition.rules.clone_from(&before.rules);
+        }
+        let configured = Configured::subscription(definition, &topic_properties(topic), by)?;
+        check_fixed(&queue, &configured.properties, &name)?;
+        queue.configure(configured, commits);
+        Ok(queue)
+    }
+
+    fn change_rules(
+        &self,
+        subscription: &Queue,
+        commits: &mut Commits,
+        change: impl FnOnce(&mut Vec<RuleDefinition>) -> Result<(), EntityError>,
+    ) -> Result<(), EntityError> {
+        let _changing = self.changing.lock();
+        let not_found = || EntityError::NotFound(name_of(Kind::Subscription, subscription.path()));
+        let configured = subscription.configured();
+        let Definition::Subscription(definition) = &configured.definition else {
+            return Err(not_found());
+        };
+        let topic = path::split_subscription(subscription.key());
+        let topic = topic.and_then(|(topic, _)| self.find_topic(topic)).ok_or_else(not_found)?;
+        let mut definition = definition.clone();
+        change(&mut definition.rules)?;
+        let by = configured.declared_by;
+        let changed = Configured::subscription(definition, &topic_properties(&topic), by)?;
+        subscription.configure(changed, commits);
+        Ok(())
+    }
+
+    fn check_new(&self, name: &str, count: usize) -> Result<(), EntityError> {
+        let key = path::key(name);
+        if let Some(node) = self.find_key(&key) {
+            let kind = match &node {
+                Node::Topic(_) => Kind::Topic,
+                Node::Queue(queue) if queue.is_subscription() => Kind::Subscription,
+                Node::Queue(_) => Kind::Queue,
+            };
+            return Err(EntityError::Exists(name_of(kind, node.path())));
+        }
+        self.check_room(count)
+    }
+
+    fn check_room(&self, count: usize) -> Result<(), EntityError> {
+        let most = self.tenant.upgrade().map_or(0, |tenant| tenant.limits().max_entities);
+        if self.len() + count > most { Err(EntityError::TooMany(most)) } else { Ok(()) }
+    }
+
+    /// Whether all that a configuration forwards to is there, or in it.
+    fn check_declared(&self, definitions: &Definitions) -> Result<(), EntityError> {
+        let names = definitions.queues.iter().map(|queue| &queue.name);
+        let names = names.chain(definitions.topics.iter().map(|topic| &topic.name));
+        let declared: HashSet<_> = names.map(|name| path::key(name)).collect();
+        for queue in &definitions.queues {
+            let name = name_of(Kind::Queue, &queue.name);
+            self.check_targets_among(&queue.properties, &name, &declared)?;
+        }
+        for topic in &definitions.topics {
+            for subscription in &topic.subscriptions {
+                let path = subscription_path(&topic.name, &subscription.name);
+                let properties = effective(&subscription.properties);
+                let name = name_of(Kind::Subscription, &path);
+                self.check_targets_among(&properties, &name, &declared)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_subscription_targets(
+        &self,
+        topic: &str,
+        definition: &SubscriptionDefinition,
+    ) -> Result<(), EntityError> {
+        let name = name_of(Kind::Subscription, &subscription_path(topic, &definition.name));
+        self.check_targets(&effective(&definition.properties), &name)
+    }
+
+    fn check_targets(&self, properties: &QueueProperties, name: &str) -> Result<(), EntityError> {
+        self.check_targets_among(properties, name, &HashSet::new())
+    }
+
+    fn check_targets_among(
+        &self,
+        properties: &QueueProperties,
+        name: &str,
+        declared: &HashSet<Box<str>>,
+    ) -> Result<(), EntityError> {
+        let targets = [
+            ("ForwardTo", properties.forwards_to(), &properties.forward_to),
+            (
+                "ForwardDeadLetteredMessagesTo",
+                properties.forwards_dead_letters_to(),
+                &properties.forward_dead_lettered_messages_to,
+            ),
+        ];
+        for (property, key, target) in targets {
+            let Some(key) = key else { continue };
+            if !declared.contains(&key) && self.find_key(&key).is_none() {
+                let (entity, target) = (name.into(), (**target).into());
+                return Err(EntityError::NoTarget { entity, property, target });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What is fixed when an entity is made must be as it was.
+fn check_fixed(queue: &Queue, new: &QueueProperties, name: &str) -> Result<(), EntityError> {
+    let old = &queue.configured().properties;
+    let fixed = [
+        ("RequiresSession", old.requires_session, new.requires_session),
+        (
+            "RequiresDuplicateDetection",
+            old.requires_duplicate_detection,
+            new.requires_duplicate_detection,
+        ),
+    ];
+    match fixed.into_iter().find(|(_, is, wanted)| is != wanted) {
+        Some((property, is, _)) => Err(EntityError::Fixed { entity: name.into(), property, is }),
+        None => Ok(()),
+    }
+}
+
+fn topic_properties(topic: &Topic) -> TopicProperties {
+    topic.configured().topic_properties().cloned().expect("a topic is declared as one")
+}
+
+/// What a subscription says itself.
+fn effective(own: &SubscriptionProperties) -> QueueProperties {
+    QueueProperties::of_subscription(&TopicProperties::default(), own)
+}
+
+fn same(one: &str, other: &str) -> bool {
+    one.eq_ignore_ascii_case(other)
+}
+
+fn name_of(kind: Kind, name: &str) -> Box<str> {
+    let kind = match kind {
+        Kind::Queue => "queue",
+        Kind::Topic => "topic",
+        Kind::Subscription => "subscription",
+        Kind::Rule => "rule",
+    };
+    format!("{kind} {name:?}").into()
+}
+
+impl fmt::Debug for Entities {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Entities").field("len", &self.len()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,182 @@
+//! The way of a message into queues: through topics, and on from what forwards it.
+
+use std::sync::Arc;
+
+use barid_core::entity::{Incoming, Overlay, Part, Refusal, Scope, SequenceNumber};
+use barid_core::rules::Value;
+use barid_core::time::Timestamp;
+use smallvec::SmallVec;
+use thiserror::Error;
+
+use super::configured::Configured;
+use super::queue::Queue;
+use super::registry::Node;
+use crate::durable::Commits;
+
+/// How often a message is forwarded at most.
+pub const HOPS_MAX: u8 = 4;
+
+/// The annotation of a message that was moved on, with how often it was forwarded.
+const HOPS: &str = "x-opt-forwarded";
+
+/// Messages that are sent together.
+pub type Batch = SmallVec<[Incoming; 1]>;
+
+/// The sequence numbers of messages that were sent together, in their order. 0: the message has none here,
+/// because it was a duplicate, or went through a topic, or could not be forwarded.
+pub type Numbers = SmallVec<[SequenceNumber; 1]>;
+
+/// Why messages are not taken. None of them is, then.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum SendError {
+    /// An entity refuses one of them.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// The entity has been deleted.
+    #[error("the entity has been deleted")]
+    Gone,
+    /// The disk is full or broken.
+    #[error("the broker cannot store messages for now")]
+    NotStored,
+    /// The bytes of a message are none.
+    #[error("the message is not well-formed")]
+    Malformed,
+}
+
+impl Node {
+    /// Sends messages, all or none. Whoever is told that they are accepted has to wait for `commits`.
+    ///
+    /// What cannot be forwarded is in the transfer dead-letter queue of the entity that it should have been
+    /// forwarded from, and accepted nevertheless.
+    ///
+    /// # Errors
+    /// [`SendError`] if an entity does not take one of them.
+    pub fn send(
+        &self,
+        messages: Batch,
+        now: Timestamp,
+        commits: &mut Commits,
+    ) -> Result<Numbers, SendError> {
+        if self.entity().shard().refuses() {
+            return Err(SendError::NotStored);
+        }
+        self.put(messages, 0, now, commits)
+    }
+
+    /// Sends messages that have been forwarded so often.
+    pub(super) fn put(
+        &self,
+        messages: Batch,
+        hops: u8,
+        now: Timestamp,
+        commits: &mut Commits,
+    ) -> Result<Numbers, SendError> {
+        let queue = match self {
+            Self::Topic(topic) => return topic.put(messages, hops, now, commits),
+            Self::Queue(queue) => queue,
+        };
+        let configured = queue.configured();
+        let Some(target) = direct_target(&configured) else {
+            let counted = configured.forwards_to.is_some() && hops > 0;
+            let messages = if counted { with_hops(messages, hops) } else { messages };
+            return queue.put(messages, now, commits);
+        };
+        let forward = Forward { from: queue, target, hops, messages: &messages };
+        messages.iter().map(|message| forward.send(message, now, commits)).collect()
+    }
+}
+
+/// Where messages for an entity go at once. Not if it detects duplicates: an id must become durable in one
+/// batch with its message, so the message is stored first and moved on later.
+pub(super) fn direct_target(configured: &Configured) -> Option<&str> {
+    let is_direct = !configured.properties.requires_duplicate_detection
+        && configured.topic_properties().is_none();
+    configured.forwards_to.as_deref().filter(|_| is_direct)
+}
+
+/// Messages on their way from an entity to the one that it forwards to.
+pub(super) struct Forward<'a> {
+    /// From here.
+    pub(super) from: &'a Arc<Queue>,
+    /// To the entity with this key.
+    pub(super) target: &'a str,
+    /// How often they were forwarded before.
+    pub(super) hops: u8,
+    /// Those that go.
+    pub(super) messages: &'a [Incoming],
+}
+
+/// Why a message cannot be forwarded: the reason of a dead letter, and more words.
+pub(super) type Failure = (&'static str, String);
+
+impl Forward<'_> {
+    /// Sends one on, or into the transfer dead-letter queue of where it comes from.
+    ///
+    /// # Errors
+    /// That has no room, either.
+    pub(super) fn send(
+        &self,
+        message: &Incoming,
+        now: Timestamp,
+        commits: &mut Commits,
+    ) -> Result<SequenceNumber, SendError> {
+        let (reason, description) = match self.try_send(message, now, commits) {
+            Ok(number) => return Ok(number),
+            Err(failure) => failure,
+        };
+        let (part, message) = (Part::TransferDeadLetter, message.clone());
+        self.from.with(commits, |entity, fx| {
+            entity.dead_letter_incoming(part, message, reason, &description, now, fx)
+        })?;
+        Ok(0)
+    }
+
+    /// Sends one on.
+    pub(super) fn try_send(
+        &self,
+        message: &Incoming,
+        now: Timestamp,
+        commits: &mut Commits,
+    ) -> Result<SequenceNumber, Failure> {
+        let hops = self.hops + 1;
+        if hops > HOPS_MAX {
+            let description = format!("A message is forwarded {HOPS_MAX} times at most.");
+            return Err(("MaxTransferHopCountExceeded", description));
+        }
+        let entities = self.from.entities();
+        let Some(node) = entities.and_then(|entities| entities.find_key(self.target)) else {
+            let description = format!("The messaging entity '{}' could not be found.", self.target);
+            return Err(("MessagingEntityNotFound", description));
+        };
+        let message = SmallVec::from_buf([message.clone()]);
+        node.put(message, hops, now, commits).map(|numbers| numbers[0]).map_err(failure)
+    }
+}
+
+fn failure(error: SendError) -> Failure {
+    let reason = match error {
+        SendError::Refused(Refusal::SessionIdMissing) => "Session ID is null",
+        SendError::Refused(Refusal::QuotaExceeded) => "QuotaExceeded",
+        SendError::Refused(Refusal::MessageTooLarge) => "MessageSizeExceeded",
+        SendError::Gone => "MessagingEntityNotFound",
+        SendError::Refused(_) | SendError::NotStored | SendError::Malformed => "ForwardingFailed",
+    };
+    (reason, error.to_string())
+}
+
+fn with_hops(mut messages: Batch, hops: u8) -> Batch {
+    for message in &mut messages {
+        let mut overlay: Overlay = message.overlay.as_deref().cloned().unwrap_or_default();
+        overlay.set(Scope::Annotation, HOPS, Value::Long(hops.into()));
+        message.overlay = Some(Arc::new(overlay));
+    }
+    messages
+}
+
+/// How often a stored message was forwarded.
+pub(super) fn hops(overlay: Option<&Overlay>) -> u8 {
+    match overlay.and_then(|overlay| overlay.get(Scope::Annotation, HOPS)) {
+        Some(Value::Long(hops)) => u8::try_from(*hops).unwrap_or(HOPS_MAX),
+        _ => 0,
+    }
+}

@@ -1,0 +1,250 @@
+//! A topic: each subscription gets a copy of what its rules match.
+
+use std::fmt;
+use std::sync::Arc;
+
+use barid_core::entity::{Incoming, Overlay, Part, Refusal, Scope};
+use barid_core::rules::{Rule, Value};
+use barid_core::time::Timestamp;
+use parking_lot::{Mutex, RwLock};
+use smallvec::SmallVec;
+
+use super::configured::Configured;
+use super::properties::MessageProperties;
+use super::queue::Queue;
+use super::sending::{self, Batch, Forward, Numbers, SendError};
+use crate::durable::Commits;
+
+/// Why a message without session id is a dead letter in a subscription with sessions.
+const NO_SESSION: &str = "Session ID is null";
+
+/// A topic.
+pub struct Topic {
+    /// Keeps what is scheduled, until it is time to give it to the subscriptions.
+    held: Arc<Queue>,
+    /// Sorted by key. Replaced as a whole.
+    subscriptions: RwLock<Arc<[Arc<Queue>]>>,
+    /// Held while messages are given to the subscriptions: all of them take a batch, or none. They take
+    /// messages from nowhere else.
+    sending: Mutex<()>,
+}
+
+impl Topic {
+    /// A topic without subscriptions.
+    pub(super) fn new(held: Arc<Queue>) -> Self {
+        Self { held, subscriptions: RwLock::new(Arc::new([])), sending: Mutex::default() }
+    }
+
+    /// Its path, as it was declared.
+    pub fn path(&self) -> &str {
+        self.held.path()
+    }
+
+    /// Its canonical key.
+    pub fn key(&self) -> &str {
+        self.held.key()
+    }
+
+    /// What it is declared as.
+    pub fn configured(&self) -> Arc<Configured> {
+        self.held.configured()
+    }
+
+    /// What keeps scheduled messages until their time: for cancelling them and looking at them.
+    pub fn held(&self) -> &Arc<Queue> {
+        &self.held
+    }
+
+    /// Its subscriptions, by name.
+    pub fn subscriptions(&self) -> Arc<[Arc<Queue>]> {
+        Arc::clone(&self.subscriptions.read())
+    }
+
+    pub(super) fn add(&self, subscription: Arc<Queue>) {
+        let mut subscriptions = self.subscriptions.write();
+        let mut all: Vec<_> = subscriptions.iter().cloned().collect();
+        let at = all.partition_point(|known| known.key() < subscription.key());
+        all.insert(at, subscription);
+        *subscriptions = all.into();
+    }
+
+    pub(super) fn remove(&self, key: &str) {
+        let mut subscriptions = self.subscriptions.write();
+        *subscriptions = subscriptions.iter().filter(|known| known.key() != key).cloned().collect();
+    }
+
+    /// Gives messages to the subscriptions, all or none, and keeps those that are scheduled. The numbers of
+    /// these; 0 for the others.
+    pub(super) fn put(
+        &self,
+        messages: Batch,
+        hops: u8,
+        now: Timestamp,
+        commits: &mut Commits,
+    ) -> Result<Numbers, SendError> {
+        let is_scheduled = |message: &Incoming| message.scheduled_at.is_some_and(|at| at > now);
+        let places: SmallVec<[bool; 1]> = messages.iter().map(is_scheduled).collect();
+        let (later, messages): (Batch, Batch) = messages.into_iter().partition(is_scheduled);
+        let shares = self.shares(&messages)?;
+        let mut numbers = Numbers::new();
+        {
+            let _sending = self.sending.lock();
+            self.held.check(&later)?;
+            shares.iter().try_for_each(Share::check)?;
+            if !later.is_empty() {
+                numbers = self.held.put(later, now, commits)?;
+            }
+            for share in &shares {
+                share.put(now, commits)?;
+            }
+        }
+        // Another topic may be on the way from here, and no two are locked at once.
+        for share in shares.iter().filter_map(|share| share.forwarded(hops)) {
+            for message in share.messages {
+                share.send(message, now, commits)?;
+            }
+        }
+        let mut scheduled = numbers.into_iter();
+        let number = |is_scheduled| if is_scheduled { scheduled.next().unwrap_or(0) } else { 0 };
+        Ok(places.into_iter().map(number).collect())
+    }
+
+    /// What each subscription gets.
+    fn shares(&self, messages: &[Incoming]) -> Result<Vec<Share>, SendError> {
+        let subscriptions = self.subscriptions();
+        let mut shares: Vec<_> = subscriptions.iter().map(Share::of).collect();
+        for message in messages {
+            let properties = MessageProperties::of(message).ok_or(SendError::Malformed)?;
+            for share in &mut shares {
+                share.take(message, &properties);
+            }
+        }
+        shares.retain(|share| !share.messages.is_empty() || !share.without_session.is_empty());
+        Ok(shares)
+    }
+}
+
+/// What one subscription gets of a batch.
+struct Share {
+    subscription: Arc<Queue>,
+    configured: Arc<Configured>,
+    messages: Batch,
+    /// Dead letters from the beginning.
+    without_session: Batch,
+}
+
+impl Share {
+    fn of(subscription: &Arc<Queue>) -> Self {
+        Self {
+            configured: subscription.configured(),
+            subscription: Arc::clone(subscription),
+            messages: Batch::new(),
+            without_session: Batch::new(),
+        }
+    }
+
+    fn take(&mut self, message: &Incoming, properties: &MessageProperties<'_>) {
+        let Configured { rules, properties: own, .. } = &*self.configured;
+        for changes in Rule::copies(rules, properties) {
+            let mut copy = message.clone();
+            // A scheduled message that is due is a message like any other.
+            copy.scheduled_at = None;
+            if !changes.is_empty() {
+                change(&mut copy, properties, changes);
+                if own.requires_duplicate_detection {
+                    tell_apart(&mut copy, message);
+                }
+            }
+            let has_session = copy.session.as_deref().is_some_and(|session| !session.is_empty());
+            if own.requires_session && !has_session {
+                self.without_session.push(copy);
+            } else {
+                self.messages.push(copy);
+            }
+        }
+    }
+
+    /// Whether it goes on from here, and to where.
+    fn forwarded(&self, hops: u8) -> Option<Forward<'_>> {
+        let target = sending::direct_target(&self.configured)?;
+        Some(Forward { from: &self.subscription, target, hops, messages: &self.messages })
+    }
+
+    fn check(&self) -> Result<(), SendError> {
+        if self.forwarded(0).is_some() {
+            return Ok(());
+        }
+        match self.subscription.check(&self.messages) {
+            // Deleted a moment ago.
+            Err(SendError::Gone) => Ok(()),
+            checked => checked,
+        }
+    }
+
+    fn put(&self, now: Timestamp, commits: &mut Commits) -> Result<(), SendError> {
+        if self.forwarded(0).is_none() && !self.messages.is_empty() {
+            match self.subscription.put(self.messages.clone(), now, commits) {
+                Ok(_) | Err(SendError::Gone) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if !self.without_session.is_empty() {
+            let (part, why) = (Part::DeadLetter, Refusal::SessionIdMissing.to_string());
+            self.subscription.with(commits, |entity, fx| {
+                self.without_session.iter().cloned().try_for_each(|message| {
+                    entity.dead_letter_incoming(part, message, NO_SESSION, &why, now, fx)
+                })
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// Changes a copy as the action of a rule says.
+fn change(
+    copy: &mut Incoming,
+    properties: &MessageProperties<'_>,
+    changes: Vec<barid_core::rules::Change>,
+) {
+    let mut overlay: Overlay = copy.overlay.as_deref().cloned().unwrap_or_default();
+    for (scope, name, value) in changes {
+        match (scope, &*name, &value) {
+            (Scope::System, "SessionId", value) => copy.session = text(value).map(Arc::from),
+            (Scope::System, "MessageId", value) => copy.message_id = text(value).map(Arc::from),
+            (Scope::System, "TimeToLive", Value::Long(millis)) => {
+                let millis = u64::try_from(*millis).unwrap_or(0);
+                copy.time_to_live = Some(std::time::Duration::from_millis(millis));
+            }
+            (Scope::System, "ScheduledEnqueueTimeUtc", Value::Timestamp(at)) => {
+                let at = u64::try_from(*at).unwrap_or(0);
+                copy.scheduled_at = Some(Timestamp::from_millis(at));
+            }
+            _ => {}
+        }
+        let name = if scope == Scope::User { properties.spelled(&name) } else { &name };
+        overlay.set(scope, name, value);
+    }
+    copy.overlay = Some(Arc::new(overlay));
+}
+
+fn text(value: &Value) -> Option<&str> {
+    match value {
+        Value::String(text) => Some(text),
+        _ => None,
+    }
+}
+
+/// Copies of one message must not be taken for each other: each is known by the id of the message and its rule.
+fn tell_apart(copy: &mut Incoming, message: &Incoming) {
+    let overlay = copy.overlay.as_deref();
+    let rule = overlay.and_then(|overlay| text(overlay.get(Scope::User, "RuleName")?));
+    if let (Some(id), Some(rule)) = (&message.message_id, rule) {
+        copy.message_id = Some(format!("{id}\n{rule}").into());
+    }
+}
+
+impl fmt::Debug for Topic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Topic").field("path", &self.path()).finish_non_exhaustive()
+    }
+}
