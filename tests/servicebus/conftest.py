@@ -20,6 +20,7 @@ from __future__ import annotations
 import pytest
 from azure.servicebus import ServiceBusClient
 
+import amqp_wire
 from azure_client import Entity
 from certificates import Certificates
 from namespace import Namespace, declared_by, named
@@ -73,6 +74,32 @@ def client(broker):
         return opened[-1]
 
     return connect
+
+
+@pytest.fixture
+def dial():
+    """A connection of our own client, by default one that may do everything."""
+    opened = []
+
+    def connect(to: Namespace, *arguments, **options) -> amqp_wire.Connection:
+        opened.append(amqp_wire.connect(("127.0.0.1", to.amqp_port), *arguments, **options))
+        return opened[-1]
+
+    yield connect
+    for connection in opened:
+        connection.close()
+
+
+@pytest.fixture
+def session(dial, broker) -> amqp_wire.Session:
+    """An AMQP session of our own client."""
+    return dial(broker).session()
+
+
+@pytest.fixture
+def path(request):
+    """The path of a queue of this test."""
+    return lambda suffix="": named(request.node, suffix)
 
 
 @pytest.fixture
