@@ -40,6 +40,11 @@ impl Plain {
         self.ready.put_back(ready);
     }
 
+    /// The first message.
+    pub fn front(&self) -> Option<SequenceNumber> {
+        self.ready.front().map(Ready::number)
+    }
+
     /// The receiver whose turn it is, if there is something to take.
     pub fn offer(&mut self) -> Option<ReceiverId> {
         if self.ready.is_empty() {

@@ -1,6 +1,7 @@
 //! Everything goes.
 
 use super::{Effects, Entity, Part, SequenceNumber};
+use crate::time::Timestamp;
 
 impl Entity {
     /// Removes all messages of a part, whatever they wait for and whoever has them; answers how many.
@@ -19,6 +20,30 @@ impl Entity {
             self.schedule.clear();
         }
         numbers.len() as u64
+    }
+
+    /// Removes the first messages of a part that wait for any receiver and came before a time, at most `max`;
+    /// answers how many. None where messages belong to sessions.
+    pub fn delete_before(
+        &mut self,
+        part: Part,
+        max: usize,
+        before: Timestamp,
+        fx: &mut dyn Effects,
+    ) -> usize {
+        let mut deleted = 0;
+        while deleted < max {
+            let (plain, messages) = self.plain_with_messages(part);
+            let first = plain.front().and_then(|number| messages.get(number));
+            if first.is_none_or(|first| first.enqueued_at >= before) {
+                break;
+            }
+            let first = plain.pop(before, |number| messages.get(number).is_some());
+            let (number, _) = first.expect("it was just seen");
+            self.remove(part, number, fx);
+            deleted += 1;
+        }
+        deleted
     }
 
     /// The entity goes: removes all that was stored of it but the numbers of its parts.
