@@ -16,7 +16,8 @@ use tracing::info;
 use crate::admin::Admin;
 use crate::auth::{Users, Verifier};
 use crate::clock::Clock;
-use crate::durable::{Loader, Shards, recover};
+use crate::durable::{Commits, Loader, Shards, recover};
+use crate::entities::EntityError;
 use crate::event_loop::{ConnectionId, EventLoop, IoThreads, Post};
 use crate::housekeeping::Housekeeping;
 use crate::lifecycle::Context;
@@ -24,7 +25,7 @@ use crate::listener::{Acceptor, Listening};
 use crate::router::Router;
 use crate::settings::{Listener, Settings, ShareStrategy, StorageEngine, Tls};
 use crate::tenant::{DEFAULT_TENANT, TenantSettings, Tenants};
-use crate::transport::{CertificateError, ListenerContext, server_config};
+use crate::transport::{CertificateError, ListenerContext, Protocol, server_config};
 use crate::worker::Worker;
 
 /// The shards that a new data directory gets at most, unless the settings say otherwise.
@@ -109,6 +110,16 @@ pub enum StartError {
         /// Why not.
         source: RecoveryError,
     },
+    /// What the configuration declares does not go with what there is.
+    #[error(
+        "the queues and topics of tenant {tenant} cannot be as the configuration has them: {source}"
+    )]
+    Entities {
+        /// Whose.
+        tenant: String,
+        /// Why not.
+        source: EntityError,
+    },
     /// The operating system refuses something else.
     #[error("the operating system refuses: {0}")]
     System(#[from] io::Error),
@@ -155,6 +166,9 @@ impl Broker {
             millis = shared.clock.uptime().as_millis(),
             "read"
         );
+        shared
+            .declare(&shared.settings())
+            .map_err(|(tenant, source)| StartError::Entities { tenant, source })?;
         let worker = |id| Worker { id, now: shared.clock.now(), shared: Arc::clone(&shared) };
         let context = |id| Context { worker: worker(id), router: Router::default() };
         let committers = shared.shards.iter().map(|shard| shard.start()).collect();
@@ -183,7 +197,7 @@ impl Broker {
         })
     }
 
-    /// Where it listens: `mqtt`, `mqtts`, `ws`, `wss`, `admin`.
+    /// Where it listens: `mqtt`, `mqtts`, `ws`, `wss`, `amqp`, `amqps`, `admin`.
     pub fn listeners(&self) -> Vec<(&'static str, SocketAddr)> {
         let mut all: Vec<_> =
             self.listeners.iter().map(|(context, address)| (context.name, *address)).collect();
@@ -207,6 +221,10 @@ impl Broker {
         note(old.max_tenants != new.max_tenants, "max_tenants");
         note(old.users != new.users, "users (for clients that connect from now on)");
         note(old.shared_subscriptions != new.shared_subscriptions, "shared_subscriptions");
+        note(old.keys != new.keys, "keys (for tokens that come from now on)");
+        let declares = old.queues != new.queues || old.topics != new.topics;
+        let declared = if declares { self.shared.declare(new) } else { Ok(()) };
+        note(declares && declared.is_ok(), "queues and topics");
         note(old.sys != new.sys, "sys");
         note(old.log != new.log, "log");
         applied.limits = new.limits.clone();
@@ -215,6 +233,16 @@ impl Broker {
         applied.max_tenants = new.max_tenants;
         applied.users = new.users.clone();
         applied.shared_subscriptions = new.shared_subscriptions.clone();
+        applied.keys = new.keys.clone();
+        match declared {
+            Ok(()) => {
+                applied.queues = new.queues.clone();
+                applied.topics = new.topics.clone();
+            }
+            Err((tenant, error)) => {
+                tracing::error!(tenant, "queues and topics are not all as configured: {error}");
+            }
+        }
         applied.sys = new.sys.clone();
         applied.log = new.log.clone();
         // The files may have changed under the same names, so they are always read again.
@@ -267,6 +295,11 @@ impl Broker {
         let _ = self.housekeeping.join();
         self.admin.stop();
         self.shared.loader.close();
+        for tenant in self.shared.tenants.all() {
+            if let Some(entities) = tenant.used_entities() {
+                entities.note_numbers(&mut Commits::default());
+            }
+        }
         // What clients have done on their way out is written, too.
         for shard in self.shared.shards.iter() {
             shard.close();
@@ -330,6 +363,19 @@ impl Shared {
         ConnectionId(self.connection_ids.fetch_add(1, Ordering::Relaxed))
     }
 
+    /// Has the queues and topics that a configuration declares. The error comes with its tenant.
+    fn declare(&self, settings: &Settings) -> Result<(), (String, EntityError)> {
+        for (tenant, definitions) in settings.declared() {
+            // As many as the configuration names, whatever clients may bring into being.
+            let found = self.tenants.recover(&tenant, || settings_of(settings, &tenant));
+            let entities = found.entities(&self.housekeeping);
+            entities
+                .declare(&definitions, &mut Commits::default())
+                .map_err(|error| (tenant, error))?;
+        }
+        Ok(())
+    }
+
     fn apply(&self, settings: Settings) {
         *self.users.write() = Arc::new(Users::new(&settings.users));
         self.tenants.set(settings.max_tenants, |tenant| settings_of(&settings, tenant));
@@ -370,13 +416,16 @@ fn open_data_dir(settings: &Settings, cores: usize) -> Result<DataDir, StoreErro
 fn listen(settings: &Settings) -> Result<Vec<Listening>, StartError> {
     let listeners = &settings.listeners;
     let mut listening = Vec::new();
-    let all: [(&'static str, &Option<Listener>, bool, bool); 4] = [
-        ("mqtt", &listeners.mqtt, false, false),
-        ("mqtts", &listeners.mqtts, true, false),
-        ("ws", &listeners.ws, false, true),
-        ("wss", &listeners.wss, true, true),
+    let (mqtt, amqp) = (Protocol::Mqtt, Protocol::Amqp);
+    let all: [(&'static str, &Option<Listener>, Protocol, bool, bool); 6] = [
+        ("mqtt", &listeners.mqtt, mqtt, false, false),
+        ("mqtts", &listeners.mqtts, mqtt, true, false),
+        ("ws", &listeners.ws, mqtt, false, true),
+        ("wss", &listeners.wss, mqtt, true, true),
+        ("amqp", &listeners.amqp, amqp, false, false),
+        ("amqps", &listeners.amqps, amqp, true, false),
     ];
-    for (name, listener, secure, websocket) in all {
+    for (name, listener, protocol, secure, websocket) in all {
         let Some(listener) = listener else { continue };
         let tls = if secure {
             let tls = settings.tls.as_ref().ok_or(StartError::NoCertificates(name))?;
@@ -386,6 +435,8 @@ fn listen(settings: &Settings) -> Result<Vec<Listening>, StartError> {
         };
         let context = Arc::new(ListenerContext {
             name,
+            protocol,
+            address: listener.address,
             proxy_protocol: listener.proxy_protocol,
             websocket_path: websocket.then(|| listener.path.clone()),
             tls,
@@ -402,5 +453,9 @@ fn listen(settings: &Settings) -> Result<Vec<Listening>, StartError> {
 
 /// The ALPN protocol of a TLS listener.
 fn alpn(listener: &str) -> &'static str {
-    if listener == "wss" { "http/1.1" } else { "mqtt" }
+    match listener {
+        "wss" => "http/1.1",
+        "amqps" => "amqp",
+        _ => "mqtt",
+    }
 }

@@ -18,6 +18,7 @@ pub mod state_store;
 pub mod tenant;
 
 mod admin;
+mod amqp;
 mod broker;
 mod clock;
 mod connection;

@@ -90,6 +90,23 @@ pub struct Connection {
     stage: Stage,
 }
 
+/// What a connection is made of, whichever protocol its client speaks.
+#[derive(Debug)]
+pub struct Parts {
+    /// Which one it is.
+    pub id: ConnectionId,
+    /// The socket, for the kernel to watch.
+    pub socket: Arc<TcpStream>,
+    /// What to read from and write to.
+    pub transport: Transport,
+    /// Who accepted it.
+    pub listener: Arc<ListenerContext>,
+    /// Where it comes from.
+    pub peer: SocketAddr,
+    /// What has been read and not been handled.
+    pub unread: Vec<u8>,
+}
+
 /// What the kernel tells of a socket.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Readiness {
@@ -122,6 +139,8 @@ pub enum Next {
     Wait,
     /// It has more to read, after others have had their turn.
     Again,
+    /// The client has chosen AMQP, and somebody else has to go on with what has come.
+    SpeaksAmqp,
     /// It has gone.
     Gone,
 }
@@ -166,6 +185,12 @@ impl Connection {
         let stage =
             if listener.proxy_protocol { Stage::Proxy { until } } else { Stage::Connect { until } };
         Ok(Self { id, socket, transport, listener, peer, partial: Vec::new(), ends: false, stage })
+    }
+
+    /// Takes it apart, for somebody who speaks another protocol.
+    pub fn into_parts(self) -> Parts {
+        let Self { id, socket, transport, listener, peer, partial, .. } = self;
+        Parts { id, socket, transport, listener, peer, unread: partial }
     }
 
     /// Which one it is.
@@ -279,11 +304,10 @@ impl Connection {
     }
 
     /// Gives the connection to another thread; or back, if it is about to be closed.
-    pub fn move_to(self, owner: &Mailbox) -> Result<(), Box<Self>> {
-        let this = Box::new(self);
-        let Stage::Active(active) = &this.stage else { return Err(this) };
+    pub fn move_to(self: Box<Self>, owner: &Mailbox) -> Result<(), Box<Self>> {
+        let Stage::Active(active) = &self.stage else { return Err(self) };
         let session = active.session.clone();
-        session.change_owner(active.epoch, owner, this)
+        session.change_owner(active.epoch, owner, self)
     }
 
     fn on_writable(&mut self, turn: &mut Turn<'_>) {
@@ -359,6 +383,10 @@ impl Connection {
                     return Err(End::Lost(error.kind()));
                 }
             };
+            if self.transport.speaks_amqp() {
+                self.partial.extend_from_slice(&buffer[kept..kept + n]);
+                return Ok(Next::SpeaksAmqp);
+            }
             let filled = kept + n == buffer.len();
             if large {
                 self.partial.extend_from_slice(&buffer[..n]);

@@ -7,8 +7,8 @@ use mio::Waker;
 use mqtt_proto::ReasonCode;
 use parking_lot::Mutex;
 
+use super::Peer;
 use crate::auth::Verdict;
-use crate::connection::Connection;
 use crate::transport::Accepted;
 
 /// A connection: unique in the life of the broker, whichever thread owns it.
@@ -26,7 +26,7 @@ pub enum Post {
     /// A client has connected.
     Accept(Box<Accepted>),
     /// A connection of another thread, which gives it away.
-    Adopt(Box<Connection>),
+    Adopt(Peer),
     /// Something waits for the client of a connection.
     Drain(ConnectionId),
     /// The connection is to be closed, for a reason that an MQTT 5 client is told.

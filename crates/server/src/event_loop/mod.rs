@@ -5,10 +5,12 @@
 
 mod io_threads;
 mod mailbox;
+mod peer;
 mod timers;
 
 pub use io_threads::{IoThread, IoThreads};
 pub use mailbox::{ConnectionId, Mailbox, Post};
+pub use peer::Peer;
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -23,7 +25,7 @@ use mqtt_proto::ReasonCode;
 use slab::Slab;
 use tracing::warn;
 
-use crate::connection::{Connection, Next, Readiness, Scratch, Turn};
+use crate::connection::{Next, Readiness, Scratch, Turn};
 use crate::durable::commit_by_rounds;
 use crate::lifecycle::Context;
 use crate::transport::Accepted;
@@ -96,8 +98,7 @@ struct Running {
     context: Context,
     scratch: Scratch,
     buffer: Box<[u8]>,
-    /// Boxed, so that the table's spare room costs little.
-    slots: Slab<Box<Slot>>,
+    slots: Slab<Slot>,
     /// The slot of each connection: what the kernel calls it.
     by_id: HashMap<ConnectionId, u32, foldhash::fast::FixedState>,
     timers: Timers,
@@ -110,7 +111,7 @@ struct Running {
 }
 
 struct Slot {
-    connection: Connection,
+    connection: Peer,
     /// The nearest time at which a timer will look at the connection.
     armed: Timestamp,
     /// The window of [`Balance`] in which it last had a turn.
@@ -208,7 +209,7 @@ impl Running {
     fn on_post(&mut self, post: Post) {
         match post {
             Post::Accept(accepted) => self.accept(*accepted),
-            Post::Adopt(connection) => self.adopt(*connection),
+            Post::Adopt(connection) => self.adopt(connection),
             Post::Drain(id) => {
                 self.give_turn_to(id, |connection, turn, buffer| connection.on_drain(turn, buffer));
             }
@@ -236,7 +237,7 @@ impl Running {
 
     fn accept(&mut self, accepted: Accepted) {
         let id = self.context.worker.shared.next_connection_id();
-        match Connection::new(accepted, id, &self.context) {
+        match Peer::new(accepted, id, &self.context) {
             Ok(connection) => self.insert(connection),
             Err(error) => {
                 warn!(%error, "a connection cannot be served");
@@ -246,7 +247,7 @@ impl Running {
     }
 
     /// Takes over a connection that another thread gives away.
-    fn adopt(&mut self, connection: Connection) {
+    fn adopt(&mut self, connection: Peer) {
         let id = connection.id();
         self.insert(connection);
         // What the kernel told the other thread meanwhile, it will not tell again.
@@ -256,16 +257,16 @@ impl Running {
         });
     }
 
-    fn insert(&mut self, connection: Connection) {
+    fn insert(&mut self, connection: Peer) {
         let id = connection.id();
         let fd = connection.socket().as_raw_fd();
         let armed = connection.deadline().unwrap_or(NEVER);
-        let key = self.slots.insert(Box::new(Slot {
+        let key = self.slots.insert(Slot {
             connection,
             armed,
             active: self.balance.window(),
             again: false,
-        }));
+        });
         let interest = Interest::READABLE | Interest::WRITABLE;
         if let Err(error) = self.poll.registry().register(&mut SourceFd(&fd), Token(key), interest)
         {
@@ -328,7 +329,7 @@ impl Running {
                 true
             }
             Err(connection) => {
-                self.insert(*connection);
+                self.insert(connection);
                 false
             }
         }
@@ -337,7 +338,7 @@ impl Running {
     fn give_turn_to(
         &mut self,
         id: ConnectionId,
-        turn: impl FnOnce(&mut Connection, &mut Turn<'_>, &mut [u8]) -> Next,
+        turn: impl FnOnce(&mut Peer, &mut Turn<'_>, &mut [u8]) -> Next,
     ) {
         if let Some(slot) = self.by_id.get(&id) {
             self.give_turn(*slot as usize, turn);
@@ -347,7 +348,7 @@ impl Running {
     fn give_turn(
         &mut self,
         key: usize,
-        act: impl FnOnce(&mut Connection, &mut Turn<'_>, &mut [u8]) -> Next,
+        act: impl FnOnce(&mut Peer, &mut Turn<'_>, &mut [u8]) -> Next,
     ) {
         let Some(slot) = self.slots.get_mut(key) else { return };
         slot.active = self.balance.window();
@@ -361,6 +362,17 @@ impl Running {
             self.slots.remove(key);
             self.by_id.remove(&id);
             self.threads.get(self.me).connection_leaves();
+            return;
+        }
+        if next == Next::SpeaksAmqp {
+            let slot = self.slots.remove(key);
+            let connection = slot.connection.speaking_amqp(&self.context);
+            let same = self.slots.insert(Slot { connection, ..slot });
+            assert_eq!(same, key, "the kernel knows it by the place that was vacated last");
+            self.give_turn(key, |connection, turn, buffer| {
+                let readiness = Readiness { readable: true, ..Readiness::default() };
+                connection.on_event(turn, buffer, readiness)
+            });
             return;
         }
         if next == Next::Again && !slot.again {

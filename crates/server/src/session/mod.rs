@@ -25,7 +25,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::connection::Connection;
 use crate::durable::{Commits, Durable, SessionJournal};
-use crate::event_loop::{ConnectionId, Mailbox, Post};
+use crate::event_loop::{ConnectionId, Mailbox, Peer, Post};
 use crate::tenant::Tenant;
 use crate::worker::Worker;
 use outlet::Outlet;
@@ -233,7 +233,7 @@ impl Session {
         }
         // Who has woken the old owner in vain is heard by the new one, who looks in any case.
         outlet.woken = false;
-        owner.post(Post::Adopt(connection));
+        owner.post(Post::Adopt(Peer::Mqtt(connection)));
         Ok(())
     }
 

@@ -1,4 +1,5 @@
-//! The four ways in: TCP, TLS, WebSocket, WebSocket over TLS. All are non-blocking byte streams.
+//! The four ways in: TCP, TLS, WebSocket, WebSocket over TLS. All are non-blocking byte streams, and MQTT
+//! and AMQP may be spoken on each.
 
 mod proxy;
 mod tls;
@@ -23,14 +24,27 @@ pub struct Socket(pub Arc<TcpStream>);
 
 type TlsStream = StreamOwned<ServerConnection, Socket>;
 
+/// What is spoken over a byte stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// MQTT 3.1, 3.1.1 or 5.
+    Mqtt,
+    /// AMQP 1.0.
+    Amqp,
+}
+
 /// What a listener does with a connection.
 #[derive(Debug)]
 pub struct ListenerContext {
-    /// `mqtt`, `mqtts`, `ws` or `wss`.
+    /// `mqtt`, `mqtts`, `ws`, `wss`, `amqp` or `amqps`.
     pub name: &'static str,
+    /// What is spoken there. Of WebSockets it is the subprotocol that says so, and this is MQTT.
+    pub protocol: Protocol,
+    /// The address that the settings name.
+    pub address: SocketAddr,
     /// Whether a PROXY protocol header comes first.
     pub proxy_protocol: bool,
-    /// The path of a WebSocket listener.
+    /// The path of MQTT on a WebSocket listener.
     pub websocket_path: Option<String>,
     /// The certificates of a TLS listener; they may be replaced while it runs.
     pub tls: Option<RwLock<Arc<ServerConfig>>>,
@@ -91,6 +105,15 @@ impl Transport {
             Self::Plain(_) | Self::Tls(_) => {}
             Self::WebSocket(stream) => stream.set_frame_max(bytes),
             Self::SecureWebSocket(stream) => stream.set_frame_max(bytes),
+        }
+    }
+
+    /// Whether the client of a WebSocket has chosen AMQP.
+    pub fn speaks_amqp(&self) -> bool {
+        match self {
+            Self::Plain(_) | Self::Tls(_) => false,
+            Self::WebSocket(stream) => stream.protocol() == Protocol::Amqp,
+            Self::SecureWebSocket(stream) => stream.protocol() == Protocol::Amqp,
         }
     }
 

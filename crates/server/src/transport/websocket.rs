@@ -1,6 +1,8 @@
-//! MQTT over WebSocket (MQTT 5 §6): binary frames whose borders mean nothing.
+//! MQTT and AMQP over WebSocket (MQTT 5 §6; AMQP WebSocket Binding 1.0): binary frames whose borders mean
+//! nothing.
 
 use std::io::{self, ErrorKind, Read, Write};
+use std::sync::{Arc, OnceLock};
 
 use tungstenite::handshake::server::{Callback, ErrorResponse, Request, Response, ServerHandshake};
 use tungstenite::handshake::{HandshakeError, MidHandshake};
@@ -11,8 +13,16 @@ use tungstenite::protocol::frame::CloseFrame;
 use tungstenite::protocol::frame::coding::CloseCode;
 use tungstenite::{Bytes, Message};
 
+use super::Protocol;
+
 /// The subprotocols: of MQTT 3.1.1 and 5, and of MQTT 3.1.
-const SUBPROTOCOLS: [&str; 2] = ["mqtt", "mqttv3.1"];
+const MQTT: &[&str] = &["mqtt", "mqttv3.1"];
+
+/// The subprotocol of AMQP 1.0.
+const AMQP: &[&str] = &["AMQPWSB10"];
+
+/// Where clients of Service Bus expect AMQP.
+const AMQP_PATH: &str = "/$servicebus/websocket";
 
 /// Bytes read from the socket at a time.
 const READ_BUFFER: usize = 16 * 1024;
@@ -21,6 +31,7 @@ const READ_BUFFER: usize = 16 * 1024;
 #[derive(Debug)]
 pub struct WebSocket<S: Read + Write> {
     state: State<S>,
+    protocol: Arc<OnceLock<Protocol>>,
     /// What the client has sent and nobody has read yet.
     unread: Bytes,
 }
@@ -35,7 +46,9 @@ enum State<S: Read + Write> {
 /// Checks path and subprotocol of the upgrade request.
 #[derive(Debug)]
 struct Subprotocol {
+    /// Of MQTT.
     path: String,
+    chosen: Arc<OnceLock<Protocol>>,
 }
 
 impl<S: Read + Write> WebSocket<S> {
@@ -46,9 +59,15 @@ impl<S: Read + Write> WebSocket<S> {
             .write_buffer_size(0)
             .max_message_size(Some(frame_max))
             .max_frame_size(Some(frame_max));
-        let check = Subprotocol { path: path.to_owned() };
+        let protocol = Arc::<OnceLock<_>>::default();
+        let check = Subprotocol { path: path.to_owned(), chosen: Arc::clone(&protocol) };
         let handshake = ServerHandshake::start(stream, check, Some(config));
-        Self { state: State::Handshake(Box::new(handshake)), unread: Bytes::new() }
+        Self { state: State::Handshake(Box::new(handshake)), protocol, unread: Bytes::new() }
+    }
+
+    /// What the client wants to speak; MQTT, as long as it has not said so.
+    pub fn protocol(&self) -> Protocol {
+        self.protocol.get().copied().unwrap_or(Protocol::Mqtt)
     }
 
     /// From now on frames are at most `bytes` bytes long.
@@ -102,7 +121,7 @@ impl<S: Read + Write> Read for WebSocket<S> {
                 Ok(Message::Text(_) | Message::Frame(_)) => {
                     return Err(io::Error::new(
                         ErrorKind::InvalidData,
-                        "MQTT is carried in binary frames (MQTT-6.0.0-1)",
+                        "MQTT and AMQP are carried in binary frames (MQTT-6.0.0-1)",
                     ));
                 }
                 Err(error) => return Err(to_io(error)),
@@ -142,10 +161,15 @@ impl Callback for Subprotocol {
         request: &Request,
         mut response: Response,
     ) -> Result<Response, ErrorResponse> {
-        if request.uri().path() != self.path {
-            let reason = format!("MQTT is at {}", self.path);
-            return Err(refusal(StatusCode::NOT_FOUND, &reason));
-        }
+        let path = request.uri().path();
+        let (protocol, known) = match path {
+            AMQP_PATH => (Protocol::Amqp, AMQP),
+            _ if path == self.path => (Protocol::Mqtt, MQTT),
+            _ => {
+                let reason = format!("MQTT is at {}, AMQP at {AMQP_PATH}", self.path);
+                return Err(refusal(StatusCode::NOT_FOUND, &reason));
+            }
+        };
         let offered = request
             .headers()
             .get_all(SEC_WEBSOCKET_PROTOCOL)
@@ -153,14 +177,17 @@ impl Callback for Subprotocol {
             .filter_map(|value| value.to_str().ok())
             .flat_map(|value| value.split(','))
             .map(str::trim);
-        let chosen =
-            offered.filter_map(|offer| SUBPROTOCOLS.iter().find(|ours| **ours == offer)).next();
+        let chosen = offered.filter_map(|offer| known.iter().find(|ours| **ours == offer)).next();
         let Some(chosen) = chosen else {
-            return Err(refusal(
-                StatusCode::BAD_REQUEST,
-                "Sec-WebSocket-Protocol must offer the subprotocol mqtt (MQTT-6.0.0-3)",
-            ));
+            let reason = match protocol {
+                Protocol::Mqtt => {
+                    "Sec-WebSocket-Protocol must offer the subprotocol mqtt (MQTT-6.0.0-3)"
+                }
+                Protocol::Amqp => "Sec-WebSocket-Protocol must offer the subprotocol AMQPWSB10",
+            };
+            return Err(refusal(StatusCode::BAD_REQUEST, reason));
         };
+        let _ = self.chosen.set(protocol);
         response.headers_mut().insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(chosen));
         Ok(response)
     }

@@ -1,0 +1,171 @@
+//! What a client may do: which keys it has proved to have, and what they are for.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use barid_core::time::Timestamp;
+use thiserror::Error;
+
+use super::sas::{InvalidToken, Token};
+use crate::broker::Shared;
+use crate::settings::{Key, Right, Settings};
+use crate::tenant::{DEFAULT_TENANT, Tenant, tenant_of};
+
+/// Tokens that count for one connection. A client has one or two for each entity it has to do with.
+const GRANTS_MAX: usize = 4_096;
+
+/// What the client of a connection has proved so far.
+#[derive(Debug, Default)]
+pub struct Access {
+    /// The tenant of its keys; the first decides.
+    tenant: Option<Arc<Tenant>>,
+    grants: Vec<Grant>,
+}
+
+#[derive(Debug)]
+struct Grant {
+    key: Arc<Key>,
+    /// The path that a token is for, in lower case without slashes around it; empty: all.
+    scope: String,
+    until: Timestamp,
+}
+
+/// Why a client is not given access.
+#[derive(Debug, Error)]
+pub enum Denied {
+    /// Its token does not count.
+    #[error(transparent)]
+    Token(#[from] InvalidToken),
+    /// It had a key of another tenant before.
+    #[error("the key belongs to another tenant than the first one of this connection")]
+    OtherTenant,
+    /// There is no more room.
+    #[error("too many tokens on one connection, or too many tenants")]
+    TooMany,
+}
+
+impl Access {
+    /// The tenant whose entities the client may reach; `None` before it has proved anything.
+    pub fn tenant(&self) -> Option<&Arc<Tenant>> {
+        self.tenant.as_ref()
+    }
+
+    /// Takes a token of a client that connected to a listener at `address`. `wall`: what other clocks show now.
+    pub fn put_token(
+        &mut self,
+        shared: &Shared,
+        address: SocketAddr,
+        token: &str,
+        wall: Timestamp,
+    ) -> Result<(), Denied> {
+        let token = Token::parse(token)?;
+        let settings = shared.settings();
+        let key = key_of(&settings, address, &token.key_name).ok_or(InvalidToken::Signature)?;
+        let until = token.verify(secret(&key), wall)?;
+        let scope = path_of(&token.scope()?);
+        self.grant(shared, key, scope, shared.clock.when(until))
+    }
+
+    /// Takes the name and the text of a key (SASL PLAIN).
+    pub fn put_key(
+        &mut self,
+        shared: &Shared,
+        address: SocketAddr,
+        name: &str,
+        text: &str,
+    ) -> Result<(), Denied> {
+        let settings = shared.settings();
+        let key = key_of(&settings, address, name).ok_or(InvalidToken::Signature)?;
+        // Compared by their hashes, so that the time it takes says nothing of the key.
+        let digest = |text: &str| ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
+        if digest(secret(&key)).as_ref() != digest(text).as_ref() {
+            return Err(InvalidToken::Signature.into());
+        }
+        self.grant(shared, key, String::new(), Timestamp::from_millis(u64::MAX))
+    }
+
+    fn grant(
+        &mut self,
+        shared: &Shared,
+        key: Key,
+        scope: String,
+        until: Timestamp,
+    ) -> Result<(), Denied> {
+        let name = tenant_of(Some(&key.name)).ok_or(InvalidToken::Signature)?;
+        match &self.tenant {
+            Some(tenant) if *tenant.name != *name => return Err(Denied::OtherTenant),
+            Some(_) => {}
+            None => {
+                let tenant = shared.tenants.get_or_create(name, || shared.settings_of(name));
+                self.tenant = Some(tenant.ok_or(Denied::TooMany)?);
+            }
+        }
+        self.grants.retain(|grant| grant.scope != scope || grant.key.name != key.name);
+        if self.grants.len() >= GRANTS_MAX {
+            return Err(Denied::TooMany);
+        }
+        self.grants.push(Grant { key: Arc::new(key), scope, until });
+        Ok(())
+    }
+
+    /// Until when the client may do something with the entity at `path` (in lower case); `None`: it may not.
+    pub fn allows(&self, right: Right, path: &str, now: Timestamp) -> Option<Timestamp> {
+        let grants = self.grants.iter().filter(|grant| {
+            let entity = grant.key.entity.as_deref().map(path_of).unwrap_or_default();
+            grant.until > now
+                && grant.key.allows(right)
+                && is_within(path, &grant.scope)
+                && is_within(path, &entity)
+        });
+        grants.map(|grant| grant.until).max()
+    }
+}
+
+fn key_of(settings: &Settings, address: SocketAddr, name: &str) -> Option<Key> {
+    let is_named = |key: &Key| split(&key.name) == split(name);
+    settings.keys_or_emulator(address).into_iter().find(is_named)
+}
+
+fn split(name: &str) -> (&str, &str) {
+    name.split_once('/').unwrap_or((DEFAULT_TENANT, name))
+}
+
+fn secret(key: &Key) -> &str {
+    key.key.as_ref().expect("who reads the configuration reads the files of keys").expose()
+}
+
+/// The path in `sb://host/path` or `path`, as it is compared.
+fn path_of(address: &str) -> String {
+    let path = match address.split_once("://") {
+        Some((_, rest)) => rest.split_once('/').map_or("", |(_, path)| path),
+        None => address,
+    };
+    path.trim_matches('/').to_lowercase()
+}
+
+/// Whether a path is a scope, or below it.
+fn is_within(path: &str, scope: &str) -> bool {
+    scope.is_empty()
+        || path.strip_prefix(scope).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scope_ends_between_segments() {
+        assert_eq!(path_of("sb://localhost:5672/Orders/"), "orders");
+        assert_eq!(path_of("amqps://h"), "");
+        assert_eq!(path_of("/a/B"), "a/b");
+        assert!(is_within("orders", "orders") && is_within("orders/$management", "orders"));
+        assert!(is_within("orders", ""));
+        assert!(!is_within("orders2", "orders") && !is_within("order", "orders"));
+    }
+
+    #[test]
+    fn keys_without_a_tenant_are_those_of_the_default_one() {
+        assert_eq!(split("workers"), split("default/workers"));
+        assert_ne!(split("acme/workers"), split("workers"));
+    }
+}

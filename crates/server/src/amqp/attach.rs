@@ -1,0 +1,336 @@
+//! Links that a client asks for.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use barid_amqp::{
+    AttachAnswer, AttachRequest, Error, Fields, LinkId, Role, SenderSettles, Symbol, Value,
+};
+use barid_core::entity::{Accept, Accepted, Mode, Refusal};
+use barid_core::time::Timestamp;
+
+use super::container::Container;
+use super::link::{Link, ReceiverLink, RequestLink, ResponseLink, SenderLink, Service};
+use super::receiving::Outbound;
+use super::refusals::{condition, error_of, no_entity};
+use crate::connection::Turn;
+use crate::durable::Commits;
+use crate::entities::{Address, Node, Queue, new_receiver_id};
+use crate::settings::Right;
+
+/// The node that takes tokens.
+pub const TOKENS: &str = "$cbs";
+
+/// Where a receiver says which session it wants.
+const SESSION_FILTER: &str = "com.microsoft:session-filter";
+
+/// How long a receiver waits for the next session, in milliseconds.
+const TIMEOUT: &str = "com.microsoft:timeout";
+
+/// Until when a session is locked, in ticks of .NET.
+const LOCKED_UNTIL: &str = "com.microsoft:locked-until-utc";
+
+/// How long a receiver waits for the next session if it does not say so itself.
+const TIMEOUT_DEFAULT: Duration = Duration::from_secs(65);
+
+/// The longest that it may wait.
+const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Messages that a client may send before it hears about the first.
+const CREDIT: u32 = 1_000;
+
+/// Requests that a client may send before the first is answered.
+const REQUESTS: u32 = 100;
+
+/// Bytes of a message with a token.
+const TOKEN_MESSAGE_MAX: u64 = 16 * 1024;
+
+/// Bytes of a request beside a message or a state that is in it.
+const REQUEST_MAX: u64 = 1024 * 1024;
+
+/// Links that a client may have before it has proved anything: those for its tokens.
+const LINKS_OF_STRANGERS: usize = 16;
+
+/// Which session a receiver asks for.
+#[derive(Clone, Debug, PartialEq)]
+enum Wanted {
+    /// The source has no session filter.
+    None,
+    /// This one.
+    Session(Arc<str>),
+    /// Any that is free.
+    Next,
+}
+
+impl Container {
+    /// A client asks for a link.
+    pub(super) fn attach(&mut self, turn: &mut Turn<'_>, request: &AttachRequest) {
+        if let Err(error) = self.try_attach(turn, request) {
+            self.engine.refuse_attach(request.link, error);
+        }
+    }
+
+    fn try_attach(&mut self, turn: &mut Turn<'_>, request: &AttachRequest) -> Result<(), Error> {
+        if request.is_to_coordinator() {
+            let text = "Transactions are not supported.";
+            return Err(Error::new(condition::NOT_IMPLEMENTED, text));
+        }
+        if request.is_dynamic() {
+            let text = "Nodes are not made for links: declare a queue.";
+            return Err(Error::new(condition::NOT_IMPLEMENTED, text));
+        }
+        let written = request.address().unwrap_or_default();
+        if written == TOKENS {
+            if self.access.tenant().is_none() && self.links.len() >= LINKS_OF_STRANGERS {
+                return Err(unauthorized(written));
+            }
+            self.attach_service(request, Service::Tokens, TOKENS.into());
+            return Ok(());
+        }
+        let address = Address::parse(written);
+        let path = address.entity.clone();
+        let now = turn.context.worker.now;
+        let until = if address.management {
+            let rights = [Right::Listen, Right::Send];
+            rights.into_iter().filter_map(|right| self.access.allows(right, &path, now)).max()
+        } else {
+            let right = match request.attach.role {
+                Role::Sender => Right::Send,
+                Role::Receiver => Right::Listen,
+            };
+            self.access.allows(right, &path, now)
+        };
+        let until = until.ok_or_else(|| unauthorized(written))?;
+        let tenant = self.access.tenant().ok_or_else(|| unauthorized(written))?;
+        let node = tenant
+            .entities(&turn.context.worker.shared.housekeeping)
+            .find(&address)
+            .ok_or_else(|| no_entity(written))?;
+        if address.management {
+            let answers = format!("{path}/$management/{}", address.part as u8).into();
+            let service = Service::Management { path, node, part: address.part };
+            self.attach_service(request, service, answers);
+            return Ok(());
+        }
+        self.note_expiry(until);
+        match (request.attach.role, node) {
+            (Role::Sender, node) => self.attach_sender(request, &address, node),
+            (Role::Receiver, Node::Queue(queue)) => {
+                self.attach_receiver(turn, request, &address, &queue)
+            }
+            (Role::Receiver, Node::Topic(_)) => Err(Error::new(
+                condition::NOT_ALLOWED,
+                "Messages of a topic are received from its subscriptions.",
+            )),
+        }
+    }
+
+    fn attach_service(&mut self, request: &AttachRequest, service: Service, node: Box<str>) {
+        let session = request.session;
+        let max_message_size = match &service {
+            Service::Tokens => TOKEN_MESSAGE_MAX,
+            Service::Management { node, .. } => max_message_size(node.entity()) + REQUEST_MAX,
+        };
+        let link = match request.attach.role {
+            Role::Sender => Link::Requests(RequestLink { session, service }),
+            Role::Receiver => {
+                let target = request.attach.target.as_ref();
+                Link::Responses(ResponseLink {
+                    session,
+                    name: request.attach.name.as_str().into(),
+                    target: target.and_then(|target| target.address()).map(Into::into),
+                    node,
+                    waiting: Default::default(),
+                })
+            }
+        };
+        self.links.insert(request.link, link);
+        let max_message_size = Some(max_message_size);
+        let answer = AttachAnswer { credit: REQUESTS, max_message_size, ..Default::default() };
+        self.engine.accept_attach(request.link, answer);
+    }
+
+    fn attach_sender(
+        &mut self,
+        request: &AttachRequest,
+        address: &Address,
+        node: Node,
+    ) -> Result<(), Error> {
+        if address.part != barid_core::entity::Part::Main {
+            let text = "Messages cannot be sent to a dead-letter queue.";
+            return Err(Error::new(condition::NOT_ALLOWED, text));
+        }
+        let max_message_size = Some(max_message_size(node.entity()));
+        let path = address.entity.clone();
+        self.links.insert(request.link, Link::Sender(SenderLink { path, node }));
+        let answer = AttachAnswer { max_message_size, credit: CREDIT, ..AttachAnswer::default() };
+        self.engine.accept_attach(request.link, answer);
+        Ok(())
+    }
+
+    fn attach_receiver(
+        &mut self,
+        turn: &mut Turn<'_>,
+        request: &AttachRequest,
+        address: &Address,
+        queue: &Arc<Queue>,
+    ) -> Result<(), Error> {
+        let now = turn.context.worker.now;
+        let wanted = wanted(request)?;
+        let mode = match request.attach.sender_settles {
+            SenderSettles::Settled => Mode::ReceiveAndDelete,
+            SenderSettles::Unsettled | SenderSettles::Mixed => Mode::PeekLock,
+        };
+        let id = new_receiver_id();
+        if !queue.register(id, Arc::clone(self.inbox()) as _) {
+            return Err(no_entity(&address.entity));
+        }
+        let accepted = queue.with(&mut Commits::default(), |entity, effects| match &wanted {
+            Wanted::None => entity.open(id, address.part, mode).map(|()| None),
+            _ if address.part != barid_core::entity::Part::Main => {
+                Err(Refusal::SessionsNotSupported)
+            }
+            Wanted::Session(session) => {
+                let wanted = Accept::Session(Arc::clone(session));
+                entity.accept(id, mode, wanted, now, effects).map(Some)
+            }
+            Wanted::Next => {
+                let until = now.after(patience(request));
+                entity.accept(id, mode, Accept::Next { until }, now, effects).map(Some)
+            }
+        });
+        let accepted = match accepted {
+            Ok(accepted) => accepted,
+            Err(refusal) => {
+                queue.unregister(id);
+                return Err(match (&refusal, &wanted) {
+                    (Refusal::SessionCannotBeLocked, Wanted::Session(session)) => Error::new(
+                        condition::SESSION_CANNOT_BE_LOCKED,
+                        format!(
+                            "The requested session '{session}' cannot be accepted. It may be locked by \
+                             another receiver."
+                        ),
+                    ),
+                    _ => error_of(refusal),
+                });
+            }
+        };
+        self.receivers.insert(id, request.link);
+        let link = ReceiverLink {
+            name: request.attach.name.as_str().into(),
+            id,
+            path: address.entity.clone(),
+            queue: Arc::clone(queue),
+            part: address.part,
+            mode,
+            has_session: wanted != Wanted::None,
+            pending: accepted == Some(Accepted::Waiting),
+            filter: request.filter(),
+            outbound: Outbound::default(),
+        };
+        let max_message_size = Some(max_message_size(queue));
+        self.links.insert(request.link, Link::Receiver(link));
+        match accepted {
+            None => {
+                let answer = AttachAnswer { max_message_size, ..AttachAnswer::default() };
+                self.engine.accept_attach(request.link, answer);
+            }
+            Some(Accepted::Now { session, locked_until }) => {
+                self.grant_session(request.link, &session, locked_until);
+            }
+            Some(Accepted::Waiting) => {}
+        }
+        Ok(())
+    }
+
+    /// Answers the attach of a receiver that has got its session.
+    pub(super) fn grant_session(&mut self, link: LinkId, session: &str, locked_until: Timestamp) {
+        let Some(Link::Receiver(receiver)) = self.links.get_mut(&link) else { return };
+        receiver.pending = false;
+        let mut filter = receiver.filter.take().unwrap_or_default();
+        let name = Value::String(session.into());
+        // As the client wrote it: some compare it with a bare string, some want their descriptor back.
+        let echo = match filter.get(SESSION_FILTER) {
+            Some(Value::Described(described)) => {
+                let mut described = described.clone();
+                described.value = name;
+                Value::Described(described)
+            }
+            _ => name,
+        };
+        filter.insert(SESSION_FILTER, echo);
+        let answer = AttachAnswer {
+            filter: Some(filter),
+            properties: Fields::new().with(LOCKED_UNTIL, Value::Long(ticks(locked_until))),
+            max_message_size: Some(max_message_size(&receiver.queue)),
+            ..AttachAnswer::default()
+        };
+        self.engine.accept_attach(link, answer);
+    }
+}
+
+/// Bytes of the longest message of an entity.
+fn max_message_size(queue: &Queue) -> u64 {
+    queue.read(|entity| entity.properties().max_message_size as u64)
+}
+
+fn unauthorized(address: &str) -> Error {
+    Error::new(
+        condition::UNAUTHORIZED,
+        format!("Unauthorized access to '{address}': no valid token with the right to do that."),
+    )
+}
+
+/// Which session a client wants. A bare or described string names it; null stands for any.
+fn wanted(request: &AttachRequest) -> Result<Wanted, Error> {
+    let filter = request.filter();
+    let Some(mut value) = filter.as_ref().and_then(|filter| filter.get(SESSION_FILTER)) else {
+        return Ok(Wanted::None);
+    };
+    if let Value::Described(described) = value {
+        value = &described.value;
+    }
+    match value {
+        Value::Null => Ok(Wanted::Next),
+        Value::String(session) => Ok(Wanted::Session(session.as_str().into())),
+        Value::Symbol(Symbol(session)) => Ok(Wanted::Session(session.as_str().into())),
+        _ => Err(Error::new(condition::ARGUMENT_ERROR, "A session id is a string.")),
+    }
+}
+
+/// How long a client waits for the next session.
+fn patience(request: &AttachRequest) -> Duration {
+    let millis = match request.attach.properties.get(TIMEOUT) {
+        Some(Value::Uint(millis)) => Some(u64::from(*millis)),
+        Some(Value::Ulong(millis)) => Some(*millis),
+        Some(Value::Int(millis)) => u64::try_from(*millis).ok(),
+        Some(Value::Long(millis)) => u64::try_from(*millis).ok(),
+        Some(Value::Ushort(millis)) => Some(u64::from(*millis)),
+        Some(Value::Ubyte(millis)) => Some(u64::from(*millis)),
+        Some(Value::Double(millis)) => Some(f64::from(*millis) as u64),
+        _ => None,
+    };
+    millis.map_or(TIMEOUT_DEFAULT, |millis| Duration::from_millis(millis).min(TIMEOUT_MAX))
+}
+
+/// Hundreds of nanoseconds since the year 1.
+fn ticks(at: Timestamp) -> i64 {
+    /// The Unix epoch.
+    const EPOCH: i64 = 621_355_968_000_000_000;
+    i64::try_from(at.as_millis())
+        .ok()
+        .and_then(|millis| millis.checked_mul(10_000)?.checked_add(EPOCH))
+        .unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_count_from_the_year_1() {
+        assert_eq!(ticks(Timestamp::from_millis(0)), 621_355_968_000_000_000);
+        assert_eq!(ticks(Timestamp::from_millis(1_000)), 621_355_968_010_000_000);
+        assert_eq!(ticks(Timestamp::from_millis(u64::MAX)), i64::MAX);
+    }
+}

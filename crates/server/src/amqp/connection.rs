@@ -1,0 +1,329 @@
+//! One network connection of an AMQP client: bytes in, frames handled, bytes out.
+//!
+//! A connection belongs to one IO thread. Others tell it things through its [`Inbox`].
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use barid_core::time::Timestamp;
+use mio::net::TcpStream;
+use mqtt_proto::ReasonCode;
+use tracing::debug;
+
+use super::container::Container;
+use super::inbox::Inbox;
+use crate::connection::{Next, Parts, Readiness, Turn};
+use crate::event_loop::{ConnectionId, Mailbox, Peer, Post};
+use crate::lifecycle::Context;
+use crate::transport::{Proxied, Transport};
+
+/// Reads of one connection before others have their turn.
+const READS_PER_TURN: usize = 4;
+
+/// How long a client that was told why its connection is closed may take to read that.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// Bytes that a client may leave unread before it is not read from either.
+const UNSENT_MAX: usize = 512 * 1024;
+
+/// Bytes of one WebSocket frame. Their borders mean nothing.
+const WEBSOCKET_FRAME_MAX: usize = 1024 * 1024;
+
+/// One network connection of an AMQP client.
+#[derive(Debug)]
+pub struct AmqpConnection {
+    id: ConnectionId,
+    socket: Arc<TcpStream>,
+    transport: Transport,
+    peer: SocketAddr,
+    /// What was read and not handled: the beginning of a frame.
+    unread: Vec<u8>,
+    /// There may be more to read, which the kernel does not tell of again.
+    paused: bool,
+    /// The client has closed its side.
+    ends: bool,
+    stage: Stage,
+    container: Container,
+    inbox: Option<Arc<Inbox>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// The PROXY protocol header is to come.
+    Proxy { until: Timestamp },
+    /// The client has to open the connection until then.
+    Opening { until: Timestamp },
+    /// It is open.
+    Open,
+    /// All is said; the client may still read it.
+    Closing { until: Timestamp },
+}
+
+/// The connection ends: the socket is of no use any more.
+struct Lost(ErrorKind);
+
+impl AmqpConnection {
+    /// A connection that was just accepted, or whose client has just chosen AMQP.
+    pub fn new(parts: Parts, context: &Context) -> Self {
+        let Parts { id, socket, mut transport, listener, peer, unread } = parts;
+        transport.set_frame_max(WEBSOCKET_FRAME_MAX);
+        let settings = context.worker.shared.settings();
+        let timeout = Duration::from_secs(u64::from(settings.limits.connect_timeout));
+        let until = context.worker.now.after(timeout);
+        let is_behind_proxy = listener.proxy_protocol && !transport.speaks_amqp();
+        let stage = if is_behind_proxy { Stage::Proxy { until } } else { Stage::Opening { until } };
+        let container = Container::new(listener.address);
+        Self {
+            id,
+            socket,
+            transport,
+            peer,
+            unread,
+            paused: false,
+            ends: false,
+            stage,
+            container,
+            inbox: None,
+        }
+    }
+
+    /// Which one it is.
+    pub fn id(&self) -> ConnectionId {
+        self.id
+    }
+
+    /// The socket, for the kernel to watch.
+    pub fn socket(&self) -> &Arc<TcpStream> {
+        &self.socket
+    }
+
+    /// The kernel tells of something.
+    pub fn on_event(
+        &mut self,
+        turn: &mut Turn<'_>,
+        buffer: &mut [u8],
+        readiness: Readiness,
+    ) -> Next {
+        self.ends |= readiness.closed;
+        self.turn(turn, buffer, readiness.readable || readiness.closed)
+    }
+
+    /// Something waits for the client.
+    pub fn on_drain(&mut self, turn: &mut Turn<'_>, buffer: &mut [u8]) -> Next {
+        self.turn(turn, buffer, false)
+    }
+
+    /// The connection is to be closed.
+    pub fn on_close(&mut self, turn: &mut Turn<'_>, reason: ReasonCode) -> Next {
+        self.container.close(turn, reason.name());
+        let _ = self.flush();
+        self.linger(turn)
+    }
+
+    /// A deadline has come, perhaps not the present one.
+    pub fn on_timer(&mut self, turn: &mut Turn<'_>) -> Next {
+        let now = turn.context.worker.now;
+        if self.deadline().is_none_or(|deadline| deadline > now) {
+            return Next::Wait;
+        }
+        match self.stage {
+            Stage::Proxy { .. } | Stage::Opening { .. } => {
+                debug!(peer = %self.peer, "no AMQP connection was opened within connect_timeout");
+                self.gone(turn)
+            }
+            Stage::Closing { .. } => Next::Gone,
+            Stage::Open => {
+                self.container.on_time(turn);
+                self.after(turn).unwrap_or_else(|lost| self.lose(turn, &lost))
+            }
+        }
+    }
+
+    /// When to look at the connection at the latest.
+    pub fn deadline(&self) -> Option<Timestamp> {
+        match self.stage {
+            Stage::Proxy { until } | Stage::Opening { until } | Stage::Closing { until } => {
+                Some(until)
+            }
+            Stage::Open => self.container.deadline(),
+        }
+    }
+
+    /// Whether another thread may have it.
+    pub fn can_move(&self) -> bool {
+        self.stage == Stage::Open && !self.ends
+    }
+
+    /// Gives the connection to another thread; or back, if it is about to be closed.
+    pub fn move_to(self: Box<Self>, owner: &Mailbox) -> Result<(), Box<Self>> {
+        match self.inbox.clone() {
+            Some(inbox) if self.can_move() => {
+                inbox.move_to(owner, || owner.post(Post::Adopt(Peer::Amqp(self))));
+                Ok(())
+            }
+            _ => Err(self),
+        }
+    }
+
+    fn turn(&mut self, turn: &mut Turn<'_>, buffer: &mut [u8], readable: bool) -> Next {
+        if let Stage::Closing { .. } = self.stage {
+            return self.drain_closing(buffer);
+        }
+        self.read(turn, buffer, readable).unwrap_or_else(|lost| self.lose(turn, &lost))
+    }
+
+    /// Reads what there is, up to a bound, handles it, and does what there is to do besides.
+    fn read(
+        &mut self,
+        turn: &mut Turn<'_>,
+        buffer: &mut [u8],
+        readable: bool,
+    ) -> Result<Next, Lost> {
+        if let Stage::Proxy { until } = self.stage {
+            match Proxied::read(&self.socket).map_err(|error| Lost(error.kind()))? {
+                Proxied::Incomplete => return Ok(Next::Wait),
+                Proxied::Client(address) => {
+                    self.peer = address.unwrap_or(self.peer);
+                    self.stage = Stage::Opening { until };
+                }
+            }
+        }
+        let inbox = self.inbox.get_or_insert_with(|| Arc::new(Inbox::new(self.id, turn.mailbox)));
+        self.container.attend(turn, inbox);
+        // What TLS and WebSocket hold back goes first.
+        let _ = self.transport.flush();
+        if !self.unread.is_empty() {
+            let unread = std::mem::take(&mut self.unread);
+            let handled = self.container.receive(turn, &unread);
+            self.keep(&unread[handled..], Vec::new());
+        }
+        let mut more = readable || self.paused;
+        if self.ends && self.container.is_full(turn, UNSENT_MAX) {
+            // Nobody will read what a client that has gone was to get.
+            return Err(Lost(ErrorKind::UnexpectedEof));
+        }
+        for _ in 0..READS_PER_TURN {
+            if !more || self.container.is_closed() || self.container.is_full(turn, UNSENT_MAX) {
+                break;
+            }
+            more = self.read_once(turn, buffer)?;
+        }
+        self.paused = more;
+        let next = self.after(turn)?;
+        let goes_on = more && next == Next::Wait && !self.container.is_full(turn, UNSENT_MAX);
+        Ok(if goes_on { Next::Again } else { next })
+    }
+
+    /// False: there is no more to read now.
+    fn read_once(&mut self, turn: &mut Turn<'_>, buffer: &mut [u8]) -> Result<bool, Lost> {
+        // A frame that does not fit into half the buffer is put together elsewhere.
+        let large = self.unread.len() > buffer.len() / 2;
+        let kept = if large { 0 } else { self.unread.len() };
+        let read = match self.transport.read(&mut buffer[kept..]) {
+            Ok(0) => return Err(Lost(ErrorKind::UnexpectedEof)),
+            Ok(read) => read,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
+            Err(error) if error.kind() == ErrorKind::Interrupted => return Ok(true),
+            Err(error) => return Err(Lost(error.kind())),
+        };
+        let filled = kept + read == buffer.len();
+        let memory = std::mem::take(&mut self.unread);
+        if large {
+            let mut whole = memory;
+            whole.extend_from_slice(&buffer[..read]);
+            let handled = self.container.receive(turn, &whole);
+            self.keep(&whole[handled..], Vec::new());
+        } else {
+            buffer[..kept].copy_from_slice(&memory);
+            let handled = self.container.receive(turn, &buffer[..kept + read]);
+            self.keep(&buffer[handled..kept + read], memory);
+        }
+        Ok(filled || self.ends || !self.transport.short_read_is_all())
+    }
+
+    fn keep(&mut self, rest: &[u8], mut memory: Vec<u8>) {
+        // An idle connection keeps no buffer.
+        if !rest.is_empty() {
+            memory.clear();
+            memory.extend_from_slice(rest);
+            self.unread = memory;
+        }
+    }
+
+    /// Writes what there is to write.
+    fn after(&mut self, turn: &mut Turn<'_>) -> Result<Next, Lost> {
+        if let (Stage::Opening { .. }, true) = (self.stage, self.container.is_open()) {
+            self.stage = Stage::Open;
+        }
+        loop {
+            self.container.pump(turn);
+            let wrote_all = self.flush().map_err(|error| Lost(error.kind()))?;
+            if !wrote_all || !self.container.has_more() {
+                break;
+            }
+        }
+        if self.container.is_closed() {
+            return Ok(self.linger(turn));
+        }
+        Ok(Next::Wait)
+    }
+
+    /// False: the client does not read fast enough.
+    fn flush(&mut self) -> std::io::Result<bool> {
+        let output = self.container.output();
+        let mut written = 0;
+        let mut result = Ok(true);
+        while written < output.len() {
+            match self.transport.write(&output[written..]) {
+                Ok(n) => written += n,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    result = Ok(false);
+                    break;
+                }
+                Err(error) => {
+                    result = Err(error);
+                    break;
+                }
+            }
+        }
+        output.drain(..written);
+        result
+    }
+
+    fn lose(&mut self, turn: &mut Turn<'_>, lost: &Lost) -> Next {
+        debug!(peer = %self.peer, "AMQP connection lost: {}", lost.0);
+        self.gone(turn)
+    }
+
+    fn gone(&mut self, turn: &mut Turn<'_>) -> Next {
+        self.container.abort(turn);
+        self.transport.close();
+        Next::Gone
+    }
+
+    /// Lets the client read what it was told. Closing a socket with bytes unread would take them back.
+    fn linger(&mut self, turn: &mut Turn<'_>) -> Next {
+        self.container.abort(turn);
+        self.transport.close();
+        let _ = self.socket.shutdown(Shutdown::Write);
+        self.stage = Stage::Closing { until: turn.context.worker.now.after(LINGER) };
+        if self.ends { Next::Gone } else { Next::Again }
+    }
+
+    /// Reads what nobody wants any more, until the client has closed its side.
+    fn drain_closing(&mut self, buffer: &mut [u8]) -> Next {
+        for _ in 0..READS_PER_TURN {
+            match self.transport.read(buffer) {
+                Ok(0) => return Next::Gone,
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Next::Wait,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return Next::Gone,
+            }
+        }
+        Next::Again
+    }
+}

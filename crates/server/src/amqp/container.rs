@@ -1,0 +1,322 @@
+//! The broker's end of an AMQP connection: what comes is told to entities, and what they say to the client.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use barid_amqp::{Connection, Delivery, Disposition, Error, Event, Limits, LinkId};
+use barid_core::entity::ReceiverId;
+use barid_core::time::Timestamp;
+use hashbrown::HashMap;
+use tracing::debug;
+
+use super::access::Access;
+use super::held::{Answer, Held};
+use super::inbox::Inbox;
+use super::link::Link;
+use super::loading::Loading;
+use super::refusals::condition;
+use crate::connection::Turn;
+use crate::durable::Commits;
+use crate::entities::Told;
+use crate::settings::Right;
+
+/// The largest frame that is read, in bytes. Larger messages come in many.
+const FRAME_MAX: u32 = 64 * 1024;
+
+/// The longest message of any entity, in bytes.
+const MESSAGE_MAX: u64 = 100 * 1024 * 1024;
+
+/// Bytes of messages whose ends have not come.
+const UNFINISHED_MAX: usize = 128 * 1024 * 1024;
+
+/// What clients and entities say to each other over one connection.
+#[derive(Debug)]
+pub struct Container {
+    pub(super) engine: Connection,
+    /// Where the listener listens.
+    listener: SocketAddr,
+    inbox: Option<Arc<Inbox>>,
+    pub(super) access: Access,
+    pub(super) links: HashMap<LinkId, Link>,
+    pub(super) receivers: HashMap<ReceiverId, LinkId>,
+    pub(super) held: Held,
+    /// How many responses were sent.
+    pub(super) responses: u64,
+    pub(super) loading: Loading,
+    /// Memory for one message.
+    pub(super) scratch: Vec<u8>,
+    /// Receivers that may have something to send.
+    pub(super) busy: Vec<LinkId>,
+    /// When links are to be looked at whose tokens expire.
+    expiry: Option<Timestamp>,
+    /// When the client is to hear that the broker lives.
+    heartbeat: Option<Timestamp>,
+    opened: bool,
+}
+
+impl Container {
+    /// A connection on which nothing has been said.
+    pub fn new(listener: SocketAddr) -> Self {
+        let limits = Limits {
+            max_frame_size: FRAME_MAX,
+            max_message_size: MESSAGE_MAX,
+            max_unfinished: UNFINISHED_MAX,
+            ..Limits::default()
+        };
+        Self {
+            engine: Connection::new("barid", limits),
+            listener,
+            inbox: None,
+            access: Access::default(),
+            links: HashMap::new(),
+            receivers: HashMap::new(),
+            held: Held::default(),
+            responses: 0,
+            loading: Loading::default(),
+            scratch: Vec::new(),
+            busy: Vec::new(),
+            expiry: None,
+            heartbeat: None,
+            opened: false,
+        }
+    }
+
+    /// Hears what others have told.
+    pub fn attend(&mut self, turn: &mut Turn<'_>, inbox: &Arc<Inbox>) {
+        if self.inbox.is_none() {
+            self.inbox = Some(Arc::clone(inbox));
+        }
+        for (receiver, told) in inbox.take() {
+            if let Told::Bodies(bodies) = told {
+                self.on_bodies(turn, bodies);
+                continue;
+            }
+            if let Some(link) = self.receivers.get(&receiver).copied() {
+                self.on_told(turn, link, told);
+            }
+        }
+        while let Some(answer) = self.held.pop(&turn.context.worker.shared.shards) {
+            self.answer_now(answer);
+        }
+    }
+
+    /// Handles the whole frames in `bytes`, and answers how many bytes they had.
+    pub fn receive(&mut self, turn: &mut Turn<'_>, bytes: &[u8]) -> usize {
+        let mut handled = 0;
+        loop {
+            let failed = match self.engine.receive(&bytes[handled..]) {
+                Ok(n) => {
+                    handled += n;
+                    false
+                }
+                Err(failure) => {
+                    debug!("{failure}");
+                    handled = bytes.len();
+                    true
+                }
+            };
+            let mut has_answered = false;
+            while let Some(event) = self.engine.next_event() {
+                has_answered |= self.on_event(turn, event);
+            }
+            if !has_answered || failed {
+                return handled;
+            }
+        }
+    }
+
+    /// True: what came behind it can be received now.
+    fn on_event(&mut self, turn: &mut Turn<'_>, event: Event) -> bool {
+        match event {
+            Event::SaslInit { mechanism, response, .. } => {
+                let ok = self.authenticate(turn, &mechanism, response.as_deref());
+                self.engine.sasl_outcome(ok);
+                return true;
+            }
+            Event::Opened(_) => {
+                self.opened = true;
+                self.beat(turn.context.worker.now);
+            }
+            Event::Attach(request) => self.attach(turn, &request),
+            Event::Delivery(delivery) => self.on_delivery(turn, &delivery),
+            Event::Disposition(disposition) => self.on_disposition(turn, &disposition),
+            Event::Credit { link } => self.on_credit(link, false),
+            Event::Drain { link } => self.on_credit(link, true),
+            Event::Detached { link, .. } => self.forget(turn, link),
+            Event::Closed { error } => {
+                if let Some(error) = error {
+                    debug!("the client closed the connection: {error:?}");
+                }
+            }
+        }
+        false
+    }
+
+    /// Whether a client is who it says (SASL). `$cbs` asks those who say nothing.
+    fn authenticate(&mut self, turn: &Turn<'_>, mechanism: &str, response: Option<&[u8]>) -> bool {
+        if mechanism != "PLAIN" {
+            return matches!(mechanism, "ANONYMOUS" | "MSSBCBS" | "EXTERNAL");
+        }
+        let mut parts = response.unwrap_or_default().split(|byte| *byte == 0).skip(1);
+        let mut text = || std::str::from_utf8(parts.next()?).ok();
+        let (Some(name), Some(key)) = (text(), text()) else { return false };
+        let shared = &turn.context.worker.shared;
+        let put = self.access.put_key(shared, self.listener, name, key);
+        put.inspect_err(|denied| debug!("SASL PLAIN: {denied}")).is_ok()
+    }
+
+    /// Takes a token.
+    pub(super) fn put_token(
+        &mut self,
+        turn: &Turn<'_>,
+        token: &str,
+    ) -> Result<(), super::access::Denied> {
+        let shared = &turn.context.worker.shared;
+        self.access.put_token(shared, self.listener, token, shared.clock.wall())
+    }
+
+    fn on_delivery(&mut self, turn: &mut Turn<'_>, delivery: &Delivery) {
+        match self.links.get(&delivery.link) {
+            Some(Link::Requests(_)) => self.on_request(turn, delivery),
+            Some(Link::Sender(_)) => self.on_message(turn, delivery),
+            // The engine lets nothing through on links that go the other way.
+            _ => {}
+        }
+    }
+
+    fn on_disposition(&mut self, turn: &mut Turn<'_>, disposition: &Disposition) {
+        if let Some(Link::Receiver(_)) = self.links.get(&disposition.link) {
+            self.settle(turn, disposition);
+        }
+    }
+
+    /// Tells the client something when `commits` are durable.
+    pub(super) fn answer(&mut self, turn: &Turn<'_>, commits: Commits, answer: Answer) {
+        let inbox = Arc::clone(self.inbox());
+        let shards = &turn.context.worker.shared.shards;
+        if let Some(answer) = self.held.push(commits, answer, shards, &inbox) {
+            self.answer_now(answer);
+        }
+    }
+
+    fn answer_now(&mut self, answer: Answer) {
+        match answer {
+            Answer::Incoming(delivery, state) => {
+                self.engine.settle_incoming(delivery, &state);
+            }
+            Answer::Outgoing(delivery, state) => {
+                self.engine.settle_outgoing(delivery, Some(&state));
+            }
+            Answer::Response(link, message) => self.respond(link, message),
+            Answer::Deliveries(link, count) => self.release(link, count),
+        }
+    }
+
+    pub(super) fn inbox(&self) -> &Arc<Inbox> {
+        self.inbox.as_ref().expect("a connection is attended before anything else")
+    }
+
+    /// Something is to be sent on a link.
+    pub(super) fn note_busy(&mut self, link: LinkId) {
+        if !self.busy.contains(&link) {
+            self.busy.push(link);
+        }
+    }
+
+    /// A link has a right until then.
+    pub(super) fn note_expiry(&mut self, until: Timestamp) {
+        self.expiry = Some(self.expiry.map_or(until, |expiry| expiry.min(until)));
+    }
+
+    /// Heartbeats, and tokens that expire.
+    pub fn on_time(&mut self, turn: &mut Turn<'_>) {
+        let now = turn.context.worker.now;
+        if self.heartbeat.is_some_and(|at| at <= now) {
+            self.engine.heartbeat();
+            self.beat(now);
+        }
+        if self.expiry.is_some_and(|at| at <= now) {
+            self.expiry = None;
+            self.detach_expired(turn);
+        }
+    }
+
+    fn beat(&mut self, now: Timestamp) {
+        let timeout = self.engine.peer_idle_time_out();
+        self.heartbeat = timeout.map(|timeout| now.after(timeout / 2));
+    }
+
+    /// When to look at the connection at the latest.
+    pub fn deadline(&self) -> Option<Timestamp> {
+        self.heartbeat.into_iter().chain(self.expiry).min()
+    }
+
+    /// Ends the links whose tokens have expired.
+    fn detach_expired(&mut self, turn: &mut Turn<'_>) {
+        let now = turn.context.worker.now;
+        let mut expired = Vec::new();
+        let mut until = None;
+        for (link, what) in &self.links {
+            let (right, path) = match what {
+                Link::Sender(sender) => (Right::Send, &sender.path),
+                Link::Receiver(receiver) => (Right::Listen, &receiver.path),
+                Link::Requests(_) | Link::Responses(_) => continue,
+            };
+            match self.access.allows(right, path, now) {
+                None => expired.push(*link),
+                Some(next) => until = Some(until.map_or(next, |until: Timestamp| until.min(next))),
+            }
+        }
+        self.expiry = until;
+        for link in expired {
+            let error = Error::new(condition::UNAUTHORIZED, "The token has expired.");
+            self.engine.detach(link, Some(error));
+            self.forget(turn, link);
+        }
+    }
+
+    /// A link has gone.
+    pub(super) fn forget(&mut self, turn: &mut Turn<'_>, link: LinkId) {
+        if let Some(Link::Receiver(receiver)) = self.links.remove(&link) {
+            self.receivers.remove(&receiver.id);
+            self.close_receiver(turn, &receiver);
+        }
+    }
+
+    /// Tells the client why the connection ends.
+    pub fn close(&mut self, turn: &mut Turn<'_>, reason: &str) {
+        let error = Error::new("amqp:connection:forced", reason.to_owned());
+        self.engine.close(Some(error));
+        self.abort(turn);
+    }
+
+    /// Ends everything: the socket is gone, or about to be.
+    pub fn abort(&mut self, turn: &mut Turn<'_>) {
+        self.engine.abort();
+        while self.engine.next_event().is_some() {}
+        for link in self.links.keys().copied().collect::<Vec<_>>() {
+            self.forget(turn, link);
+        }
+    }
+
+    /// Whether the client has opened the connection.
+    pub fn is_open(&self) -> bool {
+        self.opened
+    }
+
+    /// Whether all is said.
+    pub fn is_closed(&self) -> bool {
+        self.engine.is_closed()
+    }
+
+    /// What is to be written to the client.
+    pub fn output(&mut self) -> &mut Vec<u8> {
+        self.engine.output()
+    }
+
+    /// Whether so much waits for the client, or for the disk, that nothing more is to be read.
+    pub fn is_full(&mut self, turn: &Turn<'_>, unsent_max: usize) -> bool {
+        self.engine.output().len() > unsent_max
+            || self.held.is_congested(&turn.context.worker.shared.shards)
+    }
+}

@@ -1,0 +1,144 @@
+//! Messages of entities as receivers get them.
+
+use barid_amqp::message::{
+    Change, Delivered, Malformed, Scope as To, Sections, State as As, ValueRef,
+};
+use barid_core::entity::{Entry, LockToken, Scope, State};
+use barid_core::rules::Value;
+use barid_core::time::Timestamp;
+use smallvec::SmallVec;
+
+/// Appends a message to `out`. `locked_until`: of its lock, if it is locked.
+///
+/// # Errors
+/// What lies in the store is no message.
+pub fn encode(
+    entry: &Entry,
+    bytes: &[u8],
+    locked_until: Option<Timestamp>,
+    out: &mut Vec<u8>,
+) -> Result<(), Malformed> {
+    let sections = Sections::split(bytes)?;
+    let overlay = entry.overlay.as_deref();
+    let changes: SmallVec<[Change<'_>; 4]> =
+        overlay.into_iter().flat_map(|overlay| overlay.iter()).map(change).collect();
+    let source =
+        changes.iter().find_map(|change| match (change.scope, change.name, change.value) {
+            (To::Annotation, "x-opt-deadletter-source", Some(ValueRef::String(source))) => {
+                Some(source)
+            }
+            _ => None,
+        });
+    let delivered = Delivered {
+        delivery_count: entry.delivery_count,
+        ttl: entry
+            .expires_at
+            .map(|at| u32::try_from(at.since(entry.enqueued_at).as_millis()).unwrap_or(u32::MAX)),
+        enqueued_at: millis(entry.enqueued_at),
+        expires_at: entry.expires_at.map(millis),
+        sequence_number: entry.number,
+        enqueued_sequence_number: entry.enqueued_number,
+        locked_until: locked_until.map(millis),
+        state: match entry.state {
+            State::Active => As::Active,
+            State::Deferred => As::Deferred,
+            State::Scheduled { .. } => As::Scheduled,
+        },
+        scheduled_at: match entry.state {
+            State::Scheduled { at } => Some(millis(at)),
+            State::Active | State::Deferred => None,
+        },
+        dead_letter_source: source,
+        lock_token: None,
+        changes: &changes,
+    };
+    delivered.encode(&sections, out);
+    Ok(())
+}
+
+fn change<'a>((scope, name, value): (Scope, &'a str, &'a Value)) -> Change<'a> {
+    let scope = match scope {
+        Scope::System => To::System,
+        Scope::User => To::User,
+        Scope::Annotation => To::Annotation,
+    };
+    Change { scope, name, value: value_of(value) }
+}
+
+/// A value as it is encoded; `None`: it stands for a property that was removed.
+pub fn value_of(value: &Value) -> Option<ValueRef<'_>> {
+    Some(match value {
+        Value::Null => return None,
+        Value::Bool(value) => ValueRef::Bool(*value),
+        Value::Long(value) => ValueRef::Long(*value),
+        Value::Double(value) => ValueRef::Double(*value),
+        Value::String(text) => ValueRef::String(text),
+        Value::Binary(bytes) => ValueRef::Binary(bytes),
+        Value::Uuid(uuid) => ValueRef::Uuid(*uuid),
+        Value::Timestamp(at) => ValueRef::Timestamp(*at),
+    })
+}
+
+/// A value that a client has sent, as entities keep it; `None`: of a type that no property has.
+pub fn value_from(value: ValueRef<'_>) -> Option<Value> {
+    Some(match value {
+        ValueRef::Null => Value::Null,
+        ValueRef::Bool(value) => Value::Bool(value),
+        ValueRef::Float(value) => Value::Double(f64::from(value)),
+        ValueRef::Double(value) => Value::Double(value),
+        ValueRef::String(text) | ValueRef::Symbol(text) => Value::String(text.into()),
+        ValueRef::Binary(bytes) => Value::Binary(bytes.into()),
+        ValueRef::Uuid(uuid) => Value::Uuid(uuid),
+        ValueRef::Timestamp(at) => Value::Timestamp(at),
+        other => Value::Long(i64::try_from(other.integer()?).ok()?),
+    })
+}
+
+/// Milliseconds since 1970, as AMQP has them.
+pub fn millis(at: Timestamp) -> i64 {
+    i64::try_from(at.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// A lock token as a delivery tag: a GUID in the byte order of .NET.
+pub fn tag_of(token: LockToken) -> [u8; 16] {
+    swap(uuid_of(token))
+}
+
+/// The lock token that a delivery tag is.
+pub fn token_of_tag(tag: &[u8]) -> Option<LockToken> {
+    Some(token_of(swap(tag.try_into().ok()?)))
+}
+
+/// A lock token as a UUID, in network order.
+pub fn uuid_of(token: LockToken) -> [u8; 16] {
+    token.0.to_be_bytes()
+}
+
+/// The lock token that a UUID is.
+pub fn token_of(uuid: [u8; 16]) -> LockToken {
+    LockToken(u128::from_be_bytes(uuid))
+}
+
+/// .NET has the first three groups of a GUID in little-endian order.
+fn swap(mut guid: [u8; 16]) -> [u8; 16] {
+    guid[..4].reverse();
+    guid[4..6].reverse();
+    guid[6..8].reverse();
+    guid
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tag_is_the_token_in_the_byte_order_of_dotnet() {
+        let token = LockToken(0x0011_2233_4455_6677_8899_aabb_ccdd_eeff);
+        let tag = tag_of(token);
+        assert_eq!(tag[..8], [0x33, 0x22, 0x11, 0x00, 0x55, 0x44, 0x77, 0x66]);
+        assert_eq!(tag[8..], [0x88, 0x99, 0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xff]);
+        assert_eq!(token_of_tag(&tag), Some(token));
+        assert_eq!(token_of(uuid_of(token)), token);
+        assert_eq!(token_of_tag(&tag[..15]), None);
+    }
+}

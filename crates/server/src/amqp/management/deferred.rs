@@ -1,0 +1,30 @@
+//! Deferred messages.
+
+use barid_amqp::Error;
+use barid_core::entity::Mode;
+
+use super::messages::Page;
+use super::{Asked, Done};
+use crate::amqp::refusals::error_of;
+
+/// `receive-by-sequence-number`.
+pub(super) fn receive(asked: &mut Asked<'_>) -> Result<Done, Error> {
+    let numbers = asked.numbers()?;
+    let mode = match asked.integer("receiver-settle-mode")? {
+        0 => Mode::ReceiveAndDelete,
+        _ => Mode::PeekLock,
+    };
+    let receiver = match asked.request.argument("session-id").is_null() {
+        true => None,
+        false => Some(asked.holder()?),
+    };
+    let (now, part) = (asked.now, asked.part);
+    let mut taken = Vec::new();
+    asked
+        .queue
+        .with(asked.commits, |entity, effects| {
+            entity.receive_deferred(part, receiver, &numbers, mode, now, effects, &mut taken)
+        })
+        .map_err(error_of)?;
+    Ok(Done::Messages(Page::of_deliveries(taken, mode)))
+}

@@ -1,0 +1,79 @@
+//! Renewal of locks, and settlement without a link.
+
+use barid_amqp::Error;
+use barid_amqp::message::ValueRef;
+use barid_core::entity::{Changes, LockToken, Outcome};
+
+use super::{Asked, Done, missing};
+use crate::amqp::encode::{millis, token_of, value_from};
+use crate::amqp::refusals::{condition, error_of};
+
+const TOKENS: &str = "lock-tokens";
+
+fn tokens(asked: &Asked<'_>) -> Result<Vec<LockToken>, Error> {
+    let token = |value| match value {
+        ValueRef::Uuid(uuid) => Some(token_of(uuid)),
+        _ => None,
+    };
+    asked.elements(TOKENS)?.map(token).collect::<Option<_>>().ok_or_else(|| missing(TOKENS))
+}
+
+/// `renew-lock`: messages stay locked for longer.
+pub(super) fn renew_messages(asked: &mut Asked<'_>) -> Result<Done, Error> {
+    let tokens = tokens(asked)?;
+    let (now, part) = (asked.now, asked.part);
+    let expirations = asked.queue.with(asked.commits, |entity, effects| {
+        let renew = |token| entity.renew_message(part, token, now, effects);
+        tokens.into_iter().map(renew).collect::<Result<Vec<_>, _>>()
+    });
+    let expirations = expirations.map_err(error_of)?;
+    Ok(Done::body(move |map| {
+        map.value(ValueRef::String("expirations"));
+        map.timestamps(expirations.into_iter().map(millis));
+    }))
+}
+
+/// `renew-session-lock`: a session stays locked for longer.
+pub(super) fn renew_session(asked: &mut Asked<'_>) -> Result<Done, Error> {
+    let (receiver, now) = (asked.holder()?, asked.now);
+    let expiration = asked
+        .queue
+        .with(asked.commits, |entity, effects| entity.renew_session(receiver, now, effects))
+        .map_err(error_of)?;
+    Ok(Done::body(move |map| map.entry("expiration", ValueRef::Timestamp(millis(expiration)))))
+}
+
+/// `update-disposition`: a decision about messages.
+pub(super) fn settle(asked: &mut Asked<'_>) -> Result<Done, Error> {
+    let tokens = tokens(asked)?;
+    let text = |name: &str| asked.request.argument(name).text().map(Into::into);
+    let changes = || -> Changes {
+        let changes = asked.request.argument("properties-to-modify").map();
+        let known = changes.into_iter().flat_map(|map| map.iter());
+        known.filter_map(|(name, value)| Some((name.into(), value_from(value)?))).collect()
+    };
+    let outcome = match asked.text("disposition-status")? {
+        "completed" => Outcome::Complete,
+        "abandoned" => Outcome::Abandon(changes()),
+        // As clients spell it.
+        "defered" | "deferred" => Outcome::Defer(changes()),
+        "suspended" => Outcome::DeadLetter {
+            reason: text("deadletter-reason"),
+            description: text("deadletter-description"),
+            changes: changes(),
+        },
+        "unlocked" => Outcome::Release,
+        other => {
+            let text = format!("The disposition status '{other}' does not exist.");
+            return Err(Error::new(condition::ARGUMENT_ERROR, text));
+        }
+    };
+    let (now, part) = (asked.now, asked.part);
+    let settled = asked.queue.with(asked.commits, |entity, effects| {
+        tokens
+            .into_iter()
+            .try_for_each(|token| entity.settle(part, token, outcome.clone(), now, effects))
+    });
+    settled.map_err(error_of)?;
+    Ok(Done::empty())
+}

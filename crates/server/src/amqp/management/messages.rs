@@ -1,0 +1,202 @@
+//! Messages in a response: peeked at, or received by their numbers.
+
+use std::sync::Arc;
+
+use barid_amqp::Error;
+use barid_amqp::message::{Sections, ValueRef};
+use barid_core::entity::{Delivery, Entry, LockToken, Mode, Outcome, Part};
+use barid_core::time::Timestamp;
+
+use super::{Addressee, Asked, Done};
+use crate::amqp::container::Container;
+use crate::amqp::encode::{encode, uuid_of};
+use crate::amqp::held::Answer;
+use crate::amqp::loading::For;
+use crate::connection::Turn;
+use crate::durable::Commits;
+use crate::entities::Queue;
+
+/// Messages that one response has at most.
+const MESSAGES_MAX: usize = 1_000;
+
+/// Bytes of messages, after which a response has no more of them.
+const BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// Messages that are deleted at a time.
+const DELETED_MAX: usize = 4_000;
+
+/// Messages for a response.
+#[derive(Debug)]
+pub(crate) struct Page {
+    messages: Vec<Found>,
+    /// What comes before the body is all that is wanted.
+    without_body: bool,
+}
+
+#[derive(Debug)]
+struct Found {
+    entry: Entry,
+    /// The bytes; `None`: they are being read.
+    bytes: Option<Arc<[u8]>>,
+    lock: Option<(LockToken, Timestamp)>,
+    /// It is to be gone when it is received, and was locked until it has been read.
+    completes: Option<LockToken>,
+}
+
+/// A page whose messages are being read.
+#[derive(Debug)]
+pub(crate) struct Gathering {
+    to: Addressee,
+    queue: Arc<Queue>,
+    part: Part,
+    page: Page,
+    commits: Commits,
+    missing: usize,
+}
+
+impl Page {
+    /// Messages that were received.
+    pub(super) fn of_deliveries(deliveries: Vec<Delivery>, mode: Mode) -> Self {
+        let found = |Delivery { token, entry, locked_until }: Delivery| {
+            let lock = (mode == Mode::PeekLock).then_some((token, locked_until));
+            let reads = entry.body.bytes.is_none();
+            let completes = (mode == Mode::ReceiveAndDelete && reads).then_some(token);
+            Found { completes, ..Found::new(entry, lock) }
+        };
+        Self { messages: deliveries.into_iter().map(found).collect(), without_body: false }
+    }
+
+    /// The `messages` of a response.
+    fn encode(&self, to: &Addressee) -> Vec<u8> {
+        let messages: Vec<_> =
+            self.messages.iter().filter_map(|found| self.encode_one(found)).collect();
+        if messages.is_empty() {
+            return to.encode(204, "No Content", None, |_| {});
+        }
+        to.encode(200, "OK", None, |map| {
+            map.value(ValueRef::String("messages"));
+            map.list(|list| {
+                for (message, token) in &messages {
+                    list.map(|map| {
+                        map.entry("message", ValueRef::Binary(message));
+                        if let Some(token) = token {
+                            map.entry("lock-token", ValueRef::Uuid(uuid_of(*token)));
+                        }
+                    });
+                }
+            });
+        })
+    }
+
+    fn encode_one(&self, found: &Found) -> Option<(Vec<u8>, Option<LockToken>)> {
+        let mut bytes = &**found.bytes.as_ref()?;
+        if self.without_body {
+            let body = Sections::split(bytes).ok()?.body().len();
+            bytes = &bytes[..bytes.len() - body];
+        }
+        let mut message = Vec::new();
+        let locked_until = found.lock.map(|(_, until)| until);
+        encode(&found.entry, bytes, locked_until, &mut message).ok()?;
+        Some((message, found.lock.map(|(token, _)| token)))
+    }
+}
+
+impl Found {
+    fn new(mut entry: Entry, lock: Option<(LockToken, Timestamp)>) -> Self {
+        let bytes = entry.body.bytes.take();
+        Self { entry, bytes, lock, completes: None }
+    }
+}
+
+/// `peek-message`: what is there, without a lock.
+pub(super) fn peek(asked: &mut Asked<'_>) -> Result<Done, Error> {
+    let from = u64::try_from(asked.integer("from-sequence-number")?).unwrap_or(0);
+    let most = asked.count("message-count", MESSAGES_MAX)?;
+    let session = asked.request.argument("session-id").text();
+    let (mut messages, mut bytes) = (Vec::new(), 0);
+    asked.queue.read(|entity| {
+        entity.peek(asked.part, from, most, session, |entry| {
+            bytes += entry.body.size as usize;
+            messages.push(Found::new(entry.clone(), None));
+            bytes < BYTES_MAX
+        });
+    });
+    let without_body = asked.request.argument("omit-message-body") == ValueRef::Bool(true);
+    Ok(Done::Messages(Page { messages, without_body }))
+}
+
+/// `batch-delete-messages`: the first that came before a time and are not locked.
+pub(super) fn delete(asked: &mut Asked<'_>) -> Result<Done, Error> {
+    let most = asked.count("message-count", DELETED_MAX)?;
+    let before = asked.request.argument("enqueued-time-utc").timestamp();
+    let before =
+        before.map_or(asked.now, |at| Timestamp::from_millis(u64::try_from(at).unwrap_or(0)));
+    let part = asked.part;
+    let deleted = asked
+        .queue
+        .with(asked.commits, |entity, effects| entity.delete_before(part, most, before, effects));
+    if deleted == 0 {
+        return Ok(Done::Nothing);
+    }
+    let deleted = i32::try_from(deleted).expect("not more than were asked for");
+    Ok(Done::body(move |map| map.entry("message-count", ValueRef::Int(deleted))))
+}
+
+impl Container {
+    /// Responds with messages, when those have been read that are in the store only.
+    pub(super) fn respond_with_messages(
+        &mut self,
+        turn: &Turn<'_>,
+        (queue, part): (&Arc<Queue>, Part),
+        to: Addressee,
+        page: Page,
+        commits: Commits,
+    ) {
+        let missing: Vec<_> = page
+            .messages
+            .iter()
+            .enumerate()
+            .filter(|(_, found)| found.bytes.is_none())
+            .map(|(index, found)| (index, found.entry.body.id))
+            .collect();
+        if missing.is_empty() {
+            let message = page.encode(&to);
+            self.answer(turn, commits, Answer::Response(to.link, message));
+            return;
+        }
+        let (queue, missing_count) = (Arc::clone(queue), missing.len());
+        let asked_of = Arc::clone(&queue);
+        let gathering =
+            Gathering { to, queue: asked_of, part, page, commits, missing: missing_count };
+        let number = self.loading.gather(gathering);
+        let wanted = missing.into_iter().map(|(index, id)| (For::Response(number, index), id));
+        self.load(turn, &queue, wanted.collect());
+    }
+
+    /// A message for a response has been read; `None`: it is lost.
+    pub(crate) fn on_gathered(
+        &mut self,
+        turn: &Turn<'_>,
+        number: u64,
+        index: usize,
+        bytes: Option<Arc<[u8]>>,
+    ) {
+        let Some(gathering) = self.loading.gathering(number) else { return };
+        gathering.page.messages[index].bytes = bytes;
+        gathering.missing -= 1;
+        if gathering.missing > 0 {
+            return;
+        }
+        let gathering = self.loading.take(number).expect("it was just seen");
+        let Gathering { to, queue, part, page, mut commits, .. } = gathering;
+        let now = turn.context.worker.now;
+        queue.with(&mut commits, |entity, effects| {
+            for token in page.messages.iter().filter_map(|found| found.completes) {
+                // Refused if the lock has ended meanwhile: then somebody else gets it, too.
+                let _ = entity.settle(part, token, Outcome::Complete, now, effects);
+            }
+        });
+        let message = page.encode(&to);
+        self.answer(turn, commits, Answer::Response(to.link, message));
+    }
+}

@@ -1,0 +1,42 @@
+//! Scheduled messages.
+
+use barid_amqp::Error;
+use barid_amqp::message::ValueRef;
+
+use super::{Asked, Done, missing};
+use crate::amqp::refusals::{condition, error_of};
+use crate::amqp::sending::{error_of_send, incoming};
+use crate::entities::Batch;
+
+const MESSAGES: &str = "messages";
+
+/// `schedule-message`.
+pub(super) fn schedule(asked: &mut Asked<'_>) -> Result<Done, Error> {
+    let mut messages = Vec::new();
+    for message in asked.elements(MESSAGES)? {
+        let bytes = message.map().and_then(|map| map.get("message")?.binary());
+        let bytes = bytes.ok_or_else(|| missing(MESSAGES))?;
+        let message = incoming(bytes.into()).map_err(|malformed| {
+            Error::new(condition::DECODE_ERROR, format!("A message cannot be read: {malformed}."))
+        })?;
+        messages.push(message);
+    }
+    let numbers = asked
+        .node
+        .send(Batch::from_vec(messages), asked.now, asked.commits)
+        .map_err(error_of_send)?;
+    Ok(Done::body(move |map| {
+        map.value(ValueRef::String("sequence-numbers"));
+        map.longs(numbers.into_iter().map(|number| i64::try_from(number).unwrap_or(i64::MAX)));
+    }))
+}
+
+/// `cancel-scheduled-message`.
+pub(super) fn cancel(asked: &mut Asked<'_>) -> Result<Done, Error> {
+    let numbers = asked.numbers()?;
+    asked
+        .queue
+        .with(asked.commits, |entity, effects| entity.cancel_scheduled(&numbers, effects))
+        .map_err(error_of)?;
+    Ok(Done::empty())
+}

@@ -1,0 +1,39 @@
+//! The state of a session.
+
+use std::sync::Arc;
+
+use barid_amqp::Error;
+use barid_amqp::message::ValueRef;
+
+use super::{Asked, Done, missing};
+use crate::amqp::refusals::error_of;
+
+const STATE: &str = "session-state";
+
+/// `get-session-state`.
+pub(super) fn get(asked: &mut Asked<'_>) -> Result<Done, Error> {
+    asked.holder()?;
+    let session = asked.text("session-id")?;
+    let state = asked.queue.read(|entity| entity.state(session));
+    // What it tells may have been set a moment ago by a holder that has heard nothing yet.
+    asked.commits.add(asked.queue.shard().index(), asked.queue.shard().last_change());
+    Ok(Done::body(move |map| {
+        map.entry(STATE, state.as_deref().map_or(ValueRef::Null, ValueRef::Binary));
+    }))
+}
+
+/// `set-session-state`.
+pub(super) fn set(asked: &mut Asked<'_>) -> Result<Done, Error> {
+    let (receiver, now) = (asked.holder()?, asked.now);
+    let state: Option<Arc<[u8]>> = match asked.request.argument(STATE) {
+        ValueRef::Null => None,
+        ValueRef::Binary(bytes) => Some(bytes.into()),
+        ValueRef::String(text) => Some(text.as_bytes().into()),
+        _ => return Err(missing(STATE)),
+    };
+    asked
+        .queue
+        .with(asked.commits, |entity, effects| entity.set_state(receiver, state, now, effects))
+        .map_err(error_of)?;
+    Ok(Done::empty())
+}

@@ -1,0 +1,34 @@
+//! AMQP 1.0: clients of Service Bus, and others, connect here to queues, topics and subscriptions.
+//!
+//! | file | what is there |
+//! | --- | --- |
+//! | `connection.rs` | one network connection: bytes in, bytes out |
+//! | `container.rs` | what clients and entities say to each other over it |
+//! | `access.rs`, `sas.rs` | which keys a client has proved to have, and what they are for |
+//! | `attach.rs`, `link.rs` | links that clients ask for; what each is for |
+//! | `sending.rs` | messages from clients |
+//! | `receiving.rs`, `encode.rs` | messages to clients, and what these decide about them |
+//! | `management/` | `$management` and `$cbs`: requests and their responses |
+//! | `held.rs`, `inbox.rs` | answers that wait for the disk; what other threads say |
+//! | `loading.rs` | messages that are read back |
+//! | `refusals.rs` | refusals of entities as errors of AMQP |
+//!
+//! The protocol itself is in the crate `barid-amqp`, the rules of queues and sessions in
+//! `barid_core::entity`; here they meet.
+
+mod access;
+mod attach;
+mod connection;
+mod container;
+mod encode;
+mod held;
+mod inbox;
+mod link;
+mod loading;
+mod management;
+mod receiving;
+mod refusals;
+mod sas;
+mod sending;
+
+pub use connection::AmqpConnection;

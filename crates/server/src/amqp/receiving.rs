@@ -1,0 +1,401 @@
+//! Messages on their way from entities to clients, and what clients decide about them.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use barid_amqp::{DeliveryState, Disposition, Error, Fields, LinkId, Value as Encoded};
+use barid_core::entity::{Changes, Delivery, LockToken, Mode, Outcome, Refusal};
+use barid_core::rules::Value;
+use tracing::error;
+
+use super::container::Container;
+use super::encode::{encode, tag_of, token_of_tag};
+use super::held::Answer;
+use super::link::{Link, ReceiverLink};
+use super::loading::For;
+use super::refusals::{condition, error_of};
+use crate::connection::Turn;
+use crate::durable::Commits;
+use crate::entities::Told;
+
+/// Messages that are taken from an entity at a time.
+const TAKEN: usize = 64;
+
+/// Bytes on their way to a client that is slow, before nothing more is taken for it.
+const UNSENT_MAX: usize = 256 * 1024;
+
+/// Messages that were taken from an entity and have not been sent.
+#[derive(Debug, Default)]
+pub struct Outbound {
+    waiting: VecDeque<Waiting>,
+    /// How many of the first wait for the disk no more.
+    free: usize,
+    /// How many behind them wait for it.
+    held: usize,
+    /// What the others, which are being read, will wait for.
+    commits: Commits,
+    /// The entity may have more than it gave.
+    asks: bool,
+    /// The client wants to know when there is no more.
+    drains: bool,
+    /// The link has been told that there is something, and has to take it or to say that it cannot.
+    called: bool,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    delivery: Delivery,
+    /// `None`: they are being read.
+    bytes: Option<Arc<[u8]>>,
+}
+
+impl Container {
+    /// A client has given credit.
+    pub(super) fn on_credit(&mut self, link: LinkId, drains: bool) {
+        match self.links.get_mut(&link) {
+            Some(Link::Receiver(receiver)) => {
+                receiver.outbound.asks = true;
+                receiver.outbound.drains |= drains;
+                self.note_busy(link);
+            }
+            Some(Link::Responses(_)) => {
+                self.send_responses(link);
+                if drains {
+                    self.engine.drained(link);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// An entity has told a receiver something.
+    pub(super) fn on_told(&mut self, turn: &mut Turn<'_>, link: LinkId, told: Told) {
+        let Some(Link::Receiver(receiver)) = self.links.get_mut(&link) else { return };
+        match told {
+            Told::Ready => {
+                receiver.outbound.asks = true;
+                receiver.outbound.called = true;
+                self.note_busy(link);
+            }
+            Told::Granted { session, locked_until } => {
+                self.grant_session(link, &session, locked_until);
+            }
+            Told::TimedOut => {
+                let text = "No session came free within the time that the client waits.";
+                self.engine.refuse_attach(link, Error::new(condition::TIMEOUT, text));
+                self.forget(turn, link);
+            }
+            Told::LockLost => {
+                let error = error_of(Refusal::SessionLockLost);
+                self.engine.detach(link, Some(error));
+                self.forget(turn, link);
+            }
+            Told::Deleted => {
+                let text = "The messaging entity was deleted.";
+                let error = Error::new(condition::NOT_FOUND, text);
+                if receiver.pending {
+                    self.engine.refuse_attach(link, error);
+                } else {
+                    self.engine.detach(link, Some(error));
+                }
+                self.forget(turn, link);
+            }
+            Told::Bodies(_) => {}
+        }
+    }
+
+    /// Whether links have more to send than there was room for.
+    pub fn has_more(&self) -> bool {
+        !self.busy.is_empty()
+    }
+
+    /// Sends what there is, as far as clients want it and take it.
+    pub fn pump(&mut self, turn: &mut Turn<'_>) {
+        for link in std::mem::take(&mut self.busy) {
+            self.serve(turn, link);
+        }
+    }
+
+    fn serve(&mut self, turn: &mut Turn<'_>, link: LinkId) {
+        loop {
+            self.send_waiting(link);
+            let is_full = self.is_backed_up();
+            let credit = self.engine.credit(link) as usize;
+            let Some(Link::Receiver(receiver)) = self.links.get_mut(&link) else { return };
+            if receiver.pending {
+                return;
+            }
+            let room = credit.saturating_sub(receiver.outbound.waiting.len());
+            let most = if is_full { 0 } else { room.min(TAKEN) };
+            if most == 0 {
+                if std::mem::take(&mut receiver.outbound.called) {
+                    self.take(turn, link, 0);
+                }
+                if is_full && room > 0 {
+                    self.note_busy(link);
+                }
+                break;
+            }
+            if !receiver.outbound.asks {
+                break;
+            }
+            self.take(turn, link, most);
+        }
+        let Some(Link::Receiver(receiver)) = self.links.get_mut(&link) else { return };
+        let outbound = &mut receiver.outbound;
+        let is_dry = !outbound.asks || self.engine.credit(link) == 0;
+        if outbound.drains && is_dry && outbound.waiting.is_empty() {
+            outbound.drains = false;
+            self.engine.drained(link);
+        }
+    }
+
+    /// Takes messages from the entity. With `most` 0 it says only that it cannot.
+    fn take(&mut self, turn: &mut Turn<'_>, link: LinkId, most: usize) {
+        let Some(Link::Receiver(receiver)) = self.links.get_mut(&link) else { return };
+        let now = turn.context.worker.now;
+        let (mut commits, mut taken) = (Commits::default(), Vec::new());
+        let result = receiver.queue.with(&mut commits, |entity, effects| {
+            entity.take(receiver.id, most, now, effects, &mut taken)
+        });
+        receiver.outbound.called = false;
+        if most > 0 {
+            receiver.outbound.asks = taken.len() == most;
+        }
+        if let Err(refusal) = result {
+            receiver.outbound.asks = false;
+            self.engine.detach(link, Some(error_of(refusal)));
+            self.forget(turn, link);
+            return;
+        }
+        if taken.is_empty() {
+            return;
+        }
+        let queue = Arc::clone(&receiver.queue);
+        let missing: Vec<_> = taken
+            .iter()
+            .filter(|delivery| delivery.entry.body.bytes.is_none())
+            .map(|delivery| (For::Delivery(link, delivery.token), delivery.entry.body.id))
+            .collect();
+        receiver.outbound.commits.join(&commits);
+        receiver.outbound.waiting.extend(taken.into_iter().map(|mut delivery| {
+            let bytes = delivery.entry.body.bytes.take();
+            Waiting { delivery, bytes }
+        }));
+        self.load(turn, &queue, missing);
+        self.free(turn, link);
+    }
+
+    /// Lets messages go that have come from the entity.
+    fn free(&mut self, turn: &Turn<'_>, link: LinkId) {
+        let Some(Link::Receiver(receiver)) = self.links.get_mut(&link) else { return };
+        let outbound = &mut receiver.outbound;
+        if receiver.mode == Mode::PeekLock {
+            outbound.free = outbound.waiting.len();
+            self.note_busy(link);
+        } else if outbound.waiting.iter().all(|waiting| waiting.bytes.is_some()) {
+            // They are gone from the entity; a crash must not bring back what a client has had.
+            let count = outbound.waiting.len() - outbound.free - outbound.held;
+            outbound.held += count;
+            let commits = std::mem::take(&mut outbound.commits);
+            self.answer(turn, commits, Answer::Deliveries(link, count));
+        }
+    }
+
+    /// So many more messages on a link wait for the disk no more.
+    pub(super) fn release(&mut self, link: LinkId, count: usize) {
+        if let Some(Link::Receiver(receiver)) = self.links.get_mut(&link) {
+            receiver.outbound.free += count;
+            receiver.outbound.held -= count;
+            self.note_busy(link);
+        }
+    }
+
+    /// The bytes of a message have been read; `None`: they are lost.
+    pub(super) fn on_body(
+        &mut self,
+        turn: &Turn<'_>,
+        link: LinkId,
+        token: LockToken,
+        bytes: Option<Arc<[u8]>>,
+    ) {
+        let Some(Link::Receiver(receiver)) = self.links.get_mut(&link) else { return };
+        let outbound = &mut receiver.outbound;
+        let of = |waiting: &Waiting| waiting.delivery.token == token;
+        let Some(index) = outbound.waiting.iter().position(of) else { return };
+        match bytes {
+            Some(bytes) => {
+                outbound.waiting[index].bytes = Some(bytes);
+                if receiver.mode == Mode::ReceiveAndDelete {
+                    // It was locked only until it could be read.
+                    let now = turn.context.worker.now;
+                    receiver.queue.with(&mut outbound.commits, |entity, effects| {
+                        let _ =
+                            entity.settle(receiver.part, token, Outcome::Complete, now, effects);
+                    });
+                }
+            }
+            None => {
+                error!(
+                    queue = &*receiver.path,
+                    number = token.number(),
+                    "a message cannot be read back: it stays locked until its lock expires"
+                );
+                outbound.waiting.remove(index);
+                outbound.free -= usize::from(index < outbound.free);
+            }
+        }
+        self.free(turn, link);
+    }
+
+    /// Sends what was taken.
+    fn send_waiting(&mut self, link: LinkId) {
+        let mut encoded = std::mem::take(&mut self.scratch);
+        while self.engine.credit(link) > 0 && !self.is_backed_up() {
+            let Some(Link::Receiver(receiver)) = self.links.get_mut(&link) else { break };
+            let outbound = &mut receiver.outbound;
+            let is_free = outbound.free > 0;
+            let Some(Waiting { delivery, bytes: Some(bytes) }) =
+                outbound.waiting.front().filter(|_| is_free)
+            else {
+                break;
+            };
+            let settled = receiver.mode == Mode::ReceiveAndDelete;
+            let locked_until = (!settled).then_some(delivery.locked_until);
+            encoded.clear();
+            let tag = tag_of(delivery.token);
+            if encode(&delivery.entry, bytes, locked_until, &mut encoded).is_err() {
+                // It was looked at when it came, so this is damage.
+                error!(
+                    queue = &*receiver.path,
+                    number = delivery.entry.number,
+                    "a message is damaged"
+                );
+            } else if self.engine.send(link, &tag, settled, 0, &[&encoded]).is_err() {
+                break;
+            }
+            outbound.waiting.pop_front();
+            outbound.free -= 1;
+        }
+        self.scratch = encoded;
+    }
+
+    fn is_backed_up(&mut self) -> bool {
+        self.engine.output().len() + self.engine.queued_bytes() > UNSENT_MAX
+    }
+
+    /// A client has decided about a message.
+    pub(super) fn settle(&mut self, turn: &mut Turn<'_>, disposition: &Disposition) {
+        let Some(Link::Receiver(receiver)) = self.links.get(&disposition.link) else { return };
+        let Some(outcome) = outcome_of(disposition) else { return };
+        let now = turn.context.worker.now;
+        let mut commits = Commits::default();
+        let part = receiver.part;
+        let result = match token_of_tag(&disposition.tag) {
+            Some(token) => receiver.queue.with(&mut commits, |entity, effects| {
+                entity.settle(part, token, outcome, now, effects)
+            }),
+            None => Err(Refusal::MessageLockLost),
+        };
+        if disposition.settled {
+            return;
+        }
+        let state = match result {
+            Ok(()) => echo(disposition.state.as_ref()),
+            Err(refusal) => DeliveryState::Rejected(Some(Box::new(error_of(refusal)))),
+        };
+        self.answer(turn, commits, Answer::Outgoing(disposition.delivery, state));
+    }
+
+    /// A receiver has gone. What was taken for it and never sent goes back.
+    pub(super) fn close_receiver(&self, turn: &mut Turn<'_>, receiver: &ReceiverLink) {
+        let now = turn.context.worker.now;
+        receiver.queue.with(&mut Commits::default(), |entity, effects| {
+            if !receiver.has_session && receiver.mode == Mode::PeekLock {
+                for waiting in receiver.outbound.waiting.iter().rev() {
+                    let token = waiting.delivery.token;
+                    let _ = entity.settle(receiver.part, token, Outcome::Release, now, effects);
+                }
+            }
+            entity.close(receiver.id, now, effects);
+        });
+        receiver.queue.unregister(receiver.id);
+    }
+}
+
+/// What a client has decided; `None`: nothing yet.
+fn outcome_of(disposition: &Disposition) -> Option<Outcome> {
+    Some(match &disposition.state {
+        Some(DeliveryState::Accepted) => Outcome::Complete,
+        Some(DeliveryState::Released) => Outcome::Release,
+        Some(DeliveryState::Modified(modified)) => {
+            let changes = changes(modified.message_annotations.iter());
+            if modified.undeliverable_here {
+                Outcome::Defer(changes)
+            } else {
+                // Whatever it says about delivery-failed: clients abandon without it, too.
+                Outcome::Abandon(changes)
+            }
+        }
+        Some(DeliveryState::Rejected(error)) => dead_letter(error.as_deref()),
+        // A transaction is begun by nobody.
+        Some(_) => return None,
+        None if disposition.settled => Outcome::Release,
+        None => return None,
+    })
+}
+
+fn dead_letter(error: Option<&Error>) -> Outcome {
+    const REASON: &str = "DeadLetterReason";
+    const DESCRIPTION: &str = "DeadLetterErrorDescription";
+    let none = Fields::new();
+    let info = error.map_or(&none, |error| &error.info);
+    let text = |name: &str| match info.get(name) {
+        Some(Encoded::String(text)) => Some(text.as_str().into()),
+        _ => None,
+    };
+    let rest = info.iter().filter(|(name, _)| ![REASON, DESCRIPTION].contains(name));
+    Outcome::DeadLetter {
+        reason: text(REASON),
+        description: text(DESCRIPTION).or_else(|| error?.description.as_deref().map(Into::into)),
+        changes: changes(rest),
+    }
+}
+
+/// Changes of application properties; values of types that they cannot have are left out.
+fn changes<'a>(fields: impl Iterator<Item = (&'a str, &'a Encoded)>) -> Changes {
+    fields.filter_map(|(name, value)| Some((name.into(), value_of(value)?))).collect()
+}
+
+fn value_of(value: &Encoded) -> Option<Value> {
+    Some(match value {
+        Encoded::Null => Value::Null,
+        Encoded::Bool(value) => Value::Bool(*value),
+        Encoded::Ubyte(value) => Value::Long(i64::from(*value)),
+        Encoded::Ushort(value) => Value::Long(i64::from(*value)),
+        Encoded::Uint(value) => Value::Long(i64::from(*value)),
+        Encoded::Ulong(value) => Value::Long(i64::try_from(*value).ok()?),
+        Encoded::Byte(value) => Value::Long(i64::from(*value)),
+        Encoded::Short(value) => Value::Long(i64::from(*value)),
+        Encoded::Int(value) => Value::Long(i64::from(*value)),
+        Encoded::Long(value) => Value::Long(*value),
+        Encoded::Float(value) => Value::Double(f64::from(value.into_inner())),
+        Encoded::Double(value) => Value::Double(value.into_inner()),
+        Encoded::Timestamp(at) => Value::Timestamp(at.milliseconds()),
+        Encoded::Uuid(uuid) => Value::Uuid(uuid.clone().into_inner()),
+        Encoded::Binary(bytes) => Value::Binary(bytes.as_slice().into()),
+        Encoded::String(text) => Value::String(text.as_str().into()),
+        Encoded::Symbol(text) => Value::String(text.as_str().into()),
+        _ => return None,
+    })
+}
+
+/// The decision as the client hears it again, so that it knows that it holds. A rejection without its reasons:
+/// they would be the broker's.
+fn echo(state: Option<&DeliveryState>) -> DeliveryState {
+    match state {
+        None => DeliveryState::Released,
+        Some(DeliveryState::Rejected(_)) => DeliveryState::Rejected(None),
+        Some(state) => state.clone(),
+    }
+}

@@ -1,0 +1,159 @@
+//! Shared access signatures: tokens that prove the possession of a key without telling it.
+//!
+//! `SharedAccessSignature sr=<scope>&sig=<signature>&se=<seconds since 1970>&skn=<name of the key>`, in any
+//! order. The signature is HMAC-SHA256 over the scope, a line feed and the expiry, with the text of the key.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use barid_core::time::Timestamp;
+use data_encoding::BASE64;
+use percent_encoding::percent_decode_str;
+use ring::hmac;
+use thiserror::Error;
+
+const PREFIX: &str = "SharedAccessSignature ";
+
+/// Bytes of the longest token that is looked at.
+const TOKEN_MAX: usize = 4 * 1024;
+
+/// A token as a client has sent it.
+#[derive(Debug)]
+pub struct Token<'a> {
+    /// What it is for, still percent-encoded: that is what was signed.
+    scope: &'a str,
+    signature: Vec<u8>,
+    /// When it expires, as it was signed.
+    expiry: &'a str,
+    expires_at: Timestamp,
+    /// The name of the key, `{tenant}/{name}` or `{name}`.
+    pub key_name: Cow<'a, str>,
+}
+
+/// Why a token is not accepted. Says nothing of the key.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum InvalidToken {
+    /// It is not of this kind.
+    #[error("the token is not a shared access signature")]
+    Malformed,
+    /// It was valid.
+    #[error("the token has expired")]
+    Expired,
+    /// There is no such key, or the signature was made with another one.
+    #[error("the signature is invalid, or the key is unknown")]
+    Signature,
+}
+
+impl<'a> Token<'a> {
+    /// Reads a token.
+    pub fn parse(text: &'a str) -> Result<Self, InvalidToken> {
+        let fields = text.strip_prefix(PREFIX).filter(|_| text.len() <= TOKEN_MAX);
+        let (mut scope, mut signature, mut expiry, mut key_name) = (None, None, None, None);
+        for field in fields.ok_or(InvalidToken::Malformed)?.split('&') {
+            let (name, value) = field.split_once('=').ok_or(InvalidToken::Malformed)?;
+            let place = match name {
+                "sr" => &mut scope,
+                "sig" => &mut signature,
+                "se" => &mut expiry,
+                "skn" => &mut key_name,
+                _ => continue,
+            };
+            if place.replace(value).is_some() {
+                return Err(InvalidToken::Malformed);
+            }
+        }
+        let all = (|| Some((scope?, signature?, expiry?, key_name?)))();
+        let (scope, signature, expiry, key_name) = all.ok_or(InvalidToken::Malformed)?;
+        let seconds: u64 = expiry.parse().map_err(|_| InvalidToken::Malformed)?;
+        let signature: Vec<u8> = percent_decode_str(signature).collect();
+        Ok(Self {
+            scope,
+            signature: BASE64.decode(&signature).map_err(|_| InvalidToken::Malformed)?,
+            expiry,
+            expires_at: Timestamp::default().after(Duration::from_secs(seconds)),
+            key_name: decode(key_name)?,
+        })
+    }
+
+    /// Whether the holder of `key` has signed it, and until when it is valid.
+    pub fn verify(&self, key: &str, now: Timestamp) -> Result<Timestamp, InvalidToken> {
+        let key = hmac::Key::new(hmac::HMAC_SHA256, key.as_bytes());
+        let signed = format!("{}\n{}", self.scope, self.expiry);
+        hmac::verify(&key, signed.as_bytes(), &self.signature)
+            .map_err(|_| InvalidToken::Signature)?;
+        if self.expires_at <= now {
+            return Err(InvalidToken::Expired);
+        }
+        Ok(self.expires_at)
+    }
+
+    /// What it is for.
+    pub fn scope(&self) -> Result<Cow<'a, str>, InvalidToken> {
+        decode(self.scope)
+    }
+}
+
+fn decode(text: &str) -> Result<Cow<'_, str>, InvalidToken> {
+    percent_decode_str(text).decode_utf8().map_err(|_| InvalidToken::Malformed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: &str = "SAS_KEY_VALUE";
+
+    fn token(scope: &str, expiry: u64, key: &str) -> String {
+        let key = hmac::Key::new(hmac::HMAC_SHA256, key.as_bytes());
+        let signature = hmac::sign(&key, format!("{scope}\n{expiry}").as_bytes());
+        let signature = BASE64.encode(signature.as_ref());
+        let signature = signature.replace('+', "%2B").replace('/', "%2f").replace('=', "%3D");
+        format!("SharedAccessSignature sr={scope}&sig={signature}&se={expiry}&skn=acme%2Fworkers")
+    }
+
+    fn at(seconds: u64) -> Timestamp {
+        Timestamp::from_millis(seconds * 1_000)
+    }
+
+    #[test]
+    fn who_has_the_key_signs_for_a_scope_and_a_time() {
+        for scope in ["sb%3A%2F%2Flocalhost%2Fsq", "sb%3a%2f%2flocalhost%2fsq"] {
+            let text = token(scope, 2_000, KEY);
+            let token = Token::parse(&text).unwrap();
+            assert_eq!(token.key_name, "acme/workers");
+            assert_eq!(token.scope().unwrap(), "sb://localhost/sq");
+            assert_eq!(token.verify(KEY, at(1_999)), Ok(at(2_000)));
+            assert_eq!(token.verify(KEY, at(2_000)), Err(InvalidToken::Expired));
+            assert_eq!(token.verify("another", at(1_999)), Err(InvalidToken::Signature));
+        }
+    }
+
+    #[test]
+    fn what_was_signed_cannot_be_changed() {
+        let text = token("sb%3A%2F%2Flocalhost%2Fsq", 2_000, KEY);
+        for (from, to) in [("sq&", "other&"), ("se=2000", "se=3000")] {
+            let forged = text.replace(from, to);
+            assert_ne!(forged, text);
+            let token = Token::parse(&forged).unwrap();
+            assert_eq!(token.verify(KEY, at(1_999)), Err(InvalidToken::Signature));
+        }
+    }
+
+    #[test]
+    fn other_texts_are_no_tokens() {
+        let long = format!("SharedAccessSignature sr={}&sig=&se=1&skn=k", "x".repeat(TOKEN_MAX));
+        for text in [
+            "",
+            "jwt",
+            "SharedAccessSignature ",
+            "SharedAccessSignature sr=a&sig=AA%3D%3D&se=1",
+            "SharedAccessSignature sr=a&sig=AA%3D%3D&se=x&skn=k",
+            "SharedAccessSignature sr=a&sig=!&se=1&skn=k",
+            "SharedAccessSignature sr=a&sr=b&sig=AA%3D%3D&se=1&skn=k",
+            "SharedAccessSignature sr=a&sig=AA%3D%3D&se=1&skn=%ff",
+            &long,
+        ] {
+            assert_eq!(Token::parse(text).unwrap_err(), InvalidToken::Malformed, "{text:.60}");
+        }
+    }
+}

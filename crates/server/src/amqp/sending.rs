@@ -1,0 +1,117 @@
+//! Messages that clients send to entities.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use barid_amqp::message::{BATCH, Malformed, Sections, batch};
+use barid_amqp::{Delivery, DeliveryState, Error};
+use barid_core::entity::Incoming;
+use barid_core::time::Timestamp;
+use uuid::Uuid;
+
+use super::container::Container;
+use super::held::Answer;
+use super::link::Link;
+use super::refusals::{condition, error_of};
+use crate::connection::Turn;
+use crate::durable::Commits;
+use crate::entities::{Batch, Node, SendError};
+
+/// When a message is to be enqueued.
+const SCHEDULED: &str = "x-opt-scheduled-enqueue-time";
+
+/// Messages in one batch.
+const BATCH_MAX: usize = 10_000;
+
+impl Container {
+    /// A message, or a batch of them, for an entity.
+    pub(super) fn on_message(&mut self, turn: &mut Turn<'_>, delivery: &Delivery) {
+        let Some(Link::Sender(sender)) = self.links.get(&delivery.link) else { return };
+        let mut commits = Commits::default();
+        let now = turn.context.worker.now;
+        let sent = messages_of(delivery)
+            .and_then(|messages| send(&sender.node, messages, now, &mut commits));
+        if delivery.settled {
+            return;
+        }
+        let state = match sent {
+            Ok(()) => DeliveryState::Accepted,
+            Err(error) => DeliveryState::Rejected(Some(Box::new(error))),
+        };
+        self.answer(turn, commits, Answer::Incoming(delivery.id, state));
+    }
+}
+
+/// Sends messages to an entity: all of them, or none.
+pub fn send(
+    node: &Node,
+    messages: Vec<Incoming>,
+    now: Timestamp,
+    commits: &mut Commits,
+) -> Result<(), Error> {
+    node.send(Batch::from_vec(messages), now, commits).map(drop).map_err(error_of_send)
+}
+
+/// What a client is told when its message is not taken.
+pub fn error_of_send(error: SendError) -> Error {
+    match error {
+        SendError::Refused(refusal) => error_of(refusal),
+        other => Error::new(condition::SERVER_BUSY, other.to_string()),
+    }
+}
+
+fn messages_of(delivery: &Delivery) -> Result<Vec<Incoming>, Error> {
+    if let Some(DeliveryState::Transactional { .. }) = delivery.state {
+        let text = "Transactions are not supported.";
+        return Err(Error::new(condition::NOT_IMPLEMENTED, text));
+    }
+    if delivery.message_format != BATCH {
+        return Ok(vec![incoming(Arc::clone(&delivery.message)).map_err(malformed)?]);
+    }
+    let mut messages = Vec::new();
+    for message in batch(&delivery.message) {
+        if messages.len() == BATCH_MAX {
+            let text = format!("A batch has at most {BATCH_MAX} messages.");
+            return Err(Error::new(condition::SIZE_EXCEEDED, text));
+        }
+        messages.push(incoming(message.map_err(malformed)?.into()).map_err(malformed)?);
+    }
+    Ok(messages)
+}
+
+fn malformed(malformed: Malformed) -> Error {
+    Error::new(condition::DECODE_ERROR, format!("The message cannot be read: {malformed}."))
+}
+
+/// A message as entities take it. It gets an id if it has none: some clients cannot settle what has none.
+pub fn incoming(mut bytes: Arc<[u8]>) -> Result<Incoming, Malformed> {
+    let sections = Sections::split(&bytes)?;
+    let properties = sections.properties();
+    let session = properties.group_id().map(Arc::from);
+    let time_to_live = sections.header().ttl.map(|ms| Duration::from_millis(u64::from(ms)));
+    let scheduled_at = sections
+        .annotations()
+        .get(SCHEDULED)
+        .and_then(|at| at.timestamp())
+        .map(|at| Timestamp::from_millis(u64::try_from(at).unwrap_or(0)));
+    let message_id: Arc<str> = match properties.message_id() {
+        Some(id) => Arc::from(&*id),
+        None => {
+            let id = Uuid::new_v4().simple().to_string();
+            if !sections.has_message_id() {
+                let mut with_id = Vec::new();
+                sections.with_message_id(&id, &mut with_id);
+                bytes = with_id.into();
+            }
+            id.into()
+        }
+    };
+    Ok(Incoming {
+        session,
+        message_id: Some(message_id),
+        time_to_live,
+        scheduled_at,
+        bytes,
+        overlay: None,
+    })
+}

@@ -1,0 +1,142 @@
+//! A connection of either protocol, as an IO thread sees it.
+
+use std::sync::Arc;
+
+use barid_core::time::Timestamp;
+use mio::net::TcpStream;
+use mqtt_proto::ReasonCode;
+
+use super::{ConnectionId, Mailbox};
+use crate::amqp::AmqpConnection;
+use crate::auth::Verdict;
+use crate::connection::{Connection, Next, Readiness, Turn};
+use crate::lifecycle::Context;
+use crate::transport::{Accepted, Protocol};
+
+/// One network connection.
+#[derive(Debug)]
+pub enum Peer {
+    /// Of a client that speaks MQTT, or has not said yet what it speaks.
+    Mqtt(Box<Connection>),
+    /// Of a client that speaks AMQP.
+    Amqp(Box<AmqpConnection>),
+}
+
+impl Peer {
+    /// A connection that was just accepted.
+    pub fn new(accepted: Accepted, id: ConnectionId, context: &Context) -> std::io::Result<Self> {
+        let speaks = accepted.listener.protocol;
+        let connection = Connection::new(accepted, id, context)?;
+        Ok(match speaks {
+            Protocol::Mqtt => Self::Mqtt(Box::new(connection)),
+            Protocol::Amqp => {
+                Self::Amqp(Box::new(AmqpConnection::new(connection.into_parts(), context)))
+            }
+        })
+    }
+
+    /// The client has chosen AMQP on a WebSocket, which MQTT shares with it.
+    #[must_use]
+    pub fn speaking_amqp(self, context: &Context) -> Self {
+        match self {
+            Self::Mqtt(connection) => {
+                Self::Amqp(Box::new(AmqpConnection::new(connection.into_parts(), context)))
+            }
+            amqp @ Self::Amqp(_) => amqp,
+        }
+    }
+
+    /// Which one it is.
+    pub fn id(&self) -> ConnectionId {
+        match self {
+            Self::Mqtt(connection) => connection.id(),
+            Self::Amqp(connection) => connection.id(),
+        }
+    }
+
+    /// The socket, for the kernel to watch.
+    pub fn socket(&self) -> &Arc<TcpStream> {
+        match self {
+            Self::Mqtt(connection) => connection.socket(),
+            Self::Amqp(connection) => connection.socket(),
+        }
+    }
+
+    /// The kernel tells of something.
+    pub fn on_event(
+        &mut self,
+        turn: &mut Turn<'_>,
+        buffer: &mut [u8],
+        readiness: Readiness,
+    ) -> Next {
+        match self {
+            Self::Mqtt(connection) => connection.on_event(turn, buffer, readiness),
+            Self::Amqp(connection) => connection.on_event(turn, buffer, readiness),
+        }
+    }
+
+    /// Something waits for the client.
+    pub fn on_drain(&mut self, turn: &mut Turn<'_>, buffer: &mut [u8]) -> Next {
+        match self {
+            Self::Mqtt(connection) => connection.on_drain(turn, buffer),
+            Self::Amqp(connection) => connection.on_drain(turn, buffer),
+        }
+    }
+
+    /// The login has been verified.
+    pub fn on_verdict(&mut self, turn: &mut Turn<'_>, verdict: Verdict, buffer: &mut [u8]) -> Next {
+        match self {
+            Self::Mqtt(connection) => connection.on_verdict(turn, verdict, buffer),
+            // Keys are verified at once.
+            Self::Amqp(_) => Next::Wait,
+        }
+    }
+
+    /// The connection is to be closed.
+    pub fn on_close(&mut self, turn: &mut Turn<'_>, reason: ReasonCode, tell: bool) -> Next {
+        match self {
+            Self::Mqtt(connection) => connection.on_close(turn, reason, tell),
+            Self::Amqp(connection) => connection.on_close(turn, reason),
+        }
+    }
+
+    /// A deadline has come, perhaps not the present one.
+    pub fn on_timer(&mut self, turn: &mut Turn<'_>) -> Next {
+        match self {
+            Self::Mqtt(connection) => connection.on_timer(turn),
+            Self::Amqp(connection) => connection.on_timer(turn),
+        }
+    }
+
+    /// When to look at the connection at the latest.
+    pub fn deadline(&self) -> Option<Timestamp> {
+        match self {
+            Self::Mqtt(connection) => connection.deadline(),
+            Self::Amqp(connection) => connection.deadline(),
+        }
+    }
+
+    /// Whether another thread may have it.
+    pub fn can_move(&self) -> bool {
+        match self {
+            Self::Mqtt(connection) => connection.can_move(),
+            Self::Amqp(connection) => connection.can_move(),
+        }
+    }
+
+    /// A connection that should move together with this one, if it is of the same thread.
+    pub fn partner(&self, mailbox: &Mailbox) -> Option<ConnectionId> {
+        match self {
+            Self::Mqtt(connection) => connection.partner(mailbox),
+            Self::Amqp(_) => None,
+        }
+    }
+
+    /// Gives the connection to another thread; or back, if it is about to be closed.
+    pub fn move_to(self, owner: &Mailbox) -> Result<(), Self> {
+        match self {
+            Self::Mqtt(connection) => connection.move_to(owner).map_err(Self::Mqtt),
+            Self::Amqp(connection) => connection.move_to(owner).map_err(Self::Amqp),
+        }
+    }
+}
