@@ -79,7 +79,8 @@ impl fmt::Display for Action {
     }
 }
 
-/// A message with the changes that were made up to now.
+/// A message with the changes that were made up to now. A property that was removed is one without a
+/// value here: an action has no way to tell them apart, since EXISTS is a condition.
 struct Changed<'a, P> {
     message: &'a P,
     changes: Vec<Change>,
@@ -122,14 +123,14 @@ impl<P: Properties> Changed<'_, P> {
 impl<P: Properties> Properties for Changed<'_, P> {
     fn system(&self, property: SystemProperty) -> Option<ValueRef<'_>> {
         match self.find(Scope::System, property.name()) {
-            Some(value) => existing(value),
+            Some(value) => Some(value.borrow()),
             None => self.message.system(property),
         }
     }
 
     fn user(&self, name: &str) -> Option<ValueRef<'_>> {
         match self.find(Scope::User, name) {
-            Some(value) => existing(value),
+            Some(value) => Some(value.borrow()),
             None => self.message.user(name),
         }
     }
@@ -137,10 +138,6 @@ impl<P: Properties> Properties for Changed<'_, P> {
     fn new_id(&self) -> [u8; 16] {
         self.message.new_id()
     }
-}
-
-fn existing(value: &Value) -> Option<ValueRef<'_>> {
-    (*value != Value::Null).then(|| value.borrow())
 }
 
 /// The value as one that the property can have; `None` if there is none.

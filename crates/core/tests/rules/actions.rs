@@ -77,8 +77,8 @@ fn a_statement_sees_the_ones_before() {
     );
     // One and the same name in two scopes is two properties.
     assert_eq!(
-        changes("SET sys.To = 'x'; SET To = 'y'; SET z = sys.To"),
-        [system("To", "x"), user("To", "y"), user("z", "x")]
+        changes("SET sys.To = 'x'; SET To = 'y'; SET z = To + sys.To"),
+        [system("To", "x"), user("To", "y"), user("z", "yx")]
     );
 }
 
