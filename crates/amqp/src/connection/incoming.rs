@@ -184,7 +184,7 @@ impl Connection {
             LinkEnd::Sending(sending) => {
                 flow.delivery_count = Some(sending.delivery_count);
                 flow.link_credit = Some(sending.credit);
-                flow.available = Some(0);
+                flow.available = drained.then_some(0);
                 flow.drain = drained;
             }
             LinkEnd::Receiving(receiving) => {

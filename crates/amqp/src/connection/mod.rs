@@ -35,7 +35,7 @@ use session::Session;
 /// How many events may wait before nothing more is received: a frame of few bytes can be many events.
 const MAX_EVENTS: usize = 1_024;
 
-/// The server's end of one connection: see the [crate](crate) for how it is used.
+/// The server's end of one connection: see the [crate] for how it is used.
 #[derive(Debug)]
 pub struct Connection {
     limits: Limits,
@@ -149,11 +149,15 @@ impl Connection {
     /// Closes the connection; an [`Event::Detached`] comes for every link. The peer's answer is waited
     /// for until [`Event::Closed`]; an impatient caller calls [`abort`](Self::abort).
     pub fn close(&mut self, error: Option<Error>) {
-        if self.phase == Phase::Open {
-            self.end_links(error.as_ref());
-            self.out.frame(0, &Performative::Close(Close { error }));
-            self.phase = Phase::Closing;
+        match self.phase {
+            Phase::AwaitOpen => self.write_open(),
+            Phase::Open => {}
+            Phase::Closing => return,
+            _ => return self.finish(error),
         }
+        self.end_links(error.as_ref());
+        self.out.frame(0, &Performative::Close(Close { error }));
+        self.phase = Phase::Closing;
     }
 
     /// The socket is gone, or shall be: all links end, and nothing is sent any more.
@@ -221,7 +225,7 @@ impl Connection {
                     return Err(Failure::NotAllowed("a frame on a channel without a session"));
                 };
                 match performative {
-                    Performative::End(end) => self.on_end(channel, end),
+                    Performative::End(end) => self.on_end(channel, &end),
                     _ if session.is_ending => {}
                     Performative::Attach(attach) => self.on_attach(channel, attach)?,
                     Performative::Detach(detach) => self.on_detach(channel, detach),
@@ -267,7 +271,7 @@ impl Connection {
         Ok(())
     }
 
-    fn on_end(&mut self, channel: u16, end: End) {
+    fn on_end(&mut self, channel: u16, end: &End) {
         let Some(session) = self.sessions[usize::from(channel)].take() else { return };
         self.drop_links(&session, end.error.as_ref());
         if !session.is_ending {

@@ -24,10 +24,12 @@ pub(crate) fn write_descriptor(out: &mut Vec<u8>, descriptor: u64) {
     ulong(out, descriptor);
 }
 
-/// Writes any value.
+/// Writes any value; null for one that has no encoding, as an array of unlike elements.
 pub(crate) fn write_value(out: &mut Vec<u8>, value: &Value) {
-    let bytes = serde_amqp::to_vec(value).expect("every value has an encoding");
-    out.extend_from_slice(&bytes);
+    match serde_amqp::to_vec(value) {
+        Ok(bytes) => out.extend_from_slice(&bytes),
+        Err(_) => out.push(code::NULL),
+    }
 }
 
 /// Counts the items of a list while they are appended to it.
@@ -142,6 +144,10 @@ fn compound(out: &mut Vec<u8>, short: u8, long: u8, write: impl FnOnce(&mut Item
     let count = items.count;
     let content = out.len() - start - 3;
     match (u8::try_from(content + 1), u8::try_from(count)) {
+        (_, Ok(0)) if short == code::LIST_8 => {
+            out.truncate(start);
+            out.push(code::LIST_0);
+        }
         (Ok(size), Ok(count)) => out[start + 1..start + 3].copy_from_slice(&[size, count]),
         _ => {
             let size = u32::try_from(content + 4).expect("a compound value is shorter than 4 GiB");
