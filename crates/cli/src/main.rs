@@ -3,15 +3,18 @@
 mod admin;
 mod backup;
 mod bench;
+mod binding;
 mod check_config;
 mod client;
 mod config;
 mod doctor;
+mod entity;
 mod open_files;
 mod output;
 mod passwd;
 mod progress;
 mod publish;
+mod queue;
 mod restore;
 mod serve;
 mod session;
@@ -19,6 +22,7 @@ mod state;
 mod stored;
 mod subscribe;
 mod timestamp;
+mod topic;
 mod why;
 
 use std::process::ExitCode;
@@ -44,6 +48,7 @@ Examples:
   barid sub -t 'sensors/#' -v               print what arrives
   barid pub -t sensors/kitchen -m 21.5      publish one message
   barid state set config/rate 20            set a key of the state store
+  barid queue create orders                 a queue for clients of Service Bus
   barid why --client kitchen                where its messages went
   barid bench pairs -n 50 --rate 10000      measure a broker
 
@@ -63,6 +68,12 @@ enum Command {
     Sub(Box<subscribe::Args>),
     /// Use the state store of a broker: keys and values, watched and locked
     State(state::Args),
+    /// Make, change and look into the queues of a running broker
+    Queue(queue::Args),
+    /// Make and change the topics of a running broker, their subscriptions and rules
+    Topic(topic::Args),
+    /// Send what MQTT clients publish into queues, and publish what queues have
+    Binding(binding::Args),
     /// Measure a broker
     Bench(bench::Args),
     /// See and end the sessions of a running broker
@@ -85,6 +96,9 @@ fn main() -> ExitCode {
         Command::Pub(args) => publish::run(&args),
         Command::Sub(args) => subscribe::run(&args),
         Command::State(args) => state::run(&args),
+        Command::Queue(args) => queue::run(&args),
+        Command::Topic(args) => topic::run(&args),
+        Command::Binding(args) => binding::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Session(args) => session::run(&args),
         Command::Why(args) => why::run(&args),

@@ -16,7 +16,7 @@ use parking_lot::{Condvar, Mutex};
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
-use crate::durable::Commits;
+use crate::durable::{Commits, Shards};
 use crate::entities::{Mover, Queue};
 use crate::lifecycle::Context;
 use crate::session::{Session, SessionRef};
@@ -160,14 +160,16 @@ impl Housekeeping {
         self.0.changed.notify_one();
     }
 
+    /// What was to be noted after commits that are durable now.
+    pub fn take_durable(&self, shards: &Shards) -> Vec<After> {
+        let mut after = self.0.after.lock();
+        let due = after.extract_if(.., |(commits, _)| shards.have_committed(commits));
+        due.map(|(_, what)| what).collect()
+    }
+
     /// Notes what was to be noted after commits that are durable now.
     fn note_after(&self, context: &Context) {
-        let shards = &context.worker.shared.shards;
-        let mut after = self.0.after.lock();
-        let due: Vec<_> =
-            after.extract_if(.., |(commits, _)| shards.have_committed(commits)).collect();
-        drop(after);
-        for (_, what) in due {
+        for what in self.take_durable(&context.worker.shared.shards) {
             match what {
                 After::StoreSession(session) => {
                     if let Some(session) = SessionRef::upgrade(&session) {
@@ -240,7 +242,8 @@ impl Housekeeping {
         self.0.agenda.lock().tasks.append(&mut tasks.into());
     }
 
-    fn due(&self, now: Timestamp) -> Option<Task> {
+    /// The next task whose time has come.
+    pub fn due(&self, now: Timestamp) -> Option<Task> {
         let mut agenda = self.0.agenda.lock();
         if agenda.tasks.peek()?.at > now {
             return None;

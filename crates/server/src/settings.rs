@@ -4,6 +4,7 @@
 //! Every bound that protects the broker from its clients has its name here.
 
 mod bindings;
+mod entities;
 mod keys;
 mod template;
 
@@ -12,6 +13,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 pub use bindings::{Binding, BindingError, Way};
+pub use entities::{Queue, Rule, Subscription, Topic};
 pub use keys::{Key, Right, Secret};
 pub use template::{Placeholder, Template, TemplateError};
 
@@ -54,6 +56,13 @@ pub struct Settings {
     pub users: Vec<User>,
     /// What AMQP clients sign with. Empty: [`Settings::keys_or_emulator`].
     pub keys: Vec<Key>,
+    /// Queues of AMQP.
+    pub queues: Vec<Queue>,
+    /// Topics of AMQP.
+    pub topics: Vec<Topic>,
+    /// A file with more of both, for the tenant `default`, in the form of the emulator's `Config.json`.
+    /// Whoever reads the configuration adds them to `queues` and `topics`.
+    pub entities: Option<PathBuf>,
     /// What joins MQTT clients and entities.
     pub bindings: Vec<Binding>,
 }
@@ -76,6 +85,9 @@ impl Default for Settings {
             shared_subscriptions: SharedSubscriptions::default(),
             users: Vec::new(),
             keys: Vec::new(),
+            queues: Vec::new(),
+            topics: Vec::new(),
+            entities: None,
             bindings: Vec::new(),
         }
     }

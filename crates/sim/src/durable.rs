@@ -3,15 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use barid_core::durable::keys::{self, MessageKey};
-use barid_core::durable::{Commits, MessageId, Shard, TenantNumber, WriteSet, records};
+use barid_core::durable::keys::{self, MessageKey, QueueBodyKey};
+use barid_core::durable::{
+    Commits, MessageId, QueueNumber, Shard, TenantNumber, WriteSet, records,
+};
 use barid_core::message::Message;
 use barid_store::memory::MemoryStore;
 use barid_store::{Batch, Store};
 
 use crate::history::{Event, History};
 use crate::packet::MessageNumber;
-use crate::rules::{Rule, Rules};
+use crate::rules::{IfHolds as _, Rule, Rules};
 
 /// The name of the one tenant.
 pub const TENANT: &str = "t";
@@ -132,11 +134,17 @@ impl Durable {
     /// A stored message, wherever it is.
     pub fn message(&self, shard: u16, id: MessageId) -> Option<Arc<Message>> {
         let unit = &self.units[usize::from(shard)];
-        let (Commit::Taken(_, writes) | Commit::Written(_, writes, _)) = &unit.commit else {
-            return unit.pending(id).or_else(|| unit.stored(id));
-        };
-        let committing = || writes.message(TENANT_NUMBER, id).map(Arc::clone);
-        unit.pending(id).or_else(committing).or_else(|| unit.stored(id))
+        let of = |writes: &WriteSet| writes.message(TENANT_NUMBER, id).map(Arc::clone);
+        unit.noted(of).or_else(|| unit.stored_message(id))
+    }
+
+    /// The bytes of a message in an entity, wherever they are.
+    pub fn queue_body(&self, shard: u16, queue: QueueNumber, id: u64) -> Option<Arc<[u8]>> {
+        let unit = &self.units[usize::from(shard)];
+        let of = |writes: &WriteSet| writes.queue_body(TENANT_NUMBER, queue, id).map(Arc::clone);
+        unit.noted(of)
+            .if_holds(self.rules, Rule::FindWhatIsBeingWritten)
+            .or_else(|| unit.stored_body(queue, id))
     }
 
     /// Whether a shard has written all that was noted.
@@ -193,11 +201,22 @@ impl Durable {
 }
 
 impl Unit {
-    fn pending(&self, id: MessageId) -> Option<Arc<Message>> {
-        self.shard.pending().message(TENANT_NUMBER, id).map(Arc::clone)
+    /// What is still to be written, or is being written.
+    fn noted<T>(&self, find: impl Fn(&WriteSet) -> Option<T>) -> Option<T> {
+        find(self.shard.pending()).or_else(|| match &self.commit {
+            Commit::Idle => None,
+            Commit::Taken(_, writes) | Commit::Written(_, writes, _) => find(writes),
+        })
     }
 
-    fn stored(&self, id: MessageId) -> Option<Arc<Message>> {
+    fn stored_body(&self, queue: QueueNumber, id: u64) -> Option<Arc<[u8]>> {
+        let mut key = Vec::new();
+        QueueBodyKey { tenant: TENANT, queue, id }.encode(&mut key);
+        let value = self.store.get(keys::QUEUE_BODIES, &key).expect("reading does not fail here")?;
+        Some(records::decode_body(&value).expect("it is as it was written").into())
+    }
+
+    fn stored_message(&self, id: MessageId) -> Option<Arc<Message>> {
         let mut key = Vec::new();
         MessageKey { tenant: TENANT, message: id }.encode(&mut key);
         let value = self.store.get(keys::MESSAGES, &key).expect("reading does not fail here")?;

@@ -6,6 +6,7 @@ use std::hash::{Hash, Hasher};
 use barid_store::{Batch, Change};
 use xxhash_rust::xxh3::Xxh3Default;
 
+use crate::entities::packet::Packet as EntityPacket;
 use crate::packet::{ClientId, LinkId, MessageNumber, Packet};
 use crate::state_store::packet::Packet as StatePacket;
 
@@ -54,6 +55,14 @@ pub enum Event {
     Heal,
     /// Time passes, to so many milliseconds.
     Time(u64),
+    /// A client sends something to an entity.
+    UserSends(ClientId, LinkId, EntityPacket),
+    /// An entity sends something.
+    EntitySends(ClientId, LinkId, EntityPacket),
+    /// Something arrives at an entity.
+    EntityGets(ClientId, LinkId, EntityPacket),
+    /// Something arrives at a client of an entity.
+    UserGets(ClientId, LinkId, EntityPacket),
 }
 
 /// All that happened so far.
@@ -124,6 +133,14 @@ impl fmt::Display for Event {
                 write!(f, "c{client} => {packet} arrives [{link}]")
             }
             Self::ClientHears(client, link, packet) => {
+                write!(f, "c{client} <= {packet} arrives [{link}]")
+            }
+            Self::UserSends(client, link, packet) => write!(f, "c{client} -> {packet} [{link}]"),
+            Self::EntitySends(client, link, packet) => write!(f, "c{client} <- {packet} [{link}]"),
+            Self::EntityGets(client, link, packet) => {
+                write!(f, "c{client} => {packet} arrives [{link}]")
+            }
+            Self::UserGets(client, link, packet) => {
                 write!(f, "c{client} <= {packet} arrives [{link}]")
             }
             Self::Delivered(client, message, qos) => {

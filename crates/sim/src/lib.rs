@@ -14,15 +14,17 @@
 //! | `world` | what happens next |
 //! | [`promises`] | what is checked |
 //! | [`state_store`] | the same for the state store: its broker, clients, world and promises |
+//! | [`entities`] | the same for entities with message sessions |
 //! | [`linearizability`] | whether what clients saw could have happened one after the other |
-//! | `durable` | shards and their committers, for both |
-//! | `network`, `chance` | connections that break, and what else a seed decides, for both |
+//! | `durable` | shards and their committers, for all |
+//! | `network`, `chance` | connections that break, and what else a seed decides, for all |
 //! | `history` | what happened, to read and to compare |
 
 mod broker;
 mod chance;
 mod client;
 mod durable;
+pub mod entities;
 mod history;
 pub mod linearizability;
 mod network;

@@ -1,7 +1,7 @@
 //! Runs random histories until one breaks a promise.
 //!
 //! ```text
-//! barid-sim [--state-store] [--histories N] [--seed N] [--trace] [--break RULE]
+//! barid-sim [--state-store | --entities] [--histories N] [--seed N] [--trace] [--break RULE]
 //! ```
 
 use std::io::{IsTerminal, Write};
@@ -10,12 +10,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use barid_sim::rules::{Rule, Rules};
-use barid_sim::{Outcome, run, state_store};
+use barid_sim::{Outcome, entities, run, state_store};
 
 const USAGE: &str = "\
-usage: barid-sim [--state-store] [--histories N] [--seed N] [--trace] [--break RULE]
+usage: barid-sim [--state-store | --entities] [--histories N] [--seed N] [--trace] [--break RULE]
 
   --state-store  histories of the state store, and not of messages
+  --entities     histories of entities with message sessions
   --histories N  how many; without it 1000, or with --trace 1
   --seed N       the seed of the first one (0); the others have those after it
   --trace        print each history line by line
@@ -96,11 +97,12 @@ fn wanted(mut arguments: impl Iterator<Item = String>) -> Option<Wanted> {
             "--histories" => wanted.histories = arguments.next()?.parse().ok()?,
             "--seed" => wanted.seed = arguments.next()?.parse().ok()?,
             "--state-store" => (wanted.run, wanted.flag) = (state_store::run, " --state-store"),
+            "--entities" => (wanted.run, wanted.flag) = (entities::run, " --entities"),
             "--trace" => wanted.trace = true,
             "--break" => {
                 let name = arguments.next()?;
-                let mut rules = Rule::OF_MESSAGES.into_iter().chain(Rule::OF_STATE);
-                let rule = rules.find(|rule| format!("{rule:?}") == name)?;
+                let rules = Rule::OF_MESSAGES.into_iter().chain(Rule::OF_STATE);
+                let rule = rules.chain(Rule::OF_ENTITIES).find(|rule| format!("{rule:?}") == name)?;
                 wanted.rules = Rules::all_but(rule);
             }
             _ => return None,

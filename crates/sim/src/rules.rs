@@ -81,6 +81,36 @@ pub enum Rule {
     RestoreExpiries,
     /// What a session was answered goes with the session.
     ForgetAnswersWithSession,
+    /// A sender hears that its message is taken when it is durable.
+    AcceptWhenDurable,
+    /// … also if it was sent before: the first one may not be durable yet.
+    AcceptDuplicatesWhenDurable,
+    /// A sender hears that its scheduled message is cancelled when it is durably gone.
+    CancelWhenDurable,
+    /// A receiver hears that its message is settled when that is durable.
+    SettleWhenDurable,
+    /// A receiver hears that the state of its session is set when it is durable.
+    SetStatesWhenDurable,
+    /// A receiver is told the state of its session when that is durable.
+    TellStatesWhenDurable,
+    /// All that follows from a command is in one batch.
+    OneBatchForEachCommand,
+    /// The first message leaves when it is durable that its number is reserved.
+    DeliverWhenReserved,
+    /// The bytes of a message are found, also while they are written.
+    FindWhatIsBeingWritten,
+    /// A start brings back which numbers were reserved.
+    RestoreNumbers,
+    /// A start brings back which messages were sent.
+    RestoreSeen,
+    /// A start brings back the states of sessions.
+    RestoreStates,
+    /// A start gives locks other numbers than those before it.
+    NumberLocksAnew,
+    /// A receiver's lock is free when its connection is gone.
+    CloseWithConnection,
+    /// What waits in a session is told to its receiver when there is more.
+    TellWhatIsReady,
 }
 
 impl Rule {
@@ -126,6 +156,27 @@ impl Rule {
         Self::RestoreFencingTokens,
         Self::RestoreExpiries,
         Self::ForgetAnswersWithSession,
+    ];
+
+    /// Those of entities.
+    pub const OF_ENTITIES: [Self; 17] = [
+        Self::PutBackWhatFailed,
+        Self::FailedIsNotDurable,
+        Self::AcceptWhenDurable,
+        Self::AcceptDuplicatesWhenDurable,
+        Self::CancelWhenDurable,
+        Self::SettleWhenDurable,
+        Self::SetStatesWhenDurable,
+        Self::TellStatesWhenDurable,
+        Self::OneBatchForEachCommand,
+        Self::DeliverWhenReserved,
+        Self::FindWhatIsBeingWritten,
+        Self::RestoreNumbers,
+        Self::RestoreSeen,
+        Self::RestoreStates,
+        Self::NumberLocksAnew,
+        Self::CloseWithConnection,
+        Self::TellWhatIsReady,
     ];
 }
 

@@ -27,6 +27,8 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(60);
 /// The largest answer that is taken into memory, in bytes.
 const ANSWER_MAX: u64 = 64 * 1024 * 1024;
 
+const JSON: &str = "application/json";
+
 /// Where a running broker is asked.
 #[derive(Args)]
 pub struct AdminArgs {
@@ -86,20 +88,30 @@ pub struct Admin {
 #[derive(Debug)]
 pub struct Missing(String);
 
+/// The broker has one already.
+#[derive(Debug)]
+pub struct Present(String);
+
 impl fmt::Display for Missing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
+impl fmt::Display for Present {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
 impl std::error::Error for Missing {}
+impl std::error::Error for Present {}
 
 impl Admin {
     /// Asks for JSON. What the broker does not have is a [`Missing`].
     pub fn get(&self, path: &str) -> anyhow::Result<Value> {
         let answer = self.call(self.agent.get(self.url(path)).call())?;
-        let text = self.text(answer)?;
-        serde_json::from_str(&text).with_context(|| self.not_barid(path))
+        self.json(path, answer)
     }
 
     /// Like [`Admin::get`]; `None` instead of a [`Missing`].
@@ -118,6 +130,33 @@ impl Admin {
     /// Has something removed.
     pub fn delete(&self, path: &str) -> anyhow::Result<()> {
         self.call(self.agent.delete(self.url(path)).call()).map(drop)
+    }
+
+    /// Has something removed, and is told about it.
+    pub fn clear(&self, path: &str) -> anyhow::Result<Value> {
+        let answer = self.call(self.agent.delete(self.url(path)).call())?;
+        self.json(path, answer)
+    }
+
+    /// Has something made. That it is there already is a [`Present`].
+    pub fn create(&self, path: &str, body: &Value) -> anyhow::Result<Value> {
+        let request = self.agent.put(self.url(path)).header("If-None-Match", "*");
+        let answer = self.call(request.content_type(JSON).send(body.to_string()))?;
+        self.json(path, answer)
+    }
+
+    /// Has something made, or made anew if it is there.
+    pub fn put(&self, path: &str, body: &Value) -> anyhow::Result<Value> {
+        let request = self.agent.put(self.url(path)).content_type(JSON);
+        let answer = self.call(request.send(body.to_string()))?;
+        self.json(path, answer)
+    }
+
+    /// Has a part of something changed.
+    pub fn change(&self, path: &str, body: &Value) -> anyhow::Result<Value> {
+        let request = self.agent.patch(self.url(path)).content_type(JSON);
+        let answer = self.call(request.send(body.to_string()))?;
+        self.json(path, answer)
     }
 
     /// Asks for something of any length. An answer that breaks off is an error of the reader.
@@ -141,9 +180,15 @@ impl Admin {
             .and_then(|answer: Value| Some(answer.get("error")?.as_str()?.to_owned()));
         match sentence {
             Some(sentence) if status == StatusCode::NOT_FOUND => bail!(Missing(sentence)),
+            Some(sentence) if status == StatusCode::PRECONDITION_FAILED => bail!(Present(sentence)),
             Some(sentence) => bail!(sentence),
             None => bail!("{}: it says {status}", self.not_barid("this")),
         }
+    }
+
+    fn json(&self, path: &str, answer: Response<Body>) -> anyhow::Result<Value> {
+        let text = self.text(answer)?;
+        serde_json::from_str(&text).with_context(|| self.not_barid(path))
     }
 
     fn text(&self, mut answer: Response<Body>) -> anyhow::Result<String> {

@@ -1,5 +1,6 @@
 //! `barid bench`: measures a broker from outside.
 
+mod amqp;
 mod bar;
 mod connect;
 mod connection;
@@ -47,6 +48,7 @@ Examples:
   barid bench connections -n 10000 --pid $(pidof barid) --json
   barid bench pairs --find-max                         the highest rate without loss, p99 < 500 ms
   barid bench state                                    keys and values
+  barid bench amqp                                     queues with sessions
   barid bench relay --listen 127.0.0.1:1884            what the machine itself can do
 
 Exit status: 0 nothing was lost; 1 messages were lost, connections were dropped, or an error.")]
@@ -68,6 +70,9 @@ enum Command {
     /// N clients that set and get keys of the state store
     #[command(after_help = STATE)]
     State(state::Options),
+    /// Queues with sessions, over AMQP 1.0: send, receive, complete
+    #[command(after_help = AMQP)]
+    Amqp(amqp::Options),
     /// Serve the other benchmarks with the least that can be done
     #[command(after_help = RELAY)]
     Relay(relay::Args),
@@ -83,6 +88,20 @@ Examples:
   barid bench state -n 1 --in-flight 1 --sets 100      how long one SET takes
 
 Exit status: 0 all went well; 1 wrong answers, none, or an error.";
+
+const AMQP: &str = "\
+Receivers lock what they get, complete each message by itself, and wait until the broker says that it
+is done. Every message has to come once and, in its session, in its order. The queue needs
+RequiresSession, unless --plain says that it has none: so other brokers can be measured, too.
+
+Examples:
+  barid bench amqp --pid $(pidof barid)                send, receive, complete
+  barid bench amqp --rate 5000 --json
+  barid bench amqp accept --sessions 100000 --receivers 1
+  barid bench amqp backlog --messages 1000000
+  barid bench amqp --plain --queue /amq/queue/bench --user guest --pw guest    RabbitMQ 3
+
+Exit status: 0 all came through; 1 messages were lost, doubled, refused or out of order, or an error.";
 
 const RELAY: &str = "\
 A relay is not a broker: one thread, no sessions, no queues, no retained messages. Whole PUBLISH
@@ -154,6 +173,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Command::State(options) => {
             return state::run(options, resolve(&options.target.host, options.target.port)?);
         }
+        Command::Amqp(options) => return amqp::run(options),
         Command::Relay(args) => return relay::run(args).map(|()| ExitCode::SUCCESS),
     };
     if options.target.pw.is_some() && options.target.user.is_none() && !options.version.is_v5() {

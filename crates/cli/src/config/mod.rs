@@ -3,6 +3,8 @@
 mod bindings;
 mod document;
 mod durability;
+mod emulator;
+mod entities;
 mod files;
 mod hints;
 mod keys;
@@ -47,6 +49,9 @@ pub struct Overrides {
     /// AMQP 1.0 over TLS: IP:PORT, or `off`; needs [tls] [default: off]
     #[arg(long, value_name = "ADDR", env = "BARID_AMQPS", value_parser = parse_switch)]
     pub amqps: Option<Switch>,
+    /// Queues and topics to declare, in the form of the emulator's Config.json
+    #[arg(long, value_name = "FILE", env = "BARID_ENTITIES")]
+    pub entities: Option<PathBuf>,
     /// HTTP for operators, /healthz and /metrics: IP:PORT [default: 127.0.0.1:8081]
     #[arg(long, value_name = "ADDR", env = "BARID_ADMIN", value_parser = parse_address)]
     pub admin: Option<SocketAddr>,
@@ -97,6 +102,9 @@ impl Overrides {
                     listener.get_or_insert_with(|| Listener::at(address)).address = address;
                 }
             }
+        }
+        if let Some(entities) = &self.entities {
+            settings.entities = Some(entities.clone());
         }
         if let Some(admin) = self.admin {
             settings.admin.address = admin;
@@ -168,6 +176,9 @@ fn resolve(origin: &str, text: &str, overrides: &Overrides) -> Result<Settings, 
     let objections = validate::validate(&settings);
     if objections.is_empty() {
         keys::read_secrets(&mut settings);
+        if let Some(file) = settings.entities.clone() {
+            emulator::declare(&file, &mut settings).map_err(Problems::sorted)?;
+        }
         return Ok(settings);
     }
     let problem = |objection: Objection| {

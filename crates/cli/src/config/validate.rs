@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use barid_server::settings::{Listener, Settings};
 
 use super::problem::{Objection, Place};
-use super::{bindings, durability, files, hints, keys, limits, users};
+use super::{bindings, durability, entities, files, hints, keys, limits, users};
 
 /// More threads than any machine can use are a slip of the finger.
 const MAX_WORKERS: usize = 1_024;
@@ -16,6 +16,11 @@ const MAX_WORKERS: usize = 1_024;
 pub struct Objections(Vec<Objection>);
 
 impl Objections {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// Adds one; `hint` may be empty.
     pub fn add(&mut self, place: Place, message: impl Into<String>, hint: &str) {
         let hint = (!hint.is_empty()).then(|| hint.into());
@@ -34,6 +39,7 @@ pub fn validate(settings: &Settings) -> Vec<Objection> {
     durability::check(settings, &mut found);
     users::check(settings, &mut found);
     keys::check(settings, &mut found);
+    entities::check(settings, &mut found);
     bindings::check(settings, &mut found);
     found.0
 }

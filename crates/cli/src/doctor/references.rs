@@ -1,47 +1,77 @@
-//! Whether every entry of a queue has its message.
+//! Whether every entry of a queue has its message, and every message in an entity its body.
 
 use std::collections::HashSet;
 
-use barid_core::durable::keys::{ENTRIES, MESSAGES, MessageKey};
-use barid_core::durable::{EntryRecord, MessageId};
+use barid_core::durable::keys::{
+    ENTRIES, MESSAGES, MessageKey, QUEUE_BODIES, QUEUE_ENTRIES, QueueBodyKey, QueueEntryKey,
+};
+use barid_core::durable::records::decode_queue_entry;
+use barid_core::durable::{EntryRecord, MessageId, QueueNumber};
 use barid_store::Keyspace;
 
-/// Messages that entries refer to and that have not been seen. Keyspaces are read in the order of their
-/// numbers, entries before messages.
+/// What entries refer to and has not been seen. Keyspaces are read in the order of their numbers, entries
+/// before messages and bodies.
 #[derive(Debug, Default)]
 pub struct References {
-    missing: HashSet<(usize, MessageId)>,
+    messages: HashSet<(usize, MessageId)>,
+    bodies: HashSet<(usize, QueueNumber, u64)>,
 }
 
 impl References {
     /// Notes one record. What cannot be read is a finding of somebody else's.
     pub fn note(&mut self, shard: usize, keyspace: Keyspace, key: &[u8], value: &[u8]) {
-        const { assert!(ENTRIES.0 < MESSAGES.0) };
-        if keyspace == ENTRIES {
-            let message = EntryRecord::decode(value).ok().and_then(|entry| entry.refers_to());
-            self.missing.extend(message.map(|message| (shard, message)));
-        } else if keyspace == MESSAGES
-            && let Ok(key) = MessageKey::decode(key)
-        {
-            self.missing.remove(&(shard, key.message));
+        const { assert!(ENTRIES.0 < MESSAGES.0 && QUEUE_ENTRIES.0 < QUEUE_BODIES.0) };
+        match keyspace {
+            ENTRIES => {
+                let message = EntryRecord::decode(value).ok().and_then(|entry| entry.refers_to());
+                self.messages.extend(message.map(|message| (shard, message)));
+            }
+            MESSAGES => {
+                if let Ok(key) = MessageKey::decode(key) {
+                    self.messages.remove(&(shard, key.message));
+                }
+            }
+            QUEUE_ENTRIES => {
+                if let Ok(QueueEntryKey { queue, number, .. }) = QueueEntryKey::decode(key)
+                    && let Ok(entry) = decode_queue_entry(number, value)
+                {
+                    self.bodies.insert((shard, queue, entry.body.id));
+                }
+            }
+            QUEUE_BODIES => {
+                if let Ok(QueueBodyKey { queue, id, .. }) = QueueBodyKey::decode(key) {
+                    self.bodies.remove(&(shard, queue, id));
+                }
+            }
+            _ => (),
         }
     }
 
-    /// A sentence for each shard where messages are missing.
+    /// A sentence for each shard where messages are missing, and for each where bodies are.
     pub fn findings(&self) -> Vec<String> {
-        let mut shards: Vec<usize> = self.missing.iter().map(|(shard, _)| *shard).collect();
-        shards.sort_unstable();
-        let same = shards.chunk_by(|one, other| one == other);
-        same.map(|same| {
-            let (shard, count) = (same[0], same.len());
+        let messages = by_shard(self.messages.iter().map(|(shard, _)| *shard));
+        let bodies = by_shard(self.bodies.iter().map(|(shard, ..)| *shard));
+        let message = |(shard, count)| {
             format!("shard {shard}: {count} messages that wait for clients are missing")
-        })
-        .collect()
+        };
+        let body = |(shard, count)| {
+            format!("shard {shard}: {count} bodies of messages in queues are missing")
+        };
+        messages.into_iter().map(message).chain(bodies.into_iter().map(body)).collect()
     }
+}
+
+/// How often there is each shard, in ascending order.
+fn by_shard(shards: impl Iterator<Item = usize>) -> Vec<(usize, usize)> {
+    let mut shards: Vec<usize> = shards.collect();
+    shards.sort_unstable();
+    shards.chunk_by(|one, other| one == other).map(|same| (same[0], same.len())).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use barid_core::entity::Part;
+
     use super::*;
 
     fn entry(message: MessageId) -> Vec<u8> {
@@ -79,6 +109,34 @@ mod tests {
         );
         references.note(0, MESSAGES, &message(2), b"");
         references.note(1, MESSAGES, &message(1), b"");
+        assert_eq!(references.findings(), [""; 0]);
+    }
+
+    #[test]
+    fn a_body_that_is_referred_to_has_to_be_there() {
+        let key = |number: u64| {
+            let (tenant, queue, part) = ("default", 5, Part::DeadLetter);
+            let mut key = Vec::new();
+            QueueEntryKey { tenant, queue, part, number }.encode(&mut key);
+            key
+        };
+        let body = |id: u64| {
+            let mut key = Vec::new();
+            QueueBodyKey { tenant: "default", queue: 5, id }.encode(&mut key);
+            key
+        };
+        let own_body = [1, 0, 5, 100, 0];
+        let body_9 = [1, 0b1_0000, 5, 100, 0, 9, 9];
+        let mut references = References::default();
+        references.note(2, QUEUE_ENTRIES, &key(1), &own_body);
+        references.note(2, QUEUE_ENTRIES, &key(2), &body_9);
+        references.note(2, QUEUE_BODIES, &body(2), b"");
+        assert_eq!(
+            references.findings(),
+            ["shard 2: 2 bodies of messages in queues are missing"]
+        );
+        references.note(2, QUEUE_BODIES, &body(1), b"");
+        references.note(2, QUEUE_BODIES, &body(9), b"");
         assert_eq!(references.findings(), [""; 0]);
     }
 }

@@ -9,7 +9,7 @@ mod reconnect;
 mod refused;
 mod scan;
 mod set;
-mod span;
+pub mod span;
 mod store;
 mod watch;
 

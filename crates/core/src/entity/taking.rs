@@ -30,6 +30,8 @@ impl Entity {
     ) -> Result<(), Refusal> {
         if let Some(Receiver::Plain { part, mode, turn }) = self.receivers.get_mut(&receiver) {
             let (part, mode, turn) = (*part, *mode, turn.take());
+            // It is not told of what it is about to take.
+            turn.inspect(|turn| _ = self.plain_mut(part).hungry.leave(*turn));
             self.end_locks(now, fx);
             self.take_plain(receiver, (part, mode, turn), max, now, fx, out);
             return Ok(());
@@ -106,7 +108,10 @@ impl Entity {
         fx: &mut dyn Effects,
         out: &mut Vec<Delivery>,
     ) {
-        turn.inspect(|turn| _ = self.plain_mut(part).hungry.leave(*turn));
+        if max == 0 {
+            self.offer(part, fx);
+            return;
+        }
         let mut left = max;
         while left > 0 {
             let (plain, messages) = self.plain_with_messages(part);
@@ -120,7 +125,6 @@ impl Entity {
             left -= 1;
         }
         if left == 0 {
-            self.offer(part, fx);
             return;
         }
         // Who has got nothing keeps its turn.

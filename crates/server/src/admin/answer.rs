@@ -27,6 +27,16 @@ impl Refusal {
         Self { status: StatusCode::BAD_REQUEST, sentence: sentence.into() }
     }
 
+    /// What there is does not allow it.
+    pub fn conflict(sentence: impl Into<String>) -> Self {
+        Self { status: StatusCode::CONFLICT, sentence: sentence.into() }
+    }
+
+    /// It was to be made only if it is not there (`If-None-Match: *`), and it is.
+    pub fn exists(sentence: impl Into<String>) -> Self {
+        Self { status: StatusCode::PRECONDITION_FAILED, sentence: sentence.into() }
+    }
+
     /// It may be answered later.
     pub fn unavailable(sentence: impl Into<String>) -> Self {
         Self { status: StatusCode::SERVICE_UNAVAILABLE, sentence: sentence.into() }

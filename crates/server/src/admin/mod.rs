@@ -6,7 +6,9 @@ mod answer;
 mod backup;
 mod deadline;
 mod drops;
+mod entities;
 mod facts;
+mod health;
 mod rfc3339;
 mod sessions;
 mod state;
@@ -98,6 +100,7 @@ fn serve(
     let routes = Router::new()
         .route("/", get(index))
         .route("/healthz", get(|| async { "ok\n" }))
+        .route("/health", get(health::health))
         .route("/metrics", get(metrics))
         .route("/v1/tenants", get(tenants::list))
         .route("/v1/tenants/{tenant}/sessions", get(sessions::list))
@@ -105,6 +108,7 @@ fn serve(
         .route("/v1/tenants/{tenant}/drops", get(drops::list))
         .route("/v1/tenants/{tenant}/state", get(state::list))
         .route("/v1/tenants/{tenant}/state/{key}", get(state::show))
+        .nest("/v1/tenants/{tenant}", entities::routes())
         .route("/v1/backup", get(backup::stream))
         .fallback(answer::no_such_path)
         .method_not_allowed_fallback(answer::no_such_method)
@@ -153,6 +157,7 @@ async fn index() -> String {
     let mut text = String::new();
     for (path, what) in [
         ("/healthz", "200 when the broker accepts connections"),
+        ("/health", "the same, as the emulator for Service Bus has it"),
         ("/metrics", "Prometheus text format"),
         ("/v1/tenants", "tenants; JSON, like all below /v1"),
         ("/v1/tenants/{tenant}/sessions", "its sessions, by client identifier"),
@@ -160,6 +165,17 @@ async fn index() -> String {
         ("/v1/tenants/{tenant}/drops", "messages that were dropped, and why"),
         ("/v1/tenants/{tenant}/state", "keys of its state store"),
         ("/v1/tenants/{tenant}/state/{key}", "one key, with its value"),
+        ("/v1/tenants/{tenant}/queues", "its queues"),
+        ("/v1/tenants/{tenant}/queues/{queue}", "one queue; PUT, PATCH and DELETE change it"),
+        ("/v1/tenants/{tenant}/queues/{queue}/messages", "what lies in it; DELETE removes it"),
+        ("/v1/tenants/{tenant}/queues/{queue}/sessions", "sessions of it"),
+        ("/v1/tenants/{tenant}/topics", "its topics"),
+        ("/v1/tenants/{tenant}/topics/{topic}", "one topic; PUT, PATCH and DELETE change it"),
+        (
+            "/v1/tenants/{tenant}/topics/{topic}/subscriptions",
+            "its subscriptions, each like a queue",
+        ),
+        ("…/subscriptions/{subscription}/rules/{rule}", "one rule; PUT and DELETE change it"),
         ("/v1/backup", "all that is durable, as one file"),
     ] {
         let _ = writeln!(text, "{path:40} {what}");

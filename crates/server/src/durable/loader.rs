@@ -113,6 +113,19 @@ impl LoaderThreads {
     }
 }
 
+#[cfg(test)]
+impl LoaderThreads {
+    /// Reads the bodies that were asked for, on this thread.
+    pub fn answer(&self, shards: &Shards) {
+        for (receiver, shard) in self.0.iter().zip(shards.iter()) {
+            for request in receiver.try_iter() {
+                let Request::Bodies(wanted) = request else { continue };
+                load_bodies(shard, wanted);
+            }
+        }
+    }
+}
+
 fn load(worker: &Worker, shard: &DurableShard, wanted: Wanted) {
     let Wanted { session, stored } = wanted;
     let Some(durable) = session.durable() else { return };

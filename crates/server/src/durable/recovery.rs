@@ -9,7 +9,7 @@ use barid_core::durable::{
     SessionNumber, SessionRecord, SessionStateRecord, StateRecord, SubscriptionRecord,
     TenantNumber, Trace, keys,
 };
-use barid_core::entity::{Entity, Entry, Part, SequenceNumber};
+use barid_core::entity::{Entry, Part, SequenceNumber};
 use barid_core::message::Message;
 use barid_core::time::Timestamp;
 use hashbrown::HashMap;
@@ -286,7 +286,7 @@ impl Recovery for Reader<'_> {
         part: Part,
         reserved: SequenceNumber,
     ) {
-        self.restore(queue, |entity| entity.recover_numbers(part, reserved));
+        self.entities.restore(queue, |entity| entity.recover_numbers(part, reserved));
     }
 
     fn queue_state(
@@ -298,11 +298,11 @@ impl Recovery for Reader<'_> {
     ) {
         let SessionStateRecord { state, updated_at } = record;
         self.shared.shards.count_in_memory(0, state.len());
-        self.restore(queue, |entity| entity.recover_state(&session, state, updated_at));
+        self.entities.restore(queue, |entity| entity.recover_state(&session, state, updated_at));
     }
 
     fn queue_entry(&mut self, _: TenantNumber, queue: QueueNumber, part: Part, entry: Entry) {
-        self.restore(queue, |entity| entity.recover_entry(part, entry));
+        self.entities.restore(queue, |entity| entity.recover_entry(part, entry));
         self.found.messages += 1;
     }
 
@@ -313,15 +313,6 @@ impl Recovery for Reader<'_> {
         message_id: Arc<str>,
         until: Timestamp,
     ) {
-        self.restore(queue, |entity| entity.recover_seen(&message_id, until));
-    }
-}
-
-impl Reader<'_> {
-    /// Gives something back to an entity, if that can be read.
-    fn restore(&self, queue: QueueNumber, restore: impl FnOnce(&mut Entity)) {
-        if let Some(queue) = self.entities.queue(queue) {
-            queue.restore(restore);
-        }
+        self.entities.restore(queue, |entity| entity.recover_seen(&message_id, until));
     }
 }

@@ -31,6 +31,8 @@ mod recovery;
 mod registry;
 mod rule;
 mod sending;
+#[cfg(test)]
+mod tests;
 mod topic;
 
 pub use configured::{Configured, DeclaredBy, Definition};

@@ -352,7 +352,7 @@ impl Queue {
     }
 
     /// Gives back a message, a state or a number that was found in the store, before anybody comes.
-    pub(crate) fn restore(&self, restore: impl FnOnce(&mut Entity)) {
+    pub(super) fn restore(&self, restore: impl FnOnce(&mut Entity)) {
         restore(&mut self.state.lock().entity);
     }
 }

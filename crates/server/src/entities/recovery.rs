@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use barid_core::durable::records::RecordError;
 use barid_core::durable::{EntityRecord, QueueNumber};
+use barid_core::entity::Entity;
 use hashbrown::HashMap;
 
 use super::configured::{Configured, Definition, Stored};
@@ -49,9 +50,11 @@ impl Recovering {
         Ok(())
     }
 
-    /// The queue of an entity that was found and can be read.
-    pub fn queue(&self, number: QueueNumber) -> Option<&Arc<Queue>> {
-        self.queues.get(&number)
+    /// Gives something back to an entity that was found, and can be read.
+    pub fn restore(&self, queue: QueueNumber, restore: impl FnOnce(&mut Entity)) {
+        if let Some(queue) = self.queues.get(&queue) {
+            queue.restore(restore);
+        }
     }
 
     /// How many entities were found.

@@ -365,14 +365,17 @@ impl Running {
             return;
         }
         if next == Next::SpeaksAmqp {
-            let slot = self.slots.remove(key);
-            let connection = slot.connection.speaking_amqp(&self.context);
-            let same = self.slots.insert(Slot { connection, ..slot });
-            assert_eq!(same, key, "the kernel knows it by the place that was vacated last");
-            self.give_turn(key, |connection, turn, buffer| {
-                let readiness = Readiness { readable: true, ..Readiness::default() };
-                connection.on_event(turn, buffer, readiness)
-            });
+            let Slot { connection, armed, active, again } = self.slots.remove(key);
+            let connection = connection.speaking_amqp(&self.context);
+            let slot = Slot { connection, armed, active, again: true };
+            assert_eq!(
+                self.slots.insert(slot),
+                key,
+                "the kernel knows it by the place that was vacated last"
+            );
+            if !again {
+                self.again.push(id);
+            }
             return;
         }
         if next == Next::Again && !slot.again {
