@@ -1,0 +1,245 @@
+//! `barid binding`: what joins MQTT clients with queues and topics.
+
+use std::process::ExitCode;
+
+use anyhow::bail;
+use clap::Subcommand;
+use clap::builder::NonEmptyStringValueParser;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use crate::admin::{Admin, Column, Present, Table, TenantArgs, encode, printable};
+use crate::entity::{Confirmation, MORE, Paging, confirm, pages};
+use crate::output::print;
+
+/// Send what MQTT clients publish into queues, and publish what queues have
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  barid binding set telemetry --filter 'devices/+/telemetry' --queue telemetry --session '{2}'
+  barid binding set commands --from-queue commands --publish 'devices/{session}/commands'
+  barid binding list
+  barid binding delete telemetry
+
+Templates are made of text and, for --session: {1}, {2} … (levels of the topic), {topic}, {client},
+{property:NAME}; for --publish: {session}, {subject}, {property:NAME}. Bindings can also be configured, as
+[[bindings]].")]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// List bindings
+    List(List),
+    /// Show one binding
+    Show(One),
+    /// Make a binding, or make it anew
+    Set(Box<Set>),
+    /// Delete a binding; what it has carried stays where it is
+    Delete(Delete),
+}
+
+/// One binding.
+#[derive(clap::Args)]
+struct One {
+    /// The name of the binding
+    #[arg(value_name = "BINDING", value_parser = NonEmptyStringValueParser::new())]
+    binding: String,
+    #[command(flatten)]
+    of: TenantArgs,
+}
+
+#[derive(clap::Args)]
+struct List {
+    #[command(flatten)]
+    paging: Paging,
+    #[command(flatten)]
+    of: TenantArgs,
+}
+
+#[derive(clap::Args)]
+struct Delete {
+    #[command(flatten)]
+    one: One,
+    #[command(flatten)]
+    confirmation: Confirmation,
+}
+
+#[derive(clap::Args)]
+struct Set {
+    #[command(flatten)]
+    one: One,
+    /// What MQTT clients publish to topics that this filter matches goes to --queue or --topic
+    #[arg(long, value_name = "FILTER", conflicts_with = "publish")]
+    filter: Option<String>,
+    /// The queue that it goes to
+    #[arg(long, value_name = "QUEUE", conflicts_with = "topic")]
+    queue: Option<String>,
+    /// The topic (of AMQP) that it goes to
+    #[arg(long, value_name = "TOPIC")]
+    topic: Option<String>,
+    /// The session id that it gets there
+    #[arg(long, value_name = "TEMPLATE")]
+    session: Option<String>,
+    /// The queue whose messages are published to MQTT clients
+    #[arg(long, value_name = "QUEUE", conflicts_with = "from_subscription")]
+    from_queue: Option<String>,
+    /// The subscription whose messages are published: TOPIC/Subscriptions/NAME
+    #[arg(long, value_name = "PATH")]
+    from_subscription: Option<String>,
+    /// The MQTT topic that they are published to
+    #[arg(long, value_name = "TEMPLATE")]
+    publish: Option<String>,
+    /// The QoS that they are published with [default: 1]
+    #[arg(long, value_name = "0|1|2")]
+    qos: Option<u8>,
+    /// They are retained
+    #[arg(long)]
+    retain: bool,
+    /// Only if there is none of that name
+    #[arg(long)]
+    new: bool,
+}
+
+#[derive(Deserialize)]
+struct Page {
+    bindings: Vec<Binding>,
+    next: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Binding {
+    name: String,
+    filter: Option<String>,
+    queue: Option<String>,
+    topic: Option<String>,
+    session: Option<String>,
+    from_queue: Option<String>,
+    from_subscription: Option<String>,
+    publish: Option<String>,
+    qos: Option<u8>,
+    #[serde(default)]
+    retain: bool,
+}
+
+impl One {
+    fn connect(&self) -> (Admin, String) {
+        let (admin, tenant) = self.of.connect();
+        (admin, format!("{tenant}/bindings/{}", encode(&self.binding)))
+    }
+
+    /// Prints what the broker has answered, or what it means, behind `begin`.
+    fn told(&self, admin: &Admin, answer: Value, begin: &str) -> anyhow::Result<ExitCode> {
+        print(if self.of.json {
+            format!("{answer}\n")
+        } else {
+            let binding: Binding = admin.read(answer)?;
+            let (from, to) = binding.ends();
+            format!("{begin}{}: {from} → {to}\n", printable(&binding.name))
+        })?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    match &args.command {
+        Command::List(args) => list(args),
+        Command::Show(one) => {
+            let (admin, path) = one.connect();
+            one.told(&admin, admin.get(&path)?, "")
+        }
+        Command::Set(args) => set(args),
+        Command::Delete(Delete { one, confirmation }) => {
+            let (admin, path) = one.connect();
+            let before = admin.get(&path)?;
+            confirm(confirmation, &format!("delete the binding {}", printable(&one.binding)))?;
+            admin.delete(&path)?;
+            one.told(&admin, before, "deleted ")
+        }
+    }
+}
+
+fn list(List { paging, of }: &List) -> anyhow::Result<ExitCode> {
+    let (admin, tenant) = of.connect();
+    let answer = pages(&admin, &format!("{tenant}/bindings"), "bindings", paging)?;
+    if of.json {
+        print(format!("{answer}\n"))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let Page { bindings, next } = admin.read(answer)?;
+    let mut table = Table::new([Column::Left("BINDING"), Column::Left("FROM"), Column::Left("TO")]);
+    for binding in &bindings {
+        let (from, to) = binding.ends();
+        table.push([binding.name.clone(), from, to]);
+    }
+    let mut text = if table.is_empty() { "no bindings\n".into() } else { table.to_string() };
+    if next.is_some() {
+        text += MORE;
+    }
+    print(text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn set(set: &Set) -> anyhow::Result<ExitCode> {
+    let (admin, path) = set.one.connect();
+    let body = set.body();
+    if !set.new {
+        return set.one.told(&admin, admin.put(&path, &body)?, "set ");
+    }
+    match admin.create(&path, &body) {
+        Err(error) if error.is::<Present>() => {
+            let binding = printable(&set.one.binding);
+            bail!("the binding {binding} exists already\n  hint: without --new it is made anew")
+        }
+        made => set.one.told(&admin, made?, "set "),
+    }
+}
+
+impl Set {
+    fn body(&self) -> Value {
+        let mut body = Map::new();
+        for (key, value) in [
+            ("filter", &self.filter),
+            ("queue", &self.queue),
+            ("topic", &self.topic),
+            ("session", &self.session),
+            ("from_queue", &self.from_queue),
+            ("from_subscription", &self.from_subscription),
+            ("publish", &self.publish),
+        ] {
+            if let Some(value) = value {
+                body.insert(key.into(), value.as_str().into());
+            }
+        }
+        if let Some(qos) = self.qos {
+            body.insert("qos".into(), qos.into());
+        }
+        if self.retain {
+            body.insert("retain".into(), true.into());
+        }
+        body.into()
+    }
+}
+
+impl Binding {
+    /// Where messages come from and go to, in words.
+    fn ends(&self) -> (String, String) {
+        let named = |what: &str, name: &Option<String>| {
+            name.as_ref().map(|name| format!("{what} {}", printable(name)))
+        };
+        if let Some(publish) = &self.publish {
+            let from = named("queue", &self.from_queue)
+                .or_else(|| named("subscription", &self.from_subscription));
+            let retain = if self.retain { ", retained" } else { "" };
+            let qos = self.qos.unwrap_or(1);
+            let to = format!("MQTT {}, QoS {qos}{retain}", printable(publish));
+            return (from.unwrap_or_default(), to);
+        }
+        let from = named("MQTT", &self.filter).unwrap_or_default();
+        let to = named("queue", &self.queue).or_else(|| named("topic", &self.topic));
+        let session = named(", session", &self.session).unwrap_or_default();
+        (from, to.unwrap_or_default() + &session)
+    }
+}

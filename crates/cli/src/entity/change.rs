@@ -1,0 +1,96 @@
+//! Making, showing, changing and deleting an entity.
+
+use std::process::ExitCode;
+
+use anyhow::bail;
+use clap::Args;
+use serde_json::Value;
+
+use super::show::{described, properties};
+use super::{Confirmation, Described, Given, Named, confirm};
+use crate::admin::{Admin, Present};
+use crate::output::print;
+
+/// An entity, and what is to be done with it.
+#[derive(Args)]
+pub struct With<N: Args, A: Args> {
+    #[command(flatten)]
+    pub named: N,
+    #[command(flatten)]
+    pub args: A,
+}
+
+/// An entity, and whether to ask.
+pub type Confirmed<N> = With<N, Confirmation>;
+
+/// Makes it, and adds `more` to what is told.
+pub fn make<N: Named + Args, A: Given + Args>(
+    With { named, args }: &With<N, A>,
+    more: impl FnOnce(&Described) -> String,
+) -> anyhow::Result<ExitCode> {
+    let (admin, entity) = named.connect();
+    let answer = match admin.create(&entity.path, &args.given().into()) {
+        Err(error) if error.is::<Present>() => {
+            bail!("{} exists already\n  hint: `{}` changes it", entity.name, entity.update)
+        }
+        made => made?,
+    };
+    told(&admin, named, answer, |described| {
+        let properties = properties(&described.properties);
+        format!("made {}\n{properties}{}", entity.name, more(described))
+    })
+}
+
+/// Shows it under `title`, and adds `more`.
+pub fn show<N: Named>(
+    named: &N,
+    title: &str,
+    more: impl FnOnce(&Described) -> String,
+) -> anyhow::Result<ExitCode> {
+    let (admin, entity) = named.connect();
+    let answer = admin.get(&entity.path)?;
+    told(&admin, named, answer, |one| described(title, one) + &more(one))
+}
+
+/// Changes the properties that are given.
+pub fn update<N: Named + Args, A: Given + Args>(
+    With { named, args }: &With<N, A>,
+) -> anyhow::Result<ExitCode> {
+    let given = args.given();
+    if given.is_empty() {
+        bail!("nothing to change: name a property; --help lists them");
+    }
+    let (admin, entity) = named.connect();
+    let answer = admin.change(&entity.path, &given.into())?;
+    told(&admin, named, answer, |described| {
+        format!("changed {}\n{}", entity.name, properties(&described.properties))
+    })
+}
+
+/// Deletes it, when it is certain that this is wanted.
+pub fn delete<N: Named + Args>(With { named, args }: &Confirmed<N>) -> anyhow::Result<ExitCode> {
+    let (admin, entity) = named.connect();
+    let before = admin.get(&entity.path)?;
+    let described: Described = admin.read(before.clone())?;
+    let what = match &described.counts {
+        Some(counts) => format!("{} with its {} messages", entity.name, counts.messages()),
+        None => {
+            let subscriptions = described.subscriptions.len();
+            format!("{} with its {subscriptions} subscriptions and their messages", entity.name)
+        }
+    };
+    confirm(args, &format!("delete {what}"))?;
+    admin.delete(&entity.path)?;
+    told(&admin, named, before, |_| format!("deleted {what}\n"))
+}
+
+/// Prints what the broker has answered, or what it means.
+fn told<N: Named>(
+    admin: &Admin,
+    named: &N,
+    answer: Value,
+    text: impl FnOnce(&Described) -> String,
+) -> anyhow::Result<ExitCode> {
+    print(if named.wants_json() { format!("{answer}\n") } else { text(&admin.read(answer)?) })?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,32 @@
+//! Asking before something is gone.
+
+use std::io::{self, IsTerminal as _, Write as _};
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+
+/// Whether to ask.
+#[derive(Args)]
+pub struct Confirmation {
+    /// Do not ask
+    #[arg(short, long)]
+    yes: bool,
+}
+
+/// Asks whether to do what cannot be undone; an error if not.
+pub fn confirm(confirmation: &Confirmation, what: &str) -> anyhow::Result<()> {
+    if confirmation.yes {
+        return Ok(());
+    }
+    if !io::stdin().is_terminal() {
+        bail!("nothing done: say --yes to {what} without being asked");
+    }
+    eprint!("{what}? [y/N] ");
+    io::stderr().flush().context("asking")?;
+    let mut answer = String::new();
+    io::stdin().read_line(&mut answer).context("reading the answer")?;
+    if !matches!(answer.trim(), "y" | "Y" | "yes") {
+        bail!("nothing done");
+    }
+    Ok(())
+}

@@ -1,0 +1,102 @@
+//! Lists that are asked for a page at a time, and tables of them.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use serde_json::Value;
+
+use super::answers::Described;
+use crate::admin::{Admin, Column, Moment, Table, bytes, encode, now, span};
+use crate::output::print;
+
+/// How many are asked for at once.
+const PAGE: usize = 1_000;
+
+/// Which of many to list.
+#[derive(Args)]
+pub struct Paging {
+    /// The most to list
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    limit: usize,
+    /// Begin behind this one
+    #[arg(long, value_name = "NAME")]
+    after: Option<String>,
+}
+
+/// What lies at `path` in a list called `key`, as one answer, in which `next` is the last of it if there is more.
+pub fn pages(admin: &Admin, path: &str, key: &str, paging: &Paging) -> anyhow::Result<Value> {
+    let mut all = Vec::new();
+    let mut next = paging.after.clone();
+    while all.len() < paging.limit {
+        let wanted = PAGE.min(paging.limit - all.len());
+        let separator = if path.contains('?') { '&' } else { '?' };
+        let mut asked = format!("{path}{separator}limit={wanted}");
+        if let Some(after) = &next {
+            asked += &format!("&after={}", encode(after));
+        }
+        let mut answer = admin.get(&asked)?;
+        all.extend(admin.read::<Vec<Value>>(answer[key].take())?);
+        next = admin.read(answer["next"].take())?;
+        if next.is_none() {
+            break;
+        }
+    }
+    Ok(serde_json::json!({ key: all, "next": next }))
+}
+
+/// Said below a table that is not the whole.
+pub const MORE: &str = "… and more: raise --limit\n";
+
+/// Prints the queues or subscriptions at `path`: the title of their column, and what they are called in answers.
+pub fn print_list(
+    admin: &Admin,
+    path: &str,
+    (title, key): (&'static str, &str),
+    paging: &Paging,
+    json: bool,
+) -> anyhow::Result<ExitCode> {
+    let mut answer = pages(admin, path, key, paging)?;
+    if json {
+        print(format!("{answer}\n"))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let table = table(title, &admin.read::<Vec<Described>>(answer[key].take())?);
+    let mut text = if table.is_empty() { format!("no {key}\n") } else { table.to_string() };
+    if !answer["next"].is_null() {
+        text += MORE;
+    }
+    print(text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn table(title: &'static str, entities: &[Described]) -> Table<9> {
+    let now = now();
+    let mut table = Table::new([
+        Column::Left(title),
+        Column::Right("ACTIVE"),
+        Column::Right("LOCKED"),
+        Column::Right("DEFERRED"),
+        Column::Right("SCHEDULED"),
+        Column::Right("DEAD"),
+        Column::Right("SESSIONS"),
+        Column::Right("BYTES"),
+        Column::Right("OLDEST"),
+    ]);
+    for Described { name, counts, .. } in entities {
+        let Some(counts) = counts else { continue };
+        let age = |oldest: &Moment| span(oldest.until(now));
+        let dead = counts.dead_lettered + counts.transfer_dead_lettered;
+        table.push([
+            name.clone(),
+            counts.active.to_string(),
+            counts.locked.to_string(),
+            counts.deferred.to_string(),
+            counts.scheduled.to_string(),
+            dead.to_string(),
+            counts.sessions.to_string(),
+            bytes(counts.bytes),
+            counts.oldest_enqueued_at.as_ref().map_or("-".into(), age),
+        ]);
+    }
+    table
+}

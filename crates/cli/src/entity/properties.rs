@@ -1,0 +1,215 @@
+//! Properties of entities as flags, with the names that Service Bus gives them.
+
+use clap::Args;
+use serde_json::{Map, Value};
+
+use crate::state::span;
+
+/// Flags that give properties.
+pub trait Given {
+    /// Those that are given, by name.
+    fn given(&self) -> Map<String, Value>;
+}
+
+/// Properties of a queue.
+#[derive(Args)]
+pub struct QueueProperties {
+    #[command(flatten)]
+    receiving: Receiving,
+    #[command(flatten)]
+    storing: Storing,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// Properties of a topic.
+#[derive(Args)]
+pub struct TopicProperties {
+    #[command(flatten)]
+    storing: Storing,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// Properties of a subscription.
+#[derive(Args)]
+pub struct SubscriptionProperties {
+    #[command(flatten)]
+    receiving: Receiving,
+    #[command(flatten)]
+    common: Common,
+}
+
+impl Given for QueueProperties {
+    fn given(&self) -> Map<String, Value> {
+        let mut given = Map::new();
+        self.receiving.add_to(&mut given);
+        self.storing.add_to(&mut given);
+        self.common.add_to(&mut given);
+        given
+    }
+}
+
+impl Given for TopicProperties {
+    fn given(&self) -> Map<String, Value> {
+        let mut given = Map::new();
+        self.storing.add_to(&mut given);
+        self.common.add_to(&mut given);
+        given
+    }
+}
+
+impl Given for SubscriptionProperties {
+    fn given(&self) -> Map<String, Value> {
+        let mut given = Map::new();
+        self.receiving.add_to(&mut given);
+        self.common.add_to(&mut given);
+        given
+    }
+}
+
+/// What concerns receivers.
+#[derive(Args)]
+struct Receiving {
+    /// Each message belongs to a session; cannot be changed later
+    #[arg(long, visible_alias = "enable-session", value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    requires_session: Option<bool>,
+    /// How long a message, or a session, is locked: 30s, 5m, PT1M [default: PT1M]
+    #[arg(long, value_name = "SPAN", value_parser = parse_span)]
+    lock_duration: Option<String>,
+    /// How often a message is delivered before it becomes a dead letter [default: 10]
+    #[arg(long, value_name = "N")]
+    max_delivery_count: Option<u32>,
+    /// Messages that expire become dead letters, instead of being gone
+    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    dead_lettering_on_message_expiration: Option<bool>,
+    /// The queue or topic that messages go on to; empty: none
+    #[arg(long, value_name = "NAME")]
+    forward_to: Option<String>,
+    /// The queue or topic that dead letters go on to; empty: none
+    #[arg(long, value_name = "NAME")]
+    forward_dead_lettered_messages_to: Option<String>,
+}
+
+/// What concerns senders.
+#[derive(Args)]
+struct Storing {
+    /// A message whose id was seen lately is dropped; cannot be changed later
+    #[arg(long, visible_alias = "enable-duplicate-detection", value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    requires_duplicate_detection: Option<bool>,
+    /// How long a message id is remembered: 20s, 10m, PT10M [default: PT10M]
+    #[arg(long, value_name = "SPAN", value_parser = parse_span)]
+    duplicate_detection_history_time_window: Option<String>,
+    /// The most that messages and states of sessions take, in MiB [default: 1024]
+    #[arg(long, visible_alias = "max-size", value_name = "MIB")]
+    max_size_in_megabytes: Option<u64>,
+    /// The longest message, and the longest state of a session, in KiB [default: 1024]
+    #[arg(long, visible_alias = "max-message-size", value_name = "KIB")]
+    max_message_size_in_kilobytes: Option<u64>,
+}
+
+/// What concerns all.
+#[derive(Args)]
+struct Common {
+    /// How long messages live at most: 1h, 14d, P14D [default: for ever]
+    #[arg(long, value_name = "SPAN", value_parser = parse_span)]
+    default_message_time_to_live: Option<String>,
+    /// Any text, of up to 1024 bytes
+    #[arg(long, value_name = "TEXT")]
+    user_metadata: Option<String>,
+}
+
+impl Receiving {
+    fn add_to(&self, given: &mut Map<String, Value>) {
+        add(given, "RequiresSession", self.requires_session);
+        add(given, "LockDuration", self.lock_duration.clone());
+        add(given, "MaxDeliveryCount", self.max_delivery_count);
+        let expiration = self.dead_lettering_on_message_expiration;
+        add(given, "DeadLetteringOnMessageExpiration", expiration);
+        add(given, "ForwardTo", self.forward_to.clone());
+        let dead_letters = self.forward_dead_lettered_messages_to.clone();
+        add(given, "ForwardDeadLetteredMessagesTo", dead_letters);
+    }
+}
+
+impl Storing {
+    fn add_to(&self, given: &mut Map<String, Value>) {
+        add(given, "RequiresDuplicateDetection", self.requires_duplicate_detection);
+        let window = self.duplicate_detection_history_time_window.clone();
+        add(given, "DuplicateDetectionHistoryTimeWindow", window);
+        add(given, "MaxSizeInMegabytes", self.max_size_in_megabytes);
+        add(given, "MaxMessageSizeInKilobytes", self.max_message_size_in_kilobytes);
+    }
+}
+
+impl Common {
+    fn add_to(&self, given: &mut Map<String, Value>) {
+        let time_to_live = self.default_message_time_to_live.clone();
+        add(given, "DefaultMessageTimeToLive", time_to_live);
+        add(given, "UserMetadata", self.user_metadata.clone());
+    }
+}
+
+fn add(given: &mut Map<String, Value>, name: &str, value: Option<impl Into<Value>>) {
+    if let Some(value) = value {
+        given.insert(name.into(), value.into());
+    }
+}
+
+/// A span of time as ISO 8601 has it, which begins with `P` and is for the broker to check, or as all other
+/// commands take it.
+fn parse_span(text: &str) -> Result<String, String> {
+    if text.starts_with('P') {
+        return Ok(text.into());
+    }
+    let span = span::parse_duration(text).map_err(|error| format!("{error}, or PT1M"))?;
+    Ok(match span.subsec_millis() {
+        0 => format!("PT{}S", span.as_secs()),
+        millis => format!("PT{}.{millis:03}S", span.as_secs()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use serde_json::json;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Flags {
+        #[command(flatten)]
+        properties: QueueProperties,
+    }
+
+    #[track_caller]
+    fn check(flags: &[&str], given: Value) {
+        let flags = std::iter::once(&"barid").chain(flags);
+        let flags = Flags::try_parse_from(flags).unwrap();
+        assert_eq!(Value::from(flags.properties.given()), given);
+    }
+
+    #[test]
+    fn only_what_is_given_is_told() {
+        check(&[], json!({}));
+        check(&["--requires-session"], json!({ "RequiresSession": true }));
+        check(&["--enable-session=false"], json!({ "RequiresSession": false }));
+        check(
+            &[
+                "--lock-duration",
+                "90s",
+                "--default-message-time-to-live",
+                "P14D",
+                "--forward-to",
+                "",
+            ],
+            json!({ "LockDuration": "PT90S", "DefaultMessageTimeToLive": "P14D", "ForwardTo": "" }),
+        );
+        check(&["--lock-duration", "1500ms"], json!({ "LockDuration": "PT1.500S" }));
+        check(
+            &["--max-delivery-count", "3", "--max-size", "5", "--requires-duplicate-detection"],
+            json!({ "MaxDeliveryCount": 3, "MaxSizeInMegabytes": 5, "RequiresDuplicateDetection": true }),
+        );
+        assert!(parse_span("1 minute").unwrap_err().contains("PT1M"));
+    }
+}

@@ -1,0 +1,42 @@
+//! Removing messages.
+
+use std::process::ExitCode;
+
+use serde::Deserialize;
+
+use super::peek::PartArgs;
+use super::{Confirmation, Entity, Named, With, confirm};
+use crate::output::print;
+
+/// Which messages.
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    part: PartArgs,
+    #[command(flatten)]
+    confirmation: Confirmation,
+}
+
+#[derive(Deserialize)]
+struct Purged {
+    removed: u64,
+}
+
+pub fn run<N: Named + clap::Args>(
+    With { named, args }: &With<N, Args>,
+) -> anyhow::Result<ExitCode> {
+    let (admin, entity) = named.connect();
+    let Entity { name, path, .. } = &entity;
+    let (part, of) = (args.part.name(), args.part.words());
+    // Whether there is such an entity is said before anything is asked.
+    admin.get(path)?;
+    confirm(&args.confirmation, &format!("remove all messages{of} of {name}"))?;
+    let answer = admin.clear(&format!("{path}/messages?part={part}"))?;
+    print(if named.wants_json() {
+        format!("{answer}\n")
+    } else {
+        let Purged { removed } = admin.read(answer)?;
+        format!("removed {removed} messages{of} of {name}\n")
+    })?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,116 @@
+//! `barid topic subscription`.
+
+use std::process::ExitCode;
+
+use clap::Subcommand;
+use clap::builder::NonEmptyStringValueParser;
+
+use super::rule;
+use crate::admin::{Admin, TenantArgs, encode, printable};
+use crate::entity::{
+    Confirmed, Entity, Named, Paging, PeekArgs, PurgeArgs, SessionsArgs, SubscriptionProperties,
+    With, delete, make, peek, print_list, purge, sessions, show, update,
+};
+
+/// Subscriptions of a topic
+#[derive(clap::Args)]
+#[command(after_help = "\
+A new subscription gets everything that is sent to its topic (rule $Default); rules choose.
+
+Examples:
+  barid topic subscription create events billing --requires-session
+  barid topic subscription list events
+  barid topic subscription peek events billing --dead-letter
+  barid topic subscription rule list events billing
+  barid topic subscription delete events billing --yes")]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Make a subscription
+    Create(Box<With<One, SubscriptionProperties>>),
+    /// List subscriptions and what lies in them
+    List(List),
+    /// Show one subscription
+    Show(One),
+    /// Change properties of a subscription
+    Update(Box<With<One, SubscriptionProperties>>),
+    /// Delete a subscription with all that lies in it
+    Delete(Confirmed<One>),
+    /// Look at messages without taking or locking them
+    Peek(With<One, PeekArgs>),
+    /// Remove messages
+    Purge(With<One, PurgeArgs>),
+    /// List sessions: messages, lock and state of each
+    Sessions(With<One, SessionsArgs>),
+    /// Rules of a subscription: which messages it gets
+    Rule(rule::Args),
+}
+
+/// One subscription.
+#[derive(clap::Args)]
+pub struct One {
+    /// The name of the topic
+    #[arg(value_name = "TOPIC", value_parser = NonEmptyStringValueParser::new())]
+    pub topic: String,
+    /// The name of the subscription
+    #[arg(value_name = "SUBSCRIPTION", value_parser = NonEmptyStringValueParser::new())]
+    pub subscription: String,
+    #[command(flatten)]
+    pub of: TenantArgs,
+}
+
+#[derive(clap::Args)]
+struct List {
+    /// The name of the topic
+    #[arg(value_name = "TOPIC", value_parser = NonEmptyStringValueParser::new())]
+    topic: String,
+    #[command(flatten)]
+    paging: Paging,
+    #[command(flatten)]
+    of: TenantArgs,
+}
+
+impl Named for One {
+    fn connect(&self) -> (Admin, Entity) {
+        let (admin, tenant) = self.of.connect();
+        let (topic, subscription) = (printable(&self.topic), printable(&self.subscription));
+        let entity = Entity {
+            name: format!("the subscription {subscription} of {topic}"),
+            path: format!(
+                "{tenant}/topics/{}/subscriptions/{}",
+                encode(&self.topic),
+                encode(&self.subscription)
+            ),
+            update: format!("barid topic subscription update {topic} {subscription}"),
+        };
+        (admin, entity)
+    }
+
+    fn wants_json(&self) -> bool {
+        self.of.json
+    }
+}
+
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    match &args.command {
+        Command::Create(with) => make(with, |_| String::new()),
+        Command::List(List { topic, paging, of }) => {
+            let (admin, tenant) = of.connect();
+            let path = format!("{tenant}/topics/{}/subscriptions", encode(topic));
+            print_list(&admin, &path, ("SUBSCRIPTION", "subscriptions"), paging, of.json)
+        }
+        Command::Show(one) => {
+            show(one, "subscription", |described| format!("\n{}", rule::table(&described.rules)))
+        }
+        Command::Update(with) => update(with),
+        Command::Delete(with) => delete(with),
+        Command::Peek(with) => peek(with),
+        Command::Purge(with) => purge(with),
+        Command::Sessions(with) => sessions(with),
+        Command::Rule(args) => rule::run(args),
+    }
+}

@@ -1,0 +1,38 @@
+//! Bodies of requests: properties as JSON.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use crate::admin::answer::Refusal;
+
+/// Reads all properties; those that are not there are as usual. Nothing is none.
+pub fn properties<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
+    let body = if body.trim_ascii().is_empty() { b"{}" } else { body };
+    serde_json::from_slice(body).map_err(|error| Refusal::bad_request(error.to_string()))
+}
+
+/// Reads some properties, and takes the others of what there is.
+pub fn changed<T: DeserializeOwned + Serialize>(before: &T, body: &[u8]) -> Result<T, Refusal> {
+    let changes: Map<String, Value> = properties(body)?;
+    let mut merged = serde_json::to_value(before).expect("properties have text for keys");
+    merged.as_object_mut().expect("properties are an object").extend(changes);
+    serde_json::from_value(merged).map_err(|error| Refusal::bad_request(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::entities::QueueProperties;
+
+    #[test]
+    fn what_is_not_named_stays() {
+        let before = QueueProperties { max_delivery_count: 3, ..QueueProperties::default() };
+        let after = changed(&before, br#"{ "LockDuration": "PT5S" }"#).unwrap();
+        assert_eq!(after.max_delivery_count, 3);
+        assert_eq!(after.lock_duration.get().as_secs(), 5);
+        assert_eq!(changed(&before, b"").unwrap(), before);
+        let unknown = changed(&before, br#"{ "LockDurration": "PT5S" }"#).unwrap_err();
+        assert!(format!("{unknown:?}").contains("unknown field `LockDurration`"));
+    }
+}

@@ -1,0 +1,149 @@
+//! Entities as they are answered.
+
+use barid_core::entity::Counts as Counted;
+use serde::Serialize;
+
+use crate::admin::rfc3339::Rfc3339;
+use crate::entities::{
+    DeclaredBy, Definition, Queue, QueueProperties, RuleDefinition, RuleProperties,
+    SubscriptionProperties, Topic, TopicProperties,
+};
+
+/// A queue.
+#[derive(Debug, Serialize)]
+pub struct DescribedQueue {
+    name: Box<str>,
+    declared_by: &'static str,
+    properties: QueueProperties,
+    receivers: usize,
+    counts: Counts,
+}
+
+/// A topic.
+#[derive(Debug, Serialize)]
+pub struct DescribedTopic {
+    name: Box<str>,
+    declared_by: &'static str,
+    properties: TopicProperties,
+    subscriptions: Vec<String>,
+    /// Messages that wait for their time.
+    scheduled: usize,
+}
+
+/// A subscription.
+#[derive(Debug, Serialize)]
+pub struct DescribedSubscription {
+    name: String,
+    declared_by: &'static str,
+    properties: SubscriptionProperties,
+    rules: Vec<DescribedRule>,
+    receivers: usize,
+    counts: Counts,
+}
+
+/// A rule.
+#[derive(Debug, Serialize)]
+pub struct DescribedRule {
+    name: String,
+    properties: RuleProperties,
+}
+
+/// How much is in an entity.
+#[derive(Debug, Serialize)]
+struct Counts {
+    active: usize,
+    locked: usize,
+    deferred: usize,
+    scheduled: usize,
+    dead_lettered: usize,
+    transfer_dead_lettered: usize,
+    sessions: usize,
+    bytes: usize,
+    oldest_enqueued_at: Option<Rfc3339>,
+}
+
+impl DescribedQueue {
+    pub fn of(queue: &Queue) -> Self {
+        let configured = queue.configured();
+        Self {
+            name: queue.path().into(),
+            declared_by: declared_by(configured.declared_by),
+            properties: configured.properties.clone(),
+            receivers: queue.receivers(),
+            counts: queue.counts().into(),
+        }
+    }
+}
+
+impl DescribedTopic {
+    pub fn of(topic: &Topic) -> Self {
+        let configured = topic.configured();
+        let properties = match &configured.definition {
+            Definition::Topic(definition) => definition.properties.clone(),
+            Definition::Queue(_) | Definition::Subscription(_) => TopicProperties::default(),
+        };
+        Self {
+            name: topic.path().into(),
+            declared_by: declared_by(configured.declared_by),
+            properties,
+            subscriptions: topic.subscriptions().iter().map(|queue| name_of(queue)).collect(),
+            scheduled: topic.held().counts().scheduled,
+        }
+    }
+}
+
+impl DescribedSubscription {
+    pub fn of(queue: &Queue) -> Self {
+        let configured = queue.configured();
+        let (properties, rules) = match &configured.definition {
+            Definition::Subscription(definition) => {
+                (definition.properties.clone(), &*definition.rules)
+            }
+            Definition::Queue(_) | Definition::Topic(_) => Default::default(),
+        };
+        Self {
+            name: name_of(queue),
+            declared_by: declared_by(configured.declared_by),
+            properties,
+            rules: rules.iter().map(DescribedRule::of).collect(),
+            receivers: queue.receivers(),
+            counts: queue.counts().into(),
+        }
+    }
+}
+
+impl DescribedRule {
+    pub fn of(rule: &RuleDefinition) -> Self {
+        Self { name: rule.name.clone(), properties: rule.properties.clone() }
+    }
+}
+
+impl From<Counted> for Counts {
+    fn from(counted: Counted) -> Self {
+        let Counted { active, locked, deferred, scheduled, sessions, bytes, .. } = counted;
+        Self {
+            active,
+            locked,
+            deferred,
+            scheduled,
+            dead_lettered: counted.dead_lettered,
+            transfer_dead_lettered: counted.transfer_dead_lettered,
+            sessions,
+            bytes,
+            oldest_enqueued_at: counted.oldest.map(Rfc3339),
+        }
+    }
+}
+
+/// The name of a subscription in its topic.
+pub fn name_of(subscription: &Queue) -> String {
+    let path = subscription.path();
+    path.rsplit_once('/').map_or(path, |(_, name)| name).into()
+}
+
+fn declared_by(by: DeclaredBy) -> &'static str {
+    match by {
+        DeclaredBy::Configuration => "configuration",
+        DeclaredBy::Admin => "admin",
+    }
+}

@@ -1,0 +1,182 @@
+//! A message as it is answered.
+
+use barid_amqp::message::{Field, Sections, ValueRef, id_text};
+use barid_core::entity::{Entry, Overlay, Scope, State};
+use barid_core::rules::{Value, same_name};
+use barid_core::time::Timestamp;
+use data_encoding::{BASE64, HEXLOWER};
+use serde::Serialize;
+use serde_json::{Map, Value as Json};
+
+use crate::admin::rfc3339::Rfc3339;
+
+/// The most bytes of a body that are answered.
+const BODY_MAX: usize = 16 * 1024;
+
+#[derive(Debug, Serialize)]
+pub struct Described {
+    sequence_number: u64,
+    enqueued_sequence_number: u64,
+    state: &'static str,
+    session: Option<Box<str>>,
+    message_id: Option<Box<str>>,
+    delivery_count: u32,
+    enqueued_at: Rfc3339,
+    expires_at: Option<Rfc3339>,
+    scheduled_at: Option<Rfc3339>,
+    /// Bytes of the whole message.
+    size: u32,
+    #[serde(flatten)]
+    inside: Option<Inside>,
+}
+
+/// What the message's own bytes say.
+#[derive(Debug, Serialize)]
+struct Inside {
+    subject: Option<String>,
+    correlation_id: Option<String>,
+    content_type: Option<String>,
+    to: Option<String>,
+    reply_to: Option<String>,
+    reply_to_session: Option<String>,
+    application_properties: Map<String, Json>,
+    #[serde(flatten)]
+    body: Option<Body>,
+    body_is_cut: bool,
+}
+
+/// Text where it is text.
+#[derive(Debug, Serialize)]
+enum Body {
+    #[serde(rename = "body")]
+    Text(String),
+    #[serde(rename = "body_base64")]
+    Binary(String),
+}
+
+impl Described {
+    /// Describes a message of which `bytes` are there, if they could be read.
+    pub fn of(entry: &Entry, bytes: Option<&[u8]>) -> Self {
+        let (state, scheduled_at) = match entry.state {
+            State::Active => ("active", None),
+            State::Deferred => ("deferred", None),
+            State::Scheduled { at } => ("scheduled", Some(at)),
+        };
+        let sections = bytes.and_then(|bytes| Sections::of_known(bytes).ok());
+        Self {
+            sequence_number: entry.number,
+            enqueued_sequence_number: entry.enqueued_number,
+            state,
+            session: entry.session.as_deref().map(Into::into),
+            message_id: entry.message_id.as_deref().map(Into::into),
+            delivery_count: entry.delivery_count,
+            enqueued_at: Rfc3339(entry.enqueued_at),
+            expires_at: entry.expires_at.map(Rfc3339),
+            scheduled_at: scheduled_at.map(Rfc3339),
+            size: entry.body.size,
+            inside: sections.map(|sections| Inside::of(&sections, entry.overlay.as_deref())),
+        }
+    }
+}
+
+impl Inside {
+    /// What the bytes say, and what was changed since.
+    fn of(sections: &Sections<'_>, overlay: Option<&Overlay>) -> Self {
+        let property = |name: &str, field: Field| {
+            let changes = overlay.map(Overlay::iter).into_iter().flatten();
+            let mut changes =
+                changes.filter(|(scope, its, _)| *scope == Scope::System && same_name(its, name));
+            match changes.next() {
+                Some((_, _, Value::String(text))) => Some((**text).into()),
+                Some(_) => None,
+                None => id_text(sections.properties().value(field)).map(Into::into),
+            }
+        };
+        let (body, body_is_cut) = body(sections);
+        Self {
+            subject: property("Label", Field::Subject),
+            correlation_id: property("CorrelationId", Field::CorrelationId),
+            content_type: property("ContentType", Field::ContentType),
+            to: property("To", Field::To),
+            reply_to: property("ReplyTo", Field::ReplyTo),
+            reply_to_session: property("ReplyToSessionId", Field::ReplyToGroupId),
+            application_properties: application_properties(sections, overlay),
+            body,
+            body_is_cut,
+        }
+    }
+}
+
+/// The beginning of a body, and whether that is not all of it. One that is neither data nor text is not told.
+fn body(sections: &Sections<'_>) -> (Option<Body>, bool) {
+    let Some(payload) = sections.payload() else { return (None, false) };
+    let is_cut = payload.len() > BODY_MAX;
+    let beginning = &payload[..payload.len().min(BODY_MAX)];
+    let body = match std::str::from_utf8(beginning) {
+        Ok(text) => Body::Text(text.into()),
+        // Cut in the middle of a character.
+        Err(error) if is_cut && error.error_len().is_none() => {
+            Body::Text(String::from_utf8_lossy(&beginning[..error.valid_up_to()]).into())
+        }
+        Err(_) => Body::Binary(BASE64.encode(beginning)),
+    };
+    (Some(body), is_cut)
+}
+
+fn application_properties(sections: &Sections<'_>, overlay: Option<&Overlay>) -> Map<String, Json> {
+    let own = sections.application_properties();
+    let mut properties: Map<_, _> =
+        own.iter().map(|(name, value)| (name.to_owned(), json(value))).collect();
+    for (scope, name, value) in overlay.map(Overlay::iter).into_iter().flatten() {
+        if scope == Scope::User {
+            match value {
+                Value::Null => drop(properties.remove(name)),
+                value => drop(properties.insert(name.into(), json_of(value))),
+            }
+        }
+    }
+    properties
+}
+
+/// A value as JSON has it; those that JSON has no form for as text, and compound ones as null.
+fn json(value: ValueRef<'_>) -> Json {
+    match value {
+        ValueRef::Null
+        | ValueRef::List(_)
+        | ValueRef::Map(_)
+        | ValueRef::Array(_)
+        | ValueRef::Other(_) => Json::Null,
+        ValueRef::Bool(truth) => truth.into(),
+        ValueRef::Float(number) => f64::from(number).into(),
+        ValueRef::Double(number) => number.into(),
+        ValueRef::Ulong(number) => number.into(),
+        ValueRef::Char(letter) => letter.to_string().into(),
+        ValueRef::Timestamp(at) => time(at),
+        ValueRef::Binary(bytes) => BASE64.encode(bytes).into(),
+        ValueRef::Uuid(_) | ValueRef::String(_) | ValueRef::Symbol(_) => {
+            id_text(value).map_or(Json::Null, |text| text.into_owned().into())
+        }
+        integer => integer.integer().into(),
+    }
+}
+
+fn json_of(value: &Value) -> Json {
+    match value {
+        Value::Null => Json::Null,
+        Value::Bool(truth) => (*truth).into(),
+        Value::Long(number) => (*number).into(),
+        Value::Double(number) => (*number).into(),
+        Value::String(text) => (**text).into(),
+        Value::Binary(bytes) => BASE64.encode(bytes).into(),
+        Value::Uuid(id) => HEXLOWER.encode(id).into(),
+        Value::Timestamp(at) => time(*at),
+    }
+}
+
+/// Before 1970, a number of milliseconds.
+fn time(millis: i64) -> Json {
+    match u64::try_from(millis) {
+        Ok(millis) => Rfc3339(Timestamp::from_millis(millis)).to_string().into(),
+        Err(_) => millis.into(),
+    }
+}

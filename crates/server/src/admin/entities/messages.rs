@@ -1,0 +1,126 @@
+//! `…/messages`: what lies in a queue or subscription, looked at without being taken, and removed.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::Query;
+use axum::extract::rejection::QueryRejection;
+use barid_core::entity::{Entry, Part};
+use serde::{Deserialize, Serialize};
+
+use super::message::Described;
+use super::{change, check_limit};
+use crate::admin::Served;
+use crate::admin::answer::{Answer, Refusal};
+use crate::entities::Queue;
+
+/// The most messages of one answer.
+const LIMIT_MAX: usize = 1_000;
+
+/// The most bytes of messages that are looked at for one answer; one message is always.
+const BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// What a request asks for.
+pub type Asked = Result<Query<Question>, QueryRejection>;
+
+/// Which part a request is about.
+pub type Whole = Result<Query<Of>, QueryRejection>;
+
+#[derive(Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Question {
+    part: PartName,
+    from: u64,
+    limit: usize,
+    session: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Of {
+    part: PartName,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum PartName {
+    #[default]
+    Main,
+    DeadLetter,
+    TransferDeadLetter,
+}
+
+impl Default for Question {
+    fn default() -> Self {
+        Self { part: PartName::Main, from: 0, limit: 100, session: None }
+    }
+}
+
+impl From<PartName> for Part {
+    fn from(name: PartName) -> Self {
+        match name {
+            PartName::Main => Self::Main,
+            PartName::DeadLetter => Self::DeadLetter,
+            PartName::TransferDeadLetter => Self::TransferDeadLetter,
+        }
+    }
+}
+
+#[derive(Debug, Serialize)]
+pub struct Page {
+    messages: Vec<Described>,
+    /// The number of the next message, to go on `from`, when there are more.
+    next: Option<u64>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Purged {
+    removed: u64,
+}
+
+/// Messages by their numbers.
+pub async fn list(queue: Arc<Queue>, asked: Asked) -> Answer<Page> {
+    let Query(question) = asked?;
+    check_limit(question.limit, LIMIT_MAX)?;
+    // Some may have to be read from the disk, which takes its time.
+    let read = tokio::task::spawn_blocking(move || page(&queue, &question));
+    match read.await {
+        Ok(page) => Ok(Json(page)),
+        Err(_) => Err(Refusal::unavailable("the broker stops")),
+    }
+}
+
+fn page(queue: &Queue, question: &Question) -> Page {
+    let (mut entries, mut next, mut bytes) = (Vec::<Entry>::new(), None, 0);
+    let (part, session) = (question.part.into(), question.session.as_deref());
+    // One more than wanted, to know whether there are more.
+    queue.read(|entity| {
+        entity.peek(part, question.from, question.limit + 1, session, |entry| {
+            bytes += entry.body.size as usize;
+            if entries.len() == question.limit || bytes > BYTES_MAX && !entries.is_empty() {
+                next = Some(entry.number);
+                return false;
+            }
+            entries.push(entry.clone());
+            true
+        });
+    });
+    let messages = entries.iter().map(|entry| {
+        // What is not there any more has been taken meanwhile; what cannot be read is told without its inside.
+        let bytes = entry.body.bytes.clone().or_else(|| stored(queue, entry));
+        Described::of(entry, bytes.as_deref())
+    });
+    Page { messages: messages.collect(), next }
+}
+
+fn stored(queue: &Queue, entry: &Entry) -> Option<Arc<[u8]>> {
+    let (tenant, name, number) = (queue.tenant(), queue.tenant_name(), queue.number());
+    queue.shard().body(tenant, name, number, entry.body.id).ok().flatten()
+}
+
+/// Removes all messages of a part.
+pub async fn purge(served: &Served, queue: &Queue, whole: Whole) -> Answer<Purged> {
+    let part = whole?.0.part.into();
+    let purge = |commits: &mut _| Ok(queue.with(commits, |entity, fx| entity.purge(part, fx)));
+    Ok(Json(Purged { removed: change(served, purge).await? }))
+}

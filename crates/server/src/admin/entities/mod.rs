@@ -1,0 +1,170 @@
+//! Queues, topics, subscriptions and rules: what they are, what lies in them, and changes to them.
+//!
+//! A change is answered when it is durable.
+
+mod body;
+mod described;
+mod message;
+mod messages;
+mod queues;
+mod rules;
+mod sessions;
+mod subscriptions;
+mod topics;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::Query;
+use axum::extract::rejection::QueryRejection;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::routing::get;
+use serde::Deserialize;
+use tokio::sync::oneshot;
+
+use super::answer::Refusal;
+use super::{Served, tenants};
+use crate::durable::Commits;
+use crate::entities::{Entities, EntityError};
+use crate::housekeeping::After;
+use crate::tenant::{DEFAULT_TENANT, Tenant, tenant_of};
+
+/// The most entities or sessions of one answer.
+const LIMIT_MAX: usize = 10_000;
+
+/// The routes, below `/v1/tenants/{tenant}`.
+pub fn routes() -> Router<Served> {
+    let queue = get(queues::show).put(queues::put).patch(queues::patch).delete(queues::delete);
+    let topic = get(topics::show).put(topics::put).patch(topics::patch).delete(topics::delete);
+    let subscription = get(subscriptions::show)
+        .put(subscriptions::put)
+        .patch(subscriptions::patch)
+        .delete(subscriptions::delete);
+    let subscriptions = Router::new()
+        .route("/", get(subscriptions::list))
+        .route("/{subscription}", subscription)
+        .route(
+            "/{subscription}/messages",
+            get(subscriptions::messages).delete(subscriptions::purge),
+        )
+        .route("/{subscription}/sessions", get(subscriptions::sessions))
+        .route("/{subscription}/rules", get(rules::list))
+        .route(
+            "/{subscription}/rules/{rule}",
+            get(rules::show).put(rules::put).delete(rules::delete),
+        );
+    Router::new()
+        .route("/queues", get(queues::list))
+        .route("/queues/{queue}", queue)
+        .route("/queues/{queue}/messages", get(queues::messages).delete(queues::purge))
+        .route("/queues/{queue}/sessions", get(queues::sessions))
+        .route("/topics", get(topics::list))
+        .route("/topics/{topic}", topic)
+        .nest("/topics/{topic}/subscriptions", subscriptions)
+}
+
+/// Which of many are asked for.
+#[derive(Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Paging {
+    limit: usize,
+    after: Option<String>,
+}
+
+impl Default for Paging {
+    fn default() -> Self {
+        Self { limit: 100, after: None }
+    }
+}
+
+impl Paging {
+    fn of(question: Result<Query<Self>, QueryRejection>) -> Result<Self, Refusal> {
+        let Query(paging) = question?;
+        check_limit(paging.limit, LIMIT_MAX)?;
+        Ok(paging)
+    }
+
+    /// The first of what is sorted and comes behind `after`, and the last of them if there are more.
+    fn cut<T>(&self, all: impl Iterator<Item = T>, name: impl Fn(&T) -> String) -> Cut<T> {
+        let mut found: Vec<T> = all.take(self.limit + 1).collect();
+        let more = found.len() > self.limit;
+        found.truncate(self.limit);
+        let next = found.last().filter(|_| more).map(name);
+        Cut { found, next }
+    }
+}
+
+/// A part of a list.
+struct Cut<T> {
+    found: Vec<T>,
+    next: Option<String>,
+}
+
+fn check_limit(limit: usize, most: usize) -> Result<(), Refusal> {
+    if (1..=most).contains(&limit) {
+        return Ok(());
+    }
+    Err(Refusal::bad_request(format!("limit must be from 1 to {most}")))
+}
+
+/// The entities of a tenant that exists.
+fn of_tenant(served: &Served, tenant: &str) -> Result<Arc<Entities>, Refusal> {
+    let tenant = tenants::named(served, tenant)?;
+    Ok(Arc::clone(tenant.entities(&served.shared.housekeeping)))
+}
+
+/// The entities of a tenant, which comes into being if need be.
+fn of_any_tenant(served: &Served, name: &str) -> Result<Arc<Entities>, Refusal> {
+    if name != DEFAULT_TENANT && tenant_of(Some(&format!("{name}/"))) != Some(name) {
+        return Err(Refusal::bad_request(format!("{name:?} cannot be the name of a tenant")));
+    }
+    let shared = &served.shared;
+    let tenant = shared.tenants.get_or_create(name, || shared.settings_of(name));
+    let tenant: Arc<Tenant> = tenant.ok_or_else(|| {
+        Refusal::conflict("there are as many tenants as there may be (max_tenants)")
+    })?;
+    Ok(Arc::clone(tenant.entities(&shared.housekeeping)))
+}
+
+/// Does something that is to be stored, and waits until it is durable.
+async fn change<T>(
+    served: &Served,
+    change: impl FnOnce(&mut Commits) -> Result<T, Refusal>,
+) -> Result<T, Refusal> {
+    if served.shared.shards.any_refuses() {
+        return Err(Refusal::unavailable("the disk is full or broken: nothing can be changed"));
+    }
+    let mut commits = Commits::default();
+    let done = change(&mut commits)?;
+    let (tell, told) = oneshot::channel();
+    served.shared.housekeeping.after(commits, After::Tell(tell));
+    match told.await {
+        Ok(()) => Ok(done),
+        Err(_) => Err(Refusal::unavailable("the broker stops, and the change may be lost")),
+    }
+}
+
+/// Whether something is to be made only if it is not there.
+fn only_new(headers: &HeaderMap) -> bool {
+    headers.get(header::IF_NONE_MATCH).is_some_and(|value| value.as_bytes() == b"*")
+}
+
+impl From<EntityError> for Refusal {
+    fn from(error: EntityError) -> Self {
+        let sentence = error.to_string();
+        match error {
+            EntityError::Definition(_) | EntityError::NoTarget { .. } => {
+                Self::bad_request(sentence)
+            }
+            EntityError::NotFound(_) => Self::not_found(sentence),
+            EntityError::Exists(_) | EntityError::Fixed { .. } | EntityError::TooMany(_) => {
+                Self::conflict(sentence)
+            }
+        }
+    }
+}
+
+/// What is answered when something was made, or made anew.
+fn made(is_new: bool) -> StatusCode {
+    if is_new { StatusCode::CREATED } else { StatusCode::OK }
+}

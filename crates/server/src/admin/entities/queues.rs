@@ -1,0 +1,138 @@
+//! `/v1/tenants/{tenant}/queues`.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{Path, Query, State};
+use axum::http::{HeaderMap, StatusCode};
+use serde::Serialize;
+
+use super::described::DescribedQueue;
+use super::{
+    Cut, Paging, body, change, made, messages, of_any_tenant, of_tenant, only_new, sessions,
+};
+use crate::admin::Served;
+use crate::admin::answer::{Answer, Refusal};
+use crate::entities::{self, DeclaredBy, Entities, Node, Queue, QueueDefinition};
+
+#[derive(Debug, Serialize)]
+pub struct Page {
+    queues: Vec<DescribedQueue>,
+    next: Option<String>,
+}
+
+type QueuePath = Result<Path<(String, String)>, PathRejection>;
+
+pub async fn list(
+    State(served): State<Served>,
+    path: Result<Path<String>, PathRejection>,
+    question: Result<Query<Paging>, QueryRejection>,
+) -> Answer<Page> {
+    let (Path(tenant), paging) = (path?, Paging::of(question)?);
+    let after = paging.after.as_deref().map(entities::key);
+    let all = of_tenant(&served, &tenant)?.list().into_iter().filter_map(|node| match node {
+        Node::Queue(queue) => Some(queue),
+        Node::Topic(_) => None,
+    });
+    let behind = all.filter(|queue| after.as_deref().is_none_or(|after| queue.key() > after));
+    let Cut { found, next } = paging.cut(behind, |queue: &Arc<Queue>| queue.path().into());
+    Ok(Json(Page { queues: found.iter().map(|queue| DescribedQueue::of(queue)).collect(), next }))
+}
+
+pub async fn show(State(served): State<Served>, path: QueuePath) -> Answer<DescribedQueue> {
+    let (_, queue) = named(&served, path)?;
+    Ok(Json(DescribedQueue::of(&queue)))
+}
+
+pub async fn put(
+    State(served): State<Served>,
+    path: QueuePath,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<(StatusCode, Json<DescribedQueue>), Refusal> {
+    let Path((tenant, name)) = path?;
+    let properties = body::properties(&body)?;
+    let entities = of_any_tenant(&served, &tenant)?;
+    let before = find(&entities, &name);
+    if before.is_some() && only_new(&headers) {
+        return Err(Refusal::exists(format!("there is a queue {name:?} already")));
+    }
+    let name = before.as_ref().map_or(name, |queue| queue.path().into());
+    let definition = QueueDefinition { name, properties };
+    let (is_new, by) = (before.is_none(), DeclaredBy::Admin);
+    let queue = change(&served, |commits| {
+        Ok(match is_new {
+            true => entities.create_queue(&definition, by, commits)?,
+            false => entities.update_queue(&definition, by, commits)?,
+        })
+    });
+    Ok((made(is_new), Json(DescribedQueue::of(&*queue.await?))))
+}
+
+pub async fn patch(
+    State(served): State<Served>,
+    path: QueuePath,
+    body: Bytes,
+) -> Answer<DescribedQueue> {
+    let (entities, queue) = named(&served, path)?;
+    let properties = body::changed(&queue.configured().properties, &body)?;
+    let definition = QueueDefinition { name: queue.path().into(), properties };
+    let queue = change(&served, |commits| {
+        Ok(entities.update_queue(&definition, DeclaredBy::Admin, commits)?)
+    });
+    Ok(Json(DescribedQueue::of(&*queue.await?)))
+}
+
+pub async fn delete(State(served): State<Served>, path: QueuePath) -> Result<StatusCode, Refusal> {
+    let (entities, queue) = named(&served, path)?;
+    change(&served, |commits| Ok(entities.delete(queue.path(), commits)?)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+pub async fn messages(
+    State(served): State<Served>,
+    path: QueuePath,
+    question: messages::Asked,
+) -> Answer<messages::Page> {
+    let (_, queue) = named(&served, path)?;
+    messages::list(queue, question).await
+}
+
+pub async fn purge(
+    State(served): State<Served>,
+    path: QueuePath,
+    question: messages::Whole,
+) -> Answer<messages::Purged> {
+    let (_, queue) = named(&served, path)?;
+    messages::purge(&served, &queue, question).await
+}
+
+pub async fn sessions(
+    State(served): State<Served>,
+    path: QueuePath,
+    question: Result<Query<Paging>, QueryRejection>,
+) -> Answer<sessions::Page> {
+    let (_, queue) = named(&served, path)?;
+    sessions::list(&queue, &Paging::of(question)?)
+}
+
+/// The queue that a path names, among its like.
+fn named(served: &Served, path: QueuePath) -> Result<(Arc<Entities>, Arc<Queue>), Refusal> {
+    let Path((tenant, name)) = path?;
+    let entities = of_tenant(served, &tenant)?;
+    let queue = find(&entities, &name).ok_or_else(|| {
+        Refusal::not_found(format!(
+            "the tenant {tenant:?} has no queue {name:?}: GET /v1/tenants/{tenant}/queues lists them"
+        ))
+    })?;
+    Ok((entities, queue))
+}
+
+fn find(entities: &Entities, name: &str) -> Option<Arc<Queue>> {
+    match entities.find_key(&entities::key(name)) {
+        Some(Node::Queue(queue)) if !queue.is_subscription() => Some(queue),
+        _ => None,
+    }
+}

@@ -1,0 +1,85 @@
+//! `…/sessions`: sessions of a queue or subscription.
+
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+
+use axum::Json;
+use barid_core::entity::SessionDetails;
+use serde::Serialize;
+
+use super::{Cut, Paging};
+use crate::admin::answer::Answer;
+use crate::admin::rfc3339::Rfc3339;
+use crate::entities::Queue;
+
+#[derive(Debug, Serialize)]
+pub struct Page {
+    sessions: Vec<Described>,
+    next: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Described {
+    id: Box<str>,
+    active: usize,
+    locked: usize,
+    set_aside: usize,
+    locked_until: Option<Rfc3339>,
+    state_bytes: Option<usize>,
+    state_updated_at: Option<Rfc3339>,
+}
+
+/// Those with active messages or a state, by id.
+pub fn list(queue: &Queue, paging: &Paging) -> Answer<Page> {
+    let all = queue.read(|entity| entity.sessions(None, 0, usize::MAX));
+    let first = first_after(all, paging.after.as_deref(), paging.limit + 1);
+    let Cut { found, next } = paging.cut(first.into_iter(), |id: &Arc<str>| id.to_string());
+    // Some may have ended since.
+    let sessions = queue.read(|entity| {
+        found.iter().filter_map(|id| entity.session_details(id)).map(Described::of).collect()
+    });
+    Ok(Json(Page { sessions, next }))
+}
+
+/// The first ids in their order. Looks at all, and holds no more than those.
+fn first_after(all: Vec<Arc<str>>, after: Option<&str>, count: usize) -> Vec<Arc<str>> {
+    let mut first: BinaryHeap<Arc<str>> = BinaryHeap::with_capacity(count + 1);
+    for id in all {
+        if after.is_none_or(|after| *id > *after) {
+            first.push(id);
+            if first.len() > count {
+                first.pop();
+            }
+        }
+    }
+    first.into_sorted_vec()
+}
+
+impl Described {
+    fn of(details: SessionDetails) -> Self {
+        Self {
+            id: (*details.id).into(),
+            active: details.active,
+            locked: details.locked,
+            set_aside: details.set_aside,
+            locked_until: details.locked_until.map(Rfc3339),
+            state_bytes: details.state_size,
+            state_updated_at: details.state_updated_at.map(Rfc3339),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_behind_one() {
+        let all: Vec<Arc<str>> = ["d", "a", "c", "b"].map(Arc::from).into();
+        let first = |after, count| first_after(all.clone(), after, count).join("");
+        assert_eq!(first(None, 2), "ab");
+        assert_eq!(first(Some("a"), 2), "bc");
+        assert_eq!(first(Some("c"), 2), "d");
+        assert_eq!(first(Some("d"), 2), "");
+    }
+}

@@ -1,0 +1,173 @@
+//! `/v1/tenants/{tenant}/topics/{topic}/subscriptions`.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{Path, Query, State};
+use axum::http::{HeaderMap, StatusCode};
+use serde::Serialize;
+
+use super::described::{DescribedSubscription, name_of};
+use super::{Cut, Paging, body, change, made, messages, only_new, sessions, topics};
+use crate::admin::Served;
+use crate::admin::answer::{Answer, Refusal};
+use crate::entities::{
+    self, DeclaredBy, Definition, Entities, Node, Queue, SubscriptionDefinition, Topic,
+    subscription_path,
+};
+
+#[derive(Debug, Serialize)]
+pub struct Page {
+    subscriptions: Vec<DescribedSubscription>,
+    next: Option<String>,
+}
+
+type SubscriptionPath = Result<Path<(String, String, String)>, PathRejection>;
+
+pub async fn list(
+    State(served): State<Served>,
+    path: Result<Path<(String, String)>, PathRejection>,
+    question: Result<Query<Paging>, QueryRejection>,
+) -> Answer<Page> {
+    let (Path((tenant, name)), paging) = (path?, Paging::of(question)?);
+    let (_, topic) = topics::named(&served, &tenant, &name)?;
+    let after = paging.after.as_deref();
+    let after = after.map(|after| entities::key(&subscription_path(topic.path(), after)));
+    let all = topic.subscriptions();
+    let behind = all.iter().filter(|one| after.as_deref().is_none_or(|after| one.key() > after));
+    let Cut { found, next } = paging.cut(behind, |one: &&Arc<Queue>| name_of(one));
+    let subscriptions = found.iter().map(|one| DescribedSubscription::of(one)).collect();
+    Ok(Json(Page { subscriptions, next }))
+}
+
+pub async fn show(
+    State(served): State<Served>,
+    path: SubscriptionPath,
+) -> Answer<DescribedSubscription> {
+    Ok(Json(DescribedSubscription::of(&Named::of(&served, path)?.queue)))
+}
+
+pub async fn put(
+    State(served): State<Served>,
+    path: SubscriptionPath,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<(StatusCode, Json<DescribedSubscription>), Refusal> {
+    let Path((tenant, topic, name)) = path?;
+    let properties = body::properties(&body)?;
+    let (entities, topic) = topics::named(&served, &tenant, &topic)?;
+    let before = find(&entities, &topic, &name);
+    if before.is_some() && only_new(&headers) {
+        return Err(Refusal::exists(format!("there is a subscription {name:?} already")));
+    }
+    let name = before.as_ref().map_or(name, |queue| name_of(queue));
+    let definition = SubscriptionDefinition { name, properties, rules: Vec::new() };
+    let (is_new, by) = (before.is_none(), DeclaredBy::Admin);
+    let queue = change(&served, |commits| {
+        Ok(match is_new {
+            true => entities.create_subscription(topic.path(), &definition, by, commits)?,
+            false => entities.update_subscription(topic.path(), &definition, by, commits)?,
+        })
+    });
+    Ok((made(is_new), Json(DescribedSubscription::of(&*queue.await?))))
+}
+
+pub async fn patch(
+    State(served): State<Served>,
+    path: SubscriptionPath,
+    body: Bytes,
+) -> Answer<DescribedSubscription> {
+    let named = Named::of(&served, path)?;
+    let mut definition = named.definition();
+    definition.properties = body::changed(&definition.properties, &body)?;
+    let queue = change(&served, |commits| named.update(&definition, commits)).await?;
+    Ok(Json(DescribedSubscription::of(&queue)))
+}
+
+pub async fn delete(
+    State(served): State<Served>,
+    path: SubscriptionPath,
+) -> Result<StatusCode, Refusal> {
+    let Named { entities, queue, .. } = Named::of(&served, path)?;
+    change(&served, |commits| Ok(entities.delete(queue.path(), commits)?)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+pub async fn messages(
+    State(served): State<Served>,
+    path: SubscriptionPath,
+    question: messages::Asked,
+) -> Answer<messages::Page> {
+    messages::list(Named::of(&served, path)?.queue, question).await
+}
+
+pub async fn purge(
+    State(served): State<Served>,
+    path: SubscriptionPath,
+    question: messages::Whole,
+) -> Answer<messages::Purged> {
+    messages::purge(&served, &Named::of(&served, path)?.queue, question).await
+}
+
+pub async fn sessions(
+    State(served): State<Served>,
+    path: SubscriptionPath,
+    question: Result<Query<Paging>, QueryRejection>,
+) -> Answer<sessions::Page> {
+    sessions::list(&Named::of(&served, path)?.queue, &Paging::of(question)?)
+}
+
+/// A subscription that a path names, with what it belongs to.
+pub struct Named {
+    pub entities: Arc<Entities>,
+    pub topic: Arc<Topic>,
+    pub queue: Arc<Queue>,
+}
+
+impl Named {
+    fn of(served: &Served, path: SubscriptionPath) -> Result<Self, Refusal> {
+        let Path((tenant, topic, name)) = path?;
+        Self::find(served, &tenant, &topic, &name)
+    }
+
+    pub fn find(served: &Served, tenant: &str, topic: &str, name: &str) -> Result<Self, Refusal> {
+        let (entities, topic) = topics::named(served, tenant, topic)?;
+        let queue = find(&entities, &topic, name).ok_or_else(|| {
+            Refusal::not_found(format!("the topic {:?} has no subscription {name:?}", topic.path()))
+        })?;
+        Ok(Self { entities, topic, queue })
+    }
+
+    /// What it is declared as.
+    pub fn definition(&self) -> SubscriptionDefinition {
+        match &self.queue.configured().definition {
+            Definition::Subscription(definition) => definition.clone(),
+            Definition::Queue(_) | Definition::Topic(_) => {
+                SubscriptionDefinition::new(&name_of(&self.queue))
+            }
+        }
+    }
+
+    /// Gives it other properties and rules.
+    pub fn update(
+        &self,
+        definition: &SubscriptionDefinition,
+        commits: &mut crate::durable::Commits,
+    ) -> Result<Arc<Queue>, Refusal> {
+        let (topic, by) = (self.topic.path(), DeclaredBy::Admin);
+        Ok(self.entities.update_subscription(topic, definition, by, commits)?)
+    }
+}
+
+fn find(entities: &Entities, topic: &Topic, name: &str) -> Option<Arc<Queue>> {
+    // What would lead to another entity is not the name of a subscription.
+    if name.contains('/') {
+        return None;
+    }
+    match entities.find_key(&entities::key(&subscription_path(topic.path(), name))) {
+        Some(Node::Queue(queue)) => Some(queue),
+        _ => None,
+    }
+}
