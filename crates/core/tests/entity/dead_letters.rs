@@ -1,0 +1,171 @@
+//! Messages that nobody could make use of.
+
+use std::sync::Arc;
+
+use barid_core::entity::{Entry, Mode, Outcome, Overlay, Part, ReceiverId, Refusal, Scope};
+use barid_core::rules::Value;
+
+use super::store::Told;
+use super::world::{LOCK, World, abandon, counted, dead_letter, defer, message, texts};
+
+pub fn assert_says(entry: &Entry, reason: &str, description: &str) {
+    let overlay = entry.overlay.as_ref().expect("a dead letter says why");
+    let said = |name| overlay.get(Scope::User, name);
+    assert_eq!(said("DeadLetterReason"), Some(&Value::from(reason)));
+    assert_eq!(said("DeadLetterErrorDescription"), Some(&Value::from(description)));
+}
+
+/// One that was dead-lettered out of a session.
+fn dead() -> World {
+    let mut world = World::with_sessions();
+    world.send_all("a", &["1", "2"]);
+    world.accept(1, "a").unwrap();
+    let got = world.take(1, 2);
+    world.settle(&got[1], dead_letter("bad", "very bad")).unwrap();
+    world
+}
+
+#[test]
+fn session_id_body_and_old_number_stay() {
+    let world = dead();
+    let entry = &world.entries(Part::DeadLetter)[0];
+    assert_eq!(world.text(entry), "2");
+    assert_eq!(entry.session.as_deref(), Some("a"));
+    assert_eq!((entry.number, entry.enqueued_number), (1, 2), "it has numbers of its own");
+    assert_says(entry, "bad", "very bad");
+    let counts = world.entity.counts();
+    assert_eq!((counts.locked, counts.dead_lettered, counts.bytes), (1, 1, 2));
+}
+
+#[test]
+fn it_moves_at_once_or_not_at_all() {
+    let mut world = dead();
+    assert_eq!(world.fx.store.entries.len(), 2);
+    world.restart();
+    assert_eq!(world.texts(Part::Main), ["1"]);
+    assert_eq!(world.texts(Part::DeadLetter), ["2"]);
+}
+
+#[test]
+fn properties_are_changed_on_the_way() {
+    let mut world = World::with_sessions();
+    let mut overlay = Overlay::new();
+    overlay.set(Scope::User, "tries", Value::from(1));
+    overlay.set(Scope::System, "Label", Value::from("l"));
+    let overlay = Some(Arc::new(overlay));
+    let incoming = barid_core::entity::Incoming { overlay, ..message("a", "1") };
+    world.try_send(incoming).unwrap();
+    world.accept(1, "a").unwrap();
+    let got = world.take(1, 1);
+    let changes = vec![("tries".into(), Value::from(2)), ("by".into(), Value::from("me"))];
+    world.settle(&got[0], Outcome::Abandon(changes)).unwrap();
+    let got = world.take(1, 1);
+    let changes = vec![("tries".into(), Value::from(3))];
+    let outcome = Outcome::DeadLetter { reason: None, description: None, changes };
+    world.settle(&got[0], outcome).unwrap();
+    let overlay = world.entries(Part::DeadLetter)[0].overlay.clone().unwrap();
+    let all: Vec<_> = overlay.iter().collect();
+    let expected = [
+        (Scope::User, "tries", &Value::from(3)),
+        (Scope::System, "Label", &Value::from("l")),
+        (Scope::User, "by", &Value::from("me")),
+    ];
+    assert_eq!(all, expected);
+}
+
+#[test]
+fn those_of_an_entity_with_sessions_have_none() {
+    let mut world = dead();
+    world.open(2, Part::DeadLetter);
+    let got = world.take(2, 9);
+    assert_eq!(texts(&got), ["2"]);
+    assert_eq!(got[0].locked_until, LOCK);
+    world.settle_in(Part::DeadLetter, &got[0], Outcome::Complete).unwrap();
+    assert_eq!(world.entity.counts().dead_lettered, 0);
+    assert_eq!(world.fx.store.bodies.len(), 1);
+}
+
+#[test]
+fn they_cannot_die_again() {
+    let mut world = dead();
+    world.open(2, Part::DeadLetter);
+    for count in 0..9 {
+        let got = world.take(2, 1);
+        assert_eq!(counted(&got), [("2", count)], "the count has no bound");
+        let again = world.settle_in(Part::DeadLetter, &got[0], dead_letter("r", "d"));
+        assert_eq!(again, Err(Refusal::DeadLetteredAlready));
+        world.settle_in(Part::DeadLetter, &got[0], abandon()).unwrap();
+    }
+}
+
+#[test]
+fn receivers_are_told_of_them() {
+    let mut world = World::with_sessions();
+    world.open(2, Part::DeadLetter);
+    assert!(world.take(2, 1).is_empty());
+    world.send("a", "1");
+    world.accept(1, "a").unwrap();
+    let got = world.take(1, 1);
+    world.settle(&got[0], dead_letter("r", "d")).unwrap();
+    assert_eq!(world.told(), [Told::Ready(ReceiverId(2))]);
+}
+
+#[test]
+fn a_deferred_message_that_is_dead_lettered_is_so_no_longer() {
+    let mut world = World::with_sessions();
+    world.send("a", "1");
+    world.accept(1, "a").unwrap();
+    let got = world.take(1, 1);
+    world.settle(&got[0], defer()).unwrap();
+    let got = world.take_deferred(Part::Main, 1, &[1]).unwrap();
+    world.settle(&got[0], dead_letter("r", "d")).unwrap();
+    assert_eq!(world.entity.counts().deferred, 0);
+    world.open(2, Part::DeadLetter);
+    assert_eq!(texts(&world.take(2, 1)), ["1"]);
+}
+
+#[test]
+fn what_cannot_be_kept_in_the_stream_goes_there_at_once() {
+    let mut world = World::with_sessions();
+    let (now, fx) = (world.now, &mut world.fx);
+    let reason = "Session ID is null";
+    world
+        .entity
+        .dead_letter_incoming(Part::DeadLetter, message("", "1"), reason, "d", now, fx)
+        .unwrap();
+    let transfer = Part::TransferDeadLetter;
+    world.entity.dead_letter_incoming(transfer, message("a", "2"), "r", "d", now, fx).unwrap();
+    assert_says(&world.entries(Part::DeadLetter)[0], reason, "d");
+    assert_eq!(world.texts(transfer), ["2"]);
+    assert_eq!(world.entity.counts().transfer_dead_lettered, 1);
+    let ids: Vec<_> = world.fx.store.bodies.keys().copied().collect();
+    assert_eq!(ids, [1, 2], "bodies are told apart in the whole entity");
+    world.set(|properties| properties.max_messages = 2);
+    let (now, fx) = (world.now, &mut world.fx);
+    let full = world.entity.dead_letter_incoming(transfer, message("", "3"), "r", "d", now, fx);
+    assert_eq!(full, Err(Refusal::QuotaExceeded));
+}
+
+#[test]
+fn they_can_go_to_another_entity() {
+    let mut world = World::with_sessions();
+    world.set(|properties| properties.forward_dead_lettered = true);
+    world.send("a", "1");
+    world.accept(1, "a").unwrap();
+    let got = world.take(1, 1);
+    world.settle(&got[0], dead_letter("bad", "very bad")).unwrap();
+    let forwarded = world.fx.forwarded.pop().unwrap();
+    assert_eq!(forwarded.body.bytes.as_deref(), Some(&b"1"[..]));
+    assert_says(&forwarded, "bad", "very bad");
+    assert_eq!(world.entity.counts().dead_lettered, 0);
+    assert!(world.fx.store.entries.is_empty() && world.fx.store.bodies.is_empty());
+    assert_eq!(world.fx.memory, 0);
+}
+
+#[test]
+fn a_receiver_may_delete_them_as_it_gets_them() {
+    let mut world = dead();
+    world.entity.open(ReceiverId(2), Part::DeadLetter, Mode::ReceiveAndDelete).unwrap();
+    assert_eq!(texts(&world.take(2, 9)), ["2"]);
+    assert_eq!(world.texts(Part::DeadLetter), [""; 0]);
+}

@@ -1,0 +1,84 @@
+//! The state of a session.
+
+use barid_core::entity::Refusal;
+
+use super::world::{LOCK, World};
+
+#[test]
+fn it_is_null_at_first_and_null_clears_it() {
+    let mut world = World::with_sessions();
+    world.accept(1, "a").unwrap();
+    assert_eq!(world.state("a"), None);
+    world.set_state(1, Some(b"step 1")).unwrap();
+    world.set_state(1, Some(b"step 2")).unwrap();
+    assert_eq!(world.state("a").unwrap(), b"step 2");
+    world.set_state(1, None).unwrap();
+    assert_eq!(world.state("a"), None);
+    assert!(world.fx.store.states.is_empty());
+    world.set_state(1, None).unwrap();
+}
+
+#[test]
+fn no_bytes_are_a_state() {
+    let mut world = World::with_sessions();
+    world.accept(1, "a").unwrap();
+    world.set_state(1, Some(b"")).unwrap();
+    assert_eq!(world.state("a").unwrap(), b"");
+    world.restart();
+    assert_eq!(world.state("a").unwrap(), b"");
+}
+
+#[test]
+fn it_belongs_to_one_session() {
+    let mut world = World::with_sessions();
+    world.accept(1, "a").unwrap();
+    world.accept(2, "b").unwrap();
+    world.set_state(1, Some(b"of a")).unwrap();
+    assert_eq!(world.state("b"), None);
+}
+
+#[test]
+fn it_survives_consumption_close_expiry_and_crash() {
+    let mut world = World::with_sessions();
+    world.send("a", "1");
+    world.accept(1, "a").unwrap();
+    world.set_state(1, Some(b"s")).unwrap();
+    let got = world.take(1, 1);
+    world.complete(&got[0]);
+    world.close(1);
+    assert_eq!(world.state("a").unwrap(), b"s");
+    world.accept(2, "a").unwrap();
+    world.at(LOCK);
+    assert_eq!(world.state("a").unwrap(), b"s");
+    world.restart();
+    assert_eq!(world.state("a").unwrap(), b"s");
+}
+
+#[test]
+fn it_needs_a_session_that_is_held() {
+    let mut world = World::with_sessions();
+    assert_eq!(world.set_state(1, Some(b"s")), Err(Refusal::SessionLockLost));
+    world.accept(1, "a").unwrap();
+    world.close(1);
+    assert_eq!(world.set_state(1, Some(b"s")), Err(Refusal::SessionLockLost));
+}
+
+#[test]
+fn it_is_no_larger_than_a_message_and_counts_against_the_quota() {
+    let mut world = World::with_sessions();
+    world.set(|properties| (properties.max_message_size, properties.max_bytes) = (10, 25));
+    world.accept(1, "a").unwrap();
+    assert_eq!(world.set_state(1, Some(&[0; 11])), Err(Refusal::MessageTooLarge));
+    world.set_state(1, Some(&[0; 10])).unwrap();
+    assert_eq!(world.entity.counts().bytes, 10);
+    assert_eq!(world.fx.memory, 10);
+    world.send("a", "0123456789");
+    assert_eq!(world.try_send(super::world::message("a", "012345")), Err(Refusal::QuotaExceeded));
+    world.send("a", "01234");
+    world.accept(2, "b").unwrap();
+    assert_eq!(world.set_state(2, Some(b"0")), Err(Refusal::QuotaExceeded));
+    world.set_state(1, Some(&[0; 9])).unwrap();
+    world.set_state(2, Some(b"0")).unwrap();
+    world.set_state(2, Some(b"")).unwrap();
+    assert_eq!(world.entity.counts().bytes, 24);
+}
