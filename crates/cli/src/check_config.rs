@@ -38,18 +38,33 @@ pub fn run(args: &Args) -> ExitCode {
 
 fn summary(settings: &Settings) -> String {
     let mut lines: Vec<String> = validate::listeners(settings)
-        .map(|(name, listener)| format!("  {name:<7} {}", listener.address))
+        .map(|(name, listener)| format!("  {name:<8} {}", listener.address))
         .collect();
-    lines.push(format!("  {:<7} {}", "admin", settings.admin.address));
-    lines.push(format!("  {:<7} {}", "data", settings.data_dir.display()));
+    lines.push(format!("  {:<8} {}", "admin", settings.admin.address));
+    lines.push(format!("  {:<8} {}", "data", settings.data_dir.display()));
     let users = match settings.users.len() {
         0 => "none: anybody may connect, with any password".into(),
         n => n.to_string(),
     };
-    lines.push(format!("  {:<7} {users}", "users"));
+    lines.push(format!("  {:<8} {users}", "users"));
+    let keys = match settings.keys.len() {
+        0 => "none: on loopback the connection string of the emulator is valid".into(),
+        n => n.to_string(),
+    };
+    lines.push(format!("  {:<8} {keys}", "keys"));
+    let of_bindings = settings.bindings.iter().map(|binding| &*binding.name).collect();
+    for (title, names) in [
+        ("queues", settings.queues.iter().map(|queue| &*queue.name).collect::<Vec<_>>()),
+        ("topics", settings.topics.iter().map(|topic| &*topic.name).collect()),
+        ("bindings", of_bindings),
+    ] {
+        if !names.is_empty() {
+            lines.push(format!("  {title:<8} {}", names.join(", ")));
+        }
+    }
     if !settings.tenants.is_empty() {
         let names: Vec<_> = settings.tenants.keys().map(String::as_str).collect();
-        lines.push(format!("  {:<7} {}", "tenants", names.join(", ")));
+        lines.push(format!("  {:<8} {}", "tenants", names.join(", ")));
     }
     lines.join("\n")
 }

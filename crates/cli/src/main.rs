@@ -111,3 +111,13 @@ fn main() -> ExitCode {
         client::exit_code(&error)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn all_flags_fit_together() {
+        super::Cli::command().debug_assert();
+    }
+}

@@ -1,6 +1,7 @@
 //! `barid serve`: runs the broker until a signal ends it.
 
 use std::io::{self, IsTerminal as _, Write as _};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -33,15 +34,18 @@ A flag stands over its environment variable, that over the file, and that over t
 
 Signals:
   SIGTERM, SIGINT  tell the clients, close and exit; a second one exits at once
-  SIGHUP           read the file again: log level, limits, tenants, users, certificates and the
-                   strategy of shared subscriptions take effect, other changes are named
+  SIGHUP           read the file again: log level, limits, tenants, users, keys, queues, topics,
+                   bindings, certificates and the strategy of shared subscriptions take effect, other
+                   changes are named
 
 Examples:
   barid serve
   barid serve --config barid.toml
+  barid serve --entities Config.json        queues and topics for clients of Service Bus
   barid serve --mqtt 127.0.0.1:2883 --ws off --log debug
 
-Listening on other addresses than loopback needs [[users]] in the file; see `barid passwd --help`.")]
+Listening on other addresses than loopback needs [[users]] in the file, see `barid passwd --help`,
+and for AMQP [[keys]].")]
 pub struct Args {
     /// Configuration file (TOML)
     #[arg(long, value_name = "FILE", env = "BARID_CONFIG")]
@@ -137,8 +141,22 @@ fn announce(broker: &Broker, settings: &Settings, start: Duration, elapsed: Dura
     if settings.users.is_empty() {
         text += &format!("  {:<6} none: anybody may connect, with any password\n", "users");
     }
+    if let Some((_, address)) = broker.listeners().iter().find(|(name, _)| *name == "amqp")
+        && settings.keys.is_empty()
+    {
+        text += &format!("  {:<6} none: the connection string of the emulator is valid:\n", "keys");
+        text += &format!("         {}\n", emulator(*address));
+    }
     text += &format!("ready in {:.1} ms\n", elapsed.as_secs_f64() * 1_000.0);
     let _ = io::stdout().write_all(text.as_bytes());
+}
+
+/// What clients of Service Bus are given to connect, as long as there are no keys.
+fn emulator(address: SocketAddr) -> String {
+    format!(
+        "Endpoint=sb://{address};SharedAccessKeyName=RootManageSharedAccessKey;\
+         SharedAccessKey=SAS_KEY_VALUE;UseDevelopmentEmulator=true;"
+    )
 }
 
 /// Takes over what can change while running. A broken file changes nothing.

@@ -16,8 +16,8 @@ pub fn check(settings: &Settings, found: &mut Objections) {
             found.add(place.key("tenant"), message, "without a tenant it is `default`");
         }
         if let Err(error) = binding.way() {
-            let place = if error.key.is_empty() { place } else { place.key(error.key) };
-            found.add(place, error.message, error.hint);
+            let place = error.key().map_or(place.clone(), |key| place.key(key));
+            found.add(place, error.to_string(), error.hint());
         } else if !names.insert((&binding.tenant, &binding.name)) {
             let message = format!("the binding `{}` stands here twice", binding.name);
             found.add(place.key("name"), message, "give each binding a name of its own");

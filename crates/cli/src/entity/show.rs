@@ -5,6 +5,9 @@ use serde_json::{Map, Value};
 use super::answers::{Counts, Described};
 use crate::admin::{bytes, now, printable, span};
 
+/// What the broker says of a duration without a limit: the longest of .NET.
+const UNLIMITED: &str = "P10675199DT2H48M5.4775807S";
+
 /// Its name, what lies in it, and its properties.
 pub fn described(title: &str, described: &Described) -> String {
     let mut text = line(title, &printable(&described.name));
@@ -23,6 +26,7 @@ pub fn properties(properties: &Map<String, Value>) -> String {
     for (name, value) in properties {
         let value = match value {
             Value::String(value) if value.is_empty() => "-".into(),
+            Value::String(value) if value == UNLIMITED => "no limit".into(),
             Value::String(value) => printable(value).into_owned(),
             value => value.to_string(),
         };

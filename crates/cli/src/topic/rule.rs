@@ -36,12 +36,12 @@ enum Command {
     /// List rules
     List(Subscription),
     /// Delete a rule
-    Delete(One),
+    Delete(Chosen),
 }
 
-/// One rule.
+/// Chosen rule.
 #[derive(clap::Args)]
-struct One {
+struct Chosen {
     #[command(flatten)]
     subscription: Subscription,
     /// The name of the rule
@@ -52,7 +52,7 @@ struct One {
 #[derive(clap::Args)]
 struct Create {
     #[command(flatten)]
-    one: One,
+    chosen: Chosen,
     /// Messages for which this condition holds (SQL filter)
     #[arg(long, value_name = "CONDITION", conflicts_with = "matches")]
     sql: Option<String>,
@@ -71,7 +71,7 @@ struct Rule {
     properties: Map<String, Value>,
 }
 
-impl One {
+impl Chosen {
     fn connect(&self) -> (Admin, String) {
         let (admin, subscription) = self.subscription.connect();
         (admin, format!("{}/rules/{}", subscription.path, encode(&self.rule)))
@@ -82,20 +82,20 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match &args.command {
         Command::Create(args) => create(args),
         Command::List(subscription) => list(subscription),
-        Command::Delete(one) => delete(one),
+        Command::Delete(chosen) => delete(chosen),
     }
 }
 
 fn create(args: &Create) -> anyhow::Result<ExitCode> {
-    let (admin, path) = args.one.connect();
-    let rule = printable(&args.one.rule);
+    let (admin, path) = args.chosen.connect();
+    let rule = printable(&args.chosen.rule);
     let answer = match admin.create(&path, &args.properties()) {
         Err(error) if error.is::<Present>() => bail!(
             "the rule {rule} exists already\n  hint: delete it first: `barid topic subscription rule delete`"
         ),
         made => made?,
     };
-    print(if args.one.subscription.of.json {
+    print(if args.chosen.subscription.of.json {
         format!("{answer}\n")
     } else {
         let made: Rule = admin.read(answer)?;
@@ -116,14 +116,14 @@ fn list(subscription: &Subscription) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn delete(one: &One) -> anyhow::Result<ExitCode> {
-    let (admin, path) = one.connect();
+fn delete(chosen: &Chosen) -> anyhow::Result<ExitCode> {
+    let (admin, path) = chosen.connect();
     let before = admin.get(&path)?;
     admin.delete(&path)?;
-    print(if one.subscription.of.json {
+    print(if chosen.subscription.of.json {
         format!("{before}\n")
     } else {
-        format!("deleted the rule {}\n", printable(&one.rule))
+        format!("deleted the rule {}\n", printable(&chosen.rule))
     })?;
     Ok(ExitCode::SUCCESS)
 }

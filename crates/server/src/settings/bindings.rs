@@ -74,17 +74,24 @@ pub enum Way<'a> {
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{message}")]
 pub struct BindingError {
-    /// The key that is wrong; empty: the binding as a whole.
-    pub key: &'static str,
-    /// What is wrong with it.
-    pub message: String,
-    /// What to do.
-    pub hint: &'static str,
+    key: &'static str,
+    message: String,
+    hint: &'static str,
 }
 
 impl BindingError {
     fn new(key: &'static str, message: impl Into<String>, hint: &'static str) -> Self {
         Self { key, message: message.into(), hint }
+    }
+
+    /// The key that is wrong; `None`: the binding as a whole.
+    pub fn key(&self) -> Option<&'static str> {
+        (!self.key.is_empty()).then_some(self.key)
+    }
+
+    /// What to do.
+    pub fn hint(&self) -> &'static str {
+        self.hint
     }
 }
 

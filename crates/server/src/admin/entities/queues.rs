@@ -123,9 +123,7 @@ fn named(served: &Served, path: QueuePath) -> Result<(Arc<Entities>, Arc<Queue>)
     let Path((tenant, name)) = path?;
     let entities = of_tenant(served, &tenant)?;
     let queue = find(&entities, &name).ok_or_else(|| {
-        Refusal::not_found(format!(
-            "the tenant {tenant:?} has no queue {name:?}: GET /v1/tenants/{tenant}/queues lists them"
-        ))
+        Refusal::not_found(format!("the tenant {tenant:?} has no queue {name:?}"))
     })?;
     Ok((entities, queue))
 }

@@ -36,7 +36,7 @@ pub fn list(queue: &Queue, paging: &Paging) -> Answer<Page> {
     let Cut { found, next } = paging.cut(first.into_iter(), |id: &Arc<str>| id.to_string());
     // Some may have ended since.
     let sessions = queue.read(|entity| {
-        found.iter().filter_map(|id| entity.session_details(id)).map(Described::of).collect()
+        found.iter().filter_map(|id| entity.session_details(id)).map(|one| Described::of(&one)).collect()
     });
     Ok(Json(Page { sessions, next }))
 }
@@ -56,7 +56,7 @@ fn first_after(all: Vec<Arc<str>>, after: Option<&str>, count: usize) -> Vec<Arc
 }
 
 impl Described {
-    fn of(details: SessionDetails) -> Self {
+    fn of(details: &SessionDetails) -> Self {
         Self {
             id: (*details.id).into(),
             active: details.active,

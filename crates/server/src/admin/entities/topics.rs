@@ -103,9 +103,7 @@ pub fn named(
 ) -> Result<(Arc<Entities>, Arc<Topic>), Refusal> {
     let entities = of_tenant(served, tenant)?;
     let topic = entities.find_topic(&entities::key(name)).ok_or_else(|| {
-        Refusal::not_found(format!(
-            "the tenant {tenant:?} has no topic {name:?}: GET /v1/tenants/{tenant}/topics lists them"
-        ))
+        Refusal::not_found(format!("the tenant {tenant:?} has no topic {name:?}"))
     })?;
     Ok((entities, topic))
 }
