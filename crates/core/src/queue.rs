@@ -213,7 +213,7 @@ impl<T: Queued> Queue<T> {
         mut chosen: impl FnMut(&T) -> bool,
         change: impl FnOnce(&mut T),
     ) -> Option<usize> {
-        let place = from + self.items.range(from..).position(|item| chosen(item))?;
+        let place = from + self.items.range(from..).position(&mut chosen)?;
         let item = &mut self.items[place];
         (self.bytes, self.in_memory) =
             (self.bytes - item.size(), self.in_memory - item.size_in_memory());
@@ -290,7 +290,7 @@ impl<T: Numbered> Queue<T> {
     }
 
     /// The deliveries with this number or a greater one, in order.
-    pub fn from_number(&self, number: u64) -> impl Iterator<Item = &T> {
+    pub fn starting_at(&self, number: u64) -> impl Iterator<Item = &T> {
         let place = self.items.partition_point(|item| item.number() < number);
         self.items.range(place..)
     }

@@ -26,7 +26,7 @@ impl Entity {
         else {
             return;
         };
-        for number in session.from_number(from, max) {
+        for number in session.starting_at(from, max) {
             if !visit(messages.get(number).expect("what a session has is here")) {
                 return;
             }

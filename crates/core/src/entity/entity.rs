@@ -80,9 +80,9 @@ impl Entity {
 
     /// It is like this from now on; what has happened under the old properties stays. Whether it requires
     /// sessions does not change.
-    pub fn set_properties(&mut self, properties: Properties) {
-        let requires_session = self.properties.requires_session;
-        self.properties = Properties { requires_session, ..properties };
+    pub fn set_properties(&mut self, mut properties: Properties) {
+        properties.requires_session = self.properties.requires_session;
+        self.properties = properties;
     }
 
     /// How much is in it.

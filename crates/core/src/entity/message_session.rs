@@ -17,7 +17,7 @@ pub(super) struct MessageSession {
     /// No message that is ready expires before.
     soonest: Timestamp,
     /// Deferred and scheduled messages.
-    aside: Option<Box<BTreeSet<SequenceNumber>>>,
+    aside: BTreeSet<SequenceNumber>,
     pub hold: Option<Box<Hold>>,
     pub state: Option<Box<SessionState>>,
     /// Its place among those that are listed.
@@ -50,7 +50,7 @@ impl Default for MessageSession {
         Self {
             ready: Queue::default(),
             soonest: NEVER,
-            aside: None,
+            aside: BTreeSet::new(),
             hold: None,
             state: None,
             listed: None,
@@ -62,7 +62,7 @@ impl MessageSession {
     /// Whether anything belongs to it.
     pub fn exists(&self) -> bool {
         !self.ready.is_empty()
-            || self.aside.is_some()
+            || !self.aside.is_empty()
             || self.hold.is_some()
             || self.state.is_some()
     }
@@ -115,17 +115,12 @@ impl MessageSession {
 
     /// A message is deferred or scheduled.
     pub fn set_aside(&mut self, number: SequenceNumber) {
-        self.aside.get_or_insert_default().insert(number);
+        self.aside.insert(number);
     }
 
     /// A message is deferred or scheduled no longer.
     pub fn unset_aside(&mut self, number: SequenceNumber) {
-        if let Some(aside) = &mut self.aside {
-            aside.remove(&number);
-            if aside.is_empty() {
-                self.aside = None;
-            }
-        }
+        self.aside.remove(&number);
     }
 
     /// Whether the token is of a message under its lock.
@@ -139,10 +134,10 @@ impl MessageSession {
     }
 
     /// The messages with this number or a greater one, in order: at most so many.
-    pub fn from_number(&self, number: SequenceNumber, max: usize) -> Vec<SequenceNumber> {
-        let ready = self.ready.from_number(number).map(Ready::number).take(max);
+    pub fn starting_at(&self, number: SequenceNumber, max: usize) -> Vec<SequenceNumber> {
+        let ready = self.ready.starting_at(number).map(Ready::number).take(max);
         let in_flight = self.hold.iter().flat_map(|hold| hold.in_flight.range(number..)).take(max);
-        let aside = self.aside.iter().flat_map(|aside| aside.range(number..)).take(max);
+        let aside = self.aside.range(number..).take(max);
         let mut numbers: Vec<_> = ready.chain(in_flight.copied()).chain(aside.copied()).collect();
         numbers.sort_unstable();
         // A deferred one may be in flight as well.
@@ -160,14 +155,14 @@ impl MessageSession {
     }
 
     pub fn aside(&self) -> usize {
-        self.aside.as_ref().map_or(0, |aside| aside.len())
+        self.aside.len()
     }
 
     /// All its messages have gone.
     pub fn clear(&mut self) {
         self.ready = Queue::default();
         self.soonest = NEVER;
-        self.aside = None;
+        self.aside.clear();
         if let Some(hold) = &mut self.hold {
             hold.in_flight.clear();
         }

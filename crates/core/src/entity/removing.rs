@@ -1,5 +1,6 @@
 //! Everything goes.
 
+use super::sessions::Sessions;
 use super::{Effects, Entity, Part, SequenceNumber};
 use crate::time::Timestamp;
 
@@ -57,6 +58,6 @@ impl Entity {
         let bytes = sessions.state_bytes();
         sessions.all_with_state().for_each(|session| fx.remove_state(session));
         fx.memory(bytes, 0);
-        *sessions = Box::default();
+        **sessions = Sessions::default();
     }
 }

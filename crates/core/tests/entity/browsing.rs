@@ -85,8 +85,7 @@ fn sessions_with_active_messages_or_a_state_are_listed() {
     let mut all: Vec<_> = world.entity.sessions(None, 0, 9);
     all.sort();
     assert_eq!(all, ["a".into(), "b".into(), "state only".into()]);
-    let pages: Vec<_> = (0..4).flat_map(|page| world.entity.sessions(None, page, 1)).collect();
-    let mut paged = pages.clone();
+    let mut paged: Vec<_> = (0..4).flat_map(|page| world.entity.sessions(None, page, 1)).collect();
     paged.sort();
     assert_eq!(paged, all);
 }

@@ -493,11 +493,11 @@ impl Both {
     fn check_deliveries(
         &mut self,
         part: Part,
-        got: Vec<Delivery>,
+        got: &[Delivery],
         expected: Vec<(u64, (u32, Option<Lock>))>,
     ) {
         let seen: Vec<_> =
-            got.iter().map(|one| (self.uid_of_delivered(one), one.entry.delivery_count)).collect();
+            got.iter().map(|one| (self.uid_of(&one.entry), one.entry.delivery_count)).collect();
         let should: Vec<_> = expected.iter().map(|(uid, (count, _))| (*uid, *count)).collect();
         assert_eq!(seen, should);
         for (delivery, (uid, (_, lock))) in got.iter().zip(expected) {
@@ -510,10 +510,6 @@ impl Both {
             }
             self.deliveries.push((part, delivery.token, uid, lock));
         }
-    }
-
-    fn uid_of_delivered(&self, delivery: &Delivery) -> u64 {
-        self.uid_of(&delivery.entry)
     }
 
     fn run(&mut self, op: &Op) {
@@ -755,7 +751,7 @@ impl Both {
         if expected.len() < max {
             self.hungry.insert(receiver);
         }
-        self.check_deliveries(part, got, expected);
+        self.check_deliveries(part, &got, expected);
     }
 
     fn delivery(&self, back: u8) -> Option<(Part, LockToken, u64, Option<Lock>)> {
@@ -877,7 +873,7 @@ impl Both {
             };
             expected.push((uid, self.model.deliver(part, uid, delete, lock)));
         }
-        self.check_deliveries(part, got, expected);
+        self.check_deliveries(part, &got, expected);
     }
 
     fn set_state(&mut self, slot: u8, len: Option<u8>) {
@@ -1130,7 +1126,5 @@ proptest! {
             both.run(op);
             both.check();
         }
-        // In the end everything can be received, and then nothing is left.
-        both.check();
     }
 }

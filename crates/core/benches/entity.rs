@@ -1,0 +1,143 @@
+//! Sending, taking and completing a message of 1 KiB, and asking for the next session: what must not cost more
+//! where there are more sessions or messages.
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::Duration;
+
+use barid_core::entity::{
+    Accept, Accepted, Effects, Entity, Entry, Incoming, Mode, Outcome, Part, Properties,
+    ReceiverId, SequenceNumber,
+};
+use barid_core::time::Timestamp;
+use criterion::{Criterion, criterion_group, criterion_main};
+
+const NOW: Timestamp = Timestamp::from_millis(1);
+
+/// Stores nothing: what is measured is the entity.
+struct Unstored;
+
+impl Effects for Unstored {
+    fn put_body(&mut self, _: u64, _: &Arc<[u8]>) {}
+    fn remove_body(&mut self, _: u64) {}
+    fn put_entry(&mut self, _: Part, _: &Entry) {}
+    fn remove_entry(&mut self, _: Part, _: SequenceNumber) {}
+    fn put_state(&mut self, _: &Arc<str>, _: &Arc<[u8]>, _: Timestamp) {}
+    fn remove_state(&mut self, _: &Arc<str>) {}
+    fn put_seen(&mut self, _: &Arc<str>, _: Timestamp) {}
+    fn remove_seen(&mut self, _: &Arc<str>) {}
+    fn put_numbers(&mut self, _: Part, _: SequenceNumber) {}
+    fn keeps_in_memory(&self) -> bool {
+        true
+    }
+    fn memory(&mut self, _: usize, _: usize) {}
+    fn ready(&mut self, _: ReceiverId) {}
+    fn granted(&mut self, _: ReceiverId, _: &Arc<str>, _: Timestamp) {}
+    fn timed_out(&mut self, _: ReceiverId) {}
+    fn lock_lost(&mut self, _: ReceiverId) {}
+    fn forward(&mut self, _: Entry) {}
+}
+
+struct World {
+    entity: Entity,
+    body: Arc<[u8]>,
+}
+
+impl World {
+    fn new() -> Self {
+        let entity = Entity::new(
+            Properties {
+                requires_session: true,
+                lock_duration: Duration::from_secs(60),
+                max_delivery_count: 10,
+                default_time_to_live: Some(Duration::from_secs(3_600)),
+                dead_lettering_on_expiration: true,
+                duplicate_detection: None,
+                forward_dead_lettered: false,
+                max_messages: usize::MAX,
+                max_bytes: usize::MAX,
+                max_message_size: 1 << 20,
+                max_sessions: usize::MAX,
+            },
+            0,
+        );
+        Self { entity, body: Arc::from([0; 1_024]) }
+    }
+
+    fn send(&mut self, session: &Arc<str>) {
+        let message = Incoming {
+            session: Some(Arc::clone(session)),
+            message_id: None,
+            time_to_live: None,
+            scheduled_at: None,
+            bytes: Arc::clone(&self.body),
+            overlay: None,
+        };
+        self.entity.send(message, NOW, &mut Unstored).expect("there is room");
+    }
+
+    fn accept(&mut self, receiver: ReceiverId, accept: Accept) -> Accepted {
+        let accepted = self.entity.accept(receiver, Mode::PeekLock, accept, NOW, &mut Unstored);
+        accepted.expect("a session is free")
+    }
+}
+
+/// How many sessions, of which a few are worked on, with so many messages that nobody works on.
+fn with(sessions: u64, backlog: u64) -> (World, Vec<Arc<str>>) {
+    let mut world = World::new();
+    let ids: Vec<Arc<str>> = (0..sessions).map(|n| Arc::from(format!("device-{n}"))).collect();
+    for n in 0..backlog {
+        world.send(&ids[(n % sessions) as usize]);
+    }
+    (world, ids)
+}
+
+fn messages(c: &mut Criterion) {
+    let mut group = c.benchmark_group("send, take, complete");
+    for sessions in [1, 1_000, 100_000] {
+        for backlog in [0, 100_000] {
+            let (mut world, ids) = with(sessions, backlog);
+            // With a backlog a session is drained from the front while it grows at the end.
+            for (n, id) in ids.iter().enumerate() {
+                world.accept(ReceiverId(n as u64), Accept::Session(Arc::clone(id)));
+            }
+            let (mut n, mut out) = (0, Vec::new());
+            group.bench_function(format!("{sessions} sessions, {backlog} waiting"), |b| {
+                b.iter(|| {
+                    // A stride that meets all sessions in no order that a cache could like.
+                    n = (n + 7_919) % ids.len();
+                    world.send(&ids[n]);
+                    let receiver = ReceiverId(n as u64);
+                    let taken = world.entity.take(receiver, 1, NOW, &mut Unstored, &mut out);
+                    taken.expect("it holds the session");
+                    let delivery = out.pop().expect("a message was sent");
+                    let (token, done) = (delivery.token, Outcome::Complete);
+                    let settled = world.entity.settle(Part::Main, token, done, NOW, &mut Unstored);
+                    black_box(settled.expect("it was locked"));
+                });
+            });
+        }
+    }
+    group.finish();
+}
+
+fn accept_next(c: &mut Criterion) {
+    for sessions in [100, 100_000] {
+        let (mut world, _) = with(sessions, sessions);
+        let mut n = 0;
+        c.bench_function(
+            &format!("accept next and close, {sessions} sessions with messages"),
+            |b| {
+                b.iter(|| {
+                    n += 1;
+                    let accepted = world.accept(ReceiverId(n), Accept::Next { until: NOW });
+                    assert!(matches!(accepted, Accepted::Now { .. }));
+                    world.entity.close(ReceiverId(n), NOW, &mut Unstored);
+                });
+            },
+        );
+    }
+}
+
+criterion_group!(benches, messages, accept_next);
+criterion_main!(benches);
