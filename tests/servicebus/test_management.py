@@ -209,7 +209,7 @@ def test_peek_sees_all_sessions_and_all_states(session, path, manage):
 
 
 @pytest.mark.queue()
-@pytest.mark.parametrize("number", [int, Int, Uint, Ulong], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("number", [int, Int, Uint, Ulong], ids=["long", "int", "uint", "ulong"])
 def test_numbers_may_be_of_any_width_and_keys_symbols(session, path, manage, number):
     session.sender(path()).send(Message.of("a"))
     for key in (str, Symbol):

@@ -121,7 +121,7 @@ def test_the_type_of_a_token_does_not_count(session, kind):
 @pytest.mark.parametrize("signed", [
     "", "x", "SharedAccessSignature ", "SharedAccessSignature sr=a&sig=b&se=c&skn=d", "eyJhbGciOiJub25lIn0.e30.",
     token("sb://localhost/q", KEY_NAME, "wrong", time.time() + 600), token("sb://localhost/q", KEY_NAME, KEY, time.time() - 1),
-])
+], ids=["nothing", "a letter", "no fields", "no signature", "a JWT", "the wrong key", "expired"])
 def test_a_token_that_is_none_is_refused(session, signed):
     answer = put_token(session, "sb://localhost/q", signed=signed)
     assert answer.application["status-code"] == 401 and answer.application["status-description"]
@@ -219,7 +219,7 @@ def test_who_waits_for_a_session_hears_nothing_until_there_is_one(session, path)
 
 
 @pytest.mark.queue(RequiresSession=True)
-@pytest.mark.parametrize("number", [Uint, Ulong, Int, int, Ubyte], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("number", [Uint, Ulong, Int, int, Ubyte], ids=["uint", "ulong", "int", "long", "ubyte"])
 def test_the_time_to_wait_may_be_any_integer(session, path, number):
     milliseconds, started = 200 if number is Ubyte else 900, time.monotonic()
     with pytest.raises(Refused) as refused:
