@@ -1,0 +1,216 @@
+//! A connection with its one session: opens, and keeps count of frames.
+
+use anyhow::{Context as _, bail, ensure};
+use barid_amqp::Error;
+use barid_amqp::frame::{
+    self, AMQP_HEADER, Begin, Body, Close, Flow, Open, Performative, SASL_HEADER, Sasl,
+};
+use mio::net::TcpStream;
+
+use super::super::stream::Stream;
+use super::Options;
+
+/// Transfer frames that the broker may send; the window is told anew with all credit.
+const INCOMING_WINDOW: u32 = 1 << 20;
+
+pub struct Connection {
+    pub stream: Stream,
+    opening: Opening,
+    pub session: Session,
+}
+
+/// What comes next from the broker.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Opening {
+    SaslHeader,
+    Sasl,
+    AmqpHeader,
+    Frames,
+}
+
+/// What the broker has said.
+pub enum Heard<'a> {
+    /// Links may be attached.
+    Begun,
+    /// About a link, with what stands behind it.
+    Link(Performative, &'a [u8]),
+}
+
+/// The windows of the session.
+pub struct Session {
+    /// The longest frame that the broker takes.
+    pub frame_max: usize,
+    next_outgoing_id: u32,
+    next_incoming_id: u32,
+    /// Transfer frames that the broker takes now.
+    may_send: u32,
+}
+
+impl Connection {
+    /// Begins with SASL.
+    pub fn new(socket: TcpStream, options: &Options) -> Self {
+        let mut stream = Stream::new(socket);
+        stream.output.extend_from_slice(&SASL_HEADER);
+        let response = format!("\0{}\0{}", options.user, options.pw);
+        let init = Sasl::Init {
+            mechanism: "PLAIN".into(),
+            initial_response: Some(response.into()),
+            hostname: Some(options.host.clone()),
+        };
+        frame::encode_sasl(&mut stream.output, &init);
+        let session =
+            Session { frame_max: 512, next_outgoing_id: 0, next_incoming_id: 0, may_send: 0 };
+        Self { stream, opening: Opening::SaslHeader, session }
+    }
+
+    /// Reads all there is, and shows it to `heard`, together with where answers go.
+    ///
+    /// # Errors
+    /// The broker ends the connection, or says what cannot be understood.
+    pub fn read(
+        &mut self,
+        scratch: &mut Vec<u8>,
+        is_closing: bool,
+        mut heard: impl FnMut(&mut Session, &mut Vec<u8>, Heard<'_>) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        let Self { stream, opening, session } = self;
+        let is_open = stream.read(scratch, is_closing, |stream, input| {
+            let mut taken = 0;
+            while let Some((len, frame)) = next(*opening, &input[taken..])? {
+                taken += len;
+                let output = &mut stream.output;
+                match frame {
+                    None => *opening = opening.after_header(),
+                    Some(Body::Sasl(Sasl::Outcome { code: 0 })) => {
+                        *opening = Opening::AmqpHeader;
+                        begin(output);
+                    }
+                    Some(Body::Sasl(Sasl::Outcome { .. })) => {
+                        bail!("the broker refuses the user name and the password");
+                    }
+                    Some(Body::Empty | Body::Sasl(_)) => {}
+                    Some(Body::Amqp(performative, payload)) => {
+                        if let Some(what) = session.on(performative, payload)? {
+                            heard(session, output, what)?;
+                        }
+                    }
+                }
+            }
+            Ok(taken)
+        })?;
+        ensure!(is_open, "the broker has closed a connection");
+        Ok(())
+    }
+
+    /// Says goodbye: whatever the links hold is given back.
+    pub fn close(&mut self) {
+        frame::encode(&mut self.stream.output, 0, &Performative::Close(Close::default()), &[]);
+    }
+}
+
+impl Opening {
+    fn after_header(self) -> Self {
+        if self == Self::SaslHeader { Self::Sasl } else { Self::Frames }
+    }
+}
+
+/// The protocol header or the frame at the front, and its length; `None` if it is not there as a whole.
+fn next(opening: Opening, input: &[u8]) -> anyhow::Result<Option<(usize, Option<Body<'_>>)>> {
+    if matches!(opening, Opening::SaslHeader | Opening::AmqpHeader) {
+        let Some(header) = input.first_chunk::<8>() else { return Ok(None) };
+        let wanted = if opening == Opening::SaslHeader { SASL_HEADER } else { AMQP_HEADER };
+        ensure!(*header == wanted, "this is no server of AMQP 1.0 with SASL");
+        return Ok(Some((header.len(), None)));
+    }
+    let Some(bytes) = frame::length(input)?.and_then(|length| input.get(..length)) else {
+        return Ok(None);
+    };
+    Ok(Some((bytes.len(), Some(frame::decode(bytes)?.body))))
+}
+
+fn begin(output: &mut Vec<u8>) {
+    output.extend_from_slice(&AMQP_HEADER);
+    let open = Open { max_frame_size: 65_536, channel_max: 0, ..Open::new("barid-bench") };
+    frame::encode(output, 0, &Performative::Open(Box::new(open)), &[]);
+    let begin = Begin {
+        remote_channel: None,
+        next_outgoing_id: 0,
+        incoming_window: INCOMING_WINDOW,
+        outgoing_window: INCOMING_WINDOW,
+        handle_max: u32::MAX,
+        properties: Default::default(),
+    };
+    frame::encode(output, 0, &Performative::Begin(Box::new(begin)), &[]);
+}
+
+impl Session {
+    fn on<'a>(
+        &mut self,
+        performative: Performative,
+        payload: &'a [u8],
+    ) -> anyhow::Result<Option<Heard<'a>>> {
+        match &performative {
+            Performative::Open(open) => {
+                self.frame_max = open.max_frame_size.min(65_536) as usize;
+                return Ok(None);
+            }
+            Performative::Begin(begin) => {
+                self.may_send = begin.incoming_window;
+                self.next_incoming_id = begin.next_outgoing_id;
+                return Ok(Some(Heard::Begun));
+            }
+            Performative::End(end) => bail!(failed("a session", end.error.as_ref())),
+            Performative::Close(close) => bail!(failed("a connection", close.error.as_ref())),
+            Performative::Transfer(_) => {
+                self.next_incoming_id = self.next_incoming_id.wrapping_add(1);
+            }
+            Performative::Flow(flow) => {
+                let on_the_way =
+                    self.next_outgoing_id.wrapping_sub(flow.next_incoming_id.unwrap_or(0));
+                self.may_send = flow.incoming_window.saturating_sub(on_the_way);
+            }
+            _ => {}
+        }
+        Ok(Some(Heard::Link(performative, payload)))
+    }
+
+    /// Whether a message of so many frames may be sent.
+    pub fn has_room(&self, frames: u32) -> bool {
+        self.may_send >= frames
+    }
+
+    /// Notes that it was.
+    pub fn sent(&mut self, frames: u32) {
+        self.next_outgoing_id = self.next_outgoing_id.wrapping_add(frames);
+        self.may_send -= frames;
+    }
+
+    /// Appends that so many deliveries may come on a link, from `delivery_count` on.
+    pub fn give_credit(&self, handle: u32, delivery_count: u32, credit: u32, out: &mut Vec<u8>) {
+        let flow = Flow {
+            next_incoming_id: Some(self.next_incoming_id),
+            incoming_window: INCOMING_WINDOW,
+            next_outgoing_id: self.next_outgoing_id,
+            outgoing_window: INCOMING_WINDOW,
+            handle: Some(handle),
+            delivery_count: Some(delivery_count),
+            link_credit: Some(credit),
+            ..Flow::default()
+        };
+        frame::encode(out, 0, &Performative::Flow(flow), &[]);
+    }
+}
+
+/// What to tell when the broker ends something.
+pub fn failed(what: &str, error: Option<&Error>) -> anyhow::Error {
+    let Some(error) = error else {
+        return anyhow::anyhow!("the broker has ended {what}");
+    };
+    let description = error.description.as_deref().unwrap_or("no reason given");
+    anyhow::anyhow!("the broker has ended {what}: {description} ({})", error.condition)
+}
+
+/// The error of what must have one.
+pub fn expected<T>(value: Option<T>) -> anyhow::Result<T> {
+    value.context("the broker leaves out what must not be left out")
+}

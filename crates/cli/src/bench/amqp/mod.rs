@@ -1,0 +1,174 @@
+//! `barid bench amqp`: measures the queues of a broker.
+
+mod connection;
+mod driver;
+mod ledger;
+mod receiver;
+mod report;
+mod sender;
+mod template;
+mod unsettled;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::bail;
+use clap::ValueEnum;
+
+use super::resolve;
+use crate::open_files;
+use template::SIZE_MIN;
+
+/// What to measure
+#[derive(clap::Args, Clone, Debug)]
+pub struct Options {
+    /// What happens
+    #[arg(value_enum, default_value_t = Scenario::Live)]
+    scenario: Scenario,
+    /// The queue, which must exist and be empty
+    #[arg(long, value_name = "ADDRESS", default_value = "bench")]
+    queue: String,
+    /// The queue has no sessions; messages have their session ids all the same
+    #[arg(long)]
+    plain: bool,
+    /// Different session ids
+    #[arg(long, value_name = "N", default_value_t = 100,
+        value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    sessions: u32,
+    /// Connections that send. Each has sessions of its own
+    #[arg(long, value_name = "N", default_value_t = 10,
+        value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    senders: u32,
+    /// Connections that receive
+    #[arg(long, value_name = "N", default_value_t = 10,
+        value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    receivers: u32,
+    /// Sessions that a receiver holds at once [default: all sessions are held by somebody]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    concurrent: Option<u32>,
+    /// A receiver gives a session back when it has completed so many of its messages, or there are none
+    /// [default: 100 if there are more sessions than are held at once, otherwise it keeps it]
+    #[arg(long, value_name = "MESSAGES", value_parser = clap::value_parser!(u32).range(1..))]
+    take: Option<u32>,
+    /// Bytes of a body
+    #[arg(long, value_name = "BYTES", default_value_t = 1_024,
+        value_parser = clap::value_parser!(u32).range(SIZE_MIN..=10_000_000))]
+    size: u32,
+    /// Messages of a sender on their way from end to end, without --rate
+    #[arg(long, value_name = "MESSAGES", default_value_t = 100,
+        value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    window: u32,
+    /// Messages sent a second, over all senders [default: as many as go through]
+    #[arg(long, value_name = "MESSAGES", value_parser = clap::value_parser!(u32).range(1..))]
+    rate: Option<u32>,
+    /// Messages that a receiver takes before it completes the first, for each session it holds
+    #[arg(long, value_name = "MESSAGES", default_value_t = 50,
+        value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    credit: u32,
+    /// Messages stored before the first is received, in `backlog`
+    #[arg(long, value_name = "MESSAGES", default_value_t = 100_000,
+        value_parser = clap::value_parser!(u32).range(1..))]
+    messages: u32,
+    /// Seconds to measure, after one second to warm up; `accept` and `backlog` may end earlier
+    #[arg(short, long, value_name = "SECONDS", default_value_t = 10,
+        value_parser = clap::value_parser!(u32).range(1..))]
+    duration: u32,
+    /// The broker's host
+    #[arg(long, default_value = "127.0.0.1")]
+    host: String,
+    /// The broker's port (AMQP)
+    #[arg(short, long, default_value_t = 5672)]
+    port: u16,
+    /// User name, which is the name of a key
+    #[arg(short, long, value_name = "NAME", default_value = "RootManageSharedAccessKey")]
+    user: String,
+    /// Password, which is the key
+    #[arg(
+        short = 'P',
+        long,
+        value_name = "PASSWORD",
+        env = "BARID_PASSWORD",
+        hide_env_values = true,
+        default_value = "SAS_KEY_VALUE"
+    )]
+    pw: String,
+    /// Process id of the broker, if it runs on this machine: tells its CPU time and memory
+    #[arg(long)]
+    pid: Option<u32>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// What happens.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scenario {
+    /// Sent, received and completed at once
+    Live,
+    /// All sessions get a message first; then the next session is accepted, its message completed, and
+    /// the session closed, again and again
+    Accept,
+    /// All messages are stored first, then received and completed
+    Backlog,
+}
+
+impl Scenario {
+    /// The name on the command line.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Live => "live",
+            Self::Accept => "accept",
+            Self::Backlog => "backlog",
+        }
+    }
+}
+
+impl Options {
+    fn duration(&self) -> Duration {
+        Duration::from_secs(self.duration.into())
+    }
+
+    /// Messages that are stored before any is received.
+    fn stored_first(&self) -> u64 {
+        match self.scenario {
+            Scenario::Live => 0,
+            Scenario::Accept => self.sessions.into(),
+            Scenario::Backlog => self.messages.into(),
+        }
+    }
+
+    /// Links of a receiver.
+    fn links(&self) -> u32 {
+        match (self.scenario, self.concurrent) {
+            _ if self.plain => 1,
+            (Scenario::Accept, None) => 1,
+            (_, Some(concurrent)) => concurrent,
+            (_, None) => self.sessions.div_ceil(self.receivers).min(100),
+        }
+    }
+
+    /// Messages of a session that are completed before it is given back.
+    fn taken(&self) -> Option<u32> {
+        let is_short = self.links().saturating_mul(self.receivers) < self.sessions;
+        match self.scenario {
+            _ if self.plain => None,
+            Scenario::Accept => Some(self.take.unwrap_or(1)),
+            _ => self.take.or(is_short.then_some(100)),
+        }
+    }
+}
+
+/// Measures the broker that the options name.
+pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
+    let connections = u64::from(options.senders) + u64::from(options.receivers);
+    if let Some(limit) = open_files::raise_limit()
+        && connections + 32 > limit
+    {
+        bail!("{connections} connections need more open files than {limit}; see `ulimit -n`");
+    }
+    if options.senders > options.sessions {
+        bail!("each sender needs a session of its own: --senders is more than --sessions");
+    }
+    let address = resolve(&options.host, options.port)?;
+    Ok(driver::measure(options, address)?.print())
+}

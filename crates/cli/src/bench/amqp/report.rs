@@ -1,0 +1,176 @@
+//! What came out, as a table for people or as JSON for programs.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use serde_json::{Value, json};
+
+use super::super::figures::{
+    Row, grouped, per_second, print_rows, quantile_rows, quantiles, rss_row,
+};
+use super::super::process::Usage;
+use super::ledger::Counts;
+use super::{Options, Scenario};
+
+/// One result.
+pub struct Report {
+    pub options: Options,
+    /// Before anything was received.
+    pub stored: Option<Span>,
+    /// While it was received.
+    pub span: Span,
+    /// From the first connection to the last.
+    pub counts: Counts,
+    pub lost: u64,
+    /// Microseconds.
+    pub stored_in: Histogram<u64>,
+    pub received_in: Histogram<u64>,
+    pub accepted_in: Histogram<u64>,
+    pub after: Option<Usage>,
+}
+
+/// Some time, and how many messages came through in it.
+pub struct Span {
+    pub messages: u64,
+    pub elapsed: Duration,
+    /// CPU time of the broker.
+    pub cpu: Option<Duration>,
+    /// What this process itself has used.
+    pub generator_cpu: Option<Duration>,
+}
+
+impl Report {
+    /// Whether every message came once and in its order. What is left in the queue because time was up is
+    /// not lost.
+    fn is_clean(&self) -> bool {
+        let Counts { refused, again, disordered, .. } = self.counts;
+        let is_lost = self.lost > 0 && self.options.scenario == Scenario::Live;
+        !is_lost && refused == 0 && again == 0 && disordered == 0 && self.span.messages > 0
+    }
+
+    /// Prints it.
+    pub fn print(&self) -> ExitCode {
+        if self.options.json {
+            println!("{}", self.json());
+        } else {
+            self.print_table();
+        }
+        if self.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    }
+
+    fn print_table(&self) {
+        let Options { scenario, sessions, senders, receivers, size, rate, plain, .. } =
+            &self.options;
+        let rate = rate.map(|rate| format!(", {} a second", grouped(rate.into())));
+        let sessions = match plain {
+            true => "no sessions".to_owned(),
+            false => format!("{} sessions", grouped((*sessions).into())),
+        };
+        println!(
+            "{}: {sessions}, {senders} senders, {receivers} receivers, {size} B{}",
+            scenario.name(),
+            rate.unwrap_or_default()
+        );
+        let mut rows = Vec::new();
+        if let Some(stored) = &self.stored {
+            rows.push(("stored", grouped(stored.per_second()), "messages/s"));
+            rows.extend(stored.us_row("broker CPU per stored"));
+        }
+        rows.push(("completed", grouped(self.span.per_second()), "messages/s"));
+        rows.extend(self.fault_rows());
+        rows.extend(quantile_rows(&self.stored_in, STORED));
+        if *scenario == Scenario::Live {
+            rows.extend(quantile_rows(&self.received_in, RECEIVED));
+        }
+        if self.options.taken().is_some() {
+            rows.extend(quantile_rows(&self.accepted_in, ACCEPTED));
+        }
+        rows.extend(self.span.us_row("broker CPU per message"));
+        if let Some(rate) = self.span.per_cpu_s() {
+            rows.push(("in a second of its CPU", grouped(rate), "messages"));
+        }
+        rows.extend(self.after.map(|usage| rss_row("broker memory", usage)));
+        print_rows(rows);
+    }
+
+    fn fault_rows(&self) -> Vec<Row> {
+        let Counts { refused, again, disordered, strange, .. } = self.counts;
+        let lost = if self.options.scenario == Scenario::Live { "lost" } else { "left" };
+        let mut rows = vec![(lost, grouped(self.lost), "messages")];
+        let others = [
+            ("refused", refused),
+            ("received again", again),
+            ("out of order", disordered),
+            ("not from here", strange),
+        ];
+        let faults = others.into_iter().filter(|(_, count)| *count > 0);
+        rows.extend(faults.map(|(label, count)| (label, grouped(count), "messages")));
+        rows
+    }
+
+    fn json(&self) -> Value {
+        let Options { scenario, sessions, senders, receivers, size, rate, plain, window, .. } =
+            &self.options;
+        let Counts { sent, accepted, refused, received, again, disordered, completed, strange } =
+            self.counts;
+        let stored = self.stored.as_ref();
+        json!({
+            "scenario": scenario.name(),
+            "sessions": sessions,
+            "plain": plain,
+            "senders": senders,
+            "receivers": receivers,
+            "size": size,
+            "window": window,
+            "rate_asked": rate,
+            "stored_per_s": stored.map(Span::per_second),
+            "broker_cpu_us_per_stored": stored.and_then(|span| span.us_per_message(span.cpu)),
+            "completed_per_s": self.span.per_second(),
+            "completed_per_cpu_s": self.span.per_cpu_s(),
+            "sent": sent,
+            "accepted": accepted,
+            "received": received,
+            "completed": completed,
+            "lost": self.lost,
+            "refused": refused,
+            "again": again,
+            "disordered": disordered,
+            "strange": strange,
+            "clean": self.is_clean(),
+            "store_latency_us": quantiles(&self.stored_in),
+            "latency_us": quantiles(&self.received_in),
+            "accept_latency_us": quantiles(&self.accepted_in),
+            "broker_cpu_us_per_message": self.span.us_per_message(self.span.cpu),
+            "generator_cpu_us_per_message": self.span.us_per_message(self.span.generator_cpu),
+            "broker_rss_bytes": self.after.map(|usage| usage.rss_bytes),
+        })
+    }
+}
+
+impl Span {
+    fn per_second(&self) -> u64 {
+        per_second(self.messages, self.elapsed)
+    }
+
+    fn per_cpu_s(&self) -> Option<u64> {
+        self.cpu.filter(|cpu| !cpu.is_zero()).map(|cpu| per_second(self.messages, cpu))
+    }
+
+    fn us_per_message(&self, used: Option<Duration>) -> Option<f64> {
+        let used = used.filter(|_| self.messages > 0)?;
+        Some(used.as_secs_f64() * 1e6 / self.messages as f64)
+    }
+
+    fn us_row(&self, label: &'static str) -> Option<Row> {
+        let micros = self.us_per_message(self.cpu)?;
+        Some((label, format!("{micros:.2}"), "µs"))
+    }
+}
+
+const STORED: [&str; 4] =
+    ["stored after p50", "stored after p99", "stored after p99.9", "stored after max"];
+const RECEIVED: [&str; 4] =
+    ["received after p50", "received after p99", "received after p99.9", "received after max"];
+const ACCEPTED: [&str; 4] =
+    ["session after p50", "session after p99", "session after p99.9", "session after max"];
