@@ -1,5 +1,7 @@
 //! The broker's metrics in Prometheus' text format.
 
+mod entities;
+
 use std::fmt::Write as _;
 
 use barid_core::session::DropReason;
@@ -41,6 +43,7 @@ struct Snapshot {
     deepest: u64,
     retained: u64,
     subscriptions: u64,
+    entities: u64,
     keys: u64,
     key_bytes: u64,
     watchers: u64,
@@ -53,7 +56,7 @@ impl Snapshot {
             tenant.used_state_store().map_or(0, |store| count(store.usage()))
         };
         let mut snapshot = Self {
-            tenant: tenant.name.replace('\\', "\\\\").replace('"', "\\\""),
+            tenant: escaped(&tenant.name),
             totals: tenant.totals(),
             connected: 0,
             sessions: 0,
@@ -63,6 +66,7 @@ impl Snapshot {
             deepest: 0,
             retained: tenant.retained_by_clients() as u64,
             subscriptions: tenant.index.subscription_count() as u64,
+            entities: tenant.used_entities().map_or(0, |entities| entities.len() as u64),
             keys: of_keys(Usage::keys),
             key_bytes: of_keys(Usage::bytes),
             watchers: of_keys(Usage::watchers),
@@ -86,7 +90,7 @@ impl Snapshot {
 /// A metric that has one value for each tenant.
 type PerTenant = (&'static str, &'static str, &'static str, fn(&Snapshot) -> u64);
 
-const PER_TENANT: [PerTenant; 18] = [
+const PER_TENANT: [PerTenant; 19] = [
     ("barid_connections", "gauge", "Clients connected.", |s| s.connected),
     ("barid_sessions", "gauge", "Sessions, with and without a client.", |s| s.sessions),
     ("barid_subscriptions", "gauge", "Subscriptions.", |s| s.subscriptions),
@@ -112,6 +116,7 @@ const PER_TENANT: [PerTenant; 18] = [
     ("barid_unauthorised_total", "counter", "PUBLISH and SUBSCRIBE refused by rules.", |s| {
         s.totals.unauthorised
     }),
+    ("barid_entities", "gauge", "Queues, topics and subscriptions.", |s| s.entities),
     ("barid_state_keys", "gauge", "Keys in the state store.", |s| s.keys),
     ("barid_state_bytes", "gauge", "Bytes of these keys, as limits count.", |s| s.key_bytes),
     ("barid_state_watchers", "gauge", "Watched keys, once for each watcher.", |s| s.watchers),
@@ -183,6 +188,7 @@ pub fn exposition(shared: &Shared) -> String {
         }
     }
     requests(&mut text, shared, &snapshots);
+    entities::entities(&mut text, shared);
     let name = "barid_dropped_messages_total";
     header(&mut text, name, "counter", "Messages that did not reach a session.");
     for snapshot in &snapshots {
@@ -221,6 +227,11 @@ fn requests(text: &mut String, shared: &Shared, snapshots: &[Snapshot]) {
     let _ = writeln!(text, "{name}{{quantile=\"0.99\"}} {}", times.p99.as_secs_f64());
     let _ = writeln!(text, "{name}_sum {}", times.sum.as_secs_f64());
     let _ = writeln!(text, "{name}_count {}", times.count);
+}
+
+/// A text as the value of a label.
+fn escaped(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"")
 }
 
 fn header(text: &mut String, name: &str, kind: &str, help: &str) {
