@@ -131,10 +131,7 @@ mod tests {
         references.note(2, QUEUE_ENTRIES, &key(1), &own_body);
         references.note(2, QUEUE_ENTRIES, &key(2), &body_9);
         references.note(2, QUEUE_BODIES, &body(2), b"");
-        assert_eq!(
-            references.findings(),
-            ["shard 2: 2 bodies of messages in queues are missing"]
-        );
+        assert_eq!(references.findings(), ["shard 2: 2 bodies of messages in queues are missing"]);
         references.note(2, QUEUE_BODIES, &body(1), b"");
         references.note(2, QUEUE_BODIES, &body(9), b"");
         assert_eq!(references.findings(), [""; 0]);
