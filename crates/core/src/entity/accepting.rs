@@ -6,7 +6,8 @@ use super::entity::Receiver;
 use super::message_session::Hold;
 use super::sessions::{Sessions, Waiter};
 use super::{
-    Accept, Accepted, Changes, Effects, Entity, ID_LEN_MAX, Mode, Part, ReceiverId, Refusal,
+    Accept, Accepted, Changes, Effects, Entity, ID_LEN_MAX, LockToken, Mode, Part, ReceiverId,
+    Refusal,
 };
 use crate::time::Timestamp;
 
@@ -83,6 +84,11 @@ impl Entity {
         let Some(Receiver::Holder { session }) = self.receivers.get(&receiver) else { return None };
         let hold = self.session(session)?.hold.as_ref()?;
         Some((session, hold.until))
+    }
+
+    /// The session of whose lock a token is.
+    pub fn session_locked_by(&self, token: LockToken) -> Option<&Arc<str>> {
+        self.sessions.as_ref()?.locked(token.lock())
     }
 
     /// The lock on a session ends so much later, counted from now: answers when.

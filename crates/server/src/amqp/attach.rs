@@ -6,7 +6,7 @@ use std::time::Duration;
 use barid_amqp::{
     AttachAnswer, AttachRequest, Error, Fields, LinkId, Role, SenderSettles, Symbol, Value,
 };
-use barid_core::entity::{Accept, Accepted, Mode, Refusal};
+use barid_core::entity::{Accept, Accepted, Mode, Part, Refusal};
 use barid_core::time::Timestamp;
 
 use super::container::Container;
@@ -88,7 +88,8 @@ impl Container {
             return Ok(());
         }
         let address = Address::parse(written);
-        let path = address.entity.clone();
+        // With its part, for tokens may be for that only.
+        let path: Box<str> = address.to_string().to_lowercase().into();
         let now = turn.context.worker.now;
         let until = if address.management {
             let rights = [Right::Listen, Right::Send];
@@ -107,16 +108,16 @@ impl Container {
             .find(&address)
             .ok_or_else(|| no_entity(written))?;
         if address.management {
-            let answers = format!("{path}/$management/{}", address.part as u8).into();
+            let answers = path.clone();
             let service = Service::Management { path, node, part: address.part };
             self.attach_service(request, service, answers);
             return Ok(());
         }
         self.note_expiry(until);
         match (request.attach.role, node) {
-            (Role::Sender, node) => self.attach_sender(request, &address, node),
+            (Role::Sender, node) => self.attach_sender(request, path, address.part, node),
             (Role::Receiver, Node::Queue(queue)) => {
-                self.attach_receiver(turn, request, &address, &queue)
+                self.attach_receiver(turn, request, path, address.part, &queue)
             }
             (Role::Receiver, Node::Topic(_)) => Err(Error::new(
                 condition::NOT_ALLOWED,
@@ -141,6 +142,7 @@ impl Container {
                     target: target.and_then(|target| target.address()).map(Into::into),
                     node,
                     waiting: Default::default(),
+                    bytes: 0,
                 })
             }
         };
@@ -153,15 +155,19 @@ impl Container {
     fn attach_sender(
         &mut self,
         request: &AttachRequest,
-        address: &Address,
+        path: Box<str>,
+        part: Part,
         node: Node,
     ) -> Result<(), Error> {
-        if address.part != barid_core::entity::Part::Main {
+        if part != Part::Main {
             let text = "Messages cannot be sent to a dead-letter queue.";
             return Err(Error::new(condition::NOT_ALLOWED, text));
         }
+        if node.entity().is_subscription() {
+            let text = "Messages for a subscription are sent to its topic.";
+            return Err(Error::new(condition::NOT_ALLOWED, text));
+        }
         let max_message_size = Some(max_message_size(node.entity()));
-        let path = address.entity.clone();
         self.links.insert(request.link, Link::Sender(SenderLink { path, node }));
         let answer = AttachAnswer { max_message_size, credit: CREDIT, ..AttachAnswer::default() };
         self.engine.accept_attach(request.link, answer);
@@ -172,7 +178,8 @@ impl Container {
         &mut self,
         turn: &mut Turn<'_>,
         request: &AttachRequest,
-        address: &Address,
+        path: Box<str>,
+        part: Part,
         queue: &Arc<Queue>,
     ) -> Result<(), Error> {
         let now = turn.context.worker.now;
@@ -183,13 +190,11 @@ impl Container {
         };
         let id = new_receiver_id();
         if !queue.register(id, Arc::clone(self.inbox()) as _) {
-            return Err(no_entity(&address.entity));
+            return Err(no_entity(&path));
         }
         let accepted = queue.with(&mut Commits::default(), |entity, effects| match &wanted {
-            Wanted::None => entity.open(id, address.part, mode).map(|()| None),
-            _ if address.part != barid_core::entity::Part::Main => {
-                Err(Refusal::SessionsNotSupported)
-            }
+            Wanted::None => entity.open(id, part, mode).map(|()| None),
+            _ if part != Part::Main => Err(Refusal::SessionsNotSupported),
             Wanted::Session(session) => {
                 let wanted = Accept::Session(Arc::clone(session));
                 entity.accept(id, mode, wanted, now, effects).map(Some)
@@ -219,9 +224,9 @@ impl Container {
         let link = ReceiverLink {
             name: request.attach.name.as_str().into(),
             id,
-            path: address.entity.clone(),
+            path,
             queue: Arc::clone(queue),
-            part: address.part,
+            part,
             mode,
             has_session: wanted != Wanted::None,
             pending: accepted == Some(Accepted::Waiting),

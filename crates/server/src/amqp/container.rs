@@ -26,6 +26,9 @@ const FRAME_MAX: u32 = 64 * 1024;
 /// The longest message of any entity, in bytes.
 const MESSAGE_MAX: u64 = 100 * 1024 * 1024;
 
+/// The highest number of a link in a session.
+const HANDLE_MAX: u32 = 4_095;
+
 /// Bytes of messages whose ends have not come.
 const UNFINISHED_MAX: usize = 128 * 1024 * 1024;
 
@@ -61,6 +64,7 @@ impl Container {
             max_frame_size: FRAME_MAX,
             max_message_size: MESSAGE_MAX,
             max_unfinished: UNFINISHED_MAX,
+            handle_max: HANDLE_MAX,
             ..Limits::default()
         };
         Self {

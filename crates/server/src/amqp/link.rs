@@ -60,6 +60,8 @@ pub struct ResponseLink {
     pub node: Box<str>,
     /// Answers that wait for credit.
     pub waiting: VecDeque<Vec<u8>>,
+    /// Their bytes.
+    pub bytes: usize,
 }
 
 /// The client's way to an entity.

@@ -3,7 +3,6 @@
 //! `SharedAccessSignature sr=<scope>&sig=<signature>&se=<seconds since 1970>&skn=<name of the key>`, in any
 //! order. The signature is HMAC-SHA256 over the scope, a line feed and the expiry, with the text of the key.
 
-use std::borrow::Cow;
 use std::time::Duration;
 
 use barid_core::time::Timestamp;
@@ -27,7 +26,7 @@ pub struct Token<'a> {
     expiry: &'a str,
     expires_at: Timestamp,
     /// The name of the key, `{tenant}/{name}` or `{name}`.
-    pub key_name: Cow<'a, str>,
+    pub key_name: String,
 }
 
 /// Why a token is not accepted. Says nothing of the key.
@@ -88,13 +87,16 @@ impl<'a> Token<'a> {
     }
 
     /// What it is for.
-    pub fn scope(&self) -> Result<Cow<'a, str>, InvalidToken> {
+    pub fn scope(&self) -> Result<String, InvalidToken> {
         decode(self.scope)
     }
 }
 
-fn decode(text: &str) -> Result<Cow<'_, str>, InvalidToken> {
-    percent_decode_str(text).decode_utf8().map_err(|_| InvalidToken::Malformed)
+/// Some clients write a space as a plus sign; all write a plus sign in hexadecimal digits.
+fn decode(text: &str) -> Result<String, InvalidToken> {
+    let spaced = text.replace('+', " ");
+    let decoded = percent_decode_str(&spaced).decode_utf8().map_err(|_| InvalidToken::Malformed)?;
+    Ok(decoded.into_owned())
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use barid_amqp::Error;
 use barid_amqp::message::ValueRef;
-use barid_core::entity::{Changes, LockToken, Outcome};
+use barid_core::entity::{Changes, LockToken, Outcome, Refusal};
 
 use super::{Asked, Done, missing};
 use crate::amqp::encode::{millis, token_of, value_from};
@@ -68,6 +68,16 @@ pub(super) fn settle(asked: &mut Asked<'_>) -> Result<Done, Error> {
             return Err(Error::new(condition::ARGUMENT_ERROR, text));
         }
     };
+    if !asked.request.argument("session-id").is_null() {
+        let holder = asked.holder()?;
+        let are_its = asked.queue.read(|entity| {
+            let session = entity.session_of(holder).map(|(session, _)| session);
+            tokens.iter().all(|token| entity.session_locked_by(*token) == session)
+        });
+        if !are_its {
+            return Err(error_of(Refusal::SessionLockLost));
+        }
+    }
     let (now, part) = (asked.now, asked.part);
     let settled = asked.queue.with(asked.commits, |entity, effects| {
         tokens

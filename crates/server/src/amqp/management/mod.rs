@@ -28,8 +28,9 @@ use crate::settings::Right;
 pub(super) use messages::Gathering;
 use messages::Page;
 
-/// Responses that wait for a client that gives no credit. Beyond, they are dropped.
+/// Responses that may wait on a link for credit, and their bytes. A client with more loses the link.
 const RESPONSES_MAX: usize = 1_000;
+const RESPONSES_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// Which kinds of requests there are, and which right each needs.
 const OPERATIONS: [(&str, Right, Operation); 15] = [
@@ -161,10 +162,8 @@ impl Container {
         };
         let Ok(request) = Request::parse(&delivery.message) else { return };
         let node = match service {
-            Service::Tokens => TOKENS.into(),
-            Service::Management { path, part, .. } => {
-                format!("{path}/$management/{}", *part as u8)
-            }
+            Service::Tokens => Box::from(TOKENS),
+            Service::Management { path, .. } => path.clone(),
         };
         let Some(link) = self.response_link(*session, request.reply_to(), &node) else { return };
         let mut correlation_id = Vec::new();
@@ -308,9 +307,8 @@ impl Container {
     /// Sends a response, or keeps it until the client gives credit.
     pub(super) fn respond(&mut self, link: LinkId, message: Vec<u8>) {
         if let Some(Link::Responses(responses)) = self.links.get_mut(&link) {
-            if responses.waiting.len() < RESPONSES_MAX {
-                responses.waiting.push_back(message);
-            }
+            responses.bytes += message.len();
+            responses.waiting.push_back(message);
             self.send_responses(link);
         }
     }
@@ -320,11 +318,17 @@ impl Container {
         let waiting: &mut VecDeque<_> = &mut responses.waiting;
         while self.engine.credit(link) > 0 {
             let Some(message) = waiting.pop_front() else { return };
+            responses.bytes -= message.len();
             let number = self.responses.to_be_bytes();
             self.responses += 1;
             if self.engine.send(link, &number, true, 0, &[&message]).is_err() {
                 return;
             }
+        }
+        if waiting.len() > RESPONSES_MAX || responses.bytes > RESPONSES_BYTES_MAX {
+            let text = "Too many responses wait for credit.";
+            self.engine.detach(link, Some(Error::new(condition::RESOURCE_LIMIT, text)));
+            self.links.remove(&link);
         }
     }
 }
