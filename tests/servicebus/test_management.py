@@ -396,7 +396,7 @@ def test_rules(session, path):
     sender.send(Message.of("red", application={"colour": "red"}))
     sender.send(Message.of("blue", application={"colour": "blue"}))
     [delivery] = session.receiver(f"{path()}/Subscriptions/s").receive()
-    assert delivery.message.data == b"red" and delivery.message.application == {"colour": "red", "seen": 1}
+    assert delivery.message.data == b"red" and delivery.message.application == {"colour": "red", "seen": 1, "RuleName": "red"}
     assert node.request("remove-rule", {"rule-name": "red"})[0] == 200
     status, _, answer = node.request("remove-rule", {"rule-name": "red"})
     assert status == 404, answer.application

@@ -47,8 +47,9 @@ def test_a_time_in_the_past_is_now(queue):
 
 @pytest.mark.queue()
 def test_scheduled_messages_are_enqueued_in_the_order_of_their_times(queue):
-    for delay in (2.4, 1.6, 2.0):
-        queue.sender.schedule_messages(ServiceBusMessage(str(delay)), after(delay))
+    due = {delay: after(delay) for delay in (2.4, 1.6, 2.0)}
+    for delay, at in due.items():
+        queue.sender.schedule_messages(ServiceBusMessage(str(delay)), at)
     assert texts(take(queue.plain(), 3)) == ["1.6", "2.0", "2.4"]
 
 

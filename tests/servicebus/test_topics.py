@@ -85,7 +85,7 @@ def test_actions_change_the_copy_of_their_subscription(subscription):
     subscription("marked").send("a", subject="plain", application_properties={"secret": "x", "kept": 1})
     marked = take_one(subscription("marked").plain())
     assert (text(marked), marked.subject) == ("a", "marked")
-    assert marked.application_properties == {b"kept": 1, b"priority": b"high"}
+    assert marked.application_properties == {b"kept": 1, b"priority": b"high", b"RuleName": b"rule0"}
     other = take_one(subscription("as-it-was").plain())
     assert (other.subject, other.application_properties) == ("plain", {b"secret": b"x", b"kept": 1})
 
