@@ -80,7 +80,8 @@ impl Mover {
     /// Moves what can be moved.
     pub(crate) fn run(self: &Arc<Self>, now: Timestamp, loader: &Loader) {
         let Some(queue) = self.queue.upgrade() else { return };
-        let group = match std::mem::replace(&mut *self.stage.lock(), Stage::Idle) {
+        let stage = std::mem::replace(&mut *self.stage.lock(), Stage::Idle);
+        let group = match stage {
             Stage::Idle => match self.take(&queue, now, loader) {
                 Some(group) => group,
                 None => return,

@@ -1,0 +1,287 @@
+//! Entities over stores in memory, with a clock and threads that a test moves by hand.
+
+mod changing;
+mod forwarding;
+mod receiving;
+mod restarting;
+mod topics;
+
+use std::sync::Arc;
+
+use barid_amqp::message::{Builder, Field, ValueRef};
+use barid_core::durable::{
+    self, EntityRecord, EntryNumber, EntryRecord, QueueNumber, Recovery, SessionNumber,
+    SessionRecord, SessionStateRecord, StateRecord, SubscriptionRecord, TenantNumber, keys,
+};
+use barid_core::entity::{Delivery, Entry, Incoming, Mode, Part, SequenceNumber, State};
+use barid_core::message::Message;
+use barid_core::time::Timestamp;
+use barid_store::Store;
+use barid_store::memory::MemoryStore;
+use parking_lot::Mutex;
+use statestore_proto::Version;
+
+use super::*;
+use crate::durable::{Commits, Loader, LoaderThreads, Shards};
+use crate::housekeeping::{After, Housekeeping, Task};
+use crate::settings::Limits;
+use crate::tenant::{Tenant, TenantSettings, Tenants};
+
+/// Memory that is enough for all messages.
+const PLENTY: usize = 1 << 20;
+
+/// A broker as far as entities need one.
+struct World {
+    shards: Arc<Shards>,
+    tenant: Arc<Tenant>,
+    housekeeping: Housekeeping,
+    loader: (Loader, LoaderThreads),
+    now: Timestamp,
+    _tenants: Tenants,
+}
+
+impl World {
+    fn new() -> Self {
+        Self::over(&stores(), PLENTY)
+    }
+
+    /// One that has just been started.
+    fn over(stores: &[Arc<dyn Store>], memory: usize) -> Self {
+        let shards = Arc::new(Shards::new(stores, memory));
+        let tenants = Tenants::new(1, 1, 0, Arc::clone(&shards));
+        let limits = Arc::new(Limits { max_entities: 12, ..Limits::default() });
+        let settings = || TenantSettings { limits, durability: Arc::default() };
+        let tenant = tenants.get_or_create("t", settings).unwrap();
+        let world = Self {
+            loader: Loader::new(shards.count()),
+            shards,
+            tenant,
+            housekeeping: Housekeeping::default(),
+            now: Timestamp::from_millis(1_000_000),
+            _tenants: tenants,
+        };
+        world.recover();
+        world
+    }
+
+    fn recover(&self) {
+        let mut recovered = Vec::new();
+        let mut found = Vec::new();
+        for shard in self.shards.iter() {
+            let mut reader = Reader { world: self, found: Recovering::default() };
+            let store = &**shard.store();
+            recovered.push(durable::recover(shard.index(), store, &mut reader).unwrap());
+            found.push(reader.found);
+        }
+        let settled = durable::settle(recovered, |_| {});
+        for (shard, settled) in self.shards.iter().zip(settled) {
+            shard.install(settled);
+        }
+        self.shards.name_tenant(self.tenant.stored_number(), "t");
+        Recovering::join(found);
+        self.settle();
+    }
+
+    fn entities(&self) -> &Arc<Entities> {
+        self.tenant.entities(&self.housekeeping)
+    }
+
+    /// What all the threads of a broker would do, until nothing is left.
+    fn settle(&self) {
+        loop {
+            self.shards.iter().for_each(|shard| shard.commit_before_start());
+            self.loader.1.answer(&self.shards);
+            let durable = self.housekeeping.take_durable(&self.shards);
+            let task = self.housekeeping.due(self.now);
+            if durable.is_empty() && task.is_none() {
+                return;
+            }
+            for after in durable {
+                if let After::Complete(mover, done) = after {
+                    mover.complete(&done, self.now);
+                }
+            }
+            match task {
+                Some(Task::WakeQueue { queue, at }) => {
+                    queue.upgrade().into_iter().for_each(|queue| queue.wake(at, self.now));
+                }
+                Some(Task::Move(mover)) => {
+                    let mover = mover.upgrade().into_iter();
+                    mover.for_each(|mover| mover.run(self.now, &self.loader.0));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn sleep(&mut self, millis: u64) {
+        self.now = Timestamp::from_millis(self.now.as_millis() + millis);
+        self.settle();
+    }
+
+    /// Has all of these.
+    fn declare(&self, json: &str) {
+        self.try_declare(json).unwrap();
+    }
+
+    fn try_declare(&self, json: &str) -> Result<(), String> {
+        let definitions: Definitions = serde_json::from_str(json).unwrap();
+        let declared = self.entities().declare(&definitions, &mut Commits::default());
+        self.settle();
+        declared.map_err(|error| error.to_string())
+    }
+
+    fn node(&self, path: &str) -> Node {
+        self.entities().find(&Address::parse(path)).unwrap_or_else(|| panic!("no {path}"))
+    }
+
+    fn queue(&self, path: &str) -> Arc<Queue> {
+        Arc::clone(self.node(path).entity())
+    }
+
+    fn send(&self, path: &str, message: Incoming) -> Result<SequenceNumber, SendError> {
+        let batch = Batch::from_buf([message]);
+        self.node(path).send(batch, self.now, &mut Commits::default()).map(|numbers| numbers[0])
+    }
+
+    /// The bodies of what lies in a part, in order.
+    fn texts(&self, path: &str, part: Part) -> Vec<String> {
+        self.entries(path, part).iter().map(|entry| self.text(path, entry)).collect()
+    }
+
+    fn entries(&self, path: &str, part: Part) -> Vec<Entry> {
+        self.settle();
+        let mut entries = Vec::new();
+        self.queue(path).read(|entity| {
+            entity.peek(part, 1, usize::MAX, None, |entry| {
+                entries.push(entry.clone());
+                true
+            });
+        });
+        entries
+    }
+
+    fn text(&self, path: &str, entry: &Entry) -> String {
+        let queue = self.queue(path);
+        let bytes = entry.body.bytes.clone().unwrap_or_else(|| {
+            let body = queue.shard().body(queue.tenant(), "t", queue.number(), entry.body.id);
+            body.unwrap().expect("it is stored")
+        });
+        let sections = barid_amqp::message::Sections::split(&bytes).unwrap();
+        String::from_utf8(sections.payload().unwrap().into_owned()).unwrap()
+    }
+
+    /// Opens a plain receiver and takes all that there is.
+    fn take(&self, path: &str, part: Part) -> Vec<Delivery> {
+        let (queue, id) = (self.queue(path), new_receiver_id());
+        let mut out = Vec::new();
+        queue.with(&mut Commits::default(), |entity, fx| {
+            entity.open(id, part, Mode::PeekLock).unwrap();
+            entity.take(id, 100, self.now, fx, &mut out).unwrap();
+        });
+        out
+    }
+}
+
+/// Stores with nothing in them.
+fn stores() -> Vec<Arc<dyn Store>> {
+    let store = || Arc::new(MemoryStore::new(keys::NAMES.len())) as Arc<dyn Store>;
+    vec![store(), store(), store()]
+}
+
+/// A message with a text.
+fn message(text: &str) -> Incoming {
+    with(text, |_| {})
+}
+
+/// One of a session.
+fn of_session(session: &str, text: &str) -> Incoming {
+    let mut message = with(text, |builder| {
+        builder.property(Field::GroupId, ValueRef::String("unused"));
+    });
+    message.session = Some(session.into());
+    message
+}
+
+fn with(text: &str, more: impl FnOnce(&mut Builder<'_>)) -> Incoming {
+    let (mut builder, mut bytes) = (Builder::new(), Vec::new());
+    more(&mut builder);
+    builder.data(text.as_bytes(), &mut bytes);
+    Incoming {
+        session: None,
+        message_id: None,
+        time_to_live: None,
+        scheduled_at: None,
+        bytes: bytes.into(),
+        overlay: None,
+    }
+}
+
+/// What an inbox was told.
+#[derive(Default)]
+struct Ears(Mutex<Vec<Told>>);
+
+impl Inbox for Ears {
+    fn tell(&self, _: barid_core::entity::ReceiverId, what: Told) {
+        self.0.lock().push(what);
+    }
+}
+
+impl Ears {
+    fn heard(&self) -> Vec<Told> {
+        std::mem::take(&mut self.0.lock())
+    }
+}
+
+/// Hears what one store has of entities.
+struct Reader<'a> {
+    world: &'a World,
+    found: Recovering,
+}
+
+impl Recovery for Reader<'_> {
+    fn tenant(&mut self, name: &str) -> TenantNumber {
+        assert_eq!(name, "t");
+        self.world.tenant.stored_number()
+    }
+
+    fn entity(&mut self, _: TenantNumber, path: &str, record: EntityRecord) {
+        self.found.entity(self.world.entities(), path, record).unwrap();
+    }
+
+    fn queue_numbers(&mut self, _: TenantNumber, queue: QueueNumber, part: Part, reserved: u64) {
+        self.found.restore(queue, |entity| entity.recover_numbers(part, reserved));
+    }
+
+    fn queue_state(
+        &mut self,
+        _: TenantNumber,
+        queue: QueueNumber,
+        session: Arc<str>,
+        record: SessionStateRecord,
+    ) {
+        let SessionStateRecord { state, updated_at } = record;
+        self.found.restore(queue, |entity| entity.recover_state(&session, state, updated_at));
+    }
+
+    fn queue_entry(&mut self, _: TenantNumber, queue: QueueNumber, part: Part, entry: Entry) {
+        self.found.restore(queue, |entity| entity.recover_entry(part, entry));
+    }
+
+    fn queue_seen(
+        &mut self,
+        _: TenantNumber,
+        queue: QueueNumber,
+        message_id: Arc<str>,
+        until: Timestamp,
+    ) {
+        self.found.restore(queue, |entity| entity.recover_seen(&message_id, until));
+    }
+
+    fn session(&mut self, _: TenantNumber, _: &str, _: SessionRecord) {}
+    fn subscription(&mut self, _: TenantNumber, _: SessionNumber, _: &str, _: SubscriptionRecord) {}
+    fn entry(&mut self, _: TenantNumber, _: SessionNumber, _: EntryNumber, _: EntryRecord) {}
+    fn retained(&mut self, _: TenantNumber, _: Message) {}
+    fn state_clock(&mut self, _: TenantNumber, _: Version) {}
+    fn state(&mut self, _: TenantNumber, _: &[u8], _: StateRecord) {}
+}
