@@ -1,0 +1,426 @@
+"""Queues, topics, subscriptions and rules: declared in files, made by hand, looked into, changed, deleted."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import signal
+from urllib.parse import quote
+
+import pytest
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
+
+from broker import Broker
+from running import barid, until
+
+CONFIG = """
+[tenants.acme]
+[[queues]]
+name = "declared"
+properties = { RequiresSession = true, MaxDeliveryCount = 3 }
+[[topics]]
+name = "Events"
+[[topics.subscriptions]]
+name = "large"
+rules = [{ name = "large", properties = { FilterType = "Sql", SqlFilter = { SqlExpression = "amount > 1000" } } }]
+[[topics.subscriptions]]
+name = "all"
+"""
+
+CONFIG_JSON = """
+{ // as people have it
+  "UserConfig": { "Namespaces": [
+    { "Name": "sbemulatorns", "Queues": [ { "Name": "from-file", "Properties": { "LockDuration": "PT30S" } }, ] },
+    { "Name": "acme", "Queues": [ { "Name": "from-file" } ] },
+  ], "Logging": { "Type": "File" } /* not ours */ }
+}
+"""
+
+
+class WithFile(Broker):
+    """A broker that is given a Config.json as well."""
+
+    def arguments(self) -> list:
+        self.file = self.directory / "Config.json"
+        if not self.file.exists():
+            self.file.write_text(CONFIG_JSON)
+        return ["--entities", self.file]
+
+
+@pytest.fixture(scope="module")
+def broker():
+    running = WithFile(CONFIG)
+    yield running
+    alive, messages = running.running(), running.stderr
+    running.close()
+    assert alive and "panicked at" not in messages, messages
+
+
+class Api:
+    """`/v1/tenants/{tenant}` of a broker's admin address."""
+
+    def __init__(self, broker, tenant: str = "default"):
+        self.broker, self.base = broker, f"/v1/tenants/{quote(tenant, safe='')}"
+
+    def ask(self, method: str, path: str, body=None, **headers) -> tuple[int, dict | None]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.broker.admin_port, timeout=10)
+        text = body if isinstance(body, str | None) else json.dumps(body)
+        connection.request(method, self.base + path, text, {name.replace("_", "-"): value for name, value in headers.items()})
+        answer = connection.getresponse()
+        text = answer.read()
+        connection.close()
+        return answer.status, json.loads(text) if text else None
+
+    def get(self, path: str) -> dict:
+        status, body = self.ask("GET", path)
+        assert status == 200, body
+        return body
+
+
+@pytest.fixture
+def api(broker) -> Api:
+    return Api(broker)
+
+
+@pytest.fixture
+def tool(broker):
+    """Runs `barid` against the broker."""
+    return lambda *arguments, **run: barid(*arguments, "--admin", f"127.0.0.1:{broker.admin_port}", **run)
+
+
+@pytest.fixture
+def service_bus(broker):
+    text = (f"Endpoint=sb://127.0.0.1:{broker.amqp_port};SharedAccessKeyName=RootManageSharedAccessKey;"
+            "SharedAccessKey=SAS_KEY_VALUE;UseDevelopmentEmulator=true;")
+    with ServiceBusClient.from_connection_string(text, retry_total=0) as client:
+        yield client
+
+
+def names(listed: list[dict]) -> list[str]:
+    return [one["name"] for one in listed]
+
+
+# --------------------------------------------------------------------------------------------------- declared
+
+def test_what_is_declared_is_there(broker, api):
+    declared, of_file = api.get("/queues/declared"), api.get("/queues/from-file")
+    assert declared["properties"]["RequiresSession"] is True and declared["properties"]["MaxDeliveryCount"] == 3
+    assert declared["declared_by"] == of_file["declared_by"] == "configuration"
+    assert of_file["properties"]["LockDuration"] == "PT30S"
+    assert api.get("/topics/events")["subscriptions"] == ["all", "large"]
+    rules = api.get("/topics/events/subscriptions/large/rules")["rules"]
+    assert rules == [{"name": "large", "properties": {"FilterType": "Sql", "SqlFilter": {"SqlExpression": "amount > 1000"}}}]
+    assert names(api.get("/topics/Events/subscriptions/all/rules")["rules"]) == ["$Default"]
+
+
+def test_a_namespace_that_is_called_like_a_tenant_is_that_tenants(broker):
+    assert names(Api(broker, "acme").get("/queues")["queues"]) == ["from-file"]
+
+
+def test_a_mistake_in_the_file_is_told_with_its_place(tmp_path):
+    file = tmp_path / "Config.json"
+    file.write_text('{ "UserConfig": { "Namespaces": [ { "Name": "n",\n  "Queues": [ { "Name": "q", "Properties": {\n'
+                    '      "LockDurration": "PT1M" } } ] } ] } }')
+    done = barid("serve", "--entities", file, "--data-dir", tmp_path / "data")
+    assert done.returncode == 1 and f"{file}:3:7: unknown key `LockDurration`" in done.stderr, done.stderr
+    assert "did you mean `LockDuration`?" in done.stderr and not (tmp_path / "data").exists()
+    config = tmp_path / "barid.toml"
+    config.write_text('[[queues]]\nname = "q"\nproperties = { MaxDeliveryCount = 0 }\n')
+    done = barid("check-config", config)
+    assert done.returncode == 1 and f"{config}:3:" in done.stdout and "from 1 to 2147483647" in done.stdout, done.stdout
+
+
+def test_a_reload_declares_more_and_takes_nothing_away(tmp_path):
+    running = WithFile('[tenants.acme]\n[[queues]]\nname = "first"\n')
+    try:
+        api, config = Api(running), running.directory / "barid.toml"
+        config.write_text('[tenants.acme]\n[[queues]]\nname = "second"\nproperties = { LockDuration = "PT5S" }\n')
+        running.file.write_text(CONFIG_JSON.replace("PT30S", "PT31S"))
+        running.signal(signal.SIGHUP)
+        until(lambda: "second" in names(api.get("/queues")["queues"]))
+        assert names(api.get("/queues")["queues"]) == ["first", "from-file", "second"]
+        assert api.get("/queues/from-file")["properties"]["LockDuration"] == "PT31S"
+        running.file.write_text("{")
+        running.signal(signal.SIGHUP)
+        until(lambda: "Config.json:1:1" in running.stderr)
+        assert running.running()
+    finally:
+        running.close()
+
+
+# --------------------------------------------------------------------------------------------------- the admin API
+
+def test_a_queue_is_made_changed_and_deleted(api, unique):
+    path, name = f"/queues/{quote(f'a/{unique()}', safe='')}", None
+    status, made = api.ask("PUT", path, {"LockDuration": "PT90S", "RequiresSession": True})
+    name = made["name"]
+    assert status == 201 and made["declared_by"] == "admin" and made["properties"]["LockDuration"] == "PT1M30S"
+    assert set(made["counts"].values()) == {0, None}
+    assert api.ask("PUT", path, {}, If_None_Match="*")[0] == 412
+    status, changed = api.ask("PATCH", path, {"MaxDeliveryCount": 7})
+    assert status == 200 and changed["properties"]["LockDuration"] == "PT1M30S" and changed["properties"]["MaxDeliveryCount"] == 7
+    status, anew = api.ask("PUT", path, {"RequiresSession": True})
+    assert status == 200 and anew["properties"]["LockDuration"] == "PT1M" and anew["properties"]["MaxDeliveryCount"] == 10
+    assert api.get(path.upper().replace("/QUEUES", "/queues").replace("%2F", "%2f"))["name"] == name, "case does not count"
+    status, refused = api.ask("PATCH", path, {"RequiresSession": False})
+    assert status == 409 and "RequiresSession" in refused["error"]
+    assert api.ask("DELETE", path) == (204, None)
+    assert api.ask("DELETE", path)[0] == api.ask("PATCH", path, {})[0] == 404
+
+
+def test_a_tenant_comes_into_being_with_its_first_queue(broker, unique):
+    tenant = unique("ten")
+    assert Api(broker, tenant).ask("PUT", "/queues/q")[0] == 201
+    assert names(Api(broker, tenant).get("/queues")["queues"]) == ["q"]
+    assert Api(broker, "a+b").ask("PUT", "/queues/q")[0] == 400
+
+
+def test_a_topic_with_subscriptions_and_rules(api, unique):
+    topic = f"/topics/{unique()}"
+    assert api.ask("PUT", f"{topic}/subscriptions/s", {})[0] == 404
+    assert api.ask("PUT", topic, {"MaxSizeInMegabytes": 5})[0] == 201
+    assert api.ask("PUT", f"{topic}/subscriptions/s", {"RequiresSession": True})[0] == 201
+    rule = {"FilterType": "Correlation", "CorrelationFilter": {"Label": "red", "Properties": {"n": 1}}}
+    assert api.ask("PUT", f"{topic}/subscriptions/s/rules/red", rule)[0] == 201
+    assert api.ask("PUT", f"{topic}/subscriptions/s/rules/red", rule, If_None_Match="*")[0] == 412
+    other = {"FilterType": "Sql", "SqlFilter": {"SqlExpression": "n = 2"}, "Action": {"SqlExpression": "SET m = 3"}}
+    status, changed = api.ask("PUT", f"{topic}/subscriptions/s/rules/RED", other)
+    assert status == 200 and changed == {"name": "red", "properties": other}
+    assert api.ask("DELETE", f"{topic}/subscriptions/s/rules/$Default") == (204, None)
+    assert names(api.get(f"{topic}/subscriptions/s")["rules"]) == ["red"]
+    status, changed = api.ask("PATCH", f"{topic}/subscriptions/s", {"LockDuration": "PT7S"})
+    assert status == 200 and names(changed["rules"]) == ["red"], "rules stay"
+    status, refused = api.ask("PUT", f"{topic}/subscriptions/s/rules/bad", {"SqlFilter": {"SqlExpression": "n ="}})
+    assert status == 400 and "bad" in refused["error"]
+    assert api.get(topic)["subscriptions"] == ["s"]
+    assert api.ask("DELETE", topic)[0] == 204 and api.ask("GET", f"{topic}/subscriptions/s")[0] == 404
+
+
+def test_lists_have_pages(broker, unique):
+    api, all_ = Api(broker, unique("ten")), [f"q{number:02}" for number in range(25)]
+    for name in reversed(all_):
+        assert api.ask("PUT", f"/queues/{name}")[0] == 201
+    seen, after, pages = [], "", 0
+    while after is not None:
+        page = api.get(f"/queues?limit=10&after={after}")
+        seen += names(page["queues"])
+        after, pages = page["next"], pages + 1
+    assert (seen, pages) == (all_, 3)
+
+
+@pytest.mark.parametrize(("method", "path", "body", "status", "says"), [
+    ("PUT", "/queues/a%20b", None, 400, "a b"),
+    ("PUT", "/queues/q", "[", 400, "EOF"),
+    ("PUT", "/queues/q", {"LockDurration": "PT1M"}, 400, "LockDuration"),
+    ("PUT", "/queues/q", {"LockDuration": "P2D"}, 400, "PT1S"),
+    ("PUT", "/queues/q", {"ForwardTo": "nowhere"}, 400, "nowhere"),
+    ("PUT", "/queues/events", None, 409, "topic"),
+    ("PUT", "/topics/declared", None, 409, "queue"),
+    ("GET", "/queues/events", None, 404, "events"),
+    ("GET", "/queues/events%2FSubscriptions%2Fall", None, 404, "all"),
+    ("GET", "/topics/declared", None, 404, "declared"),
+    ("GET", "/topics/events/subscriptions/all%2Fx", None, 404, "all/x"),
+    ("GET", "/topics/events/subscriptions/all/rules/none", None, 404, "none"),
+    ("DELETE", "/topics/events/subscriptions/all/rules/none", None, 404, "none"),
+    ("GET", "/queues?limit=0", None, 400, "limit"),
+    ("GET", "/queues?limt=1", None, 400, "limt"),
+    ("GET", "/queues/declared/messages?part=dead", None, 400, "dead-letter"),
+    ("GET", "/queues/declared/messages?limit=1001", None, 400, "1000"),
+    ("DELETE", "/queues/declared/messages?part=x", None, 400, "transfer-dead-letter"),
+    ("POST", "/queues/declared", None, 405, "POST"),
+])
+def test_a_refusal_is_a_status_and_a_sentence(api, method, path, body, status, says):
+    answered, refused = api.ask(method, path, body)
+    assert answered == status and list(refused) == ["error"] and says in refused["error"], refused
+
+
+def test_what_is_made_survives_a_restart(unique):
+    running = Broker()
+    try:
+        api = Api(running)
+        assert api.ask("PUT", "/queues/kept", {"LockDuration": "PT9S"})[0] == 201
+        assert api.ask("PUT", "/queues/gone")[0] == 201 and api.ask("DELETE", "/queues/gone")[0] == 204
+        assert api.ask("PUT", "/topics/t")[0] == api.ask("PUT", "/topics/t/subscriptions/s")[0] == 201
+        running.kill9()
+        running.start()
+        assert names(api.get("/queues")["queues"]) == ["kept"]
+        assert api.get("/queues/kept")["properties"]["LockDuration"] == "PT9S"
+        assert api.get("/topics/t")["subscriptions"] == ["s"]
+    finally:
+        running.close()
+
+
+def test_there_are_only_so_many(unique):
+    running = Broker("[limits]\nmax_entities = 2\n")
+    try:
+        api = Api(running)
+        assert api.ask("PUT", "/queues/a")[0] == api.ask("PUT", "/topics/b")[0] == 201
+        for path in ("/queues/c", "/topics/b/subscriptions/s"):
+            status, refused = api.ask("PUT", path)
+            assert status == 409 and "max_entities" in refused["error"]
+    finally:
+        running.close()
+
+
+def test_health_as_the_emulator_answers_it(broker):
+    assert broker.http("/health") == (200, '{"message":"Service is healthy.","status":"healthy"}')
+
+
+# --------------------------------------------------------------------------------------------------- what lies in them
+
+def test_messages_are_looked_at_and_stay(api, service_bus, unique):
+    name = unique()
+    api.ask("PUT", f"/queues/{name}", {"RequiresSession": True})
+    with service_bus.get_queue_sender(name) as sender:
+        for number in range(5):
+            sender.send_messages(ServiceBusMessage(
+                f"body {number}", session_id=f"s{number % 2}", message_id=f"m{number}", subject="order",
+                content_type="text/plain", application_properties={"n": number, "half": 0.5, "yes": True}))
+        sender.send_messages(ServiceBusMessage(b"\xff\xfe", session_id="s0"))
+    page = api.get(f"/queues/{name}/messages?limit=4")
+    first = page["messages"][0]
+    assert [message["sequence_number"] for message in page["messages"]] == [1, 2, 3, 4] and page["next"] == 5
+    assert (first["session"], first["message_id"], first["subject"], first["state"]) == ("s0", "m0", "order", "active")
+    assert (first["body"], first["body_is_cut"], first["content_type"]) == ("body 0", False, "text/plain")
+    assert first["application_properties"] == {"n": 0, "half": 0.5, "yes": True} and first["delivery_count"] == 0
+    assert first["size"] > len("body 0") and first["enqueued_at"].endswith("Z")
+    rest = api.get(f"/queues/{name}/messages?from=5")
+    assert rest["messages"][1]["body_base64"] == "//4=" and rest["next"] is None
+    of_session = api.get(f"/queues/{name}/messages?session=s1")["messages"]
+    assert [message["message_id"] for message in of_session] == ["m1", "m3"]
+    assert api.get(f"/queues/{name}")["counts"]["active"] == 6
+
+
+def test_dead_letters_have_their_reasons_and_purging_removes_them(api, service_bus, tool, unique):
+    name = unique()
+    api.ask("PUT", f"/queues/{name}")
+    with service_bus.get_queue_sender(name) as sender, service_bus.get_queue_receiver(name) as receiver:
+        sender.send_messages([ServiceBusMessage("bad"), ServiceBusMessage("good")])
+        receiver.dead_letter_message(receiver.receive_messages(1)[0], reason="Unreadable", error_description="no JSON")
+    [dead] = api.get(f"/queues/{name}/messages?part=dead-letter")["messages"]
+    assert dead["application_properties"] == {"DeadLetterReason": "Unreadable", "DeadLetterErrorDescription": "no JSON"}
+    assert dead["body"] == "bad"
+    assert "Unreadable: no JSON" in tool("queue", "peek", name, "--dead-letter").stdout
+    assert api.get(f"/queues/{name}")["counts"]["dead_lettered"] == 1
+    refused = tool("queue", "purge", name, "--dead-letter", stdin=-3)
+    assert refused.returncode == 1 and "--yes" in refused.stderr
+    assert "removed 1 messages in the dead-letter queue" in tool("queue", "purge", name, "--dead-letter", "--yes").stdout
+    counts = api.get(f"/queues/{name}")["counts"]
+    assert (counts["dead_lettered"], counts["active"]) == (0, 1)
+    assert api.ask("DELETE", f"/queues/{name}/messages") == (200, {"removed": 1})
+    assert api.get(f"/queues/{name}/messages") == {"messages": [], "next": None}
+
+
+def test_sessions_with_their_locks_and_states(api, service_bus, tool, unique):
+    name = unique()
+    api.ask("PUT", f"/queues/{name}", {"RequiresSession": True})
+    with service_bus.get_queue_sender(name) as sender:
+        sender.send_messages([ServiceBusMessage("x", session_id=session) for session in ("b", "a", "b", "c")])
+    with service_bus.get_queue_receiver(name, session_id="b") as receiver:
+        assert len(receiver.receive_messages(1, max_wait_time=5)) == 1
+        receiver.session.set_state(b"four")
+        a, b, c = api.get(f"/queues/{name}/sessions")["sessions"]
+        assert (a["id"], a["active"], a["locked"], a["locked_until"], a["state_bytes"]) == ("a", 1, 0, None, None)
+        assert (b["id"], b["active"], b["locked"], b["state_bytes"]) == ("b", 1, 1, 4) and b["locked_until"]
+        page = api.get(f"/queues/{name}/sessions?limit=1&after=a")
+        assert (page["sessions"][0]["id"], page["next"]) == ("b", "b")
+        counts = api.get(f"/queues/{name}")
+        assert (counts["counts"]["sessions"], counts["counts"]["locked"], counts["receivers"]) == (3, 1, 1)
+        title, *rows = tool("queue", "sessions", name).stdout.splitlines()
+        assert title.split()[:3] == ["SESSION", "ACTIVE", "LOCKED"] and [row.split()[0] for row in rows] == ["a", "b", "c"]
+
+
+def test_metrics_have_the_counts(broker, api, service_bus, unique):
+    name = unique()
+    api.ask("PUT", f"/queues/{name}")
+    with service_bus.get_queue_sender(name) as sender:
+        sender.send_messages([ServiceBusMessage("x")] * 3)
+    labels = f'tenant="default",entity="{name}"'
+    assert broker.metric(rf'^barid_entity_messages{{{labels},state="active"}}') == 3
+    assert broker.metric(rf'^barid_entity_messages{{{labels},state="dead_lettered"}}') == 0
+    assert broker.metric(rf'^barid_entity_bytes{{{labels}}}') > 3
+    assert broker.metric(r'^barid_entities{tenant="default"}') >= 5
+
+
+def test_many_entities_do_not_make_many_series(unique):
+    running = Broker()
+    try:
+        api = Api(running)
+        for number in range(1003):
+            assert api.ask("PUT", f"/queues/q{number:04}")[0] == 201
+        samples = [line for line in running.http("/metrics")[1].splitlines() if line.startswith("barid_entity_bytes{")]
+        assert len(samples) == 1001 and samples[-1].startswith('barid_entity_bytes{tenant="default",entity="*"}')
+    finally:
+        running.close()
+
+
+# --------------------------------------------------------------------------------------------------- the tools
+
+def test_queues_by_hand(tool, unique):
+    name = f"hand/{unique()}"
+    made = tool("queue", "create", name, "--requires-session", "--lock-duration", "90s", "--max-delivery-count", "3")
+    assert made.returncode == 0 and f"made the queue {name}" in made.stdout and "PT1M30S" in made.stdout, made.stderr
+    again = tool("queue", "create", name)
+    assert again.returncode == 1 and "exists already" in again.stderr and f"barid queue update {name}" in again.stderr
+    shown = tool("queue", "show", name).stdout
+    assert "RequiresSession" in shown and "no limit" in shown and "0 active" in shown
+    changed = json.loads(tool("queue", "update", name, "--max-delivery-count", "4", "--json").stdout)
+    assert (changed["properties"]["MaxDeliveryCount"], changed["properties"]["LockDuration"]) == (4, "PT1M30S")
+    nothing = tool("queue", "update", name)
+    assert nothing.returncode == 1 and "--help" in nothing.stderr
+    fixed = tool("queue", "update", name, "--requires-session=false")
+    assert fixed.returncode == 1 and "cannot be changed" in fixed.stderr
+    title, *rows = tool("queue", "list").stdout.splitlines()
+    assert title.split()[:3] == ["QUEUE", "ACTIVE", "LOCKED"] and any(row.split()[0] == name for row in rows)
+    assert "more" in tool("queue", "list", "--limit", "1").stdout
+    assert names(json.loads(tool("queue", "list", "--json").stdout)["queues"]).count(name) == 1
+    refused = tool("queue", "delete", name, stdin=-3)
+    assert refused.returncode == 1 and "--yes" in refused.stderr and tool("queue", "show", name).returncode == 0
+    assert f"deleted the queue {name}" in tool("queue", "delete", name, "--yes").stdout
+    for command in (["show"], ["delete", "--yes"], ["peek"], ["sessions"], ["purge", "--yes"], ["update", "--forward-to", ""]):
+        missing = tool("queue", command[0], name, *command[1:])
+        assert missing.returncode == 1 and name in missing.stderr, command
+
+
+def test_topics_by_hand(tool, service_bus, unique):
+    topic = unique()
+    assert "barid topic subscription create" in tool("topic", "create", topic).stdout
+    assert tool("topic", "subscription", "create", topic, "s", "--requires-session").returncode == 0
+    rule = ["topic", "subscription", "rule"]
+    assert "amount > 1000" in tool(*rule, "create", topic, "s", "large", "--sql", "amount > 1000", "--action", "SET x = 1").stdout
+    assert tool(*rule, "create", topic, "s", "red", "--match", "sys.Label=red", "--match", "colour=red").returncode == 0
+    again = tool(*rule, "create", topic, "s", "red")
+    assert again.returncode == 1 and "rule delete" in again.stderr
+    listed = tool(*rule, "list", topic, "s").stdout
+    assert "$Default" in listed and "SET x = 1" in listed and 'sys.Label = "red" and colour = "red"' in listed
+    assert tool(*rule, "delete", topic, "s", "$Default").returncode == 0
+    with service_bus.get_topic_sender(topic) as sender:
+        for amount in (1, 2000):
+            sender.send_messages(ServiceBusMessage("x", session_id="a", application_properties={"amount": amount}))
+    peeked = json.loads(tool("topic", "subscription", "peek", topic, "s", "--json").stdout)["messages"]
+    assert [message["application_properties"] for message in peeked] == [{"amount": 2000, "x": 1, "RuleName": "large"}]
+    assert tool("topic", "subscription", "list", topic).stdout.splitlines()[1].split()[:2] == ["s", "1"]
+    assert "large" in tool("topic", "subscription", "show", topic, "s").stdout
+    assert tool("topic", "subscription", "update", topic, "s", "--max-delivery-count", "2").returncode == 0
+    assert tool("topic", "subscription", "sessions", topic, "s").stdout.splitlines()[1].split()[0] == "a"
+    assert any(line.split() == [topic, "s"] for line in tool("topic", "list").stdout.splitlines())
+    assert "subscriptions: s" in tool("topic", "show", topic).stdout
+    assert tool("topic", "update", topic, "--max-size", "7").returncode == 0
+    assert "with its 1 messages" in tool("topic", "subscription", "delete", topic, "s", "--yes").stdout
+    assert "with its 0 subscriptions" in tool("topic", "delete", topic, "--yes").stdout
+
+
+def test_check_config_says_what_is_declared(tmp_path):
+    config = tmp_path / "barid.toml"
+    config.write_text(CONFIG + '[[keys]]\nname = "k"\nkey = "hunter2"\nrights = ["Send"]\n')
+    done = barid("check-config", config)
+    assert done.returncode == 0 and "declared" in done.stdout and "Events" in done.stdout, done.stdout
+    assert "hunter2" not in done.stdout + done.stderr
+
+
+def test_a_start_says_how_clients_connect(broker):
+    assert f"Endpoint=sb://127.0.0.1:{broker.amqp_port};SharedAccessKeyName=RootManageSharedAccessKey;" in broker.stderr
+    with_keys = Broker('[[keys]]\nname = "k"\nkey = "hunter2"\nrights = ["Send"]\n')
+    said = with_keys.stderr
+    with_keys.close()
+    assert "SharedAccessKeyName" not in said and "hunter2" not in said
