@@ -2,7 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use anyhow::Context as _;
+
 use super::template::Stamp;
+
+/// Of a message that nobody here has sent.
+pub const STRANGE: &str = "there are other messages in the queue: purge it first";
 
 /// The messages of all sessions, numbered in each from 0.
 pub struct Ledger {
@@ -30,8 +35,6 @@ pub struct Counts {
     pub disordered: u64,
     /// The broker has said that it has removed them.
     pub completed: u64,
-    /// Not from this run.
-    pub strange: u64,
 }
 
 #[derive(Clone, Default)]
@@ -58,23 +61,23 @@ impl Ledger {
         Stamp { run: self.run, session, number, due }
     }
 
-    /// Notes a message. Whether it is one of this run that has not come before.
-    pub fn received(&mut self, stamp: &Stamp) -> bool {
+    /// Notes a message. Whether it has not come before.
+    ///
+    /// # Errors
+    /// It is none of this run.
+    pub fn received(&mut self, stamp: &Stamp) -> anyhow::Result<bool> {
         let session = self.sessions.get_mut(stamp.session as usize);
-        let Some(session) = session.filter(|_| stamp.run == self.run) else {
-            self.counts.strange += 1;
-            return false;
-        };
+        let session = session.filter(|_| stamp.run == self.run).context(STRANGE)?;
         if stamp.number < session.floor || !session.early.insert(stamp.number) {
             self.counts.again += 1;
-            return false;
+            return Ok(false);
         }
         self.counts.received += 1;
         self.counts.disordered += u64::from(self.is_ordered && stamp.number != session.floor);
         while session.early.remove(&session.floor) {
             session.floor += 1;
         }
-        true
+        Ok(true)
     }
 
     /// Accepted, and never received.
@@ -92,14 +95,14 @@ mod tests {
         let mut ledger = Ledger::new(7, 2, true);
         let stamps: Vec<_> = [0, 0, 0, 1].map(|session| ledger.send(session, 0)).into();
         ledger.counts.accepted = 4;
-        assert!(ledger.received(&stamps[0]));
-        assert!(ledger.received(&stamps[2]), "before number 1");
-        assert!(ledger.received(&stamps[1]));
-        assert!(!ledger.received(&stamps[2]), "again");
-        assert!(!ledger.received(&Stamp { run: 8, ..stamps[3] }), "of another run");
-        assert!(!ledger.received(&Stamp { session: 2, ..stamps[3] }), "of no session");
-        let Counts { sent, received, again, disordered, strange, .. } = ledger.counts;
-        assert_eq!((sent, received, again, disordered, strange), (4, 3, 1, 1, 2));
+        assert!(ledger.received(&stamps[0]).unwrap());
+        assert!(ledger.received(&stamps[2]).unwrap(), "before number 1");
+        assert!(ledger.received(&stamps[1]).unwrap());
+        assert!(!ledger.received(&stamps[2]).unwrap(), "again");
+        ledger.received(&Stamp { run: 8, ..stamps[3] }).unwrap_err();
+        ledger.received(&Stamp { session: 2, ..stamps[3] }).unwrap_err();
+        let Counts { sent, received, again, disordered, .. } = ledger.counts;
+        assert_eq!((sent, received, again, disordered), (4, 3, 1, 1));
         assert_eq!(ledger.lost(), 1);
     }
 }

@@ -1,6 +1,6 @@
 //! A receiver: some links, each of them with a session at a time.
 
-use anyhow::{bail, ensure};
+use anyhow::{Context as _, bail, ensure};
 use barid_amqp::frame::{
     self, Attach, Detach, Disposition, Performative, ReceiverSettles, Role, SenderSettles,
     Terminus, Transfer,
@@ -10,7 +10,7 @@ use hdrhistogram::Histogram;
 
 use super::Options;
 use super::connection::{Session, expected, failed};
-use super::ledger::Ledger;
+use super::ledger::{Ledger, STRANGE};
 use super::template::Stamp;
 use super::unsettled::Unsettled;
 
@@ -250,11 +250,12 @@ impl Receiver {
             return self.unsettled.push_as(id, Held { link: handle, session: None });
         }
 
-        let own = stamp.filter(|stamp| measured.ledger.received(stamp));
-        if let Some(stamp) = &own {
+        let stamp = stamp.context(STRANGE)?;
+        let is_new = measured.ledger.received(&stamp)?;
+        if is_new {
             measured.received.saturating_record(now.saturating_sub(stamp.due));
         }
-        let held = Held { link: handle, session: own.map(|stamp| stamp.session) };
+        let held = Held { link: handle, session: is_new.then_some(stamp.session) };
         self.unsettled.push_as(id, held)?;
         complete(id, output);
 

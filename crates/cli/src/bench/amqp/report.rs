@@ -95,15 +95,11 @@ impl Report {
     }
 
     fn fault_rows(&self) -> Vec<Row> {
-        let Counts { refused, again, disordered, strange, .. } = self.counts;
+        let Counts { refused, again, disordered, .. } = self.counts;
         let lost = if self.options.scenario == Scenario::Live { "lost" } else { "left" };
         let mut rows = vec![(lost, grouped(self.lost), "messages")];
-        let others = [
-            ("refused", refused),
-            ("received again", again),
-            ("out of order", disordered),
-            ("not from here", strange),
-        ];
+        let others =
+            [("refused", refused), ("received again", again), ("out of order", disordered)];
         let faults = others.into_iter().filter(|(_, count)| *count > 0);
         rows.extend(faults.map(|(label, count)| (label, grouped(count), "messages")));
         rows
@@ -112,7 +108,7 @@ impl Report {
     fn json(&self) -> Value {
         let Options { scenario, sessions, senders, receivers, size, rate, plain, window, .. } =
             &self.options;
-        let Counts { sent, accepted, refused, received, again, disordered, completed, strange } =
+        let Counts { sent, accepted, refused, received, again, disordered, completed } =
             self.counts;
         let stored = self.stored.as_ref();
         json!({
@@ -136,7 +132,6 @@ impl Report {
             "refused": refused,
             "again": again,
             "disordered": disordered,
-            "strange": strange,
             "clean": self.is_clean(),
             "store_latency_us": quantiles(&self.stored_in),
             "latency_us": quantiles(&self.received_in),
