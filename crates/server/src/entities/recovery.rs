@@ -33,7 +33,8 @@ impl Recovering {
         path: &str,
         record: EntityRecord,
     ) -> Result<(), RecordError> {
-        let stored: Stored = serde_json::from_slice(&record.definition)
+        let EntityRecord { queue: number, definition } = record;
+        let stored: Stored = serde_json::from_slice(&definition)
             .map_err(|_| RecordError::Malformed("the definition of an entity"))?;
         let by = stored.declared_by;
         let configured = match stored.definition {
@@ -45,8 +46,8 @@ impl Recovering {
                     .map_err(|_| RecordError::Malformed("a rule of a subscription"))?
             }
         };
-        let queue = Queue::recover(entities.home(), path, record.queue, configured);
-        self.queues.insert(record.queue, queue);
+        let queue = Queue::recover(entities.home(), path, number, configured);
+        self.queues.insert(number, queue);
         Ok(())
     }
 

@@ -57,7 +57,11 @@ impl Node {
         now: Timestamp,
         commits: &mut Commits,
     ) -> Result<Numbers, SendError> {
-        if self.entity().shard().refuses() {
+        let refuses = match self {
+            Self::Queue(queue) => queue.shard().refuses(),
+            Self::Topic(topic) => topic.held().shards().any_refuses(),
+        };
+        if refuses {
             return Err(SendError::NotStored);
         }
         self.put(messages, 0, now, commits)

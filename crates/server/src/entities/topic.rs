@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use barid_core::entity::{Incoming, Overlay, Part, Refusal, Scope};
-use barid_core::rules::{Rule, Value};
+use barid_core::rules::{RULE_NAME, Rule, Value};
 use barid_core::time::Timestamp;
 use parking_lot::{Mutex, RwLock};
 use smallvec::SmallVec;
@@ -237,7 +237,7 @@ fn text(value: &Value) -> Option<&str> {
 /// Copies of one message must not be taken for each other: each is known by the id of the message and its rule.
 fn tell_apart(copy: &mut Incoming, message: &Incoming) {
     let overlay = copy.overlay.as_deref();
-    let rule = overlay.and_then(|overlay| text(overlay.get(Scope::User, "RuleName")?));
+    let rule = overlay.and_then(|overlay| text(overlay.get(Scope::User, RULE_NAME)?));
     if let (Some(id), Some(rule)) = (&message.message_id, rule) {
         copy.message_id = Some(format!("{id}\n{rule}").into());
     }
