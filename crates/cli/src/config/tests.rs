@@ -220,6 +220,45 @@ fn a_key_is_never_shown() {
 }
 
 #[test]
+fn queues_and_topics() {
+    check(
+        "[[queues]]\nname = 'a'\nproperties = { LockDurration = 'PT1M' }\n\
+         [[queues]]\nname = 'b'\nproperties = { LockDuration = '1M', MaxDeliveryCount = 'x' }\n\
+         [[topics]]\nname = 'c'\nsubscription = []",
+        &[
+            "3:16 unknown key `LockDurration` -> did you mean `LockDuration`?",
+            "6:31 `1M` is no duration: a duration is written like PT30S, PT5M, PT1H30M or P14D",
+            "6:56 string \"x\" in place of a whole number from 0 to 4294967295",
+            "9:1 unknown key `subscription` -> `subscriptions`?",
+        ],
+    );
+    check(
+        "[[queues]]\nname = 'a b'\n\
+         [[queues]]\nname = 'b'\ntenant = 'x/y'\nproperties = { LockDuration = 'P2D' }\n\
+         [[topics]]\nname = 'c'\n[[topics.subscriptions]]\nname = 's'\n\
+         rules = [{ name = 'r', properties = { SqlFilter = { SqlExpression = 'a =' } } }]\n\
+         [[topics.subscriptions]]\nname = 't'\nproperties = { MaxDeliveryCount = 0 }",
+        &[
+            "2:8 \"a b\" is not the name of a queue: letters and digits of ASCII, '.', '-', '_', '~' and '/' are allowed",
+            "5:10 a tenant's name cannot contain '/' -> `default`",
+            "6:31 queue \"b\": LockDuration is P2D, but must be from PT1S to P1D -> entities.md",
+            "11:10 rule \"r\": the filter cannot be understood, at 4: expected a value, found the end",
+            "14:35 subscription \"t\" of topic \"c\": MaxDeliveryCount is 0, but must be from 1 to 2147483647",
+        ],
+    );
+    check(
+        "[[queues]]\nname = 'a'\n[[topics]]\nname = 'A'",
+        &["1:3 tenant default: \"A\" is declared twice"],
+    );
+    let settings = accept(
+        "[[queues]]\nname = 'a/b'\n[[queues]]\nname = 'a/b'\ntenant = 'acme'\n\
+         properties = { RequiresSession = true }",
+        &[],
+    );
+    assert!(settings.declared()["acme"].queues[0].properties.requires_session);
+}
+
+#[test]
 fn bindings() {
     check(
         "[[bindings]]\nname = 'a'\nfilter = 'a/+'\nqueue = 'q'\nsession = '{3}'\n\

@@ -36,7 +36,11 @@ pub fn list(queue: &Queue, paging: &Paging) -> Answer<Page> {
     let Cut { found, next } = paging.cut(first.into_iter(), |id: &Arc<str>| id.to_string());
     // Some may have ended since.
     let sessions = queue.read(|entity| {
-        found.iter().filter_map(|id| entity.session_details(id)).map(|one| Described::of(&one)).collect()
+        found
+            .iter()
+            .filter_map(|id| entity.session_details(id))
+            .map(|one| Described::of(&one))
+            .collect()
     });
     Ok(Json(Page { sessions, next }))
 }
