@@ -183,17 +183,17 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(flags: &[&str], given: Value) {
+    fn check(flags: &[&str], given: &Value) {
         let flags = std::iter::once(&"barid").chain(flags);
         let flags = Flags::try_parse_from(flags).unwrap();
-        assert_eq!(Value::from(flags.properties.given()), given);
+        assert_eq!(Value::from(flags.properties.given()), *given);
     }
 
     #[test]
     fn only_what_is_given_is_told() {
-        check(&[], json!({}));
-        check(&["--requires-session"], json!({ "RequiresSession": true }));
-        check(&["--enable-session=false"], json!({ "RequiresSession": false }));
+        check(&[], &json!({}));
+        check(&["--requires-session"], &json!({ "RequiresSession": true }));
+        check(&["--enable-session=false"], &json!({ "RequiresSession": false }));
         check(
             &[
                 "--lock-duration",
@@ -203,12 +203,12 @@ mod tests {
                 "--forward-to",
                 "",
             ],
-            json!({ "LockDuration": "PT90S", "DefaultMessageTimeToLive": "P14D", "ForwardTo": "" }),
+            &json!({ "LockDuration": "PT90S", "DefaultMessageTimeToLive": "P14D", "ForwardTo": "" }),
         );
-        check(&["--lock-duration", "1500ms"], json!({ "LockDuration": "PT1.500S" }));
+        check(&["--lock-duration", "1500ms"], &json!({ "LockDuration": "PT1.500S" }));
         check(
             &["--max-delivery-count", "3", "--max-size", "5", "--requires-duplicate-detection"],
-            json!({ "MaxDeliveryCount": 3, "MaxSizeInMegabytes": 5, "RequiresDuplicateDetection": true }),
+            &json!({ "MaxDeliveryCount": 3, "MaxSizeInMegabytes": 5, "RequiresDuplicateDetection": true }),
         );
         assert!(parse_span("1 minute").unwrap_err().contains("PT1M"));
     }
