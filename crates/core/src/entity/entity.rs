@@ -297,7 +297,7 @@ impl Entity {
     /// Keeps a dead letter.
     pub(super) fn bury(&mut self, part: Part, mut entry: Entry, fx: &mut dyn Effects) {
         let messages = self.messages_mut(part);
-        let number = messages.numbers.take(fx);
+        let number = messages.new_number(fx);
         entry.number = number;
         messages.put(entry, fx);
         self.make_ready(part, number, fx);

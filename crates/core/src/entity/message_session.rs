@@ -67,7 +67,7 @@ impl MessageSession {
             || self.state.is_some()
     }
 
-    /// Whether it has active messages, with or without lock, or a state.
+    /// Whether it has messages that wait for a receiver or that its receiver has, or a state.
     pub fn is_listed(&self) -> bool {
         !self.ready.is_empty() || self.in_flight().next().is_some() || self.state.is_some()
     }

@@ -10,7 +10,7 @@ use crate::time::Timestamp;
 #[derive(Debug)]
 pub(super) struct Messages {
     part: Part,
-    pub numbers: Numbers,
+    numbers: Numbers,
     entries: BTreeMap<SequenceNumber, Box<Entry>>,
     deferred: usize,
     scheduled: usize,
@@ -24,7 +24,7 @@ impl Messages {
     pub fn new(part: Part) -> Self {
         Self {
             part,
-            numbers: Numbers::new(part),
+            numbers: Numbers::default(),
             entries: BTreeMap::new(),
             deferred: 0,
             scheduled: 0,
@@ -32,6 +32,29 @@ impl Messages {
             bytes: 0,
             in_memory: 0,
         }
+    }
+
+    /// The number of a message that comes.
+    pub fn new_number(&mut self, fx: &mut dyn Effects) -> SequenceNumber {
+        self.reserve_numbers(fx);
+        self.numbers.take()
+    }
+
+    /// Sees to it that enough numbers are reserved.
+    pub fn reserve_numbers(&mut self, fx: &mut dyn Effects) {
+        if let Some(reserved) = self.numbers.reserve() {
+            fx.put_numbers(self.part, reserved);
+        }
+    }
+
+    /// Notes the next number itself.
+    pub fn release_numbers(&mut self, fx: &mut dyn Effects) {
+        fx.put_numbers(self.part, self.numbers.release());
+    }
+
+    /// No number below this one may be given.
+    pub fn recover_numbers(&mut self, reserved: SequenceNumber) {
+        self.numbers.recover(reserved);
     }
 
     pub fn get(&self, number: SequenceNumber) -> Option<&Entry> {

@@ -17,7 +17,7 @@ impl Entity {
         });
         let session = entry.session.clone();
         let messages = self.messages_mut(part);
-        messages.numbers.recover(number + 1);
+        messages.recover_numbers(number + 1);
         messages.restore(entry);
         if let State::Scheduled { at } = state {
             self.schedule.insert(at, number);
@@ -47,18 +47,18 @@ impl Entity {
 
     /// No number below `reserved` may be given in the part.
     pub fn recover_numbers(&mut self, part: Part, reserved: SequenceNumber) {
-        self.messages_mut(part).numbers.recover(reserved);
+        self.messages_mut(part).recover_numbers(reserved);
     }
 
     /// The entity is new, or all of it has been recovered. What is told here is to be durable before the
     /// first message is delivered: it is what keeps numbers from being given twice.
     pub fn start(&mut self, fx: &mut dyn Effects) {
-        Part::ALL.into_iter().for_each(|part| self.messages_mut(part).numbers.reserve(fx));
+        Part::ALL.into_iter().for_each(|part| self.messages_mut(part).reserve_numbers(fx));
     }
 
     /// The process ends as it should, and no messages come any more: none of the numbers that were
     /// reserved is skipped then.
     pub fn note_numbers(&mut self, fx: &mut dyn Effects) {
-        Part::ALL.into_iter().for_each(|part| self.messages_mut(part).numbers.note(fx));
+        Part::ALL.into_iter().for_each(|part| self.messages_mut(part).release_numbers(fx));
     }
 }

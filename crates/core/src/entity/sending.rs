@@ -151,7 +151,7 @@ impl Entity {
 
     /// Gives a message its number and keeps its bytes.
     fn take_in(&mut self, message: Incoming, now: Timestamp, fx: &mut dyn Effects) -> Entry {
-        let number = self.messages_mut(Part::Main).numbers.take(fx);
+        let number = self.messages_mut(Part::Main).new_number(fx);
         fx.put_body(number, &message.bytes);
         let size = message.bytes.len();
         let bytes = fx.keeps_in_memory().then_some(message.bytes);

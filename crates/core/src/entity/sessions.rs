@@ -24,7 +24,7 @@ pub(super) struct Sessions {
     /// Receivers that wait until a session comes free. While there are any, none is free.
     waiting: Turns<Waiter>,
     time_outs: Due<u64>,
-    /// Those with active messages or a state.
+    /// Those with messages that wait for a receiver or that one has, or with a state.
     listed: Vec<Arc<str>>,
     /// Those with a state, by when it was set last.
     updated: BTreeSet<(Timestamp, Arc<str>)>,
@@ -199,7 +199,7 @@ impl Sessions {
         self.state_bytes
     }
 
-    /// Those with active messages or a state, in no order.
+    /// Those with messages that wait for a receiver or that one has, or with a state; in no order.
     pub fn listed(&self) -> &[Arc<str>] {
         &self.listed
     }

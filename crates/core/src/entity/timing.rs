@@ -57,7 +57,7 @@ impl Entity {
     fn enqueue_scheduled(&mut self, number: SequenceNumber, now: Timestamp, fx: &mut dyn Effects) {
         let mut entry = self.leave(Part::Main, number, fx);
         let messages = self.messages_mut(Part::Main);
-        let number = messages.numbers.take(fx);
+        let number = messages.new_number(fx);
         entry.number = number;
         entry.enqueued_number = number;
         entry.enqueued_at = now;

@@ -72,6 +72,16 @@ fn the_end_of_a_lock_frees_the_session_at_once_though_its_holder_is_idle() {
 }
 
 #[test]
+fn who_loses_a_lock_is_told_that_and_not_of_what_came_back() {
+    let mut world = World::with_sessions();
+    world.send("a", "1");
+    world.accept(1, "a").unwrap();
+    world.take(1, 9);
+    world.at(LOCK);
+    assert_eq!(world.told(), [Told::LockLost(ReceiverId(1))]);
+}
+
+#[test]
 fn a_lock_that_has_ended_is_of_no_use() {
     let mut world = World::with_sessions();
     world.send("a", "1");

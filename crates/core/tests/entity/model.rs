@@ -15,9 +15,9 @@ use super::store::{Heard, Store, Told};
 
 const LOCK: u64 = 20;
 const WINDOW: u64 = 30;
-const MAX_DELIVERIES: u32 = 3;
-const SESSIONS: u8 = 4;
-const SLOTS: u8 = 5;
+const MAX_DELIVERIES: u32 = 2;
+const SESSIONS: u8 = 3;
+const SLOTS: u8 = 4;
 
 /// What is done next. Receivers are known by slots, tokens and messages by how long ago they were.
 #[derive(Clone, Debug)]
@@ -812,21 +812,25 @@ impl Both {
         }
     }
 
-    /// Messages by how far they are from the end of their part, with their numbers.
-    fn pick(&self, part: Part, picks: &[u8]) -> Vec<(u64, u64)> {
+    /// Messages, most of them such as are `wanted`, by how far they are from the end of their part: with
+    /// their numbers.
+    fn pick(&self, part: Part, picks: &[u8], wanted: impl Fn(&Entry) -> bool) -> Vec<(u64, u64)> {
         let mut entries = Vec::new();
         self.entity.peek(part, 0, usize::MAX, None, |entry| {
-            entries.push((entry.number, self.uid_of(entry)));
+            entries.push((entry.number, self.uid_of(entry), wanted(entry)));
             true
         });
-        let len = entries.len();
-        let at = |back: &u8| len.checked_sub(1 + usize::from(*back)).map(|at| entries[at]);
+        let at = |pick: &u8| {
+            let all = pick.is_multiple_of(5);
+            let mut entries = entries.iter().rev().filter(|(.., wanted)| all || *wanted);
+            entries.nth(usize::from(pick / 5)).map(|(number, uid, _)| (*number, *uid))
+        };
         picks.iter().map(|back| at(back).unwrap_or((u64::MAX, u64::MAX))).collect()
     }
 
     fn receive_deferred(&mut self, slot: u8, part: Part, picks: &[u8], delete: bool) {
         let Some(receiver) = self.slots[usize::from(slot)] else { return };
-        let mut picked = self.pick(part, picks);
+        let mut picked = self.pick(part, picks, |entry| entry.state == State::Deferred);
         let (numbers, _): (Vec<_>, Vec<_>) = picked.iter().copied().unzip();
         let mut got = Vec::new();
         let now = self.now();
@@ -894,7 +898,8 @@ impl Both {
     }
 
     fn cancel(&mut self, picks: &[u8]) {
-        let picked = self.pick(Part::Main, picks);
+        let picked =
+            self.pick(Part::Main, picks, |one| matches!(one.state, State::Scheduled { .. }));
         let (numbers, uids): (Vec<_>, Vec<_>) = picked.into_iter().unzip();
         let cancelled = self.entity.cancel_scheduled(&numbers, &mut self.fx);
         let is_scheduled = |uid: &u64| {
@@ -1028,7 +1033,8 @@ impl Both {
             assert_eq!(self.entity.state(&name(session)).map(|bytes| bytes.to_vec()), expected);
             let exists = main().next().is_some() || state.is_some() || holder.is_some();
             exist += usize::from(exists);
-            if state.is_some() || main().any(|one| one.state == State::Active) {
+            let is_active = |one: &Message| one.state == State::Active || one.lock.is_some();
+            if state.is_some() || main().any(is_active) {
                 listed.insert(name(session));
             }
             let mut peeked = Vec::new();
@@ -1072,7 +1078,7 @@ fn op() -> impl Strategy<Value = Op> {
     let slot = || 0..SLOTS;
     let session = || 0..SESSIONS;
     let delete = || prop::bool::weighted(0.15);
-    let picks = || prop::collection::vec(0u8..6, 1..3);
+    let picks = || prop::collection::vec(0u8..15, 1..3);
     let how = prop_oneof![
         4 => Just(How::Complete),
         3 => Just(How::Abandon),
@@ -1092,8 +1098,8 @@ fn op() -> impl Strategy<Value = Op> {
             .prop_map(|(slot, session, wait, delete)| Op::Accept { slot, session, wait, delete }),
         6 => (slot(), part(), delete()).prop_map(|(slot, part, delete)| Op::Open { slot, part, delete }),
         24 => (slot(), 0u8..4).prop_map(|(slot, max)| Op::Take { slot, max }),
-        24 => (0u8..6, how).prop_map(|(back, how)| Op::Settle { back, how }),
-        6 => (slot(), part(), picks(), delete())
+        32 => (0u8..5, how).prop_map(|(back, how)| Op::Settle { back, how }),
+        16 => (slot(), part(), picks(), delete())
             .prop_map(|(slot, part, picks, delete)| Op::Deferred { slot, part, picks, delete }),
         4 => slot().prop_map(|slot| Op::RenewSession { slot }),
         3 => (0u8..6).prop_map(|back| Op::RenewMessage { back }),
@@ -1113,7 +1119,7 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn an_entity_is_what_the_model_is(

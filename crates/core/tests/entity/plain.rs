@@ -135,6 +135,26 @@ fn what_comes_back_is_in_its_old_place() {
 }
 
 #[test]
+fn the_first_messages_are_deleted_up_to_a_time() {
+    let mut world = World::plain();
+    world.send_all("", &["1", "2", "3"]);
+    world.open(1, Part::Main);
+    world.take(1, 1);
+    world.later(10);
+    world.send("", "4");
+    let delete = |world: &mut World, max, before| {
+        let before = barid_core::time::Timestamp::from_millis(before);
+        world.entity.delete_before(Part::Main, max, before, &mut world.fx)
+    };
+    assert_eq!(delete(&mut world, 1, 10), 1);
+    assert_eq!(world.texts(Part::Main), ["1", "3", "4"], "a locked one stays");
+    assert_eq!(delete(&mut world, 9, 10), 1);
+    assert_eq!(delete(&mut world, 9, 11), 1);
+    assert_eq!(world.texts(Part::Main), ["1"]);
+    assert_eq!(world.fx.store.bodies.len(), 1);
+}
+
+#[test]
 fn a_token_is_good_for_its_own_part_and_message() {
     let mut world = World::plain();
     world.send_all("", &["1", "2"]);
