@@ -113,7 +113,7 @@ fn messages(c: &mut Criterion) {
                     let delivery = out.pop().expect("a message was sent");
                     let (token, done) = (delivery.token, Outcome::Complete);
                     let settled = world.entity.settle(Part::Main, token, done, NOW, &mut Unstored);
-                    black_box(settled.expect("it was locked"));
+                    black_box(settled).expect("it was locked");
                 });
             });
         }
