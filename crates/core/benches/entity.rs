@@ -10,7 +10,7 @@ use barid_core::entity::{
     ReceiverId, SequenceNumber,
 };
 use barid_core::time::Timestamp;
-use criterion::{Criterion, criterion_group, criterion_main};
+use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 
 const NOW: Timestamp = Timestamp::from_millis(1);
 
@@ -139,5 +139,28 @@ fn accept_next(c: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, messages, accept_next);
+/// What a start costs, but for the reading.
+fn recover(c: &mut Criterion) {
+    let (world, _) = with(100_000, 100_000);
+    let mut entries = Vec::new();
+    world.entity.peek(Part::Main, 0, usize::MAX, None, |entry| {
+        entries.push(Entry { session: entry.session.as_deref().map(Arc::from), ..entry.clone() });
+        true
+    });
+    let mut group = c.benchmark_group("recover");
+    group.sample_size(10).bench_function("100000 sessions with a message each", |b| {
+        b.iter_batched(
+            || entries.clone(),
+            |entries| {
+                let mut entity = Entity::new(world.entity.properties().clone(), 0);
+                entries.into_iter().for_each(|entry| entity.recover_entry(Part::Main, entry));
+                entity
+            },
+            BatchSize::PerIteration,
+        );
+    });
+    group.finish();
+}
+
+criterion_group!(benches, messages, accept_next, recover);
 criterion_main!(benches);

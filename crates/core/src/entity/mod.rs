@@ -32,7 +32,7 @@ mod counts;
 mod due;
 mod duplicates;
 mod effects;
-#[allow(clippy::module_inception)]
+#[expect(clippy::module_inception, reason = "the module is named for what it has")]
 mod entity;
 mod entry;
 mod message_session;

@@ -37,7 +37,8 @@ impl LockToken {
 pub enum Mode {
     /// They stay, locked.
     PeekLock,
-    /// They are gone when they are delivered.
+    /// They are gone when they are delivered; but see [`Entity::take`](super::Entity::take) for those whose
+    /// bytes are in the store only.
     ReceiveAndDelete,
 }
 

@@ -38,8 +38,8 @@ impl Entity {
         }
         let session = self.held(receiver, now, fx)?;
         self.expire_session(&session, now, fx);
-        let mode = self.session(&session).and_then(|session| session.hold.as_ref());
-        let mode = mode.expect("it is held").mode;
+        let hold = self.session(&session).and_then(|session| session.hold.as_ref());
+        let mode = hold.expect("it is held").mode;
         let sessions = self.sessions_mut();
         let numbers: SmallVec<[_; 16]> = sessions.change(&session, |session| {
             let numbers: SmallVec<_> = iter::from_fn(|| session.pop()).take(max).collect();
@@ -59,7 +59,7 @@ impl Entity {
     /// # Errors
     /// [`Refusal::SessionLockLost`]; [`Refusal::MessageNotFound`]: one of the numbers is of no deferred
     /// message, or of one that somebody has. None is given then.
-    #[allow(clippy::too_many_arguments)]
+    #[expect(clippy::too_many_arguments, reason = "all of them come with the request")]
     pub fn receive_deferred(
         &mut self,
         part: Part,
