@@ -25,9 +25,6 @@ const READS_PER_TURN: usize = 4;
 /// How long a client that was told why its connection is closed may take to read that.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// Bytes that a client may leave unread before it is not read from either.
-const UNSENT_MAX: usize = 512 * 1024;
-
 /// Bytes of one WebSocket frame. Their borders mean nothing.
 const WEBSOCKET_FRAME_MAX: usize = 1024 * 1024;
 
@@ -200,19 +197,20 @@ impl AmqpConnection {
             self.keep(&unread[handled..], Vec::new());
         }
         let mut more = readable || self.paused;
-        if self.ends && self.container.is_full(turn, UNSENT_MAX) {
+        if self.ends && self.container.is_full(turn) {
             // Nobody will read what a client that has gone was to get.
             return Err(Lost(ErrorKind::UnexpectedEof));
         }
         for _ in 0..READS_PER_TURN {
-            if !more || self.container.is_closed() || self.container.is_full(turn, UNSENT_MAX) {
+            if !more || self.container.is_closed() || self.container.is_full(turn) {
                 break;
             }
             more = self.read_once(turn, buffer)?;
         }
+        more |= self.container.has_more() && !self.unread.is_empty();
         self.paused = more;
         let next = self.after(turn)?;
-        let goes_on = more && next == Next::Wait && !self.container.is_full(turn, UNSENT_MAX);
+        let goes_on = more && next == Next::Wait && !self.container.is_full(turn);
         Ok(if goes_on { Next::Again } else { next })
     }
 
@@ -259,6 +257,10 @@ impl AmqpConnection {
         }
         loop {
             self.container.pump(turn);
+            if self.container.output().is_empty() {
+                // What there is more of waits for the client's windows.
+                break;
+            }
             let wrote_all = self.flush().map_err(|error| Lost(error.kind()))?;
             if !wrote_all || !self.container.has_more() {
                 break;

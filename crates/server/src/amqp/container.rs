@@ -32,6 +32,9 @@ const HANDLE_MAX: u32 = 4_095;
 /// Bytes of messages whose ends have not come.
 const UNFINISHED_MAX: usize = 128 * 1024 * 1024;
 
+/// Bytes that a client may leave unread before nothing more is done for it.
+const UNSENT_MAX: usize = 512 * 1024;
+
 /// What clients and entities say to each other over one connection.
 #[derive(Debug)]
 pub struct Container {
@@ -55,6 +58,8 @@ pub struct Container {
     /// When the client is to hear that the broker lives.
     heartbeat: Option<Timestamp>,
     opened: bool,
+    /// What has come is not all handled.
+    pub(super) has_events: bool,
 }
 
 impl Container {
@@ -82,6 +87,7 @@ impl Container {
             expiry: None,
             heartbeat: None,
             opened: false,
+            has_events: false,
         }
     }
 
@@ -102,40 +108,46 @@ impl Container {
         while let Some(answer) = self.held.pop(&turn.context.worker.shared.shards) {
             self.answer_now(answer);
         }
+        self.handle_events(turn);
     }
 
-    /// Handles the whole frames in `bytes`, and answers how many bytes they had.
+    /// Handles the whole frames in `bytes`, and answers how many bytes they had. What so much follows from that
+    /// it has to be written first, waits.
     pub fn receive(&mut self, turn: &mut Turn<'_>, bytes: &[u8]) -> usize {
         let mut handled = 0;
-        loop {
-            let failed = match self.engine.receive(&bytes[handled..]) {
-                Ok(n) => {
-                    handled += n;
-                    false
-                }
+        while self.handle_events(turn) {
+            match self.engine.receive(&bytes[handled..]) {
+                Ok(0) => break,
+                Ok(n) => handled += n,
                 Err(failure) => {
                     debug!("{failure}");
                     handled = bytes.len();
-                    true
                 }
-            };
-            let mut has_answered = false;
-            while let Some(event) = self.engine.next_event() {
-                has_answered |= self.on_event(turn, event);
-            }
-            if !has_answered || failed {
-                return handled;
             }
         }
+        handled
     }
 
-    /// True: what came behind it can be received now.
-    fn on_event(&mut self, turn: &mut Turn<'_>, event: Event) -> bool {
+    /// False: there are more, but so much waits for the client that it has to take that first.
+    pub(super) fn handle_events(&mut self, turn: &mut Turn<'_>) -> bool {
+        while self.engine.output().len() <= UNSENT_MAX {
+            match self.engine.next_event() {
+                Some(event) => self.on_event(turn, event),
+                None => {
+                    self.has_events = false;
+                    return true;
+                }
+            }
+        }
+        self.has_events = true;
+        false
+    }
+
+    fn on_event(&mut self, turn: &mut Turn<'_>, event: Event) {
         match event {
             Event::SaslInit { mechanism, response, .. } => {
                 let ok = self.authenticate(turn, &mechanism, response.as_deref());
                 self.engine.sasl_outcome(ok);
-                return true;
             }
             Event::Opened(_) => {
                 self.opened = true;
@@ -153,7 +165,6 @@ impl Container {
                 }
             }
         }
-        false
     }
 
     /// Whether a client is who it says (SASL). `$cbs` asks those who say nothing.
@@ -291,12 +302,16 @@ impl Container {
     pub fn close(&mut self, turn: &mut Turn<'_>, reason: &str) {
         let error = Error::new("amqp:connection:forced", reason.to_owned());
         self.engine.close(Some(error));
-        self.abort(turn);
+        self.forget_all(turn);
     }
 
     /// Ends everything: the socket is gone, or about to be.
     pub fn abort(&mut self, turn: &mut Turn<'_>) {
         self.engine.abort();
+        self.forget_all(turn);
+    }
+
+    fn forget_all(&mut self, turn: &mut Turn<'_>) {
         while self.engine.next_event().is_some() {}
         for link in self.links.keys().copied().collect::<Vec<_>>() {
             self.forget(turn, link);
@@ -319,8 +334,9 @@ impl Container {
     }
 
     /// Whether so much waits for the client, or for the disk, that nothing more is to be read.
-    pub fn is_full(&mut self, turn: &Turn<'_>, unsent_max: usize) -> bool {
-        self.engine.output().len() > unsent_max
+    pub fn is_full(&mut self, turn: &Turn<'_>) -> bool {
+        self.has_events
+            || self.engine.output().len() > UNSENT_MAX
             || self.held.is_congested(&turn.context.worker.shared.shards)
     }
 }

@@ -34,12 +34,23 @@ pub struct Outbound {
     held: usize,
     /// What the others, which are being read, will wait for.
     commits: Commits,
+    /// Bytes of the largest of the messages that were taken last.
+    size: Option<usize>,
     /// The entity may have more than it gave.
     asks: bool,
     /// The client wants to know when there is no more.
     drains: bool,
     /// The link has been told that there is something, and has to take it or to say that it cannot.
     called: bool,
+}
+
+impl Outbound {
+    /// How many messages to take at a time, so that their bytes are not too many: the largest of those before
+    /// says how large they are.
+    fn fitting(&self) -> usize {
+        let size = self.size.unwrap_or(UNSENT_MAX / 8);
+        (4 * UNSENT_MAX / size.max(1)).clamp(1, TAKEN)
+    }
 }
 
 #[derive(Debug)]
@@ -106,13 +117,24 @@ impl Container {
 
     /// Whether links have more to send than there was room for.
     pub fn has_more(&self) -> bool {
-        !self.busy.is_empty()
+        !self.busy.is_empty() || self.has_events
     }
 
     /// Sends what there is, as far as clients want it and take it.
     pub fn pump(&mut self, turn: &mut Turn<'_>) {
+        self.handle_events(turn);
         for link in std::mem::take(&mut self.busy) {
-            self.serve(turn, link);
+            match self.links.get(&link) {
+                Some(Link::Responses(_)) => self.send_responses(link),
+                _ => self.serve(turn, link),
+            }
+        }
+    }
+
+    fn receiver(&self, link: LinkId) -> Option<&ReceiverLink> {
+        match self.links.get(&link) {
+            Some(Link::Receiver(receiver)) => Some(receiver),
+            _ => None,
         }
     }
 
@@ -126,12 +148,13 @@ impl Container {
                 return;
             }
             let room = credit.saturating_sub(receiver.outbound.waiting.len());
-            let most = if is_full { 0 } else { room.min(TAKEN) };
+            let most = if is_full { 0 } else { room.min(receiver.outbound.fitting()) };
             if most == 0 {
                 if std::mem::take(&mut receiver.outbound.called) {
                     self.take(turn, link, 0);
                 }
-                if is_full && room > 0 {
+                let receiver = self.receiver(link);
+                if is_full && receiver.is_some_and(|it| room > 0 || it.outbound.free > 0) {
                     self.note_busy(link);
                 }
                 break;
@@ -177,6 +200,7 @@ impl Container {
             .filter(|delivery| delivery.entry.body.bytes.is_none())
             .map(|delivery| (For::Delivery(link, delivery.token), delivery.entry.body.id))
             .collect();
+        receiver.outbound.size = taken.iter().map(|taken| taken.entry.body.size as usize).max();
         receiver.outbound.commits.join(&commits);
         receiver.outbound.waiting.extend(taken.into_iter().map(|mut delivery| {
             let bytes = delivery.entry.body.bytes.take();
@@ -280,8 +304,9 @@ impl Container {
         self.scratch = encoded;
     }
 
-    fn is_backed_up(&mut self) -> bool {
-        self.engine.output().len() + self.engine.queued_bytes() > UNSENT_MAX
+    /// Whether enough waits for the client for now.
+    pub(super) fn is_backed_up(&self) -> bool {
+        self.engine.queued_bytes() > UNSENT_MAX
     }
 
     /// A client has decided about a message.

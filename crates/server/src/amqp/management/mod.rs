@@ -8,7 +8,6 @@ mod scheduled;
 mod sessions;
 mod state;
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use barid_amqp::message::{Request, Response, ValueRef, Writer};
@@ -314,10 +313,13 @@ impl Container {
     }
 
     pub(super) fn send_responses(&mut self, link: LinkId) {
-        let Some(Link::Responses(responses)) = self.links.get_mut(&link) else { return };
-        let waiting: &mut VecDeque<_> = &mut responses.waiting;
         while self.engine.credit(link) > 0 {
-            let Some(message) = waiting.pop_front() else { return };
+            if self.is_backed_up() {
+                self.note_busy(link);
+                break;
+            }
+            let Some(Link::Responses(responses)) = self.links.get_mut(&link) else { return };
+            let Some(message) = responses.waiting.pop_front() else { return };
             responses.bytes -= message.len();
             let number = self.responses.to_be_bytes();
             self.responses += 1;
@@ -325,7 +327,8 @@ impl Container {
                 return;
             }
         }
-        if waiting.len() > RESPONSES_MAX || responses.bytes > RESPONSES_BYTES_MAX {
+        let Some(Link::Responses(responses)) = self.links.get(&link) else { return };
+        if responses.waiting.len() > RESPONSES_MAX || responses.bytes > RESPONSES_BYTES_MAX {
             let text = "Too many responses wait for credit.";
             self.engine.detach(link, Some(Error::new(condition::RESOURCE_LIMIT, text)));
             self.links.remove(&link);

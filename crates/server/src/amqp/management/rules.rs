@@ -11,7 +11,7 @@ use barid_core::rules::{Filter, Rule};
 
 use super::{Asked, Done, missing};
 use crate::amqp::encode::{value_from, value_of};
-use crate::amqp::refusals::condition;
+use crate::amqp::refusals::{condition, no_entity};
 use crate::entities::{
     Correlation, EntityError, Expression, FilterType, PropertyValue, Queue, RuleDefinition,
     RuleProperties,
@@ -28,8 +28,8 @@ fn subscription<'a>(asked: &Asked<'a>) -> Result<&'a Arc<Queue>, Error> {
 
 fn refused(error: EntityError) -> Error {
     let condition = match &error {
+        EntityError::NotFound(name) => return no_entity(name),
         EntityError::Exists(_) => condition::ALREADY_EXISTS,
-        EntityError::NotFound(_) => condition::NOT_FOUND,
         _ => condition::ARGUMENT_ERROR,
     };
     Error::new(condition, error.to_string())
