@@ -50,6 +50,8 @@ class Server:
     def __init__(self, host: str, port: int, pid: int, process=None, directory=None, command=()):
         self.host, self.port, self.pid = host, port, pid
         self._process, self._directory, self._command = process, directory, command
+        # Ended after it.
+        self.companions: list[subprocess.Popen] = []
 
     def kill_and_start(self) -> None:
         """Ends the process without warning and starts it with what it has left behind."""
@@ -57,6 +59,14 @@ class Server:
         self._process.wait()
         self._process = _spawn(self._command, self._directory.name)
         self.pid = self._process.pid
+
+    def is_open(self) -> bool:
+        """Whether it takes connections."""
+        try:
+            socket.create_connection((self.host, self.port), 1).close()
+        except OSError:
+            return False
+        return True
 
     def cpu_seconds(self) -> float:
         """User and system time so far."""
@@ -95,6 +105,9 @@ class Server:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
+        for companion in self.companions:
+            companion.terminate()
+            companion.wait()
         if self._directory is not None:
             self._directory.cleanup()
 
@@ -110,18 +123,22 @@ def start(target: str) -> Server:
     if "=" in target:
         host, port, pid = target.split("=", 1)[1].rsplit(":", 2)
         return Server(host, int(port), int(pid))
+    return launch(target, lambda port, directory: _command(target, port, directory))
+
+
+def launch(target: str, command, seconds: int = 10, environment=None) -> Server:
+    """What `command(port, directory)` names as a new process that listens on `port` within some seconds. A
+    function as `environment` is asked in the same way."""
     directory = tempfile.TemporaryDirectory(prefix="barid-bench-")
-    port = _free_port()
-    command = _command(target, port, Path(directory.name))
-    process = _spawn(command, directory.name)
-    server = Server("127.0.0.1", port, process.pid, process, directory, command)
-    deadline = time.monotonic() + 10
+    port = free_port()
+    arguments = command(port, Path(directory.name))
+    process = _spawn(arguments, directory.name, environment and environment(port, Path(directory.name)))
+    server = Server("127.0.0.1", port, process.pid, process, directory, arguments)
+    deadline = time.monotonic() + seconds
     while time.monotonic() < deadline and process.poll() is None:
-        try:
-            socket.create_connection(("127.0.0.1", port), 1).close()
+        if server.is_open():
             return server
-        except OSError:
-            time.sleep(0.05)
+        time.sleep(0.05)
     said = (Path(directory.name) / "log").read_text(errors="replace")
     server.stop()
     raise Failed(f"{target} does not start: {said}")
@@ -171,7 +188,7 @@ def _command(target: str, port: int, directory: Path) -> list:
         case "barid" | "barid-memory":
             durability = "memory" if target == "barid-memory" else "local"
             config.write_text(f'[limits]\ndurability = "{durability}"\n')
-            admin = f"127.0.0.1:{_free_port()}"
+            admin = f"127.0.0.1:{free_port()}"
             return [BARID, "serve", "--config", config, "--mqtt", address, "--ws", "off", "--amqp", "off", "--admin", admin,
                     "--data-dir", directory / "data", "--log", "error"]
         case "mosquitto" | "mosquitto-saved":
@@ -184,7 +201,7 @@ def _command(target: str, port: int, directory: Path) -> list:
             return [_mosquitto(), "-c", config]
         case "nats" | "nats-always":
             sync = ", sync_interval: always" if target == "nats-always" else ""
-            config.write_text(NATS_CONFIG.format(port=port, other_port=_free_port(), directory=directory, sync=sync))
+            config.write_text(NATS_CONFIG.format(port=port, other_port=free_port(), directory=directory, sync=sync))
             return [_nats(), "-c", config]
         case "redis" | "redis-always":
             kept = ["yes", "--appendfsync", "always"] if target == "redis-always" else ["no"]
@@ -197,9 +214,9 @@ MQTT = ("barid", "barid-memory", "mosquitto", "mosquitto-saved", "nats", "nats-a
 REDIS = ("redis", "redis-always")
 
 
-def _spawn(command: list, directory: str) -> subprocess.Popen:
+def _spawn(command: list, directory: str, environment: dict | None = None) -> subprocess.Popen:
     with open(Path(directory) / "log", "ab") as output:
-        return subprocess.Popen(command, stdout=output, stderr=output, preexec_fn=_raise_open_files)
+        return subprocess.Popen(command, stdout=output, stderr=output, env=environment, preexec_fn=_raise_open_files)
 
 
 def _mosquitto() -> str | None:
@@ -214,7 +231,7 @@ def _nats() -> str | None:
     return shutil.which(os.environ.get("NATS_SERVER", "nats-server"))
 
 
-def _free_port() -> int:
+def free_port() -> int:
     """Below the range from which the kernel picks ports for outgoing connections."""
     while True:
         port = random.randrange(10_000, 32_000)

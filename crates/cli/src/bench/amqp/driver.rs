@@ -47,6 +47,7 @@ pub fn measure(options: &Options, address: SocketAddr) -> anyhow::Result<Report>
     let span = driver.run(process)?;
     driver.drain()?;
     driver.close();
+    let first_accepted = driver.first_accepted.map(Duration::from_micros);
     Ok(Report {
         options: options.clone(),
         stored,
@@ -56,6 +57,7 @@ pub fn measure(options: &Options, address: SocketAddr) -> anyhow::Result<Report>
         stored_in: driver.latencies.stored,
         received_in: driver.latencies.received,
         accepted_in: driver.latencies.accepted,
+        first_accepted,
         after: process.and_then(Process::usage),
     })
 }
@@ -71,6 +73,7 @@ struct Driver<'a> {
     heard: u64,
     ledger: Ledger,
     latencies: Latencies,
+    first_accepted: Option<u64>,
     completed: Vec<u32>,
     /// Messages that are still to be sent, and since when they are, if there is a limit.
     left: u64,
@@ -117,7 +120,6 @@ impl<'a> Driver<'a> {
         let begun = Instant::now();
         let unix = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?;
         let run = unix.as_micros() as u32;
-        let is_ordered = !options.plain;
         Ok(Self {
             options,
             poll: Poll::new()?,
@@ -127,8 +129,9 @@ impl<'a> Driver<'a> {
             ready: 0,
             begun,
             heard: 0,
-            ledger: Ledger::new(run, options.sessions, is_ordered),
+            ledger: Ledger::new(run, !options.no_store, options.sessions, !options.plain),
             latencies: Latencies::nothing()?,
+            first_accepted: None,
             completed: Vec::new(),
             left: 0,
             scheduled: 0,
@@ -202,7 +205,8 @@ impl<'a> Driver<'a> {
         let mut told = (self.now(), self.ledger.counts.completed);
         loop {
             let now = self.now();
-            if now - start >= micros(end) || (self.left == 0 && self.is_done()) {
+            let is_over = self.left == 0 && !self.options.no_store && self.is_done();
+            if now - start >= micros(end) || is_over {
                 return Ok(());
             }
             if now - told.0 > 200_000 {
@@ -348,6 +352,9 @@ impl<'a> Driver<'a> {
             }
             Ok(())
         })?;
+        if self.first_accepted.is_none() && !self.latencies.accepted.is_empty() {
+            self.first_accepted = Some(self.now());
+        }
         let senders = options.senders;
         for session in self.completed.drain(..) {
             // Sessions are dealt out to the senders, which have the first connections.

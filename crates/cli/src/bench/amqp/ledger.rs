@@ -13,6 +13,8 @@ pub const STRANGE: &str = "there are other messages in the queue: purge it first
 pub struct Ledger {
     /// Tells the messages of this run from what an earlier one left.
     run: u32,
+    /// Whether only those count.
+    is_own: bool,
     /// Whether the messages of a session have to come in their order.
     is_ordered: bool,
     sessions: Vec<Session>,
@@ -47,9 +49,10 @@ struct Session {
 }
 
 impl Ledger {
-    pub fn new(run: u32, sessions: u32, is_ordered: bool) -> Self {
+    /// With the messages of run number `run`; if it `is_own`, no others may come.
+    pub fn new(run: u32, is_own: bool, sessions: u32, is_ordered: bool) -> Self {
         let sessions = vec![Session::default(); sessions as usize];
-        Self { run, is_ordered, sessions, counts: Counts::default() }
+        Self { run, is_own, is_ordered, sessions, counts: Counts::default() }
     }
 
     /// What the next message of a session has in it.
@@ -64,10 +67,10 @@ impl Ledger {
     /// Notes a message. Whether it has not come before.
     ///
     /// # Errors
-    /// It is none of this run.
+    /// It is none of this run, or of another one that had more sessions.
     pub fn received(&mut self, stamp: &Stamp) -> anyhow::Result<bool> {
         let session = self.sessions.get_mut(stamp.session as usize);
-        let session = session.filter(|_| stamp.run == self.run).context(STRANGE)?;
+        let session = session.filter(|_| stamp.run == self.run || !self.is_own).context(STRANGE)?;
         if stamp.number < session.floor || !session.early.insert(stamp.number) {
             self.counts.again += 1;
             return Ok(false);
@@ -92,7 +95,7 @@ mod tests {
 
     #[test]
     fn every_fault_is_counted_once() {
-        let mut ledger = Ledger::new(7, 2, true);
+        let mut ledger = Ledger::new(7, true, 2, true);
         let stamps: Vec<_> = [0, 0, 0, 1].map(|session| ledger.send(session, 0)).into();
         ledger.counts.accepted = 4;
         assert!(ledger.received(&stamps[0]).unwrap());

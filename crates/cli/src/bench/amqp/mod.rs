@@ -69,6 +69,9 @@ pub struct Options {
     #[arg(long, value_name = "MESSAGES", default_value_t = 100_000,
         value_parser = clap::value_parser!(u32).range(1..))]
     messages: u32,
+    /// Nothing is stored first in `accept` and `backlog`: the messages of an earlier run are there
+    #[arg(long)]
+    no_store: bool,
     /// Seconds to measure, after one second to warm up; `accept` and `backlog` may end earlier
     #[arg(short, long, value_name = "SECONDS", default_value_t = 10,
         value_parser = clap::value_parser!(u32).range(1..))]
@@ -132,6 +135,7 @@ impl Options {
     fn stored_first(&self) -> u64 {
         match self.scenario {
             Scenario::Live => 0,
+            _ if self.no_store => 0,
             Scenario::Accept => self.sessions.into(),
             Scenario::Backlog => self.messages.into(),
         }

@@ -27,6 +27,8 @@ pub struct Report {
     pub stored_in: Histogram<u64>,
     pub received_in: Histogram<u64>,
     pub accepted_in: Histogram<u64>,
+    /// From the begin of all until a receiver got its first link.
+    pub first_accepted: Option<Duration>,
     pub after: Option<Usage>,
 }
 
@@ -136,6 +138,7 @@ impl Report {
             "store_latency_us": quantiles(&self.stored_in),
             "latency_us": quantiles(&self.received_in),
             "accept_latency_us": quantiles(&self.accepted_in),
+            "first_accepted_s": self.first_accepted.map(|after| after.as_secs_f64()),
             "broker_cpu_us_per_message": self.span.us_per_message(self.span.cpu),
             "generator_cpu_us_per_message": self.span.us_per_message(self.span.generator_cpu),
             "broker_rss_bytes": self.after.map(|usage| usage.rss_bytes),
