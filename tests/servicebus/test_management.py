@@ -6,7 +6,7 @@ import uuid
 import pytest
 
 from amqp_codec import Array, Described, Int, Symbol, Timestamp, Ubyte, Uint, Ulong
-from amqp_wire import ACCEPTED, Message, Node, Refused, modified, rejected
+from amqp_wire import Message, Node, Refused, modified, rejected
 
 ALL = Timestamp(253_402_300_800_000)  # DateTime.MaxValue
 LOST = ("com.microsoft:session-lock-lost", "com.microsoft:message-lock-lost")
@@ -427,19 +427,3 @@ def test_messages_can_be_deleted_by_the_batch(session, path, manage):
 def test_the_management_node_of_what_is_not_there(session):
     with pytest.raises(Refused, match="amqp:not-found"):
         Node(session, "nowhere/$management")
-
-
-@pytest.mark.queue(RequiresSession=True)
-def test_the_lock_of_a_session_is_proved_by_its_link_also_when_it_settles(session, path, manage):
-    """A token of another session's message does not count."""
-    sender = session.sender(path())
-    sender.send(Message.of("a", "s"))
-    sender.send(Message.of("b", "t"))
-    first, second = session.accept(path(), "s"), session.accept(path(), "t")
-    [a], [b] = first.receive(), second.receive()
-    status, *_ = manage().request("update-disposition", {
-        "disposition-status": "completed", "lock-tokens": Array((b.token,)), "session-id": "s"}, link=first.name)
-    assert status == 410
-    second.complete(b)
-    first.settle(a.id, ACCEPTED)
-    assert first.echo(a.id).descriptor == 0x24

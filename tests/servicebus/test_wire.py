@@ -375,6 +375,25 @@ def test_a_drain_gives_what_there_is_and_takes_the_rest_of_the_credit(session, p
 
 
 @pytest.mark.queue()
+@pytest.mark.parametrize("credit, drain", [(900, False), (1000, False), (1000, True)])
+@pytest.mark.parametrize("mode", [0, 1])
+def test_a_slow_reader_gets_everything(dial, broker, path, mode, credit, drain):
+    """More than fits into any buffer, to somebody who asks once and reads late."""
+    session = dial(broker).session()
+    sender = session.sender(path())
+    numbers = [sender.transfer(Message.of(b"%04d" % number + b"x" * 15_000).encode()) for number in range(900)]
+    for number in numbers:
+        assert sender.outcome(number).descriptor == 0x24
+    receiver = dial(broker).session().receiver(path(), mode=mode)
+    receiver.flow(credit, drain=drain)
+    time.sleep(0.7)
+    assert [int(receiver.delivery().message.data[:4]) for _ in range(900)] == list(range(900))
+    if drain:
+        answer = receiver.session.expect("flow", handle=receiver.remote)
+        assert (answer.link_credit, answer.delivery_count) == (0, credit)
+
+
+@pytest.mark.queue()
 def test_a_large_message_comes_in_frames_as_the_client_wants_them(dial, broker, path):
     session = dial(broker, frame_size=512).session()
     body = bytes(range(256)) * 400
@@ -578,7 +597,7 @@ def test_too_large_a_message_is_refused_and_the_link_goes_on(session, path):
 @pytest.mark.queue()
 def test_what_is_no_message_is_refused_and_the_link_goes_on(session, path):
     sender = session.sender(path())
-    for junk in (b"", b"\x00", b"\xff" * 20, b"\x00\x53\x75\xb0\xff\xff\xff\xff", encode("text"), encode(Described(Ulong(0x99), []))):
+    for junk in (b"\x00", b"\xff" * 20, b"\x00\x53\x75\xb0\xff\xff\xff\xff", encode("text"), encode(Described(Ulong(0x99), []))):
         with pytest.raises(Refused):
             sender.send(junk)
     deep = b"\x00\x53\x77" + b"\xd0\x00\x00\x10\x00\x00\x00\x00\x01" * 3000

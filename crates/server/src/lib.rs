@@ -19,6 +19,7 @@ pub mod tenant;
 
 mod admin;
 mod amqp;
+mod bindings;
 mod broker;
 mod clock;
 mod connection;

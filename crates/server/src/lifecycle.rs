@@ -11,6 +11,7 @@ use barid_core::topic_index::{Member, SharedGroup, SubscribeOptions};
 use mqtt_proto::{Properties, QoS, ReasonCode, topic};
 use tracing::error;
 
+use crate::bindings;
 use crate::durability::asks_to_persist;
 use crate::durable::{Commits, READ_RETRY};
 use crate::event_loop::ConnectionId;
@@ -51,15 +52,34 @@ impl Context {
     ) -> Commits {
         let class = tenant.durability().of(message.topic);
         let (mut run, mut buffer) = Run::of(message, class, self.worker.now);
-        let mut messages = run.in_buffer(&mut buffer, self.worker.now);
-        if message.retain {
-            self.retain(tenant, &mut messages);
+        if tenant.bindings.has_in() {
+            let mut messages = run.in_buffer(&mut buffer, self.worker.now);
+            let client = publisher.client_id;
+            // There is nobody to be told what is refused.
+            let entered = bindings::enter(&self.worker, tenant, client, &messages, false);
+            messages.note_entered(&tenant.shards, &entered.commits);
         }
-        self.router.publish(&self.worker, tenant, publisher, &mut messages, true);
-        // There is no publisher to be held back.
-        self.router.take_full();
+        self.hand_on(tenant, publisher, &mut run, &mut buffer);
         self.router.flush(&self.worker);
         run.into_commits()
+    }
+
+    /// Hands messages that do not come from a connection's buffer to all who have subscribed, past all
+    /// bindings. They leave with the router's next flush at the latest.
+    pub fn hand_on(
+        &mut self,
+        tenant: &Arc<Tenant>,
+        publisher: Publisher<'_>,
+        run: &mut Run,
+        buffer: &mut [u8],
+    ) {
+        let mut messages = run.in_buffer(buffer, self.worker.now);
+        if messages.retain() {
+            self.retain(tenant, &mut messages);
+        }
+        self.router.publish(&self.worker, tenant, publisher, &mut messages, false);
+        // There is no publisher to be held back.
+        self.router.take_full();
     }
 
     /// Makes the last of some messages the retained message of their topic (MQTT 5 §3.3.1.3). False:

@@ -22,7 +22,7 @@ use mqtt_proto::{
 use smallvec::SmallVec;
 
 use crate::durability::DurabilityClass;
-use crate::durable::{ChangeGuard, Commits};
+use crate::durable::{ChangeGuard, Commits, Shards};
 use crate::encode::{self, Layout, PublishFrame};
 use crate::session::Offer;
 
@@ -269,6 +269,17 @@ impl Run {
         self.items.truncate(len);
     }
 
+    /// Forgets some of the messages with their packet identifiers, before anybody has got any.
+    pub fn remove(&mut self, is_removed: impl Fn(usize) -> bool) {
+        let mut index = 0..;
+        self.items.retain(|_| !is_removed(index.next().expect("they are counted")));
+        let mut index = 0..;
+        self.ids.retain(|_| !is_removed(index.next().expect("they are counted")));
+        // What is left does not lie in one piece any more.
+        self.as_is = false;
+        self.messages.clear();
+    }
+
     /// What has to be durable before the messages count as handed on.
     pub fn into_commits(self) -> Commits {
         self.commits
@@ -455,6 +466,19 @@ impl Messages<'_> {
         }
         if run.class.is_stored() {
             run.commits.add(shard.index(), shard.batch());
+        }
+    }
+
+    /// Entities have got the messages, in batches that have not ended if it matters: the same as for
+    /// sessions is noted there, and the publisher waits, whatever the class.
+    pub fn note_entered(&mut self, shards: &Shards, commits: &Commits) {
+        if self.run.origin.is_some() {
+            for (shard, _) in commits.iter() {
+                self.note_received(&mut shards.get(shard).change());
+            }
+        }
+        if self.qos() != QoS::AtMostOnce {
+            self.run.commits.join(commits);
         }
     }
 

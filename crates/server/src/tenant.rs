@@ -13,6 +13,7 @@ use barid_core::topic_index::TopicIndex;
 use hashbrown::HashMap;
 use parking_lot::{Mutex, RwLock};
 
+use crate::bindings::Bindings;
 use crate::drops::DropLog;
 use crate::durability::Durability;
 use crate::durable::{Durable, Shards};
@@ -55,6 +56,8 @@ pub struct Tenant {
     state: OnceLock<Box<StateStore>>,
     /// Queues, topics and subscriptions, made when they are first needed.
     entities: OnceLock<Arc<Entities>>,
+    /// What joins its MQTT clients to its entities.
+    pub bindings: Bindings,
     settings: RwLock<TenantSettings>,
     /// One for each thread, made when the thread first has to do with the tenant.
     counters: Box<[OnceLock<Box<ThreadLocal>>]>,
@@ -135,6 +138,7 @@ impl Tenant {
             shards: Arc::clone(&tenants.shards),
             state: OnceLock::new(),
             entities: OnceLock::new(),
+            bindings: Bindings::default(),
             settings: RwLock::new(settings),
             counters: (0..tenants.workers).map(|_| OnceLock::new()).collect(),
         }
@@ -348,14 +352,15 @@ impl Tenants {
         all
     }
 
-    /// Removes tenants that nobody uses: without sessions, connections, retained messages of clients, entities
-    /// or keys.
+    /// Removes tenants that nobody uses: without sessions, connections, retained messages of clients, entities,
+    /// bindings or keys.
     pub fn remove_unused(&self, wall: Timestamp) {
         self.by_name.write().retain(|name, tenant| {
             // Whoever has to do with a tenant holds a reference, and gets one under this lock.
             **name == *DEFAULT_TENANT
                 || Arc::strong_count(tenant) > 1
                 || tenant.retained_by_clients() > 0
+                || !tenant.bindings.is_empty()
                 || tenant.used_entities().is_some_and(|entities| !entities.is_empty())
                 || !tenant.forget_void_state(wall)
         });

@@ -212,7 +212,8 @@ impl Unit {
     fn stored_body(&self, queue: QueueNumber, id: u64) -> Option<Arc<[u8]>> {
         let mut key = Vec::new();
         QueueBodyKey { tenant: TENANT, queue, id }.encode(&mut key);
-        let value = self.store.get(keys::QUEUE_BODIES, &key).expect("reading does not fail here")?;
+        let value =
+            self.store.get(keys::QUEUE_BODIES, &key).expect("reading does not fail here")?;
         Some(records::decode_body(&value).expect("it is as it was written").into())
     }
 

@@ -102,7 +102,8 @@ fn wanted(mut arguments: impl Iterator<Item = String>) -> Option<Wanted> {
             "--break" => {
                 let name = arguments.next()?;
                 let rules = Rule::OF_MESSAGES.into_iter().chain(Rule::OF_STATE);
-                let rule = rules.chain(Rule::OF_ENTITIES).find(|rule| format!("{rule:?}") == name)?;
+                let rule =
+                    rules.chain(Rule::OF_ENTITIES).find(|rule| format!("{rule:?}") == name)?;
                 wanted.rules = Rules::all_but(rule);
             }
             _ => return None,

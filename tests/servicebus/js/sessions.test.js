@@ -65,7 +65,7 @@ test("acceptNextSession gives up", async (t) => {
 
 test("the state of a session", async (t) => {
   const client = connect(t), receiver = await client.acceptSession(path("state"), "s");
-  assert.equal(await receiver.getSessionState(), undefined);
+  assert.equal(await receiver.getSessionState(), null);
   for (const state of [{ step: 1, of: "many" }, "text", 42, "x".repeat(100_000)]) {
     await receiver.setSessionState(state);
     assert.deepEqual(await receiver.getSessionState(), state);

@@ -1,6 +1,6 @@
 //! Why messages are lost, where they may be.
 
-/// Why a message did not reach a session that had subscribed to it.
+/// Why a message did not reach a session that had subscribed to it, or the entity of a binding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum DropReason {
@@ -28,11 +28,19 @@ pub enum DropReason {
     StoreFull,
     /// The session's queue or the tenant's are full; the publisher was refused.
     QueueRefuses,
+    /// The queue or topic that a binding names does not exist.
+    BindingNoEntity,
+    /// The queue of a binding requires a session id, and the message has none, or too long a one.
+    BindingSession,
+    /// Larger than the queue of a binding takes.
+    BindingTooLarge,
+    /// The queue of a binding is full.
+    BindingFull,
 }
 
 impl DropReason {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 16] = [
         Self::QueueMessages,
         Self::QueueBytes,
         Self::Expired,
@@ -45,6 +53,10 @@ impl DropReason {
         Self::StoreUnreadable,
         Self::StoreFull,
         Self::QueueRefuses,
+        Self::BindingNoEntity,
+        Self::BindingSession,
+        Self::BindingTooLarge,
+        Self::BindingFull,
     ];
 
     /// The name used in metrics and the admin API.
@@ -62,6 +74,10 @@ impl DropReason {
             Self::StoreUnreadable => "store_unreadable",
             Self::StoreFull => "store_full",
             Self::QueueRefuses => "queue_refuses",
+            Self::BindingNoEntity => "binding_no_entity",
+            Self::BindingSession => "binding_session",
+            Self::BindingTooLarge => "binding_too_large",
+            Self::BindingFull => "binding_full",
         }
     }
 }

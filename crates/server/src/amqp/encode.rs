@@ -90,7 +90,7 @@ pub fn value_from(value: ValueRef<'_>) -> Option<Value> {
         ValueRef::Binary(bytes) => Value::Binary(bytes.into()),
         ValueRef::Uuid(uuid) => Value::Uuid(uuid),
         ValueRef::Timestamp(at) => Value::Timestamp(at),
-        other => Value::Long(i64::try_from(other.integer()?).ok()?),
+        other => Value::Long(other.integer()?),
     })
 }
 

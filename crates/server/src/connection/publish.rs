@@ -10,9 +10,11 @@ use statestore_proto::topics;
 use super::active::{Active, Partner};
 use super::{End, Turn};
 use crate::auth::may_publish;
+use crate::bindings::{self, Entered};
 use crate::lifecycle::Context;
 use crate::router::Publisher;
-use crate::run::{Messages, Parsed};
+use crate::run::{Messages, Parsed, Run};
+use crate::session::Session;
 use crate::settings::QueueOverflow;
 
 impl Active {
@@ -129,8 +131,18 @@ impl Active {
             router.admissible(worker, tenant, publisher, &messages, reject)
         };
         run.truncate(admitted);
+        let ids = run.ids.clone();
+        // That a shard has noted the messages as received must mean that all its sessions and entities have
+        // them: after a crash, a repetition is not handed to a shard that has.
+        let once = run.qos() == QoS::ExactlyOnce && session.durable().is_some();
+        let together = once.then(|| tenant.shards.stay_in_batch());
+        let Entered { taken, refused, .. } = if admitted > 0 && tenant.bindings.has_in() {
+            self.enter(context, run, bytes)
+        } else {
+            Entered::default()
+        };
         let mut reason = ReasonCode::QuotaExceeded;
-        if admitted > 0 {
+        if !run.is_empty() {
             let mut messages = run.in_buffer(bytes, context.worker.now);
             let kept = !messages.retain() || context.retain(tenant, &mut messages);
             if !kept {
@@ -139,11 +151,11 @@ impl Active {
             }
             // An MQTT 5 client is told, so nobody gets the message; a 3.x client cannot be told.
             if kept || self.version != Version::V5 {
-                reason = self.route(context, publisher, &mut messages, alone);
+                reason = self.route(context, publisher, &mut messages, alone, taken);
             }
         }
+        drop(together);
         let run = &mut turn.scratch.run;
-        let ids = std::mem::take(&mut run.ids);
         let answers = &mut turn.scratch.answers;
         answers.commits.join(&run.commits);
         answers.rooms.append(&mut turn.context.router.take_full());
@@ -156,8 +168,13 @@ impl Active {
         }
         run.clear();
         let kind = if qos == QoS::ExactlyOnce { PacketType::PubRec } else { PacketType::PubAck };
+        let mut refused = refused.into_iter().peekable();
         for (index, id) in ids.iter().enumerate() {
-            let reason = if index < admitted { reason } else { ReasonCode::QuotaExceeded };
+            let reason = match refused.next_if(|(of, _)| *of == index) {
+                Some((_, reason)) => reason,
+                None if index < admitted => reason,
+                None => ReasonCode::QuotaExceeded,
+            };
             if qos == QoS::ExactlyOnce && reason.is_error() {
                 let released = session.state().received.release(*id).unwrap_or_default();
                 let commits = session.forget_received(*id, released);
@@ -168,8 +185,6 @@ impl Active {
                 self.put_ack(turn, kind, id, reason);
             }
         }
-        turn.scratch.run.ids = ids;
-        turn.scratch.run.ids.clear();
         if admitted == count || self.version == Version::V5 {
             return Ok(());
         }
@@ -179,20 +194,34 @@ impl Active {
         ))
     }
 
-    /// Hands the run on to all who have subscribed.
+    /// Sends the run to the entities that bindings name, and takes out what nobody else is to get then.
+    fn enter(&self, context: &Context, run: &mut Run, bytes: &mut [u8]) -> Entered {
+        let Session { tenant, client_id, .. } = &*self.session;
+        let (worker, now) = (&context.worker, context.worker.now);
+        let messages = run.in_buffer(bytes, now);
+        let has_answer = messages.qos() != QoS::AtMostOnce && self.version == Version::V5;
+        let is_told = has_answer && !messages.is_resumed();
+        let entered = bindings::enter(worker, tenant, client_id, &messages, is_told);
+        if !entered.refused.is_empty() {
+            run.remove(|index| entered.refused.iter().any(|(refused, _)| *refused == index));
+        }
+        if !run.is_empty() {
+            run.in_buffer(bytes, now).note_entered(&tenant.shards, &entered.commits);
+        }
+        entered
+    }
+
+    /// Hands the run on to all who have subscribed. `taken`: an entity has got it.
     fn route(
         &mut self,
         context: &mut Context,
         publisher: Publisher<'_>,
         messages: &mut Messages<'_>,
         alone: bool,
+        taken: bool,
     ) -> ReasonCode {
         let tenant = &self.session.tenant;
         let count = messages.len() as u64;
-        // That a shard has noted the messages as received must mean that all its sessions have them: after a
-        // crash, a repetition is not handed to a shard that has.
-        let once = messages.qos() == QoS::ExactlyOnce && self.session.durable().is_some();
-        let _together = once.then(|| tenant.shards.stay_in_batch());
         let route = context.router.publish(&context.worker, tenant, publisher, messages, alone);
         if let [only] = route.targets()
             && self.partner.as_ref().is_none_or(|partner| partner.id != only.subscriber.id)
@@ -200,11 +229,13 @@ impl Active {
             let session = only.subscriber.downgrade();
             self.partner = Some(Partner { id: only.subscriber.id, session });
         }
-        if once && let Some(durable) = self.session.durable() {
+        if messages.qos() == QoS::ExactlyOnce
+            && let Some(durable) = self.session.durable()
+        {
             // Also where it has reached nobody that is stored, a repetition must be known as one.
             messages.note_received(&mut durable.shard.change());
         }
-        if route.is_empty() {
+        if route.is_empty() && !taken {
             tenant.counters(context.worker.id).unmatched.add(count);
             return ReasonCode::NoMatchingSubscribers;
         }

@@ -16,6 +16,7 @@ use hashbrown::HashMap;
 use statestore_proto::Version;
 
 use super::{Durable, DurableShard};
+use crate::bindings;
 use crate::broker::Shared;
 use crate::entities::Recovering;
 use crate::housekeeping::Task;
@@ -269,8 +270,14 @@ impl Recovery for Reader<'_> {
 
     fn entity(&mut self, tenant: TenantNumber, path: &str, record: EntityRecord) {
         let tenant = &self.tenants[&tenant];
-        let entities = tenant.entities(&self.shared.housekeeping);
-        if let Err(cause) = self.entities.entity(entities, path, record) {
+        let recovered = match path.strip_prefix(bindings::STORED_UNDER) {
+            Some(name) => tenant.bindings.recover(name, &record),
+            None => {
+                let entities = tenant.entities(&self.shared.housekeeping);
+                self.entities.entity(entities, path, record)
+            }
+        };
+        if let Err(cause) = recovered {
             self.failed.get_or_insert_with(|| RecoveryError {
                 tenant: Some(tenant.name.clone()),
                 keyspace: keys::ENTITIES,

@@ -170,7 +170,7 @@ impl Container {
         let to = Addressee { link, correlation_id };
         let service = service.clone();
         match service {
-            Service::Tokens => self.on_token(turn, &request, to),
+            Service::Tokens => self.on_token(turn, &request, &to),
             Service::Management { path, node, part } => {
                 self.on_operation(turn, &request, to, &path, &node, part);
             }
@@ -202,7 +202,7 @@ impl Container {
         named.or_else(|| links().find(|(_, link)| *link.node == *node)).map(|(id, _)| id)
     }
 
-    fn on_token(&mut self, turn: &Turn<'_>, request: &Request<'_>, to: Addressee) {
+    fn on_token(&mut self, turn: &Turn<'_>, request: &Request<'_>, to: &Addressee) {
         let put = match (request.operation(), request.body().text()) {
             (Some("put-token"), Some(token)) => {
                 self.put_token(turn, token).map_err(|denied| denied.to_string())

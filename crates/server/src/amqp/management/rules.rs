@@ -26,8 +26,8 @@ fn subscription<'a>(asked: &Asked<'a>) -> Result<&'a Arc<Queue>, Error> {
         .ok_or_else(|| Error::new(condition::NOT_ALLOWED, "Only subscriptions have rules."))
 }
 
-fn refused(error: EntityError) -> Error {
-    let condition = match &error {
+fn refused(error: &EntityError) -> Error {
+    let condition = match error {
         EntityError::NotFound(name) => return no_entity(name),
         EntityError::Exists(_) => condition::ALREADY_EXISTS,
         _ => condition::ARGUMENT_ERROR,
@@ -41,7 +41,7 @@ pub(super) fn add(asked: &mut Asked<'_>) -> Result<Done, Error> {
     let subscription = subscription(asked)?;
     let sent = SentRule::parse(asked.request.argument(DESCRIPTION));
     let rule = definition(asked.text("rule-name")?, &sent.ok_or_else(|| missing(DESCRIPTION))?)?;
-    asked.entities.add_rule(subscription, &rule, asked.commits).map_err(refused)?;
+    asked.entities.add_rule(subscription, &rule, asked.commits).map_err(|error| refused(&error))?;
     Ok(Done::empty())
 }
 
@@ -49,7 +49,7 @@ pub(super) fn add(asked: &mut Asked<'_>) -> Result<Done, Error> {
 pub(super) fn remove(asked: &mut Asked<'_>) -> Result<Done, Error> {
     let subscription = subscription(asked)?;
     let name = asked.request.argument("rule-name").text().ok_or_else(|| missing("rule-name"))?;
-    asked.entities.remove_rule(subscription, name, asked.commits).map_err(refused)?;
+    asked.entities.remove_rule(subscription, name, asked.commits).map_err(|error| refused(&error))?;
     Ok(Done::empty())
 }
 
