@@ -463,6 +463,21 @@ def test_what_is_settled_without_waiting_for_an_echo_is_settled(session, path):
     assert status == 204
 
 
+@pytest.mark.queue(RequiresSession=True)
+def test_a_detach_is_answered_after_what_was_settled_before_it(session, path):
+    sender = session.sender(path())
+    for number in range(10):
+        sender.send(Message.of(str(number), "s"))
+    receiver = session.accept(path(), "s")
+    deliveries = receiver.receive(10)
+    session.connection.write(
+        performative("disposition", session.channel, role=RECEIVER, first=Uint(deliveries[0].id), last=Uint(deliveries[-1].id), state=ACCEPTED)
+        + performative("detach", session.channel, handle=Uint(receiver.handle), closed=True))
+    session.expect("detach", handle=receiver.remote)
+    echoes = [one for one in session.connection.said if one.kind == "disposition" and one.role is SENDER]
+    assert sum((one.first if one.last is None else one.last) - one.first + 1 for one in echoes) == 10
+
+
 @pytest.mark.queue(LockDuration="PT1S", MaxDeliveryCount=10)
 def test_who_has_lost_the_lock_is_told(session, path):
     """Silence, or `accepted`, would hide work that is done twice."""

@@ -145,6 +145,8 @@ test("what a handler throws on is abandoned, and in the end a dead letter", asyn
     processError: async ({ errorSource }) => void failures.push(errorSource),
   });
   const [dead] = await take(client.createReceiver(path("throwing"), { subQueueType: "deadLetter" }), 1);
+  await sleep(200);
+  await receiver.close();
   assert.deepEqual(counts, [0, 1, 2]);
   assert.equal(dead.deadLetterReason, "MaxDeliveryCountExceeded");
   assert(failures.every((source) => source === "processMessageCallback"), `${failures}`);
