@@ -1,0 +1,80 @@
+//! Who sends messages, and receives them.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::packet::{EntityId, Handle, How, MessageNumber, SessionId, Source, Token, Transfer};
+use super::promises::From;
+use crate::packet::LinkId;
+
+/// A client: a sender, and a receiver at a time.
+#[derive(Default)]
+pub struct Client {
+    /// Its connection.
+    pub link: Option<LinkId>,
+    /// What it has sent and nobody has accepted: in which entity and session, and at what time.
+    pub unaccepted: BTreeMap<MessageNumber, (EntityId, SessionId, Option<u64>)>,
+    /// Its receiver.
+    pub receiver: Option<Receiver>,
+    /// What it had when its receivers ended. It may settle that later, by another receiver.
+    pub stale: Vec<(EntityId, SessionId, Transfer)>,
+}
+
+/// A receiver.
+pub struct Receiver {
+    pub handle: Handle,
+    pub entity: EntityId,
+    pub source: Source,
+    /// Whether it is attached.
+    pub attached: bool,
+    /// The session that it has.
+    pub session: Option<SessionId>,
+    /// Messages that it takes and has not got.
+    pub credit: usize,
+    /// What it has got and not settled.
+    pub unsettled: BTreeMap<Token, Transfer>,
+    /// What it has settled, in that order, and waits for the answers; some of it was another receiver's.
+    pub settled: VecDeque<(From, Transfer, How)>,
+    /// It waits for an answer about the state or the lock.
+    pub asks: bool,
+    /// It knows the state.
+    pub knows_state: bool,
+}
+
+impl Receiver {
+    pub fn new(handle: Handle, entity: EntityId, source: Source) -> Self {
+        Self {
+            handle,
+            entity,
+            source,
+            attached: false,
+            session: None,
+            credit: 0,
+            unsettled: BTreeMap::new(),
+            settled: VecDeque::new(),
+            asks: false,
+            knows_state: false,
+        }
+    }
+}
+
+impl Client {
+    /// Its receiver has ended. It remembers what that had.
+    pub fn end_receiver(&mut self) {
+        let Some(receiver) = self.receiver.take() else { return };
+        if let Some(session) = receiver.session {
+            let unsettled = receiver.unsettled.into_values();
+            self.stale.extend(unsettled.map(|transfer| (receiver.entity, session, transfer)));
+        }
+    }
+
+    /// Its receiver, and what it receives from.
+    pub fn from(&self) -> Option<From> {
+        let Receiver { handle, entity, session, .. } = *self.receiver.as_ref()?;
+        Some(From { handle, entity, session, is_stale: false })
+    }
+
+    /// Its receiver, if it is this one.
+    pub fn receiver(&mut self, handle: Handle) -> Option<&mut Receiver> {
+        self.receiver.as_mut().filter(|receiver| receiver.handle == handle)
+    }
+}

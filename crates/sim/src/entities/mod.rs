@@ -1,0 +1,35 @@
+//! Random histories of entities with message sessions.
+//!
+//! Clients send messages to sessions, take sessions, settle what they get, and note with each session how far
+//! they have come. Connections break, locks end, disks fail, and the broker's process ends at any moment. In
+//! the end nothing fails any more, and whoever comes takes all that is left: then nothing that was accepted
+//! may be missing, and nothing that was settled may have come back.
+//!
+//! | module | what is there |
+//! | --- | --- |
+//! | `packet` | the words that clients and broker share |
+//! | `broker` | the real entities and shards, joined by the [rules](crate::rules) |
+//! | `notes` | what follows from a command: in the shard, and for receivers |
+//! | `client` | who sends and receives |
+//! | `promises` | what is checked |
+//! | `locks`, `streams`, `states` | … of locks, of the order of messages, of the states of sessions |
+//! | `world` | what happens next |
+
+mod broker;
+mod client;
+mod locks;
+mod notes;
+pub mod packet;
+mod promises;
+mod states;
+mod streams;
+mod world;
+
+use crate::Outcome;
+use crate::rules::Rules;
+use world::World;
+
+/// The history of a seed, in which the broker goes by `rules`. `readable`: it is kept line by line.
+pub fn run(seed: u64, rules: Rules, readable: bool) -> Outcome {
+    World::new(seed, rules, readable).run()
+}

@@ -1,0 +1,69 @@
+//! The states of sessions, as those who hold them must find them.
+
+use std::collections::BTreeMap;
+
+use super::packet::{EntityId, Handle, Note, SessionId};
+
+/// What the state of each session can be. A session has one holder at a time, and a holder waits for one
+/// answer before it asks again; so what was asked for first has happened first, or not at all.
+#[derive(Default)]
+pub struct States {
+    sessions: BTreeMap<(EntityId, SessionId), Vec<Candidate>>,
+    asked: u32,
+    /// What each receiver waits for.
+    pending: BTreeMap<Handle, (EntityId, SessionId, u32)>,
+}
+
+/// A value that a state may have.
+#[derive(Clone, Copy, PartialEq)]
+struct Candidate {
+    /// When somebody asked for it.
+    asked: u32,
+    note: Option<Note>,
+}
+
+impl States {
+    /// A receiver asks for the state, or for another one.
+    pub fn ask(&mut self, handle: Handle, of: (EntityId, SessionId), set: Option<Option<Note>>) {
+        self.asked += 1;
+        let asked = self.asked;
+        self.pending.insert(handle, (of.0, of.1, asked));
+        if let Some(note) = set {
+            self.of(of).push(Candidate { asked, note });
+        }
+    }
+
+    /// It is told that the state is set, or that it is not.
+    pub fn set(&mut self, handle: Handle, done: bool) {
+        let Some((entity, session, asked)) = self.pending.remove(&handle) else { return };
+        let candidates = self.of((entity, session));
+        if done {
+            // Nothing from before happens after it.
+            candidates.retain(|candidate| candidate.asked >= asked);
+        } else {
+            candidates.retain(|candidate| candidate.asked != asked);
+        }
+    }
+
+    /// It is told the state.
+    pub fn told(&mut self, handle: Handle, note: Option<Note>) -> Result<(), String> {
+        let Some((entity, session, asked)) = self.pending.remove(&handle) else { return Ok(()) };
+        let candidates = self.of((entity, session));
+        if !candidates.iter().any(|candidate| candidate.note == note) {
+            let known: Vec<_> = candidates.iter().map(|candidate| candidate.note).collect();
+            return Err(format!("r{handle} is told the state {note:?}, and not one of {known:?}"));
+        }
+        candidates.retain(|candidate| candidate.note == note || candidate.asked > asked);
+        Ok(())
+    }
+
+    /// A receiver does not wait for an answer any more.
+    pub fn forget(&mut self, handle: Handle) {
+        self.pending.remove(&handle);
+    }
+
+    fn of(&mut self, of: (EntityId, SessionId)) -> &mut Vec<Candidate> {
+        let none = || vec![Candidate { asked: 0, note: None }];
+        self.sessions.entry(of).or_insert_with(none)
+    }
+}
