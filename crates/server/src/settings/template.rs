@@ -94,7 +94,7 @@ impl Template {
     /// The text with everything put in. `None`: a message does not have what one of its places names.
     pub fn render<'v>(
         &self,
-        value: impl Fn(&Placeholder) -> Option<Cow<'v, str>>,
+        mut value: impl FnMut(&Placeholder) -> Option<Cow<'v, str>>,
     ) -> Option<String> {
         let mut text = String::with_capacity(self.text.len());
         for piece in &self.pieces {
