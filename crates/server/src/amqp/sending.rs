@@ -85,9 +85,6 @@ fn malformed(malformed: Malformed) -> Error {
 
 /// A message as entities take it. It gets an id if it has none: some clients cannot settle what has none.
 pub fn incoming(mut bytes: Arc<[u8]>) -> Result<Incoming, Malformed> {
-    if bytes.is_empty() {
-        return Err(Malformed::Truncated);
-    }
     let sections = Sections::split(&bytes)?;
     // Whoever receives it reads the body as well.
     sections.body_value()?;
