@@ -281,7 +281,7 @@ impl<'a> Driver<'a> {
             let Part::Sender(sender) = &mut client.part else { break };
             let Connection { stream, session, .. } = &mut client.connection;
             if !sender.can_send(session, stream.unwritten()) {
-                return Ok(NAP);
+                break;
             }
             sender.send(due_at(self.scheduled), session, &mut self.ledger, &mut stream.output);
             self.scheduled += 1;
