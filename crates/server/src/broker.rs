@@ -15,6 +15,7 @@ use tracing::info;
 
 use crate::admin::Admin;
 use crate::auth::{Users, Verifier};
+use crate::bindings::{self, Bridge};
 use crate::clock::Clock;
 use crate::durable::{Commits, Loader, Shards, recover};
 use crate::entities::EntityError;
@@ -39,6 +40,7 @@ pub struct Broker {
     threads: IoThreads,
     loops: Vec<JoinHandle<()>>,
     housekeeping: JoinHandle<()>,
+    bindings: JoinHandle<()>,
     committers: Vec<JoinHandle<()>>,
     loaders: Vec<JoinHandle<()>>,
     admin: Admin,
@@ -52,6 +54,8 @@ pub struct Shared {
     pub tenants: Tenants,
     /// What is due at a time.
     pub housekeeping: Housekeeping,
+    /// What bindings have receive from entities.
+    pub bridge: Bridge,
     /// Who verifies logins.
     pub verifier: Verifier,
     /// The durable plane.
@@ -153,7 +157,8 @@ impl Broker {
         let data_dir = open_data_dir(&settings, cores)
             .map_err(|source| StartError::DataDir { path: path.clone(), source })?;
         let (loader, loader_threads) = Loader::new(data_dir.shards().len());
-        let shared = Arc::new(Shared::new(settings, workers, data_dir, loader));
+        let (bridge, bridge_thread) = Bridge::new();
+        let shared = Arc::new(Shared::new(settings, workers, data_dir, loader, bridge));
         shared.tenants.recover(DEFAULT_TENANT, || shared.settings_of(DEFAULT_TENANT));
         let recovered = recover(&shared)
             .map_err(|source| StartError::Recovery { path: path.clone(), source })?;
@@ -169,6 +174,7 @@ impl Broker {
         shared
             .declare(&shared.settings())
             .map_err(|(tenant, source)| StartError::Entities { tenant, source })?;
+        bindings::configure(&shared, &shared.settings());
         let worker = |id| Worker { id, now: shared.clock.now(), shared: Arc::clone(&shared) };
         let context = |id| Context { worker: worker(id), router: Router::default() };
         let committers = shared.shards.iter().map(|shard| shard.start()).collect();
@@ -182,6 +188,7 @@ impl Broker {
             .map(|(id, event_loop)| event_loop.start(context(id), threads.clone(), id))
             .collect();
         let housekeeping = shared.housekeeping.start(context(workers));
+        let bindings = bridge_thread.start(context(workers + 1 + shared.shards.count()));
         let admin = Admin::start(Arc::clone(&shared))?;
         let acceptor = Acceptor::start(listening, threads.clone())?;
         Ok(Self {
@@ -191,6 +198,7 @@ impl Broker {
             threads,
             loops,
             housekeeping,
+            bindings,
             committers,
             loaders,
             admin,
@@ -225,6 +233,8 @@ impl Broker {
         let declares = old.queues != new.queues || old.topics != new.topics;
         let declared = if declares { self.shared.declare(new) } else { Ok(()) };
         note(declares && declared.is_ok(), "queues and topics");
+        note(old.bindings != new.bindings, "bindings");
+        bindings::configure(&self.shared, new);
         note(old.sys != new.sys, "sys");
         note(old.log != new.log, "log");
         applied.limits = new.limits.clone();
@@ -234,6 +244,7 @@ impl Broker {
         applied.users = new.users.clone();
         applied.shared_subscriptions = new.shared_subscriptions.clone();
         applied.keys = new.keys.clone();
+        applied.bindings = new.bindings.clone();
         match declared {
             Ok(()) => {
                 applied.queues = new.queues.clone();
@@ -291,6 +302,8 @@ impl Broker {
         for thread in self.loops {
             let _ = thread.join();
         }
+        self.shared.bridge.close();
+        let _ = self.bindings.join();
         self.shared.housekeeping.close();
         let _ = self.housekeeping.join();
         self.admin.stop();
@@ -312,10 +325,16 @@ impl Broker {
 }
 
 impl Shared {
-    fn new(settings: Settings, workers: usize, data_dir: DataDir, loader: Loader) -> Self {
+    fn new(
+        settings: Settings,
+        workers: usize,
+        data_dir: DataDir,
+        loader: Loader,
+        bridge: Bridge,
+    ) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        // Besides the IO threads count housekeeping, and one for each shard that reads back.
-        let counting = workers + 1 + data_dir.shards().len();
+        // Besides the IO threads count housekeeping, one for each shard that reads back, and that of bindings.
+        let counting = workers + 1 + data_dir.shards().len() + 1;
         let shards = Arc::new(Shards::new(data_dir.shards(), settings.storage.queue_memory));
         let seed = RandomState::new().hash_one(0);
         Self {
@@ -325,6 +344,7 @@ impl Shared {
             loader,
             data_dir: Mutex::new(Some(data_dir)),
             housekeeping: Housekeeping::default(),
+            bridge,
             verifier: Verifier::start(cores),
             users: RwLock::new(Arc::new(Users::new(&settings.users))),
             settings: RwLock::new(Arc::new(settings)),

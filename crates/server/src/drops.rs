@@ -207,6 +207,23 @@ pub const fn explanation(reason: DropReason) -> &'static str {
             "The client's queue or the tenant's were full, and queue_overflow is reject: the publisher \
              was refused (0x97; with MQTT 3 by the end of its connection), and should try again later."
         }
+        DropReason::BindingNoEntity => {
+            "The binding has no queue or topic to send it to: see with `barid binding list` what it names, \
+             and create that, or change the binding."
+        }
+        DropReason::BindingSession => {
+            "The queue of the binding requires sessions, and the message has nothing to make a session id \
+             of, or too much: see the binding's `session`, and let the publisher send what it names, in \
+             512 bytes at most."
+        }
+        DropReason::BindingTooLarge => {
+            "It is larger than MaxMessageSizeInKilobytes of the binding's queue allows: raise it, or \
+             publish smaller messages."
+        }
+        DropReason::BindingFull => {
+            "The queue of the binding was full: let more workers receive from it, or raise its \
+             MaxSizeInMegabytes. See with `barid queue show` what lies in it."
+        }
     }
 }
 

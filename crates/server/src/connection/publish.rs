@@ -131,15 +131,15 @@ impl Active {
             router.admissible(worker, tenant, publisher, &messages, reject)
         };
         run.truncate(admitted);
-        let ids = run.ids.clone();
         // That a shard has noted the messages as received must mean that all its sessions and entities have
         // them: after a crash, a repetition is not handed to a shard that has.
         let once = run.qos() == QoS::ExactlyOnce && session.durable().is_some();
         let together = once.then(|| tenant.shards.stay_in_batch());
-        let Entered { taken, refused, .. } = if admitted > 0 && tenant.bindings.has_in() {
+        let (Entered { taken, refused, .. }, all_ids) = if admitted > 0 && tenant.bindings.has_in()
+        {
             self.enter(context, run, bytes)
         } else {
-            Entered::default()
+            Default::default()
         };
         let mut reason = ReasonCode::QuotaExceeded;
         if !run.is_empty() {
@@ -156,6 +156,7 @@ impl Active {
         }
         drop(together);
         let run = &mut turn.scratch.run;
+        let ids = all_ids.unwrap_or_else(|| std::mem::take(&mut run.ids));
         let answers = &mut turn.scratch.answers;
         answers.commits.join(&run.commits);
         answers.rooms.append(&mut turn.context.router.take_full());
@@ -185,6 +186,8 @@ impl Active {
                 self.put_ack(turn, kind, id, reason);
             }
         }
+        turn.scratch.run.ids = ids;
+        turn.scratch.run.ids.clear();
         if admitted == count || self.version == Version::V5 {
             return Ok(());
         }
@@ -195,20 +198,29 @@ impl Active {
     }
 
     /// Sends the run to the entities that bindings name, and takes out what nobody else is to get then.
-    fn enter(&self, context: &Context, run: &mut Run, bytes: &mut [u8]) -> Entered {
+    /// Answers all packet identifiers if it has taken out any.
+    fn enter(
+        &self,
+        context: &Context,
+        run: &mut Run,
+        bytes: &mut [u8],
+    ) -> (Entered, Option<Vec<u16>>) {
         let Session { tenant, client_id, .. } = &*self.session;
         let (worker, now) = (&context.worker, context.worker.now);
         let messages = run.in_buffer(bytes, now);
         let has_answer = messages.qos() != QoS::AtMostOnce && self.version == Version::V5;
         let is_told = has_answer && !messages.is_resumed();
         let entered = bindings::enter(worker, tenant, client_id, &messages, is_told);
+        let mut all_ids = None;
         if !entered.refused.is_empty() {
-            run.remove(|index| entered.refused.iter().any(|(refused, _)| *refused == index));
+            all_ids = Some(run.ids.clone());
+            let is_refused = |index| entered.refused.binary_search_by_key(&index, |(of, _)| *of);
+            run.remove(|index| is_refused(index).is_ok());
         }
         if !run.is_empty() {
             run.in_buffer(bytes, now).note_entered(&tenant.shards, &entered.commits);
         }
-        entered
+        (entered, all_ids)
     }
 
     /// Hands the run on to all who have subscribed. `taken`: an entity has got it.

@@ -1,0 +1,85 @@
+//! A binding that is in force.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::entities::{self, DeclaredBy};
+use crate::settings::{Binding, BindingError, Template, Way};
+
+/// A binding, and what has passed it since it is as it is.
+#[derive(Debug)]
+pub struct Bound {
+    /// As it was declared.
+    pub binding: Binding,
+    /// By whom.
+    pub declared_by: DeclaredBy,
+    /// What has passed.
+    pub counts: Counts,
+    /// The canonical key of its entity.
+    pub(super) entity: Box<str>,
+    pub(super) passage: Passage,
+}
+
+/// Which way messages go.
+#[derive(Debug)]
+pub(super) enum Passage {
+    /// From MQTT into the entity.
+    In { filter: Box<str>, session: Option<Template> },
+    /// From the entity to MQTT.
+    Out { publish: Template, qos: u8, retain: bool },
+}
+
+/// What has passed a binding since the process began or it was changed, whichever was later.
+#[derive(Debug, Default)]
+pub struct Counts {
+    passed: AtomicU64,
+    refused: AtomicU64,
+}
+
+impl Bound {
+    /// A binding in force.
+    ///
+    /// # Errors
+    /// It makes no sense.
+    pub(super) fn new(binding: &Binding, declared_by: DeclaredBy) -> Result<Self, BindingError> {
+        let (entity, passage) = match binding.way()? {
+            Way::In { filter, to, session } => {
+                (to, Passage::In { filter: filter.into(), session: session.cloned() })
+            }
+            Way::Out { from, publish, qos, retain } => {
+                (from, Passage::Out { publish: publish.clone(), qos, retain })
+            }
+        };
+        let (entity, binding) = (entities::key(entity), binding.clone());
+        Ok(Self { binding, declared_by, counts: Counts::default(), entity, passage })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.binding.name
+    }
+
+    /// Whether messages go from MQTT into an entity.
+    pub fn is_in(&self) -> bool {
+        matches!(self.passage, Passage::In { .. })
+    }
+}
+
+impl Counts {
+    /// Messages that were handed on.
+    pub fn passed(&self) -> u64 {
+        self.passed.load(Ordering::Relaxed)
+    }
+
+    /// Messages that were not: refused by the entity, or dead-lettered because they cannot be published.
+    pub fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn pass(&self, messages: usize) {
+        self.passed.fetch_add(messages as u64, Ordering::Relaxed);
+    }
+
+    pub(super) fn refuse(&self, messages: usize) {
+        self.refused.fetch_add(messages as u64, Ordering::Relaxed);
+    }
+}

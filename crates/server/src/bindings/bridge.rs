@@ -1,0 +1,343 @@
+//! The thread that receives from queues and subscriptions and publishes to MQTT clients.
+//!
+//! It has a [`Lane`] for each queue without sessions that a binding names, so that order holds, and
+//! [`LANES`] for each with sessions: so many sessions are on their way at once, each in its order.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Weak};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use barid_core::entity::ReceiverId;
+use hashbrown::HashMap;
+
+use super::bound::Bound;
+use super::lane::{Lane, Next, Press};
+use crate::durable::OnCommit;
+use crate::entities::{Inbox, Node, Queue, Told};
+use crate::lifecycle::Context;
+use crate::tenant::Tenant;
+
+/// Sessions of one binding that are on their way at once.
+const LANES: usize = 16;
+
+/// How often entities that are not there are looked for, and a full disk is asked again.
+const RETRY: Duration = Duration::from_millis(250);
+
+/// How long what was published may take to become durable at the end of the broker.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// Where the thread is told things.
+#[derive(Debug)]
+pub struct Bridge(Sender<Event>);
+
+/// The other end, before it is read from.
+pub struct BridgeThread(Sender<Event>, Receiver<Event>);
+
+/// What the thread is told.
+#[derive(Debug)]
+enum Event {
+    /// The bindings of a tenant have changed.
+    Changed(Arc<Tenant>),
+    /// Something has happened to a receiver.
+    Told(ReceiverId, Told),
+    /// A batch is durable.
+    Durable,
+    /// The broker ends.
+    End,
+}
+
+/// Tells the thread what happens to its receivers.
+struct Post(Sender<Event>);
+
+/// Tells the thread that a batch is durable; once for many.
+struct Waker {
+    sender: Sender<Event>,
+    has_told: AtomicBool,
+}
+
+/// A binding from an entity to MQTT.
+struct Out {
+    tenant: Arc<Tenant>,
+    bound: Arc<Bound>,
+    /// Receives; otherwise its entity is not there.
+    is_open: bool,
+}
+
+struct Runner {
+    context: Context,
+    events: Receiver<Event>,
+    inbox: Arc<dyn Inbox>,
+    waker: Arc<Waker>,
+    outs: Vec<Out>,
+    lanes: HashMap<ReceiverId, Lane>,
+    /// Lanes that have something to do.
+    ready: Vec<ReceiverId>,
+    /// Lanes whose messages are published and not durable yet.
+    published: Vec<ReceiverId>,
+    press: Press,
+    ends_at: Option<Instant>,
+}
+
+impl Bridge {
+    /// A bridge whose thread has not been started.
+    pub fn new() -> (Self, BridgeThread) {
+        let (sender, receiver) = mpsc::channel();
+        (Self(sender.clone()), BridgeThread(sender, receiver))
+    }
+
+    /// The bindings of a tenant have changed.
+    pub fn changed(&self, tenant: &Arc<Tenant>) {
+        // At the end of the broker nobody reads any more.
+        let _ = self.0.send(Event::Changed(Arc::clone(tenant)));
+    }
+
+    /// Lets the thread end when what it has published is durable.
+    pub fn close(&self) {
+        let _ = self.0.send(Event::End);
+    }
+}
+
+impl BridgeThread {
+    /// Starts the thread.
+    pub fn start(self, context: Context) -> JoinHandle<()> {
+        let Self(sender, events) = self;
+        let waker = Waker { sender: sender.clone(), has_told: AtomicBool::new(false) };
+        let mut runner = Runner {
+            context,
+            events,
+            inbox: Arc::new(Post(sender)),
+            waker: Arc::new(waker),
+            outs: Vec::new(),
+            lanes: HashMap::new(),
+            ready: Vec::new(),
+            published: Vec::new(),
+            press: Press::default(),
+            ends_at: None,
+        };
+        thread::Builder::new()
+            .name("barid-bindings".into())
+            .spawn(move || runner.run())
+            .expect("the operating system has room for a thread")
+    }
+}
+
+impl fmt::Debug for BridgeThread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("BridgeThread")
+    }
+}
+
+impl Inbox for Post {
+    fn tell(&self, receiver: ReceiverId, what: Told) {
+        let _ = self.0.send(Event::Told(receiver, what));
+    }
+}
+
+impl OnCommit for Waker {
+    fn on_commit(&self) {
+        if !self.has_told.swap(true, Ordering::AcqRel) {
+            let _ = self.sender.send(Event::Durable);
+        }
+    }
+}
+
+impl Runner {
+    fn run(&mut self) {
+        while let Some(event) = self.next() {
+            self.context.worker.now = self.context.worker.shared.clock.now();
+            event.into_iter().for_each(|event| self.on_event(event));
+            while let Ok(event) = self.events.try_recv() {
+                self.on_event(event);
+            }
+            self.settle_durable();
+            self.open_missing();
+            if !self.context.worker.shared.shards.any_refuses() {
+                self.work();
+            }
+        }
+        let now = self.context.worker.now;
+        self.lanes.drain().for_each(|(_, lane)| lane.close(now));
+    }
+
+    /// The next thing to do: `Some(None)`: something other than an event; `None`: to end.
+    fn next(&self) -> Option<Option<Event>> {
+        let is_busy = !self.ready.is_empty();
+        let is_blocked = self.context.worker.shared.shards.any_refuses();
+        if let Some(ends_at) = self.ends_at {
+            let left = ends_at.saturating_duration_since(Instant::now());
+            if self.lanes.is_empty() || left.is_zero() {
+                return None;
+            }
+            return Some(self.events.recv_timeout(left.min(RETRY)).ok());
+        }
+        if is_busy && !is_blocked {
+            return Some(None);
+        }
+        if is_busy || self.outs.iter().any(|out| !out.is_open) {
+            return match self.events.recv_timeout(RETRY) {
+                Err(RecvTimeoutError::Disconnected) => None,
+                event => Some(event.ok()),
+            };
+        }
+        self.events.recv().ok().map(Some)
+    }
+
+    fn on_event(&mut self, event: Event) {
+        match event {
+            Event::Changed(tenant) => self.change(&tenant),
+            Event::Told(receiver, what) => self.on_told(receiver, what),
+            Event::Durable => self.waker.has_told.store(false, Ordering::Release),
+            Event::End => {
+                self.ends_at = Some(Instant::now() + FAREWELL);
+                self.outs.clear();
+                self.end_lanes(|_| true);
+            }
+        }
+    }
+
+    fn on_told(&mut self, receiver: ReceiverId, what: Told) {
+        let Some(lane) = self.lanes.get_mut(&receiver) else { return };
+        match what {
+            Told::Ready | Told::Granted { .. } => self.ready.push(receiver),
+            Told::Bodies(bodies) => {
+                lane.loaded(bodies);
+                self.ready.push(receiver);
+            }
+            Told::TimedOut | Told::LockLost => self.renew(receiver),
+            Told::Deleted => {
+                let bound = Arc::clone(lane.bound());
+                self.lanes.remove(&receiver);
+                let of_it = |out: &&mut Out| Arc::ptr_eq(&out.bound, &bound);
+                self.outs.iter_mut().filter(of_it).for_each(|out| out.is_open = false);
+            }
+        }
+    }
+
+    /// What is no binding any more gives back what it has; what is new begins.
+    fn change(&mut self, tenant: &Arc<Tenant>) {
+        if self.ends_at.is_some() {
+            return;
+        }
+        let wanted: Vec<_> =
+            tenant.bindings.all().into_iter().filter(|bound| !bound.is_in()).collect();
+        let is_wanted = |bound: &Arc<Bound>| wanted.iter().any(|one| Arc::ptr_eq(one, bound));
+        let is_old = |out: &Out| Arc::ptr_eq(&out.tenant, tenant) && !is_wanted(&out.bound);
+        let (old, kept): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.outs).into_iter().partition(is_old);
+        self.outs = kept;
+        self.end_lanes(|bound| old.iter().any(|out| Arc::ptr_eq(&out.bound, bound)));
+        for bound in wanted {
+            if !self.outs.iter().any(|out| Arc::ptr_eq(&out.bound, &bound)) {
+                self.outs.push(Out { tenant: Arc::clone(tenant), bound, is_open: false });
+            }
+        }
+    }
+
+    /// Closes lanes of some bindings; those that have published something when that is durable.
+    fn end_lanes(&mut self, of: impl Fn(&Arc<Bound>) -> bool) {
+        let now = self.context.worker.now;
+        let ended = self.lanes.extract_if(|_, lane| {
+            lane.is_ending |= of(lane.bound());
+            lane.is_ending && lane.waits_for().is_none()
+        });
+        ended.for_each(|(_, lane)| lane.close(now));
+    }
+
+    /// Begins to receive from entities that were not there before.
+    fn open_missing(&mut self) {
+        let now = self.context.worker.now;
+        for out in self.outs.iter_mut().filter(|out| !out.is_open) {
+            let Some(queue) = queue_of(out) else { continue };
+            let mut lanes = 1;
+            while lanes > 0 {
+                let inbox = Arc::clone(&self.inbox);
+                let Some((lane, next)) = Lane::open(&out.tenant, &out.bound, &queue, inbox, now)
+                else {
+                    break;
+                };
+                if !out.is_open && lane.has_sessions() {
+                    lanes = LANES;
+                }
+                out.is_open = true;
+                lanes -= 1;
+                if next == Next::Again {
+                    self.ready.push(lane.receiver());
+                }
+                self.lanes.insert(lane.receiver(), lane);
+            }
+        }
+    }
+
+    /// Puts a lane with a new receiver in the place of one that has none any more.
+    fn renew(&mut self, receiver: ReceiverId) {
+        let Some(lane) = self.lanes.remove(&receiver) else { return };
+        let bound = Arc::clone(lane.bound());
+        let (now, is_ending) = (self.context.worker.now, lane.is_ending);
+        lane.close(now);
+        let of_it = |out: &&mut Out| Arc::ptr_eq(&out.bound, &bound);
+        let Some(out) = self.outs.iter_mut().find(of_it).filter(|_| !is_ending) else { return };
+        let inbox = Arc::clone(&self.inbox);
+        let queue = queue_of(out);
+        let lane = queue.and_then(|queue| Lane::open(&out.tenant, &bound, &queue, inbox, now));
+        match lane {
+            Some((lane, next)) => {
+                if next == Next::Again {
+                    self.ready.push(lane.receiver());
+                }
+                self.lanes.insert(lane.receiver(), lane);
+            }
+            // The others have been told, too, or will be.
+            None => out.is_open = self.lanes.values().any(|lane| Arc::ptr_eq(lane.bound(), &bound)),
+        }
+    }
+
+    /// A step for each lane that has something to do.
+    fn work(&mut self) {
+        let ready = std::mem::take(&mut self.ready);
+        let mut renewed = Vec::new();
+        for receiver in ready {
+            let Some(lane) = self.lanes.get_mut(&receiver) else { continue };
+            match lane.step(&mut self.context, &mut self.press, &self.inbox) {
+                Next::Wait => {}
+                Next::Again => self.ready.push(receiver),
+                Next::Commit => self.published.push(receiver),
+                Next::Renew => renewed.push(receiver),
+            }
+        }
+        self.context.router.flush(&self.context.worker);
+        renewed.into_iter().for_each(|receiver| self.renew(receiver));
+        self.settle_durable();
+    }
+
+    /// What was published and is durable goes from its queue.
+    fn settle_durable(&mut self) {
+        let now = self.context.worker.now;
+        let shards = Arc::clone(&self.context.worker.shared.shards);
+        let waker: Weak<Waker> = Arc::downgrade(&self.waker);
+        for receiver in std::mem::take(&mut self.published) {
+            let Some(lane) = self.lanes.get_mut(&receiver) else { continue };
+            let waits = |(shard, batch)| shards.get(shard).wake_when_durable(batch, &waker);
+            // Asked of the first that is not durable: of the others when it is.
+            if lane.waits_for().is_some_and(|commits| commits.iter().any(waits)) {
+                self.published.push(receiver);
+                continue;
+            }
+            lane.settle(now);
+            match lane.is_ending {
+                false => self.ready.push(receiver),
+                true => drop(self.lanes.remove(&receiver).map(|lane| lane.close(now))),
+            }
+        }
+    }
+}
+
+/// What a binding receives from, if it is there.
+fn queue_of(out: &Out) -> Option<Arc<Queue>> {
+    match out.tenant.used_entities()?.find_key(&out.bound.entity)? {
+        Node::Queue(queue) => Some(queue),
+        Node::Topic(_) => None,
+    }
+}

@@ -1,0 +1,126 @@
+//! A message of MQTT as one of AMQP.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use barid_amqp::message::{Builder, Field, ValueRef};
+use barid_core::entity::Incoming;
+use barid_core::message::Publication;
+use barid_core::time::Timestamp;
+use hashbrown::HashMap;
+use mqtt_proto::{Properties, QoS};
+use uuid::Uuid;
+
+use crate::settings::{Placeholder, Template};
+
+/// Application properties that the broker sets: nobody who publishes can.
+pub const TOPIC: &str = "mqtt_topic";
+pub const CLIENT: &str = "mqtt_client";
+pub const QOS: &str = "mqtt_qos";
+pub const RETAIN: &str = "mqtt_retain";
+pub const FORMAT: &str = "mqtt_payload_format_indicator";
+
+/// All of them.
+pub const OURS: [&str; 5] = [TOPIC, CLIENT, QOS, RETAIN, FORMAT];
+
+/// A message as entities take it. `client`: who has published it; empty if nobody has.
+pub fn incoming(
+    publication: &Publication<'_>,
+    client: &str,
+    session: Option<&Template>,
+    now: Timestamp,
+) -> Incoming {
+    let properties = Properties::from_validated(publication.properties);
+    let session =
+        session.and_then(|template| session_of(template, publication, &properties, client));
+    let time_to_live = publication.expires_at.map(|at| at.since(now));
+    let message_id: Arc<str> = Uuid::new_v4().simple().to_string().into();
+    let mut message = Builder::new();
+    message.durable(publication.qos != QoS::AtMostOnce);
+    if let Some(left) = time_to_live {
+        message.ttl(u32::try_from(left.as_millis()).unwrap_or(u32::MAX));
+    }
+    message.property(Field::MessageId, ValueRef::String(&message_id));
+    if let Some(session) = &session {
+        message.property(Field::GroupId, ValueRef::String(session));
+    }
+    if let Some(topic) = properties.response_topic() {
+        message.property(Field::ReplyTo, ValueRef::String(topic));
+    }
+    if let Some(data) = properties.correlation_data() {
+        message.property(Field::CorrelationId, ValueRef::Binary(data));
+    }
+    if let Some(kind) = properties.content_type() {
+        // Symbols are ASCII.
+        let as_symbol = kind.is_ascii();
+        let kind = if as_symbol { ValueRef::Symbol(kind) } else { ValueRef::String(kind) };
+        message.property(Field::ContentType, kind);
+    }
+    for (name, value) in last_of_each(properties.user_properties()) {
+        message.application_property(name, ValueRef::String(value));
+    }
+    message.application_property(TOPIC, ValueRef::String(publication.topic));
+    if !client.is_empty() {
+        message.application_property(CLIENT, ValueRef::String(client));
+    }
+    message.application_property(QOS, ValueRef::Int(publication.qos as i32));
+    message.application_property(RETAIN, ValueRef::Bool(publication.retain));
+    if let Some(is_utf8) = properties.payload_format_indicator() {
+        message.application_property(FORMAT, ValueRef::Int(is_utf8.into()));
+    }
+    let mut bytes = Vec::new();
+    message.data(publication.payload, &mut bytes);
+    Incoming {
+        session: session.map(Arc::from),
+        message_id: Some(message_id),
+        // One that is about to expire must not live for ever.
+        time_to_live: time_to_live.map(|left| left.max(Duration::from_millis(1))),
+        scheduled_at: None,
+        bytes: bytes.into(),
+        overlay: None,
+    }
+}
+
+/// The session id; `None`: the message does not have what it is made of, or it would be empty.
+fn session_of(
+    template: &Template,
+    publication: &Publication<'_>,
+    properties: &Properties<'_>,
+    client: &str,
+) -> Option<String> {
+    let session = template.render(|place| match place {
+        Placeholder::Level(level) => {
+            publication.topic.split('/').nth(level.checked_sub(1)?).map(Cow::from)
+        }
+        Placeholder::Client => (!client.is_empty()).then(|| client.into()),
+        Placeholder::Topic => Some(publication.topic.into()),
+        Placeholder::Property(name) => {
+            let mut all = properties.user_properties().filter(|(own, _)| own == name);
+            let first = all.next()?;
+            Some(all.last().unwrap_or(first).1.into())
+        }
+        Placeholder::Session | Placeholder::Subject => None,
+    })?;
+    (!session.is_empty()).then_some(session)
+}
+
+/// User properties may be there more than once, application properties once: the last one holds. Not those
+/// that are the broker's.
+fn last_of_each<'a>(
+    properties: impl Iterator<Item = (&'a str, &'a str)>,
+) -> Vec<(&'a str, &'a str)> {
+    let mut found: Vec<(&str, &str)> = Vec::new();
+    let mut places = HashMap::new();
+    for (name, value) in properties {
+        if OURS.iter().any(|own| own.eq_ignore_ascii_case(name)) {
+            continue;
+        }
+        let place = *places.entry(name).or_insert(found.len());
+        match found.get_mut(place) {
+            Some(known) => known.1 = value,
+            None => found.push((name, value)),
+        }
+    }
+    found
+}

@@ -1,0 +1,315 @@
+//! One receiver of an entity: of a queue without sessions, or of one session after the other.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use barid_core::entity::{
+    Accept, Accepted, Delivery, LockToken, Mode, Outcome, Part, ReceiverId, Refusal,
+};
+use barid_core::message::Publication;
+use barid_core::time::Timestamp;
+use mqtt_proto::QoS;
+
+use super::bound::{Bound, Passage};
+use super::outgoing::outgoing;
+use crate::durable::{Commits, Loader};
+use crate::entities::{Inbox, Queue, new_receiver_id};
+use crate::lifecycle::Context;
+use crate::router::Publisher;
+use crate::run::Run;
+use crate::tenant::Tenant;
+
+/// Messages that a lane has at a time.
+const GROUP: usize = 64;
+
+/// So many bytes at most are published at once.
+const RUN_BYTES: usize = 1024 * 1024;
+
+/// After so many messages of one session it is another's turn.
+const TURN: usize = 4 * GROUP;
+
+/// How long a lane waits for a session before it asks again.
+const PATIENCE: Duration = Duration::from_secs(3_600);
+
+/// Nobody: what is published comes from no client.
+const NOBODY: Publisher<'static> = Publisher { session: 0, client_id: "" };
+
+/// Receives from a queue or subscription, and publishes what it gets.
+pub struct Lane {
+    receiver: ReceiverId,
+    tenant: Arc<Tenant>,
+    bound: Arc<Bound>,
+    queue: Arc<Queue>,
+    has_sessions: bool,
+    /// Messages of the present session so far.
+    taken: usize,
+    stage: Stage,
+    /// It is to close when what it has published is durable.
+    pub is_ending: bool,
+}
+
+/// What a lane does.
+enum Stage {
+    /// It waits to be told that there is something for it.
+    Idle,
+    /// Bodies are read that are in the store only.
+    Loading(Vec<Delivery>),
+    /// All of them are here.
+    Loaded(Vec<Delivery>),
+    /// They are published, and settled when that is durable.
+    Published(Commits, Vec<(LockToken, Outcome)>),
+}
+
+/// What is to be done with a lane after its step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Nothing before it is told something.
+    Wait,
+    /// Another step.
+    Again,
+    /// It waits for the disk.
+    Commit,
+    /// It has no receiver any more: it is to go, and another to come in its place.
+    Renew,
+}
+
+/// What lanes publish with, one after the other.
+#[derive(Debug, Default)]
+pub struct Press {
+    run: Run,
+    buffer: Vec<u8>,
+}
+
+impl Lane {
+    /// Opens a receiver. `None`: the entity is not there, or nobody can receive from it.
+    pub fn open(
+        tenant: &Arc<Tenant>,
+        bound: &Arc<Bound>,
+        queue: &Arc<Queue>,
+        inbox: Arc<dyn Inbox>,
+        now: Timestamp,
+    ) -> Option<(Self, Next)> {
+        let receiver = new_receiver_id();
+        if queue.forwards() || !queue.register(receiver, inbox) {
+            return None;
+        }
+        let has_sessions = queue.configured().properties.requires_session;
+        let opened = queue.with(&mut Commits::default(), |entity, effects| {
+            if !has_sessions {
+                return entity.open(receiver, Part::Main, Mode::PeekLock).map(|()| Next::Again);
+            }
+            let next = Accept::Next { until: now.after(PATIENCE) };
+            let accepted = entity.accept(receiver, Mode::PeekLock, next, now, effects)?;
+            Ok::<_, Refusal>(match accepted {
+                Accepted::Now { .. } => Next::Again,
+                Accepted::Waiting => Next::Wait,
+            })
+        });
+        let Ok(next) = opened else {
+            queue.unregister(receiver);
+            return None;
+        };
+        let lane = Self {
+            receiver,
+            tenant: Arc::clone(tenant),
+            bound: Arc::clone(bound),
+            queue: Arc::clone(queue),
+            has_sessions,
+            taken: 0,
+            stage: Stage::Idle,
+            is_ending: false,
+        };
+        Some((lane, next))
+    }
+
+    /// Its receiver.
+    pub fn receiver(&self) -> ReceiverId {
+        self.receiver
+    }
+
+    /// Of which binding it is.
+    pub fn bound(&self) -> &Arc<Bound> {
+        &self.bound
+    }
+
+    /// Whether it takes part of a queue, or one session after the other.
+    pub fn has_sessions(&self) -> bool {
+        self.has_sessions
+    }
+
+    /// Takes messages and publishes them.
+    pub fn step(
+        &mut self,
+        context: &mut Context,
+        press: &mut Press,
+        inbox: &Arc<dyn Inbox>,
+    ) -> Next {
+        let now = context.worker.now;
+        let group = match std::mem::replace(&mut self.stage, Stage::Idle) {
+            Stage::Loaded(group) => group,
+            Stage::Idle if self.has_sessions && self.taken >= TURN => return Next::Renew,
+            Stage::Idle => match self.take(now) {
+                Ok(group) if group.is_empty() && self.has_sessions => return Next::Renew,
+                Ok(group) if group.is_empty() => return Next::Wait,
+                Ok(group) => group,
+                Err(_) => return Next::Renew,
+            },
+            busy @ (Stage::Loading(_) | Stage::Published(..)) => {
+                self.stage = busy;
+                return Next::Wait;
+            }
+        };
+        if let Some(wanted) = wanted(&group) {
+            self.stage = Stage::Loading(group);
+            let loader: &Loader = &context.worker.shared.loader;
+            loader.ask_bodies(&self.queue, self.receiver, wanted, Arc::clone(inbox));
+            return Next::Wait;
+        }
+        self.taken += group.len();
+        let (commits, settled) = self.publish(context, press, group);
+        self.stage = Stage::Published(commits, settled);
+        Next::Commit
+    }
+
+    /// What has to be durable before the published messages may go.
+    pub fn waits_for(&self) -> Option<&Commits> {
+        match &self.stage {
+            Stage::Published(commits, _) => Some(commits),
+            _ => None,
+        }
+    }
+
+    /// What was published is durable: it goes.
+    pub fn settle(&mut self, now: Timestamp) {
+        let Stage::Published(_, settled) = std::mem::replace(&mut self.stage, Stage::Idle) else {
+            return;
+        };
+        let (mut passed, mut refused) = (0, 0);
+        self.queue.with(&mut Commits::default(), |entity, effects| {
+            for (token, outcome) in settled {
+                let is_passed = matches!(outcome, Outcome::Complete);
+                // One whose lock has ended meanwhile comes once more.
+                if entity.settle(Part::Main, token, outcome, now, effects).is_ok() {
+                    passed += usize::from(is_passed);
+                    refused += usize::from(!is_passed);
+                }
+            }
+        });
+        self.bound.counts.pass(passed);
+        self.bound.counts.refuse(refused);
+    }
+
+    /// Bodies have been read.
+    pub fn loaded(&mut self, bodies: Vec<(u64, Option<Arc<[u8]>>)>) {
+        let Stage::Loading(group) = &mut self.stage else { return };
+        let mut group = std::mem::take(group);
+        for (number, bytes) in bodies {
+            if let Some(delivery) = group.iter_mut().find(|one| one.token.number() == number) {
+                delivery.entry.body.bytes = bytes;
+            }
+        }
+        // What cannot be read is lost, and goes.
+        let is_there = |delivery: &Delivery| delivery.entry.body.bytes.is_some();
+        let (group, lost): (Vec<_>, Vec<_>) = group.into_iter().partition(is_there);
+        let lost: Vec<_> = lost.into_iter().map(|one| (one.token, Outcome::Complete)).collect();
+        self.queue.with(&mut Commits::default(), |entity, effects| {
+            for (token, outcome) in lost {
+                tracing::error!(number = token.number(), "a message for MQTT is lost");
+                let _ = entity.settle(Part::Main, token, outcome, Timestamp::default(), effects);
+            }
+        });
+        self.stage = Stage::Loaded(group);
+    }
+
+    /// Goes, and gives back what it has. What is published and not durable yet is given back, too.
+    pub fn close(self, now: Timestamp) {
+        self.queue.with(&mut Commits::default(), |entity, effects| {
+            if let Stage::Loading(group) | Stage::Loaded(group) = &self.stage {
+                for delivery in group {
+                    let _ =
+                        entity.settle(Part::Main, delivery.token, Outcome::Release, now, effects);
+                }
+            }
+            entity.close(self.receiver, now, effects);
+        });
+        self.queue.unregister(self.receiver);
+    }
+
+    fn take(&self, now: Timestamp) -> Result<Vec<Delivery>, Refusal> {
+        let mut group = Vec::new();
+        self.queue.with(&mut Commits::default(), |entity, effects| {
+            entity.take(self.receiver, GROUP, now, effects, &mut group)
+        })?;
+        Ok(group)
+    }
+
+    /// Publishes messages, those to one topic behind each other together.
+    fn publish(
+        &self,
+        context: &mut Context,
+        press: &mut Press,
+        group: Vec<Delivery>,
+    ) -> (Commits, Vec<(LockToken, Outcome)>) {
+        let Passage::Out { publish, qos, retain } = &self.bound.passage else {
+            unreachable!("lanes are of bindings to MQTT")
+        };
+        let qos = match qos {
+            0 => QoS::AtMostOnce,
+            1 => QoS::AtLeastOnce,
+            _ => QoS::ExactlyOnce,
+        };
+        let durability = self.tenant.durability();
+        let mut commits = Commits::default();
+        let mut settled = Vec::with_capacity(group.len());
+        for Delivery { token, entry, .. } in &group {
+            let bytes = entry.body.bytes.as_deref().expect("what is missing has been read");
+            let found = match outgoing(entry, bytes, publish) {
+                Ok(found) => found,
+                Err(why) => {
+                    settled.push((*token, why.into()));
+                    continue;
+                }
+            };
+            if press.run.topic() != found.topic || press.buffer.len() >= RUN_BYTES {
+                press.print(context, &self.tenant, &mut commits);
+            }
+            if press.run.is_empty() {
+                let class = durability.of(&found.topic);
+                press.run.begin(&found.topic, qos, *retain, true, class);
+            }
+            let publication = Publication {
+                topic: &found.topic,
+                payload: &found.payload,
+                properties: found.properties.as_properties().as_bytes(),
+                qos,
+                retain: *retain,
+                expires_at: entry.expires_at,
+            };
+            press.run.put(&publication, context.worker.now, &mut press.buffer);
+            settled.push((*token, Outcome::Complete));
+        }
+        press.print(context, &self.tenant, &mut commits);
+        (commits, settled)
+    }
+}
+
+impl Press {
+    /// Hands on what has come together.
+    fn print(&mut self, context: &mut Context, tenant: &Arc<Tenant>, commits: &mut Commits) {
+        if !self.run.is_empty() {
+            context.hand_on(tenant, NOBODY, &mut self.run, &mut self.buffer);
+            commits.join(&self.run.commits);
+            self.run.clear();
+            self.buffer.clear();
+            self.buffer.shrink_to(RUN_BYTES);
+        }
+    }
+}
+
+/// Which bodies are in the store only: by which number they are known, and where they are.
+fn wanted(group: &[Delivery]) -> Option<Vec<(u64, u64)>> {
+    let absent = group.iter().filter(|delivery| delivery.entry.body.bytes.is_none());
+    let wanted: Vec<_> =
+        absent.map(|delivery| (delivery.token.number(), delivery.entry.body.id)).collect();
+    (!wanted.is_empty()).then_some(wanted)
+}

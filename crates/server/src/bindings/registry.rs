@@ -1,0 +1,239 @@
+//! The bindings of a tenant.
+//!
+//! Those of the configuration are as it has them. Others are set while the broker runs, and stored. A name
+//! that both have means that of the configuration.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use barid_core::durable::records::RecordError;
+use barid_core::durable::{EntityRecord, QueueNumber};
+use mqtt_proto::topic;
+use parking_lot::{Mutex, RwLock};
+use smallvec::SmallVec;
+use thiserror::Error;
+
+use super::bound::{Bound, Passage};
+use crate::broker::Shared;
+use crate::durable::Commits;
+use crate::entities::DeclaredBy;
+use crate::settings::{Binding, BindingError, Settings};
+use crate::tenant::Tenant;
+
+/// The longest name of a binding that is stored, in bytes.
+pub const NAME_MAX: usize = 128;
+
+/// The most bindings of a tenant that are stored.
+const STORED_MAX: usize = 1_000;
+
+/// What stands before the name of a binding where entities have their path in the store. No entity's path
+/// begins with it.
+pub const STORED_UNDER: &str = "$bindings/";
+
+/// The bindings of one tenant.
+#[derive(Debug, Default)]
+pub struct Bindings {
+    /// Whether any takes what MQTT clients publish: all that the others pay for.
+    has_in: AtomicBool,
+    /// What holds. Replaced as a whole.
+    table: RwLock<Arc<Table>>,
+    /// Held by who changes them: one at a time.
+    declared: Mutex<Declared>,
+}
+
+/// The bindings that are in force.
+#[derive(Debug, Default)]
+pub struct Table {
+    all: BTreeMap<Box<str>, Arc<Bound>>,
+    /// Those that take what MQTT clients publish.
+    ins: Box<[Arc<Bound>]>,
+}
+
+/// Who has declared what.
+#[derive(Debug, Default)]
+struct Declared {
+    configured: Vec<Binding>,
+    /// With the number under which the store has each.
+    stored: BTreeMap<Box<str>, (Binding, QueueNumber)>,
+}
+
+/// Why a binding is not set or deleted.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum BindingsError {
+    /// It makes no sense.
+    #[error("{0}\n  hint: {hint}", hint = .0.hint())]
+    Binding(#[from] BindingError),
+    /// Its name is too long.
+    #[error("the name of a binding has {NAME_MAX} bytes at most")]
+    Name,
+    /// The configuration has it.
+    #[error("the binding {0:?} stands in the configuration: change it there")]
+    Configured(Box<str>),
+    /// There is none of this name.
+    #[error("there is no binding {0:?}")]
+    NotFound(Box<str>),
+    /// There are as many as there may be.
+    #[error("there may be {STORED_MAX} bindings besides those of the configuration, and no more")]
+    TooMany,
+}
+
+impl Bindings {
+    /// Whether any takes what MQTT clients publish.
+    #[inline]
+    pub fn has_in(&self) -> bool {
+        self.has_in.load(Ordering::Relaxed)
+    }
+
+    /// Those that take what is published to a topic, by name.
+    pub(super) fn of_topic(&self, topic: &str) -> SmallVec<[Arc<Bound>; 2]> {
+        let table = Arc::clone(&self.table.read());
+        let matches = |bound: &&Arc<Bound>| matches!(&bound.passage, Passage::In { filter, .. } if topic::matches(filter, topic));
+        table.ins.iter().filter(matches).cloned().collect()
+    }
+
+    /// All of them, by name.
+    pub fn all(&self) -> Vec<Arc<Bound>> {
+        self.table.read().all.values().cloned().collect()
+    }
+
+    /// One of them.
+    pub fn get(&self, name: &str) -> Option<Arc<Bound>> {
+        self.table.read().all.get(name).cloned()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.table.read().all.is_empty()
+    }
+
+    /// A binding was found in the store.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn recover(&self, name: &str, record: &EntityRecord) -> Result<(), RecordError> {
+        let malformed = RecordError::Malformed("a binding");
+        let binding: Binding = serde_json::from_slice(&record.definition)
+            .ok()
+            .filter(|binding: &Binding| binding.name == name && binding.way().is_ok())
+            .ok_or(malformed)?;
+        self.declared.lock().stored.insert(name.into(), (binding, record.queue));
+        Ok(())
+    }
+
+    /// Sets a binding, and stores it. True: there was none of its name.
+    ///
+    /// # Errors
+    /// [`BindingsError`]; nothing has changed then.
+    pub fn set(
+        &self,
+        tenant: &Tenant,
+        binding: &Binding,
+        commits: &mut Commits,
+    ) -> Result<bool, BindingsError> {
+        binding.way()?;
+        if binding.name.len() > NAME_MAX {
+            return Err(BindingsError::Name);
+        }
+        let mut declared = self.declared.lock();
+        declared.check_free(&binding.name)?;
+        let known = declared.stored.get(&*binding.name).map(|(_, number)| *number);
+        if known.is_none() && declared.stored.len() >= STORED_MAX {
+            return Err(BindingsError::TooMany);
+        }
+        let path = format!("{STORED_UNDER}{}", binding.name);
+        {
+            let mut shard = tenant.shards.of(&tenant.name, &path).change();
+            let queue = known.unwrap_or_else(|| shard.new_queue_number());
+            let definition = serde_json::to_vec(binding).expect("a binding has text for keys");
+            let record = EntityRecord { queue, definition: definition.into() };
+            shard.put_entity(tenant.stored_number(), &path, record);
+            commits.add(shard.index(), shard.batch());
+            declared.stored.insert(binding.name.as_str().into(), (binding.clone(), queue));
+        }
+        self.put_in_force(&declared);
+        Ok(known.is_none())
+    }
+
+    /// Deletes a binding that was set.
+    ///
+    /// # Errors
+    /// [`BindingsError`]; nothing has changed then.
+    pub fn delete(
+        &self,
+        tenant: &Tenant,
+        name: &str,
+        commits: &mut Commits,
+    ) -> Result<(), BindingsError> {
+        let mut declared = self.declared.lock();
+        declared.check_free(name)?;
+        let removed = declared.stored.remove(name);
+        let (_, number) = removed.ok_or_else(|| BindingsError::NotFound(name.into()))?;
+        let path = format!("{STORED_UNDER}{name}");
+        {
+            let mut shard = tenant.shards.of(&tenant.name, &path).change();
+            shard.remove_entity(tenant.stored_number(), &path, number);
+            commits.add(shard.index(), shard.batch());
+        }
+        self.put_in_force(&declared);
+        Ok(())
+    }
+
+    fn configure(&self, bindings: Vec<Binding>) {
+        let mut declared = self.declared.lock();
+        declared.configured = bindings;
+        self.put_in_force(&declared);
+    }
+
+    /// What is as it was goes on with its counts, and with what it is doing.
+    fn put_in_force(&self, declared: &Declared) {
+        let before = Arc::clone(&self.table.read());
+        let mut all = BTreeMap::new();
+        let stored = declared.stored.values().map(|(binding, _)| (binding, DeclaredBy::Admin));
+        let configured = declared.configured.iter();
+        let configured = configured.map(|binding| (binding, DeclaredBy::Configuration));
+        for (binding, by) in stored.chain(configured) {
+            let same = before
+                .all
+                .get(&*binding.name)
+                .filter(|known| known.binding == *binding && known.declared_by == by);
+            let bound = match same {
+                Some(known) => Ok(Arc::clone(known)),
+                None => Bound::new(binding, by).map(Arc::new),
+            };
+            match bound {
+                Ok(bound) => drop(all.insert(binding.name.as_str().into(), bound)),
+                Err(error) => tracing::error!(binding = binding.name, %error, "left out"),
+            }
+        }
+        let ins: Box<[_]> = all.values().filter(|bound| bound.is_in()).cloned().collect();
+        let has_in = !ins.is_empty();
+        *self.table.write() = Arc::new(Table { all, ins });
+        self.has_in.store(has_in, Ordering::Release);
+    }
+}
+
+impl Declared {
+    fn check_free(&self, name: &str) -> Result<(), BindingsError> {
+        match self.configured.iter().any(|binding| binding.name == name) {
+            true => Err(BindingsError::Configured(name.into())),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Has all bindings that a configuration has, beside those that are stored, and no others.
+pub fn configure(shared: &Shared, settings: &Settings) {
+    let mut by_tenant = BTreeMap::<&str, Vec<Binding>>::new();
+    for binding in &settings.bindings {
+        by_tenant.entry(&binding.tenant).or_default().push(binding.clone());
+    }
+    for name in by_tenant.keys() {
+        // As many as the configuration names, whatever clients may bring into being.
+        shared.tenants.recover(name, || shared.settings_of(name));
+    }
+    for tenant in shared.tenants.all() {
+        tenant.bindings.configure(by_tenant.remove(&*tenant.name).unwrap_or_default());
+        shared.bridge.changed(&tenant);
+    }
+}
