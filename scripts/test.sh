@@ -39,7 +39,7 @@ step_setup() {
 step_lint() {
     cargo fmt --all --check
     local manifest
-    for manifest in fuzz tests/azure/sdk tests/azure/scan; do
+    for manifest in fuzz tests/azure/sdk tests/azure/scan tests/servicebus/fe2o3; do
         cargo fmt --manifest-path "$manifest/Cargo.toml" --check
     done
     cargo clippy --workspace --all-targets --quiet --locked -- -D warnings
