@@ -25,6 +25,11 @@ name = "large"
 rules = [{ name = "large", properties = { FilterType = "Sql", SqlFilter = { SqlExpression = "amount > 1000" } } }]
 [[topics.subscriptions]]
 name = "all"
+[[bindings]]
+name = "configured"
+filter = "a/+"
+queue = "declared"
+session = "{2}"
 """
 
 CONFIG_JSON = """
@@ -341,6 +346,69 @@ def test_metrics_have_the_counts(broker, api, service_bus, unique):
     assert broker.metric(rf'^barid_entity_bytes{{{labels}}}') > 3
     assert broker.metric(r'^barid_entities{tenant="default"}') >= 5
 
+
+# --------------------------------------------------------------------------------------------------- bindings
+
+def test_bindings_are_made_changed_and_removed(broker, api, unique):
+    name = unique()
+    path, body = f"/bindings/{name}", {"filter": "devices/+/t", "queue": "declared", "session": "{2}"}
+    status, made = api.ask("PUT", path, body)
+    assert status == 201 and made == {"name": name, "tenant": "default", "declared_by": "admin", "passed": 0, "refused": 0, **body}
+    assert api.ask("PUT", path, body, If_None_Match="*")[0] == 412
+    status, anew = api.ask("PUT", path, {"from_queue": "declared", "publish": "d/{session}", "qos": 2, "name": name})
+    assert status == 200 and anew["publish"] == "d/{session}" and "filter" not in anew
+    assert api.get(path) == anew and names(api.get("/bindings")["bindings"]) == sorted(["configured", name])
+    assert api.ask("DELETE", path) == (204, None) and api.ask("DELETE", path)[0] == 404
+
+
+@pytest.mark.parametrize(("name", "body", "status", "says"), [
+    ("x", {}, 400, "neither `filter` nor `publish`"),
+    ("x", {"filter": "a/+", "queue": "q", "session": "{3}"}, 400, "2 levels"),
+    ("x", {"filter": "a", "queue": "q", "session": "{clinet}"}, 400, "{clinet}"),
+    ("x", {"fliter": "a"}, 400, "fliter"),
+    ("x", {"filter": "a", "queue": "q", "tenant": "other"}, 400, "`tenant`"),
+    ("configured", {"filter": "a", "queue": "q"}, 409, "configured"),
+])
+def test_a_binding_that_cannot_be(api, name, body, status, says):
+    answered, refused = api.ask("PUT", f"/bindings/{name}", body)
+    assert answered == status and says in refused["error"], refused
+
+
+def test_bindings_survive_a_restart_and_those_of_the_configuration_follow_it():
+    first = '[[bindings]]\nname = "first"\nfilter = "a"\nqueue = "q"\n'
+    running = Broker(first)
+    try:
+        api = Api(running)
+        for name in ("kept", "gone"):
+            assert api.ask("PUT", f"/bindings/{name}", {"filter": "a", "queue": "q"})[0] == 201
+        assert api.ask("DELETE", "/bindings/gone")[0] == 204
+        assert api.ask("DELETE", "/bindings/first")[0] == 409
+        (running.directory / "barid.toml").write_text(first.replace("first", "second"))
+        running.signal(signal.SIGHUP)
+        until(lambda: names(api.get("/bindings")["bindings"]) == ["kept", "second"])
+        running.kill9()
+        running.start()
+        assert names(api.get("/bindings")["bindings"]) == ["first", "kept"], "the file is written anew by the start"
+    finally:
+        running.close()
+
+
+def test_bindings_by_hand(tool, unique):
+    name = unique()
+    made = tool("binding", "set", name, "--filter", "devices/+/t", "--queue", "declared", "--session", "{2}")
+    assert made.stdout == f"set {name}: MQTT devices/+/t → queue declared, session {{2}}\n", made.stderr
+    again = tool("binding", "set", name, "--new", "--filter", "a", "--queue", "q")
+    assert again.returncode == 1 and "--new" in again.stderr
+    assert tool("binding", "set", name, "--from-queue", "declared", "--publish", "d/{session}", "--retain").returncode == 0
+    assert f"queue declared → MQTT d/{{session}}, QoS 1, retained" in tool("binding", "show", name).stdout
+    assert any(line.split()[0] == name for line in tool("binding", "list").stdout.splitlines())
+    refused = tool("binding", "delete", name, stdin=-3)
+    assert refused.returncode == 1 and "--yes" in refused.stderr
+    assert tool("binding", "delete", name, "--yes").returncode == 0
+    assert tool("binding", "delete", name, "--yes").returncode == 1
+
+
+# --------------------------------------------------------------------------------------------------- the series
 
 def test_many_entities_do_not_make_many_series(unique):
     running = Broker()

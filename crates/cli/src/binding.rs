@@ -52,6 +52,9 @@ struct One {
 }
 
 #[derive(clap::Args)]
+#[command(after_help = "\
+PASSED counts messages that were handed on, REFUSED those that could not be, since the start or since the
+binding was changed.")]
 struct List {
     #[command(flatten)]
     paging: Paging,
@@ -122,6 +125,8 @@ struct Binding {
     qos: Option<u8>,
     #[serde(default)]
     retain: bool,
+    passed: u64,
+    refused: u64,
 }
 
 impl One {
@@ -169,10 +174,17 @@ fn list(List { paging, of }: &List) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let Page { bindings, next } = admin.read(answer)?;
-    let mut table = Table::new([Column::Left("BINDING"), Column::Left("FROM"), Column::Left("TO")]);
+    let mut table = Table::new([
+        Column::Left("BINDING"),
+        Column::Left("FROM"),
+        Column::Left("TO"),
+        Column::Right("PASSED"),
+        Column::Right("REFUSED"),
+    ]);
     for binding in &bindings {
         let (from, to) = binding.ends();
-        table.push([binding.name.clone(), from, to]);
+        let (passed, refused) = (binding.passed.to_string(), binding.refused.to_string());
+        table.push([binding.name.clone(), from, to, passed, refused]);
     }
     let mut text = if table.is_empty() { "no bindings\n".into() } else { table.to_string() };
     if next.is_some() {

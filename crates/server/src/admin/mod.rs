@@ -176,6 +176,7 @@ async fn index() -> String {
             "its subscriptions, each like a queue",
         ),
         ("…/subscriptions/{subscription}/rules/{rule}", "one rule; PUT and DELETE change it"),
+        ("/v1/tenants/{tenant}/bindings/{binding}", "what joins MQTT clients and entities"),
         ("/v1/backup", "all that is durable, as one file"),
     ] {
         let _ = writeln!(text, "{path:40} {what}");

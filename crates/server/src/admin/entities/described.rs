@@ -141,7 +141,8 @@ pub fn name_of(subscription: &Queue) -> String {
     path.rsplit_once('/').map_or(path, |(_, name)| name).into()
 }
 
-fn declared_by(by: DeclaredBy) -> &'static str {
+/// As answers call it.
+pub fn declared_by(by: DeclaredBy) -> &'static str {
     match by {
         DeclaredBy::Configuration => "configuration",
         DeclaredBy::Admin => "admin",

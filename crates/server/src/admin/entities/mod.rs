@@ -2,6 +2,7 @@
 //!
 //! A change is answered when it is durable.
 
+mod bindings;
 mod body;
 mod described;
 mod message;
@@ -24,6 +25,7 @@ use tokio::sync::oneshot;
 
 use super::answer::Refusal;
 use super::{Served, tenants};
+use crate::bindings::BindingsError;
 use crate::durable::Commits;
 use crate::entities::{Entities, EntityError};
 use crate::housekeeping::After;
@@ -54,6 +56,11 @@ pub fn routes() -> Router<Served> {
             get(rules::show).put(rules::put).delete(rules::delete),
         );
     Router::new()
+        .route("/bindings", get(bindings::list))
+        .route(
+            "/bindings/{binding}",
+            get(bindings::show).put(bindings::put).delete(bindings::delete),
+        )
         .route("/queues", get(queues::list))
         .route("/queues/{queue}", queue)
         .route("/queues/{queue}/messages", get(queues::messages).delete(queues::purge))
@@ -115,15 +122,19 @@ fn of_tenant(served: &Served, tenant: &str) -> Result<Arc<Entities>, Refusal> {
 
 /// The entities of a tenant, which comes into being if need be.
 fn of_any_tenant(served: &Served, name: &str) -> Result<Arc<Entities>, Refusal> {
+    let tenant = any_tenant(served, name)?;
+    Ok(Arc::clone(tenant.entities(&served.shared.housekeeping)))
+}
+
+/// A tenant, which comes into being if need be.
+fn any_tenant(served: &Served, name: &str) -> Result<Arc<Tenant>, Refusal> {
     if name != DEFAULT_TENANT && tenant_of(Some(&format!("{name}/"))) != Some(name) {
         return Err(Refusal::bad_request(format!("{name:?} cannot be the name of a tenant")));
     }
     let shared = &served.shared;
     let tenant = shared.tenants.get_or_create(name, || shared.settings_of(name));
-    let tenant: Arc<Tenant> = tenant.ok_or_else(|| {
-        Refusal::conflict("there are as many tenants as there may be (max_tenants)")
-    })?;
-    Ok(Arc::clone(tenant.entities(&shared.housekeeping)))
+    tenant
+        .ok_or_else(|| Refusal::conflict("there are as many tenants as there may be (max_tenants)"))
 }
 
 /// Does something that is to be stored, and waits until it is durable.
@@ -160,6 +171,17 @@ impl From<EntityError> for Refusal {
             EntityError::Exists(_) | EntityError::Fixed { .. } | EntityError::TooMany(_) => {
                 Self::conflict(sentence)
             }
+        }
+    }
+}
+
+impl From<BindingsError> for Refusal {
+    fn from(error: BindingsError) -> Self {
+        let sentence = error.to_string();
+        match error {
+            BindingsError::Binding(_) | BindingsError::Name => Self::bad_request(sentence),
+            BindingsError::NotFound(_) => Self::not_found(sentence),
+            BindingsError::Configured(_) | BindingsError::TooMany => Self::conflict(sentence),
         }
     }
 }

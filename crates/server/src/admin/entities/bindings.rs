@@ -1,0 +1,120 @@
+//! `/v1/tenants/{tenant}/bindings`.
+
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{Path, Query, State};
+use axum::http::{HeaderMap, StatusCode};
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::described::declared_by;
+use super::{Cut, Paging, any_tenant, body, change, made, only_new};
+use crate::admin::answer::{Answer, Refusal};
+use crate::admin::{Served, tenants};
+use crate::bindings::Bound;
+use crate::settings::Binding;
+
+#[derive(Debug, Serialize)]
+pub struct Page {
+    bindings: Vec<Described>,
+    next: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Described {
+    #[serde(flatten)]
+    binding: Binding,
+    declared_by: &'static str,
+    /// Messages that were handed on, and that were not.
+    passed: u64,
+    refused: u64,
+}
+
+type BindingPath = Result<Path<(String, String)>, PathRejection>;
+
+pub async fn list(
+    State(served): State<Served>,
+    path: Result<Path<String>, PathRejection>,
+    question: Result<Query<Paging>, QueryRejection>,
+) -> Answer<Page> {
+    let (Path(tenant), paging) = (path?, Paging::of(question)?);
+    let all = tenants::named(&served, &tenant)?.bindings.all();
+    let after = paging.after.as_deref();
+    let behind = all.iter().filter(|bound| after.is_none_or(|after| bound.name() > after));
+    let Cut { found, next } = paging.cut(behind, |bound| bound.name().into());
+    Ok(Json(Page { bindings: found.into_iter().map(|bound| Described::of(bound)).collect(), next }))
+}
+
+pub async fn show(State(served): State<Served>, path: BindingPath) -> Answer<Described> {
+    let Path((tenant, name)) = path?;
+    let found = tenants::named(&served, &tenant)?.bindings.get(&name);
+    let missing = || Refusal::not_found(format!("the tenant {tenant:?} has no binding {name:?}"));
+    let bound = found.ok_or_else(missing)?;
+    Ok(Json(Described::of(&bound)))
+}
+
+pub async fn put(
+    State(served): State<Served>,
+    path: BindingPath,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<(StatusCode, Json<Described>), Refusal> {
+    let Path((tenant, name)) = path?;
+    let binding = read(&body, &tenant, &name)?;
+    let tenant = any_tenant(&served, &tenant)?;
+    if tenant.bindings.get(&name).is_some() && only_new(&headers) {
+        return Err(Refusal::exists(format!("there is a binding {name:?} already")));
+    }
+    let set = |commits: &mut _| {
+        let is_new = tenant.bindings.set(&tenant, &binding, commits)?;
+        served.shared.bridge.changed(&tenant);
+        Ok(is_new)
+    };
+    let is_new = change(&served, set).await?;
+    let bound = tenant.bindings.get(&name).ok_or_else(|| Refusal::conflict("it was deleted"))?;
+    Ok((made(is_new), Json(Described::of(&bound))))
+}
+
+pub async fn delete(
+    State(served): State<Served>,
+    path: BindingPath,
+) -> Result<StatusCode, Refusal> {
+    let Path((tenant, name)) = path?;
+    let tenant = tenants::named(&served, &tenant)?;
+    let delete = |commits: &mut _| {
+        tenant.bindings.delete(&tenant, &name, commits)?;
+        served.shared.bridge.changed(&tenant);
+        Ok(())
+    };
+    change(&served, delete).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// A binding of which the path says the tenant and the name.
+fn read(body: &[u8], tenant: &str, name: &str) -> Result<Binding, Refusal> {
+    let mut members: Map<String, Value> = body::properties(body)?;
+    for told in ["declared_by", "passed", "refused"] {
+        members.remove(told);
+    }
+    for (key, value) in [("tenant", tenant), ("name", name)] {
+        let other = members.insert(key.into(), value.into());
+        if other.is_some_and(|other| other != value) {
+            let sentence =
+                format!("`{key}` is {value:?} in the path and something else in the body");
+            return Err(Refusal::bad_request(sentence));
+        }
+    }
+    serde_json::from_value(members.into()).map_err(|error| Refusal::bad_request(error.to_string()))
+}
+
+impl Described {
+    fn of(bound: &Bound) -> Self {
+        Self {
+            binding: bound.binding.clone(),
+            declared_by: declared_by(bound.declared_by),
+            passed: bound.counts.passed(),
+            refused: bound.counts.refused(),
+        }
+    }
+}
