@@ -6,7 +6,8 @@ A block of commands is run when a comment stands before it:
     <!-- tested -->                         it must end, with status 0
 
 The first kind stands once at most; without it `barid serve` is started. All run in the root of the repository, with the
-directory of the binary first in PATH, in a network of their own where that is possible: they use the default ports.
+directory of the binary first in PATH and that of this Python, which has the clients, behind it; in a network of their own
+where that is possible: they use the default ports.
 """
 
 import os
@@ -15,6 +16,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 from broker import BINARY, ROOT
 
@@ -59,7 +61,7 @@ def test_the_readme(tmp_path):
     assert others, "README.md has no block of commands with <!-- tested --> before it"
     assert len(starting) <= 1, "only one block can start the broker"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("BARID_")}
-    environment |= {"PATH": f"{BINARY.parent}:{os.environ['PATH']}"}
+    environment |= {"PATH": f"{BINARY.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}"}
     with open(tmp_path / "output", "wb") as output:
         process = subprocess.Popen([*isolation(), "bash", "-c", script(starting or [f"barid serve --data-dir {tmp_path / 'data'}"], others)], cwd=ROOT,
                                    env=environment, stdout=output, stderr=output, stdin=subprocess.DEVNULL, start_new_session=True)
