@@ -107,8 +107,6 @@ pub enum Rule {
     RestoreStates,
     /// A start gives locks other numbers than those before it.
     NumberLocksAnew,
-    /// A receiver's lock is free when its connection is gone.
-    CloseWithConnection,
     /// What waits in a session is told to its receiver when there is more.
     TellWhatIsReady,
 }
@@ -159,7 +157,7 @@ impl Rule {
     ];
 
     /// Those of entities.
-    pub const OF_ENTITIES: [Self; 17] = [
+    pub const OF_ENTITIES: [Self; 16] = [
         Self::PutBackWhatFailed,
         Self::FailedIsNotDurable,
         Self::AcceptWhenDurable,
@@ -175,7 +173,6 @@ impl Rule {
         Self::RestoreSeen,
         Self::RestoreStates,
         Self::NumberLocksAnew,
-        Self::CloseWithConnection,
         Self::TellWhatIsReady,
     ];
 }

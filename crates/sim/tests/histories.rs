@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::thread;
 
 use barid_sim::rules::{Rule, Rules};
-use barid_sim::{Outcome, run, state_store};
+use barid_sim::{Outcome, entities, run, state_store};
 
 /// How a seed becomes a history, in a broker that goes by some rules.
 type Run = fn(u64, Rules, bool) -> Outcome;
@@ -13,6 +13,8 @@ type Run = fn(u64, Rules, bool) -> Outcome;
 const HISTORIES: u64 = 500;
 
 const HISTORIES_OF_STATE: u64 = 2_000;
+
+const HISTORIES_OF_ENTITIES: u64 = 1_000;
 
 /// Histories in which a broken rule must be noticed.
 const HISTORIES_TO_NOTICE: u64 = 3_000;
@@ -37,8 +39,13 @@ fn promises_of_the_state_store_hold() {
 }
 
 #[test]
+fn promises_of_entities_hold() {
+    hold(entities::run, HISTORIES_OF_ENTITIES, " --entities");
+}
+
+#[test]
 fn histories_are_not_idle() {
-    for run in [run as Run, state_store::run] {
+    for run in [run as Run, state_store::run, entities::run] {
         let outcomes: Vec<_> = (0..100).map(|seed| run(seed, Rules::default(), false)).collect();
         assert!(outcomes.iter().map(|outcome| outcome.crashes).sum::<u32>() > 100);
         assert!(outcomes.iter().map(|outcome| outcome.messages).sum::<u32>() > 500);
@@ -48,7 +55,7 @@ fn histories_are_not_idle() {
 
 #[test]
 fn the_same_seed_gives_the_same_bytes() {
-    for run in [run as Run, state_store::run] {
+    for run in [run as Run, state_store::run, entities::run] {
         for seed in 0..50 {
             let first = run(seed, Rules::default(), false);
             let second = run(seed, Rules::default(), true);
@@ -68,7 +75,8 @@ fn a_broken_rule_is_noticed() {
     panic::set_hook(Box::new(|_| {}));
     let of_messages = Rule::OF_MESSAGES.map(|rule| (run as Run, rule));
     let of_state = Rule::OF_STATE.map(|rule| (state_store::run as Run, rule));
-    let rules = Mutex::new(of_messages.into_iter().chain(of_state));
+    let of_entities = Rule::OF_ENTITIES.map(|rule| (entities::run as Run, rule));
+    let rules = Mutex::new(of_messages.into_iter().chain(of_state).chain(of_entities));
     let unnoticed = Mutex::new(Vec::new());
     let search = || {
         loop {

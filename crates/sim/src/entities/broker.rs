@@ -321,9 +321,6 @@ impl Broker {
 
     /// The broker learns that a connection has gone.
     pub fn lose(&mut self, link: LinkId) {
-        if !self.settings.rules.hold(Rule::CloseWithConnection) {
-            return;
-        }
         let of_link = self.receivers.iter().filter(|(_, receiver)| receiver.link == link);
         for id in of_link.map(|(id, _)| *id).collect::<Vec<_>>() {
             self.close(id);

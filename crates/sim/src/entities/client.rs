@@ -34,8 +34,10 @@ pub struct Receiver {
     pub unsettled: BTreeMap<Token, Transfer>,
     /// What it has settled, in that order, and waits for the answers; some of it was another receiver's.
     pub settled: VecDeque<(From, Transfer, How)>,
-    /// It waits for an answer about the state or the lock.
+    /// It wants another state, or its lock for longer, and waits for the answer.
     pub asks: bool,
+    /// It has asked for the state.
+    pub reads: bool,
     /// It knows the state.
     pub knows_state: bool,
 }
@@ -52,6 +54,7 @@ impl Receiver {
             unsettled: BTreeMap::new(),
             settled: VecDeque::new(),
             asks: false,
+            reads: false,
             knows_state: false,
         }
     }

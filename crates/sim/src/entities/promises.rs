@@ -239,9 +239,14 @@ impl Promises {
         self.states.set(handle, done);
     }
 
-    /// It is told the state.
-    pub fn state_told(&mut self, handle: Handle, note: Option<Note>) {
-        self.check(|it| it.states.told(handle, note));
+    /// It is told the state. Who has lost the session hears of what was.
+    pub fn state_told(&mut self, from: From, note: Option<Note>, now: u64) {
+        let session = from.session.expect("it has one");
+        if self.locks.holds(from.entity, session, from.handle, now) {
+            self.check(|it| it.states.told(from.handle, note));
+        } else {
+            self.states.forget(from.handle);
+        }
     }
 
     /// Every message is where it may be.

@@ -4,15 +4,19 @@ use std::collections::BTreeMap;
 
 use super::packet::{EntityId, Handle, Note, SessionId};
 
-/// What the state of each session can be. A session has one holder at a time, and a holder waits for one
-/// answer before it asks again; so what was asked for first has happened first, or not at all.
+/// What the state of each session can be. A session has one holder at a time; so what was asked for first
+/// has happened first, or not at all.
 #[derive(Default)]
 pub struct States {
     sessions: BTreeMap<(EntityId, SessionId), Vec<Candidate>>,
     asked: u32,
-    /// What each receiver waits for.
-    pending: BTreeMap<Handle, (EntityId, SessionId, u32)>,
+    /// What each receiver waits for: to hear a state, or that one is set.
+    reads: BTreeMap<Handle, Asked>,
+    sets: BTreeMap<Handle, Asked>,
 }
+
+/// About which session, and when.
+type Asked = (EntityId, SessionId, u32);
 
 /// A value that a state may have.
 #[derive(Clone, Copy, PartialEq)]
@@ -27,7 +31,8 @@ impl States {
     pub fn ask(&mut self, handle: Handle, of: (EntityId, SessionId), set: Option<Option<Note>>) {
         self.asked += 1;
         let asked = self.asked;
-        self.pending.insert(handle, (of.0, of.1, asked));
+        let pending = if set.is_some() { &mut self.sets } else { &mut self.reads };
+        pending.insert(handle, (of.0, of.1, asked));
         if let Some(note) = set {
             self.of(of).push(Candidate { asked, note });
         }
@@ -35,7 +40,7 @@ impl States {
 
     /// It is told that the state is set, or that it is not.
     pub fn set(&mut self, handle: Handle, done: bool) {
-        let Some((entity, session, asked)) = self.pending.remove(&handle) else { return };
+        let Some((entity, session, asked)) = self.sets.remove(&handle) else { return };
         let candidates = self.of((entity, session));
         if done {
             // Nothing from before happens after it.
@@ -47,7 +52,7 @@ impl States {
 
     /// It is told the state.
     pub fn told(&mut self, handle: Handle, note: Option<Note>) -> Result<(), String> {
-        let Some((entity, session, asked)) = self.pending.remove(&handle) else { return Ok(()) };
+        let Some((entity, session, asked)) = self.reads.remove(&handle) else { return Ok(()) };
         let candidates = self.of((entity, session));
         if !candidates.iter().any(|candidate| candidate.note == note) {
             let known: Vec<_> = candidates.iter().map(|candidate| candidate.note).collect();
@@ -57,9 +62,10 @@ impl States {
         Ok(())
     }
 
-    /// A receiver does not wait for an answer any more.
+    /// A receiver does not wait for answers any more.
     pub fn forget(&mut self, handle: Handle) {
-        self.pending.remove(&handle);
+        self.reads.remove(&handle);
+        self.sets.remove(&handle);
     }
 
     fn of(&mut self, of: (EntityId, SessionId)) -> &mut Vec<Candidate> {

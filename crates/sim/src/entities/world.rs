@@ -296,10 +296,11 @@ impl World {
             }
             Packet::State(handle, told) => {
                 let Some(receiver) = client.receiver(handle) else { return };
-                receiver.asks = false;
+                receiver.reads = false;
                 if let Some(note) = told {
                     receiver.knows_state = true;
-                    self.promises.state_told(handle, note);
+                    let from = client.from().expect("it has a receiver");
+                    self.promises.state_told(from, note, now);
                 }
             }
             _ => unreachable!("a broker sends no such packet"),
@@ -384,7 +385,7 @@ impl World {
         if !receiver.attached {
             return;
         }
-        let (is_session, asks) = (receiver.session.is_some(), receiver.asks);
+        let (is_session, asks, reads) = (receiver.session.is_some(), receiver.asks, receiver.reads);
         match self.rng.u8(..20) {
             0..4 => self.flow(id, 1),
             4..12 => {
@@ -395,7 +396,7 @@ impl World {
                 self.settle_one(id, how);
             }
             12 if !asks && is_session => {
-                self.ask(id);
+                self.receiver_of(id).asks = true;
                 self.client_sends(id, Packet::Renew(handle));
             }
             13..15 if !asks && is_session => {
@@ -404,7 +405,7 @@ impl World {
                 self.ask_state(id, Some(note));
                 self.client_sends(id, Packet::SetState(handle, note));
             }
-            15..17 if !asks && is_session => {
+            15..17 if !reads && is_session => {
                 self.ask_state(id, None);
                 self.client_sends(id, Packet::GetState(handle));
             }
@@ -440,7 +441,7 @@ impl World {
     }
 
     fn flow(&mut self, id: ClientId, credit: usize) {
-        let receiver = self.clients[id].receiver.as_mut().expect("it has a receiver");
+        let receiver = self.receiver_of(id);
         if receiver.credit + receiver.unsettled.len() + credit <= CREDIT_MAX {
             receiver.credit += credit;
             let flow = Packet::Flow(receiver.handle, credit);
@@ -450,14 +451,14 @@ impl World {
 
     /// Settles one of the messages that a client has, not always the first.
     fn settle_one(&mut self, id: ClientId, how: How) {
-        let receiver = self.clients[id].receiver.as_mut().expect("it has a receiver");
-        let count = receiver.unsettled.len();
+        let count = self.receiver_of(id).unsettled.len();
         if count == 0 {
             return;
         }
         let which = self.rng.usize(..count);
-        let token = *receiver.unsettled.keys().nth(which).expect("there are so many");
-        let transfer = receiver.unsettled.remove(&token).expect("it was just found");
+        let unsettled = &mut self.receiver_of(id).unsettled;
+        let token = *unsettled.keys().nth(which).expect("there are so many");
+        let transfer = unsettled.remove(&token).expect("it was just found");
         let from = self.clients[id].from().expect("it has a receiver");
         self.settle(id, from, transfer, how);
     }
@@ -478,19 +479,20 @@ impl World {
 
     fn settle(&mut self, id: ClientId, from: From, transfer: Transfer, how: How) {
         if how != How::Release {
-            let receiver = self.clients[id].receiver.as_mut().expect("it has a receiver");
+            let receiver = self.receiver_of(id);
             receiver.settled.push_back((from, transfer, how));
         }
         self.promises.settles(from, transfer, how);
         self.client_sends(id, Packet::Settle(from.handle, transfer.token, how));
     }
 
-    fn ask(&mut self, id: ClientId) {
-        self.clients[id].receiver.as_mut().expect("it has a receiver").asks = true;
+    fn receiver_of(&mut self, id: ClientId) -> &mut Receiver {
+        self.clients[id].receiver.as_mut().expect("it has a receiver")
     }
 
     fn ask_state(&mut self, id: ClientId, set: Option<Option<u32>>) {
-        self.ask(id);
+        let receiver = self.receiver_of(id);
+        *(if set.is_some() { &mut receiver.asks } else { &mut receiver.reads }) = true;
         let from = self.clients[id].from().expect("it has a receiver");
         self.promises.asks_state(from, set);
     }
@@ -526,7 +528,7 @@ impl World {
         if !receiver.attached {
             return;
         }
-        let Receiver { entity, session, asks, knows_state, credit, .. } = *receiver;
+        let Receiver { entity, session, asks, reads, knows_state, credit, .. } = *receiver;
         let is_idle = receiver.unsettled.is_empty() && receiver.settled.is_empty();
         let has_more = match session {
             Some(session) => self.broker.has_active(entity, session),
@@ -534,13 +536,13 @@ impl World {
         };
         if !receiver.unsettled.is_empty() {
             self.settle_one(id, How::Complete);
-        } else if session.is_some() && !knows_state && !asks {
+        } else if session.is_some() && !knows_state && !reads {
             let handle = receiver.handle;
             self.ask_state(id, None);
             self.client_sends(id, Packet::GetState(handle));
         } else if has_more && credit == 0 {
             self.flow(id, 2);
-        } else if is_idle && !has_more && !asks {
+        } else if is_idle && !has_more && !asks && !reads {
             self.detach(id);
         }
     }
