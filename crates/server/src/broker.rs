@@ -337,13 +337,14 @@ impl Shared {
         let counting = workers + 1 + data_dir.shards().len() + 1;
         let shards = Arc::new(Shards::new(data_dir.shards(), settings.storage.queue_memory));
         let seed = RandomState::new().hash_one(0);
+        let clock = Clock::start();
         Self {
-            clock: Clock::start(),
+            clock,
             tenants: Tenants::new(counting, settings.max_tenants, seed, Arc::clone(&shards)),
             shards,
             loader,
             data_dir: Mutex::new(Some(data_dir)),
-            housekeeping: Housekeeping::default(),
+            housekeeping: Housekeeping::new(clock),
             bridge,
             verifier: Verifier::start(cores),
             users: RwLock::new(Arc::new(Users::new(&settings.users))),

@@ -16,6 +16,7 @@ use parking_lot::{Condvar, Mutex};
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
+use crate::clock::Clock;
 use crate::durable::{Commits, Shards};
 use crate::entities::{Mover, Queue};
 use crate::lifecycle::Context;
@@ -119,11 +120,12 @@ pub enum After {
 }
 
 /// Where tasks are handed in. Cheap to clone.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Housekeeping(Arc<Inner>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Inner {
+    clock: Clock,
     agenda: Mutex<Agenda>,
     changed: Condvar,
     after: Mutex<Vec<(Commits, After)>>,
@@ -142,6 +144,17 @@ struct Scheduled {
 }
 
 impl Housekeeping {
+    /// By this clock.
+    pub fn new(clock: Clock) -> Self {
+        let (agenda, after) = (Mutex::default(), Mutex::default());
+        Self(Arc::new(Inner { clock, agenda, changed: Condvar::new(), after }))
+    }
+
+    /// Has a task done when the operating system's clock shows a time.
+    pub fn schedule_by_wall(&self, wall: Timestamp, task: Task) {
+        self.schedule(self.0.clock.when(wall), task);
+    }
+
     /// Has a task done at a time.
     pub fn schedule(&self, at: Timestamp, task: Task) {
         let mut agenda = self.0.agenda.lock();
@@ -178,7 +191,7 @@ impl Housekeeping {
                 }
                 After::ForgetGiven(session, given) => session.forget_given(&given),
                 After::ForgetBequest(session, given) => session.forget_bequest(&given),
-                After::Complete(mover, done) => mover.complete(&done, context.worker.now),
+                After::Complete(mover, done) => mover.complete(&done, context.worker.wall()),
                 // Who asked may have gone.
                 After::Tell(done) => drop(done.send(())),
             }
@@ -276,12 +289,12 @@ fn perform(context: &mut Context, task: Task) {
         }
         Task::WakeQueue { queue, at } => {
             if let Some(queue) = queue.upgrade() {
-                queue.wake(at, context.worker.now);
+                queue.wake(at, context.worker.wall());
             }
         }
         Task::Move(mover) => {
             if let Some(mover) = mover.upgrade() {
-                mover.run(context.worker.now, &context.worker.shared.loader);
+                mover.run(context.worker.wall(), &context.worker.shared.loader);
             }
         }
         Task::End { session, done } => {

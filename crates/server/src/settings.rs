@@ -153,6 +153,13 @@ impl Default for Listeners {
     }
 }
 
+impl Listeners {
+    /// None at all.
+    pub fn none() -> Self {
+        Self { mqtt: None, mqtts: None, ws: None, wss: None, amqp: None, amqps: None }
+    }
+}
+
 /// One listener.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]

@@ -16,3 +16,10 @@ pub struct Worker {
     /// What all threads share.
     pub shared: Arc<Shared>,
 }
+
+impl Worker {
+    /// What the operating system's clock shows: the time of entities, whose clients compare it with their own.
+    pub fn wall(&self) -> Timestamp {
+        self.shared.clock.wall()
+    }
+}

@@ -48,6 +48,10 @@ const TOKEN_MESSAGE_MAX: u64 = 16 * 1024;
 /// Bytes of a request beside a message or a state that is in it.
 const REQUEST_MAX: u64 = 1024 * 1024;
 
+/// Bytes of requests that are read at least, so that what is too large for an entity is answered and does not
+/// end the link, which some clients never open again.
+const REQUESTS_BYTES: u64 = 16 * 1024 * 1024;
+
 /// Links that a client may have before it has proved anything: those for its tokens.
 const LINKS_OF_STRANGERS: usize = 16;
 
@@ -130,7 +134,9 @@ impl Container {
         let session = request.session;
         let max_message_size = match &service {
             Service::Tokens => TOKEN_MESSAGE_MAX,
-            Service::Management { node, .. } => max_message_size(node.entity()) + REQUEST_MAX,
+            Service::Management { node, .. } => {
+                (max_message_size(node.entity()) + REQUEST_MAX).max(REQUESTS_BYTES)
+            }
         };
         let link = match request.attach.role {
             Role::Sender => Link::Requests(RequestLink { session, service }),
@@ -182,7 +188,7 @@ impl Container {
         part: Part,
         queue: &Arc<Queue>,
     ) -> Result<(), Error> {
-        let now = turn.context.worker.now;
+        let now = turn.context.worker.wall();
         let wanted = wanted(request)?;
         let mode = match request.attach.sender_settles {
             SenderSettles::Settled => Mode::ReceiveAndDelete,

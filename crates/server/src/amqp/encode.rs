@@ -18,7 +18,7 @@ pub fn encode(
     locked_until: Option<Timestamp>,
     out: &mut Vec<u8>,
 ) -> Result<(), Malformed> {
-    let sections = Sections::split(bytes)?;
+    let sections = Sections::of_known(bytes)?;
     let overlay = entry.overlay.as_deref();
     let changes: SmallVec<[Change<'_>; 4]> =
         overlay.into_iter().flat_map(|overlay| overlay.iter()).map(change).collect();

@@ -24,6 +24,10 @@ const TAKEN: usize = 64;
 /// Bytes on their way to a client that is slow, before nothing more is taken for it.
 const UNSENT_MAX: usize = 256 * 1024;
 
+/// Properties that a settlement may change, and their bytes: a message keeps them, beside what it was sent with.
+const CHANGES_MAX: usize = 64;
+const CHANGES_BYTES_MAX: usize = 16 * 1024;
+
 /// Messages that were taken from an entity and have not been sent.
 #[derive(Debug, Default)]
 pub struct Outbound {
@@ -176,7 +180,7 @@ impl Container {
     /// Takes messages from the entity. With `most` 0 it says only that it cannot.
     fn take(&mut self, turn: &mut Turn<'_>, link: LinkId, most: usize) {
         let Some(Link::Receiver(receiver)) = self.links.get_mut(&link) else { return };
-        let now = turn.context.worker.now;
+        let now = turn.context.worker.wall();
         let (mut commits, mut taken) = (Commits::default(), Vec::new());
         let result = receiver.queue.with(&mut commits, |entity, effects| {
             entity.take(receiver.id, most, now, effects, &mut taken)
@@ -252,7 +256,7 @@ impl Container {
                 outbound.waiting[index].bytes = Some(bytes);
                 if receiver.mode == Mode::ReceiveAndDelete {
                     // It was locked only until it could be read.
-                    let now = turn.context.worker.now;
+                    let now = turn.context.worker.wall();
                     receiver.queue.with(&mut outbound.commits, |entity, effects| {
                         let _ =
                             entity.settle(receiver.part, token, Outcome::Complete, now, effects);
@@ -313,7 +317,16 @@ impl Container {
     pub(super) fn settle(&mut self, turn: &mut Turn<'_>, disposition: &Disposition) {
         let Some(Link::Receiver(receiver)) = self.links.get(&disposition.link) else { return };
         let Some(outcome) = outcome_of(disposition) else { return };
-        let now = turn.context.worker.now;
+        if !is_modest(&outcome) {
+            let text = format!(
+                "A settlement changes at most {CHANGES_MAX} properties of {CHANGES_BYTES_MAX} bytes."
+            );
+            let error = Error::new(condition::ARGUMENT_ERROR, text);
+            let state = DeliveryState::Rejected(Some(Box::new(error)));
+            self.answer(turn, Commits::default(), Answer::Outgoing(disposition.delivery, state));
+            return;
+        }
+        let now = turn.context.worker.wall();
         let mut commits = Commits::default();
         let part = receiver.part;
         let result = match token_of_tag(&disposition.tag) {
@@ -334,7 +347,7 @@ impl Container {
 
     /// A receiver has gone. What was taken for it and never sent goes back.
     pub(super) fn close_receiver(&self, turn: &mut Turn<'_>, receiver: &ReceiverLink) {
-        let now = turn.context.worker.now;
+        let now = turn.context.worker.wall();
         receiver.queue.with(&mut Commits::default(), |entity, effects| {
             if !receiver.has_session && receiver.mode == Mode::PeekLock {
                 for waiting in receiver.outbound.waiting.iter().rev() {
@@ -346,6 +359,28 @@ impl Container {
         });
         receiver.queue.unregister(receiver.id);
     }
+}
+
+/// Whether what a client wants to change of a message is not too much: it is kept with the message.
+pub(super) fn is_modest(outcome: &Outcome) -> bool {
+    let (changes, texts) = match outcome {
+        Outcome::Complete | Outcome::Release => return true,
+        Outcome::Abandon(changes) | Outcome::Defer(changes) => (changes, 0),
+        Outcome::DeadLetter { reason, description, changes } => {
+            let texts = [reason, description].into_iter().flatten();
+            (changes, texts.map(|text| text.len()).sum())
+        }
+    };
+    let bytes = |(name, value): &(Box<str>, Value)| {
+        name.len()
+            + match value {
+                Value::String(text) => text.len(),
+                Value::Binary(bytes) => bytes.len(),
+                _ => 16,
+            }
+    };
+    changes.len() <= CHANGES_MAX
+        && changes.iter().map(bytes).sum::<usize>() + texts <= CHANGES_BYTES_MAX
 }
 
 /// What a client has decided; `None`: nothing yet.

@@ -23,7 +23,7 @@ use tracing::error;
 
 use super::queue::Queue;
 use super::receivers::{Inbox, Told, new_receiver_id};
-use super::sending::{Failure, Forward, SendError, hops};
+use super::sending::{Failure, Forward, SendError, Way, hops};
 use crate::durable::{Commits, Loader};
 use crate::housekeeping::{After, Task};
 
@@ -147,11 +147,11 @@ impl Mover {
         };
         // Not moved any more since a moment ago: it comes back when its lock expires.
         let Some(target) = target else { return false };
-        let hops = hops(message.overlay.as_deref());
+        let way = Way::forwarded(hops(message.overlay.as_deref()));
         let moved = if **target == *queue.key() {
-            self.publish(queue, message.clone(), hops, now, commits)
+            self.publish(queue, message.clone(), way, now, commits)
         } else {
-            let forward = Forward { from: queue, target, hops, messages: &[] };
+            let forward = Forward { from: queue, target, way, messages: &[] };
             forward.try_send(&message, now, commits).map(|_| ())
         };
         let Err((reason, description)) = moved else { return true };
@@ -172,7 +172,7 @@ impl Mover {
         &self,
         queue: &Queue,
         message: Incoming,
-        hops: u8,
+        way: Way,
         now: Timestamp,
         commits: &mut Commits,
     ) -> Result<(), Failure> {
@@ -180,7 +180,7 @@ impl Mover {
         else {
             return Ok(());
         };
-        let published = topic.put(SmallVec::from_buf([message]), hops, now, commits);
+        let published = topic.put(SmallVec::from_buf([message]), way, now, commits);
         match published {
             Ok(_) | Err(SendError::Gone) => Ok(()),
             Err(SendError::Refused(Refusal::QuotaExceeded)) => {

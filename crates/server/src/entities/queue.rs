@@ -225,7 +225,7 @@ impl Queue {
         let Some(due) = due else { return };
         if due.as_millis() < self.wakes_at.fetch_min(due.as_millis(), Ordering::AcqRel) {
             let task = Task::WakeQueue { queue: Weak::clone(&self.me), at: due };
-            self.home.housekeeping.schedule(due, task);
+            self.home.housekeeping.schedule_by_wall(due, task);
         }
     }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use barid_core::entity::{Incoming, Overlay, Part, Refusal, Scope, SequenceNumber};
 use barid_core::rules::Value;
+use barid_core::session::ShardSet;
 use barid_core::time::Timestamp;
 use smallvec::SmallVec;
 use thiserror::Error;
@@ -43,6 +44,27 @@ pub enum SendError {
     Malformed,
 }
 
+/// How messages have come to an entity.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Way {
+    /// So often they were forwarded.
+    pub(super) hops: u8,
+    /// These shards had them already when the process last ended: what lies in them gets nothing.
+    pub(super) had: ShardSet,
+}
+
+impl Way {
+    /// They were forwarded so often.
+    pub(super) fn forwarded(hops: u8) -> Self {
+        Self { hops, had: ShardSet::default() }
+    }
+
+    /// Whether an entity had them already.
+    pub(super) fn had(&self, queue: &Queue) -> bool {
+        self.had.contains(queue.shard().index())
+    }
+}
+
 impl Node {
     /// Sends messages, all or none. Whoever is told that they are accepted has to wait for `commits`.
     ///
@@ -57,6 +79,21 @@ impl Node {
         now: Timestamp,
         commits: &mut Commits,
     ) -> Result<Numbers, SendError> {
+        self.send_again(messages, ShardSet::default(), now, commits)
+    }
+
+    /// Sends messages that may have been sent before the process last ended: shards that had them are left
+    /// out. Otherwise as [`send`](Self::send).
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub fn send_again(
+        &self,
+        messages: Batch,
+        had: ShardSet,
+        now: Timestamp,
+        commits: &mut Commits,
+    ) -> Result<Numbers, SendError> {
         let refuses = match self {
             Self::Queue(queue) => queue.shard().refuses(),
             Self::Topic(topic) => topic.held().shards().any_refuses(),
@@ -64,28 +101,31 @@ impl Node {
         if refuses {
             return Err(SendError::NotStored);
         }
-        self.put(messages, 0, now, commits)
+        self.put(messages, Way { hops: 0, had }, now, commits)
     }
 
-    /// Sends messages that have been forwarded so often.
+    /// Sends messages that have come so far.
     pub(super) fn put(
         &self,
         messages: Batch,
-        hops: u8,
+        way: Way,
         now: Timestamp,
         commits: &mut Commits,
     ) -> Result<Numbers, SendError> {
         let queue = match self {
-            Self::Topic(topic) => return topic.put(messages, hops, now, commits),
+            Self::Topic(topic) => return topic.put(messages, way, now, commits),
             Self::Queue(queue) => queue,
         };
         let configured = queue.configured();
         let Some(target) = direct_target(&configured) else {
-            let counted = configured.forwards_to.is_some() && hops > 0;
-            let messages = if counted { with_hops(messages, hops) } else { messages };
+            if way.had(queue) {
+                return Ok(messages.iter().map(|_| 0).collect());
+            }
+            let counted = configured.forwards_to.is_some() && way.hops > 0;
+            let messages = if counted { with_hops(messages, way.hops) } else { messages };
             return queue.put(messages, now, commits);
         };
-        let forward = Forward { from: queue, target, hops, messages: &messages };
+        let forward = Forward { from: queue, target, way, messages: &messages };
         messages.iter().map(|message| forward.send(message, now, commits)).collect()
     }
 }
@@ -104,8 +144,8 @@ pub(super) struct Forward<'a> {
     pub(super) from: &'a Arc<Queue>,
     /// To the entity with this key.
     pub(super) target: &'a str,
-    /// How often they were forwarded before.
-    pub(super) hops: u8,
+    /// How they have come.
+    pub(super) way: Way,
     /// Those that go.
     pub(super) messages: &'a [Incoming],
 }
@@ -128,6 +168,9 @@ impl Forward<'_> {
             Ok(number) => return Ok(number),
             Err(failure) => failure,
         };
+        if self.way.had(self.from) {
+            return Ok(0);
+        }
         let (part, message) = (Part::TransferDeadLetter, message.clone());
         self.from.with(commits, |entity, fx| {
             entity.dead_letter_incoming(part, message, reason, &description, now, fx)
@@ -142,8 +185,8 @@ impl Forward<'_> {
         now: Timestamp,
         commits: &mut Commits,
     ) -> Result<SequenceNumber, Failure> {
-        let hops = self.hops + 1;
-        if hops > HOPS_MAX {
+        let way = Way { hops: self.way.hops + 1, ..self.way };
+        if way.hops > HOPS_MAX {
             let description = format!("A message is forwarded {HOPS_MAX} times at most.");
             return Err(("MaxTransferHopCountExceeded", description));
         }
@@ -153,7 +196,7 @@ impl Forward<'_> {
             return Err(("MessagingEntityNotFound", description));
         };
         let message = SmallVec::from_buf([message.clone()]);
-        node.put(message, hops, now, commits).map(|numbers| numbers[0]).map_err(failure)
+        node.put(message, way, now, commits).map(|numbers| numbers[0]).map_err(failure)
     }
 }
 

@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use super::configured::Configured;
 use super::properties::MessageProperties;
 use super::queue::Queue;
-use super::sending::{self, Batch, Forward, Numbers, SendError};
+use super::sending::{self, Batch, Forward, Numbers, SendError, Way};
 use crate::durable::Commits;
 
 /// Why a message without session id is a dead letter in a subscription with sessions.
@@ -78,7 +78,7 @@ impl Topic {
     pub(super) fn put(
         &self,
         messages: Batch,
-        hops: u8,
+        way: Way,
         now: Timestamp,
         commits: &mut Commits,
     ) -> Result<Numbers, SendError> {
@@ -95,11 +95,11 @@ impl Topic {
                 numbers = self.held.put(later, now, commits)?;
             }
             for share in &shares {
-                share.put(now, commits)?;
+                share.put(way, now, commits)?;
             }
         }
         // Another topic may be on the way from here, and no two are locked at once.
-        for share in shares.iter().filter_map(|share| share.forwarded(hops)) {
+        for share in shares.iter().filter_map(|share| share.forwarded(way)) {
             for message in share.messages {
                 share.send(message, now, commits)?;
             }
@@ -165,13 +165,13 @@ impl Share {
     }
 
     /// Whether it goes on from here, and to where.
-    fn forwarded(&self, hops: u8) -> Option<Forward<'_>> {
+    fn forwarded(&self, way: Way) -> Option<Forward<'_>> {
         let target = sending::direct_target(&self.configured)?;
-        Some(Forward { from: &self.subscription, target, hops, messages: &self.messages })
+        Some(Forward { from: &self.subscription, target, way, messages: &self.messages })
     }
 
     fn check(&self) -> Result<(), SendError> {
-        if self.forwarded(0).is_some() {
+        if self.forwarded(Way::default()).is_some() {
             return Ok(());
         }
         match self.subscription.check(&self.messages) {
@@ -181,8 +181,11 @@ impl Share {
         }
     }
 
-    fn put(&self, now: Timestamp, commits: &mut Commits) -> Result<(), SendError> {
-        if self.forwarded(0).is_none() && !self.messages.is_empty() {
+    fn put(&self, way: Way, now: Timestamp, commits: &mut Commits) -> Result<(), SendError> {
+        if way.had(&self.subscription) {
+            return Ok(());
+        }
+        if self.forwarded(way).is_none() && !self.messages.is_empty() {
             match self.subscription.put(self.messages.clone(), now, commits) {
                 Ok(_) | Err(SendError::Gone) => {}
                 Err(error) => return Err(error),

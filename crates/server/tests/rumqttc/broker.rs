@@ -30,7 +30,7 @@ impl Running {
         let mqtt = Some(Listener::at(free));
         let broker = Broker::start(Settings {
             data_dir: directory.clone(),
-            listeners: Listeners { mqtt, mqtts: None, ws: None, wss: None },
+            listeners: Listeners { mqtt, ..Listeners::none() },
             admin: Admin { address: free },
             ..settings
         })

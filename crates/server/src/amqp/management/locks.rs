@@ -6,6 +6,7 @@ use barid_core::entity::{Changes, LockToken, Outcome, Refusal};
 
 use super::{Asked, Done, missing};
 use crate::amqp::encode::{millis, token_of, value_from};
+use crate::amqp::receiving::is_modest;
 use crate::amqp::refusals::{condition, error_of};
 
 const TOKENS: &str = "lock-tokens";
@@ -68,6 +69,10 @@ pub(super) fn settle(asked: &mut Asked<'_>) -> Result<Done, Error> {
             return Err(Error::new(condition::ARGUMENT_ERROR, text));
         }
     };
+    if !is_modest(&outcome) {
+        let text = "The properties to modify are too many or too long.";
+        return Err(Error::new(condition::ARGUMENT_ERROR, text));
+    }
     if !asked.request.argument("session-id").is_null() {
         let holder = asked.holder()?;
         let are_its = asked.queue.read(|entity| {

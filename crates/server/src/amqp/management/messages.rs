@@ -189,7 +189,7 @@ impl Container {
         }
         let gathering = self.loading.take(number).expect("it was just seen");
         let Gathering { to, queue, part, page, mut commits, .. } = gathering;
-        let now = turn.context.worker.now;
+        let now = turn.context.worker.wall();
         queue.with(&mut commits, |entity, effects| {
             for token in page.messages.iter().filter_map(|found| found.completes) {
                 // Refused if the lock has ended meanwhile: then somebody else gets it, too.

@@ -258,7 +258,7 @@ impl Container {
         part: Part,
         commits: &mut Commits,
     ) -> Result<Done, Error> {
-        let now = turn.context.worker.now;
+        let now = turn.context.worker.wall();
         let name = request.operation().unwrap_or_default();
         let known = name.strip_prefix(PREFIX);
         let known = known.and_then(|name| OPERATIONS.iter().find(|(known, ..)| *known == name));
@@ -266,8 +266,10 @@ impl Container {
             let text = format!("The operation '{name}' does not exist.");
             return Err(Error::new(condition::NOT_IMPLEMENTED, text));
         };
-        let tenant =
-            self.access.tenant().filter(|_| self.access.allows(*right, path, now).is_some());
+        let tenant = self
+            .access
+            .tenant()
+            .filter(|_| self.access.allows(*right, path, turn.context.worker.now).is_some());
         let Some(tenant) = tenant else {
             let text =
                 format!("Unauthorized access to '{path}': the token lacks the right {right:?}.");

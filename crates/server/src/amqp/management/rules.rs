@@ -49,7 +49,10 @@ pub(super) fn add(asked: &mut Asked<'_>) -> Result<Done, Error> {
 pub(super) fn remove(asked: &mut Asked<'_>) -> Result<Done, Error> {
     let subscription = subscription(asked)?;
     let name = asked.request.argument("rule-name").text().ok_or_else(|| missing("rule-name"))?;
-    asked.entities.remove_rule(subscription, name, asked.commits).map_err(|error| refused(&error))?;
+    asked
+        .entities
+        .remove_rule(subscription, name, asked.commits)
+        .map_err(|error| refused(&error))?;
     Ok(Done::empty())
 }
 

@@ -22,6 +22,7 @@ use parking_lot::Mutex;
 use statestore_proto::Version;
 
 use super::*;
+use crate::clock::Clock;
 use crate::durable::{Commits, Loader, LoaderThreads, Shards};
 use crate::housekeeping::{After, Housekeeping, Task};
 use crate::settings::Limits;
@@ -56,7 +57,7 @@ impl World {
             loader: Loader::new(shards.count()),
             shards,
             tenant,
-            housekeeping: Housekeeping::default(),
+            housekeeping: Housekeeping::new(Clock::start()),
             now: Timestamp::from_millis(1_000_000),
             _tenants: tenants,
         };
