@@ -165,9 +165,9 @@ class Connection:
             try:
                 self.said.append(self.next_frame(max(deadline - time.monotonic(), 0.001)))
             except TimeoutError:
-                raise TimeoutError(f"no {kind} {fields} but {self.said}") from None
+                raise TimeoutError(f"no {kind} {fields} but {self.said[-20:]}") from None
             except Closed as closed:
-                raise Closed(f"{closed}; no {kind} {fields} but {self.said}") from None
+                raise Closed(f"{closed}; no {kind} {fields} but {self.said[-20:]}") from None
 
     def silent(self, seconds: float = 0.3, *kinds: str) -> bool:
         """Whether no frame (of these kinds) comes."""

@@ -70,3 +70,37 @@ def test_expired_messages_are_forwarded_as_dead_letters(entity):
     dead = take_one(entity("to").plain())
     assert (text(dead), dead.dead_letter_reason) == ("a", "TTLExpiredException")
     assert nothing_comes(source.dead_letters())
+
+
+def dead_anywhere(entity, names) -> list[tuple[str, str]]:
+    """Bodies and reasons of all dead letters of these queues, also those of transfers."""
+    found = []
+    for name in names:
+        for part in (ServiceBusSubQueue.DEAD_LETTER, ServiceBusSubQueue.TRANSFER_DEAD_LETTER):
+            found += [(text(one), one.dead_letter_reason) for one in entity(name).peek(sub_queue=part)]
+    return found
+
+
+@pytest.mark.queue("1", ForwardTo="{test}/2")
+@pytest.mark.queue("2", ForwardTo="{test}/3")
+@pytest.mark.queue("3", ForwardTo="{test}/4")
+@pytest.mark.queue("4", ForwardTo="{test}/5")
+@pytest.mark.queue("5", ForwardTo="{test}/6")
+@pytest.mark.queue("6")
+def test_no_more_than_four_hops(entity):
+    entity("1").send("a")
+    assert nothing_comes(entity("6").plain(), 1)
+    assert dead_anywhere(entity, "12345") == [("a", "MaxTransferHopCountExceeded")]
+
+
+@pytest.mark.queue("a", ForwardDeadLetteredMessagesTo="{test}/b")
+@pytest.mark.queue("b", ForwardDeadLetteredMessagesTo="{test}/a")
+def test_dead_letters_that_are_sent_to_and_fro(entity):
+    """Each time somebody rejects it, it goes to the other."""
+    entity("a").send("x")
+    for name in "abab":
+        receiver = entity(name).plain()
+        message = take_one(receiver)
+        receiver.dead_letter_message(message, reason=f"not for {name}")
+        receiver.close()
+    assert text(take_one(entity("a").plain())) == "x"

@@ -143,6 +143,45 @@ def test_answers_find_their_way_without_a_reply_to(session):
     assert answer.application["status-code"] == 202
 
 
+@pytest.mark.queue()
+def test_a_token_counts_until_it_expires_and_can_be_renewed(broker, path):
+    connection = dialled(broker)
+    connection.sasl()
+    connection.open()
+    session, audience = connection.session(), f"sb://localhost/{path()}"
+    node = Node(session, "$cbs")
+
+    def put(seconds: int) -> None:
+        signed = token(audience, KEY_NAME, KEY, time.time() + seconds)
+        assert node.ask(signed, {"operation": "put-token", "type": "jwt", "name": audience}).application["status-code"] == 202
+
+    put(2)
+    session.sender(path()).send(Message.of("in time"))
+    put(60)
+    time.sleep(2.2)
+    session.sender(path()).send(Message.of("renewed"))
+    put(2)
+    time.sleep(2.5)
+    with pytest.raises(Refused, match="unauthorized|auth-failed"):
+        session.sender(path())
+    put(60)
+    assert [one.message.data for one in session.receiver(path()).receive(2)] == [b"in time", b"renewed"]
+
+
+@pytest.mark.queue()
+def test_the_links_of_a_token_that_has_expired_are_detached(broker, path):
+    connection = dialled(broker)
+    connection.sasl()
+    connection.open()
+    session = connection.session()
+    signed = token(f"sb://localhost/{path()}", KEY_NAME, KEY, time.time() + 2)
+    assert put_token(session, "any", signed=signed).application["status-code"] == 202
+    receiver = session.receiver(path())
+    receiver.flow(10)
+    detached = session.expect("detach", 15, handle=receiver.remote)
+    assert detached.condition in ("amqp:unauthorized-access", "com.microsoft:auth-failed")
+
+
 # -------------------------------------------------------------------------------------------------- addresses
 
 @pytest.mark.queue()
