@@ -438,6 +438,11 @@ impl Messages<'_> {
         !self.run.reached_before.is_empty()
     }
 
+    /// The shards that have the messages from before the broker ended.
+    pub fn reached_before(&self) -> ShardSet {
+        self.run.reached_before
+    }
+
     /// Whether a shard has the messages from before the broker ended.
     pub fn have_reached(&self, shard: u16) -> bool {
         self.run.reached_before.contains(shard)

@@ -158,7 +158,7 @@ impl Runner {
                 self.work();
             }
         }
-        let now = self.context.worker.now;
+        let now = self.context.worker.wall();
         self.lanes.drain().for_each(|(_, lane)| lane.close(now));
     }
 
@@ -238,7 +238,7 @@ impl Runner {
 
     /// Closes lanes of some bindings; those that have published something when that is durable.
     fn end_lanes(&mut self, of: impl Fn(&Arc<Bound>) -> bool) {
-        let now = self.context.worker.now;
+        let now = self.context.worker.wall();
         let ended = self.lanes.extract_if(|_, lane| {
             lane.is_ending |= of(lane.bound());
             lane.is_ending && lane.waits_for().is_none()
@@ -248,7 +248,7 @@ impl Runner {
 
     /// Begins to receive from entities that were not there before.
     fn open_missing(&mut self) {
-        let now = self.context.worker.now;
+        let now = self.context.worker.wall();
         for out in self.outs.iter_mut().filter(|out| !out.is_open) {
             let Some(queue) = queue_of(out) else { continue };
             let mut lanes = 1;
@@ -275,7 +275,7 @@ impl Runner {
     fn renew(&mut self, receiver: ReceiverId) {
         let Some(lane) = self.lanes.remove(&receiver) else { return };
         let bound = Arc::clone(lane.bound());
-        let (now, is_ending) = (self.context.worker.now, lane.is_ending);
+        let (now, is_ending) = (self.context.worker.wall(), lane.is_ending);
         lane.close(now);
         let of_it = |out: &&mut Out| Arc::ptr_eq(&out.bound, &bound);
         let Some(out) = self.outs.iter_mut().find(of_it).filter(|_| !is_ending) else { return };
@@ -314,7 +314,7 @@ impl Runner {
 
     /// What was published and is durable goes from its queue.
     fn settle_durable(&mut self) {
-        let now = self.context.worker.now;
+        let now = self.context.worker.wall();
         let shards = Arc::clone(&self.context.worker.shared.shards);
         let waker: Weak<Waker> = Arc::downgrade(&self.waker);
         for receiver in std::mem::take(&mut self.published) {

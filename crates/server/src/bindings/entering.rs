@@ -125,10 +125,6 @@ impl Entering<'_> {
             }
             return;
         };
-        if self.has_them_already(node) {
-            self.entered.taken = true;
-            return;
-        }
         if wanted.is_empty() || self.try_send(entry, node, &wanted).is_ok() {
             return;
         }
@@ -140,14 +136,10 @@ impl Entering<'_> {
         }
     }
 
-    /// Whether they came before the broker ended, and are repeated now.
-    fn has_them_already(&self, node: &Node) -> bool {
-        self.messages.is_resumed() && self.messages.have_reached(node.entity().shard().index())
-    }
-
     fn try_send(&mut self, entry: &Entry, node: &Node, wanted: &[usize]) -> Result<(), Why> {
         let batch: Batch = wanted.iter().map(|index| entry.messages[*index].clone()).collect();
-        node.send(batch, self.worker.now, &mut self.entered.commits)?;
+        let (had, now) = (self.messages.reached_before(), self.worker.wall());
+        node.send_again(batch, had, now, &mut self.entered.commits)?;
         entry.bound.counts.pass(wanted.len());
         self.entered.taken = true;
         Ok(())

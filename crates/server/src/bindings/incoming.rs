@@ -49,7 +49,10 @@ pub fn incoming(
         message.property(Field::ReplyTo, ValueRef::String(topic));
     }
     if let Some(data) = properties.correlation_data() {
-        message.property(Field::CorrelationId, ValueRef::Binary(data));
+        // As text if it is, so that rules and clients can compare it with text.
+        let text = std::str::from_utf8(data).ok().filter(|text| !text.contains('\0'));
+        let data = text.map_or(ValueRef::Binary(data), ValueRef::String);
+        message.property(Field::CorrelationId, data);
     }
     if let Some(kind) = properties.content_type() {
         // Symbols are ASCII.

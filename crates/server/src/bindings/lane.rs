@@ -144,7 +144,7 @@ impl Lane {
         press: &mut Press,
         inbox: &Arc<dyn Inbox>,
     ) -> Next {
-        let now = context.worker.now;
+        let now = context.worker.wall();
         let group = match std::mem::replace(&mut self.stage, Stage::Idle) {
             Stage::Loaded(group) => group,
             Stage::Idle if self.has_sessions && self.taken >= TURN => return Next::Renew,
@@ -166,7 +166,7 @@ impl Lane {
             return Next::Wait;
         }
         self.taken += group.len();
-        let (commits, settled) = self.publish(context, press, group);
+        let (commits, settled) = self.publish(context, press, &group);
         self.stage = Stage::Published(commits, settled);
         Next::Commit
     }
@@ -248,7 +248,7 @@ impl Lane {
         &self,
         context: &mut Context,
         press: &mut Press,
-        group: Vec<Delivery>,
+        group: &[Delivery],
     ) -> (Commits, Vec<(LockToken, Outcome)>) {
         let Passage::Out { publish, qos, retain } = &self.bound.passage else {
             unreachable!("lanes are of bindings to MQTT")
@@ -259,9 +259,12 @@ impl Lane {
             _ => QoS::ExactlyOnce,
         };
         let durability = self.tenant.durability();
+        // Entities live by the clock on the wall.
+        let (clock, wall) = (context.worker.now, context.worker.wall());
+        let expires_at = |at: Timestamp| clock.after(at.since(wall));
         let mut commits = Commits::default();
         let mut settled = Vec::with_capacity(group.len());
-        for Delivery { token, entry, .. } in &group {
+        for Delivery { token, entry, .. } in group {
             let bytes = entry.body.bytes.as_deref().expect("what is missing has been read");
             let found = match outgoing(entry, bytes, publish) {
                 Ok(found) => found,
@@ -283,7 +286,7 @@ impl Lane {
                 properties: found.properties.as_properties().as_bytes(),
                 qos,
                 retain: *retain,
-                expires_at: entry.expires_at,
+                expires_at: entry.expires_at.map(expires_at),
             };
             press.run.put(&publication, context.worker.now, &mut press.buffer);
             settled.push((*token, Outcome::Complete));
