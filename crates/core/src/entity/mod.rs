@@ -60,7 +60,7 @@ pub use duplicates::SEEN_MAX;
 pub use effects::Effects;
 pub use entity::Entity;
 pub use entry::{Body, Entry, Incoming, Sent, SequenceNumber, State};
-pub use overlay::{Overlay, Scope};
+pub use overlay::{CHANGED_BYTES_MAX, CHANGED_MAX, Overlay, Scope};
 pub use part::Part;
 pub use properties::Properties;
 pub use receiving::{Accept, Accepted, Changes, Delivery, LockToken, Mode, Outcome, ReceiverId};

@@ -1,5 +1,6 @@
 //! What was changed of a message since it came.
 
+use super::Changes;
 use crate::rules::Value;
 
 /// Whose names a changed property has.
@@ -14,9 +15,13 @@ pub enum Scope {
     Annotation = 2,
 }
 
+/// Properties of one message that receivers may change, one after the other, and their bytes with their names.
+pub const CHANGED_MAX: usize = 100;
+/// See [`CHANGED_MAX`].
+pub const CHANGED_BYTES_MAX: usize = 64 * 1024;
+
 /// Properties that replace those in a message's bytes, which themselves are never changed: by abandoning,
-/// deferring or dead-lettering, or by the action of a rule. Whoever lets others change messages bounds
-/// how much.
+/// deferring or dead-lettering, or by the action of a rule.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Overlay(Vec<(Scope, Box<str>, Value)>);
 
@@ -47,6 +52,14 @@ impl Overlay {
             Some((_, _, old)) => *old = value,
             None => self.0.push((scope, name.into(), value)),
         }
+    }
+
+    /// Whether it stays within its bounds when this is changed as well.
+    pub fn has_room_for(&self, changes: &Changes) -> bool {
+        let bytes = |name: &str, value: &Value| name.len() + value.size();
+        let own: usize = self.iter().map(|(_, name, value)| bytes(name, value)).sum();
+        let new: usize = changes.iter().map(|(name, value)| bytes(name, value)).sum();
+        self.len() + changes.len() <= CHANGED_MAX && own + new <= CHANGED_BYTES_MAX
     }
 
     /// The changes, in the order in which they were made first.

@@ -43,6 +43,9 @@ pub enum Refusal {
     /// The message is in a dead-letter sub-queue already.
     #[error("A message in a dead-letter queue cannot be dead-lettered.")]
     DeadLetteredAlready,
+    /// A settlement that would change more of a message than [`CHANGED_MAX`](super::CHANGED_MAX) allows.
+    #[error("The properties that are to be modified are too many or too long.")]
+    TooManyChanges,
     /// The entity has its most messages, bytes or sessions.
     #[error("The maximum entity size has been reached or exceeded.")]
     QuotaExceeded,

@@ -1,14 +1,18 @@
 //! Receivers say what became of messages.
 
 use super::entity::change_properties;
-use super::{Effects, Entity, LockToken, Outcome, Part, Refusal, State};
+use super::{Effects, Entity, LockToken, Outcome, Overlay, Part, Refusal, SequenceNumber, State};
 use crate::time::Timestamp;
+
+/// Bytes of the reason and the description of a dead letter.
+const REASONS_MAX: usize = 16 * 1024;
 
 impl Entity {
     /// Settles a message. The token proves the lock, and that it has not ended.
     ///
     /// # Errors
-    /// [`Refusal::SessionLockLost`], [`Refusal::MessageLockLost`], [`Refusal::DeadLetteredAlready`].
+    /// [`Refusal::SessionLockLost`], [`Refusal::MessageLockLost`], [`Refusal::DeadLetteredAlready`],
+    /// [`Refusal::TooManyChanges`]: the message stays locked.
     pub fn settle(
         &mut self,
         part: Part,
@@ -23,6 +27,7 @@ impl Entity {
             return Err(Refusal::DeadLetteredAlready);
         }
         let number = token.number();
+        self.check_changes(part, number, &outcome)?;
         self.unlock(part, number);
         match outcome {
             Outcome::Complete => _ = self.remove(part, number, fx),
@@ -43,6 +48,32 @@ impl Entity {
             }
         }
         Ok(())
+    }
+
+    fn check_changes(
+        &self,
+        part: Part,
+        number: SequenceNumber,
+        outcome: &Outcome,
+    ) -> Result<(), Refusal> {
+        let changes = match outcome {
+            Outcome::Complete | Outcome::Release => return Ok(()),
+            Outcome::Abandon(changes) | Outcome::Defer(changes) => changes,
+            Outcome::DeadLetter { reason, description, changes } => {
+                let texts = [reason, description].into_iter().flatten();
+                if texts.map(|text| text.len()).sum::<usize>() > REASONS_MAX {
+                    return Err(Refusal::TooManyChanges);
+                }
+                changes
+            }
+        };
+        let overlay = self.messages(part).get(number).and_then(|entry| entry.overlay.as_deref());
+        let fits = match overlay {
+            _ if changes.is_empty() => true,
+            Some(overlay) => overlay.has_room_for(changes),
+            None => Overlay::new().has_room_for(changes),
+        };
+        if fits { Ok(()) } else { Err(Refusal::TooManyChanges) }
     }
 
     /// The lock on a message without session ends so much later, counted from now: answers when.

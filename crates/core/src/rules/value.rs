@@ -50,6 +50,15 @@ pub enum ValueRef<'a> {
 }
 
 impl Value {
+    /// About how many bytes it takes.
+    pub fn size(&self) -> usize {
+        match self {
+            Self::String(text) => text.len(),
+            Self::Binary(bytes) => bytes.len(),
+            _ => size_of::<Self>(),
+        }
+    }
+
     /// The same value, borrowed.
     pub fn borrow(&self) -> ValueRef<'_> {
         match self {

@@ -169,3 +169,32 @@ fn a_receiver_may_delete_them_as_it_gets_them() {
     assert_eq!(texts(&world.take(2, 9)), ["2"]);
     assert_eq!(world.texts(Part::DeadLetter), [""; 0]);
 }
+
+#[test]
+fn what_receivers_may_change_of_a_message_is_bounded() {
+    use barid_core::entity::{CHANGED_BYTES_MAX, CHANGED_MAX};
+
+    let mut world = World::with_sessions();
+    world.send_all("a", &["1"]);
+    world.accept(1, "a").unwrap();
+    let got = world.take(1, 1);
+    let many = |count: usize, of: char| -> Vec<(Box<str>, Value)> {
+        (0..count).map(|n| (format!("{of}{n}").into(), Value::from(1))).collect()
+    };
+    let long = vec![("a".into(), Value::from("x".repeat(CHANGED_BYTES_MAX).as_str()))];
+    for too_much in [many(CHANGED_MAX + 1, 'a'), long] {
+        for outcome in [
+            Outcome::Abandon(too_much.clone()),
+            Outcome::Defer(too_much.clone()),
+            Outcome::DeadLetter { reason: None, description: None, changes: too_much.clone() },
+        ] {
+            assert_eq!(world.settle(&got[0], outcome), Err(Refusal::TooManyChanges));
+        }
+    }
+    // It is still locked. What was changed before counts as well.
+    world.settle(&got[0], Outcome::Abandon(many(CHANGED_MAX / 2 + 1, 'a'))).unwrap();
+    let again = world.take(1, 1);
+    let more = Outcome::Abandon(many(CHANGED_MAX / 2, 'b'));
+    assert_eq!(world.settle(&again[0], more), Err(Refusal::TooManyChanges));
+    world.settle(&again[0], Outcome::Complete).unwrap();
+}

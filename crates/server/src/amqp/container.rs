@@ -35,6 +35,9 @@ const UNFINISHED_MAX: usize = 128 * 1024 * 1024;
 /// Bytes that a client may leave unread before nothing more is done for it.
 const UNSENT_MAX: usize = 512 * 1024;
 
+/// Bytes of responses that may wait, over all links, before no more requests are looked at.
+pub(super) const RESPONDING_MAX: usize = 8 * 1024 * 1024;
+
 /// What clients and entities say to each other over one connection.
 #[derive(Debug)]
 pub struct Container {
@@ -48,6 +51,8 @@ pub struct Container {
     pub(super) held: Held,
     /// How many responses were sent.
     pub(super) responses: u64,
+    /// Bytes of responses that were not: they wait for the disk, for messages to be read, or for credit.
+    pub(super) responding: usize,
     pub(super) loading: Loading,
     /// Memory for one message.
     pub(super) scratch: Vec<u8>,
@@ -81,6 +86,7 @@ impl Container {
             receivers: HashMap::new(),
             held: Held::default(),
             responses: 0,
+            responding: 0,
             loading: Loading::default(),
             scratch: Vec::new(),
             busy: Vec::new(),
@@ -130,7 +136,7 @@ impl Container {
 
     /// False: there are more, but so much waits for the client that it has to take that first.
     pub(super) fn handle_events(&mut self, turn: &mut Turn<'_>) -> bool {
-        while self.engine.output().len() <= UNSENT_MAX {
+        while self.engine.output().len() <= UNSENT_MAX && self.responding <= RESPONDING_MAX {
             match self.engine.next_event() {
                 Some(event) => self.on_event(turn, event),
                 None => {
@@ -207,6 +213,9 @@ impl Container {
 
     /// Tells the client something when `commits` are durable.
     pub(super) fn answer(&mut self, turn: &Turn<'_>, commits: Commits, answer: Answer) {
+        if let Answer::Response(_, message) = &answer {
+            self.responding += message.len();
+        }
         let inbox = Arc::clone(self.inbox());
         let shards = &turn.context.worker.shared.shards;
         if let Some(answer) = self.held.push(commits, answer, shards, &inbox) {
@@ -292,9 +301,13 @@ impl Container {
 
     /// A link has gone.
     pub(super) fn forget(&mut self, turn: &mut Turn<'_>, link: LinkId) {
-        if let Some(Link::Receiver(receiver)) = self.links.remove(&link) {
-            self.receivers.remove(&receiver.id);
-            self.close_receiver(turn, &receiver);
+        match self.links.remove(&link) {
+            Some(Link::Receiver(receiver)) => {
+                self.receivers.remove(&receiver.id);
+                self.close_receiver(turn, &receiver);
+            }
+            Some(Link::Responses(responses)) => self.responding -= responses.bytes,
+            _ => {}
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use barid_amqp::{DeliveryState, Disposition, Error, Fields, LinkId, Value as Encoded};
-use barid_core::entity::{Changes, Delivery, LockToken, Mode, Outcome, Refusal};
+use barid_core::entity::{CHANGED_MAX, Changes, Delivery, LockToken, Mode, Outcome, Refusal};
 use barid_core::rules::Value;
 use tracing::error;
 
@@ -23,10 +23,6 @@ const TAKEN: usize = 64;
 
 /// Bytes on their way to a client that is slow, before nothing more is taken for it.
 const UNSENT_MAX: usize = 256 * 1024;
-
-/// Properties that a settlement may change, and their bytes: a message keeps them, beside what it was sent with.
-const CHANGES_MAX: usize = 64;
-const CHANGES_BYTES_MAX: usize = 16 * 1024;
 
 /// Messages that were taken from an entity and have not been sent.
 #[derive(Debug, Default)]
@@ -317,15 +313,6 @@ impl Container {
     pub(super) fn settle(&mut self, turn: &mut Turn<'_>, disposition: &Disposition) {
         let Some(Link::Receiver(receiver)) = self.links.get(&disposition.link) else { return };
         let Some(outcome) = outcome_of(disposition) else { return };
-        if !is_modest(&outcome) {
-            let text = format!(
-                "A settlement changes at most {CHANGES_MAX} properties of {CHANGES_BYTES_MAX} bytes."
-            );
-            let error = Error::new(condition::ARGUMENT_ERROR, text);
-            let state = DeliveryState::Rejected(Some(Box::new(error)));
-            self.answer(turn, Commits::default(), Answer::Outgoing(disposition.delivery, state));
-            return;
-        }
         let now = turn.context.worker.wall();
         let mut commits = Commits::default();
         let part = receiver.part;
@@ -359,28 +346,6 @@ impl Container {
         });
         receiver.queue.unregister(receiver.id);
     }
-}
-
-/// Whether what a client wants to change of a message is not too much: it is kept with the message.
-pub(super) fn is_modest(outcome: &Outcome) -> bool {
-    let (changes, texts) = match outcome {
-        Outcome::Complete | Outcome::Release => return true,
-        Outcome::Abandon(changes) | Outcome::Defer(changes) => (changes, 0),
-        Outcome::DeadLetter { reason, description, changes } => {
-            let texts = [reason, description].into_iter().flatten();
-            (changes, texts.map(|text| text.len()).sum())
-        }
-    };
-    let bytes = |(name, value): &(Box<str>, Value)| {
-        name.len()
-            + match value {
-                Value::String(text) => text.len(),
-                Value::Binary(bytes) => bytes.len(),
-                _ => 16,
-            }
-    };
-    changes.len() <= CHANGES_MAX
-        && changes.iter().map(bytes).sum::<usize>() + texts <= CHANGES_BYTES_MAX
 }
 
 /// What a client has decided; `None`: nothing yet.
@@ -424,6 +389,8 @@ fn dead_letter(error: Option<&Error>) -> Outcome {
 
 /// Changes of application properties; values of types that they cannot have are left out.
 fn changes<'a>(fields: impl Iterator<Item = (&'a str, &'a Encoded)>) -> Changes {
+    // One more than there may be is refused as well.
+    let fields = fields.take(CHANGED_MAX + 1);
     fields.filter_map(|(name, value)| Some((name.into(), value_of(value)?))).collect()
 }
 

@@ -49,7 +49,7 @@ pub fn condition_of(refusal: Refusal) -> &'static str {
         | Refusal::SessionsRequired
         | Refusal::SessionsNotSupported
         | Refusal::DeadLetteredAlready => condition::NOT_ALLOWED,
-        Refusal::IdTooLong => condition::ARGUMENT_ERROR,
+        Refusal::IdTooLong | Refusal::TooManyChanges => condition::ARGUMENT_ERROR,
         Refusal::SessionCannotBeLocked => condition::SESSION_CANNOT_BE_LOCKED,
         Refusal::SessionLockLost => condition::SESSION_LOCK_LOST,
         Refusal::MessageLockLost => condition::MESSAGE_LOCK_LOST,

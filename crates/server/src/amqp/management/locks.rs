@@ -2,11 +2,10 @@
 
 use barid_amqp::Error;
 use barid_amqp::message::ValueRef;
-use barid_core::entity::{Changes, LockToken, Outcome, Refusal};
+use barid_core::entity::{CHANGED_MAX, Changes, LockToken, Outcome, Refusal};
 
 use super::{Asked, Done, missing};
 use crate::amqp::encode::{millis, token_of, value_from};
-use crate::amqp::receiving::is_modest;
 use crate::amqp::refusals::{condition, error_of};
 
 const TOKENS: &str = "lock-tokens";
@@ -50,7 +49,7 @@ pub(super) fn settle(asked: &mut Asked<'_>) -> Result<Done, Error> {
     let text = |name: &str| asked.request.argument(name).text().map(Into::into);
     let changes = || -> Changes {
         let changes = asked.request.argument("properties-to-modify").map();
-        let known = changes.into_iter().flat_map(|map| map.iter());
+        let known = changes.into_iter().flat_map(|map| map.iter()).take(CHANGED_MAX + 1);
         known.filter_map(|(name, value)| Some((name.into(), value_from(value)?))).collect()
     };
     let outcome = match asked.text("disposition-status")? {
@@ -69,10 +68,6 @@ pub(super) fn settle(asked: &mut Asked<'_>) -> Result<Done, Error> {
             return Err(Error::new(condition::ARGUMENT_ERROR, text));
         }
     };
-    if !is_modest(&outcome) {
-        let text = "The properties to modify are too many or too long.";
-        return Err(Error::new(condition::ARGUMENT_ERROR, text));
-    }
     if !asked.request.argument("session-id").is_null() {
         let holder = asked.holder()?;
         let are_its = asked.queue.read(|entity| {

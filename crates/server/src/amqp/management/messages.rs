@@ -52,6 +52,8 @@ pub(crate) struct Gathering {
     page: Page,
     commits: Commits,
     missing: usize,
+    /// About how many bytes the response will have.
+    size: usize,
 }
 
 impl Page {
@@ -164,10 +166,13 @@ impl Container {
             self.answer(turn, commits, Answer::Response(to.link, message));
             return;
         }
-        let (queue, missing_count) = (Arc::clone(queue), missing.len());
+        let queue = Arc::clone(queue);
         let asked_of = Arc::clone(&queue);
+        let size = page.messages.iter().map(|found| found.entry.body.size as usize).sum();
+        self.responding += size;
+        let missing_count = missing.len();
         let gathering =
-            Gathering { to, queue: asked_of, part, page, commits, missing: missing_count };
+            Gathering { to, queue: asked_of, part, page, commits, missing: missing_count, size };
         let number = self.loading.gather(gathering);
         let wanted = missing.into_iter().map(|(index, id)| (For::Response(number, index), id));
         self.load(turn, &queue, wanted.collect());
@@ -188,7 +193,8 @@ impl Container {
             return;
         }
         let gathering = self.loading.take(number).expect("it was just seen");
-        let Gathering { to, queue, part, page, mut commits, .. } = gathering;
+        let Gathering { to, queue, part, page, mut commits, size, .. } = gathering;
+        self.responding -= size;
         let now = turn.context.worker.wall();
         queue.with(&mut commits, |entity, effects| {
             for token in page.messages.iter().filter_map(|found| found.completes) {

@@ -16,7 +16,7 @@ use barid_core::entity::{Part, ReceiverId, Refusal};
 use barid_core::time::Timestamp;
 
 use super::attach::TOKENS;
-use super::container::Container;
+use super::container::{Container, RESPONDING_MAX};
 use super::held::Answer;
 use super::link::{Link, RequestLink, Service};
 use super::refusals::{condition, error_of, status_of};
@@ -27,9 +27,8 @@ use crate::settings::Right;
 pub(super) use messages::Gathering;
 use messages::Page;
 
-/// Responses that may wait on a link for credit, and their bytes. A client with more loses the link.
+/// Responses that may wait on a link for credit.
 const RESPONSES_MAX: usize = 1_000;
-const RESPONSES_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// Which kinds of requests there are, and which right each needs.
 const OPERATIONS: [(&str, Right, Operation); 15] = [
@@ -305,12 +304,25 @@ impl Container {
         })
     }
 
-    /// Sends a response, or keeps it until the client gives credit.
+    /// Sends a response, or keeps it until the client gives credit. While too many are kept, a link without
+    /// credit ends: nothing else would make room.
     pub(super) fn respond(&mut self, link: LinkId, message: Vec<u8>) {
-        if let Some(Link::Responses(responses)) = self.links.get_mut(&link) {
-            responses.bytes += message.len();
-            responses.waiting.push_back(message);
-            self.send_responses(link);
+        let Some(Link::Responses(responses)) = self.links.get_mut(&link) else {
+            self.responding -= message.len();
+            return;
+        };
+        responses.bytes += message.len();
+        responses.waiting.push_back(message);
+        self.send_responses(link);
+        let is_without_credit = self.engine.credit(link) == 0;
+        if let Some(Link::Responses(responses)) = self.links.get(&link)
+            && is_without_credit
+            && (self.responding > RESPONDING_MAX || responses.waiting.len() > RESPONSES_MAX)
+        {
+            let text = "Too many responses wait for credit.";
+            self.engine.detach(link, Some(Error::new(condition::RESOURCE_LIMIT, text)));
+            self.responding -= responses.bytes;
+            self.links.remove(&link);
         }
     }
 
@@ -318,22 +330,17 @@ impl Container {
         while self.engine.credit(link) > 0 {
             if self.is_backed_up() {
                 self.note_busy(link);
-                break;
+                return;
             }
             let Some(Link::Responses(responses)) = self.links.get_mut(&link) else { return };
             let Some(message) = responses.waiting.pop_front() else { return };
             responses.bytes -= message.len();
+            self.responding -= message.len();
             let number = self.responses.to_be_bytes();
             self.responses += 1;
             if self.engine.send(link, &number, true, 0, &[&message]).is_err() {
                 return;
             }
-        }
-        let Some(Link::Responses(responses)) = self.links.get(&link) else { return };
-        if responses.waiting.len() > RESPONSES_MAX || responses.bytes > RESPONSES_BYTES_MAX {
-            let text = "Too many responses wait for credit.";
-            self.engine.detach(link, Some(Error::new(condition::RESOURCE_LIMIT, text)));
-            self.links.remove(&link);
         }
     }
 }
