@@ -232,6 +232,7 @@ impl Container {
                 self.engine.settle_outgoing(delivery, Some(&state));
             }
             Answer::Response(link, message) => self.respond(link, message),
+            Answer::Nothing => {}
             Answer::Deliveries(link, count) => self.release(link, count),
         }
     }

@@ -17,6 +17,8 @@ pub enum Answer {
     Outgoing(OutgoingId, DeliveryState),
     /// A response, and on which link.
     Response(LinkId, Vec<u8>),
+    /// Nothing: it does not want to hear. What it sends is held up by the disk all the same.
+    Nothing,
     /// So many messages on this link may leave.
     Deliveries(LinkId, usize),
 }

@@ -322,14 +322,15 @@ impl Container {
             }),
             None => Err(Refusal::MessageLockLost),
         };
-        if disposition.settled {
-            return;
-        }
-        let state = match result {
-            Ok(()) => echo(disposition.state.as_ref()),
-            Err(refusal) => DeliveryState::Rejected(Some(Box::new(error_of(refusal)))),
+        let answer = match result {
+            _ if disposition.settled => Answer::Nothing,
+            Ok(()) => Answer::Outgoing(disposition.delivery, echo(disposition.state.as_ref())),
+            Err(refusal) => {
+                let state = DeliveryState::Rejected(Some(Box::new(error_of(refusal))));
+                Answer::Outgoing(disposition.delivery, state)
+            }
         };
-        self.answer(turn, commits, Answer::Outgoing(disposition.delivery, state));
+        self.answer(turn, commits, answer);
     }
 
     /// A receiver has gone. What was taken for it and never sent goes back.

@@ -31,14 +31,14 @@ impl Container {
         let now = turn.context.worker.wall();
         let sent = messages_of(delivery)
             .and_then(|messages| send(&sender.node, messages, now, &mut commits));
-        if delivery.settled {
-            return;
-        }
-        let state = match sent {
-            Ok(()) => DeliveryState::Accepted,
-            Err(error) => DeliveryState::Rejected(Some(Box::new(error))),
+        let answer = match sent {
+            _ if delivery.settled => Answer::Nothing,
+            Ok(()) => Answer::Incoming(delivery.id, DeliveryState::Accepted),
+            Err(error) => {
+                Answer::Incoming(delivery.id, DeliveryState::Rejected(Some(Box::new(error))))
+            }
         };
-        self.answer(turn, commits, Answer::Incoming(delivery.id, state));
+        self.answer(turn, commits, answer);
     }
 }
 
