@@ -305,7 +305,7 @@ impl Node {
             body: Body { id: number, size: 8, bytes: None },
             overlay: None,
         };
-        let body = Body { bytes: Some(Arc::clone(&bytes)), ..entry.body.clone() };
+        let body = Body { id: number, size: 8, bytes: Some(Arc::clone(&bytes)) };
         self.shard.put_queue_body(tenant, queue, number, bytes);
         let in_memory = Entry { body, ..entry.clone() };
         self.shard.put_queue_entry(tenant, queue, Part::Main, &in_memory);

@@ -9,10 +9,11 @@ use std::sync::Arc;
 use barid_core::durable::keys::{self, MessageKey};
 use barid_core::durable::records::{decode_message, encode_message};
 use barid_core::durable::{
-    AnsweredRecord, EntryNumber, EntryRecord, Phase, Recovery, SessionNumber, SessionRecord, Shard,
-    ShardIndex, StateRecord, StoredAs, SubscriptionRecord, TenantNumber, Trace, WriteSet, recover,
-    settle, shard_of,
+    AnsweredRecord, EntityRecord, EntryNumber, EntryRecord, Phase, QueueNumber, Recovery,
+    SessionNumber, SessionRecord, SessionStateRecord, Shard, ShardIndex, StateRecord, StoredAs,
+    SubscriptionRecord, TenantNumber, Trace, WriteSet, recover, settle, shard_of,
 };
+use barid_core::entity::{Entry, Part, SequenceNumber};
 use barid_core::message::{Message, Publication};
 use barid_core::session::PacketId;
 use barid_core::state_store::Verdict;
@@ -112,6 +113,26 @@ impl Recovery for World {
 
     fn state(&mut self, tenant: TenantNumber, key: &[u8], record: StateRecord) {
         assert_eq!(self.state.insert((tenant, key.into()), record), None);
+    }
+
+    fn entity(&mut self, _: TenantNumber, _: &str, _: EntityRecord) {
+        unreachable!("nobody has put one");
+    }
+
+    fn queue_numbers(&mut self, _: TenantNumber, _: QueueNumber, _: Part, _: SequenceNumber) {
+        unreachable!("nobody has put one");
+    }
+
+    fn queue_state(&mut self, _: TenantNumber, _: QueueNumber, _: Arc<str>, _: SessionStateRecord) {
+        unreachable!("nobody has put one");
+    }
+
+    fn queue_entry(&mut self, _: TenantNumber, _: QueueNumber, _: Part, _: Entry) {
+        unreachable!("nobody has put one");
+    }
+
+    fn queue_seen(&mut self, _: TenantNumber, _: QueueNumber, _: Arc<str>, _: Timestamp) {
+        unreachable!("nobody has put one");
     }
 }
 

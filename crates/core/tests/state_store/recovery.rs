@@ -4,9 +4,11 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use barid_core::durable::{
-    AnsweredIn, AnsweredRecord, EntryNumber, EntryRecord, Recovery, SessionNumber, SessionRecord,
-    Shard, StateRecord, SubscriptionRecord, TenantNumber, Trace, keys, recover, settle,
+    AnsweredIn, AnsweredRecord, EntityRecord, EntryNumber, EntryRecord, QueueNumber, Recovery,
+    SessionNumber, SessionRecord, SessionStateRecord, Shard, StateRecord, SubscriptionRecord,
+    TenantNumber, Trace, keys, recover, settle,
 };
+use barid_core::entity::{Entry, Part, SequenceNumber};
 use barid_core::message::Message;
 use barid_core::session::PacketId;
 use barid_core::state_store::{
@@ -91,6 +93,17 @@ impl Recovery for Tenant {
         assert_eq!(tenant, TENANT);
         self.partition.insert(&self.usage, key, record);
     }
+
+    fn entity(&mut self, _: TenantNumber, _: &str, _: EntityRecord) {}
+
+    fn queue_numbers(&mut self, _: TenantNumber, _: QueueNumber, _: Part, _: SequenceNumber) {}
+
+    fn queue_state(&mut self, _: TenantNumber, _: QueueNumber, _: Arc<str>, _: SessionStateRecord) {
+    }
+
+    fn queue_entry(&mut self, _: TenantNumber, _: QueueNumber, _: Part, _: Entry) {}
+
+    fn queue_seen(&mut self, _: TenantNumber, _: QueueNumber, _: Arc<str>, _: Timestamp) {}
 }
 
 impl Tenant {

@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use barid_core::durable::{
-    EntryNumber, EntryRecord, MessageId, Recovery, SessionNumber, SessionRecord, StateRecord,
-    SubscriptionRecord, TenantNumber, Trace, keys, recover, settle,
+    EntityRecord, EntryNumber, EntryRecord, MessageId, QueueNumber, Recovery, SessionNumber,
+    SessionRecord, SessionStateRecord, StateRecord, SubscriptionRecord, TenantNumber, Trace, keys,
+    recover, settle,
 };
+use barid_core::entity::{Entry, Part, SequenceNumber};
 use barid_core::message::Message;
 use barid_core::retained::RetainedStore;
 use barid_core::session::{PacketId, ShardSet};
@@ -227,7 +229,13 @@ impl Recovery for Reader {
         self.retained.set(message.publication().topic, Arc::clone(&message));
     }
 
-    // These histories have no state store.
+    // These histories have no state store and no entities.
     fn state_clock(&mut self, _: TenantNumber, _: Version) {}
     fn state(&mut self, _: TenantNumber, _: &[u8], _: StateRecord) {}
+    fn entity(&mut self, _: TenantNumber, _: &str, _: EntityRecord) {}
+    fn queue_numbers(&mut self, _: TenantNumber, _: QueueNumber, _: Part, _: SequenceNumber) {}
+    fn queue_state(&mut self, _: TenantNumber, _: QueueNumber, _: Arc<str>, _: SessionStateRecord) {
+    }
+    fn queue_entry(&mut self, _: TenantNumber, _: QueueNumber, _: Part, _: Entry) {}
+    fn queue_seen(&mut self, _: TenantNumber, _: QueueNumber, _: Arc<str>, _: Timestamp) {}
 }

@@ -7,25 +7,20 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use barid_core::durable::{
-    Commits, EntityRecord, EntryNumber, EntryRecord, QueueNumber, Recovery, SessionNumber,
-    SessionRecord, SessionStateRecord, StateRecord, SubscriptionRecord, TenantNumber, keys,
-    recover, settle,
-};
+use barid_core::durable::{Commits, EntityRecord, QueueNumber, keys, recover, settle};
 use barid_core::entity::{
     Accept, Accepted, Delivery, Entity, Entry, Incoming, LockToken, Mode, Outcome, Part,
-    Properties, ReceiverId, Refusal, Sent, SequenceNumber, State,
+    Properties, ReceiverId, Refusal, Sent, State,
 };
-use barid_core::message::Message;
 use barid_core::time::Timestamp;
 use barid_store::memory::Disk;
-use statestore_proto::Version;
 
 use super::notes::{Event, Late, Notes};
 use super::packet::{
     ENTITIES, EntityId, Handle, How, MessageNumber, Note, ONCE, Packet, SESSIONS, SessionId,
     Source, Transfer,
 };
+use super::recovery::Reader;
 use crate::durable::{Durable, TENANT_NUMBER};
 use crate::history::History;
 use crate::packet::{ClientId, LinkId};
@@ -101,9 +96,8 @@ impl Broker {
     pub fn start(disks: &[Disk], settings: Settings, life: u32, now: u64) -> Self {
         let rules = settings.rules;
         let stores: Vec<_> = disks.iter().map(|disk| disk.open(keys::NAMES.len())).collect();
-        let mut reader = Reader { settings, life, shard: 0, entities: BTreeMap::new() };
+        let mut reader = Reader::new(settings, life);
         let shards = stores.iter().zip(0_u16..).map(|(store, shard)| {
-            reader.shard = shard;
             recover(shard, store, &mut reader).expect("what was written can be read")
         });
         let shards = settle(shards.collect(), |_| unreachable!("nobody uses MQTT here"));
@@ -535,7 +529,8 @@ impl Broker {
     }
 }
 
-fn new_entity(id: EntityId, settings: Settings, life: u32) -> Entity {
+/// An entity that has nothing yet.
+pub fn new_entity(id: EntityId, settings: Settings, life: u32) -> Entity {
     let properties = Properties {
         requires_session: true,
         lock_duration: Duration::from_millis(settings.lock_duration),
@@ -563,72 +558,4 @@ fn note(state: &[u8]) -> Note {
 
 fn session_id(id: &str) -> SessionId {
     SESSIONS.iter().position(|known| *known == id).expect("one of ours")
-}
-
-/// Hears what the stores have.
-struct Reader {
-    settings: Settings,
-    life: u32,
-    shard: u16,
-    entities: BTreeMap<EntityId, (QueueNumber, Entity)>,
-}
-
-impl Reader {
-    fn entity_of(&mut self, queue: QueueNumber) -> &mut Entity {
-        let mut entities = self.entities.values_mut();
-        &mut entities.find(|(of, _)| *of == queue).expect("entities come first").1
-    }
-}
-
-impl Recovery for Reader {
-    fn tenant(&mut self, _: &str) -> TenantNumber {
-        TENANT_NUMBER
-    }
-
-    fn entity(&mut self, _: TenantNumber, path: &str, record: EntityRecord) {
-        let id = ENTITIES.iter().position(|known| *known == path).expect("one of ours");
-        self.entities.insert(id, (record.queue, new_entity(id, self.settings, self.life)));
-    }
-
-    fn queue_numbers(
-        &mut self,
-        _: TenantNumber,
-        queue: QueueNumber,
-        part: Part,
-        reserved: SequenceNumber,
-    ) {
-        if self.settings.rules.hold(Rule::RestoreNumbers) {
-            self.entity_of(queue).recover_numbers(part, reserved);
-        }
-    }
-
-    fn queue_state(
-        &mut self,
-        _: TenantNumber,
-        queue: QueueNumber,
-        session: Arc<str>,
-        record: SessionStateRecord,
-    ) {
-        if self.settings.rules.hold(Rule::RestoreStates) {
-            self.entity_of(queue).recover_state(&session, record.state, record.updated_at);
-        }
-    }
-
-    fn queue_entry(&mut self, _: TenantNumber, queue: QueueNumber, part: Part, entry: Entry) {
-        self.entity_of(queue).recover_entry(part, entry);
-    }
-
-    fn queue_seen(&mut self, _: TenantNumber, queue: QueueNumber, id: Arc<str>, until: Timestamp) {
-        if self.settings.rules.hold(Rule::RestoreSeen) {
-            self.entity_of(queue).recover_seen(&id, until);
-        }
-    }
-
-    // These histories have no MQTT.
-    fn session(&mut self, _: TenantNumber, _: &str, _: SessionRecord) {}
-    fn subscription(&mut self, _: TenantNumber, _: SessionNumber, _: &str, _: SubscriptionRecord) {}
-    fn entry(&mut self, _: TenantNumber, _: SessionNumber, _: EntryNumber, _: EntryRecord) {}
-    fn retained(&mut self, _: TenantNumber, _: Message) {}
-    fn state_clock(&mut self, _: TenantNumber, _: Version) {}
-    fn state(&mut self, _: TenantNumber, _: &[u8], _: StateRecord) {}
 }

@@ -10,6 +10,7 @@
 //! | `packet` | the words that clients and broker share |
 //! | `broker` | the real entities and shards, joined by the [rules](crate::rules) |
 //! | `notes` | what follows from a command: in the shard, and for receivers |
+//! | `recovery` | from the stores to entities |
 //! | `client` | who sends and receives |
 //! | `promises` | what is checked |
 //! | `locks`, `streams`, `states` | … of locks, of the order of messages, of the states of sessions |
@@ -21,6 +22,7 @@ mod locks;
 mod notes;
 pub mod packet;
 mod promises;
+mod recovery;
 mod states;
 mod streams;
 mod world;

@@ -7,9 +7,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use barid_core::durable::{
-    AnsweredIn, AnsweredRecord, Commits, EntryNumber, EntryRecord, Recovery, SessionNumber,
-    SessionRecord, StateRecord, SubscriptionRecord, TenantNumber, Trace, keys, recover, settle,
+    AnsweredIn, AnsweredRecord, Commits, EntityRecord, EntryNumber, EntryRecord, QueueNumber,
+    Recovery, SessionNumber, SessionRecord, SessionStateRecord, StateRecord, SubscriptionRecord,
+    TenantNumber, Trace, keys, recover, settle,
 };
+use barid_core::entity::{Entry, Part, SequenceNumber};
 use barid_core::message::Message;
 use barid_core::session::PacketId;
 use barid_core::state_store::{
@@ -548,8 +550,14 @@ impl Recovery for Reader {
         self.partitions[usize::from(self.shard)].insert(&self.usage, key, record);
     }
 
-    // These histories have no messages.
+    // These histories have no messages and no entities.
     fn subscription(&mut self, _: TenantNumber, _: SessionNumber, _: &str, _: SubscriptionRecord) {}
     fn entry(&mut self, _: TenantNumber, _: SessionNumber, _: EntryNumber, _: EntryRecord) {}
     fn retained(&mut self, _: TenantNumber, _: Message) {}
+    fn entity(&mut self, _: TenantNumber, _: &str, _: EntityRecord) {}
+    fn queue_numbers(&mut self, _: TenantNumber, _: QueueNumber, _: Part, _: SequenceNumber) {}
+    fn queue_state(&mut self, _: TenantNumber, _: QueueNumber, _: Arc<str>, _: SessionStateRecord) {
+    }
+    fn queue_entry(&mut self, _: TenantNumber, _: QueueNumber, _: Part, _: Entry) {}
+    fn queue_seen(&mut self, _: TenantNumber, _: QueueNumber, _: Arc<str>, _: Timestamp) {}
 }

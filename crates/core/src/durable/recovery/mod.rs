@@ -81,9 +81,7 @@ pub trait Recovery {
     fn state(&mut self, tenant: TenantNumber, key: &[u8], record: StateRecord);
 
     /// An entity.
-    fn entity(&mut self, tenant: TenantNumber, path: &str, record: EntityRecord) {
-        let _ = (tenant, path, record);
-    }
+    fn entity(&mut self, tenant: TenantNumber, path: &str, record: EntityRecord);
 
     /// Sequence numbers below `reserved` may have been given.
     fn queue_numbers(
@@ -92,9 +90,7 @@ pub trait Recovery {
         queue: QueueNumber,
         part: Part,
         reserved: SequenceNumber,
-    ) {
-        let _ = (tenant, queue, part, reserved);
-    }
+    );
 
     /// The state of a message session.
     fn queue_state(
@@ -103,15 +99,11 @@ pub trait Recovery {
         queue: QueueNumber,
         session: Arc<str>,
         record: SessionStateRecord,
-    ) {
-        let _ = (tenant, queue, session, record);
-    }
+    );
 
     /// An entry, whose body is in the store only; those of one part come one after the other, in
     /// ascending order.
-    fn queue_entry(&mut self, tenant: TenantNumber, queue: QueueNumber, part: Part, entry: Entry) {
-        let _ = (tenant, queue, part, entry);
-    }
+    fn queue_entry(&mut self, tenant: TenantNumber, queue: QueueNumber, part: Part, entry: Entry);
 
     /// A message with this id was sent; until when another one is taken for the same.
     fn queue_seen(
@@ -120,9 +112,7 @@ pub trait Recovery {
         queue: QueueNumber,
         message_id: Arc<str>,
         until: Timestamp,
-    ) {
-        let _ = (tenant, queue, message_id, until);
-    }
+    );
 }
 
 /// A shard that has been read, but not yet been brought together with the others.
