@@ -18,7 +18,6 @@ import re
 import shutil
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 import pytest
@@ -41,34 +40,31 @@ def blocks(what: str) -> list[str]:
 
 
 class Guided(Broker):
-    """The broker that the page starts, in a directory with the programs of the page."""
+    """The broker that the page starts, in a directory with the programs of the page; with certificates also over TLS."""
 
-    def __init__(self, directory: Path, config: str = ""):
-        self.beside, self.amqps_port, self.wss_port = directory, free_port(), free_port()
-        for name, language, text in BLOCKS:
-            if language in PROGRAMS:
-                (directory / name).write_text(text)
-        super().__init__(config.format(amqps=self.amqps_port, wss=self.wss_port) if "{amqps}" in config else config)
+    def __init__(self, directory: Path, config: str = "", tls: bool = False):
+        self.beside, self.tls = directory, tls
+        super().__init__(config)
 
     def arguments(self) -> list:
-        [command] = blocks("starts the broker")
-        words = command.split()
-        assert words[:2] == ["barid", "serve"], command
-        return [self.beside / word if (self.beside / word).exists() else word for word in words[2:]]
-
-    def run(self, commands: str, **variables: str) -> str:
-        ports = {"5672": self.amqp_port, "5671": self.amqps_port, "8083": self.ws_port, "8084": self.wss_port}
+        ports = {"5672": self.amqp_port, "8083": self.ws_port, "5671": free_port(), "8084": free_port()}
         for name, language, text in BLOCKS:
             if language in PROGRAMS:
                 (self.beside / name).write_text(re.sub(r"(?<=[: ])(567[12]|808[34])\b", lambda usual: str(ports[usual[0]]), text))
+        [command] = blocks("starts the broker")
+        barid, serve, *words = command.split()
+        assert (barid, serve) == ("barid", "serve")
+        secure = ["--amqps", f"127.0.0.1:{ports['5671']}", "--wss", f"127.0.0.1:{ports['8084']}"]
+        return [self.beside / word if (self.beside / word).exists() else word for word in words] + self.tls * secure
+
+    def run(self, commands: str) -> str:
         programs = self.beside / "bin"
         programs.mkdir(exist_ok=True)
         for name, path in (("barid", BINARY), ("python", sys.executable)):
-            (programs / name).unlink(missing_ok=True)
             (programs / name).write_text(f'#!/bin/sh\nexec {path} "$@"\n')
             (programs / name).chmod(0o755)
         kept = {name: value for name, value in os.environ.items() if not name.startswith("BARID_")}
-        kept |= {"PATH": f"{programs}:{os.environ['PATH']}", "BARID_ADMIN": f"127.0.0.1:{self.admin_port}"} | variables
+        kept |= {"PATH": f"{programs}:{os.environ['PATH']}", "BARID_ADMIN": f"127.0.0.1:{self.admin_port}"}
         done = subprocess.run(["bash", "-euc", commands], cwd=self.beside, env=kept, stdin=subprocess.DEVNULL,
                               capture_output=True, text=True, timeout=90)
         assert done.returncode == 0, f"status {done.returncode} of\n{commands}\n{done.stdout}\n{done.stderr}\n{self.stderr}"
@@ -85,8 +81,8 @@ def guided(tmp_path):
     started = []
     (tmp_path / "node_modules").symlink_to(NODE_MODULES)
 
-    def start(config: str = "") -> Guided:
-        started.append(Guided(tmp_path, config))
+    def start(config: str = "", **options) -> Guided:
+        started.append(Guided(tmp_path, config, **options))
         return started[-1]
 
     yield start
@@ -117,8 +113,7 @@ def test_the_commands_and_programs(guided, block, printed):
 
 def test_the_programs_over_tls(guided, certificates, tmp_path):
     shutil.copy(certificates.certificate("ca"), tmp_path / "ca.pem")
-    listeners = '[listeners]\namqps = {{ address = "127.0.0.1:{amqps}" }}\nwss = {{ address = "127.0.0.1:{wss}" }}\n'
-    running = guided(listeners + certificates.toml())
+    running = guided(certificates.toml(), tls=True)
     [(block, _)] = commands("with TLS")
     running.run(block)
     counts = json.loads(running.run("barid queue show jobs --json"))["counts"]
