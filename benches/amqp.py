@@ -37,11 +37,9 @@ def start(target: str) -> servers.Server:
         return rabbitmq.start("quorum" if kind == "rabbitmq-quorum" else "classic")
 
     def command(port: int, directory: Path) -> list:
-        durability = "memory" if kind == "barid-memory" else "local"
-        (directory / "config").write_text(f'[limits]\ndurability = "{durability}"\n')
         (directory / "entities").write_text(json.dumps(ENTITIES))
         others = [f"127.0.0.1:{servers.free_port()}" for _ in range(2)]
-        return [servers.BARID, "serve", "--config", directory / "config", "--entities", directory / "entities",
+        return [servers.BARID, "serve", "--entities", directory / "entities",
                 "--amqp", f"127.0.0.1:{port}", "--mqtt", others[0], "--ws", "off", "--admin", others[1],
                 "--data-dir", directory / "data", "--log", "error"]
 
