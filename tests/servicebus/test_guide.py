@@ -60,8 +60,9 @@ class Guided(Broker):
     def run(self, commands: str) -> str:
         programs = self.beside / "bin"
         programs.mkdir(exist_ok=True)
-        for name, path in (("barid", BINARY), ("python", sys.executable)):
-            (programs / name).write_text(f'#!/bin/sh\nexec {path} "$@"\n')
+        port = f'[ "$1" = pub ] && set -- "$@" -p {self.port}'
+        for name, lines in (("barid", [port, f'exec {BINARY} "$@"']), ("python", [f'exec {sys.executable} "$@"'])):
+            (programs / name).write_text("\n".join(["#!/bin/sh", *lines, ""]))
             (programs / name).chmod(0o755)
         kept = {name: value for name, value in os.environ.items() if not name.startswith("BARID_")}
         kept |= {"PATH": f"{programs}:{os.environ['PATH']}", "BARID_ADMIN": f"127.0.0.1:{self.admin_port}"}
