@@ -1,5 +1,6 @@
 //! The broker's metrics in Prometheus' text format.
 
+mod bindings;
 mod entities;
 
 use std::fmt::Write as _;
@@ -189,6 +190,7 @@ pub fn exposition(shared: &Shared) -> String {
     }
     requests(&mut text, shared, &snapshots);
     entities::entities(&mut text, shared);
+    bindings::bindings(&mut text, shared);
     let name = "barid_dropped_messages_total";
     header(&mut text, name, "counter", "Messages that did not reach a session.");
     for snapshot in &snapshots {
@@ -231,7 +233,7 @@ fn requests(text: &mut String, shared: &Shared, snapshots: &[Snapshot]) {
 
 /// A text as the value of a label.
 fn escaped(text: &str) -> String {
-    text.replace('\\', "\\\\").replace('"', "\\\"")
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
 fn header(text: &mut String, name: &str, kind: &str, help: &str) {
