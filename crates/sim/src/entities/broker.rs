@@ -33,6 +33,8 @@ pub struct Settings {
     /// Milliseconds.
     pub lock_duration: u64,
     pub max_delivery_count: u32,
+    /// Milliseconds. What is older is a dead letter.
+    pub time_to_live: Option<u64>,
     /// Whether the bytes of messages stay in memory.
     pub keeps: bool,
 }
@@ -535,8 +537,8 @@ pub fn new_entity(id: EntityId, settings: Settings, life: u32) -> Entity {
         requires_session: true,
         lock_duration: Duration::from_millis(settings.lock_duration),
         max_delivery_count: settings.max_delivery_count,
-        default_time_to_live: None,
-        dead_lettering_on_expiration: false,
+        default_time_to_live: settings.time_to_live.map(Duration::from_millis),
+        dead_lettering_on_expiration: true,
         duplicate_detection: (id == ONCE).then_some(Duration::from_secs(3_600)),
         forward_dead_lettered: false,
         max_messages: 1_000,

@@ -17,12 +17,15 @@ pub struct Promises {
     locks: Locks,
     streams: Streams,
     states: States,
-    /// Whether no message becomes a dead letter because it was delivered too often.
+    /// Whether no message becomes a dead letter by itself: then it is known which one is next.
     patient: bool,
     violation: Option<String>,
     /// How many messages came.
     pub deliveries: u64,
 }
+
+/// Stands for the receivers that a client had before.
+const STALE: Handle = 0;
 
 /// What is known of a message.
 struct Fate {
@@ -52,7 +55,7 @@ pub struct From {
 }
 
 impl Promises {
-    /// Nothing was sent yet. `patient`: no message becomes a dead letter because it was delivered too often.
+    /// Nothing was sent yet. `patient`: no message becomes a dead letter by itself.
     pub fn new(patient: bool) -> Self {
         Self { patient, ..Self::default() }
     }
@@ -185,7 +188,7 @@ impl Promises {
             // It has left the stream before.
             Some(_) if transfer.deferred => {}
             Some(session) => {
-                let handle = (!from.is_stale).then_some(from.handle);
+                let handle = if from.is_stale { STALE } else { from.handle };
                 self.streams.settles((from.entity, session), transfer.number, handle);
             }
             None => self.locks.gave_up(transfer.message),

@@ -16,13 +16,12 @@ pub struct Streams {
 }
 
 /// What is known of a message in a session.
-#[derive(Clone, Copy)]
 struct Known {
     standing: Standing,
     /// A crash does not undo that it is there.
     durable: bool,
-    /// Who has settled it, and how many answers that receiver waits for.
-    asked: (Handle, u32),
+    /// For how many answers its receivers wait who have settled it.
+    asked: BTreeMap<Handle, u32>,
 }
 
 /// How a message stands in its session.
@@ -83,20 +82,12 @@ impl Streams {
         }
     }
 
-    /// A receiver settles a message, or one that had it before. If it is never answered, nothing is known of
-    /// the message until somebody else has it.
-    pub fn settles(
-        &mut self,
-        of: (EntityId, SessionId),
-        number: SequenceNumber,
-        handle: Option<Handle>,
-    ) {
+    /// A receiver settles a message. Whether it is answered or not, nothing is known of the message until then,
+    /// or until it comes again.
+    pub fn settles(&mut self, of: (EntityId, SessionId), number: SequenceNumber, handle: Handle) {
         let known = self.known(of, number);
         known.standing = Standing::Settled;
-        match handle {
-            Some(handle) if known.asked.0 != handle => known.asked = (handle, 1),
-            _ => known.asked.1 += 1,
-        }
+        *known.asked.entry(handle).or_default() += 1;
     }
 
     /// A receiver hears that a message has left the stream.
@@ -112,12 +103,10 @@ impl Streams {
         (handle, back): (Handle, bool),
     ) {
         let known = self.known(of, number);
-        if known.asked.0 != handle {
-            return;
-        }
-        known.asked.1 -= 1;
+        let asked = known.asked.get_mut(&handle).expect("it was settled");
+        *asked -= 1;
         // Otherwise it came again, and may have been settled again.
-        if back && known.standing == Standing::Settled && known.asked.1 == 0 {
+        if back && *asked == 0 && known.standing == Standing::Settled {
             known.standing = Standing::Waiting;
         }
     }
@@ -128,7 +117,7 @@ impl Streams {
     }
 
     fn known(&mut self, of: (EntityId, SessionId), number: SequenceNumber) -> &mut Known {
-        let new = Known { standing: Standing::Waiting, durable: false, asked: (0, 0) };
+        let new = Known { standing: Standing::Waiting, durable: false, asked: BTreeMap::new() };
         self.sessions.entry(of).or_default().entry(number).or_insert(new)
     }
 }

@@ -126,6 +126,7 @@ impl World {
             rules,
             lock_duration: [50, 300, 1_000][rng.usize(..3)],
             max_delivery_count: if patient { u32::MAX } else { 2 },
+            time_to_live: if patient { None } else { [None, Some(300)][rng.usize(..2)] },
             keeps: rng.bool(),
         };
         let now = 1_000_000;
