@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::entity::Receiver;
 use super::message_session::Hold;
 use super::sessions::{Sessions, Waiter};
+use super::timing::AT_ONCE_MAX;
 use super::{
     Accept, Accepted, Changes, Effects, Entity, ID_LEN_MAX, LockToken, Mode, Part, ReceiverId,
     Refusal,
@@ -156,9 +157,10 @@ impl Entity {
         }
     }
 
-    /// The free session that has waited longest. Those whose messages have expired are not.
+    /// The free session that has waited longest. Those whose messages have expired are not; if there are many
+    /// of them, the search goes on in [`Entity::on_time`].
     fn next_session(&mut self, now: Timestamp, fx: &mut dyn Effects) -> Option<Arc<str>> {
-        loop {
+        for _ in 0..AT_ONCE_MAX {
             let number = self.sessions.as_ref()?.next_available()?;
             let entry = self.messages(Part::Main).get(number).expect("what is ready is here");
             let session = entry.session.clone().expect("every message has a session here");
@@ -167,6 +169,8 @@ impl Entity {
                 return Some(session);
             }
         }
+        self.searches = true;
+        None
     }
 
     fn hold(

@@ -38,6 +38,8 @@ pub struct Entity {
     pub(super) seen: Duplicates,
     pub(super) receivers: HashMap<ReceiverId, Receiver, FixedState>,
     last_lock: u64,
+    /// Somebody waits for a session, and not all of those were looked at whose messages have expired.
+    pub(super) searches: bool,
 }
 
 /// What a receiver does.
@@ -70,6 +72,7 @@ impl Entity {
             seen: Duplicates::default(),
             receivers: HashMap::default(),
             last_lock,
+            searches: false,
         }
     }
 

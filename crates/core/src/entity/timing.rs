@@ -12,6 +12,9 @@ pub const AT_ONCE_MAX: usize = 1_000;
 impl Entity {
     /// When [`Entity::on_time`] is to be called, if nothing else happens.
     pub fn due(&self) -> Option<Timestamp> {
+        if self.searches {
+            return Some(Timestamp::default());
+        }
         let main = self.plain(Part::Main);
         let sessions = self.sessions.as_ref();
         let due = Part::ALL.into_iter().map(|part| self.plain(part).next_lock_end()).chain([
@@ -28,6 +31,7 @@ impl Entity {
     /// session, messages expire, ids are forgotten. Messages in sessions expire when a receiver asks for
     /// them, and not before.
     pub fn on_time(&mut self, now: Timestamp, fx: &mut dyn Effects) {
+        self.searches = false;
         self.end_locks(now, fx);
         for _ in 0..AT_ONCE_MAX {
             let Some(number) = self.schedule.take(now) else { break };

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use barid_core::time::Timestamp;
 use thiserror::Error;
@@ -39,6 +40,9 @@ pub enum Denied {
     /// It had a key of another tenant before.
     #[error("the key belongs to another tenant than the first one of this connection")]
     OtherTenant,
+    /// The tenant has its most connections.
+    #[error("the tenant has as many connections as it may (max_connections)")]
+    Connections,
     /// There is no more room.
     #[error("too many tokens on one connection, or too many tenants")]
     TooMany,
@@ -97,7 +101,13 @@ impl Access {
             Some(_) => {}
             None => {
                 let tenant = shared.tenants.get_or_create(name, || shared.settings_of(name));
-                self.tenant = Some(tenant.ok_or(Denied::TooMany)?);
+                let tenant = tenant.ok_or(Denied::TooMany)?;
+                let most = tenant.limits().max_connections;
+                if tenant.connections.fetch_add(1, Ordering::Relaxed) >= most {
+                    tenant.connections.fetch_sub(1, Ordering::Relaxed);
+                    return Err(Denied::Connections);
+                }
+                self.tenant = Some(tenant);
             }
         }
         self.grants.retain(|grant| grant.scope != scope || grant.key.name != key.name);
@@ -118,6 +128,14 @@ impl Access {
                 && is_within(path, &entity)
         });
         grants.map(|grant| grant.until).max()
+    }
+}
+
+impl Drop for Access {
+    fn drop(&mut self) {
+        if let Some(tenant) = &self.tenant {
+            tenant.connections.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 

@@ -236,7 +236,7 @@ impl Container {
             mode,
             has_session: wanted != Wanted::None,
             pending: accepted == Some(Accepted::Waiting),
-            filter: request.filter(),
+            filter: request.filter().and_then(|filter| session_filter(&filter)),
             outbound: Outbound::default(),
         };
         let max_message_size = Some(max_message_size(queue));
@@ -307,6 +307,11 @@ fn wanted(request: &AttachRequest) -> Result<Wanted, Error> {
         Value::Symbol(Symbol(session)) => Ok(Wanted::Session(session.as_str().into())),
         _ => Err(Error::new(condition::ARGUMENT_ERROR, "A session id is a string.")),
     }
+}
+
+/// What of a filter is kept until it is answered.
+fn session_filter(filter: &Fields) -> Option<Fields> {
+    Some(Fields::new().with(SESSION_FILTER, filter.get(SESSION_FILTER)?.clone()))
 }
 
 /// How long a client waits for the next session.

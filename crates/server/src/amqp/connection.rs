@@ -50,7 +50,7 @@ pub struct AmqpConnection {
 enum Stage {
     /// The PROXY protocol header is to come.
     Proxy { until: Timestamp },
-    /// The client has to open the connection until then.
+    /// The client has to open the connection, and to prove that it has a key, until then.
     Opening { until: Timestamp },
     /// It is open.
     Open,
@@ -71,7 +71,7 @@ impl AmqpConnection {
         let until = context.worker.now.after(timeout);
         let is_behind_proxy = listener.proxy_protocol && !transport.speaks_amqp();
         let stage = if is_behind_proxy { Stage::Proxy { until } } else { Stage::Opening { until } };
-        let container = Container::new(listener.address);
+        let container = Container::new(listener.address, peer);
         Self {
             id,
             socket,
@@ -127,8 +127,10 @@ impl AmqpConnection {
         }
         match self.stage {
             Stage::Proxy { .. } | Stage::Opening { .. } => {
-                debug!(peer = %self.peer, "no AMQP connection was opened within connect_timeout");
-                self.gone(turn)
+                debug!(peer = %self.peer, "no AMQP connection with a valid token within connect_timeout");
+                self.container.close(turn, "There was no valid token in time.");
+                let _ = self.flush();
+                self.linger(turn)
             }
             Stage::Closing { .. } => Next::Gone,
             Stage::Open => {
@@ -183,6 +185,7 @@ impl AmqpConnection {
                 Proxied::Incomplete => return Ok(Next::Wait),
                 Proxied::Client(address) => {
                     self.peer = address.unwrap_or(self.peer);
+                    self.container.peer = self.peer;
                     self.stage = Stage::Opening { until };
                 }
             }
@@ -254,6 +257,8 @@ impl AmqpConnection {
     fn after(&mut self, turn: &mut Turn<'_>) -> Result<Next, Lost> {
         if let (Stage::Opening { .. }, true) = (self.stage, self.container.is_open()) {
             self.stage = Stage::Open;
+            let tenant = self.container.tenant_name();
+            debug!(peer = %self.peer, tenant, "AMQP connection");
         }
         loop {
             self.container.pump(turn);
@@ -296,7 +301,8 @@ impl AmqpConnection {
     }
 
     fn lose(&mut self, turn: &mut Turn<'_>, lost: &Lost) -> Next {
-        debug!(peer = %self.peer, "AMQP connection lost: {}", lost.0);
+        let tenant = self.container.tenant_name();
+        debug!(peer = %self.peer, tenant, "AMQP connection lost: {}", lost.0);
         self.gone(turn)
     }
 

@@ -15,6 +15,7 @@ use super::inbox::Inbox;
 use super::link::Link;
 use super::loading::Loading;
 use super::refusals::condition;
+use super::sas::Token;
 use crate::connection::Turn;
 use crate::durable::Commits;
 use crate::entities::Told;
@@ -44,6 +45,8 @@ pub struct Container {
     pub(super) engine: Connection,
     /// Where the listener listens.
     listener: SocketAddr,
+    /// Where the client is.
+    pub(super) peer: SocketAddr,
     inbox: Option<Arc<Inbox>>,
     pub(super) access: Access,
     pub(super) links: HashMap<LinkId, Link>,
@@ -69,7 +72,7 @@ pub struct Container {
 
 impl Container {
     /// A connection on which nothing has been said.
-    pub fn new(listener: SocketAddr) -> Self {
+    pub fn new(listener: SocketAddr, peer: SocketAddr) -> Self {
         let limits = Limits {
             max_frame_size: FRAME_MAX,
             max_message_size: MESSAGE_MAX,
@@ -80,6 +83,7 @@ impl Container {
         Self {
             engine: Connection::new("barid", limits),
             listener,
+            peer,
             inbox: None,
             access: Access::default(),
             links: HashMap::new(),
@@ -126,7 +130,7 @@ impl Container {
                 Ok(0) => break,
                 Ok(n) => handled += n,
                 Err(failure) => {
-                    debug!("{failure}");
+                    debug!(peer = %self.peer, tenant = self.tenant_name(), "{failure}");
                     handled = bytes.len();
                 }
             }
@@ -166,9 +170,8 @@ impl Container {
             Event::Drain { link } => self.on_credit(link, true),
             Event::Detached { link, .. } => self.forget(turn, link),
             Event::Closed { error } => {
-                if let Some(error) = error {
-                    debug!("the client closed the connection: {error:?}");
-                }
+                let error = error.map_or_else(String::new, |error| format!(": {error:?}"));
+                debug!(peer = %self.peer, tenant = self.tenant_name(), "AMQP connection closed{error}");
             }
         }
     }
@@ -183,7 +186,10 @@ impl Container {
         let (Some(name), Some(key)) = (text(), text()) else { return false };
         let shared = &turn.context.worker.shared;
         let put = self.access.put_key(shared, self.listener, name, key);
-        put.inspect_err(|denied| debug!("SASL PLAIN: {denied}")).is_ok()
+        if let Err(denied) = &put {
+            debug!(peer = %self.peer, key = name, "SASL PLAIN refused: {denied}");
+        }
+        put.is_ok()
     }
 
     /// Takes a token.
@@ -193,7 +199,12 @@ impl Container {
         token: &str,
     ) -> Result<(), super::access::Denied> {
         let shared = &turn.context.worker.shared;
-        self.access.put_token(shared, self.listener, token, shared.clock.wall())
+        let put = self.access.put_token(shared, self.listener, token, shared.clock.wall());
+        if let Err(denied) = &put {
+            let key = Token::parse(token).map(|token| token.key_name).unwrap_or_default();
+            debug!(peer = %self.peer, key, "token refused: {denied}");
+        }
+        put
     }
 
     fn on_delivery(&mut self, turn: &mut Turn<'_>, delivery: &Delivery) {
@@ -332,9 +343,14 @@ impl Container {
         }
     }
 
-    /// Whether the client has opened the connection.
+    /// Whether the client has opened the connection and proved to have a key.
     pub fn is_open(&self) -> bool {
-        self.opened
+        self.opened && self.access.tenant().is_some()
+    }
+
+    /// The name of the client's tenant, if it has one.
+    pub fn tenant_name(&self) -> Option<&str> {
+        self.access.tenant().map(|tenant| &*tenant.name)
     }
 
     /// Whether all is said.
