@@ -165,14 +165,7 @@ impl Container {
         part: Part,
         node: Node,
     ) -> Result<(), Error> {
-        if part != Part::Main {
-            let text = "Messages cannot be sent to a dead-letter queue.";
-            return Err(Error::new(condition::NOT_ALLOWED, text));
-        }
-        if node.entity().is_subscription() {
-            let text = "Messages for a subscription are sent to its topic.";
-            return Err(Error::new(condition::NOT_ALLOWED, text));
-        }
+        accepts_messages(&node, part)?;
         let max_message_size = Some(max_message_size(node.entity()));
         self.links.insert(request.link, Link::Sender(SenderLink { path, node }));
         let answer = AttachAnswer { max_message_size, credit: CREDIT, ..AttachAnswer::default() };
@@ -190,6 +183,10 @@ impl Container {
     ) -> Result<(), Error> {
         let now = turn.context.worker.wall();
         let wanted = wanted(request)?;
+        if part == Part::Main && queue.forwards() {
+            let text = "It forwards its messages: nobody receives them here.";
+            return Err(Error::new(condition::NOT_ALLOWED, text));
+        }
         let mode = match request.attach.sender_settles {
             SenderSettles::Settled => Mode::ReceiveAndDelete,
             SenderSettles::Unsettled | SenderSettles::Mixed => Mode::PeekLock,
@@ -278,6 +275,19 @@ impl Container {
         };
         self.engine.accept_attach(link, answer);
     }
+}
+
+/// Whether clients may send messages there.
+pub(super) fn accepts_messages(node: &Node, part: Part) -> Result<(), Error> {
+    if part != Part::Main {
+        let text = "Messages cannot be sent to a dead-letter queue.";
+        return Err(Error::new(condition::NOT_ALLOWED, text));
+    }
+    if node.entity().is_subscription() {
+        let text = "Messages for a subscription are sent to its topic.";
+        return Err(Error::new(condition::NOT_ALLOWED, text));
+    }
+    Ok(())
 }
 
 /// Bytes of the longest message of an entity.

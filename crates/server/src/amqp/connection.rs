@@ -25,6 +25,9 @@ const READS_PER_TURN: usize = 4;
 /// How long a client that was told why its connection is closed may take to read that.
 const LINGER: Duration = Duration::from_secs(2);
 
+/// Bytes of memory for what is written that an idle connection may keep.
+const KEPT_OUTPUT: usize = 128 * 1024;
+
 /// Bytes of one WebSocket frame. Their borders mean nothing.
 const WEBSOCKET_FRAME_MAX: usize = 1024 * 1024;
 
@@ -297,6 +300,9 @@ impl AmqpConnection {
             }
         }
         output.drain(..written);
+        if output.is_empty() && output.capacity() > KEPT_OUTPUT {
+            *output = Vec::new();
+        }
         result
     }
 

@@ -24,6 +24,9 @@ const TAKEN: usize = 64;
 /// Bytes on their way to a client that is slow, before nothing more is taken for it.
 const UNSENT_MAX: usize = 256 * 1024;
 
+/// Bytes of memory for messages that is used again. A larger message gets its own.
+const SCRATCH_MAX: usize = 64 * 1024;
+
 /// Messages that were taken from an entity and have not been sent.
 #[derive(Debug, Default)]
 pub struct Outbound {
@@ -140,7 +143,8 @@ impl Container {
 
     fn serve(&mut self, turn: &mut Turn<'_>, link: LinkId) {
         loop {
-            self.send_waiting(link);
+            self.send_waiting(turn, link);
+            self.give_back(turn, link);
             let is_full = self.is_backed_up();
             let credit = self.engine.credit(link) as usize;
             let Some(Link::Receiver(receiver)) = self.links.get_mut(&link) else { return };
@@ -166,11 +170,39 @@ impl Container {
         }
         let Some(Link::Receiver(receiver)) = self.links.get_mut(&link) else { return };
         let outbound = &mut receiver.outbound;
-        let is_dry = !outbound.asks || self.engine.credit(link) == 0;
-        if outbound.drains && is_dry && outbound.waiting.is_empty() {
+        let is_dry = !outbound.asks && outbound.waiting.is_empty();
+        if outbound.drains && (is_dry || self.engine.credit(link) == 0) {
             outbound.drains = false;
             self.engine.drained(link);
         }
+    }
+
+    /// Gives back what was taken for credit that the client has taken back. What is received and deleted is gone
+    /// from the entity already, and waits for other credit.
+    fn give_back(&mut self, turn: &Turn<'_>, link: LinkId) {
+        let credit = self.engine.credit(link) as usize;
+        let Some(Link::Receiver(receiver)) = self.links.get_mut(&link) else { return };
+        let (outbound, mode) = (&mut receiver.outbound, receiver.mode);
+        if outbound.waiting.len() <= credit {
+            return;
+        }
+        let mut tokens = Vec::new();
+        while outbound.waiting.len() > credit
+            && let Some(last) =
+                outbound.waiting.pop_back_if(|last| mode == Mode::PeekLock || last.bytes.is_none())
+        {
+            tokens.push(last.delivery.token);
+        }
+        outbound.free = outbound.free.min(outbound.waiting.len());
+        // There is something to take again, for this one, too.
+        outbound.asks |= !tokens.is_empty();
+        let now = turn.context.worker.wall();
+        receiver.queue.with(&mut Commits::default(), |entity, effects| {
+            for token in tokens {
+                // Refused if its lock has ended: then it is back already.
+                let _ = entity.settle(receiver.part, token, Outcome::Release, now, effects);
+            }
+        });
     }
 
     /// Takes messages from the entity. With `most` 0 it says only that it cannot.
@@ -273,7 +305,8 @@ impl Container {
     }
 
     /// Sends what was taken.
-    fn send_waiting(&mut self, link: LinkId) {
+    fn send_waiting(&mut self, turn: &Turn<'_>, link: LinkId) {
+        let now = turn.context.worker.wall();
         let mut encoded = std::mem::take(&mut self.scratch);
         while self.engine.credit(link) > 0 && !self.is_backed_up() {
             let Some(Link::Receiver(receiver)) = self.links.get_mut(&link) else { break };
@@ -286,6 +319,12 @@ impl Container {
             };
             let settled = receiver.mode == Mode::ReceiveAndDelete;
             let locked_until = (!settled).then_some(delivery.locked_until);
+            if !settled && delivery.locked_until <= now {
+                // It has waited for so long that it is back in the entity.
+                outbound.waiting.pop_front();
+                outbound.free -= 1;
+                continue;
+            }
             encoded.clear();
             let tag = tag_of(delivery.token);
             if encode(&delivery.entry, bytes, locked_until, &mut encoded).is_err() {
@@ -301,7 +340,9 @@ impl Container {
             outbound.waiting.pop_front();
             outbound.free -= 1;
         }
-        self.scratch = encoded;
+        if encoded.capacity() <= SCRATCH_MAX {
+            self.scratch = encoded;
+        }
     }
 
     /// Whether enough waits for the client for now.
@@ -337,8 +378,10 @@ impl Container {
     pub(super) fn close_receiver(&self, turn: &mut Turn<'_>, receiver: &ReceiverLink) {
         let now = turn.context.worker.wall();
         receiver.queue.with(&mut Commits::default(), |entity, effects| {
-            if !receiver.has_session && receiver.mode == Mode::PeekLock {
-                for waiting in receiver.outbound.waiting.iter().rev() {
+            if !receiver.has_session {
+                let is_locked =
+                    |waiting: &&Waiting| receiver.mode == Mode::PeekLock || waiting.bytes.is_none();
+                for waiting in receiver.outbound.waiting.iter().rev().filter(is_locked) {
                     let token = waiting.delivery.token;
                     let _ = entity.settle(receiver.part, token, Outcome::Release, now, effects);
                 }

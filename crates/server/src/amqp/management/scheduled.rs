@@ -4,6 +4,7 @@ use barid_amqp::Error;
 use barid_amqp::message::ValueRef;
 
 use super::{Asked, Done, missing};
+use crate::amqp::attach::accepts_messages;
 use crate::amqp::refusals::{condition, error_of};
 use crate::amqp::sending::{error_of_send, incoming};
 use crate::entities::Batch;
@@ -12,6 +13,7 @@ const MESSAGES: &str = "messages";
 
 /// `schedule-message`.
 pub(super) fn schedule(asked: &mut Asked<'_>) -> Result<Done, Error> {
+    accepts_messages(asked.node, asked.part)?;
     let mut messages = Vec::new();
     for message in asked.elements(MESSAGES)? {
         let bytes = message.map().and_then(|map| map.get("message")?.binary());
