@@ -16,20 +16,6 @@ from namespace import KEY, KEY_NAME  # noqa: E402
 from paho_client import Paho  # noqa: E402
 
 
-def queue(name: str, **properties) -> str:
-    """A queue in TOML; with sessions, unless it says otherwise."""
-    properties = {"RequiresSession": True} | properties
-    lines = [f"properties.{key} = {str(value).lower() if isinstance(value, bool) else repr(value)}" for key, value in properties.items()]
-    return "\n".join(["[[queues]]", f'name = "{name}"', *lines, ""])
-
-
-def binding(name: str, **members) -> str:
-    """A binding in TOML."""
-    written = {True: "true", False: "false"}
-    lines = [f"{key} = {written[value] if isinstance(value, bool) else repr(value)}" for key, value in members.items()]
-    return "\n".join(["[[bindings]]", f'name = "{name}"', *lines, ""])
-
-
 @pytest.fixture
 def device(unique):
     """Connects a device with paho."""

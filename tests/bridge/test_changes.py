@@ -8,9 +8,8 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 
 from azure_client import DELETE, complete_all, texts
-from conftest import binding, queue
+from bridging import binding, queue, reload
 from running import barid, until
-from test_reload import reload
 
 QUEUES = queue("a", RequiresSession=False) + queue("b", RequiresSession=False)
 

@@ -8,8 +8,8 @@ from azure.servicebus.exceptions import OperationTimeoutError
 
 import wire
 from azure_client import complete_all, nothing_comes, take_one, text
+from bridging import binding, queue
 from broker import Broker
-from conftest import binding, queue
 
 SESSIONS = {
     "level": ("{2}", "levels/press/x"),

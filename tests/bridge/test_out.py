@@ -8,8 +8,8 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageProperties
 
 from azure_client import text, take
+from bridging import binding, queue
 from broker import Broker
-from conftest import binding, queue
 from running import until
 
 

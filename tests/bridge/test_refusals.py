@@ -4,8 +4,8 @@ import pytest
 
 import wire
 from azure_client import complete_all
+from bridging import binding, queue
 from broker import Broker
-from conftest import binding, queue
 from running import barid
 
 REFUSED = {

@@ -12,7 +12,7 @@ from azure.servicebus import ServiceBusMessage
 
 import wire
 from azure_client import DELETE, texts
-from conftest import binding, queue
+from bridging import binding, queue
 
 ROUNDS = int(os.environ.get("CRASH_ROUNDS", 5))
 
