@@ -72,7 +72,7 @@ def test_every_subscription_gets_what_a_topic_accepted(own_broker, path, seed):
             receiver.flow(1_000_000)
             with contextlib.suppress(TimeoutError):
                 while True:
-                    received.append(receiver.delivery(0.7).message.data)
+                    received.append(receiver.delivery(2).message.data)
         missing, known = set(accepted + later) - set(received), set(accepted)
         assert not missing, f"{name} has lost {len(missing)}: {sorted(missing)[:5]}"
         at_once = [body for body in received if body in known]
