@@ -12,7 +12,7 @@ use uuid::Uuid;
 use super::container::Container;
 use super::held::Answer;
 use super::link::Link;
-use super::refusals::{condition, error_of};
+use super::refusals::{condition, error_of, no_entity};
 use crate::connection::Turn;
 use crate::durable::Commits;
 use crate::entities::{Batch, Node, SendError};
@@ -21,7 +21,7 @@ use crate::entities::{Batch, Node, SendError};
 const SCHEDULED: &str = "x-opt-scheduled-enqueue-time";
 
 /// Messages in one batch.
-const BATCH_MAX: usize = 10_000;
+const BATCH_MAX: usize = 100_000;
 
 impl Container {
     /// A message, or a batch of them, for an entity.
@@ -31,6 +31,14 @@ impl Container {
         let now = turn.context.worker.wall();
         let sent = messages_of(delivery)
             .and_then(|messages| send(&sender.node, messages, now, &mut commits));
+        if let Err(error) = &sent
+            && error.condition == condition::NOT_FOUND
+        {
+            // It has been deleted, and one that is made anew is another.
+            self.engine.detach(delivery.link, Some(error.clone()));
+            self.forget(turn, delivery.link);
+            return;
+        }
         let answer = match sent {
             _ if delivery.settled => Answer::Nothing,
             Ok(()) => Answer::Incoming(delivery.id, DeliveryState::Accepted),
@@ -49,12 +57,14 @@ pub fn send(
     now: Timestamp,
     commits: &mut Commits,
 ) -> Result<(), Error> {
-    node.send(Batch::from_vec(messages), now, commits).map(drop).map_err(error_of_send)
+    let sent = node.send(Batch::from_vec(messages), now, commits);
+    sent.map(drop).map_err(|error| error_of_send(error, node))
 }
 
 /// What a client is told when its message is not taken.
-pub fn error_of_send(error: SendError) -> Error {
+pub fn error_of_send(error: SendError, node: &Node) -> Error {
     match error {
+        SendError::Gone => no_entity(node.path()),
         SendError::Refused(refusal) => error_of(refusal),
         other => Error::new(condition::SERVER_BUSY, other.to_string()),
     }

@@ -36,6 +36,9 @@ const MEGABYTES: RangeInclusive<u64> = 1..=1_048_576;
 const KILOBYTES: RangeInclusive<u64> = 1..=102_400;
 const USER_METADATA_MAX: usize = 1024;
 
+/// As how many bytes a message counts at least.
+const MESSAGE_MIN: usize = 512;
+
 /// Sessions of one queue or subscription that have a message or a state.
 const SESSIONS_MAX: usize = 10_000_000;
 
@@ -365,7 +368,8 @@ impl QueueProperties {
                 .then(|| self.duplicate_detection_history_time_window.get()),
             // They are moved from the dead-letter part, where a crash cannot take them: see `mover.rs`.
             forward_dead_lettered: false,
-            max_messages: usize::MAX,
+            // Each takes memory beside its bytes, however few those are.
+            max_messages: bytes(self.max_size_in_megabytes, 20) / MESSAGE_MIN,
             max_bytes: bytes(self.max_size_in_megabytes, 20),
             max_message_size: bytes(self.max_message_size_in_kilobytes, 10),
             max_sessions: SESSIONS_MAX,

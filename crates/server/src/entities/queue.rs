@@ -177,6 +177,11 @@ impl Queue {
         self.receivers.remove(receiver);
     }
 
+    /// Whether it has been deleted. One of the same name is another.
+    pub fn is_deleted(&self) -> bool {
+        self.state.lock().deleted
+    }
+
     /// Looks at the entity under its lock.
     pub fn read<R>(&self, look: impl FnOnce(&Entity) -> R) -> R {
         look(&self.state.lock().entity)

@@ -19,7 +19,7 @@ use super::attach::TOKENS;
 use super::container::{Container, RESPONDING_MAX};
 use super::held::Answer;
 use super::link::{Link, RequestLink, Service};
-use super::refusals::{condition, error_of, status_of};
+use super::refusals::{condition, error_of, no_entity, status_of};
 use crate::connection::Turn;
 use crate::durable::Commits;
 use crate::entities::{Entities, Node, Queue};
@@ -278,6 +278,9 @@ impl Container {
             Node::Queue(queue) => queue,
             Node::Topic(topic) => topic.held(),
         };
+        if queue.is_deleted() {
+            return Err(no_entity(queue.path()));
+        }
         let receiver = self.receiver_of(&request, queue);
         let entities = tenant.entities(&turn.context.worker.shared.housekeeping);
         operation(&mut Asked { request, entities, node, queue, part, receiver, now, commits })

@@ -26,7 +26,7 @@ pub(super) fn schedule(asked: &mut Asked<'_>) -> Result<Done, Error> {
     let numbers = asked
         .node
         .send(Batch::from_vec(messages), asked.now, asked.commits)
-        .map_err(error_of_send)?;
+        .map_err(|error| error_of_send(error, asked.node))?;
     Ok(Done::body(move |map| {
         map.value(ValueRef::String("sequence-numbers"));
         map.longs(numbers.into_iter().map(|number| i64::try_from(number).unwrap_or(i64::MAX)));
