@@ -16,7 +16,7 @@ pub struct Client {
     /// Its receiver.
     pub receiver: Option<Receiver>,
     /// What it had when its receivers ended. It may settle that later, by another receiver.
-    pub stale: Vec<(EntityId, SessionId, Transfer)>,
+    pub stale: Vec<(From, Transfer)>,
 }
 
 /// A receiver.
@@ -63,17 +63,17 @@ impl Receiver {
 impl Client {
     /// Its receiver has ended. It remembers what that had.
     pub fn end_receiver(&mut self) {
-        let Some(receiver) = self.receiver.take() else { return };
-        if let Some(session) = receiver.session {
-            let unsettled = receiver.unsettled.into_values();
-            self.stale.extend(unsettled.map(|transfer| (receiver.entity, session, transfer)));
+        let Some(from) = self.from() else { return };
+        let receiver = self.receiver.take().expect("it was just there");
+        if from.session.is_some() {
+            self.stale.extend(receiver.unsettled.into_values().map(|transfer| (from, transfer)));
         }
     }
 
     /// Its receiver, and what it receives from.
     pub fn from(&self) -> Option<From> {
         let Receiver { handle, entity, session, .. } = *self.receiver.as_ref()?;
-        Some(From { handle, entity, session, is_stale: false })
+        Some(From { handle, entity, session })
     }
 
     /// Its receiver, if it is this one.

@@ -24,9 +24,6 @@ pub struct Promises {
     pub deliveries: u64,
 }
 
-/// Stands for the receivers that a client had before.
-const STALE: Handle = 0;
-
 /// What is known of a message.
 struct Fate {
     of: (EntityId, SessionId),
@@ -50,8 +47,6 @@ pub struct From {
     pub entity: EntityId,
     /// None: the dead letters.
     pub session: Option<SessionId>,
-    /// What it settles now, another receiver of the client had before it.
-    pub is_stale: bool,
 }
 
 impl Promises {
@@ -142,7 +137,7 @@ impl Promises {
     /// A message comes to a receiver.
     pub fn delivered(&mut self, from: From, transfer: Transfer, now: u64) {
         self.deliveries += 1;
-        let From { handle, entity, session, .. } = from;
+        let From { handle, entity, session } = from;
         let Transfer { message, number, token, count, until, deferred } = transfer;
         self.check(|it| it.streams.numbered((entity, session.is_none(), number), message));
         let in_time = match session {
@@ -188,8 +183,7 @@ impl Promises {
             // It has left the stream before.
             Some(_) if transfer.deferred => {}
             Some(session) => {
-                let handle = if from.is_stale { STALE } else { from.handle };
-                self.streams.settles((from.entity, session), transfer.number, handle);
+                self.streams.settles((from.entity, session), transfer.number, from.handle);
             }
             None => self.locks.gave_up(transfer.message),
         }
@@ -205,18 +199,18 @@ impl Promises {
         now: u64,
     ) {
         let Transfer { message, number, deferred, .. } = transfer;
-        let From { handle, entity, session, is_stale } = from;
+        let From { handle, entity, session } = from;
         if let (Some(session), false) = (session, deferred) {
             let of = (entity, session);
             if settled.is_ok() && how != How::Abandon {
                 self.streams.left(of, number);
-            } else if !is_stale {
+            } else {
                 self.streams.answered(of, number, (handle, settled.is_ok()));
             }
         }
         if let Err(refusal) = settled {
             let holds = |session| self.locks.holds(entity, session, handle, now);
-            if !is_stale && session.is_some_and(holds) {
+            if session.is_some_and(holds) {
                 self.violate(format!("r{handle} has m{message}, but hears {refusal:?}"));
             }
             return;

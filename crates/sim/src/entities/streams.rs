@@ -82,12 +82,14 @@ impl Streams {
         }
     }
 
-    /// A receiver settles a message. Whether it is answered or not, nothing is known of the message until then,
-    /// or until it comes again.
+    /// A receiver settles a message. Until it is answered, or the message comes again, nothing is known of that;
+    /// unless somebody else has it meanwhile: then it is too late.
     pub fn settles(&mut self, of: (EntityId, SessionId), number: SequenceNumber, handle: Handle) {
         let known = self.known(of, number);
-        known.standing = Standing::Settled;
         *known.asked.entry(handle).or_default() += 1;
+        if known.standing == Standing::With(handle) || known.standing == Standing::Waiting {
+            known.standing = Standing::Settled;
+        }
     }
 
     /// A receiver hears that a message has left the stream.

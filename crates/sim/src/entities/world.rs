@@ -467,24 +467,25 @@ impl World {
     /// A client completes what another receiver of it had.
     fn settle_stale(&mut self, id: ClientId) {
         let client = &mut self.clients[id];
-        let of = client.from().expect("it has a receiver");
-        if of.session.is_none() {
+        let now = client.from().expect("it has a receiver");
+        if now.session.is_none() {
             return;
         }
-        let at = client.stale.iter().position(|(entity, ..)| *entity == of.entity);
+        let at = client.stale.iter().position(|(from, _)| from.entity == now.entity);
         let Some(at) = at else { return };
-        let (entity, session, transfer) = client.stale.swap_remove(at);
-        let from = From { handle: of.handle, entity, session: Some(session), is_stale: true };
+        let (from, transfer) = client.stale.swap_remove(at);
         self.settle(id, from, transfer, How::Complete);
     }
 
+    /// A client settles what its receiver has, or another had before.
     fn settle(&mut self, id: ClientId, from: From, transfer: Transfer, how: How) {
+        let receiver = self.receiver_of(id);
+        let handle = receiver.handle;
         if how != How::Release {
-            let receiver = self.receiver_of(id);
             receiver.settled.push_back((from, transfer, how));
         }
         self.promises.settles(from, transfer, how);
-        self.client_sends(id, Packet::Settle(from.handle, transfer.token, how));
+        self.client_sends(id, Packet::Settle(handle, transfer.token, how));
     }
 
     fn receiver_of(&mut self, id: ClientId) -> &mut Receiver {
