@@ -101,6 +101,8 @@ def test_what_was_acknowledged_is_in_the_queue(broker_with, entity, target):
         found = drain(entity(running, target, subscription))
         missing = {body for _, body in acknowledged} - set(found)
         assert not missing, f"{subscription}: {len(missing)} of {len(acknowledged)} lost: {sorted(missing)[:5]}"
+        again = len(found) - len(set(found))
+        print(f"{subscription}: {len(found)} messages, {again} of QoS 1 more than once")
         exactly = [body for body in found if body.startswith("2-")]
         assert len(exactly) == len(set(exactly)), f"{subscription}: QoS 2 came {len(exactly) - len(set(exactly))} times too often"
 

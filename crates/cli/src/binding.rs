@@ -127,6 +127,8 @@ struct Binding {
     retain: bool,
     passed: u64,
     refused: u64,
+    /// Why it carries nothing.
+    problem: Option<String>,
 }
 
 impl One {
@@ -187,6 +189,11 @@ fn list(List { paging, of }: &List) -> anyhow::Result<ExitCode> {
         table.push([binding.name.clone(), from, to, passed, refused]);
     }
     let mut text = if table.is_empty() { "no bindings\n".into() } else { table.to_string() };
+    for binding in &bindings {
+        if let Some(problem) = &binding.problem {
+            text += &format!("{} carries nothing: {problem}\n", printable(&binding.name));
+        }
+    }
     if next.is_some() {
         text += MORE;
     }

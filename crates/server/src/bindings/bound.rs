@@ -2,8 +2,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::entities::{self, DeclaredBy};
+use crate::entities::{self, DeclaredBy, Node};
 use crate::settings::{Binding, BindingError, Template, Way};
+use crate::tenant::Tenant;
 
 /// A binding, and what has passed it since it is as it is.
 #[derive(Debug)]
@@ -56,6 +57,27 @@ impl Bound {
     /// Its name.
     pub fn name(&self) -> &str {
         &self.binding.name
+    }
+
+    /// The entity, if it is there and can be what the binding wants of it.
+    ///
+    /// # Errors
+    /// Why not: the binding carries nothing.
+    pub fn node(&self, tenant: &Tenant) -> Result<Node, &'static str> {
+        let entities = tenant.used_entities();
+        let node = entities.and_then(|entities| entities.find_key(&self.entity));
+        match node.ok_or("there is no queue, topic or subscription of that name")? {
+            Node::Queue(queue) if self.is_in() && queue.is_subscription() => {
+                Err("messages are sent to topics, not to their subscriptions")
+            }
+            Node::Topic(_) if !self.is_in() => {
+                Err("messages are received from the subscriptions of a topic, not from itself")
+            }
+            Node::Queue(queue) if !self.is_in() && queue.forwards() => {
+                Err("it forwards all of its messages")
+            }
+            node => Ok(node),
+        }
     }
 
     /// Whether messages go from MQTT into an entity.

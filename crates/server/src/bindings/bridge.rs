@@ -16,7 +16,7 @@ use hashbrown::HashMap;
 use super::bound::Bound;
 use super::lane::{Lane, Next, Press};
 use crate::durable::OnCommit;
-use crate::entities::{Inbox, Node, Queue, Told};
+use crate::entities::{Inbox, Queue, Told};
 use crate::lifecycle::Context;
 use crate::tenant::Tenant;
 
@@ -336,8 +336,5 @@ impl Runner {
 
 /// What a binding receives from, if it is there.
 fn queue_of(out: &Out) -> Option<Arc<Queue>> {
-    match out.tenant.used_entities()?.find_key(&out.bound.entity)? {
-        Node::Queue(queue) => Some(queue),
-        Node::Topic(_) => None,
-    }
+    Some(Arc::clone(out.bound.node(&out.tenant).ok()?.entity()))
 }

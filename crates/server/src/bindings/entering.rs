@@ -87,9 +87,7 @@ impl Entering<'_> {
         let Passage::In { session, .. } = &bound.passage else {
             unreachable!("what is found by topic goes in")
         };
-        let entities = self.tenant.used_entities();
-        let node = entities.and_then(|entities| entities.find_key(&bound.entity));
-        let node = node.filter(|node| !node.entity().is_subscription());
+        let node = bound.node(self.tenant).ok();
         let now = self.worker.now;
         let one =
             |index| incoming(&self.messages.publication(index), client, session.as_ref(), now);

@@ -90,7 +90,7 @@ impl Lane {
         now: Timestamp,
     ) -> Option<(Self, Next)> {
         let receiver = new_receiver_id();
-        if queue.forwards() || !queue.register(receiver, inbox) {
+        if !queue.register(receiver, inbox) {
             return None;
         }
         let has_sessions = queue.configured().properties.requires_session;

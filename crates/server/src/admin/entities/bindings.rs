@@ -14,6 +14,7 @@ use crate::admin::answer::{Answer, Refusal};
 use crate::admin::{Served, tenants};
 use crate::bindings::Bound;
 use crate::settings::Binding;
+use crate::tenant::Tenant;
 
 #[derive(Debug, Serialize)]
 pub struct Page {
@@ -29,6 +30,9 @@ pub struct Described {
     /// Messages that were handed on, and that were not.
     passed: u64,
     refused: u64,
+    /// Why it carries nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    problem: Option<&'static str>,
 }
 
 type BindingPath = Result<Path<(String, String)>, PathRejection>;
@@ -39,19 +43,22 @@ pub async fn list(
     question: Result<Query<Paging>, QueryRejection>,
 ) -> Answer<Page> {
     let (Path(tenant), paging) = (path?, Paging::of(question)?);
-    let all = tenants::named(&served, &tenant)?.bindings.all();
+    let tenant = tenants::named(&served, &tenant)?;
+    let all = tenant.bindings.all();
     let after = paging.after.as_deref();
     let behind = all.iter().filter(|bound| after.is_none_or(|after| bound.name() > after));
     let Cut { found, next } = paging.cut(behind, |bound| bound.name().into());
-    Ok(Json(Page { bindings: found.into_iter().map(|bound| Described::of(bound)).collect(), next }))
+    let described = found.into_iter().map(|bound| Described::of(bound, &tenant));
+    Ok(Json(Page { bindings: described.collect(), next }))
 }
 
 pub async fn show(State(served): State<Served>, path: BindingPath) -> Answer<Described> {
     let Path((tenant, name)) = path?;
-    let found = tenants::named(&served, &tenant)?.bindings.get(&name);
-    let missing = || Refusal::not_found(format!("the tenant {tenant:?} has no binding {name:?}"));
-    let bound = found.ok_or_else(missing)?;
-    Ok(Json(Described::of(&bound)))
+    let tenant = tenants::named(&served, &tenant)?;
+    let missing =
+        || Refusal::not_found(format!("the tenant {:?} has no binding {name:?}", &*tenant.name));
+    let bound = tenant.bindings.get(&name).ok_or_else(missing)?;
+    Ok(Json(Described::of(&bound, &tenant)))
 }
 
 pub async fn put(
@@ -73,7 +80,7 @@ pub async fn put(
     };
     let is_new = change(&served, set).await?;
     let bound = tenant.bindings.get(&name).ok_or_else(|| Refusal::conflict("it was deleted"))?;
-    Ok((made(is_new), Json(Described::of(&bound))))
+    Ok((made(is_new), Json(Described::of(&bound, &tenant))))
 }
 
 pub async fn delete(
@@ -94,7 +101,7 @@ pub async fn delete(
 /// A binding of which the path says the tenant and the name.
 fn read(body: &[u8], tenant: &str, name: &str) -> Result<Binding, Refusal> {
     let mut members: Map<String, Value> = body::properties(body)?;
-    for told in ["declared_by", "passed", "refused"] {
+    for told in ["declared_by", "passed", "refused", "problem"] {
         members.remove(told);
     }
     for (key, value) in [("tenant", tenant), ("name", name)] {
@@ -109,12 +116,13 @@ fn read(body: &[u8], tenant: &str, name: &str) -> Result<Binding, Refusal> {
 }
 
 impl Described {
-    fn of(bound: &Bound) -> Self {
+    fn of(bound: &Bound, tenant: &Tenant) -> Self {
         Self {
             binding: bound.binding.clone(),
             declared_by: declared_by(bound.declared_by),
             passed: bound.counts.passed(),
             refused: bound.counts.refused(),
+            problem: bound.node(tenant).err(),
         }
     }
 }
