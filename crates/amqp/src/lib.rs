@@ -73,10 +73,10 @@
 pub mod connection;
 pub mod frame;
 pub mod message;
-pub mod wire;
 
 mod error;
 mod fields;
+mod wire;
 
 pub use connection::{
     AttachAnswer, AttachRequest, Connection, Delivery, Disposition, Event, Failure, IncomingId,
@@ -85,5 +85,3 @@ pub use connection::{
 pub use error::Error;
 pub use fields::Fields;
 pub use frame::{DeliveryState, Modified, ReceiverSettles, Role, SenderSettles, Tag, Terminus};
-pub use serde_amqp::Value;
-pub use serde_amqp::primitives::Symbol;

@@ -1,5 +1,5 @@
 use crate::Error;
-use crate::wire::Malformed;
+use crate::frame::Malformed;
 
 /// Why a connection cannot go on. All are the peer's fault, and the peer has been told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

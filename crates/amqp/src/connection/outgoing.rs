@@ -6,6 +6,7 @@ use super::output::Output;
 use super::parts::Parts;
 use super::session::{Held, Sent, Session};
 use crate::frame::{self, DeliveryState, HEADER_SIZE, Role, Tag, Transfer};
+use crate::wire::Writer;
 
 /// Why a message was not sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -224,12 +225,12 @@ fn write_frames(
         let out = out.bytes();
         let start = frame::begin(out, session.id.channel);
         transfer.more = false;
-        transfer.write(out);
+        transfer.write(&mut Writer::new(out));
         let room = max_frame_size - (out.len() - start);
         if parts.len() > room {
             out.truncate(start + HEADER_SIZE);
             transfer.more = true;
-            transfer.write(out);
+            transfer.write(&mut Writer::new(out));
         }
         parts.take(room, out);
         frame::end(out, start);

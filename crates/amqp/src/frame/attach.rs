@@ -1,5 +1,5 @@
-use super::{Terminus, composite, missing};
-use crate::wire::{List, Malformed};
+use super::{Composite, Malformed, Terminus, missing};
+use crate::wire::{ValueRef, Writer};
 use crate::{Error, Fields};
 
 /// Which end of a link speaks (2.8.1).
@@ -80,7 +80,7 @@ pub struct Attach {
 impl Attach {
     pub(super) const CODE: u64 = 0x12;
 
-    pub(super) fn read(fields: &mut List<'_>) -> Result<Self, Malformed> {
+    pub(super) fn read(fields: &mut Composite<'_>) -> Result<Self, Malformed> {
         Ok(Self {
             name: fields.text()?.ok_or(missing("attach: no name"))?.into(),
             handle: fields.uint()?.ok_or(missing("attach: no handle"))?,
@@ -89,12 +89,12 @@ impl Attach {
                 Some(0) => SenderSettles::Unsettled,
                 Some(1) => SenderSettles::Settled,
                 None | Some(2) => SenderSettles::Mixed,
-                Some(_) => return Err(Malformed("attach: unknown sender's settle mode")),
+                Some(_) => return Err(Malformed::Field("attach: unknown sender's settle mode")),
             },
             receiver_settles: match fields.ubyte()? {
                 None | Some(0) => ReceiverSettles::First,
                 Some(1) => ReceiverSettles::Second,
-                Some(_) => return Err(Malformed("attach: unknown receiver's settle mode")),
+                Some(_) => return Err(Malformed::Field("attach: unknown receiver's settle mode")),
             },
             source: fields.raw()?.map(Terminus::read).transpose()?,
             target: fields.raw()?.map(Terminus::read).transpose()?,
@@ -115,27 +115,23 @@ impl Attach {
     }
 
     /// The properties are a map even if there are none: there are clients that look into it.
-    pub(super) fn write(&self, out: &mut Vec<u8>) {
-        composite(out, Self::CODE, |items| {
-            items.string(&self.name);
-            items.uint(self.handle);
-            items.boolean(self.role.to_wire());
-            items.ubyte(self.sender_settles as u8);
-            items.ubyte(self.receiver_settles as u8);
-            items.optional(self.source.as_ref(), |items, source| {
-                items.with(|out| source.write(out));
-            });
-            items.optional(self.target.as_ref(), |items, target| {
-                items.with(|out| target.write(out));
-            });
-            items.null();
-            items.boolean(false);
-            items.optional(self.initial_delivery_count, |items, count| items.uint(count));
-            items.optional(self.max_message_size, |items, size| items.ulong(size));
+    pub(super) fn write(&self, writer: &mut Writer<'_>) {
+        writer.composite(Self::CODE, |fields| {
+            fields.value(self.name.as_str());
+            fields.value(self.handle);
+            fields.value(self.role.to_wire());
+            fields.value(self.sender_settles as u8);
+            fields.value(self.receiver_settles as u8);
+            fields.optional(self.source.as_ref(), Terminus::write);
+            fields.optional(self.target.as_ref(), Terminus::write);
+            fields.value(ValueRef::Null);
+            fields.value(false);
+            fields.value(self.initial_delivery_count);
+            fields.value(self.max_message_size);
             for _capabilities in 0..2 {
-                items.null();
+                fields.value(ValueRef::Null);
             }
-            items.fields(&self.properties);
+            fields.value(&self.properties);
         });
     }
 }
@@ -154,7 +150,7 @@ pub struct Detach {
 impl Detach {
     pub(super) const CODE: u64 = 0x16;
 
-    pub(super) fn read(fields: &mut List<'_>) -> Result<Self, Malformed> {
+    pub(super) fn read(fields: &mut Composite<'_>) -> Result<Self, Malformed> {
         Ok(Self {
             handle: fields.uint()?.ok_or(missing("detach: no handle"))?,
             closed: fields.boolean()?.unwrap_or(false),
@@ -162,11 +158,11 @@ impl Detach {
         })
     }
 
-    pub(super) fn write(&self, out: &mut Vec<u8>) {
-        composite(out, Self::CODE, |items| {
-            items.uint(self.handle);
-            items.boolean(self.closed);
-            Error::write_optional(self.error.as_ref(), items);
+    pub(super) fn write(&self, writer: &mut Writer<'_>) {
+        writer.composite(Self::CODE, |fields| {
+            fields.value(self.handle);
+            fields.value(self.closed);
+            fields.optional(self.error.as_ref(), Error::write);
         });
     }
 }

@@ -1,5 +1,5 @@
-use super::{composite, missing};
-use crate::wire::{List, Malformed};
+use super::{Composite, Malformed, missing};
+use crate::wire::{ValueRef, Writer};
 use crate::{Error, Fields};
 
 /// Begins a connection (2.7.1).
@@ -34,7 +34,7 @@ impl Open {
         }
     }
 
-    pub(super) fn read(fields: &mut List<'_>) -> Result<Self, Malformed> {
+    pub(super) fn read(fields: &mut Composite<'_>) -> Result<Self, Malformed> {
         let open = Self {
             container_id: fields.text()?.ok_or(missing("open: no container id"))?.into(),
             hostname: fields.text()?.map(Into::into),
@@ -51,17 +51,17 @@ impl Open {
         Ok(open)
     }
 
-    pub(super) fn write(&self, out: &mut Vec<u8>) {
-        composite(out, Self::CODE, |items| {
-            items.string(&self.container_id);
-            items.optional(self.hostname.as_deref(), |items, name| items.string(name));
-            items.uint(self.max_frame_size);
-            items.ushort(self.channel_max);
-            items.optional(self.idle_time_out, |items, millis| items.uint(millis));
+    pub(super) fn write(&self, writer: &mut Writer<'_>) {
+        writer.composite(Self::CODE, |fields| {
+            fields.value(self.container_id.as_str());
+            fields.value(self.hostname.as_deref());
+            fields.value(self.max_frame_size);
+            fields.value(self.channel_max);
+            fields.value(self.idle_time_out);
             for _locales_and_capabilities in 0..4 {
-                items.null();
+                fields.value(ValueRef::Null);
             }
-            items.fields(&self.properties);
+            fields.value(&self.properties);
         });
     }
 }
@@ -76,11 +76,11 @@ pub struct Close {
 impl Close {
     pub(super) const CODE: u64 = 0x18;
 
-    pub(super) fn read(fields: &mut List<'_>) -> Result<Self, Malformed> {
+    pub(super) fn read(fields: &mut Composite<'_>) -> Result<Self, Malformed> {
         Ok(Self { error: fields.raw()?.map(Error::read).transpose()? })
     }
 
-    pub(super) fn write(&self, out: &mut Vec<u8>) {
-        composite(out, Self::CODE, |items| Error::write_optional(self.error.as_ref(), items));
+    pub(super) fn write(&self, writer: &mut Writer<'_>) {
+        writer.composite(Self::CODE, |fields| fields.optional(self.error.as_ref(), Error::write));
     }
 }

@@ -1,5 +1,5 @@
-use super::composite;
-use crate::wire::{self, Items, List, Malformed};
+use super::{Composite, Malformed};
+use crate::wire::Writer;
 use crate::{Error, Fields};
 
 const RECEIVED: u64 = 0x23;
@@ -59,8 +59,7 @@ impl DeliveryState {
     }
 
     fn read_nested(bytes: &[u8], may_be_transactional: bool) -> Result<Self, Malformed> {
-        let (code, list) = wire::described(bytes)?;
-        let (mut fields, _) = List::read(list)?;
+        let (code, mut fields, _) = Composite::read(bytes)?;
         Ok(match code {
             ACCEPTED => Self::Accepted,
             REJECTED => Self::Rejected(fields.raw()?.map(Error::read).transpose()?.map(Box::new)),
@@ -83,39 +82,36 @@ impl DeliveryState {
                     .transpose()?
                     .map(Box::new),
             },
-            _ => return Err(Malformed("delivery state: unknown")),
+            _ => return Err(Malformed::Field("delivery state: unknown")),
         })
     }
 
-    pub(super) fn write_optional(state: Option<&Self>, items: &mut Items<'_>) {
-        items.optional(state, |items, state| items.with(|out| state.write(out)));
-    }
-
-    fn write(&self, out: &mut Vec<u8>) {
+    pub(super) fn write(&self, writer: &mut Writer<'_>) {
         match self {
-            Self::Accepted => composite(out, ACCEPTED, |_| {}),
-            Self::Released => composite(out, RELEASED, |_| {}),
+            Self::Accepted => writer.composite(ACCEPTED, |_| {}),
+            Self::Released => writer.composite(RELEASED, |_| {}),
             Self::Rejected(error) => {
-                composite(out, REJECTED, |items| Error::write_optional(error.as_deref(), items));
+                writer
+                    .composite(REJECTED, |fields| fields.optional(error.as_deref(), Error::write));
             }
-            Self::Modified(modified) => composite(out, MODIFIED, |items| {
-                items.boolean(modified.delivery_failed);
-                items.boolean(modified.undeliverable_here);
-                items.fields(&modified.message_annotations);
+            Self::Modified(modified) => writer.composite(MODIFIED, |fields| {
+                fields.value(modified.delivery_failed);
+                fields.value(modified.undeliverable_here);
+                fields.value(&modified.message_annotations);
             }),
             Self::Received { section_number, section_offset } => {
-                composite(out, RECEIVED, |items| {
-                    items.uint(*section_number);
-                    items.ulong(*section_offset);
+                writer.composite(RECEIVED, |fields| {
+                    fields.value(*section_number);
+                    fields.value(*section_offset);
                 });
             }
             Self::Declared { transaction } => {
-                composite(out, DECLARED, |items| items.binary(transaction));
+                writer.composite(DECLARED, |fields| fields.value(transaction.as_slice()));
             }
             Self::Transactional { transaction, outcome } => {
-                composite(out, TRANSACTIONAL, |items| {
-                    items.binary(transaction);
-                    Self::write_optional(outcome.as_deref(), items);
+                writer.composite(TRANSACTIONAL, |fields| {
+                    fields.value(transaction.as_slice());
+                    fields.optional(outcome.as_deref(), Self::write);
                 });
             }
         }

@@ -1,5 +1,5 @@
-use super::{DeliveryState, Role, composite, missing};
-use crate::wire::{List, Malformed};
+use super::{Composite, DeliveryState, Malformed, Role, missing};
+use crate::wire::Writer;
 
 /// The state of deliveries (2.7.6).
 #[derive(Debug, Clone, PartialEq)]
@@ -19,7 +19,7 @@ pub struct Disposition {
 impl Disposition {
     pub(super) const CODE: u64 = 0x15;
 
-    pub(super) fn read(fields: &mut List<'_>) -> Result<Self, Malformed> {
+    pub(super) fn read(fields: &mut Composite<'_>) -> Result<Self, Malformed> {
         Ok(Self {
             role: Role::from_wire(fields.boolean()?.ok_or(missing("disposition: no role"))?),
             first: fields.uint()?.ok_or(missing("disposition: no first delivery"))?,
@@ -29,14 +29,14 @@ impl Disposition {
         })
     }
 
-    pub(super) fn write(&self, out: &mut Vec<u8>) {
-        composite(out, Self::CODE, |items| {
-            items.boolean(self.role.to_wire());
-            items.uint(self.first);
-            items.optional(self.last, |items, last| items.uint(last));
-            items.boolean(self.settled);
-            DeliveryState::write_optional(self.state.as_ref(), items);
-            items.boolean(false);
+    pub(super) fn write(&self, writer: &mut Writer<'_>) {
+        writer.composite(Self::CODE, |fields| {
+            fields.value(self.role.to_wire());
+            fields.value(self.first);
+            fields.value(self.last);
+            fields.value(self.settled);
+            fields.optional(self.state.as_ref(), DeliveryState::write);
+            fields.value(false);
         });
     }
 }

@@ -1,15 +1,14 @@
-use super::{composite, missing};
+use super::{Composite, Malformed, missing};
 use crate::Error;
-use crate::wire::{self, Items, List, Malformed};
+use crate::wire::{ValueRef, Writer};
 
 const CODE: u64 = 0x1D;
 
 impl Error {
     pub(super) fn read(bytes: &[u8]) -> Result<Self, Malformed> {
-        let (CODE, list) = wire::described(bytes)? else {
-            return Err(Malformed("error: another type"));
+        let (CODE, mut fields, _) = Composite::read(bytes)? else {
+            return Err(Malformed::Field("error: another type"));
         };
-        let (mut fields, _) = List::read(list)?;
         Ok(Self {
             condition: fields.text()?.ok_or(missing("error: no condition"))?.to_owned().into(),
             description: fields.text()?.map(|text| text.to_owned().into()),
@@ -18,15 +17,11 @@ impl Error {
     }
 
     /// All three fields stand there: there are clients that take the third without looking.
-    pub(super) fn write_optional(error: Option<&Self>, items: &mut Items<'_>) {
-        items.optional(error, |items, error| {
-            items.with(|out| {
-                composite(out, CODE, |items| {
-                    items.symbol(&error.condition);
-                    items.optional(error.description.as_deref(), |items, text| items.string(text));
-                    items.fields(&error.info);
-                });
-            });
+    pub(super) fn write(&self, writer: &mut Writer<'_>) {
+        writer.composite(CODE, |fields| {
+            fields.value(ValueRef::Symbol(&self.condition));
+            fields.value(self.description.as_deref());
+            fields.value(&self.info);
         });
     }
 }

@@ -1,5 +1,5 @@
-use super::{composite, missing};
-use crate::wire::{List, Malformed};
+use super::{Composite, Malformed, missing};
+use crate::wire::{ValueRef, Writer};
 
 /// Windows of a session, and credit of a link if there is a handle (2.7.4).
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -29,7 +29,7 @@ pub struct Flow {
 impl Flow {
     pub(super) const CODE: u64 = 0x13;
 
-    pub(super) fn read(fields: &mut List<'_>) -> Result<Self, Malformed> {
+    pub(super) fn read(fields: &mut Composite<'_>) -> Result<Self, Malformed> {
         Ok(Self {
             next_incoming_id: fields.uint()?,
             incoming_window: fields.uint()?.ok_or(missing("flow: no incoming window"))?,
@@ -44,19 +44,19 @@ impl Flow {
         })
     }
 
-    pub(super) fn write(&self, out: &mut Vec<u8>) {
-        composite(out, Self::CODE, |items| {
-            items.optional(self.next_incoming_id, |items, id| items.uint(id));
-            items.uint(self.incoming_window);
-            items.uint(self.next_outgoing_id);
-            items.uint(self.outgoing_window);
-            items.optional(self.handle, |items, handle| items.uint(handle));
-            items.optional(self.delivery_count, |items, count| items.uint(count));
-            items.optional(self.link_credit, |items, credit| items.uint(credit));
-            items.optional(self.available, |items, available| items.uint(available));
-            items.boolean(self.drain);
-            items.boolean(self.echo);
-            items.null();
+    pub(super) fn write(&self, writer: &mut Writer<'_>) {
+        writer.composite(Self::CODE, |fields| {
+            fields.value(self.next_incoming_id);
+            fields.value(self.incoming_window);
+            fields.value(self.next_outgoing_id);
+            fields.value(self.outgoing_window);
+            fields.value(self.handle);
+            fields.value(self.delivery_count);
+            fields.value(self.link_credit);
+            fields.value(self.available);
+            fields.value(self.drain);
+            fields.value(self.echo);
+            fields.value(ValueRef::Null);
         });
     }
 }

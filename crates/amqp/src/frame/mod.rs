@@ -17,6 +17,7 @@
 //! them by position.
 
 mod attach;
+mod composite;
 mod connection;
 mod delivery_state;
 mod disposition;
@@ -39,7 +40,9 @@ pub use tag::Tag;
 pub use terminus::Terminus;
 pub use transfer::Transfer;
 
-use crate::wire::{self, Items, List, Malformed};
+use self::composite::Composite;
+use crate::message;
+use crate::wire::Writer;
 
 /// The protocol header of AMQP 1.0.
 pub const AMQP_HEADER: [u8; 8] = *b"AMQP\x00\x01\x00\x00";
@@ -54,6 +57,17 @@ pub const HEADER_SIZE: usize = 8;
 
 const TYPE_AMQP: u8 = 0;
 const TYPE_SASL: u8 = 1;
+
+/// Why bytes are no frame, or not the one that is expected here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Malformed {
+    /// There is something else than a value.
+    #[error("malformed frame: {0}")]
+    Value(#[from] message::Malformed),
+    /// A field is missing or another one than it must be.
+    #[error("malformed {0}")]
+    Field(&'static str),
+}
 
 /// A frame.
 #[derive(Debug, Clone, PartialEq)]
@@ -104,7 +118,7 @@ pub fn length(bytes: &[u8]) -> Result<Option<usize>, Malformed> {
     let Some(size) = bytes.first_chunk() else { return Ok(None) };
     let length = u32::from_be_bytes(*size) as usize;
     if length < HEADER_SIZE {
-        return Err(Malformed("frame: shorter than its header"));
+        return Err(Malformed::Field("frame: shorter than its header"));
     }
     Ok(Some(length))
 }
@@ -112,13 +126,13 @@ pub fn length(bytes: &[u8]) -> Result<Option<usize>, Malformed> {
 /// Reads one whole frame.
 pub fn decode(frame: &[u8]) -> Result<Frame<'_>, Malformed> {
     let Some(&[_, _, _, _, offset, kind, high, low]) = frame.first_chunk::<HEADER_SIZE>() else {
-        return Err(Malformed("frame: shorter than its header"));
+        return Err(Malformed::Field("frame: shorter than its header"));
     };
     let offset = usize::from(offset) * 4;
     if offset < HEADER_SIZE {
-        return Err(Malformed("frame: data offset"));
+        return Err(Malformed::Field("frame: data offset"));
     }
-    let body = frame.get(offset..).ok_or(Malformed("frame: data offset"))?;
+    let body = frame.get(offset..).ok_or(Malformed::Field("frame: data offset"))?;
     let channel = u16::from_be_bytes([high, low]);
     match kind {
         TYPE_AMQP if body.is_empty() => Ok(Frame { channel, body: Body::Empty }),
@@ -127,14 +141,14 @@ pub fn decode(frame: &[u8]) -> Result<Frame<'_>, Malformed> {
             Ok(Frame { channel, body: Body::Amqp(performative, payload) })
         }
         TYPE_SASL => Ok(Frame { channel: 0, body: Body::Sasl(Sasl::read(body)?) }),
-        _ => Err(Malformed("frame: unknown type")),
+        _ => Err(Malformed::Field("frame: unknown type")),
     }
 }
 
 /// Appends a frame with a performative and what stands behind it.
 pub fn encode(out: &mut Vec<u8>, channel: u16, performative: &Performative, payload: &[u8]) {
     let start = begin(out, channel);
-    performative.write(out);
+    performative.write(&mut Writer::new(out));
     out.extend_from_slice(payload);
     end(out, start);
 }
@@ -143,7 +157,7 @@ pub fn encode(out: &mut Vec<u8>, channel: u16, performative: &Performative, payl
 pub fn encode_sasl(out: &mut Vec<u8>, sasl: &Sasl) {
     let start = begin(out, 0);
     out[start + 5] = TYPE_SASL;
-    sasl.write(out);
+    sasl.write(&mut Writer::new(out));
     end(out, start);
 }
 
@@ -169,8 +183,7 @@ pub(crate) fn end(out: &mut [u8], start: usize) {
 impl Performative {
     /// The one at the front of `body`, and what lies behind it.
     fn read(body: &[u8]) -> Result<(Self, &[u8]), Malformed> {
-        let (code, list) = wire::described(body)?;
-        let (mut fields, rest) = List::read(list)?;
+        let (code, mut fields, rest) = Composite::read(body)?;
         let fields = &mut fields;
         let performative = match code {
             Transfer::CODE => Self::Transfer(Transfer::read(fields)?),
@@ -182,33 +195,27 @@ impl Performative {
             Detach::CODE => Self::Detach(Detach::read(fields)?),
             End::CODE => Self::End(End::read(fields)?),
             Close::CODE => Self::Close(Close::read(fields)?),
-            _ => return Err(Malformed("frame: unknown performative")),
+            _ => return Err(Malformed::Field("frame: unknown performative")),
         };
         Ok((performative, rest))
     }
 
-    fn write(&self, out: &mut Vec<u8>) {
+    fn write(&self, writer: &mut Writer<'_>) {
         match self {
-            Self::Open(open) => open.write(out),
-            Self::Begin(begin) => begin.write(out),
-            Self::Attach(attach) => attach.write(out),
-            Self::Flow(flow) => flow.write(out),
-            Self::Transfer(transfer) => transfer.write(out),
-            Self::Disposition(disposition) => disposition.write(out),
-            Self::Detach(detach) => detach.write(out),
-            Self::End(end) => end.write(out),
-            Self::Close(close) => close.write(out),
+            Self::Open(open) => open.write(writer),
+            Self::Begin(begin) => begin.write(writer),
+            Self::Attach(attach) => attach.write(writer),
+            Self::Flow(flow) => flow.write(writer),
+            Self::Transfer(transfer) => transfer.write(writer),
+            Self::Disposition(disposition) => disposition.write(writer),
+            Self::Detach(detach) => detach.write(writer),
+            Self::End(end) => end.write(writer),
+            Self::Close(close) => close.write(writer),
         }
     }
 }
 
-/// Writes a described list.
-fn composite(out: &mut Vec<u8>, code: u64, write: impl FnOnce(&mut Items<'_>)) {
-    wire::write_descriptor(out, code);
-    wire::list(out, write);
-}
-
 /// What a field that must not be null is refused with.
 const fn missing(field: &'static str) -> Malformed {
-    Malformed(field)
+    Malformed::Field(field)
 }

@@ -1,5 +1,5 @@
-use super::{composite, missing};
-use crate::wire::{self, List, Malformed};
+use super::{Composite, Malformed, missing};
+use crate::wire::{ValueRef, Writer};
 
 const MECHANISMS: u64 = 0x40;
 const INIT: u64 = 0x41;
@@ -34,8 +34,7 @@ pub enum Sasl {
 
 impl Sasl {
     pub(super) fn read(body: &[u8]) -> Result<Self, Malformed> {
-        let (code, list) = wire::described(body)?;
-        let (mut fields, _) = List::read(list)?;
+        let (code, mut fields, _) = Composite::read(body)?;
         Ok(match code {
             MECHANISMS => Self::Mechanisms(fields.symbols()?.into_iter().map(Into::into).collect()),
             INIT => Self::Init {
@@ -48,28 +47,34 @@ impl Sasl {
             OUTCOME => {
                 Self::Outcome { code: fields.ubyte()?.ok_or(missing("sasl-outcome: no code"))? }
             }
-            _ => return Err(Malformed("frame: unknown step of SASL")),
+            _ => return Err(Malformed::Field("frame: unknown step of SASL")),
         })
     }
 
-    pub(super) fn write(&self, out: &mut Vec<u8>) {
+    pub(super) fn write(&self, writer: &mut Writer<'_>) {
         match self {
             // An array also for one: there are clients that look for their mechanism in it.
             Self::Mechanisms(mechanisms) => {
-                composite(out, MECHANISMS, |items| items.symbols(mechanisms));
-            }
-            Self::Init { mechanism, initial_response, hostname } => {
-                composite(out, INIT, |items| {
-                    items.symbol(mechanism);
-                    items.optional(initial_response.as_deref(), |items, bytes| items.binary(bytes));
-                    items.optional(hostname.as_deref(), |items, name| items.string(name));
+                writer.composite(MECHANISMS, |fields| {
+                    fields.symbols(mechanisms.iter().map(String::as_str))
                 });
             }
-            Self::Challenge(bytes) => composite(out, CHALLENGE, |items| items.binary(bytes)),
-            Self::Response(bytes) => composite(out, RESPONSE, |items| items.binary(bytes)),
-            Self::Outcome { code } => composite(out, OUTCOME, |items| {
-                items.ubyte(*code);
-                items.null();
+            Self::Init { mechanism, initial_response, hostname } => {
+                writer.composite(INIT, |fields| {
+                    fields.value(ValueRef::Symbol(mechanism));
+                    fields.value(initial_response.as_deref());
+                    fields.value(hostname.as_deref());
+                });
+            }
+            Self::Challenge(bytes) => {
+                writer.composite(CHALLENGE, |fields| fields.value(bytes.as_slice()))
+            }
+            Self::Response(bytes) => {
+                writer.composite(RESPONSE, |fields| fields.value(bytes.as_slice()))
+            }
+            Self::Outcome { code } => writer.composite(OUTCOME, |fields| {
+                fields.value(*code);
+                fields.value(ValueRef::Null);
             }),
         }
     }

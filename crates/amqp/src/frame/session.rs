@@ -1,5 +1,5 @@
-use super::{composite, missing};
-use crate::wire::{List, Malformed};
+use super::{Composite, Malformed, missing};
+use crate::wire::{ValueRef, Writer};
 use crate::{Error, Fields};
 
 /// Begins a session (2.7.2).
@@ -22,7 +22,7 @@ pub struct Begin {
 impl Begin {
     pub(super) const CODE: u64 = 0x11;
 
-    pub(super) fn read(fields: &mut List<'_>) -> Result<Self, Malformed> {
+    pub(super) fn read(fields: &mut Composite<'_>) -> Result<Self, Malformed> {
         Ok(Self {
             remote_channel: fields.ushort()?,
             next_outgoing_id: fields.uint()?.ok_or(missing("begin: no next outgoing id"))?,
@@ -38,17 +38,17 @@ impl Begin {
         })
     }
 
-    pub(super) fn write(&self, out: &mut Vec<u8>) {
-        composite(out, Self::CODE, |items| {
-            items.optional(self.remote_channel, |items, channel| items.ushort(channel));
-            items.uint(self.next_outgoing_id);
-            items.uint(self.incoming_window);
-            items.uint(self.outgoing_window);
-            items.uint(self.handle_max);
+    pub(super) fn write(&self, writer: &mut Writer<'_>) {
+        writer.composite(Self::CODE, |fields| {
+            fields.value(self.remote_channel);
+            fields.value(self.next_outgoing_id);
+            fields.value(self.incoming_window);
+            fields.value(self.outgoing_window);
+            fields.value(self.handle_max);
             for _capabilities in 0..2 {
-                items.null();
+                fields.value(ValueRef::Null);
             }
-            items.fields(&self.properties);
+            fields.value(&self.properties);
         });
     }
 }
@@ -63,11 +63,11 @@ pub struct End {
 impl End {
     pub(super) const CODE: u64 = 0x17;
 
-    pub(super) fn read(fields: &mut List<'_>) -> Result<Self, Malformed> {
+    pub(super) fn read(fields: &mut Composite<'_>) -> Result<Self, Malformed> {
         Ok(Self { error: fields.raw()?.map(Error::read).transpose()? })
     }
 
-    pub(super) fn write(&self, out: &mut Vec<u8>) {
-        composite(out, Self::CODE, |items| Error::write_optional(self.error.as_ref(), items));
+    pub(super) fn write(&self, writer: &mut Writer<'_>) {
+        writer.composite(Self::CODE, |fields| fields.optional(self.error.as_ref(), Error::write));
     }
 }

@@ -1,7 +1,7 @@
 use std::fmt;
 use std::ops::Deref;
 
-use crate::wire::Malformed;
+use super::Malformed;
 
 /// What the sender of a delivery calls it: up to 32 bytes (2.8.7).
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
@@ -20,7 +20,7 @@ impl TryFrom<&[u8]> for Tag {
 
     fn try_from(tag: &[u8]) -> Result<Self, Malformed> {
         let mut bytes = [0; Self::MAX_SIZE];
-        let place = bytes.get_mut(..tag.len()).ok_or(Malformed("delivery tag: too long"))?;
+        let place = bytes.get_mut(..tag.len()).ok_or(Malformed::Field("delivery tag: too long"))?;
         place.copy_from_slice(tag);
         Ok(Self { length: u8::try_from(tag.len()).expect("a tag is short"), bytes })
     }

@@ -1,7 +1,6 @@
-use serde_amqp::Value;
-
+use super::Malformed;
 use crate::Fields;
-use crate::wire::{self, List, MAX_DEPTH, Malformed, check};
+use crate::wire::{ValueRef, Writer, checked_len, described};
 
 const SOURCE: u64 = 0x28;
 const TARGET: u64 = 0x29;
@@ -48,86 +47,79 @@ impl Terminus {
         if self.is_coordinator() {
             return None;
         }
-        wire::text(self.field(ADDRESS)?).ok()
+        self.field(ADDRESS).text()
     }
 
     /// Whether the node is to be made for this link.
     pub fn is_dynamic(&self) -> bool {
-        !self.is_coordinator() && matches!(self.field(DYNAMIC), Some([0x41] | [0x56, 1]))
+        !self.is_coordinator() && self.field(DYNAMIC) == ValueRef::Bool(true)
     }
 
     /// Which messages are wanted of a source: `None` if nothing is said, not even with an empty map.
     ///
-    /// A filter stands there as the peer wrote it, bare or as a [`Value::Described`].
+    /// A filter stands there as the peer wrote it, bare or [described](ValueRef::undescribed).
     pub fn filter(&self) -> Option<Fields> {
         if self.code != SOURCE {
             return None;
         }
-        wire::fields(self.field(FILTER)?).ok()
+        Fields::read(self.raw(FILTER)?).ok()
     }
 
     /// The same with another address.
     #[must_use]
     pub fn with_address(self, address: &str) -> Self {
-        self.with_field(ADDRESS, &Value::String(address.into()))
+        self.with_field(ADDRESS, address)
     }
 
     /// The same source with another filter.
     #[must_use]
-    pub fn with_filter(mut self, filter: &Fields) -> Self {
-        let mut bytes = Vec::new();
-        wire::map(&mut bytes, filter);
-        self.put(FILTER, bytes);
-        self
+    pub fn with_filter(self, filter: &Fields) -> Self {
+        self.with_field(FILTER, filter)
     }
 
     /// The same node, to be made for the link.
     #[must_use]
     pub fn dynamic(self) -> Self {
-        self.with_field(DYNAMIC, &Value::Bool(true))
+        self.with_field(DYNAMIC, true)
     }
 
-    fn with_field(mut self, index: usize, value: &Value) -> Self {
-        let mut bytes = Vec::new();
-        wire::write_value(&mut bytes, value);
-        self.put(index, bytes);
-        self
-    }
-
-    fn put(&mut self, index: usize, bytes: Vec<u8>) {
+    fn with_field<'v>(mut self, index: usize, value: impl Into<ValueRef<'v>>) -> Self {
+        let mut encoded = Vec::new();
+        Writer::new(&mut encoded).value(value);
         if self.fields.len() <= index {
             self.fields.resize(index + 1, Box::new([0x40]));
         }
-        self.fields[index] = bytes.into();
+        self.fields[index] = encoded.into();
+        self
     }
 
-    fn field(&self, index: usize) -> Option<&[u8]> {
+    /// A field that is not null, as it is encoded.
+    fn raw(&self, index: usize) -> Option<&[u8]> {
         self.fields.get(index).map(AsRef::as_ref).filter(|field| *field != [0x40])
     }
 
+    fn field(&self, index: usize) -> ValueRef<'_> {
+        self.raw(index).map_or(ValueRef::Null, ValueRef::known)
+    }
+
     pub(super) fn read(bytes: &[u8]) -> Result<Self, Malformed> {
-        check(bytes, MAX_DEPTH)?;
-        let (code, list) = wire::described(bytes)?;
-        if !matches!(code, SOURCE | TARGET | COORDINATOR) {
-            return Err(Malformed("terminus: unknown"));
-        }
-        let (mut list, _) = List::read(list)?;
-        let mut fields = Vec::new();
-        while list.has_more() {
-            fields.push(list.raw()?.unwrap_or(&[0x40]).into());
-        }
-        let terminus = Self { code, fields };
-        if code == SOURCE && terminus.field(FILTER).is_some() && terminus.filter().is_none() {
-            return Err(Malformed("source: filter"));
+        checked_len(bytes)?;
+        let (code, list) = described(bytes)?;
+        let (SOURCE | TARGET | COORDINATOR, ValueRef::List(list)) = (code, ValueRef::parse(list)?)
+        else {
+            return Err(Malformed::Field("terminus: unknown"));
+        };
+        let terminus = Self { code, fields: list.raw().map(Into::into).collect() };
+        if code == SOURCE && terminus.raw(FILTER).is_some() && terminus.filter().is_none() {
+            return Err(Malformed::Field("source: filter"));
         }
         Ok(terminus)
     }
 
-    pub(super) fn write(&self, out: &mut Vec<u8>) {
-        wire::write_descriptor(out, self.code);
-        wire::list(out, |items| {
+    pub(super) fn write(&self, writer: &mut Writer<'_>) {
+        writer.composite(self.code, |fields| {
             for field in &self.fields {
-                items.with(|out| out.extend_from_slice(field));
+                fields.encoded(1, field);
             }
         });
     }

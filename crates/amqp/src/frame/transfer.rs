@@ -1,5 +1,5 @@
-use super::{DeliveryState, Tag, composite, missing};
-use crate::wire::{List, Malformed};
+use super::{Composite, DeliveryState, Malformed, Tag, missing};
+use crate::wire::{ValueRef, Writer};
 
 /// A message or a piece of one, which stands behind it (2.7.5).
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -25,7 +25,7 @@ pub struct Transfer {
 impl Transfer {
     pub(super) const CODE: u64 = 0x14;
 
-    pub(super) fn read(fields: &mut List<'_>) -> Result<Self, Malformed> {
+    pub(super) fn read(fields: &mut Composite<'_>) -> Result<Self, Malformed> {
         Ok(Self {
             handle: fields.uint()?.ok_or(missing("transfer: no handle"))?,
             delivery_id: fields.uint()?,
@@ -44,19 +44,19 @@ impl Transfer {
         })
     }
 
-    pub(crate) fn write(&self, out: &mut Vec<u8>) {
-        composite(out, Self::CODE, |items| {
-            items.uint(self.handle);
-            items.optional(self.delivery_id, |items, id| items.uint(id));
-            items.optional(self.tag.as_ref(), |items, tag| items.binary(tag));
-            items.optional(self.message_format, |items, format| items.uint(format));
-            items.optional(self.settled, |items, settled| items.boolean(settled));
-            items.boolean(self.more);
-            items.null();
-            DeliveryState::write_optional(self.state.as_ref(), items);
-            items.boolean(false);
-            items.boolean(self.aborted);
-            items.boolean(false);
+    pub(crate) fn write(&self, writer: &mut Writer<'_>) {
+        writer.composite(Self::CODE, |fields| {
+            fields.value(self.handle);
+            fields.value(self.delivery_id);
+            fields.value(self.tag.as_deref());
+            fields.value(self.message_format);
+            fields.value(self.settled);
+            fields.value(self.more);
+            fields.value(ValueRef::Null);
+            fields.optional(self.state.as_ref(), DeliveryState::write);
+            fields.value(false);
+            fields.value(self.aborted);
+            fields.value(false);
         });
     }
 }

@@ -1,8 +1,7 @@
 //! Many messages in one transfer.
 
 use super::sections::{Kind, section};
-use super::value::ValueRef;
-use super::wire::{Malformed, split_value};
+use crate::wire::{Malformed, ValueRef};
 
 /// The message format of a batch.
 pub const BATCH: u32 = 0x8001_3700;
@@ -38,10 +37,10 @@ impl<'a> Batch<'a> {
     /// The message in the next section, if that has one.
     fn step(&mut self) -> Result<Option<&'a [u8]>, Malformed> {
         let (kind, value) = section(self.0)?;
-        let (value, rest) = split_value(value)?;
+        let (value, rest) = ValueRef::read(value)?;
         self.0 = rest;
         match kind {
-            Kind::Data => ValueRef::parse(value)?.binary().map(Some).ok_or(Malformed::Section),
+            Kind::Data => value.binary().map(Some).ok_or(Malformed::Section),
             Kind::Sequence | Kind::Value => Err(Malformed::Section),
             _ => Ok(None),
         }

@@ -2,9 +2,7 @@
 
 use super::properties::{COUNT, Field};
 use super::sections::Kind;
-use super::value::ValueRef;
-use super::wire::code;
-use super::writer::{Writer, begin, end, variable};
+use crate::wire::{ValueRef, Writer};
 
 /// A message in the making.
 #[derive(Clone, Debug)]
@@ -68,50 +66,47 @@ impl<'a> Builder<'a> {
     pub fn data(&self, body: &[u8], out: &mut Vec<u8>) {
         out.reserve(body.len() + 256);
         self.sections(out);
-        out.extend_from_slice(&Kind::Data.descriptor());
-        variable(out, code::BINARY_8, body);
+        Writer::new(out).described(Kind::Data as u64, |value| value.value(body));
     }
 
     /// Appends the message to `out`, with the one value that `write` writes as its body.
     pub fn value(&self, write: impl FnOnce(&mut Writer<'_>), out: &mut Vec<u8>) {
         self.sections(out);
-        out.extend_from_slice(&Kind::Value.descriptor());
-        write(&mut Writer::new(out));
+        Writer::new(out).described(Kind::Value as u64, write);
     }
 
     fn sections(&self, out: &mut Vec<u8>) {
+        let mut sections = Writer::new(out);
         if self.durable || self.ttl.is_some() {
-            out.extend_from_slice(&Kind::Header.descriptor());
-            Writer::new(out).list(|fields| {
-                fields.value(ValueRef::Bool(self.durable));
+            sections.composite(Kind::Header as u64, |fields| {
+                fields.value(self.durable);
                 fields.value(ValueRef::Null);
-                fields.value(self.ttl.map_or(ValueRef::Null, ValueRef::Uint));
+                fields.value(self.ttl);
             });
         }
         if !self.annotations.is_empty() {
-            out.extend_from_slice(&Kind::MessageAnnotations.descriptor());
-            Writer::new(out).map(|map| {
-                for (name, value) in &self.annotations {
-                    map.value(ValueRef::Symbol(name));
-                    map.value(*value);
-                }
+            sections.described(Kind::MessageAnnotations as u64, |value| {
+                value.map(|map| {
+                    for (name, value) in &self.annotations {
+                        map.value(ValueRef::Symbol(name));
+                        map.value(*value);
+                    }
+                });
             });
         }
         let count = COUNT - self.properties.iter().rev().take_while(|one| one.is_null()).count();
         if count > 0 {
-            out.extend_from_slice(&Kind::Properties.descriptor());
-            let start = begin(out, code::LIST_32);
-            for value in &self.properties[..count] {
-                Writer::new(out).value(*value);
-            }
-            end(out, start, count as u32);
+            sections.composite(Kind::Properties as u64, |fields| {
+                self.properties[..count].iter().for_each(|value| fields.value(*value));
+            });
         }
         if !self.application_properties.is_empty() {
-            out.extend_from_slice(&Kind::ApplicationProperties.descriptor());
-            Writer::new(out).map(|map| {
-                for (name, value) in &self.application_properties {
-                    map.entry(name, *value);
-                }
+            sections.described(Kind::ApplicationProperties as u64, |value| {
+                value.map(|map| {
+                    for (name, value) in &self.application_properties {
+                        map.entry(name, *value);
+                    }
+                });
             });
         }
     }

@@ -1,6 +1,6 @@
 //! The header of a message.
 
-use super::value::{List, ValueRef};
+use crate::wire::{List, ValueRef};
 
 /// What a message says about its way. What is absent or of another type than it must be, is its default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -14,9 +14,6 @@ mod response;
 mod rule;
 mod sections;
 mod text;
-mod value;
-mod wire;
-mod writer;
 
 pub use batch::{BATCH, Batch, batch};
 pub use builder::Builder;
@@ -28,6 +25,5 @@ pub use response::Response;
 pub use rule::{Correlation, Filter, Rule};
 pub use sections::Sections;
 pub use text::id_text;
-pub use value::{Items, List, Map, ValueRef};
-pub use wire::Malformed;
-pub use writer::Writer;
+
+pub use crate::wire::{Items, List, Malformed, Map, ValueRef, Writer};

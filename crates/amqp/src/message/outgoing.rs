@@ -1,10 +1,8 @@
 //! A message as a receiver gets it: as it was sent, with what the broker knows of it.
 
-use super::properties::{COUNT, Field};
+use super::properties::Field;
 use super::sections::{Kind, Sections};
-use super::value::{Map, ValueRef, key_text};
-use super::wire::code;
-use super::writer::{Writer, begin, end, variable};
+use crate::wire::{Map, ValueRef, Writer, key_text};
 
 /// What the broker adds to a message. Times are milliseconds since 1970, UTC.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -96,62 +94,38 @@ const STAMP: &[u8; 125] = b"\xa3\x15x-opt-sequence-number\x81\0\0\0\0\0\0\0\0\
 /// Their keys and values.
 const STAMP_COUNT: u32 = 8;
 
-const NULL: &[u8] = &[code::NULL];
-
 impl Delivered<'_> {
     /// Appends the message to `out` as a receiver gets it.
     pub fn encode(&self, sections: &Sections<'_>, out: &mut Vec<u8>) {
         out.reserve(sections.body().len() + 512);
-        self.header(sections, out);
-        self.delivery_annotations(out);
-        self.annotations(sections, out);
-        self.properties(sections, out);
-        self.application_properties(sections, out);
+        let mut writer = Writer::new(out);
+        self.header(sections, &mut writer);
+        self.delivery_annotations(&mut writer);
+        self.annotations(sections, &mut writer);
+        self.properties(sections, &mut writer);
+        self.application_properties(sections, &mut writer);
         out.extend_from_slice(sections.body());
     }
 
-    fn header(&self, sections: &Sections<'_>, out: &mut Vec<u8>) {
+    fn header(&self, sections: &Sections<'_>, writer: &mut Writer<'_>) {
         let header = sections.header();
-        let or_null = |value: Option<ValueRef<'static>>| value.unwrap_or(ValueRef::Null);
-        out.extend_from_slice(&Kind::Header.descriptor());
-        out.extend_from_slice(&[code::LIST_8, 0, 5]);
-        let start = out.len();
-        let mut fields = Writer::new(out);
-        fields.value(ValueRef::Bool(header.durable));
-        fields.value(or_null(header.priority.map(ValueRef::Ubyte)));
-        fields.value(or_null(self.ttl.or(header.ttl).map(ValueRef::Uint)));
-        fields.value(ValueRef::Bool(header.first_acquirer));
-        fields.value(ValueRef::Uint(self.delivery_count));
-        // The count is a byte of it, too. Five fields have 14 bytes at most.
-        out[start - 2] = (out.len() - start + 1) as u8;
+        writer.composite(Kind::Header as u64, |fields| {
+            fields.value(header.durable);
+            fields.value(header.priority);
+            fields.value(self.ttl.or(header.ttl));
+            fields.value(header.first_acquirer);
+            fields.value(self.delivery_count);
+        });
     }
 
-    fn delivery_annotations(&self, out: &mut Vec<u8>) {
+    fn delivery_annotations(&self, writer: &mut Writer<'_>) {
         let Some(token) = self.lock_token else { return };
-        out.extend_from_slice(&Kind::DeliveryAnnotations.descriptor());
-        let start = begin(out, code::MAP_32);
-        annotation(out, LOCK_TOKEN, ValueRef::Uuid(token));
-        end(out, start, 2);
+        writer.described(Kind::DeliveryAnnotations as u64, |value| {
+            value.map(|map| annotation(map, LOCK_TOKEN, ValueRef::Uuid(token)));
+        });
     }
 
-    fn annotations(&self, sections: &Sections<'_>, out: &mut Vec<u8>) {
-        out.extend_from_slice(&Kind::MessageAnnotations.descriptor());
-        let start = begin(out, code::MAP_32);
-        out.extend_from_slice(&self.stamp());
-        let mut count = STAMP_COUNT;
-        let mut ours = |name, value| {
-            annotation(out, name, value);
-            count += 2;
-        };
-        if let Some(at) = self.locked_until {
-            ours(LOCKED_UNTIL, ValueRef::Timestamp(at));
-        }
-        if let Some(at) = self.scheduled_at {
-            ours(SCHEDULED_TIME, ValueRef::Timestamp(at));
-        }
-        if let Some(source) = self.dead_letter_source {
-            ours(DEAD_LETTER_SOURCE, ValueRef::String(source));
-        }
+    fn annotations(&self, sections: &Sections<'_>, writer: &mut Writer<'_>) {
         let is_kept = |key: &[u8]| {
             let Some(name) = key_text(key).filter(|name| name.starts_with(b"x-opt-")) else {
                 return true;
@@ -159,8 +133,21 @@ impl Delivered<'_> {
             !(OURS.iter().any(|own| own.as_bytes() == name)
                 || self.scheduled_at.is_some() && name == SCHEDULED_TIME.as_bytes())
         };
-        count += self.merge(Scope::Annotation, sections.annotations(), is_kept, annotation, out);
-        end(out, start, count);
+        writer.described(Kind::MessageAnnotations as u64, |value| {
+            value.map(|map| {
+                map.encoded(STAMP_COUNT, &self.stamp());
+                if let Some(at) = self.locked_until {
+                    annotation(map, LOCKED_UNTIL, ValueRef::Timestamp(at));
+                }
+                if let Some(at) = self.scheduled_at {
+                    annotation(map, SCHEDULED_TIME, ValueRef::Timestamp(at));
+                }
+                if let Some(source) = self.dead_letter_source {
+                    annotation(map, DEAD_LETTER_SOURCE, ValueRef::String(source));
+                }
+                self.merge(Scope::Annotation, sections.annotations(), is_kept, map);
+            });
+        });
     }
 
     /// The annotations that every message has.
@@ -181,89 +168,75 @@ impl Delivered<'_> {
     }
 
     /// With those that a sender may set but only the broker knows: when the message came, and when it goes.
-    fn properties(&self, sections: &Sections<'_>, out: &mut Vec<u8>) {
+    fn properties(&self, sections: &Sections<'_>, writer: &mut Writer<'_>) {
         let sent = sections.properties_list();
-        let changes = self.changes.iter().filter(|change| change.scope == Scope::System);
-        let has_changes = changes.clone().next().is_some();
+        let has_changes = self.changes.iter().any(|change| change.scope == Scope::System);
         if sent.count() == 0 && !has_changes && self.expires_at.is_none() {
             return;
         }
-        out.extend_from_slice(&Kind::Properties.descriptor());
-        let start = begin(out, code::LIST_32);
-        if has_changes {
-            self.changed_properties(sections, changes, out);
-            return end(out, start, COUNT as u32);
-        }
-        let mut rest = sent.raw();
-        rest.copy(Field::AbsoluteExpiryTime as usize, out);
-        let (_, created) = (rest.next(), rest.next().unwrap_or(NULL));
-        let mut ours = Writer::new(out);
-        ours.value(self.expires_at.map_or(ValueRef::Null, ValueRef::Timestamp));
-        match self.created(created) {
-            Some(ms) => ours.value(ValueRef::Timestamp(ms)),
-            None => ours.value(ValueRef::Null),
-        }
-        out.extend_from_slice(rest.rest());
-        end(out, start, sent.count().max(Field::CreationTime as u32 + 1));
+        writer.composite(Kind::Properties as u64, |fields| {
+            if has_changes {
+                return self.changed_properties(sections, fields);
+            }
+            let mut rest = sent.raw();
+            let (count, before) = rest.first(Field::AbsoluteExpiryTime as usize);
+            fields.encoded(count, before);
+            for _missing in count..Field::AbsoluteExpiryTime as u32 {
+                fields.value(ValueRef::Null);
+            }
+            let created = rest.nth(1).map_or(ValueRef::Null, ValueRef::known);
+            fields.value(self.expires_at.map(ValueRef::Timestamp));
+            fields.value(self.created(created).map(ValueRef::Timestamp));
+            let behind = sent.count().saturating_sub(Field::CreationTime as u32 + 1);
+            fields.encoded(behind, rest.rest());
+        });
     }
 
-    fn changed_properties<'c>(
-        &self,
-        sections: &Sections<'_>,
-        changes: impl Iterator<Item = &'c Change<'c>>,
-        out: &mut Vec<u8>,
-    ) {
-        let sent = sections.properties();
-        let mut fields = sent.all().map(ValueRef::known);
-        let created = self.created(sent.all()[Field::CreationTime as usize]);
-        let time = |at: Option<i64>| at.map_or(ValueRef::Null, ValueRef::Timestamp);
-        fields[Field::AbsoluteExpiryTime as usize] = time(self.expires_at);
-        fields[Field::CreationTime as usize] = time(created);
-        for change in changes {
+    fn changed_properties(&self, sections: &Sections<'_>, writer: &mut Writer<'_>) {
+        let mut fields = sections.properties().all().map(ValueRef::known);
+        let created = self.created(fields[Field::CreationTime as usize]);
+        fields[Field::AbsoluteExpiryTime as usize] =
+            self.expires_at.map(ValueRef::Timestamp).into();
+        fields[Field::CreationTime as usize] = created.map(ValueRef::Timestamp).into();
+        for change in self.changes.iter().filter(|change| change.scope == Scope::System) {
             if let Some(field) = Field::of_system(change.name) {
-                fields[field as usize] = change.value.unwrap_or(ValueRef::Null);
+                fields[field as usize] = change.value.into();
             }
         }
-        let mut writer = Writer::new(out);
-        for value in fields {
-            writer.value(value);
-        }
+        fields.iter().for_each(|value| writer.value(*value));
     }
 
     /// Clients tell the time to live by the time of creation, and want it to be a time.
-    fn created(&self, sent: &[u8]) -> Option<i64> {
-        match (self.expires_at, ValueRef::known(sent)) {
+    fn created(&self, sent: ValueRef<'_>) -> Option<i64> {
+        match (self.expires_at, sent) {
             (Some(_), _) => Some(self.enqueued_at),
             (None, ValueRef::Timestamp(ms)) => Some(ms),
             (None, _) => None,
         }
     }
 
-    fn application_properties(&self, sections: &Sections<'_>, out: &mut Vec<u8>) {
+    fn application_properties(&self, sections: &Sections<'_>, writer: &mut Writer<'_>) {
         let sent = sections.application_properties();
         let has_changes = self.changes.iter().any(|change| change.scope == Scope::User);
         if sent.is_empty() && !has_changes {
             return;
         }
-        out.extend_from_slice(&Kind::ApplicationProperties.descriptor());
-        if !has_changes {
-            return Writer::new(out).value(ValueRef::Map(sent));
-        }
-        let start = begin(out, code::MAP_32);
-        let count = self.merge(Scope::User, sent, |_| true, property, out);
-        end(out, start, count);
+        writer.described(Kind::ApplicationProperties as u64, |value| {
+            if !has_changes {
+                return value.value(ValueRef::Map(sent));
+            }
+            value.map(|map| self.merge(Scope::User, sent, |_| true, map));
+        });
     }
 
-    /// Entries that were sent, and those that were changed: how many keys and values.
+    /// Entries that were sent, and those that were changed.
     fn merge(
         &self,
         scope: Scope,
         sent: Map<'_>,
         is_kept: impl Fn(&[u8]) -> bool,
-        put: impl Fn(&mut Vec<u8>, &str, ValueRef<'_>),
-        out: &mut Vec<u8>,
-    ) -> u32 {
-        let mut count = 0;
+        map: &mut Writer<'_>,
+    ) {
         let is_changed = |changes: &[Change<'_>], name: Option<&[u8]>| {
             let is_it =
                 |change: &Change<'_>| change.scope == scope && Some(change.name.as_bytes()) == name;
@@ -271,27 +244,23 @@ impl Delivered<'_> {
         };
         for (key, value) in sent.pairs() {
             if is_kept(key) && !is_changed(self.changes, key_text(key)) {
-                out.extend_from_slice(key);
-                out.extend_from_slice(value);
-                count += 2;
+                map.encoded(1, key);
+                map.encoded(1, value);
             }
         }
         for (index, change) in self.changes.iter().enumerate() {
             let is_last = !is_changed(&self.changes[index + 1..], Some(change.name.as_bytes()));
             if let Some(value) = change.value.filter(|_| change.scope == scope && is_last) {
-                put(out, change.name, value);
-                count += 2;
+                match scope {
+                    Scope::Annotation => annotation(map, change.name, value),
+                    Scope::User | Scope::System => map.entry(change.name, value),
+                }
             }
         }
-        count
     }
 }
 
-fn annotation(out: &mut Vec<u8>, name: &str, value: ValueRef<'_>) {
-    variable(out, code::SYMBOL_8, name.as_bytes());
-    Writer::new(out).value(value);
-}
-
-fn property(out: &mut Vec<u8>, name: &str, value: ValueRef<'_>) {
-    Writer::new(out).entry(name, value);
+fn annotation(map: &mut Writer<'_>, name: &str, value: ValueRef<'_>) {
+    map.value(ValueRef::Symbol(name));
+    map.value(value);
 }

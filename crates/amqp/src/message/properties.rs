@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::text::id_text;
-use super::value::{List, ValueRef};
+use crate::wire::{List, ValueRef, code};
 
 /// How many there are.
 pub(super) const COUNT: usize = 13;
@@ -120,4 +120,4 @@ impl<'a> Properties<'a> {
     }
 }
 
-const NULL: &[u8] = &[super::wire::code::NULL];
+const NULL: &[u8] = &[code::NULL];

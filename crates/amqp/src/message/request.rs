@@ -2,8 +2,8 @@
 
 use super::properties::{Field, Properties};
 use super::sections::Sections;
-use super::value::ValueRef;
-use super::wire::Malformed;
+use crate::wire::Malformed;
+use crate::wire::ValueRef;
 
 /// What a client asks a node that answers.
 #[derive(Clone, Copy, Debug)]

@@ -2,8 +2,7 @@
 
 use super::builder::Builder;
 use super::properties::Field;
-use super::value::ValueRef;
-use super::writer::Writer;
+use crate::wire::{ValueRef, Writer};
 
 /// An answer to a [`Request`](super::Request).
 #[derive(Clone, Copy, Debug, PartialEq)]

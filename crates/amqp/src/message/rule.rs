@@ -1,7 +1,6 @@
 //! Rules of a subscription, as requests and responses of `$management` have them.
 
-use super::value::{Map, ValueRef};
-use super::writer::Writer;
+use crate::wire::{Map, ValueRef, Writer};
 
 /// Which messages a subscription gets, and what becomes of them.
 #[derive(Clone, Debug, PartialEq)]
@@ -73,21 +72,20 @@ impl<'a> Rule<'a> {
 
     /// Writes the described list that `enumerate-rules` answers with.
     pub fn write(&self, writer: &mut Writer<'_>) {
-        let text = |text: Option<&'a str>| text.map_or(ValueRef::Null, ValueRef::String);
-        describe(writer, RULE, |rule| {
+        writer.composite(RULE, |rule| {
             match &self.filter {
-                Filter::True => describe(rule, TRUE_FILTER, |_| {}),
-                Filter::False => describe(rule, FALSE_FILTER, |_| {}),
-                Filter::Sql(sql) => describe(rule, SQL_FILTER, |list| expression(list, sql)),
+                Filter::True => rule.composite(TRUE_FILTER, |_| {}),
+                Filter::False => rule.composite(FALSE_FILTER, |_| {}),
+                Filter::Sql(sql) => rule.composite(SQL_FILTER, |list| list.value(*sql)),
                 Filter::Correlation(filter) => {
-                    describe(rule, CORRELATION_FILTER, |list| filter.write(list));
+                    rule.composite(CORRELATION_FILTER, |list| filter.write(list));
                 }
             }
             match self.action {
-                None => describe(rule, NO_ACTION, |_| {}),
-                Some(sql) => describe(rule, SQL_ACTION, |list| expression(list, sql)),
+                None => rule.composite(NO_ACTION, |_| {}),
+                Some(sql) => rule.composite(SQL_ACTION, |list| list.value(sql)),
             }
-            rule.value(text(self.name));
+            rule.value(self.name);
         });
     }
 }
@@ -121,7 +119,7 @@ impl<'a> Correlation<'a> {
             self.content_type,
         ];
         for field in fields {
-            list.value(field.map_or(ValueRef::Null, ValueRef::String));
+            list.value(field);
         }
         list.map(|map| {
             for (name, value) in &self.properties {
@@ -129,14 +127,4 @@ impl<'a> Correlation<'a> {
             }
         });
     }
-}
-
-/// A list described by `descriptor`.
-fn describe(writer: &mut Writer<'_>, descriptor: u64, write: impl FnOnce(&mut Writer<'_>)) {
-    writer.described(descriptor, |value| value.list(write));
-}
-
-/// The only field that SQL filters and actions have here.
-fn expression(list: &mut Writer<'_>, sql: &str) {
-    list.value(ValueRef::String(sql));
 }

@@ -4,9 +4,9 @@ use std::borrow::Cow;
 
 use super::header::Header;
 use super::properties::{Field, Properties};
-use super::value::{List, Map, ValueRef};
-use super::wire::{Malformed, checked_len, code, split_value, value_len};
-use super::writer::{Writer, begin, end, variable};
+use crate::wire::{
+    List, Malformed, Map, ValueRef, Writer, checked_len, described, split_value, value_len,
+};
 
 /// Where the sections of an encoded message are.
 #[derive(Clone, Copy, Debug)]
@@ -67,7 +67,7 @@ impl<'a> Sections<'a> {
             let (value, behind) =
                 if kind < Kind::Data { value.split_at(len(value)?) } else { split_value(value)? };
             rest = behind;
-            match (kind, ValueRef::parse(value)?) {
+            match (kind, ValueRef::whole(value)?) {
                 (Kind::Header, ValueRef::List(list)) => sections.header = list,
                 (Kind::DeliveryAnnotations, ValueRef::Map(map)) => {
                     sections.delivery_annotations = map;
@@ -129,7 +129,7 @@ impl<'a> Sections<'a> {
         if kind != Kind::Value {
             return Ok(None);
         }
-        ValueRef::parse(&value[..checked_len(value)?]).map(Some)
+        ValueRef::checked(&value[..value_len(value)?]).map(Some)
     }
 
     /// The bytes of a body of data sections, put together if there are many, or of a string or binary
@@ -139,9 +139,9 @@ impl<'a> Sections<'a> {
         let mut rest = self.body;
         while !rest.is_empty() {
             let (kind, value) = section(rest).ok()?;
-            let (value, behind) = split_value(value).ok()?;
+            let (value, behind) = ValueRef::read(value).ok()?;
             rest = behind;
-            let bytes = match (kind, ValueRef::parse(value).ok()?) {
+            let bytes = match (kind, value) {
                 (Kind::Data | Kind::Value, ValueRef::Binary(bytes)) => bytes,
                 (Kind::Value, ValueRef::String(text)) => text.as_bytes(),
                 (Kind::Footer, _) => break,
@@ -159,28 +159,19 @@ impl<'a> Sections<'a> {
     /// Appends the message to `out` with `id` as its message id, which it must not have. Keeps all else.
     pub fn with_message_id(&self, id: &str, out: &mut Vec<u8>) {
         out.reserve(self.body.len() + id.len() + 512);
+        let mut sections = Writer::new(out);
         if self.header.count() > 0 {
-            Writer::section(out, Kind::Header, ValueRef::List(self.header));
+            sections.section(Kind::Header, ValueRef::List(self.header));
         }
-        if !self.delivery_annotations.is_empty() {
-            let annotations = ValueRef::Map(self.delivery_annotations);
-            Writer::section(out, Kind::DeliveryAnnotations, annotations);
-        }
-        if !self.message_annotations.is_empty() {
-            let annotations = ValueRef::Map(self.message_annotations);
-            Writer::section(out, Kind::MessageAnnotations, annotations);
-        }
-        out.extend_from_slice(&Kind::Properties.descriptor());
-        let start = begin(out, code::LIST_32);
-        variable(out, code::STRING_8, id.as_bytes());
-        for value in self.properties.raw().skip(1) {
-            out.extend_from_slice(value);
-        }
-        end(out, start, self.properties.count().max(1));
-        if !self.application_properties.is_empty() {
-            let properties = ValueRef::Map(self.application_properties);
-            Writer::section(out, Kind::ApplicationProperties, properties);
-        }
+        sections.annotations(Kind::DeliveryAnnotations, self.delivery_annotations);
+        sections.annotations(Kind::MessageAnnotations, self.message_annotations);
+        sections.composite(Kind::Properties as u64, |fields| {
+            fields.value(id);
+            let mut rest = self.properties.raw();
+            rest.next();
+            fields.encoded(self.properties.count().saturating_sub(1), rest.rest());
+        });
+        sections.annotations(Kind::ApplicationProperties, self.application_properties);
         out.extend_from_slice(self.body);
     }
 
@@ -197,7 +188,6 @@ impl<'a> Sections<'a> {
 
 /// What a section is; the numbers are their descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(u8)]
 pub(super) enum Kind {
     Header = 0x70,
     DeliveryAnnotations,
@@ -211,26 +201,17 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    const ALL: [(Self, &str); 9] = [
-        (Self::Header, "amqp:header:list"),
-        (Self::DeliveryAnnotations, "amqp:delivery-annotations:map"),
-        (Self::MessageAnnotations, "amqp:message-annotations:map"),
-        (Self::Properties, "amqp:properties:list"),
-        (Self::ApplicationProperties, "amqp:application-properties:map"),
-        (Self::Data, "amqp:data:binary"),
-        (Self::Sequence, "amqp:amqp-sequence:list"),
-        (Self::Value, "amqp:amqp-value:*"),
-        (Self::Footer, "amqp:footer:map"),
+    const ALL: [Self; 9] = [
+        Self::Header,
+        Self::DeliveryAnnotations,
+        Self::MessageAnnotations,
+        Self::Properties,
+        Self::ApplicationProperties,
+        Self::Data,
+        Self::Sequence,
+        Self::Value,
+        Self::Footer,
     ];
-
-    fn of(descriptor: ValueRef<'_>) -> Option<Self> {
-        let is_own = |(kind, name): &&(Self, &str)| match descriptor {
-            ValueRef::Ulong(code) => code == *kind as u64,
-            ValueRef::Symbol(text) => text == *name,
-            _ => false,
-        };
-        Self::ALL.iter().find(is_own).map(|(kind, _)| *kind)
-    }
 
     /// A body is data sections, sequences, or one value.
     fn may_follow(self, before: Self) -> bool {
@@ -241,32 +222,26 @@ impl Kind {
             (before, next) => before < next,
         }
     }
-
-    /// What a section of this kind begins with.
-    pub(super) fn descriptor(self) -> [u8; 3] {
-        [code::DESCRIBED, code::SMALL_ULONG, self as u8]
-    }
 }
 
 impl Writer<'_> {
-    fn section(out: &mut Vec<u8>, kind: Kind, value: ValueRef<'_>) {
-        out.extend_from_slice(&kind.descriptor());
-        Writer::new(out).value(value);
+    /// A section that is a map, if there is anything in it.
+    fn annotations(&mut self, kind: Kind, map: Map<'_>) {
+        if !map.is_empty() {
+            self.section(kind, ValueRef::Map(map));
+        }
+    }
+
+    fn section(&mut self, kind: Kind, value: ValueRef<'_>) {
+        self.described(kind as u64, |writer| writer.value(value));
     }
 }
 
 /// The kind of the first section, and all after its descriptor.
 #[inline]
 pub(super) fn section(bytes: &[u8]) -> Result<(Kind, &[u8]), Malformed> {
-    if let [code::DESCRIBED, code::SMALL_ULONG, number, value @ ..] = bytes {
-        let index = usize::from(number.wrapping_sub(Kind::Header as u8));
-        let (kind, _) = Kind::ALL.get(index).ok_or(Malformed::NotASection)?;
-        return Ok((*kind, value));
-    }
-    let Some((&code::DESCRIBED, descriptor)) = bytes.split_first() else {
-        return Err(Malformed::NotASection);
-    };
-    let (descriptor, value) = split_value(descriptor)?;
-    let kind = Kind::of(ValueRef::parse(descriptor)?).ok_or(Malformed::NotASection)?;
-    Ok((kind, value))
+    let (descriptor, value) = described(bytes)?;
+    let index = descriptor.wrapping_sub(Kind::Header as u64);
+    let kind = usize::try_from(index).ok().and_then(|index| Kind::ALL.get(index));
+    Ok((*kind.ok_or(Malformed::NotASection)?, value))
 }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::value::ValueRef;
+use crate::wire::ValueRef;
 
 /// A message id or correlation id as text, the same whatever its peer does to it: a string as it is, a
 /// UUID with hyphens, a number in digits, binary data in hexadecimal ones. `None` for other types.

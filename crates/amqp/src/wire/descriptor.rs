@@ -1,24 +1,25 @@
-use super::read::{number, text};
-use super::{Malformed, check, code};
+use super::{Malformed, ValueRef, code};
 
 /// The number of a described value's first descriptor, and the value behind it.
+#[inline]
 pub(crate) fn described(bytes: &[u8]) -> Result<(u64, &[u8]), Malformed> {
     match bytes {
-        [code::DESCRIBED, code::ULONG_8, code, value @ ..] => Ok((u64::from(*code), value)),
+        [code::DESCRIBED, code::SMALL_ULONG, number, value @ ..] => Ok((u64::from(*number), value)),
         [code::DESCRIBED, rest @ ..] => {
-            let (descriptor, value) = rest.split_at(check::length(rest)?);
-            Ok((code_of(descriptor)?, value))
+            let (descriptor, value) = ValueRef::read(rest)?;
+            Ok((number_of(descriptor), value))
         }
-        _ => Err(Malformed("value: not described")),
+        _ => Err(Malformed::Descriptor),
     }
 }
 
-/// The number that stands for a descriptor; those with a name that is unknown here are all 2^64 - 1.
-fn code_of(descriptor: &[u8]) -> Result<u64, Malformed> {
-    if let Some(number) = number(descriptor) {
-        return Ok(number);
+/// The number that stands for a descriptor; those that are unknown here are all 2^64 - 1.
+#[cold]
+fn number_of(descriptor: ValueRef<'_>) -> u64 {
+    if let ValueRef::Ulong(number) = descriptor {
+        return number;
     }
-    Ok(match text(descriptor)? {
+    match descriptor.text().unwrap_or_default() {
         "amqp:open:list" => 0x10,
         "amqp:begin:list" => 0x11,
         "amqp:attach:list" => 0x12,
@@ -44,6 +45,15 @@ fn code_of(descriptor: &[u8]) -> Result<u64, Malformed> {
         "amqp:sasl-challenge:list" => 0x42,
         "amqp:sasl-response:list" => 0x43,
         "amqp:sasl-outcome:list" => 0x44,
+        "amqp:header:list" => 0x70,
+        "amqp:delivery-annotations:map" => 0x71,
+        "amqp:message-annotations:map" => 0x72,
+        "amqp:properties:list" => 0x73,
+        "amqp:application-properties:map" => 0x74,
+        "amqp:data:binary" => 0x75,
+        "amqp:amqp-sequence:list" => 0x76,
+        "amqp:amqp-value:*" => 0x77,
+        "amqp:footer:map" => 0x78,
         _ => u64::MAX,
-    })
+    }
 }

@@ -1,186 +1,213 @@
-use serde_amqp::Value;
+//! Encoding of values.
 
-use super::code;
-use crate::Fields;
+use super::{List, ValueRef, code};
 
-/// Writes a list whose items `write` appends: in the short form if it fits.
-pub fn list(out: &mut Vec<u8>, write: impl FnOnce(&mut Items<'_>)) {
-    compound(out, code::LIST_8, code::LIST_32, write);
-}
-
-/// Writes a map with symbols as keys.
-pub(crate) fn map(out: &mut Vec<u8>, fields: &Fields) {
-    compound(out, code::MAP_8, code::MAP_32, |items| {
-        for (key, value) in fields.iter() {
-            items.symbol(key);
-            items.value(value);
-        }
-    });
-}
-
-/// Writes the descriptor of a value that follows.
-pub(crate) fn write_descriptor(out: &mut Vec<u8>, descriptor: u64) {
-    out.push(code::DESCRIBED);
-    ulong(out, descriptor);
-}
-
-/// Writes any value; null for one that has no encoding, as an array of unlike elements.
-pub(crate) fn write_value(out: &mut Vec<u8>, value: &Value) {
-    match serde_amqp::to_vec(value) {
-        Ok(bytes) => out.extend_from_slice(&bytes),
-        Err(_) => out.push(code::NULL),
-    }
-}
-
-/// Counts the items of a list while they are appended to it.
+/// Appends values to bytes: at the top, in a list, or keys and values in turn in a map.
 #[derive(Debug)]
-pub struct Items<'a> {
-    out: &'a mut Vec<u8>,
+pub struct Writer<'o> {
+    out: &'o mut Vec<u8>,
     count: u32,
 }
 
-impl Items<'_> {
-    /// Null: nothing, or the default.
-    pub fn null(&mut self) {
-        self.item().push(code::NULL);
+impl<'o> Writer<'o> {
+    /// Appends to `out`.
+    pub fn new(out: &'o mut Vec<u8>) -> Self {
+        Self { out, count: 0 }
     }
 
-    /// A boolean.
-    pub fn boolean(&mut self, value: bool) {
-        self.item().push(if value { code::TRUE } else { code::FALSE });
+    /// A value of any type.
+    #[inline(always)]
+    pub fn value<'v>(&mut self, value: impl Into<ValueRef<'v>>) {
+        self.count += 1;
+        put(self.out, value.into());
     }
 
-    /// 8 bits.
-    pub fn ubyte(&mut self, value: u8) {
-        self.item().extend_from_slice(&[code::UBYTE, value]);
+    /// So many values that are encoded already.
+    #[inline]
+    pub(crate) fn encoded(&mut self, count: u32, values: &[u8]) {
+        self.count += count;
+        self.out.extend_from_slice(values);
     }
 
-    /// 16 bits.
-    pub fn ushort(&mut self, value: u16) {
-        let [high, low] = value.to_be_bytes();
-        self.item().extend_from_slice(&[code::USHORT, high, low]);
-    }
-
-    /// 32 bits.
-    pub fn uint(&mut self, value: u32) {
-        let out = self.item();
-        match u8::try_from(value) {
-            Ok(0) => out.push(code::UINT_0),
-            Ok(small) => out.extend_from_slice(&[code::UINT_8, small]),
-            Err(_) => {
-                out.push(code::UINT);
-                out.extend_from_slice(&value.to_be_bytes());
-            }
+    /// What `write` writes of a value that is there, else null.
+    pub(crate) fn optional<T>(&mut self, value: Option<&T>, write: impl FnOnce(&T, &mut Self)) {
+        match value {
+            Some(value) => write(value, self),
+            None => self.value(ValueRef::Null),
         }
     }
 
-    /// 64 bits.
-    pub fn ulong(&mut self, value: u64) {
-        ulong(self.item(), value);
+    /// A key of type string with its value.
+    pub fn entry<'v>(&mut self, key: &str, value: impl Into<ValueRef<'v>>) {
+        self.value(key);
+        self.value(value);
     }
 
-    /// A string.
-    pub fn string(&mut self, value: &str) {
-        variable(self.item(), code::STRING_8, code::STRING_32, value.as_bytes());
+    /// A list of what `write` writes.
+    #[inline]
+    pub fn list(&mut self, write: impl FnOnce(&mut Writer<'_>)) {
+        self.compound(code::LIST_8, write);
     }
 
-    /// A symbol.
-    pub fn symbol(&mut self, value: &str) {
-        variable(self.item(), code::SYMBOL_8, code::SYMBOL_32, value.as_bytes());
+    /// A map of the keys and values that `write` writes.
+    #[inline]
+    pub fn map(&mut self, write: impl FnOnce(&mut Writer<'_>)) {
+        self.compound(code::MAP_8, write);
     }
 
-    /// A binary.
-    pub fn binary(&mut self, value: &[u8]) {
-        variable(self.item(), code::BINARY_8, code::BINARY_32, value);
+    /// The one value that `write` writes, described by `descriptor`.
+    #[inline]
+    pub fn described(&mut self, descriptor: u64, write: impl FnOnce(&mut Writer<'_>)) {
+        self.count += 1;
+        self.out.push(code::DESCRIBED);
+        put(self.out, ValueRef::Ulong(descriptor));
+        write(&mut Writer::new(self.out));
     }
 
-    /// Any value.
-    pub fn value(&mut self, value: &Value) {
-        write_value(self.item(), value);
+    /// A list of the fields that `write` writes, described by `descriptor` (1.4).
+    #[inline]
+    pub fn composite(&mut self, descriptor: u64, write: impl FnOnce(&mut Writer<'_>)) {
+        self.described(descriptor, |value| value.list(write));
     }
 
-    /// A map with symbols as keys.
-    pub fn fields(&mut self, fields: &Fields) {
-        map(self.item(), fields);
+    /// An array of timestamps, milliseconds since 1970.
+    pub fn timestamps(&mut self, all: impl IntoIterator<Item = i64>) {
+        self.array(code::TIMESTAMP, all, |out, ms| out.extend_from_slice(&ms.to_be_bytes()));
+    }
+
+    /// An array of integers of type `long`.
+    pub fn longs(&mut self, all: impl IntoIterator<Item = i64>) {
+        self.array(code::LONG, all, |out, number| out.extend_from_slice(&number.to_be_bytes()));
+    }
+
+    /// An array of strings.
+    pub fn strings<'s>(&mut self, all: impl IntoIterator<Item = &'s str>) {
+        self.array(code::STRING_32, all, long_text);
     }
 
     /// An array of symbols.
-    pub fn symbols(&mut self, symbols: &[impl AsRef<str>]) {
-        compound(self.item(), code::ARRAY_8, code::ARRAY_32, |items| {
-            items.out.push(code::SYMBOL_32);
-            for symbol in symbols {
-                let symbol = symbol.as_ref().as_bytes();
-                let out = items.item();
-                out.extend_from_slice(&length(symbol).to_be_bytes());
-                out.extend_from_slice(symbol);
+    pub(crate) fn symbols<'s>(&mut self, all: impl IntoIterator<Item = &'s str>) {
+        self.array(code::SYMBOL_32, all, long_text);
+    }
+
+    fn array<T>(
+        &mut self,
+        constructor: u8,
+        all: impl IntoIterator<Item = T>,
+        element: impl Fn(&mut Vec<u8>, T),
+    ) {
+        self.compound(code::ARRAY_8, |array| {
+            array.out.push(constructor);
+            for one in all {
+                element(array.out, one);
+                array.count += 1;
             }
         });
     }
 
-    /// One item that `write` encodes.
-    pub fn with(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
-        write(self.item());
-    }
-
-    /// `write` for what is there, else null.
-    pub fn optional<T>(&mut self, value: Option<T>, write: impl FnOnce(&mut Self, T)) {
-        match value {
-            Some(value) => write(self, value),
-            None => self.null(),
-        }
-    }
-
-    fn item(&mut self) -> &mut Vec<u8> {
+    /// In the short form if it fits: few do not, and what is in those is moved.
+    #[inline]
+    fn compound(&mut self, constructor: u8, write: impl FnOnce(&mut Writer<'_>)) {
         self.count += 1;
-        self.out
-    }
-}
-
-fn compound(out: &mut Vec<u8>, short: u8, long: u8, write: impl FnOnce(&mut Items<'_>)) {
-    let start = out.len();
-    out.extend_from_slice(&[short, 0, 0]);
-    let mut items = Items { out, count: 0 };
-    write(&mut items);
-    let count = items.count;
-    let content = out.len() - start - 3;
-    match (u8::try_from(content + 1), u8::try_from(count)) {
-        (_, Ok(0)) if short == code::LIST_8 => {
-            out.truncate(start);
-            out.push(code::LIST_0);
-        }
-        (Ok(size), Ok(count)) => out[start + 1..start + 3].copy_from_slice(&[size, count]),
-        _ => {
-            let size = u32::try_from(content + 4).expect("a compound value is shorter than 4 GiB");
-            let mut head = [long, 0, 0, 0, 0, 0, 0, 0, 0];
-            head[1..5].copy_from_slice(&size.to_be_bytes());
-            head[5..].copy_from_slice(&count.to_be_bytes());
-            out.splice(start..start + 3, head);
+        let start = self.out.len();
+        self.out.extend_from_slice(&[constructor, 0, 0]);
+        let mut inner = Writer::new(self.out);
+        write(&mut inner);
+        let count = inner.count;
+        let size = self.out.len() - start - 2;
+        match (u8::try_from(size), u8::try_from(count)) {
+            (_, Ok(0)) if constructor == code::LIST_8 => {
+                self.out.truncate(start);
+                self.out.push(code::LIST_0);
+            }
+            (Ok(size), Ok(count)) => self.out[start + 1..start + 3].copy_from_slice(&[size, count]),
+            _ => widen(self.out, start, count),
         }
     }
 }
 
-fn ulong(out: &mut Vec<u8>, value: u64) {
-    match u8::try_from(value) {
-        Ok(0) => out.push(code::ULONG_0),
-        Ok(small) => out.extend_from_slice(&[code::ULONG_8, small]),
-        Err(_) => {
-            out.push(code::ULONG);
-            out.extend_from_slice(&value.to_be_bytes());
-        }
+/// Gives the compound value at the end, which begins at `start`, the long form.
+#[cold]
+fn widen(out: &mut Vec<u8>, start: usize, count: u32) {
+    let size = len_u32(out.len() - start - 3 + 4);
+    let mut head = [out[start] | 0x10, 0, 0, 0, 0, 0, 0, 0, 0];
+    head[1..5].copy_from_slice(&size.to_be_bytes());
+    head[5..].copy_from_slice(&count.to_be_bytes());
+    out.splice(start..start + 3, head);
+}
+
+fn len_u32(len: usize) -> u32 {
+    u32::try_from(len).expect("a value is shorter than 4 GiB")
+}
+
+#[inline(always)]
+fn put(out: &mut Vec<u8>, value: ValueRef<'_>) {
+    use code::*;
+    match value {
+        ValueRef::Null => out.push(NULL),
+        ValueRef::Bool(true) => out.push(TRUE),
+        ValueRef::Bool(false) => out.push(FALSE),
+        ValueRef::Ubyte(number) => out.extend_from_slice(&[UBYTE, number]),
+        ValueRef::Ushort(number) => fixed(out, USHORT, number.to_be_bytes()),
+        ValueRef::Uint(0) => out.push(UINT_0),
+        ValueRef::Uint(number) => match u8::try_from(number) {
+            Ok(small) => out.extend_from_slice(&[SMALL_UINT, small]),
+            Err(_) => fixed(out, UINT, number.to_be_bytes()),
+        },
+        ValueRef::Ulong(0) => out.push(ULONG_0),
+        ValueRef::Ulong(number) => match u8::try_from(number) {
+            Ok(small) => out.extend_from_slice(&[SMALL_ULONG, small]),
+            Err(_) => fixed(out, ULONG, number.to_be_bytes()),
+        },
+        ValueRef::Byte(number) => fixed(out, BYTE, number.to_be_bytes()),
+        ValueRef::Short(number) => fixed(out, SHORT, number.to_be_bytes()),
+        ValueRef::Int(number) => match i8::try_from(number) {
+            Ok(small) => fixed(out, SMALL_INT, small.to_be_bytes()),
+            Err(_) => fixed(out, INT, number.to_be_bytes()),
+        },
+        ValueRef::Long(number) => match i8::try_from(number) {
+            Ok(small) => fixed(out, SMALL_LONG, small.to_be_bytes()),
+            Err(_) => fixed(out, LONG, number.to_be_bytes()),
+        },
+        ValueRef::Float(number) => fixed(out, FLOAT, number.to_be_bytes()),
+        ValueRef::Double(number) => fixed(out, DOUBLE, number.to_be_bytes()),
+        ValueRef::Char(character) => fixed(out, CHAR, u32::from(character).to_be_bytes()),
+        ValueRef::Timestamp(ms) => fixed(out, TIMESTAMP, ms.to_be_bytes()),
+        ValueRef::Uuid(uuid) => fixed(out, UUID, uuid),
+        ValueRef::Binary(bytes) => variable(out, BINARY_8, bytes),
+        ValueRef::String(text) => variable(out, STRING_8, text.as_bytes()),
+        ValueRef::Symbol(text) => variable(out, SYMBOL_8, text.as_bytes()),
+        ValueRef::List(list) => whole(out, LIST_8, list),
+        ValueRef::Map(map) => whole(out, MAP_8, map.0),
+        ValueRef::Array(list) => whole(out, ARRAY_8, list),
+        ValueRef::Other(encoded) => out.extend_from_slice(encoded),
     }
 }
 
-fn variable(out: &mut Vec<u8>, short: u8, long: u8, value: &[u8]) {
-    match u8::try_from(value.len()) {
-        Ok(size) => out.extend_from_slice(&[short, size]),
-        Err(_) => {
-            out.push(long);
-            out.extend_from_slice(&length(value).to_be_bytes());
-        }
-    }
-    out.extend_from_slice(value);
+#[inline]
+fn fixed<const N: usize>(out: &mut Vec<u8>, constructor: u8, data: [u8; N]) {
+    out.push(constructor);
+    out.extend_from_slice(&data);
 }
 
-fn length(value: &[u8]) -> u32 {
-    u32::try_from(value.len()).expect("a text or binary is shorter than 4 GiB")
+#[inline]
+fn variable(out: &mut Vec<u8>, constructor_8: u8, bytes: &[u8]) {
+    match u8::try_from(bytes.len()) {
+        Ok(len) => out.extend_from_slice(&[constructor_8, len]),
+        Err(_) => fixed(out, constructor_8 | 0x10, len_u32(bytes.len()).to_be_bytes()),
+    }
+    out.extend_from_slice(bytes);
+}
+
+fn long_text(out: &mut Vec<u8>, text: &str) {
+    out.extend_from_slice(&len_u32(text.len()).to_be_bytes());
+    out.extend_from_slice(text.as_bytes());
+}
+
+fn whole(out: &mut Vec<u8>, constructor: u8, list: List<'_>) {
+    let (own, encoded) = list.encoded();
+    Writer::new(out).compound(constructor, |items| {
+        items.out.extend(own);
+        items.encoded(list.count(), encoded);
+    });
 }

@@ -1,6 +1,7 @@
 use barid_amqp::frame::{Attach, Close, Detach, End, Flow, Performative};
+use barid_amqp::message::{ValueRef, Writer};
 use barid_amqp::{
-    AttachAnswer, Error, Event, Fields, ReceiverSettles, Role, SenderSettles, Terminus, Value,
+    AttachAnswer, Error, Event, Fields, ReceiverSettles, Role, SenderSettles, Terminus,
 };
 
 use crate::peer::{CHANNEL, Peer, credit_for, receiver, sender};
@@ -49,10 +50,10 @@ fn an_answer_repeats_what_was_asked() {
 #[test]
 fn a_filter_and_an_address_can_be_replaced() {
     let mut peer = Peer::new();
-    let wanted = Terminus::source("").with_filter(&Fields::new().with(SESSION, Value::Null));
+    let wanted = Terminus::source("").with_filter(&Fields::new().with(SESSION, ValueRef::Null));
     let request = peer.attach(Attach { source: Some(wanted.dynamic()), ..receiver(0) });
     assert!(request.is_dynamic());
-    assert_eq!(request.filter().unwrap().get(SESSION), Some(&Value::Null));
+    assert_eq!(request.filter().unwrap().get(SESSION), Some(ValueRef::Null));
     let granted = Fields::new().with(SESSION, "granted");
     let answer = AttachAnswer {
         address: Some("made".into()),
@@ -82,7 +83,10 @@ fn an_attach_of_python_is_understood() {
     let Event::Attach(request) = peer.event() else { panic!("no attach") };
     assert_eq!(request.address(), Some("amqps://localhost/sq"));
     assert_eq!(request.filter(), Some(Fields::new().with(SESSION, "x")));
-    assert_eq!(request.attach.properties.get("com.microsoft:timeout"), Some(&Value::Uint(60_000)));
+    assert_eq!(
+        request.attach.properties.get("com.microsoft:timeout"),
+        Some(ValueRef::Uint(60_000))
+    );
     assert_eq!(request.attach.max_message_size, Some(1 << 20));
     assert_eq!(request.attach.role, Role::Receiver);
 }
@@ -94,13 +98,24 @@ fn hex(text: &str) -> Vec<u8> {
 
 #[test]
 fn described_filters_are_told_from_bare_ones() {
-    let code = serde_amqp::descriptor::Descriptor::Code(0x0137_0000_000C);
-    let described = serde_amqp::described::Described { descriptor: code, value: Value::from("x") };
-    let described = Value::Described(Box::new(described));
-    let filter = Fields::new().with(SESSION, described.clone());
+    let mut described = Vec::new();
+    Writer::new(&mut described).described(0x0137_0000_000C, |value| value.value("x"));
+    let described = ValueRef::parse(&described).unwrap();
+    let filter = Fields::new().with("first", 1i32).with(SESSION, described).with("last", true);
     let source = Terminus::source("sq").with_filter(&filter);
     let request = Peer::new().attach(Attach { source: Some(source), ..receiver(0) });
-    assert_eq!(request.filter().unwrap().get(SESSION), Some(&described));
+    assert_eq!(request.filter(), Some(filter.clone()));
+    let mut granted = filter;
+    assert_eq!(granted.get(SESSION), Some(described));
+    assert_eq!(described.undescribed(), ValueRef::String("x"));
+
+    granted.insert(SESSION, "another");
+    let entries: Vec<_> = granted.iter().map(|(key, value)| (key, value.undescribed())).collect();
+    let another = ValueRef::String("another");
+    let expected =
+        [("first", ValueRef::Int(1)), (SESSION, another), ("last", ValueRef::Bool(true))];
+    assert_eq!(entries, expected);
+    assert_ne!(granted.get(SESSION), Some(another), "the descriptor stays");
 
     let source = Terminus::source("sq").with_filter(&Fields::new());
     let request = Peer::new().attach(Attach { source: Some(source), ..receiver(0) });

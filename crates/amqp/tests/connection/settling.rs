@@ -1,5 +1,6 @@
 use barid_amqp::frame::{self, Modified, Performative};
-use barid_amqp::{DeliveryState, Disposition, Error, Event, Fields, OutgoingId, Role, Value};
+use barid_amqp::message::ValueRef;
+use barid_amqp::{DeliveryState, Disposition, Error, Event, Fields, OutgoingId, Role};
 
 use crate::peer::{CHANNEL, Peer};
 
@@ -34,9 +35,9 @@ fn echoes(peer: &mut Peer) -> Vec<(u32, Option<u32>, Option<DeliveryState>)> {
 
 #[test]
 fn every_outcome_comes_as_it_was_said() {
-    let changes = Fields::new().with("color", "red").with("n", Value::Null);
+    let changes = Fields::new().with("color", "red").with("n", ValueRef::Null);
     let dead = Error {
-        info: Fields::new().with("DeadLetterReason", "r").with("more", Value::Null),
+        info: Fields::new().with("DeadLetterReason", "r").with("more", ValueRef::Null),
         ..Error::new("com.microsoft:dead-letter", "because")
     };
     let modified =
@@ -84,8 +85,9 @@ fn dispositions_of_python_are_understood() {
     assert!(said.iter().all(|said| said.delivery == ids[2] && !said.settled));
     let Some(DeliveryState::Rejected(Some(error))) = &said[0].state else { panic!("{said:?}") };
     assert_eq!(error.condition, "com.microsoft:dead-letter");
-    let info =
-        Fields::new().with("DeadLetterReason", "r").with("DeadLetterErrorDescription", Value::Null);
+    let info = Fields::new()
+        .with("DeadLetterReason", "r")
+        .with("DeadLetterErrorDescription", ValueRef::Null);
     assert_eq!((error.description.as_deref(), &error.info), (Some("d"), &info));
     let modified = Modified {
         delivery_failed: true,

@@ -112,7 +112,7 @@ fn sections_out_of_order_are_refused() {
     assert_eq!(why(&[footer, data]), Malformed::Order);
     assert_eq!(why(&[footer, footer]), Malformed::Order);
     assert_eq!(why(&[b"\x00\x53\x79\x45"]), Malformed::NotASection);
-    assert_eq!(why(&[b"\x45"]), Malformed::NotASection);
+    assert_eq!(why(&[b"\x45"]), Malformed::Descriptor);
     assert_eq!(why(&[b"\x00\x53\x70\xa0\x00"]), Malformed::Section);
     assert_eq!(why(&[b"\x00\x53\x75\xa1\x00"]), Malformed::Section);
 }

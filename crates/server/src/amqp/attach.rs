@@ -3,9 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use barid_amqp::{
-    AttachAnswer, AttachRequest, Error, Fields, LinkId, Role, SenderSettles, Symbol, Value,
-};
+use barid_amqp::message::ValueRef;
+use barid_amqp::{AttachAnswer, AttachRequest, Error, Fields, LinkId, Role, SenderSettles};
 use barid_core::entity::{Accept, Accepted, Mode, Part, Refusal};
 use barid_core::time::Timestamp;
 
@@ -256,20 +255,11 @@ impl Container {
         let Some(Link::Receiver(receiver)) = self.links.get_mut(&link) else { return };
         receiver.pending = false;
         let mut filter = receiver.filter.take().unwrap_or_default();
-        let name = Value::String(session.into());
-        // As the client wrote it: some compare it with a bare string, some want their descriptor back.
-        let echo = match filter.get(SESSION_FILTER) {
-            Some(Value::Described(described)) => {
-                let mut described = described.clone();
-                described.value = name;
-                Value::Described(described)
-            }
-            _ => name,
-        };
-        filter.insert(SESSION_FILTER, echo);
+        // Described as the client wrote it: some compare it with a bare string, some want their descriptor back.
+        filter.insert(SESSION_FILTER, session);
         let answer = AttachAnswer {
             filter: Some(filter),
-            properties: Fields::new().with(LOCKED_UNTIL, Value::Long(ticks(locked_until))),
+            properties: Fields::new().with(LOCKED_UNTIL, ticks(locked_until)),
             max_message_size: Some(max_message_size(&receiver.queue)),
             ..AttachAnswer::default()
         };
@@ -305,16 +295,14 @@ fn unauthorized(address: &str) -> Error {
 /// Which session a client wants. A bare or described string names it; null stands for any.
 fn wanted(request: &AttachRequest) -> Result<Wanted, Error> {
     let filter = request.filter();
-    let Some(mut value) = filter.as_ref().and_then(|filter| filter.get(SESSION_FILTER)) else {
+    let Some(value) = filter.as_ref().and_then(|filter| filter.get(SESSION_FILTER)) else {
         return Ok(Wanted::None);
     };
-    if let Value::Described(described) = value {
-        value = &described.value;
-    }
-    match value {
-        Value::Null => Ok(Wanted::Next),
-        Value::String(session) => Ok(Wanted::Session(session.as_str().into())),
-        Value::Symbol(Symbol(session)) => Ok(Wanted::Session(session.as_str().into())),
+    match value.undescribed() {
+        ValueRef::Null => Ok(Wanted::Next),
+        ValueRef::String(session) | ValueRef::Symbol(session) => {
+            Ok(Wanted::Session(session.into()))
+        }
         _ => Err(Error::new(condition::ARGUMENT_ERROR, "A session id is a string.")),
     }
 }
@@ -327,14 +315,8 @@ fn session_filter(filter: &Fields) -> Option<Fields> {
 /// How long a client waits for the next session.
 fn patience(request: &AttachRequest) -> Duration {
     let millis = match request.attach.properties.get(TIMEOUT) {
-        Some(Value::Uint(millis)) => Some(u64::from(*millis)),
-        Some(Value::Ulong(millis)) => Some(*millis),
-        Some(Value::Int(millis)) => u64::try_from(*millis).ok(),
-        Some(Value::Long(millis)) => u64::try_from(*millis).ok(),
-        Some(Value::Ushort(millis)) => Some(u64::from(*millis)),
-        Some(Value::Ubyte(millis)) => Some(u64::from(*millis)),
-        Some(Value::Double(millis)) => Some(f64::from(*millis) as u64),
-        _ => None,
+        Some(ValueRef::Double(millis)) => Some(millis as u64),
+        value => value.and_then(|value| u64::try_from(value.integer()?).ok()),
     };
     millis.map_or(TIMEOUT_DEFAULT, |millis| Duration::from_millis(millis).min(TIMEOUT_MAX))
 }

@@ -3,13 +3,13 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use barid_amqp::{DeliveryState, Disposition, Error, Fields, LinkId, Value as Encoded};
+use barid_amqp::message::ValueRef;
+use barid_amqp::{DeliveryState, Disposition, Error, Fields, LinkId};
 use barid_core::entity::{CHANGED_MAX, Changes, Delivery, LockToken, Mode, Outcome, Refusal};
-use barid_core::rules::Value;
 use tracing::error;
 
 use super::container::Container;
-use super::encode::{encode, tag_of, token_of_tag};
+use super::encode::{encode, tag_of, token_of_tag, value_from};
 use super::held::Answer;
 use super::link::{Link, ReceiverLink};
 use super::loading::For;
@@ -419,10 +419,7 @@ fn dead_letter(error: Option<&Error>) -> Outcome {
     const DESCRIPTION: &str = "DeadLetterErrorDescription";
     let none = Fields::new();
     let info = error.map_or(&none, |error| &error.info);
-    let text = |name: &str| match info.get(name) {
-        Some(Encoded::String(text)) => Some(text.as_str().into()),
-        _ => None,
-    };
+    let text = |name: &str| info.get(name)?.text().map(Into::into);
     let rest = info.iter().filter(|(name, _)| ![REASON, DESCRIPTION].contains(name));
     Outcome::DeadLetter {
         reason: text(REASON),
@@ -432,33 +429,10 @@ fn dead_letter(error: Option<&Error>) -> Outcome {
 }
 
 /// Changes of application properties; values of types that they cannot have are left out.
-fn changes<'a>(fields: impl Iterator<Item = (&'a str, &'a Encoded)>) -> Changes {
+fn changes<'a>(fields: impl Iterator<Item = (&'a str, ValueRef<'a>)>) -> Changes {
     // One more than there may be is refused as well.
     let fields = fields.take(CHANGED_MAX + 1);
-    fields.filter_map(|(name, value)| Some((name.into(), value_of(value)?))).collect()
-}
-
-fn value_of(value: &Encoded) -> Option<Value> {
-    Some(match value {
-        Encoded::Null => Value::Null,
-        Encoded::Bool(value) => Value::Bool(*value),
-        Encoded::Ubyte(value) => Value::Long(i64::from(*value)),
-        Encoded::Ushort(value) => Value::Long(i64::from(*value)),
-        Encoded::Uint(value) => Value::Long(i64::from(*value)),
-        Encoded::Ulong(value) => Value::Long(i64::try_from(*value).ok()?),
-        Encoded::Byte(value) => Value::Long(i64::from(*value)),
-        Encoded::Short(value) => Value::Long(i64::from(*value)),
-        Encoded::Int(value) => Value::Long(i64::from(*value)),
-        Encoded::Long(value) => Value::Long(*value),
-        Encoded::Float(value) => Value::Double(f64::from(value.into_inner())),
-        Encoded::Double(value) => Value::Double(value.into_inner()),
-        Encoded::Timestamp(at) => Value::Timestamp(at.milliseconds()),
-        Encoded::Uuid(uuid) => Value::Uuid(uuid.clone().into_inner()),
-        Encoded::Binary(bytes) => Value::Binary(bytes.as_slice().into()),
-        Encoded::String(text) => Value::String(text.as_str().into()),
-        Encoded::Symbol(text) => Value::String(text.as_str().into()),
-        _ => return None,
-    })
+    fields.filter_map(|(name, value)| Some((name.into(), value_from(value)?))).collect()
 }
 
 /// The decision as the client hears it again, so that it knows that it holds. A rejection without its reasons:

@@ -5,7 +5,8 @@ use barid_amqp::frame::{
     self, Attach, Detach, Disposition, Performative, ReceiverSettles, Role, SenderSettles,
     Terminus, Transfer,
 };
-use barid_amqp::{DeliveryState, Fields, Value};
+use barid_amqp::message::ValueRef;
+use barid_amqp::{DeliveryState, Fields};
 use hdrhistogram::Histogram;
 
 use super::Options;
@@ -120,8 +121,8 @@ impl Receiver {
         let mut source = Terminus::source(&self.queue);
         let mut properties = Fields::new();
         if !self.is_plain {
-            source = source.with_filter(&Fields::new().with(SESSION_FILTER, Value::Null));
-            properties = properties.with(TIMEOUT, Value::Uint(TIMEOUT_MS));
+            source = source.with_filter(&Fields::new().with(SESSION_FILTER, ValueRef::Null));
+            properties = properties.with(TIMEOUT, TIMEOUT_MS);
         }
         let name = format!("{}-{}", self.name, self.attached);
         let attach = Attach {

@@ -1,6 +1,7 @@
 //! A value, borrowed from where it is encoded.
 
-use super::wire::{Malformed, array_constructor_len, code, compound, data_len, value_len};
+use super::length::{checked_len, compound, constructor_len, split_value, value_len};
+use super::{Items, List, Malformed, Map, code};
 
 /// A value with its type, as it is on the wire.
 ///
@@ -44,22 +45,39 @@ impl<'a> ValueRef<'a> {
         if value_len(bytes)? < bytes.len() {
             return Err(Malformed::Length);
         }
-        if bytes[0] == code::DESCRIBED {
-            return Ok(Self::Other(bytes));
+        Self::whole(bytes)
+    }
+
+    /// The same; what is in a list, map or array is looked at, too.
+    pub(crate) fn checked(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        checked_len(bytes)?;
+        Self::parse(bytes)
+    }
+
+    /// The first value, and what follows it.
+    #[inline]
+    pub(crate) fn read(bytes: &'a [u8]) -> Result<(Self, &'a [u8]), Malformed> {
+        let (encoded, rest) = split_value(bytes)?;
+        Ok((Self::whole(encoded)?, rest))
+    }
+
+    /// The value that is `encoded`, which is as long as it says.
+    #[inline]
+    pub(crate) fn whole(encoded: &'a [u8]) -> Result<Self, Malformed> {
+        use code::{DECIMAL_32, DECIMAL_64, DECIMAL_128, DESCRIBED};
+        match encoded[0] {
+            DESCRIBED | DECIMAL_32 | DECIMAL_64 | DECIMAL_128 => Ok(Self::Other(encoded)),
+            constructor => Self::of(constructor, &encoded[1..]),
         }
-        Self::of(bytes[0], &bytes[1..]).map(|value| match value {
-            Self::Other(_) => Self::Other(bytes),
-            value => value,
-        })
     }
 
     /// The same, of what was checked before.
-    pub(super) fn known(bytes: &'a [u8]) -> Self {
-        Self::parse(bytes).unwrap_or(Self::Null)
+    pub(crate) fn known(encoded: &'a [u8]) -> Self {
+        Self::whole(encoded).unwrap_or(Self::Null)
     }
 
-    /// `data` is as long as [`data_len`] says.
-    fn of(constructor: u8, data: &'a [u8]) -> Result<Self, Malformed> {
+    /// `data` is as long as [`data_len`](super::length::data_len) says.
+    pub(super) fn of(constructor: u8, data: &'a [u8]) -> Result<Self, Malformed> {
         use code::*;
         fn number<const N: usize>(data: &[u8]) -> [u8; N] {
             *data.first_chunk().expect("the constructor told how long its data is")
@@ -70,7 +88,7 @@ impl<'a> ValueRef<'a> {
             NULL => Self::Null,
             TRUE => Self::Bool(true),
             FALSE => Self::Bool(false),
-            BOOLEAN => Self::Bool(data[0] != 0),
+            BOOLEAN if data[0] <= 1 => Self::Bool(data[0] == 1),
             UINT_0 => Self::Uint(0),
             ULONG_0 => Self::Ulong(0),
             UBYTE => Self::Ubyte(data[0]),
@@ -111,6 +129,17 @@ impl<'a> ValueRef<'a> {
     /// Whether there is none.
     pub fn is_null(self) -> bool {
         self == Self::Null
+    }
+
+    /// What is behind its descriptor, if it has one.
+    pub fn undescribed(self) -> Self {
+        match self {
+            Self::Other(encoded) => match constructor_len(encoded) {
+                Ok(len) if len > 1 => Self::known(&encoded[len - 1..]),
+                _ => self,
+            },
+            value => value,
+        }
     }
 
     /// A string or a symbol.
@@ -185,170 +214,22 @@ impl<'a> ValueRef<'a> {
     }
 }
 
-/// A list or an array.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct List<'a> {
-    count: u32,
-    /// That of all elements, where they have none of their own.
-    constructor: Option<u8>,
-    items: &'a [u8],
-}
-
-impl<'a> List<'a> {
-    pub(super) const EMPTY: Self = Self { count: 0, constructor: None, items: &[] };
-
-    pub(super) fn of((count, items): (u32, &'a [u8])) -> Self {
-        Self { count, constructor: None, items }
-    }
-
-    /// Arrays of described values are passed on, their elements are not looked at.
-    fn of_array((count, items): (u32, &'a [u8])) -> Result<Self, Malformed> {
-        if count == 0 && items.is_empty() {
-            return Ok(Self::EMPTY);
-        }
-        let len = array_constructor_len(items)?;
-        let constructor = Some(if len == 1 { items[0] } else { code::DESCRIBED });
-        Ok(Self { count, constructor, items: if len == 1 { &items[1..] } else { items } })
-    }
-
-    /// As many as are declared.
-    pub(super) fn count(self) -> u32 {
-        self.count
-    }
-
-    /// What it is made of, where each element has its own constructor.
-    pub(super) fn raw(self) -> RawItems<'a> {
-        RawItems(if self.constructor.is_none() { self.items } else { &[] })
-    }
-
-    pub(super) fn constructor(self) -> Option<u8> {
-        self.constructor
-    }
-
-    pub(super) fn bytes(self) -> &'a [u8] {
-        self.items
+/// Nothing is null.
+impl<'a, T: Into<Self>> From<Option<T>> for ValueRef<'a> {
+    fn from(value: Option<T>) -> Self {
+        value.map_or(Self::Null, Into::into)
     }
 }
 
-impl<'a> IntoIterator for List<'a> {
-    type Item = ValueRef<'a>;
-    type IntoIter = Items<'a>;
-
-    fn into_iter(self) -> Items<'a> {
-        Items(self)
-    }
-}
-
-/// Elements of a list or an array. Ends early where they are not well-formed, which [`Sections::split`]
-/// and [`Request::parse`] rule out.
-///
-/// [`Sections::split`]: super::Sections::split
-/// [`Request::parse`]: super::Request::parse
-#[derive(Clone, Debug)]
-pub struct Items<'a>(List<'a>);
-
-impl<'a> Iterator for Items<'a> {
-    type Item = ValueRef<'a>;
-
-    fn next(&mut self) -> Option<ValueRef<'a>> {
-        let list = &mut self.0;
-        list.count = list.count.checked_sub(1)?;
-        let (len, value) = match list.constructor {
-            None => {
-                let len = value_len(list.items).ok()?;
-                (len, ValueRef::parse(&list.items[..len]).ok()?)
+macro_rules! from {
+    ($($of:ty => $variant:ident),*) => {
+        $(impl<'a> From<$of> for ValueRef<'a> {
+            fn from(value: $of) -> Self {
+                Self::$variant(value)
             }
-            Some(constructor) => {
-                let len = data_len(constructor, list.items).ok()?;
-                (len, ValueRef::of(constructor, &list.items[..len]).ok()?)
-            }
-        };
-        // Without their constructor they cannot be passed on one by one.
-        if list.constructor.is_some() && matches!(value, ValueRef::Other(_)) {
-            return None;
-        }
-        list.items = &list.items[len..];
-        Some(value)
-    }
+        })*
+    };
 }
 
-/// Encoded values one after the other.
-#[derive(Clone, Debug)]
-pub(super) struct RawItems<'a>(&'a [u8]);
-
-impl<'a> RawItems<'a> {
-    /// Appends the next `count` to `out`, nulls where there are none.
-    #[inline]
-    pub(super) fn copy(&mut self, count: usize, out: &mut Vec<u8>) {
-        let all = self.0;
-        let found = self.take(count).count();
-        out.extend_from_slice(&all[..all.len() - self.0.len()]);
-        out.resize(out.len() + count - found, code::NULL);
-    }
-
-    /// Those that were not taken.
-    pub(super) fn rest(self) -> &'a [u8] {
-        self.0
-    }
-}
-
-impl<'a> Iterator for RawItems<'a> {
-    type Item = &'a [u8];
-
-    #[inline]
-    fn next(&mut self) -> Option<&'a [u8]> {
-        let (value, rest) = self.0.split_at_checked(value_len(self.0).ok()?)?;
-        self.0 = rest;
-        Some(value)
-    }
-}
-
-/// A map. Keys are compared as text, whether they are strings or symbols.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Map<'a>(List<'a>);
-
-impl<'a> Map<'a> {
-    /// A map without entries.
-    pub const EMPTY: Self = Self(List::EMPTY);
-
-    /// The value of a key.
-    pub fn get(self, key: &str) -> Option<ValueRef<'a>> {
-        let mut pairs = self.pairs();
-        let (_, value) = pairs.find(|(own, _)| key_text(own) == Some(key.as_bytes()))?;
-        Some(ValueRef::known(value))
-    }
-
-    /// Entries whose keys are text, in their order.
-    pub fn iter(self) -> impl Iterator<Item = (&'a str, ValueRef<'a>)> + Clone {
-        self.pairs().filter_map(|(key, value)| {
-            let key = std::str::from_utf8(key_text(key)?).ok()?;
-            Some((key, ValueRef::known(value)))
-        })
-    }
-
-    /// Whether it has no entries.
-    pub fn is_empty(self) -> bool {
-        self.0.items.is_empty()
-    }
-
-    /// Encoded keys and values.
-    #[inline]
-    pub(super) fn pairs(self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone {
-        let mut items = self.0.raw();
-        std::iter::from_fn(move || Some((items.next()?, items.next()?)))
-    }
-
-    pub(super) fn as_list(self) -> List<'a> {
-        self.0
-    }
-}
-
-/// The bytes of an encoded string or symbol.
-#[inline]
-pub(super) fn key_text(key: &[u8]) -> Option<&[u8]> {
-    match *key.first()? {
-        code::STRING_8 | code::SYMBOL_8 => key.get(2..),
-        code::STRING_32 | code::SYMBOL_32 => key.get(5..),
-        _ => None,
-    }
-}
+from!(bool => Bool, u8 => Ubyte, u16 => Ushort, u32 => Uint, u64 => Ulong, i32 => Int, i64 => Long);
+from!(&'a [u8] => Binary, &'a str => String);

@@ -1,87 +1,13 @@
-//! Where a value ends: part 1 of the specification of AMQP 1.0.
+//! Where a value ends.
 
-/// Values may be nested so deeply.
-pub(super) const DEPTH_MAX: u32 = 32;
+use super::{DEPTH_MAX, Malformed, code};
 
 /// An array of values that take no bytes may have so many.
 const BODILESS_MAX: u32 = 1_024;
 
-/// Why bytes are no message.
-#[derive(thiserror::Error, Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Malformed {
-    /// A value goes on where its bytes end.
-    #[error("a value is longer than its bytes")]
-    Truncated,
-    /// There is no type with this constructor.
-    #[error("there is no type {0:#04x}")]
-    Type(u8),
-    /// A list, map or array is not as long as it says.
-    #[error("a list, map or array has another length than it says")]
-    Length,
-    /// Values in values in values.
-    #[error("values are nested more than {DEPTH_MAX} deep")]
-    Depth,
-    /// Text that is not UTF-8, or a character that does not exist.
-    #[error("a string is not UTF-8")]
-    Text,
-    /// Something else than a section.
-    #[error("there is something between the sections of a message")]
-    NotASection,
-    /// Sections come in a fixed order, and most of them once.
-    #[error("the sections of a message are in the wrong order")]
-    Order,
-    /// A section holds another type than it must.
-    #[error("a section of a message has the wrong type")]
-    Section,
-}
-
-/// The constructors that have to be known by name.
-pub(super) mod code {
-    pub const DESCRIBED: u8 = 0x00;
-    pub const NULL: u8 = 0x40;
-    pub const TRUE: u8 = 0x41;
-    pub const FALSE: u8 = 0x42;
-    pub const UINT_0: u8 = 0x43;
-    pub const ULONG_0: u8 = 0x44;
-    pub const LIST_0: u8 = 0x45;
-    pub const UBYTE: u8 = 0x50;
-    pub const BYTE: u8 = 0x51;
-    pub const SMALL_UINT: u8 = 0x52;
-    pub const SMALL_ULONG: u8 = 0x53;
-    pub const SMALL_INT: u8 = 0x54;
-    pub const SMALL_LONG: u8 = 0x55;
-    pub const BOOLEAN: u8 = 0x56;
-    pub const USHORT: u8 = 0x60;
-    pub const SHORT: u8 = 0x61;
-    pub const UINT: u8 = 0x70;
-    pub const INT: u8 = 0x71;
-    pub const FLOAT: u8 = 0x72;
-    pub const CHAR: u8 = 0x73;
-    pub const DECIMAL_32: u8 = 0x74;
-    pub const ULONG: u8 = 0x80;
-    pub const LONG: u8 = 0x81;
-    pub const DOUBLE: u8 = 0x82;
-    pub const TIMESTAMP: u8 = 0x83;
-    pub const DECIMAL_64: u8 = 0x84;
-    pub const DECIMAL_128: u8 = 0x94;
-    pub const UUID: u8 = 0x98;
-    pub const BINARY_8: u8 = 0xa0;
-    pub const STRING_8: u8 = 0xa1;
-    pub const SYMBOL_8: u8 = 0xa3;
-    pub const BINARY_32: u8 = 0xb0;
-    pub const STRING_32: u8 = 0xb1;
-    pub const SYMBOL_32: u8 = 0xb3;
-    pub const LIST_8: u8 = 0xc0;
-    pub const MAP_8: u8 = 0xc1;
-    pub const LIST_32: u8 = 0xd0;
-    pub const MAP_32: u8 = 0xd1;
-    pub const ARRAY_8: u8 = 0xe0;
-    pub const ARRAY_32: u8 = 0xf0;
-}
-
 /// Bytes of the first value, its constructor included. What is in it is not looked at.
 #[inline]
-pub(super) fn value_len(bytes: &[u8]) -> Result<usize, Malformed> {
+pub(crate) fn value_len(bytes: &[u8]) -> Result<usize, Malformed> {
     let (&constructor, rest) = bytes.split_first().ok_or(Malformed::Truncated)?;
     if constructor == code::DESCRIBED {
         return described_len(bytes, DEPTH_MAX);
@@ -121,7 +47,7 @@ pub(super) fn data_len(constructor: u8, data: &[u8]) -> Result<usize, Malformed>
 
 /// The first value and what follows it.
 #[inline]
-pub(super) fn split_value(bytes: &[u8]) -> Result<(&[u8], &[u8]), Malformed> {
+pub(crate) fn split_value(bytes: &[u8]) -> Result<(&[u8], &[u8]), Malformed> {
     Ok(bytes.split_at(value_len(bytes)?))
 }
 
@@ -140,7 +66,7 @@ pub(super) fn compound(constructor: u8, data: &[u8]) -> Result<(u32, &[u8]), Mal
 }
 
 /// Bytes of the first value, which is well-formed all through.
-pub(super) fn checked_len(bytes: &[u8]) -> Result<usize, Malformed> {
+pub(crate) fn checked_len(bytes: &[u8]) -> Result<usize, Malformed> {
     checked_value(bytes, DEPTH_MAX)
 }
 
@@ -193,9 +119,8 @@ fn checked_array((count, items): (u32, &[u8]), depth: u32) -> Result<(), Malform
         // Some encoders leave out the type of nothing.
         return Ok(());
     }
-    let constructor_len = array_constructor_len(items)?;
-    let constructor = items[constructor_len - 1];
-    let mut items = &items[constructor_len..];
+    let (constructor, mut items) = items.split_at(constructor_len(items)?);
+    let constructor = constructor[constructor.len() - 1];
     if constructor >> 4 == 0x4 && count > BODILESS_MAX {
         return Err(Malformed::Length);
     }
@@ -205,15 +130,61 @@ fn checked_array((count, items): (u32, &[u8]), depth: u32) -> Result<(), Malform
     if items.is_empty() { Ok(()) } else { Err(Malformed::Length) }
 }
 
-/// The constructor that all elements have: one byte, or a descriptor before it.
-pub(super) fn array_constructor_len(items: &[u8]) -> Result<usize, Malformed> {
+/// Bytes of the constructor of a value, or of all elements of an array: one, and a descriptor before it.
+pub(crate) fn constructor_len(bytes: &[u8]) -> Result<usize, Malformed> {
     let mut len = 0;
     for _ in 0..DEPTH_MAX {
-        match items.get(len) {
-            Some(&code::DESCRIBED) => len += 1 + checked_len(&items[len + 1..])?,
+        match bytes.get(len) {
+            Some(&code::DESCRIBED) => len += 1 + checked_len(&bytes[len + 1..])?,
             Some(_) => return Ok(len + 1),
             None => return Err(Malformed::Length),
         }
     }
     Err(Malformed::Depth)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_clients_send_passes() {
+        for bytes in [
+            &[0x40][..],
+            &[0x00, 0x53, 0x24, 0x45],
+            &[0xC1, 0x05, 0x02, 0xA3, 0x01, b'k', 0x40],
+            &[0xE0, 0x06, 0x02, 0xA3, 0x01, b'a', 0x01, b'b'],
+            &[0xE0, 0x01, 0x00],
+            &[0xD0, 0, 0, 0, 5, 0, 0, 0, 1, 0x41],
+        ] {
+            assert_eq!(checked_len(bytes), Ok(bytes.len()), "{bytes:02x?}");
+            assert_eq!(value_len(bytes), Ok(bytes.len()), "{bytes:02x?}");
+        }
+    }
+
+    #[test]
+    fn what_would_harm_does_not() {
+        let nested = |depth: u32| {
+            let mut bytes = vec![0x45];
+            for _ in 0..depth {
+                bytes.splice(..0, [0xC0, bytes.len() as u8 + 1, 1]);
+            }
+            bytes
+        };
+        assert!(checked_len(&nested(DEPTH_MAX)).is_ok());
+        for (bytes, why) in [
+            (&[][..], Malformed::Truncated),
+            (&[0x00; 64], Malformed::Depth),
+            (&[0xF0, 0, 0, 0, 5, 0xFF, 0xFF, 0xFF, 0xFF, 0x40], Malformed::Length),
+            (&[0xD0, 0, 0, 0, 4, 0xFF, 0xFF, 0xFF, 0xFF], Malformed::Truncated),
+            (&[0xD0, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0, 0, 1], Malformed::Truncated),
+            (&[0xC1, 0x02, 0x01, 0x40], Malformed::Length),
+            (&[0xC0, 0x03, 0x01, 0x40, 0x40], Malformed::Length),
+            (&[0xA1, 0x01, 0xFF], Malformed::Text),
+            (&[0x4F], Malformed::Type(0x4F)),
+            (&nested(DEPTH_MAX + 1), Malformed::Depth),
+        ] {
+            assert_eq!(checked_len(bytes), Err(why), "{bytes:02x?}");
+        }
+    }
 }
