@@ -143,3 +143,25 @@ def test_many_sessions_take_turns(out, device, entity):
     names = {f"turn{number}" for number in range(100)}
     entity(out, "commands").sender.send_messages([ServiceBusMessage("x", session_id=name) for name in sorted(names)])
     assert {subscriber.receive().topic.split("/")[1] for _ in names} == names
+
+
+@pytest.mark.parametrize("overflow", ["reject", "block"])
+def test_a_full_queue_of_a_subscriber_holds_back(broker_with, connect, entity, overflow):
+    """Nothing is dropped, nothing counts as an attempt, and others go on."""
+    limits = f'[limits]\nmax_queued_messages = 10\nqueue_overflow = "{overflow}"\n'
+    running = broker_with(limits + queue("out", MaxDeliveryCount=2) + binding("out", from_queue="out", publish="out/{session}"))
+    options = {"client_id": "away", "properties": {"session_expiry_interval": 60}}
+    away, other = connect(to=running, **options), connect(to=running)
+    away.subscribe("out/away", qos=1)
+    away.disconnect()
+    other.subscribe("out/other", qos=1)
+    out = entity(running, "out")
+    out.sender.send_messages([ServiceBusMessage(f"{number}", session_id="away") for number in range(500)])
+    until(lambda: running.metric("^barid_outbox_messages{") >= 10)
+    out.send("x", session="other")
+    assert other.receive(b"x")
+    assert running.metric("^barid_outbox_messages{") < 200
+    back = connect(to=running, clean=False, **options)
+    assert [int(back.receive().payload) for _ in range(500)] == list(range(500))
+    until(lambda: running.metric('^barid_entity_messages.*entity="out"') == 0)
+    assert running.metric("^barid_dropped_messages_total") == 0

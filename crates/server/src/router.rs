@@ -247,6 +247,23 @@ impl Router {
         refuse(client, DropReason::QueueRefuses, admitted)
     }
 
+    /// Whether somebody who would get messages of a topic has a full queue.
+    pub fn is_any_full(&mut self, tenant: &Arc<Tenant>, topic: &str, qos: QoS) -> bool {
+        let limits = tenant.queue_limits();
+        let route = self.route(tenant, topic);
+        let is_full = |session: &SessionRef| !session.room(&limits).is_some();
+        let waits = |granted: QoS| qos.min(granted) != QoS::AtMostOnce;
+        let mut targets = route.targets().iter();
+        targets.any(|target| waits(target.qos) && is_full(&target.subscriber))
+            || route.groups().iter().any(|group| {
+                let members = group.members();
+                let mut waiting =
+                    members.iter().filter(|member| waits(member.options.qos)).peekable();
+                // One of them will do.
+                waiting.peek().is_some() && waiting.all(|member| is_full(&member.subscriber))
+            })
+    }
+
     fn publish_shared(
         &mut self,
         worker: &Worker,

@@ -77,6 +77,8 @@ struct Runner {
     ready: Vec<ReceiverId>,
     /// Lanes whose messages are published and not durable yet.
     published: Vec<ReceiverId>,
+    /// Lanes that are held back by somebody's full queue, and when they may try again.
+    held_back: (Vec<ReceiverId>, Instant),
     press: Press,
     ends_at: Option<Instant>,
 }
@@ -114,6 +116,7 @@ impl BridgeThread {
             lanes: HashMap::new(),
             ready: Vec::new(),
             published: Vec::new(),
+            held_back: (Vec::new(), Instant::now()),
             press: Press::default(),
             ends_at: None,
         };
@@ -153,6 +156,7 @@ impl Runner {
                 self.on_event(event);
             }
             self.settle_durable();
+            self.try_again();
             self.open_missing();
             if !self.context.worker.shared.shards.any_refuses() {
                 self.work();
@@ -176,7 +180,8 @@ impl Runner {
         if is_busy && !is_blocked {
             return Some(None);
         }
-        if is_busy || self.outs.iter().any(|out| !out.is_open) {
+        let waits = self.outs.iter().any(|out| !out.is_open) || !self.held_back.0.is_empty();
+        if is_busy || waits {
             return match self.events.recv_timeout(RETRY) {
                 Err(RecvTimeoutError::Disconnected) => None,
                 event => Some(event.ok()),
@@ -244,6 +249,13 @@ impl Runner {
             lane.is_ending && lane.waits_for().is_none()
         });
         ended.for_each(|(_, lane)| lane.close(now));
+    }
+
+    /// Lanes that were held back look again.
+    fn try_again(&mut self) {
+        if self.held_back.1 <= Instant::now() {
+            self.ready.append(&mut self.held_back.0);
+        }
     }
 
     /// Begins to receive from entities that were not there before.
@@ -325,10 +337,19 @@ impl Runner {
                 self.published.push(receiver);
                 continue;
             }
-            lane.settle(now);
-            match lane.is_ending {
-                false => self.ready.push(receiver),
-                true => drop(self.lanes.remove(&receiver).map(|lane| lane.close(now))),
+            let is_held_back = lane.settle(now);
+            if lane.is_ending {
+                if let Some(lane) = self.lanes.remove(&receiver) {
+                    lane.close(now);
+                }
+            } else if is_held_back {
+                let (lanes, until) = &mut self.held_back;
+                if lanes.is_empty() {
+                    *until = Instant::now() + RETRY;
+                }
+                lanes.push(receiver);
+            } else {
+                self.ready.push(receiver);
             }
         }
     }

@@ -17,6 +17,7 @@ use crate::entities::{Inbox, Queue, new_receiver_id};
 use crate::lifecycle::Context;
 use crate::router::Publisher;
 use crate::run::Run;
+use crate::settings::QueueOverflow;
 use crate::tenant::Tenant;
 
 /// Messages that a lane has at a time.
@@ -57,7 +58,17 @@ enum Stage {
     /// All of them are here.
     Loaded(Vec<Delivery>),
     /// They are published, and settled when that is durable.
-    Published(Commits, Vec<(LockToken, Outcome)>),
+    Published(Published),
+}
+
+/// What became of a group.
+#[derive(Debug, Default)]
+struct Published {
+    /// What has to be durable before it is settled.
+    commits: Commits,
+    settled: Vec<(LockToken, Outcome)>,
+    /// Somebody's queue is full. What was not published goes back, and is tried again later.
+    is_held_back: bool,
 }
 
 /// What is to be done with a lane after its step.
@@ -166,37 +177,38 @@ impl Lane {
             return Next::Wait;
         }
         self.taken += group.len();
-        let (commits, settled) = self.publish(context, press, &group);
-        self.stage = Stage::Published(commits, settled);
+        self.stage = Stage::Published(self.publish(context, press, &group));
         Next::Commit
     }
 
     /// What has to be durable before the published messages may go.
     pub fn waits_for(&self) -> Option<&Commits> {
         match &self.stage {
-            Stage::Published(commits, _) => Some(commits),
+            Stage::Published(published) => Some(&published.commits),
             _ => None,
         }
     }
 
-    /// What was published is durable: it goes.
-    pub fn settle(&mut self, now: Timestamp) {
-        let Stage::Published(_, settled) = std::mem::replace(&mut self.stage, Stage::Idle) else {
-            return;
+    /// What was published is durable: it goes. True: the next step is to be taken later.
+    pub fn settle(&mut self, now: Timestamp) -> bool {
+        let Stage::Published(published) = std::mem::replace(&mut self.stage, Stage::Idle) else {
+            return false;
         };
         let (mut passed, mut refused) = (0, 0);
         self.queue.with(&mut Commits::default(), |entity, effects| {
-            for (token, outcome) in settled {
+            for (token, outcome) in published.settled {
                 let is_passed = matches!(outcome, Outcome::Complete);
+                let is_refused = matches!(outcome, Outcome::DeadLetter { .. });
                 // One whose lock has ended meanwhile comes once more.
                 if entity.settle(Part::Main, token, outcome, now, effects).is_ok() {
                     passed += usize::from(is_passed);
-                    refused += usize::from(!is_passed);
+                    refused += usize::from(is_refused);
                 }
             }
         });
         self.bound.counts.pass(passed);
         self.bound.counts.refuse(refused);
+        published.is_held_back
     }
 
     /// Bodies have been read.
@@ -244,12 +256,7 @@ impl Lane {
     }
 
     /// Publishes messages, those to one topic behind each other together.
-    fn publish(
-        &self,
-        context: &mut Context,
-        press: &mut Press,
-        group: &[Delivery],
-    ) -> (Commits, Vec<(LockToken, Outcome)>) {
+    fn publish(&self, context: &mut Context, press: &mut Press, group: &[Delivery]) -> Published {
         let Passage::Out { publish, qos, retain } = &self.bound.passage else {
             unreachable!("lanes are of bindings to MQTT")
         };
@@ -262,9 +269,15 @@ impl Lane {
         // Entities live by the clock on the wall.
         let (clock, wall) = (context.worker.now, context.worker.wall());
         let expires_at = |at: Timestamp| clock.after(at.since(wall));
-        let mut commits = Commits::default();
-        let mut settled = Vec::with_capacity(group.len());
+        let overflow = self.tenant.limits().queue_overflow;
+        let holds_back = matches!(overflow, QueueOverflow::Reject | QueueOverflow::Block);
+        let mut published = Published::default();
+        let Published { commits, settled, is_held_back } = &mut published;
         for Delivery { token, entry, .. } in group {
+            if *is_held_back {
+                settled.push((*token, Outcome::Release));
+                continue;
+            }
             let bytes = entry.body.bytes.as_deref().expect("what is missing has been read");
             let found = match outgoing(entry, bytes, publish) {
                 Ok(found) => found,
@@ -274,9 +287,14 @@ impl Lane {
                 }
             };
             if press.run.topic() != found.topic || press.buffer.len() >= RUN_BYTES {
-                press.print(context, &self.tenant, &mut commits);
+                press.print(context, &self.tenant, commits);
             }
             if press.run.is_empty() {
+                if holds_back && context.router.is_any_full(&self.tenant, &found.topic, qos) {
+                    *is_held_back = true;
+                    settled.push((*token, Outcome::Release));
+                    continue;
+                }
                 let class = durability.of(&found.topic);
                 press.run.begin(&found.topic, qos, *retain, true, class);
             }
@@ -291,8 +309,8 @@ impl Lane {
             press.run.put(&publication, context.worker.now, &mut press.buffer);
             settled.push((*token, Outcome::Complete));
         }
-        press.print(context, &self.tenant, &mut commits);
-        (commits, settled)
+        press.print(context, &self.tenant, commits);
+        published
     }
 }
 
