@@ -157,7 +157,7 @@ fn receiving(criterion: &mut Criterion) {
             connection.receive(&dispositions).expect("a good client");
             while let Some(event) = connection.next_event() {
                 if let Event::Disposition(said) = event {
-                    connection.settle_outgoing(said.delivery, said.state.as_ref());
+                    connection.settle_outgoing(said.delivery, said.state.as_deref());
                 }
             }
             connection.output().clear();

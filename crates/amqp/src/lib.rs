@@ -44,7 +44,7 @@
 //!                     connection.drained(link);
 //!                 }
 //!                 Event::Disposition(disposition) => {
-//!                     connection.settle_outgoing(disposition.delivery, disposition.state.as_ref());
+//!                     connection.settle_outgoing(disposition.delivery, disposition.state.as_deref());
 //!                 }
 //!                 Event::Opened(_) | Event::Detached { .. } | Event::Closed { .. } => {}
 //!             }

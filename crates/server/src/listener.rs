@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use mio::net::TcpListener;
+use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token, Waker};
-use socket2::{Domain, Socket, Type};
+use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};
 use tracing::warn;
 
 use crate::event_loop::{IoThreads, Post};
-use crate::transport::{Accepted, ListenerContext};
+use crate::transport::{Accepted, ListenerContext, Protocol};
 
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 4096;
@@ -111,9 +111,23 @@ fn accept_all(listening: &Listening, threads: &IoThreads) -> io::Result<()> {
         };
         // Packets are written whole, so there is nothing to wait for.
         let _ = socket.set_nodelay(true);
+        if listening.context.protocol == Protocol::Amqp {
+            watch(&socket);
+        }
         let accepted = Accepted { socket, peer, listener: Arc::clone(&listening.context) };
         let thread = threads.for_new_connection();
         thread.connection_comes();
         thread.mailbox().post(Post::Accept(Box::new(accepted)));
     }
+}
+
+/// Has the kernel find out whether the client's machine is still there: AMQP need not say anything for hours.
+fn watch(socket: &TcpStream) {
+    let keepalive = TcpKeepalive::new()
+        .with_time(Duration::from_secs(60))
+        .with_interval(Duration::from_secs(15))
+        .with_retries(4);
+    let socket = SockRef::from(socket);
+    let _ = socket.set_tcp_keepalive(&keepalive);
+    let _ = socket.set_tcp_user_timeout(Some(Duration::from_secs(120)));
 }

@@ -40,10 +40,11 @@ impl Connection {
                 self.events.extend(event);
             }
             LinkEnd::Receiving(receiving) => {
-                receiving.max_message_size = match max_message_size {
+                let size = match max_message_size {
                     0 => self.limits.max_message_size,
                     size => size,
                 };
+                receiving.max_message_size = size.saturating_add(answer.slack);
                 self.grant(id, answer.credit);
             }
         }
@@ -62,7 +63,7 @@ impl Connection {
     /// Closes a link, or refuses it if it was not answered. `false` if it is gone.
     pub fn detach(&mut self, link: LinkId, error: Option<Error>) -> bool {
         let Some(found) = self.links.get_mut(link) else { return false };
-        if matches!(found.state, LinkState::Detaching) {
+        if found.is_gone() {
             return false;
         }
         self.write_refusal(link);
@@ -100,6 +101,9 @@ impl Connection {
                 ..Receiving::default()
             }),
         };
+        // The properties are for the caller: the answer repeats nothing of them.
+        let mut attach = attach;
+        let properties = std::mem::take(&mut attach.properties);
         let link = self.links.insert(|id| Link {
             id,
             session: session_id,
@@ -107,6 +111,7 @@ impl Connection {
             state: LinkState::Requested(attach.clone()),
             end,
         });
+        attach.properties = properties;
         let id = link.id;
         session.set_link(handle, Some(id));
         if has_room {
@@ -124,16 +129,46 @@ impl Connection {
         let Some(link) = session.link(detach.handle) else {
             return self.unattached(channel, detach.handle);
         };
-        session.set_link(detach.handle, None);
         self.write_refusal(link);
-        self.release(link);
-        let Some(link) = self.links.remove(link) else { return };
-        if matches!(link.state, LinkState::Detaching) {
-            return;
+        let decided = self.release_undecided(link);
+        let Some(found) = self.links.get_mut(link) else { return };
+        match found.state {
+            LinkState::Leaving { .. } => return self.unattached(channel, detach.handle),
+            LinkState::Detaching => return self.forget(link),
+            LinkState::Requested(_) | LinkState::Attached => {}
         }
-        let Detach { handle, closed, error } = detach;
-        self.out.frame(channel, &Performative::Detach(Detach { handle, closed, error: None }));
-        self.events.push_back(Event::Detached { link: link.id, closed, error });
+        let Detach { closed, error, .. } = detach;
+        found.state = LinkState::Leaving { decided, closed };
+        self.events.push_back(Event::Detached { link, closed, error });
+        self.leave(link);
+    }
+
+    /// One of the deliveries that a link has to echo is echoed.
+    pub(super) fn let_go(&mut self, link: LinkId) {
+        if let Some(Link { state: LinkState::Leaving { decided, .. }, .. }) =
+            self.links.get_mut(link)
+        {
+            *decided -= 1;
+            self.leave(link);
+        }
+    }
+
+    /// Answers the detach of a link, if nothing has to be said before.
+    fn leave(&mut self, id: LinkId) {
+        let Some(link) = self.links.get(id) else { return };
+        if let LinkState::Leaving { decided: 0, closed } = link.state {
+            let (handle, channel) = (link.handle, link.session.channel);
+            self.out.frame(channel, &Performative::Detach(Detach { handle, closed, error: None }));
+            self.forget(id);
+        }
+    }
+
+    /// The handle of a link is free again.
+    fn forget(&mut self, id: LinkId) {
+        let Some(link) = self.links.remove(id) else { return };
+        if let Some(session) = self.session_mut(link.session) {
+            session.set_link(link.handle, None);
+        }
     }
 
     /// A frame with a handle that has no link.
@@ -154,7 +189,18 @@ impl Connection {
 
     /// Forgets the deliveries of a link.
     fn release(&mut self, id: LinkId) {
-        let Some(link) = self.links.get_mut(id) else { return };
+        if self.release_undecided(id) > 0
+            && let Some(session) = self.links.get(id).map(|link| link.session)
+            && let Some(session) = self.session_mut(session)
+        {
+            session.outgoing.retain(|sent| sent.link != id);
+        }
+    }
+
+    /// Forgets the deliveries of a link, save those of which the peer has decided and waits for the echo:
+    /// how many.
+    fn release_undecided(&mut self, id: LinkId) -> usize {
+        let Some(link) = self.links.get_mut(id) else { return 0 };
         let session_id = link.session;
         if let LinkEnd::Receiving(receiving) = &mut link.end
             && let Some(unfinished) = receiving.unfinished.take()
@@ -162,11 +208,16 @@ impl Connection {
             self.unfinished -= unfinished.bytes.len();
         }
         let Some(session) = self.sessions[usize::from(session_id.channel)].as_mut() else {
-            return;
+            return 0;
         };
         let was_full = session.outgoing.len() >= self.limits.max_unsettled;
         session.incoming.retain(|of| *of != id);
-        session.outgoing.retain(|sent| sent.link != id);
+        let mut decided = 0;
+        session.outgoing.retain(|sent| {
+            let is_due = sent.link == id && sent.is_decided;
+            decided += usize::from(is_due);
+            sent.link != id || is_due
+        });
         session.held.retain(|held| {
             let keep = held.link() != id;
             if !keep {
@@ -177,6 +228,7 @@ impl Connection {
         if was_full {
             self.tell_of_room(session_id);
         }
+        decided
     }
 }
 

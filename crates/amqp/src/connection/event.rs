@@ -136,6 +136,8 @@ pub struct AttachAnswer {
     pub properties: Fields,
     /// The longest message on this link in bytes, if it is another than that of all links.
     pub max_message_size: Option<u64>,
+    /// How many bytes a message may be longer than that nevertheless.
+    pub slack: u64,
     /// How many deliveries the peer may have on their way or unsettled, if it is the one that sends:
     /// see [`grant`](super::Connection::grant).
     pub credit: u32,
@@ -170,7 +172,7 @@ pub struct Disposition {
     /// What it was called.
     pub tag: Tag,
     /// What became of it; `None` if the peer does not say.
-    pub state: Option<DeliveryState>,
+    pub state: Option<Arc<DeliveryState>>,
     /// Whether the peer has forgotten the delivery and wants no answer.
     pub settled: bool,
 }

@@ -28,7 +28,7 @@ impl Connection {
         let is_attached = match link.state {
             LinkState::Requested(_) => false,
             LinkState::Attached => true,
-            LinkState::Detaching => return,
+            LinkState::Detaching | LinkState::Leaving { .. } => return,
         };
         match &mut link.end {
             LinkEnd::Sending(sending) => {

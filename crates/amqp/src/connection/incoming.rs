@@ -45,7 +45,7 @@ impl Connection {
             return Ok(());
         };
         let link = self.links.get_mut(id).expect("a handle has a link");
-        if matches!(link.state, LinkState::Detaching) {
+        if link.is_gone() {
             return Ok(()); // it was on its way when we detached
         }
         let LinkEnd::Receiving(receiving) = &mut link.end else {

@@ -43,6 +43,15 @@ impl<T> Ledger<T> {
             .filter(|(number, _)| *number <= last)
     }
 
+    /// The same, to be changed.
+    pub(super) fn first_in_mut(&mut self, first: u64, last: u64) -> Option<(u64, &mut T)> {
+        let place = self.place(first);
+        self.entries
+            .range_mut(place..)
+            .find_map(|(number, entry)| Some((*number, entry.as_mut()?)))
+            .filter(|(number, _)| *number <= last)
+    }
+
     pub(super) fn retain(&mut self, mut keep: impl FnMut(&T) -> bool) {
         self.entries.retain(|(_, entry)| entry.as_ref().is_some_and(&mut keep));
         self.live = self.entries.len();

@@ -27,6 +27,13 @@ pub(super) enum LinkState {
     Attached,
     /// Gone for the caller; the peer has not said so yet.
     Detaching,
+    /// Gone for the peer and for the caller. The peer hears what it has decided before it hears that.
+    Leaving {
+        /// Of so many deliveries.
+        decided: usize,
+        /// Whether the peer closed it.
+        closed: bool,
+    },
 }
 
 #[derive(Debug)]
@@ -74,6 +81,11 @@ pub(super) struct Unfinished {
 }
 
 impl Link {
+    /// Whether it has ended for the caller.
+    pub(super) fn is_gone(&self) -> bool {
+        matches!(self.state, LinkState::Detaching | LinkState::Leaving { .. })
+    }
+
     /// How many bytes of a message are held here.
     pub(super) fn unfinished(&self) -> usize {
         match &self.end {

@@ -28,7 +28,7 @@ pub use outgoing::SendError;
 use crate::Error;
 use crate::frame::{self, Begin, Body, Close, End, HEADER_SIZE, Performative};
 use handshake::Phase;
-use link::{LinkState, Links};
+use link::Links;
 use output::Output;
 use session::Session;
 
@@ -164,6 +164,16 @@ impl Connection {
     pub fn abort(&mut self) {
         self.finish(None);
         self.out.bytes().clear();
+    }
+
+    /// How many bytes of unfinished messages are held for all links together.
+    pub fn max_unfinished(&self) -> usize {
+        self.limits.max_unfinished
+    }
+
+    /// Sets how many bytes of unfinished messages are held from now on; see [`Limits::max_unfinished`].
+    pub fn set_max_unfinished(&mut self, bytes: usize) {
+        self.limits.max_unfinished = bytes;
     }
 
     /// Ends a session with all of its links; `false` if it is gone.
@@ -303,7 +313,7 @@ impl Connection {
         for link in session.links() {
             let Some(link) = self.links.remove(link) else { continue };
             self.unfinished -= link.unfinished();
-            if !matches!(link.state, LinkState::Detaching) {
+            if !link.is_gone() {
                 let error = error.cloned();
                 self.events.push_back(Event::Detached { link: link.id, closed: true, error });
             }

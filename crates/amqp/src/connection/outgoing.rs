@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use super::Connection;
 use super::Event;
 use super::event::{Disposition, LinkId, OutgoingId, SessionId};
@@ -65,7 +67,7 @@ impl Connection {
             .expect("a link has a session");
         let number = session.begin_outgoing();
         if !settled {
-            session.outgoing.push(number, Sent { link, tag });
+            session.outgoing.push(number, Sent { link, tag, is_decided: false });
         }
         let mut transfer = Transfer {
             handle: found.handle,
@@ -120,10 +122,11 @@ impl Connection {
         let max_unsettled = self.limits.max_unsettled;
         let Some(session) = self.session_mut(delivery.session) else { return false };
         let was_full = session.outgoing.len() >= max_unsettled;
-        if session.outgoing.remove(delivery.number).is_none() {
-            return false;
-        }
+        let Some(sent) = session.outgoing.remove(delivery.number) else { return false };
         self.out.settle(delivery.session.channel, Role::Sender, delivery.number as u32, outcome);
+        if sent.is_decided {
+            self.let_go(sent.link);
+        }
         if was_full {
             self.tell_of_room(delivery.session);
         }
@@ -144,16 +147,19 @@ impl Connection {
         let was_full = session.outgoing.len() >= self.limits.max_unsettled;
         let mut first = session.outgoing_number(said.first);
         let last = session.outgoing_number(said.last.unwrap_or(said.first));
-        while let Some((number, sent)) = session.outgoing.first_in(first, last) {
+        let state = said.state.clone().map(Arc::new);
+        while let Some((number, sent)) = session.outgoing.first_in_mut(first, last) {
             self.events.push_back(Event::Disposition(Disposition {
                 link: sent.link,
                 delivery: OutgoingId { session: session.id, number },
                 tag: sent.tag,
-                state: said.state.clone(),
+                state: state.clone(),
                 settled: said.settled,
             }));
             if said.settled {
                 session.outgoing.remove(number);
+            } else {
+                sent.is_decided = true;
             }
             first = number + 1;
         }

@@ -1,4 +1,4 @@
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use super::event::{LinkId, SessionId};
 use super::ledger::Ledger;
@@ -19,7 +19,7 @@ pub(super) struct Session {
     /// We have ended it, and the peer has not yet.
     pub is_ending: bool,
     /// The links by handle, those of the peer and ours.
-    handles: Vec<Option<LinkId>>,
+    handles: BTreeMap<u32, LinkId>,
     /// As far as the peer sent transfer frames.
     next_incoming_id: u32,
     next_outgoing_id: u32,
@@ -41,6 +41,8 @@ pub(super) struct Session {
 pub(super) struct Sent {
     pub link: LinkId,
     pub tag: Tag,
+    /// The peer has said what became of it, and waits to hear that it holds.
+    pub is_decided: bool,
 }
 
 /// Something that waits for the window of a session.
@@ -83,7 +85,7 @@ impl Session {
         Self {
             id,
             is_ending: true,
-            handles: Vec::new(),
+            handles: BTreeMap::new(),
             next_incoming_id: 0,
             next_outgoing_id: FIRST_ID,
             peer_window: 0,
@@ -118,21 +120,19 @@ impl Session {
     }
 
     pub(super) fn link(&self, handle: u32) -> Option<LinkId> {
-        *self.handles.get(handle as usize)?
+        self.handles.get(&handle).copied()
     }
 
     /// Links by ascending handle.
     pub(super) fn links(&self) -> impl Iterator<Item = LinkId> {
-        self.handles.iter().copied().flatten()
+        self.handles.values().copied()
     }
 
-    /// `handle` is bounded by the caller.
     pub(super) fn set_link(&mut self, handle: u32, link: Option<LinkId>) {
-        let handle = handle as usize;
-        if self.handles.len() <= handle {
-            self.handles.resize(handle + 1, None);
-        }
-        self.handles[handle] = link;
+        match link {
+            Some(link) => self.handles.insert(handle, link),
+            None => self.handles.remove(&handle),
+        };
     }
 
     /// A transfer frame has come.

@@ -186,7 +186,7 @@ impl Server {
                 connection.drained(link);
             }
             Event::Disposition(said) => {
-                connection.settle_outgoing(said.delivery, said.state.as_ref());
+                connection.settle_outgoing(said.delivery, said.state.as_deref());
             }
             Event::Detached { link, .. } => {
                 let place = self.links.iter().position(|known| *known == link);

@@ -51,6 +51,9 @@ const REQUEST_MAX: u64 = 1024 * 1024;
 /// end the link, which some clients never open again.
 const REQUESTS_BYTES: u64 = 16 * 1024 * 1024;
 
+/// Bytes that a batch may have beside its messages: clients fill it with as much as is announced.
+const SLACK: u64 = 256 * 1024;
+
 /// Links that a client may have before it has proved anything: those for its tokens.
 const LINKS_OF_STRANGERS: usize = 16;
 
@@ -165,9 +168,13 @@ impl Container {
         node: Node,
     ) -> Result<(), Error> {
         accepts_messages(&node, part)?;
-        let max_message_size = Some(max_message_size(node.entity()));
+        let max_message_size = max_message_size(node.entity());
+        let unfinished = usize::try_from(2 * max_message_size).unwrap_or(usize::MAX);
+        self.engine.set_max_unfinished(unfinished.max(self.engine.max_unfinished()));
+        let max_message_size = Some(max_message_size);
         self.links.insert(request.link, Link::Sender(SenderLink { path, node }));
-        let answer = AttachAnswer { max_message_size, credit: CREDIT, ..AttachAnswer::default() };
+        let answer =
+            AttachAnswer { max_message_size, slack: SLACK, credit: CREDIT, ..Default::default() };
         self.engine.accept_attach(request.link, answer);
         Ok(())
     }
@@ -309,7 +316,7 @@ fn wanted(request: &AttachRequest) -> Result<Wanted, Error> {
 
 /// What of a filter is kept until it is answered.
 fn session_filter(filter: &Fields) -> Option<Fields> {
-    Some(Fields::new().with(SESSION_FILTER, filter.get(SESSION_FILTER)?.clone()))
+    Some(Fields::new().with(SESSION_FILTER, filter.get(SESSION_FILTER)?))
 }
 
 /// How long a client waits for the next session.

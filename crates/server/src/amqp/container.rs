@@ -30,8 +30,11 @@ const MESSAGE_MAX: u64 = 100 * 1024 * 1024;
 /// The highest number of a link in a session.
 const HANDLE_MAX: u32 = 4_095;
 
-/// Bytes of messages whose ends have not come.
-const UNFINISHED_MAX: usize = 128 * 1024 * 1024;
+/// The highest number of a session. Some clients have one for each receiver, on one connection.
+const CHANNEL_MAX: u16 = 4_999;
+
+/// Bytes of messages whose ends have not come, unless one is longer by itself.
+const UNFINISHED_MAX: usize = 16 * 1024 * 1024;
 
 /// Bytes that a client may leave unread before nothing more is done for it.
 const UNSENT_MAX: usize = 512 * 1024;
@@ -78,6 +81,7 @@ impl Container {
             max_message_size: MESSAGE_MAX,
             max_unfinished: UNFINISHED_MAX,
             handle_max: HANDLE_MAX,
+            channel_max: CHANNEL_MAX,
             ..Limits::default()
         };
         Self {

@@ -203,6 +203,8 @@ impl Container {
                 let _ = entity.settle(receiver.part, token, Outcome::Release, now, effects);
             }
         });
+        // Those that are left may have waited for those that have gone.
+        self.free(turn, link);
     }
 
     /// Takes messages from the entity. With `most` 0 it says only that it cannot.
@@ -285,10 +287,14 @@ impl Container {
                 if receiver.mode == Mode::ReceiveAndDelete {
                     // It was locked only until it could be read.
                     let now = turn.context.worker.wall();
-                    receiver.queue.with(&mut outbound.commits, |entity, effects| {
-                        let _ =
-                            entity.settle(receiver.part, token, Outcome::Complete, now, effects);
-                    });
+                    let completed =
+                        receiver.queue.with(&mut outbound.commits, |entity, effects| {
+                            entity.settle(receiver.part, token, Outcome::Complete, now, effects)
+                        });
+                    if completed.is_err() {
+                        // The lock has ended meanwhile, and somebody else gets it.
+                        outbound.waiting.remove(index);
+                    }
                 }
             }
             None => {
@@ -365,7 +371,7 @@ impl Container {
         };
         let answer = match result {
             _ if disposition.settled => Answer::Nothing,
-            Ok(()) => Answer::Outgoing(disposition.delivery, echo(disposition.state.as_ref())),
+            Ok(()) => Answer::Outgoing(disposition.delivery, echo(disposition.state.as_deref())),
             Err(refusal) => {
                 let state = DeliveryState::Rejected(Some(Box::new(error_of(refusal))));
                 Answer::Outgoing(disposition.delivery, state)
@@ -394,7 +400,7 @@ impl Container {
 
 /// What a client has decided; `None`: nothing yet.
 fn outcome_of(disposition: &Disposition) -> Option<Outcome> {
-    Some(match &disposition.state {
+    Some(match disposition.state.as_deref() {
         Some(DeliveryState::Accepted) => Outcome::Complete,
         Some(DeliveryState::Released) => Outcome::Release,
         Some(DeliveryState::Modified(modified)) => {

@@ -5,6 +5,7 @@ use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use barid_core::durable::{EntityRecord, QueueNumber, TenantNumber};
 use barid_core::entity::{Counts, Entity, Incoming, Mode, Part, ReceiverId, Sent};
@@ -20,6 +21,12 @@ use super::registry::Entities;
 use super::sending::{Numbers, SendError};
 use crate::durable::{Commits, DurableShard, Shards};
 use crate::housekeeping::{Housekeeping, Task};
+
+/// Bytes that wait for the next commit, with which what is due waits as well …
+const CROWDED: usize = 8 * 1024 * 1024;
+
+/// … for so long.
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// No timer is set.
 const NEVER: u64 = u64::MAX;
@@ -221,7 +228,13 @@ impl Queue {
     /// A timer has run down.
     pub(crate) fn wake(&self, at: Timestamp, now: Timestamp) {
         let (at, order) = (at.as_millis(), Ordering::AcqRel);
-        if self.wakes_at.compare_exchange(at, NEVER, order, Ordering::Relaxed).is_ok() {
+        if self.wakes_at.compare_exchange(at, NEVER, order, Ordering::Relaxed).is_err() {
+            return;
+        }
+        if self.shard.pending_bytes() > CROWDED {
+            // Much expires at once: the disk must keep up, or others wait for one large batch.
+            self.wake_at(Some(now.after(PAUSE)));
+        } else {
             self.on_time(now, &mut Commits::default());
         }
     }

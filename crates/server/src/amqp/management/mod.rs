@@ -317,16 +317,6 @@ impl Container {
         responses.bytes += message.len();
         responses.waiting.push_back(message);
         self.send_responses(link);
-        let is_without_credit = self.engine.credit(link) == 0;
-        if let Some(Link::Responses(responses)) = self.links.get(&link)
-            && is_without_credit
-            && (self.responding > RESPONDING_MAX || responses.waiting.len() > RESPONSES_MAX)
-        {
-            let text = "Too many responses wait for credit.";
-            self.engine.detach(link, Some(Error::new(condition::RESOURCE_LIMIT, text)));
-            self.responding -= responses.bytes;
-            self.links.remove(&link);
-        }
     }
 
     pub(super) fn send_responses(&mut self, link: LinkId) {
@@ -344,6 +334,15 @@ impl Container {
             if self.engine.send(link, &number, true, 0, &[&message]).is_err() {
                 return;
             }
+        }
+        if let Some(Link::Responses(responses)) = self.links.get(&link)
+            && (self.responding > RESPONDING_MAX || responses.waiting.len() > RESPONSES_MAX)
+            && !responses.waiting.is_empty()
+        {
+            let text = "Too many responses wait for credit.";
+            self.engine.detach(link, Some(Error::new(condition::RESOURCE_LIMIT, text)));
+            self.responding -= responses.bytes;
+            self.links.remove(&link);
         }
     }
 }
