@@ -35,7 +35,6 @@ impl Effects for Unstored {
     fn granted(&mut self, _: ReceiverId, _: &Arc<str>, _: Timestamp) {}
     fn timed_out(&mut self, _: ReceiverId) {}
     fn lock_lost(&mut self, _: ReceiverId) {}
-    fn forward(&mut self, _: Entry) {}
 }
 
 struct World {
@@ -53,7 +52,6 @@ impl World {
                 default_time_to_live: Some(Duration::from_secs(3_600)),
                 dead_lettering_on_expiration: true,
                 duplicate_detection: None,
-                forward_dead_lettered: false,
                 max_messages: usize::MAX,
                 max_bytes: usize::MAX,
                 max_message_size: 1 << 20,

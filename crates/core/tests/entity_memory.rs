@@ -46,7 +46,6 @@ fn sessions_with_one_message_are_small() {
         default_time_to_live: None,
         dead_lettering_on_expiration: false,
         duplicate_detection: None,
-        forward_dead_lettered: false,
         max_messages: usize::MAX,
         max_bytes: usize::MAX,
         max_message_size: usize::MAX,

@@ -55,8 +55,4 @@ pub trait Effects {
 
     /// The receiver's lock on its session has expired. It is as if closed.
     fn lock_lost(&mut self, receiver: ReceiverId);
-
-    /// A dead letter goes to another entity. Its body, which may be in the store only, leaves the store in
-    /// this batch: whoever forwards it reads it before.
-    fn forward(&mut self, entry: Entry);
 }

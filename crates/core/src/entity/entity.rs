@@ -277,7 +277,7 @@ impl Entity {
         }
     }
 
-    /// A message that has left the main part goes to the dead letters, wherever those are.
+    /// A message that has left the main part goes to the dead letters.
     pub(super) fn dead_letter(
         &mut self,
         mut entry: Entry,
@@ -287,14 +287,7 @@ impl Entity {
     ) {
         explain(&mut entry, reason, description);
         entry.state = State::Active;
-        if self.properties.forward_dead_lettered {
-            let (body, in_memory) = (entry.body.id, entry.body.in_memory());
-            fx.forward(entry);
-            fx.remove_body(body);
-            fx.memory(in_memory, 0);
-        } else {
-            self.bury(Part::DeadLetter, entry, fx);
-        }
+        self.bury(Part::DeadLetter, entry, fx);
     }
 
     /// Keeps a dead letter.

@@ -19,9 +19,6 @@ pub struct Properties {
     pub dead_lettering_on_expiration: bool,
     /// For how long the ids of messages are kept, so that a message that is sent again is dropped.
     pub duplicate_detection: Option<Duration>,
-    /// Whether dead letters go to another entity: [`Effects::forward`](super::Effects::forward) has them,
-    /// and [`Part::DeadLetter`](super::Part::DeadLetter) stays empty.
-    pub forward_dead_lettered: bool,
     /// The most messages.
     pub max_messages: usize,
     /// The most bytes of messages and of states.

@@ -147,22 +147,6 @@ fn what_cannot_be_kept_in_the_stream_goes_there_at_once() {
 }
 
 #[test]
-fn they_can_go_to_another_entity() {
-    let mut world = World::with_sessions();
-    world.set(|properties| properties.forward_dead_lettered = true);
-    world.send("a", "1");
-    world.accept(1, "a").unwrap();
-    let got = world.take(1, 1);
-    world.settle(&got[0], dead_letter("bad", "very bad")).unwrap();
-    let forwarded = world.fx.forwarded.pop().unwrap();
-    assert_eq!(forwarded.body.bytes.as_deref(), Some(&b"1"[..]));
-    assert_says(&forwarded, "bad", "very bad");
-    assert_eq!(world.entity.counts().dead_lettered, 0);
-    assert!(world.fx.store.entries.is_empty() && world.fx.store.bodies.is_empty());
-    assert_eq!(world.fx.memory, 0);
-}
-
-#[test]
 fn a_receiver_may_delete_them_as_it_gets_them() {
     let mut world = dead();
     world.entity.open(ReceiverId(2), Part::DeadLetter, Mode::ReceiveAndDelete).unwrap();

@@ -407,7 +407,6 @@ fn properties(sessionful: bool, dead_letters_expired: bool) -> Properties {
         default_time_to_live: Some(Duration::from_millis(200)),
         dead_lettering_on_expiration: dead_letters_expired,
         duplicate_detection: Some(Duration::from_millis(WINDOW)),
-        forward_dead_lettered: false,
         max_messages: usize::MAX,
         max_bytes: usize::MAX,
         max_message_size: 1_000,

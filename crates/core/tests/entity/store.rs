@@ -29,7 +29,6 @@ pub enum Told {
 pub struct Heard {
     pub store: Store,
     pub told: Vec<Told>,
-    pub forwarded: Vec<Entry>,
     pub keeps_in_memory: bool,
     pub memory: usize,
 }
@@ -39,7 +38,6 @@ impl Default for Heard {
         Self {
             store: Store::default(),
             told: Vec::new(),
-            forwarded: Vec::new(),
             keeps_in_memory: true,
             memory: 0,
         }
@@ -140,9 +138,5 @@ impl Effects for Heard {
 
     fn lock_lost(&mut self, receiver: ReceiverId) {
         self.told.push(Told::LockLost(receiver));
-    }
-
-    fn forward(&mut self, entry: Entry) {
-        self.forwarded.push(entry);
     }
 }

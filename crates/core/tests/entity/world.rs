@@ -38,7 +38,6 @@ pub fn properties(requires_session: bool) -> Properties {
         default_time_to_live: None,
         dead_lettering_on_expiration: true,
         duplicate_detection: None,
-        forward_dead_lettered: false,
         max_messages: 1_000,
         max_bytes: 100_000,
         max_message_size: 1_000,

@@ -366,8 +366,6 @@ impl QueueProperties {
             duplicate_detection: self
                 .requires_duplicate_detection
                 .then(|| self.duplicate_detection_history_time_window.get()),
-            // They are moved from the dead-letter part, where a crash cannot take them: see `mover.rs`.
-            forward_dead_lettered: false,
             // Each takes memory beside its bytes, however few those are.
             max_messages: bytes(self.max_size_in_megabytes, 20) / MESSAGE_MIN,
             max_bytes: bytes(self.max_size_in_megabytes, 20),

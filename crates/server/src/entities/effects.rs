@@ -139,11 +139,4 @@ impl Effects for QueueEffects<'_> {
     fn lock_lost(&mut self, receiver: ReceiverId) {
         self.told.push((receiver, Told::LockLost));
     }
-
-    fn forward(&mut self, entry: Entry) {
-        unreachable!(
-            "no entity is made with forward_dead_lettered, but message {} is forwarded",
-            entry.number
-        )
-    }
 }

@@ -540,7 +540,6 @@ pub fn new_entity(id: EntityId, settings: Settings, life: u32) -> Entity {
         default_time_to_live: settings.time_to_live.map(Duration::from_millis),
         dead_lettering_on_expiration: true,
         duplicate_detection: (id == ONCE).then_some(Duration::from_secs(3_600)),
-        forward_dead_lettered: false,
         max_messages: 1_000,
         max_bytes: 1_000_000,
         max_message_size: 1_000,

@@ -101,8 +101,4 @@ impl Effects for Notes<'_> {
     fn lock_lost(&mut self, receiver: ReceiverId) {
         self.events.push(Event::Closed(receiver));
     }
-
-    fn forward(&mut self, _: Entry) {
-        unreachable!("no dead letters go to other entities here");
-    }
 }
