@@ -114,7 +114,7 @@ impl Server {
                 connection.drained(link);
             }
             Event::Disposition(said) => {
-                connection.settle_outgoing(said.delivery, said.state.as_ref());
+                connection.settle_outgoing(said.delivery, said.state.as_deref());
             }
             Event::Detached { link, .. } => assert!(self.links.remove(&link)),
             Event::Opened(_) | Event::Closed { .. } => {}

@@ -125,7 +125,8 @@ pub struct Housekeeping(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    clock: Clock,
+    /// `None`: a test moves the time, and both clocks with it.
+    clock: Option<Clock>,
     agenda: Mutex<Agenda>,
     changed: Condvar,
     after: Mutex<Vec<(Commits, After)>>,
@@ -146,13 +147,24 @@ struct Scheduled {
 impl Housekeeping {
     /// By this clock.
     pub fn new(clock: Clock) -> Self {
+        Self::with(Some(clock))
+    }
+
+    /// By the hand of a test.
+    #[cfg(test)]
+    pub fn by_hand() -> Self {
+        Self::with(None)
+    }
+
+    fn with(clock: Option<Clock>) -> Self {
         let (agenda, after) = (Mutex::default(), Mutex::default());
         Self(Arc::new(Inner { clock, agenda, changed: Condvar::new(), after }))
     }
 
     /// Has a task done when the operating system's clock shows a time.
     pub fn schedule_by_wall(&self, wall: Timestamp, task: Task) {
-        self.schedule(self.0.clock.when(wall), task);
+        let at = self.0.clock.map_or(wall, |clock| clock.when(wall));
+        self.schedule(at, task);
     }
 
     /// Has a task done at a time.

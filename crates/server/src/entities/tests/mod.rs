@@ -22,7 +22,6 @@ use parking_lot::Mutex;
 use statestore_proto::Version;
 
 use super::*;
-use crate::clock::Clock;
 use crate::durable::{Commits, Loader, LoaderThreads, Shards};
 use crate::housekeeping::{After, Housekeeping, Task};
 use crate::settings::Limits;
@@ -57,7 +56,7 @@ impl World {
             loader: Loader::new(shards.count()),
             shards,
             tenant,
-            housekeeping: Housekeeping::new(Clock::start()),
+            housekeeping: Housekeeping::by_hand(),
             now: Timestamp::from_millis(1_000_000),
             _tenants: tenants,
         };
