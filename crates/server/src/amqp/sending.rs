@@ -35,6 +35,8 @@ impl Container {
             && error.condition == condition::NOT_FOUND
         {
             // It has been deleted, and one that is made anew is another.
+            let refused = DeliveryState::Rejected(Some(Box::new(error.clone())));
+            self.engine.settle_incoming(delivery.id, &refused);
             self.engine.detach(delivery.link, Some(error.clone()));
             self.forget(turn, delivery.link);
             return;
