@@ -35,12 +35,7 @@ pub struct Heard {
 
 impl Default for Heard {
     fn default() -> Self {
-        Self {
-            store: Store::default(),
-            told: Vec::new(),
-            keeps_in_memory: true,
-            memory: 0,
-        }
+        Self { store: Store::default(), told: Vec::new(), keeps_in_memory: true, memory: 0 }
     }
 }
 
