@@ -56,7 +56,9 @@ impl Broker {
         fs::write(&file, more).unwrap();
         let data_dir = directory.join("data");
         let free = "127.0.0.1:0";
-        let mut process = barid(&["serve", "--mqtt", free, "--ws", free, "--admin", free])
+        let addresses = ["--mqtt", free, "--ws", free, "--amqp", free, "--admin", free];
+        let mut process = barid(&["serve"])
+            .args(addresses)
             .arg("--config")
             .arg(&file)
             .arg("--data-dir")
@@ -291,7 +293,17 @@ fn it_is_ready_well_under_a_second() {
 
 #[test]
 fn the_network_needs_users() {
-    let output = run(&["serve", "--mqtt", "0.0.0.0:0", "--ws", "off", "--admin", "127.0.0.1:0"]);
+    let output = run(&[
+        "serve",
+        "--mqtt",
+        "0.0.0.0:0",
+        "--ws",
+        "off",
+        "--amqp",
+        "off",
+        "--admin",
+        "127.0.0.1:0",
+    ]);
     assert_eq!(status(&output), 1);
     assert!(String::from_utf8(output.stderr).unwrap().contains("barid passwd NAME"));
 }
