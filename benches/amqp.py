@@ -72,18 +72,28 @@ def live_5k(target: str, args) -> dict:
         return load(server, target, ["live", *LOAD, "--rate", "5000", "--duration", str(args.seconds)])
 
 
-def backlog(target: str, args) -> dict:
+def backlog(target: str, args, messages: int = 50_000) -> dict:
     """`barid bench amqp backlog --messages 50000`: stored first, then received and completed."""
     with start(target) as server:
-        return load(server, target, ["backlog", *LOAD, "--messages", "50000", "--duration", "60"])
+        return load(server, target, ["backlog", *LOAD, "--messages", str(messages), "--duration", "60"])
 
 
-def accept(target: str, args) -> dict:
+def backlog_500k(target: str, args) -> dict:
+    """The same with ten times as many."""
+    return backlog(target, args, 500_000)
+
+
+def accept(target: str, args, sessions: int = 100_000) -> dict:
     """`barid bench amqp accept --sessions 100000 --receivers 1`: every session has a message; the next session is
     accepted, its message completed, and the session closed, again and again."""
     with start(target) as server:
-        arguments = ["--sessions", "100000", "--receivers", "1", "--duration", str(args.seconds)]
+        arguments = ["--sessions", str(sessions), "--receivers", "1", "--duration", str(args.seconds)]
         return load(server, target, ["accept", *arguments])
+
+
+def accept_1k(target: str, args) -> dict:
+    """The same with 1,000 sessions."""
+    return accept(target, args, 1_000)
 
 
 def restart(target: str, args) -> dict:
@@ -119,23 +129,27 @@ LIVE = {
     "received p99, ms": (millis("latency_us", "p99"), 2),
     "generator CPU, µs/message": ("generator_cpu_us_per_message", 2),
 }
+BACKLOG = {
+    "stored/s": ("stored_per_s", 0),
+    "server CPU, µs/stored": ("broker_cpu_us_per_stored", 2),
+    "completed/s": ("completed_per_s", 0),
+    "server CPU, µs/completed": ("broker_cpu_us_per_message", 2),
+    "memory, MiB": (number("broker_rss_bytes", scale=1_048_576), 0),
+}
+ACCEPT = {
+    "sessions/s": ("completed_per_s", 0),
+    "accepted p50, ms": (millis("accept_latency_us", "p50"), 3),
+    "accepted p99, ms": (millis("accept_latency_us", "p99"), 3),
+    "server CPU, µs/session": ("broker_cpu_us_per_message", 2),
+}
 TARGETS = ["rabbitmq", "rabbitmq-quorum", "barid", "barid/plain"]
 SCENARIOS = {
     "live": Scenario(live, TARGETS, LIVE, floor="rabbitmq"),
     "live-5k": Scenario(live_5k, TARGETS, LIVE, floor="rabbitmq"),
-    "backlog": Scenario(backlog, TARGETS, {
-        "stored/s": ("stored_per_s", 0),
-        "server CPU, µs/stored": ("broker_cpu_us_per_stored", 2),
-        "completed/s": ("completed_per_s", 0),
-        "server CPU, µs/completed": ("broker_cpu_us_per_message", 2),
-        "memory, MiB": (number("broker_rss_bytes", scale=1_048_576), 0),
-    }, floor="rabbitmq"),
-    "accept": Scenario(accept, ["barid"], {
-        "sessions/s": ("completed_per_s", 0),
-        "accepted p50, ms": (millis("accept_latency_us", "p50"), 3),
-        "accepted p99, ms": (millis("accept_latency_us", "p99"), 3),
-        "server CPU, µs/session": ("broker_cpu_us_per_message", 2),
-    }, is_fixed=True),
+    "backlog": Scenario(backlog, TARGETS, BACKLOG, floor="rabbitmq"),
+    "backlog-500k": Scenario(backlog_500k, ["barid", "barid/plain"], BACKLOG),
+    "accept": Scenario(accept, ["barid"], ACCEPT, is_fixed=True),
+    "accept-1k": Scenario(accept_1k, ["barid"], ACCEPT, is_fixed=True),
     "restart": Scenario(restart, ["barid"], {
         "sessions": ("sessions", 0),
         "stored/s": ("stored_per_s", 0),
