@@ -112,6 +112,7 @@ def test_answers_larger_than_requests(store, size, requests):
     """A client that asks for much before it reads gets all of it, as far as its queue reaches: 1,024 messages in flight, and
     max_queued_messages and max_queued_bytes behind them."""
     client = store()
+    client.client.timeout = 60.0  # 150 MB are stored on their way, on a disk that other tests write to as well
     client.set(b"key", b"x" * size)
     sent = [client.send(array("GET", "key")) for _ in range(requests)]
     expected = value(b"x" * size)
