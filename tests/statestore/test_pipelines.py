@@ -112,12 +112,23 @@ def test_answers_larger_than_requests(store, size, requests):
     """A client that asks for much before it reads gets all of it, as far as its queue reaches: 1,024 messages in flight, and
     max_queued_messages and max_queued_bytes behind them."""
     client = store()
-    client.client.timeout = 60.0  # 150 MB are stored on their way, on a disk that other tests write to as well
     client.set(b"key", b"x" * size)
     sent = [client.send(array("GET", "key")) for _ in range(requests)]
     expected = value(b"x" * size)
     for one in sent:
         assert client.answer(one).payload == expected
+
+
+@pytest.mark.parametrize("requests", [15, 16, 17, 32])
+def test_the_last_request_has_a_large_answer(store, requests):
+    """Others have their turn after some large answers, also when no request is left of what was read."""
+    client = store()
+    client.set(b"key", b"x" * 500_000)
+    asked = b"".join(request(array("GET", "key"), at, client.client.client_id, b"%d" % at) for at in range(1, requests + 1))
+    client.client.send(asked)
+    for at in range(1, requests + 1):
+        assert client.answer((at, b"%d" % at)).payload == value(b"x" * 500_000)
+    assert client.ask("GET", "other").payload == ABSENT
 
 
 def test_who_does_not_read_holds_up_nobody(store):

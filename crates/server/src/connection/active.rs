@@ -48,7 +48,7 @@ pub(super) struct Active {
     pub(super) max_packet_size: usize,
     /// The client does not read its answers, so it is not read from.
     pub(super) reading_paused: bool,
-    /// What was read has not all been handled: there may be whole packets among what is kept.
+    /// What was read has not all been handled: something is kept, and there may be whole packets in it.
     pub(super) interrupted: bool,
     /// The only session that got what the client published last.
     pub(super) partner: Option<Partner>,
@@ -112,7 +112,7 @@ impl Active {
                 // Others have their turn, or the client has to read first.
                 if turn.scratch.responses.are_much() || self.session.has_unread_messages(self.epoch)
                 {
-                    self.interrupted = true;
+                    self.interrupted = handled < bytes.len();
                     break;
                 }
             }
