@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 import pytest
 
+import wire
 from running import barid, until
 
 
@@ -179,6 +180,30 @@ def test_ending_a_session(api, paho, away, tenant, topic, unique):
     assert watcher.receive().payload == b"bye"
     assert api.drops()["totals"]["session_ended"] == 1
     assert not paho(offline, tenant=tenant, clean=False, SessionExpiryInterval=600).session_present
+
+
+def test_who_talks_while_the_session_is_ended(api, connect, tenant, unique, topic):
+    """Hears the true reason, whatever it was about to say."""
+    for _ in range(20):
+        client_id = unique("busy")
+        client = connect(client_id=client_id, tenant=tenant)
+        talking = threading.Event()
+
+        def talk(client=client, talking=talking):
+            try:
+                while True:
+                    client.send(wire.publish(topic, b"x") * 100)
+                    talking.set()
+            except OSError:
+                pass  # closed
+
+        talker = threading.Thread(target=talk)
+        talker.start()
+        talking.wait()
+        assert api.ask("DELETE", f"/v1/tenants/{tenant}/sessions/{client_id}") == (204, None)
+        assert client.expect(wire.DISCONNECT).reason == 0x98
+        client.drop()
+        talker.join()
 
 
 @pytest.mark.parametrize(("method", "path", "status", "says"), [

@@ -19,6 +19,7 @@ use crate::housekeeping::{After, Task};
 use crate::router::{Publisher, Router};
 use crate::run::{Messages, Run};
 use crate::session::{Detached, SessionRef, Subscription, Will};
+use crate::sys;
 use crate::tenant::Tenant;
 use crate::worker::Worker;
 
@@ -87,8 +88,7 @@ impl Context {
     pub fn retain(&self, tenant: &Tenant, messages: &mut Messages<'_>) -> bool {
         let last = messages.len() - 1;
         let removes = messages.publication(last).payload.is_empty();
-        let most =
-            tenant.limits().max_retained_messages + tenant.sys_topics.load(Ordering::Relaxed);
+        let is_own = messages.topic().starts_with(sys::PREFIX);
         let message = (!removes).then(|| messages.message(last));
         let mut retained = tenant.retained.write();
         let (has, was_stored) = match retained.get(messages.topic()) {
@@ -99,8 +99,12 @@ impl Context {
         if is_stored && messages.topic().len() > keys::TEXT_LEN_MAX {
             return false;
         }
-        if !removes && !has && retained.len() >= most {
-            return false;
+        let own = tenant.sys_topics.load(Ordering::Relaxed);
+        if !removes && !has && !is_own {
+            let most = tenant.limits().max_retained_messages;
+            if retained.len() - own >= most {
+                return false;
+            }
         }
         if was_stored || (is_stored && !removes) {
             // Under the lock of the retained messages, so that the store hears of them in their order.
@@ -110,6 +114,9 @@ impl Context {
                 None => shard.remove_retained(tenant.stored_number(), messages.topic()),
             }
             messages.wait_for(&shard);
+        }
+        if is_own && !has && !removes {
+            tenant.sys_topics.store(own + 1, Ordering::Relaxed);
         }
         match message {
             Some(message) => retained.set(messages.topic(), message),

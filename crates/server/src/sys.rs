@@ -3,7 +3,6 @@
 //! The names are those that other brokers use. All counts are the tenant's own.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use barid_core::message::Publication;
@@ -13,6 +12,9 @@ use mqtt_proto::{PacketType, QoS};
 use crate::lifecycle::Context;
 use crate::router::Publisher;
 use crate::tenant::Tenant;
+
+/// How all of these topics begin, and no topic of a client.
+pub const PREFIX: &str = "$SYS/";
 
 /// When `$SYS` is due.
 #[derive(Debug, Default)]
@@ -53,7 +55,6 @@ pub fn publish(context: &mut Context, tenant: &Arc<Tenant>) {
         return;
     }
     let values = values(tenant, shared.clock.uptime());
-    tenant.sys_topics.store(values.len(), Ordering::Relaxed);
     for (topic, value) in values {
         let publication = Publication {
             topic,

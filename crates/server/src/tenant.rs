@@ -46,7 +46,7 @@ pub struct Tenant {
     pub retained: RwLock<RetainedStore<Arc<Message>>>,
     /// Connections that have a session.
     pub connections: AtomicUsize,
-    /// How many of the retained messages are the broker's own (`$SYS`).
+    /// How many of the retained messages are the broker's own (`$SYS`). Goes with their lock.
     pub sys_topics: AtomicUsize,
     /// What waits in all queues.
     pub queued: Queued,
@@ -256,8 +256,8 @@ impl Tenant {
 
     /// How many retained messages clients have left.
     pub fn retained_by_clients(&self) -> usize {
-        let own = self.sys_topics.load(Ordering::Relaxed);
-        self.retained.read().len().saturating_sub(own)
+        let retained = self.retained.read();
+        retained.len() - self.sys_topics.load(Ordering::Relaxed)
     }
 
     /// The sum of what all threads have counted.

@@ -203,13 +203,9 @@ impl Active {
         Ok(())
     }
 
-    /// An error if another connection has taken the session.
+    /// An error if the session is not this connection's any more.
     pub(super) fn check_owner(&self) -> Result<(), End> {
-        if self.session.is_owned_by(self.id) {
-            Ok(())
-        } else {
-            Err(End::Closed { reason: ReasonCode::SessionTakenOver, tell: true })
-        }
+        if self.session.is_owned_by(self.id) { Ok(()) } else { Err(End::SessionTaken) }
     }
 
     fn on_disconnect(&mut self, packet: &Disconnect<'_>) -> End {
@@ -345,7 +341,10 @@ impl Active {
         }
         let text = end.to_string();
         match end {
-            End::Disconnected { .. } | End::Lost(_) | End::Closed { tell: false, .. } => Vec::new(),
+            End::Disconnected { .. }
+            | End::Lost(_)
+            | End::SessionTaken
+            | End::Closed { tell: false, .. } => Vec::new(),
             End::Malformed(error) => disconnect(error.reason_code(), &text, self.max_packet_size),
             End::Refused(reason, _) | End::Closed { reason, .. } => {
                 disconnect(*reason, &text, self.max_packet_size)

@@ -163,6 +163,10 @@ pub enum End {
     /// The client did what the protocol or the broker does not allow.
     #[error("{1}")]
     Refused(ReasonCode, &'static str),
+    /// The session is another connection's by now, or has ended. Whoever took it has posted why, and whether
+    /// the client can be told.
+    #[error("the session has been taken")]
+    SessionTaken,
     /// The broker wants it.
     #[error("{}", .reason.name())]
     Closed {
@@ -469,6 +473,10 @@ impl Connection {
 
     /// Ends the connection: the client is told why, if it can be, and the session learns of it.
     fn end(&mut self, turn: &mut Turn<'_>, end: &End) -> Next {
+        if let (End::SessionTaken, Stage::Active(active)) = (end, &mut self.stage) {
+            active.reading_paused = true;
+            return Next::Wait;
+        }
         let worker = &turn.context.worker;
         let until = worker.now.after(LINGER);
         let stage = std::mem::replace(&mut self.stage, Stage::Closing { until });

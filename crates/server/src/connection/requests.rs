@@ -78,7 +78,7 @@ impl Active {
             let store = session.tenant.state_store();
             let answered = store.execute(context, &mut asks, request.payload, &envelope, sent);
             let Some(answered) = answered else {
-                ended = Err(End::Closed { reason: ReasonCode::SessionTakenOver, tell: true });
+                ended = Err(End::SessionTaken);
                 break;
             };
             reasons.push(ReasonCode::Success);
