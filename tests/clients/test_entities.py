@@ -321,18 +321,19 @@ def test_sessions_with_their_locks_and_states(api, service_bus, tool, unique):
     api.ask("PUT", f"/queues/{name}", {"RequiresSession": True})
     with service_bus.get_queue_sender(name) as sender:
         sender.send_messages([ServiceBusMessage("x", session_id=session) for session in ("b", "a", "b", "c")])
-    with service_bus.get_queue_receiver(name, session_id="b") as receiver:
+    with service_bus.get_queue_receiver(name, session_id="b") as receiver, service_bus.get_queue_receiver(name, session_id="idle"):
         assert len(receiver.receive_messages(1, max_wait_time=5)) == 1
         receiver.session.set_state(b"four")
-        a, b, c = api.get(f"/queues/{name}/sessions")["sessions"]
+        a, b, _, idle = api.get(f"/queues/{name}/sessions")["sessions"]
         assert (a["id"], a["active"], a["locked"], a["locked_until"], a["state_bytes"]) == ("a", 1, 0, None, None)
         assert (b["id"], b["active"], b["locked"], b["state_bytes"]) == ("b", 1, 1, 4) and b["locked_until"]
+        assert (idle["id"], idle["active"], idle["locked"], idle["state_bytes"]) == ("idle", 0, 0, None) and idle["locked_until"]
         page = api.get(f"/queues/{name}/sessions?limit=1&after=a")
         assert (page["sessions"][0]["id"], page["next"]) == ("b", "b")
         counts = api.get(f"/queues/{name}")
-        assert (counts["counts"]["sessions"], counts["counts"]["locked"], counts["receivers"]) == (3, 1, 1)
+        assert (counts["counts"]["sessions"], counts["counts"]["locked"], counts["receivers"]) == (4, 1, 2)
         title, *rows = tool("queue", "sessions", name).stdout.splitlines()
-        assert title.split()[:3] == ["SESSION", "ACTIVE", "LOCKED"] and [row.split()[0] for row in rows] == ["a", "b", "c"]
+        assert title.split()[:3] == ["SESSION", "ACTIVE", "LOCKED"] and [row.split()[0] for row in rows] == ["a", "b", "c", "idle"]
 
 
 def test_metrics_have_the_counts(broker, api, service_bus, unique):

@@ -48,6 +48,11 @@ impl Entity {
         }
     }
 
+    /// The ids of all sessions, also of those that are merely locked, in no order.
+    pub fn session_ids(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.sessions.iter().flat_map(|sessions| sessions.ids())
+    }
+
     /// How a session stands, if it exists.
     pub fn session_details(&self, session: &str) -> Option<SessionDetails> {
         let (id, session) = self.sessions.as_ref()?.get_with_id(session)?;

@@ -44,6 +44,11 @@ impl Sessions {
         self.by_id.len()
     }
 
+    /// In no order.
+    pub fn ids(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.by_id.keys()
+    }
+
     pub fn get(&self, id: &str) -> Option<&MessageSession> {
         self.by_id.get(id)
     }

@@ -29,10 +29,11 @@ struct Described {
     state_updated_at: Option<Rfc3339>,
 }
 
-/// Those with active messages or a state, by id.
+/// Those that have a message, a state, or a lock, by id.
 pub fn list(queue: &Queue, paging: &Paging) -> Answer<Page> {
-    let all = queue.read(|entity| entity.sessions(None, 0, usize::MAX));
-    let first = first_after(all, paging.after.as_deref(), paging.limit + 1);
+    let first = queue.read(|entity| {
+        first_after(entity.session_ids(), paging.after.as_deref(), paging.limit + 1)
+    });
     let Cut { found, next } = paging.cut(first.into_iter(), |id: &Arc<str>| id.to_string());
     // Some may have ended since.
     let sessions = queue.read(|entity| {
@@ -46,17 +47,21 @@ pub fn list(queue: &Queue, paging: &Paging) -> Answer<Page> {
 }
 
 /// The first ids in their order. Looks at all, and holds no more than those.
-fn first_after(all: Vec<Arc<str>>, after: Option<&str>, count: usize) -> Vec<Arc<str>> {
-    let mut first: BinaryHeap<Arc<str>> = BinaryHeap::with_capacity(count + 1);
+fn first_after<'a>(
+    all: impl Iterator<Item = &'a Arc<str>>,
+    after: Option<&str>,
+    count: usize,
+) -> Vec<Arc<str>> {
+    let mut first: BinaryHeap<&Arc<str>> = BinaryHeap::with_capacity(count + 1);
     for id in all {
-        if after.is_none_or(|after| *id > *after) {
+        if after.is_none_or(|after| **id > *after) {
             first.push(id);
             if first.len() > count {
                 first.pop();
             }
         }
     }
-    first.into_sorted_vec()
+    first.into_sorted_vec().into_iter().cloned().collect()
 }
 
 impl Described {
@@ -80,7 +85,7 @@ mod tests {
     #[test]
     fn the_first_behind_one() {
         let all: Vec<Arc<str>> = ["d", "a", "c", "b"].map(Arc::from).into();
-        let first = |after, count| first_after(all.clone(), after, count).join("");
+        let first = |after, count| first_after(all.iter(), after, count).join("");
         assert_eq!(first(None, 2), "ab");
         assert_eq!(first(Some("a"), 2), "bc");
         assert_eq!(first(Some("c"), 2), "d");
