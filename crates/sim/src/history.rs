@@ -7,7 +7,8 @@ use barid_store::{Batch, Change};
 use xxhash_rust::xxh3::Xxh3Default;
 
 use crate::entities::packet::Packet as EntityPacket;
-use crate::packet::{ClientId, LinkId, MessageNumber, Packet};
+use crate::messages::packet::{MessageNumber, Packet};
+use crate::network::{ClientId, LinkId};
 use crate::state_store::packet::Packet as StatePacket;
 
 /// Something that happens.

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use barid_sim::rules::{Rule, Rules};
-use barid_sim::{Outcome, entities, run, state_store};
+use barid_sim::{Outcome, entities, messages, state_store};
 
 const USAGE: &str = "\
 usage: barid-sim [--state-store | --entities] [--histories N] [--seed N] [--trace] [--break RULE]
@@ -91,6 +91,7 @@ fn main() -> ExitCode {
 
 fn wanted(mut arguments: impl Iterator<Item = String>) -> Option<Wanted> {
     let (trace, rules) = (false, Rules::default());
+    let run = messages::run;
     let mut wanted = Wanted { run, flag: "", histories: 0, seed: 0, trace, rules };
     while let Some(argument) = arguments.next() {
         match argument.as_str() {

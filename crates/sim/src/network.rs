@@ -4,7 +4,11 @@ use std::collections::{BTreeMap, VecDeque};
 
 use fastrand::Rng;
 
-use crate::packet::{ClientId, LinkId};
+/// Which client.
+pub type ClientId = usize;
+
+/// Which network connection, of all in a history.
+pub type LinkId = u32;
 
 /// All connections of a world, and what is on its way on them.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::thread;
 
 use barid_sim::rules::{Rule, Rules};
-use barid_sim::{Outcome, entities, run, state_store};
+use barid_sim::{Outcome, entities, messages, state_store};
 
 /// How a seed becomes a history, in a broker that goes by some rules.
 type Run = fn(u64, Rules, bool) -> Outcome;
@@ -30,7 +30,7 @@ fn hold(run: Run, histories: u64, flag: &str) {
 
 #[test]
 fn promises_hold() {
-    hold(run, HISTORIES, "");
+    hold(messages::run, HISTORIES, "");
 }
 
 #[test]
@@ -45,7 +45,7 @@ fn promises_of_entities_hold() {
 
 #[test]
 fn histories_are_not_idle() {
-    for run in [run as Run, state_store::run, entities::run] {
+    for run in [messages::run as Run, state_store::run, entities::run] {
         let outcomes: Vec<_> = (0..100).map(|seed| run(seed, Rules::default(), false)).collect();
         assert!(outcomes.iter().map(|outcome| outcome.crashes).sum::<u32>() > 100);
         assert!(outcomes.iter().map(|outcome| outcome.messages).sum::<u32>() > 500);
@@ -55,7 +55,7 @@ fn histories_are_not_idle() {
 
 #[test]
 fn the_same_seed_gives_the_same_bytes() {
-    for run in [run as Run, state_store::run, entities::run] {
+    for run in [messages::run as Run, state_store::run, entities::run] {
         for seed in 0..50 {
             let first = run(seed, Rules::default(), false);
             let second = run(seed, Rules::default(), true);
@@ -73,7 +73,7 @@ fn a_broken_rule_is_noticed() {
     let hook = panic::take_hook();
     // What the core takes for impossible is noticed as well.
     panic::set_hook(Box::new(|_| {}));
-    let of_messages = Rule::OF_MESSAGES.map(|rule| (run as Run, rule));
+    let of_messages = Rule::OF_MESSAGES.map(|rule| (messages::run as Run, rule));
     let of_state = Rule::OF_STATE.map(|rule| (state_store::run as Run, rule));
     let of_entities = Rule::OF_ENTITIES.map(|rule| (entities::run as Run, rule));
     let rules = Mutex::new(of_messages.into_iter().chain(of_state).chain(of_entities));

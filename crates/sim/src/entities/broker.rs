@@ -23,7 +23,7 @@ use super::packet::{
 use super::recovery::Reader;
 use crate::durable::{Durable, TENANT_NUMBER};
 use crate::history::History;
-use crate::packet::{ClientId, LinkId};
+use crate::network::{ClientId, LinkId};
 use crate::rules::{IfHolds as _, Rule, Rules};
 
 /// What is the same in every life of the broker.

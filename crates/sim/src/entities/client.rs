@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::packet::{EntityId, Handle, How, MessageNumber, SessionId, Source, Token, Transfer};
 use super::promises::From;
-use crate::packet::LinkId;
+use crate::network::LinkId;
 
 /// A client: a sender, and a receiver at a time.
 #[derive(Default)]

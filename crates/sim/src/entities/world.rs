@@ -14,7 +14,7 @@ use crate::Outcome;
 use crate::chance::{fail, pick};
 use crate::history::{Event, History};
 use crate::network::Network;
-use crate::packet::{ClientId, LinkId};
+use crate::network::{ClientId, LinkId};
 use crate::rules::Rules;
 
 /// Steps after which a world without failures must have come to rest.

@@ -26,7 +26,7 @@ use std::num::NonZeroU64;
 use super::packet::{Command, KEYS, Key, Packet, Request, RequestNumber, Told, VOLATILE, Value};
 use crate::durable::{Durable, TENANT_NUMBER};
 use crate::history::History;
-use crate::packet::{ClientId, LinkId};
+use crate::network::{ClientId, LinkId};
 use crate::rules::{IfHolds as _, Rule, Rules};
 
 /// The broker's process.

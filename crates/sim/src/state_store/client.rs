@@ -4,7 +4,7 @@ use barid_core::session::PacketId;
 use statestore_proto::Version;
 
 use super::packet::{Packet, Request, RequestNumber, Told};
-use crate::packet::LinkId;
+use crate::network::LinkId;
 
 /// Requests that a client sends before it waits for answers.
 const IN_FLIGHT_MAX: usize = 3;

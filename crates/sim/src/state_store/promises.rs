@@ -7,7 +7,7 @@ use statestore_proto::{Refusal, Version};
 use super::key::{KeyRules, Operation};
 use super::packet::{Command, KEYS, Key, LOCK, Request, RequestNumber, Told, VOLATILE, Value};
 use crate::linearizability::{Call, Finding, Moment, search};
-use crate::packet::LinkId;
+use crate::network::LinkId;
 
 /// All that was asked and told.
 #[derive(Default)]

@@ -13,7 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use mqtt_proto::topic;
 
-use crate::packet::{ClientId, FILTERS, MessageNumber, TOPICS, Verdict};
+use super::packet::{FILTERS, MessageNumber, TOPICS, Verdict};
+use crate::network::ClientId;
 
 /// A moment in a history.
 type Step = u32;

@@ -21,7 +21,8 @@ use mqtt_proto::QoS;
 
 use crate::durable::Durable;
 use crate::history::{Event, History};
-use crate::packet::{ClientId, FILTERS, LinkId, MessageNumber, Packet, Verdict, qos};
+use crate::messages::packet::{FILTERS, MessageNumber, Packet, Verdict, qos};
+use crate::network::{ClientId, LinkId};
 use crate::rules::{IfHolds as _, Rule};
 use publish::Job;
 use session::{Home, Link, Moment, Session};

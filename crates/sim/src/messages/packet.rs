@@ -5,14 +5,8 @@ use std::fmt;
 use barid_core::session::PacketId;
 use mqtt_proto::QoS;
 
-/// Which client. Its client identifier is `c` and this number.
-pub type ClientId = usize;
-
 /// Which message, of all that are ever published in a history; from 1.
 pub type MessageNumber = u32;
-
-/// Which network connection, of all in a history.
-pub type LinkId = u32;
 
 /// The topics that are published to.
 pub const TOPICS: [&str; 4] = ["a/1", "a/2", "b/1", "b/2"];

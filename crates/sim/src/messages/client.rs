@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use barid_core::session::PacketId;
 
-use crate::packet::{LinkId, MessageNumber, Packet, Verdict};
+use super::packet::{MessageNumber, Packet, Verdict};
+use crate::network::LinkId;
 
 /// Messages that a client publishes before it waits for acknowledgements.
 pub const IN_FLIGHT_MAX: usize = 5;

@@ -8,14 +8,14 @@ use barid_core::session::{Overflow, QueueLimits, Room};
 use barid_store::memory::Disk;
 use fastrand::Rng;
 
+use super::broker::{Broker, Remains, Remembered, Settings, remains};
+use super::client::{Client, Heard, Method};
+use super::packet::{FILTERS, Packet, TOPICS};
+use super::promises::{Promises, Published};
 use crate::Outcome;
-use crate::broker::{Broker, Remains, Remembered, Settings, remains};
 use crate::chance::{fail, pick};
-use crate::client::{Client, Heard, Method};
 use crate::history::{Event, History};
-use crate::network::Network;
-use crate::packet::{ClientId, FILTERS, LinkId, Packet, TOPICS};
-use crate::promises::{Promises, Published};
+use crate::network::{ClientId, LinkId, Network};
 use crate::rules::Rules;
 
 /// Steps after which a world without failures must have come to rest.

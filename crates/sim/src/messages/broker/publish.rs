@@ -16,7 +16,8 @@ use super::session::Home;
 use super::{Broker, SessionKey, message_number};
 use crate::durable::TENANT_NUMBER;
 use crate::history::{Event, History};
-use crate::packet::{LinkId, Packet, TOPICS, Verdict, qos};
+use crate::messages::packet::{Packet, TOPICS, Verdict, qos};
+use crate::network::LinkId;
 use crate::rules::{IfHolds as _, Rule};
 
 /// A message that is being handed on.

@@ -1,0 +1,27 @@
+//! Random histories of messages.
+//!
+//! Clients publish and subscribe with all QoS, in sessions that last, end and expire. In the end all come back,
+//! and what they have got is compared with what they were promised.
+//!
+//! | module | what is there |
+//! | --- | --- |
+//! | `packet` | the words that clients and broker share |
+//! | `broker` | the real sessions, topic index and shards, joined by the [rules](crate::rules) |
+//! | `client` | a client's half of MQTT |
+//! | `promises` | what is checked |
+//! | `world` | what happens next |
+
+mod broker;
+mod client;
+pub mod packet;
+mod promises;
+mod world;
+
+use crate::Outcome;
+use crate::rules::Rules;
+use world::World;
+
+/// The history of a seed, in which the broker goes by `rules`. `readable`: it is kept line by line.
+pub fn run(seed: u64, rules: Rules, readable: bool) -> Outcome {
+    World::new(seed, rules, readable).run()
+}
