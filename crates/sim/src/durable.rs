@@ -147,10 +147,9 @@ impl Durable {
             .or_else(|| unit.stored_body(queue, id))
     }
 
-    /// Whether a shard has written all that was noted.
-    pub fn is_written(&self, shard: u16) -> bool {
-        let unit = &self.units[usize::from(shard)];
-        matches!(unit.commit, Commit::Idle) && !unit.touched
+    /// Whether all shards have written all that was noted.
+    pub fn is_written(&self) -> bool {
+        self.units.iter().all(|unit| matches!(unit.commit, Commit::Idle) && !unit.touched)
     }
 
     /// The committer of a shard goes one step on. True: another batch is durable.

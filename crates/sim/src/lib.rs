@@ -14,10 +14,10 @@
 //! | [`entities`] | the same for entities with message sessions |
 //! | [`linearizability`] | whether what clients saw could have happened one after the other |
 //! | `durable` | shards and their committers, for all |
-//! | `network`, `chance` | connections that break, and what else a seed decides, for all |
+//! | `world` | what happens next, for all |
+//! | `network` | connections that break |
 //! | `history` | what happened, to read and to compare |
 
-mod chance;
 mod durable;
 pub mod entities;
 mod history;
@@ -26,6 +26,7 @@ pub mod messages;
 mod network;
 pub mod rules;
 pub mod state_store;
+mod world;
 
 /// What became of a history.
 #[derive(Clone, Debug)]

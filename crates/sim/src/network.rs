@@ -36,17 +36,27 @@ impl<P> Default for Network<P> {
 }
 
 impl<P> Network<P> {
-    /// A new connection of a client.
-    pub fn connect(&mut self, client: ClientId) -> LinkId {
+    /// A new connection of a client that has none.
+    pub fn connect(&mut self, client: ClientId) {
         self.next_link += 1;
         let (to_broker, to_client) = (VecDeque::new(), VecDeque::new());
         self.wires.insert(self.next_link, Wire { client, to_broker, to_client });
-        self.next_link
     }
 
     /// One of the connections, if it has not gone.
     pub fn wire(&mut self, link: LinkId) -> Option<&mut Wire<P>> {
         self.wires.get_mut(&link)
+    }
+
+    /// The connection of a client.
+    pub fn of(&mut self, client: ClientId) -> Option<(LinkId, &mut Wire<P>)> {
+        let mut wires = self.wires.iter_mut();
+        wires.find(|(_, wire)| wire.client == client).map(|(link, wire)| (*link, wire))
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.wires.len()
     }
 
     /// Any of them.

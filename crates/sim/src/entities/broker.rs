@@ -25,6 +25,7 @@ use crate::durable::{Durable, TENANT_NUMBER};
 use crate::history::History;
 use crate::network::{ClientId, LinkId};
 use crate::rules::{IfHolds as _, Rule, Rules};
+use crate::world;
 
 /// What is the same in every life of the broker.
 #[derive(Clone, Copy)]
@@ -93,6 +94,78 @@ pub struct Place {
     pub message: MessageNumber,
 }
 
+impl world::Broker<Packet> for Broker {
+    fn set_time(&mut self, now: u64) {
+        self.now = Timestamp::from_millis(now);
+    }
+
+    fn receive(&mut self, client: ClientId, link: LinkId, packet: Packet) -> bool {
+        match packet {
+            Packet::Send(entity, session, message, at) => {
+                self.send(client, link, (entity, session, message, at));
+            }
+            Packet::Cancel(entity, message, number) => {
+                let (done, after) =
+                    self.change(entity, |it, _, fx| it.cancel_scheduled(&[number], fx));
+                let after = after.if_holds(self.settings.rules, Rule::CancelWhenDurable);
+                self.answer(after, (client, link, Packet::Cancelled(message, done.is_ok())));
+            }
+            Packet::Attach(handle, entity, source) => {
+                self.attach(client, link, handle, entity, source);
+            }
+            Packet::Detach(handle) => {
+                if let Some(id) = self.handles.get(&(link, handle)) {
+                    self.close(*id);
+                }
+            }
+            Packet::Flow(handle, credit) => {
+                let Some(id) = self.handles.get(&(link, handle)).copied() else { return true };
+                if let Some(receiver) = self.receivers.get_mut(&id) {
+                    receiver.credit += credit;
+                }
+                self.pump(id);
+            }
+            Packet::Settle(handle, token, how) => {
+                self.settle(client, link, handle, token, how);
+            }
+            Packet::ReceiveDeferred(..)
+            | Packet::Renew(_)
+            | Packet::SetState(..)
+            | Packet::GetState(_) => self.use_session(client, link, packet),
+            _ => unreachable!("a client sends no such packet"),
+        }
+        true
+    }
+
+    fn lose(&mut self, _: ClientId, link: LinkId) {
+        let of_link = self.receivers.iter().filter(|(_, receiver)| receiver.link == link);
+        for id in of_link.map(|(id, _)| *id).collect::<Vec<_>>() {
+            self.close(id);
+        }
+    }
+
+    fn commit(&mut self, shard: u16, history: &mut History) {
+        if self.durable.advance(shard, history) {
+            self.release();
+            self.open();
+        }
+        for late in std::mem::take(&mut self.late) {
+            let of_queue = |stored: &&Stored| stored.queue == late.queue;
+            let stored = self.entities.iter().find(of_queue).expect("it is an entity's");
+            if self.durable.shard(stored.shard).batch() == late.batch {
+                self.late.push(late);
+            } else {
+                let (shard, _) = self.durable.change(stored.shard);
+                shard.put_queue_entry(TENANT_NUMBER, late.queue, Part::DeadLetter, &late.entry);
+            }
+        }
+    }
+
+    fn is_written(&self) -> bool {
+        self.durable.is_written()
+    }
+}
+
 impl Broker {
     /// Starts a broker from what is on its disks, one for each shard. `life`: how many there were before.
     pub fn start(disks: &[Disk], settings: Settings, life: u32, now: u64) -> Self {
@@ -132,49 +205,6 @@ impl Broker {
             late: Vec::new(),
             now: Timestamp::from_millis(now),
             effects: Vec::new(),
-        }
-    }
-
-    /// Time passes.
-    pub fn set_time(&mut self, now: u64) {
-        self.now = Timestamp::from_millis(now);
-    }
-
-    /// A packet has come from a client.
-    pub fn receive(&mut self, client: ClientId, link: LinkId, packet: Packet) {
-        match packet {
-            Packet::Send(entity, session, message, at) => {
-                self.send(client, link, (entity, session, message, at));
-            }
-            Packet::Cancel(entity, message, number) => {
-                let (done, after) =
-                    self.change(entity, |it, _, fx| it.cancel_scheduled(&[number], fx));
-                let after = after.if_holds(self.settings.rules, Rule::CancelWhenDurable);
-                self.answer(after, (client, link, Packet::Cancelled(message, done.is_ok())));
-            }
-            Packet::Attach(handle, entity, source) => {
-                self.attach(client, link, handle, entity, source);
-            }
-            Packet::Detach(handle) => {
-                if let Some(id) = self.handles.get(&(link, handle)) {
-                    self.close(*id);
-                }
-            }
-            Packet::Flow(handle, credit) => {
-                let Some(id) = self.handles.get(&(link, handle)).copied() else { return };
-                if let Some(receiver) = self.receivers.get_mut(&id) {
-                    receiver.credit += credit;
-                }
-                self.pump(id);
-            }
-            Packet::Settle(handle, token, how) => {
-                self.settle(client, link, handle, token, how);
-            }
-            Packet::ReceiveDeferred(..)
-            | Packet::Renew(_)
-            | Packet::SetState(..)
-            | Packet::GetState(_) => self.use_session(client, link, packet),
-            _ => unreachable!("a client sends no such packet"),
         }
     }
 
@@ -315,38 +345,12 @@ impl Broker {
         }
     }
 
-    /// The broker learns that a connection has gone.
-    pub fn lose(&mut self, link: LinkId) {
-        let of_link = self.receivers.iter().filter(|(_, receiver)| receiver.link == link);
-        for id in of_link.map(|(id, _)| *id).collect::<Vec<_>>() {
-            self.close(id);
-        }
-    }
-
     /// What is due happens.
     pub fn tick(&mut self) {
         for entity in 0..self.entities.len() {
             let is_due = self.entities[entity].entity.due().is_some_and(|due| due <= self.now);
             if is_due {
                 self.change(entity, |it, now, fx| it.on_time(now, fx));
-            }
-        }
-    }
-
-    /// The committer of a shard goes one step on.
-    pub fn commit(&mut self, shard: u16, history: &mut History) {
-        if self.durable.advance(shard, history) {
-            self.release();
-            self.open();
-        }
-        for late in std::mem::take(&mut self.late) {
-            let of_queue = |stored: &&Stored| stored.queue == late.queue;
-            let stored = self.entities.iter().find(of_queue).expect("it is an entity's");
-            if self.durable.shard(stored.shard).batch() == late.batch {
-                self.late.push(late);
-            } else {
-                let (shard, _) = self.durable.change(stored.shard);
-                shard.put_queue_entry(TENANT_NUMBER, late.queue, Part::DeadLetter, &late.entry);
             }
         }
     }
@@ -362,11 +366,6 @@ impl Broker {
         waited
             .extend(self.receivers.iter().filter(|(_, one)| opened[one.entity]).map(|(id, _)| *id));
         waited.into_iter().for_each(|id| self.pump(id));
-    }
-
-    /// Whether nothing is left to be written.
-    pub fn is_written(&self) -> bool {
-        (0..).take(self.durable.len()).all(|shard| self.durable.is_written(shard))
     }
 
     /// Whether somebody can still receive something of an entity, now or later.

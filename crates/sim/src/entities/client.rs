@@ -4,13 +4,10 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::packet::{EntityId, Handle, How, MessageNumber, SessionId, Source, Token, Transfer};
 use super::promises::From;
-use crate::network::LinkId;
 
 /// A client: a sender, and a receiver at a time.
 #[derive(Default)]
 pub struct Client {
-    /// Its connection.
-    pub link: Option<LinkId>,
     /// What it has sent and nobody has accepted: in which entity and session, and at what time.
     pub unaccepted: BTreeMap<MessageNumber, (EntityId, SessionId, Option<u64>)>,
     /// Its receiver.

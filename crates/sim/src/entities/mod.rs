@@ -14,7 +14,7 @@
 //! | `client` | who sends and receives |
 //! | `promises` | what is checked |
 //! | `locks`, `streams`, `states` | … of locks, of the order of messages, of the states of sessions |
-//! | `world` | what happens next |
+//! | `story` | what happens next |
 
 mod broker;
 mod client;
@@ -24,14 +24,15 @@ pub mod packet;
 mod promises;
 mod recovery;
 mod states;
+mod story;
 mod streams;
-mod world;
 
 use crate::Outcome;
 use crate::rules::Rules;
-use world::World;
+use crate::world::World;
+use story::Entities;
 
 /// The history of a seed, in which the broker goes by `rules`. `readable`: it is kept line by line.
 pub fn run(seed: u64, rules: Rules, readable: bool) -> Outcome {
-    World::new(seed, rules, readable).run()
+    World::<Entities>::new(seed, rules, readable).run()
 }

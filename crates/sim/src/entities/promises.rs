@@ -9,6 +9,7 @@ use super::locks::Locks;
 use super::packet::{EntityId, Handle, How, MessageNumber, Note, SessionId, Transfer};
 use super::states::States;
 use super::streams::Streams;
+use crate::world::Checker;
 
 /// All that was sent and told.
 #[derive(Default)]
@@ -20,8 +21,6 @@ pub struct Promises {
     /// Whether no message becomes a dead letter by itself: then it is known which one is next.
     patient: bool,
     violation: Option<String>,
-    /// How many messages came.
-    pub deliveries: u64,
 }
 
 /// What is known of a message.
@@ -49,25 +48,25 @@ pub struct From {
     pub session: Option<SessionId>,
 }
 
+impl Checker for Promises {
+    fn violation(&mut self) -> &mut Option<String> {
+        &mut self.violation
+    }
+
+    fn messages(&self) -> u32 {
+        u32::try_from(self.fates.len()).expect("histories are short")
+    }
+
+    fn crashed(&mut self) {
+        self.locks.clear();
+        self.streams.crashed();
+    }
+}
+
 impl Promises {
     /// Nothing was sent yet. `patient`: no message becomes a dead letter by itself.
     pub fn new(patient: bool) -> Self {
         Self { patient, ..Self::default() }
-    }
-
-    /// The first promise that was broken.
-    pub fn violation(&self) -> Option<&str> {
-        self.violation.as_deref()
-    }
-
-    /// A promise is broken.
-    pub fn violate(&mut self, what: String) {
-        self.violation.get_or_insert(what);
-    }
-
-    /// How many messages were sent.
-    pub fn messages(&self) -> u32 {
-        u32::try_from(self.fates.len()).expect("histories are short")
     }
 
     /// A message is sent, for the first time or again.
@@ -128,15 +127,8 @@ impl Promises {
         self.states.forget(handle);
     }
 
-    /// The process has ended.
-    pub fn crashed(&mut self) {
-        self.locks.clear();
-        self.streams.crashed();
-    }
-
     /// A message comes to a receiver.
     pub fn delivered(&mut self, from: From, transfer: Transfer, now: u64) {
-        self.deliveries += 1;
         let From { handle, entity, session } = from;
         let Transfer { message, number, token, count, until, deferred } = transfer;
         self.check(|it| it.streams.numbered((entity, session.is_none(), number), message));

@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, VecDeque};
 use barid_core::session::PacketId;
 
 use super::packet::{MessageNumber, Packet, Verdict};
-use crate::network::LinkId;
 
 /// Messages that a client publishes before it waits for acknowledgements.
 pub const IN_FLIGHT_MAX: usize = 5;
@@ -16,8 +15,8 @@ pub struct Client {
     pub expiry: Option<u64>,
     pub receive_maximum: u16,
     method: Method,
-    /// Its connection, and whether CONNACK has come.
-    pub link: Option<(LinkId, bool)>,
+    /// Whether CONNACK has come on its connection.
+    pub connected: bool,
     /// It has asked for a new session and not yet heard that it has one.
     pub wants_clean: bool,
     /// Messages published and not yet acknowledged, the oldest first.
@@ -70,7 +69,7 @@ impl Client {
             expiry,
             receive_maximum,
             method,
-            link: None,
+            connected: false,
             wants_clean: false,
             in_flight: VecDeque::new(),
             received: BTreeMap::new(),
@@ -86,7 +85,7 @@ impl Client {
 
     /// The connection has broken. What was asked for and not answered is asked for no more.
     pub fn disconnected(&mut self) {
-        self.link = None;
+        self.connected = false;
         self.request = None;
     }
 

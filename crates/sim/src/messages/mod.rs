@@ -9,19 +9,20 @@
 //! | `broker` | the real sessions, topic index and shards, joined by the [rules](crate::rules) |
 //! | `client` | a client's half of MQTT |
 //! | `promises` | what is checked |
-//! | `world` | what happens next |
+//! | `story` | what happens next |
 
 mod broker;
 mod client;
 pub mod packet;
 mod promises;
-mod world;
+mod story;
 
 use crate::Outcome;
 use crate::rules::Rules;
-use world::World;
+use crate::world::World;
+use story::Messages;
 
 /// The history of a seed, in which the broker goes by `rules`. `readable`: it is kept line by line.
 pub fn run(seed: u64, rules: Rules, readable: bool) -> Outcome {
-    World::new(seed, rules, readable).run()
+    World::<Messages>::new(seed, rules, readable).run()
 }

@@ -15,6 +15,7 @@ use mqtt_proto::topic;
 
 use super::packet::{FILTERS, MessageNumber, TOPICS, Verdict};
 use crate::network::ClientId;
+use crate::world::Checker;
 
 /// A moment in a history.
 type Step = u32;
@@ -26,8 +27,6 @@ pub struct Promises {
     /// The QoS with which a client subscribes to a filter, always the same.
     levels: Vec<[u8; FILTERS.len()]>,
     violation: Option<String>,
-    /// Messages that clients got.
-    pub deliveries: u64,
 }
 
 /// What a client may believe.
@@ -109,27 +108,22 @@ impl Published {
     }
 }
 
+impl Checker for Promises {
+    fn violation(&mut self) -> &mut Option<String> {
+        &mut self.violation
+    }
+
+    fn messages(&self) -> u32 {
+        u32::try_from(self.messages.len()).expect("histories are short")
+    }
+}
+
 impl Promises {
     /// For clients with these Session Expiry Intervals, and the QoS of each of their subscriptions.
     pub fn new(expiries: Vec<Option<u64>>, levels: Vec<[u8; FILTERS.len()]>) -> Self {
         let beliefs = |expiry| Beliefs { keeps: expiry != Some(0), expiry, ..Beliefs::default() };
         let clients = expiries.into_iter().map(beliefs).collect();
-        Self { clients, messages: Vec::new(), levels, violation: None, deliveries: 0 }
-    }
-
-    /// The first promise that was broken.
-    pub fn violation(&self) -> Option<&str> {
-        self.violation.as_deref()
-    }
-
-    /// A promise is broken.
-    pub fn violate(&mut self, what: String) {
-        self.violation.get_or_insert(what);
-    }
-
-    /// How many messages were published.
-    pub fn messages(&self) -> u32 {
-        u32::try_from(self.messages.len()).expect("histories are short")
+        Self { clients, messages: Vec::new(), levels, violation: None }
     }
 
     /// The QoS with which a client subscribes to a filter.
@@ -270,7 +264,6 @@ impl Promises {
 
     /// A message has come.
     pub fn delivered(&mut self, client: ClientId, number: MessageNumber, qos: u8, retain: bool) {
-        self.deliveries += 1;
         let message = &self.messages[number as usize - 1];
         let beliefs = &mut self.clients[client];
         let asked = beliefs.subscriptions.iter().any(|(filter, state)| {

@@ -28,6 +28,7 @@ use crate::durable::{Durable, TENANT_NUMBER};
 use crate::history::History;
 use crate::network::{ClientId, LinkId};
 use crate::rules::{IfHolds as _, Rule, Rules};
+use crate::world;
 
 /// The broker's process.
 pub struct Broker {
@@ -85,6 +86,80 @@ pub struct Picture {
     answered: Vec<(ClientId, RequestNumber, Told)>,
 }
 
+impl world::Broker<Packet> for Broker {
+    fn set_time(&mut self, now: u64) {
+        self.now = Timestamp::from_millis(now);
+    }
+
+    fn receive(&mut self, client: ClientId, link: LinkId, packet: Packet) -> bool {
+        if let Packet::Connect { clean } = packet {
+            self.connect(client, link, clean);
+            return true;
+        }
+        let owned = self
+            .sessions
+            .get_mut(&client)
+            .filter(|session| session.link.as_ref().is_some_and(|present| present.id == link));
+        let Some(session) = owned else { return true };
+        match packet {
+            Packet::Request(request) => {
+                let number = session.number;
+                let (told, awaited) = self.execute(number, &request);
+                let mut answers =
+                    [Packet::Response(request.number, told), Packet::PubAck(request.id)];
+                // Either may be lost when the other is not.
+                if request.number.is_multiple_of(2) {
+                    answers.reverse();
+                }
+                for packet in answers {
+                    self.send(client, link, awaited.clone(), packet);
+                }
+            }
+            Packet::Watch(key) => {
+                session.link.as_mut().expect("it was just looked at").watched.insert(key);
+                let (limits, now) = (Limits::UNBOUNDED, self.now);
+                let scope = Scope { clock: &self.clock, usage: &self.usage, limits: &limits, now };
+                let partition = &mut self.partitions[usize::from(self.durable.shard_of(key))];
+                partition.watch(&scope, KEYS[key].as_bytes(), Watching { client, link });
+            }
+            _ => unreachable!("a client sends no such packet"),
+        }
+        true
+    }
+
+    fn lose(&mut self, client: ClientId, link: LinkId) {
+        let session = self.sessions.get(&client);
+        let present = session.and_then(|session| session.link.as_ref());
+        if present.is_some_and(|present| present.id == link) {
+            self.end_connection(client);
+        }
+    }
+
+    fn commit(&mut self, shard: u16, history: &mut History) {
+        if self.durable.advance(shard, history) {
+            self.release();
+        }
+        for late in std::mem::take(&mut self.late) {
+            let (Late::Clock(of, batch, _) | Late::Answered(of, batch, ..)) = late;
+            if self.durable.shard(of).batch() == batch {
+                self.late.push(late);
+                continue;
+            }
+            let (shard, _) = self.durable.change(of);
+            match late {
+                Late::Clock(_, _, version) => shard.put_state_clock(TENANT_NUMBER, version),
+                Late::Answered(_, _, (session, packet_id), record) => {
+                    shard.put_answered(TENANT_NUMBER, session, packet_id, record);
+                }
+            }
+        }
+    }
+
+    fn is_written(&self) -> bool {
+        self.durable.is_written()
+    }
+}
+
 impl Broker {
     /// Starts a broker from what is on its disks, one for each shard.
     pub fn start(disks: &[Disk], rules: Rules, now: u64) -> Self {
@@ -111,47 +186,6 @@ impl Broker {
             late: Vec::new(),
             now: Timestamp::from_millis(now),
             effects: Vec::new(),
-        }
-    }
-
-    /// Time passes.
-    pub fn set_time(&mut self, now: u64) {
-        self.now = Timestamp::from_millis(now);
-    }
-
-    /// A packet has come from a client.
-    pub fn receive(&mut self, client: ClientId, link: LinkId, packet: Packet) {
-        if let Packet::Connect { clean } = packet {
-            self.connect(client, link, clean);
-            return;
-        }
-        let owned = self
-            .sessions
-            .get_mut(&client)
-            .filter(|session| session.link.as_ref().is_some_and(|present| present.id == link));
-        let Some(session) = owned else { return };
-        match packet {
-            Packet::Request(request) => {
-                let number = session.number;
-                let (told, awaited) = self.execute(number, &request);
-                let mut answers =
-                    [Packet::Response(request.number, told), Packet::PubAck(request.id)];
-                // Either may be lost when the other is not.
-                if request.number.is_multiple_of(2) {
-                    answers.reverse();
-                }
-                for packet in answers {
-                    self.send(client, link, awaited.clone(), packet);
-                }
-            }
-            Packet::Watch(key) => {
-                session.link.as_mut().expect("it was just looked at").watched.insert(key);
-                let (limits, now) = (Limits::UNBOUNDED, self.now);
-                let scope = Scope { clock: &self.clock, usage: &self.usage, limits: &limits, now };
-                let partition = &mut self.partitions[usize::from(self.durable.shard_of(key))];
-                partition.watch(&scope, KEYS[key].as_bytes(), Watching { client, link });
-            }
-            _ => unreachable!("a client sends no such packet"),
         }
     }
 
@@ -197,15 +231,6 @@ impl Broker {
                 session.number,
                 &mut notes,
             );
-        }
-    }
-
-    /// The broker learns that a connection has gone.
-    pub fn lose(&mut self, client: ClientId, link: LinkId) {
-        let session = self.sessions.get(&client);
-        let present = session.and_then(|session| session.link.as_ref());
-        if present.is_some_and(|present| present.id == link) {
-            self.end_connection(client);
         }
     }
 
@@ -313,32 +338,6 @@ impl Broker {
                 self.effects.push((*client, link.id, packet));
             }
         }
-    }
-
-    /// The committer of a shard goes one step on.
-    pub fn commit(&mut self, shard: u16, history: &mut History) {
-        if self.durable.advance(shard, history) {
-            self.release();
-        }
-        for late in std::mem::take(&mut self.late) {
-            let (Late::Clock(of, batch, _) | Late::Answered(of, batch, ..)) = late;
-            if self.durable.shard(of).batch() == batch {
-                self.late.push(late);
-                continue;
-            }
-            let (shard, _) = self.durable.change(of);
-            match late {
-                Late::Clock(_, _, version) => shard.put_state_clock(TENANT_NUMBER, version),
-                Late::Answered(_, _, (session, packet_id), record) => {
-                    shard.put_answered(TENANT_NUMBER, session, packet_id, record);
-                }
-            }
-        }
-    }
-
-    /// Whether nothing is left to be written.
-    pub fn is_written(&self) -> bool {
-        (0..).take(self.durable.len()).all(|shard| self.durable.is_written(shard))
     }
 
     /// What is in memory and stored, and what is known of some requests.

@@ -4,7 +4,6 @@ use barid_core::session::PacketId;
 use statestore_proto::Version;
 
 use super::packet::{Packet, Request, RequestNumber, Told};
-use crate::network::LinkId;
 
 /// Requests that a client sends before it waits for answers.
 const IN_FLIGHT_MAX: usize = 3;
@@ -13,8 +12,8 @@ const IN_FLIGHT_MAX: usize = 3;
 pub struct Client {
     /// Its clock less that of the broker, in milliseconds.
     pub skew: i64,
-    /// Its connection, and whether CONNACK has come.
-    pub link: Option<(LinkId, bool)>,
+    /// Whether CONNACK has come on its connection.
+    pub connected: bool,
     /// It gives its session up with the next CONNECT.
     pub wants_clean: bool,
     /// The version with which it got the lock last.
@@ -32,7 +31,7 @@ struct InFlight {
 
 impl Client {
     pub fn new(skew: i64) -> Self {
-        Self { skew, link: None, wants_clean: false, lock: None, in_flight: Vec::new() }
+        Self { skew, connected: false, wants_clean: false, lock: None, in_flight: Vec::new() }
     }
 
     /// Whether it may send a request.
@@ -61,7 +60,7 @@ impl Client {
     /// The connection has broken. A response that has not come does not come any more, unless the request
     /// is sent again.
     pub fn disconnected(&mut self) {
-        self.link = None;
+        self.connected = false;
         self.in_flight.retain(|sent| !sent.acknowledged);
     }
 

@@ -13,20 +13,21 @@
 //! | `client` | a client's half of MQTT |
 //! | `key` | how one key works, one command after the other |
 //! | `promises` | what is checked |
-//! | `world` | what happens next |
+//! | `story` | what happens next |
 
 mod broker;
 mod client;
 mod key;
 pub mod packet;
 mod promises;
-mod world;
+mod story;
 
 use crate::Outcome;
 use crate::rules::Rules;
-use world::World;
+use crate::world::World;
+use story::StateStore;
 
 /// The history of a seed, in which the broker goes by `rules`. `readable`: it is kept line by line.
 pub fn run(seed: u64, rules: Rules, readable: bool) -> Outcome {
-    World::new(seed, rules, readable).run()
+    World::<StateStore>::new(seed, rules, readable).run()
 }

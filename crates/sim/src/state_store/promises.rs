@@ -8,6 +8,7 @@ use super::key::{KeyRules, Operation};
 use super::packet::{Command, KEYS, Key, LOCK, Request, RequestNumber, Told, VOLATILE, Value};
 use crate::linearizability::{Call, Finding, Moment, search};
 use crate::network::LinkId;
+use crate::world::Checker;
 
 /// All that was asked and told.
 #[derive(Default)]
@@ -18,8 +19,6 @@ pub struct Promises {
     /// The last version of a key that a connection was notified of.
     notified: BTreeMap<(LinkId, Key), Version>,
     violation: Option<String>,
-    /// How many answers came.
-    pub answers: u64,
 }
 
 struct Asked {
@@ -30,22 +29,17 @@ struct Asked {
     seen: Option<(Version, Moment)>,
 }
 
-impl Promises {
-    /// The first promise that was broken.
-    pub fn violation(&self) -> Option<&str> {
-        self.violation.as_deref()
+impl Checker for Promises {
+    fn violation(&mut self) -> &mut Option<String> {
+        &mut self.violation
     }
 
-    /// A promise is broken.
-    pub fn violate(&mut self, what: String) {
-        self.violation.get_or_insert(what);
-    }
-
-    /// How many requests were sent.
-    pub fn requests(&self) -> u32 {
+    fn messages(&self) -> u32 {
         u32::try_from(self.asked.len()).expect("histories are short")
     }
+}
 
+impl Promises {
     /// All requests that were sent.
     pub fn all(&self) -> Vec<Request> {
         self.asked.iter().map(|asked| asked.request).collect()
@@ -53,7 +47,7 @@ impl Promises {
 
     /// The number of the next request.
     pub fn next(&self) -> RequestNumber {
-        self.requests()
+        self.messages()
     }
 
     /// A request is sent for the first time.
@@ -63,7 +57,6 @@ impl Promises {
 
     /// It is answered for the first time.
     pub fn told(&mut self, number: RequestNumber, told: Told, at: Moment) {
-        self.answers += 1;
         self.asked[number as usize].told = Some((told, at));
         self.versions.extend(told.version().map(|version| (at, version)));
     }

@@ -24,10 +24,11 @@ use crate::history::{Event, History};
 use crate::messages::packet::{FILTERS, MessageNumber, Packet, Verdict, qos};
 use crate::network::{ClientId, LinkId};
 use crate::rules::{IfHolds as _, Rule};
+use crate::world::{self, Broker as _};
 use publish::Job;
 use session::{Home, Link, Moment, Session};
 
-pub use recovery::{Remains, Remembered, remains};
+pub use recovery::{Picture, Remains, Remembered, remains};
 pub use session::Effects;
 
 /// Names a session in the life of the process.
@@ -72,14 +73,12 @@ pub struct Broker {
     pub effects: Effects,
 }
 
-impl Broker {
-    /// Time passes.
-    pub fn set_time(&mut self, now: u64) {
+impl world::Broker<Packet> for Broker {
+    fn set_time(&mut self, now: u64) {
         self.now = Timestamp::from_millis(now);
     }
 
-    /// A packet has come from a client. False: it has to wait, and is to be given again.
-    pub fn receive(&mut self, client: ClientId, link: LinkId, packet: Packet) -> bool {
+    fn receive(&mut self, client: ClientId, link: LinkId, packet: Packet) -> bool {
         if let Packet::Connect { clean_start, expiry, receive_maximum } = packet {
             self.connect(client, link, (clean_start, expiry, receive_maximum));
             return true;
@@ -123,6 +122,33 @@ impl Broker {
         true
     }
 
+    fn lose(&mut self, client: ClientId, link: LinkId) {
+        let Some(key) = self.owned(client, link) else { return };
+        let session = self.sessions.get_mut(&key).expect("it is owned");
+        session.link = None;
+        session.away_since = Some(self.now);
+        session.store(&mut self.durable);
+        if session.stored.is_none() {
+            self.end(key);
+        }
+    }
+
+    fn commit(&mut self, shard: u16, history: &mut History) {
+        if self.durable.advance(shard, history) {
+            for session in self.sessions.values_mut() {
+                if session.release_held(&self.durable, &mut self.effects) {
+                    session.drain(&mut self.durable, &mut self.effects, self.now);
+                }
+            }
+        }
+    }
+
+    fn is_written(&self) -> bool {
+        self.durable.is_written()
+    }
+}
+
+impl Broker {
     /// The session of a client, if `link` is the connection that has it.
     fn owned(&self, client: ClientId, link: LinkId) -> Option<SessionKey> {
         let key = *self.by_client.get(&client)?;
@@ -220,18 +246,6 @@ impl Broker {
         session.drain(durable, effects, self.now);
     }
 
-    /// The broker learns that a connection has gone.
-    pub fn lose(&mut self, client: ClientId, link: LinkId) {
-        let Some(key) = self.owned(client, link) else { return };
-        let session = self.sessions.get_mut(&key).expect("it is owned");
-        session.link = None;
-        session.away_since = Some(self.now);
-        session.store(&mut self.durable);
-        if session.stored.is_none() {
-            self.end(key);
-        }
-    }
-
     /// Ends the sessions whose clients have been away for too long.
     pub fn expire(&mut self, history: &mut History) {
         let is_over = |session: &Session| match (session.away_since, session.expiry) {
@@ -255,17 +269,6 @@ impl Broker {
         self.jobs.len()
     }
 
-    /// The committer of a shard goes one step on.
-    pub fn commit(&mut self, shard: u16, history: &mut History) {
-        if self.durable.advance(shard, history) {
-            for session in self.sessions.values_mut() {
-                if session.release_held(&self.durable, &mut self.effects) {
-                    session.drain(&mut self.durable, &mut self.effects, self.now);
-                }
-            }
-        }
-    }
-
     /// Messages that the `index`-th of the sessions that wait for some are read back from the store.
     pub fn fetch(&mut self, index: usize) {
         let mut waiting = self.sessions.values_mut().filter(|session| session.fetching.is_some());
@@ -278,11 +281,6 @@ impl Broker {
     /// How many sessions wait for messages from the store.
     pub fn fetches(&self) -> usize {
         self.sessions.values().filter(|session| session.fetching.is_some()).count()
-    }
-
-    /// Whether nothing is left to be written.
-    pub fn is_written(&self) -> bool {
-        (0..).take(self.durable.len()).all(|shard| self.durable.is_written(shard))
     }
 
     /// Whether nothing is left to be done.

@@ -1,24 +1,19 @@
-//! A broker, its clients, the network between them and the disks below, and what happens to them.
+//! What happens to entities and their clients.
 
 use barid_store::memory::Disk;
 use fastrand::Rng;
 
-use super::broker::{Broker, Settings};
+use super::broker::{Broker, Picture, Settings};
 use super::client::{Client, Receiver};
 use super::packet::{
     ENTITIES, EntityId, Handle, How, MessageNumber, ONCE, Packet, SESSIONS, SessionId, Source,
     Transfer,
 };
 use super::promises::{From, Promises};
-use crate::Outcome;
-use crate::chance::{fail, pick};
-use crate::history::{Event, History};
-use crate::network::Network;
+use crate::history::Event;
 use crate::network::{ClientId, LinkId};
 use crate::rules::Rules;
-
-/// Steps after which a world without failures must have come to rest.
-const REST_STEPS: u32 = 30_000;
+use crate::world::{self, Beginning, Checker as _, Doing, Note, Story, pick};
 
 /// Messages in a history.
 const MESSAGES_MAX: u32 = 60;
@@ -26,16 +21,11 @@ const MESSAGES_MAX: u32 = 60;
 /// So many messages a receiver takes at most before it settles them.
 const CREDIT_MAX: usize = 4;
 
-/// The world of one history.
-pub struct World {
-    rng: Rng,
-    chances: Chances,
+type World = world::World<Entities>;
+
+/// Clients send to sessions, and receive from them.
+pub struct Entities {
     settings: Settings,
-    history: History,
-    promises: Promises,
-    disks: Vec<Disk>,
-    broker: Broker,
-    clients: Vec<Client>,
     /// Messages that were told to be scheduled or deferred, with their numbers.
     scheduled: Vec<(EntityId, MessageNumber, u64)>,
     deferred: Vec<(EntityId, SessionId, u64)>,
@@ -43,84 +33,41 @@ pub struct World {
     to_see: Vec<(EntityId, SessionId)>,
     last_handle: Handle,
     last_note: u32,
-    network: Network<Packet>,
-    /// Milliseconds.
-    now: u64,
-    crashes: u32,
-    /// From here on nothing fails.
-    healed: bool,
-}
-
-/// How often things happen in a history: each has its own, some of them never.
-struct Chances {
-    steps: u32,
-    weights: [u32; Doing::ALL.len()],
+    // How often things happen in a history.
     send: f64,
     schedule: f64,
     detach: f64,
 }
 
-/// What can happen next.
-#[derive(Clone, Copy)]
-enum Doing {
-    Deliver,
-    Act,
-    Commit,
-    Cut,
-    Notice,
-    Wait,
-    Tick,
-    Crash,
-    Fail,
-    Audit,
-}
+impl Story for Entities {
+    type Packet = Packet;
+    type Broker = Broker;
+    type Client = Client;
+    type Promises = Promises;
+    type Picture = Picture;
 
-impl Doing {
-    const ALL: [Self; 10] = [
-        Self::Deliver,
-        Self::Act,
-        Self::Commit,
-        Self::Cut,
-        Self::Notice,
-        Self::Wait,
-        Self::Tick,
-        Self::Crash,
-        Self::Fail,
-        Self::Audit,
+    const DOINGS: &'static [Doing<Self>] = &[
+        (World::deliver, [200, 300, 300, 500], 400),
+        (World::act, [80, 150, 200, 300], 100),
+        (World::commit, [20, 40, 80, 150], 100),
+        (World::cut, [0, 2, 6, 12], 0),
+        (World::notice, [2, 10, 10, 30], 10),
+        (|world| world.wait(1..100), [2, 5, 10, 20], 4),
+        (|world| world.broker.tick(), [2, 10, 10, 20], 10),
+        (World::crash, [0, 2, 4, 8], 0),
+        (World::fail, [0, 0, 0, 6], 0),
+        (World::audit_places, [0, 1, 1, 2], 0),
     ];
-}
+    const STEPS_MAX: u32 = 1_500;
+    const SENDS: Note<Packet> = Event::UserSends;
+    const ARRIVES: Note<Packet> = Event::EntityGets;
+    const TELLS: Note<Packet> = Event::EntitySends;
 
-impl Chances {
-    fn new(rng: &mut Rng) -> Self {
-        let mut some = |choices: [u32; 4]| choices[rng.usize(..4)];
-        let weights = [
-            some([200, 300, 300, 500]),
-            some([80, 150, 200, 300]),
-            some([20, 40, 80, 150]),
-            some([0, 2, 6, 12]),
-            some([2, 10, 10, 30]),
-            some([2, 5, 10, 20]),
-            some([2, 10, 10, 20]),
-            some([0, 2, 4, 8]),
-            some([0, 0, 0, 6]),
-            some([0, 1, 1, 2]),
-        ];
-        Self {
-            steps: rng.u32(100..1_500),
-            weights,
-            send: [0.2, 0.4, 0.6][rng.usize(..3)],
-            schedule: [0.0, 0.1, 0.4][rng.usize(..3)],
-            detach: [0.0, 0.02, 0.1][rng.usize(..3)],
-        }
-    }
-}
-
-impl World {
-    /// The world of a seed. `readable`: its history keeps lines to read.
-    pub fn new(seed: u64, rules: Rules, readable: bool) -> Self {
-        let mut rng = Rng::with_seed(seed);
-        let chances = Chances::new(&mut rng);
-        let disks: Vec<Disk> = (0..rng.usize(1..=2)).map(|_| Disk::new()).collect();
+    fn begin(rng: &mut Rng, rules: Rules) -> Beginning<Self> {
+        let send = [0.2, 0.4, 0.6][rng.usize(..3)];
+        let schedule = [0.0, 0.1, 0.4][rng.usize(..3)];
+        let detach = [0.0, 0.02, 0.1][rng.usize(..3)];
+        let disks = rng.usize(1..=2);
         let patient = rng.bool();
         let settings = Settings {
             rules,
@@ -129,126 +76,60 @@ impl World {
             time_to_live: if patient { None } else { [None, Some(300)][rng.usize(..2)] },
             keeps: rng.bool(),
         };
-        let now = 1_000_000;
         let sessions = |entity| (0..SESSIONS.len()).map(move |session| (entity, session));
-        Self {
-            broker: Broker::start(&disks, settings, 0, now),
-            clients: (0..rng.usize(2..=4)).map(|_| Client::default()).collect(),
-            rng,
-            chances,
+        let story = Self {
             settings,
-            history: History::new(readable),
-            promises: Promises::new(patient),
-            disks,
             scheduled: Vec::new(),
             deferred: Vec::new(),
             to_see: (0..ENTITIES.len()).flat_map(sessions).collect(),
             last_handle: 0,
             last_note: 0,
-            network: Network::default(),
-            now,
-            crashes: 0,
-            healed: false,
+            send,
+            schedule,
+            detach,
+        };
+        let clients = (0..rng.usize(2..=4)).map(|_| Client::default()).collect();
+        Beginning { story, disks, clients, promises: Promises::new(patient) }
+    }
+
+    fn start(&self, disks: &[Disk], life: u32, now: u64) -> Broker {
+        Broker::start(disks, self.settings, life, now)
+    }
+
+    /// It sends again what was not accepted.
+    fn connect(world: &mut World, id: ClientId) {
+        world.network.connect(id);
+        for (message, sent) in std::mem::take(&mut world.clients[id].unaccepted) {
+            // What may be taken twice is another message.
+            let again = if sent.0 == ONCE { message } else { world.promises.messages() };
+            world.send_message(id, again, sent);
         }
     }
 
-    /// Lets it all happen.
-    pub fn run(mut self) -> Outcome {
-        while self.history.steps() < self.chances.steps && self.promises.violation().is_none() {
-            self.step();
-        }
-        self.heal();
-        let last = self.history.steps() + REST_STEPS;
-        while !self.is_at_rest() && self.promises.violation().is_none() {
-            self.step();
-            if self.history.steps() == last {
-                self.promises.violate("it does not come to rest".into());
-            }
-        }
-        self.check_end();
-        Outcome {
-            digest: self.history.digest(),
-            steps: self.history.steps(),
-            crashes: self.crashes,
-            messages: self.promises.messages(),
-            deliveries: self.promises.deliveries,
-            violation: self.promises.violation().map(String::from),
-            lines: self.history.into_lines(),
+    fn act(world: &mut World, id: ClientId) {
+        if world.healed {
+            world.clean_up(id);
+        } else if world.rng.f64() < world.story.send {
+            world.send(id);
+        } else {
+            world.receive(id);
         }
     }
 
-    fn step(&mut self) {
-        self.history.step();
-        let doing = pick(&mut self.rng, Doing::ALL, self.chances.weights);
-        self.happen(doing);
-        self.take_effects();
-    }
-
-    fn happen(&mut self, doing: Doing) {
-        match doing {
-            Doing::Deliver => self.deliver(),
-            Doing::Act => self.act(),
-            Doing::Commit => {
-                let shard = self.rng.usize(..self.disks.len());
-                let shard = u16::try_from(shard).expect("there are few");
-                self.broker.commit(shard, &mut self.history);
-            }
-            Doing::Cut => {
-                if let Some(link) = self.network.any(&mut self.rng) {
-                    self.cut(link);
-                }
-            }
-            Doing::Notice => {
-                if let Some((client, link)) = self.network.notice(&mut self.rng) {
-                    self.history.note(Event::Gone(client, link));
-                    self.broker.lose(link);
-                }
-            }
-            Doing::Wait => {
-                let millis = self.rng.u64(1..100);
-                self.pass(millis);
-            }
-            Doing::Tick => self.broker.tick(),
-            Doing::Crash => self.crash(),
-            Doing::Fail => fail(&mut self.rng, &self.disks, &mut self.history),
-            Doing::Audit => self.audit(),
-        }
-    }
-
-    fn pass(&mut self, millis: u64) {
-        self.now += millis;
-        self.history.note(Event::Time(self.now));
-        self.broker.set_time(self.now);
-    }
-
-    /// The network brings one packet to where it goes.
-    fn deliver(&mut self) {
-        let Some(link) = self.network.any(&mut self.rng) else { return };
-        let wire = self.network.wire(link).expect("it is there");
-        let client = wire.client;
-        if self.rng.bool() {
-            let Some(packet) = wire.to_broker.pop_front() else { return };
-            self.history.note(Event::EntityGets(client, link, packet));
-            self.broker.receive(client, link, packet);
-        } else if let Some(packet) = wire.to_client.pop_front() {
-            self.history.note(Event::UserGets(client, link, packet));
-            self.client_gets(client, packet);
-        }
-    }
-
-    fn client_gets(&mut self, id: ClientId, packet: Packet) {
-        let now = self.now;
-        let client = &mut self.clients[id];
+    fn client_gets(world: &mut World, id: ClientId, link: LinkId, packet: Packet) {
+        world.history.note(Event::UserGets(id, link, packet));
+        let now = world.now;
+        let client = &mut world.clients[id];
         match packet {
             Packet::Accepted(message, number) => {
                 let sent = client.unaccepted.remove(&message);
                 let at = sent.and_then(|(_, _, at)| at);
                 if let (Some((entity, ..)), Some(_), Some(number)) = (sent, at, number) {
-                    self.scheduled.push((entity, message, number));
+                    world.story.scheduled.push((entity, message, number));
                 }
-                self.promises.accepted(message, number, sent.is_some() && at.is_none());
+                world.promises.accepted(message, number, sent.is_some() && at.is_none());
             }
-            Packet::Cancelled(message, true) => self.promises.cancelled(message),
+            Packet::Cancelled(message, true) => world.promises.cancelled(message),
             Packet::Cancelled(_, false) => {}
             Packet::Attached(handle, held) => {
                 let Some(receiver) = client.receiver(handle) else { return };
@@ -256,12 +137,12 @@ impl World {
                 if let Some((session, until)) = held {
                     receiver.session = Some(session);
                     let from = client.from().expect("it has a receiver");
-                    self.promises.granted(from, until, now);
+                    world.promises.granted(from, until, now);
                 }
             }
             Packet::Detached(handle) => {
                 if client.receiver(handle).is_some() {
-                    self.end_receiver(id);
+                    world.end_receiver(id);
                 }
             }
             Packet::Transfer(handle, transfer) => {
@@ -271,7 +152,8 @@ impl World {
                 }
                 receiver.unsettled.insert(transfer.token, transfer);
                 let from = client.from().expect("it has a receiver");
-                self.promises.delivered(from, transfer, now);
+                world.deliveries += 1;
+                world.promises.delivered(from, transfer, now);
             }
             Packet::Settled(handle, token, settled) => {
                 let Some(receiver) = client.receiver(handle) else { return };
@@ -279,21 +161,21 @@ impl World {
                 let (from, transfer, how) = answered;
                 assert_eq!(token, transfer.token, "answers come in order");
                 if let (How::Defer, Ok(()), Some(session)) = (how, settled, from.session) {
-                    self.deferred.push((from.entity, session, transfer.number));
+                    world.story.deferred.push((from.entity, session, transfer.number));
                 }
-                self.promises.settled(from, transfer, how, settled, now);
+                world.promises.settled(from, transfer, how, settled, now);
             }
             Packet::Renewed(handle, until) => {
                 let Some(receiver) = client.receiver(handle) else { return };
                 receiver.asks = false;
                 if let Some(until) = until {
-                    self.promises.renewed(handle, until, now);
+                    world.promises.renewed(handle, until, now);
                 }
             }
             Packet::StateSet(handle, done) => {
                 let Some(receiver) = client.receiver(handle) else { return };
                 receiver.asks = false;
-                self.promises.state_set(handle, done);
+                world.promises.state_set(handle, done);
             }
             Packet::State(handle, told) => {
                 let Some(receiver) = client.receiver(handle) else { return };
@@ -301,43 +183,43 @@ impl World {
                 if let Some(note) = told {
                     receiver.knows_state = true;
                     let from = client.from().expect("it has a receiver");
-                    self.promises.state_told(from, note, now);
+                    world.promises.state_told(from, note, now);
                 }
             }
             _ => unreachable!("a broker sends no such packet"),
         }
     }
 
-    fn client_sends(&mut self, client: ClientId, packet: Packet) {
-        let Some(link) = self.clients[client].link else { return };
-        self.history.note(Event::UserSends(client, link, packet));
-        if let Some(wire) = self.network.wire(link) {
-            wire.to_broker.push_back(packet);
-        }
+    fn disconnected(world: &mut World, client: ClientId) {
+        world.end_receiver(client);
     }
 
-    /// A client does something of its own.
-    fn act(&mut self) {
-        let id = self.rng.usize(..self.clients.len());
-        if self.clients[id].link.is_none() {
-            self.connect(id);
-        } else if self.healed {
-            self.clean_up(id);
-        } else if self.rng.f64() < self.chances.send {
-            self.send(id);
-        } else {
-            self.receive(id);
-        }
+    fn take_packets(world: &mut World) -> Vec<(ClientId, LinkId, Packet)> {
+        std::mem::take(&mut world.broker.effects)
     }
 
-    /// A client has a connection again, and sends again what was not accepted.
-    fn connect(&mut self, id: ClientId) {
-        self.clients[id].link = Some(self.network.connect(id));
-        for (message, sent) in std::mem::take(&mut self.clients[id].unaccepted) {
-            // What may be taken twice is another message.
-            let again = if sent.0 == ONCE { message } else { self.promises.messages() };
-            self.send_message(id, again, sent);
-        }
+    fn picture(_: &World, broker: &Broker) -> Picture {
+        broker.picture()
+    }
+
+    fn is_at_rest(world: &World) -> bool {
+        let mut clients = world.clients.iter();
+        clients.all(|client| client.receiver.is_none() && client.unaccepted.is_empty())
+            && world.story.to_see.is_empty()
+            && !(0..ENTITIES.len()).any(|entity| world.broker.has_messages(entity))
+    }
+
+    fn check_end(world: &mut World) {
+        world.promises.check_places(&world.broker.places());
+        world.compare();
+    }
+}
+
+impl World {
+    /// When all is written, memory and stores must be the same, and messages where they may be.
+    fn audit_places(&mut self) {
+        self.audit();
+        self.promises.check_places(&self.broker.places());
     }
 
     fn send(&mut self, id: ClientId) {
@@ -345,11 +227,11 @@ impl World {
             let (entity, session) =
                 (self.rng.usize(..ENTITIES.len()), self.rng.usize(..SESSIONS.len()));
             let at =
-                (self.rng.f64() < self.chances.schedule).then(|| self.now + self.rng.u64(1..600));
+                (self.rng.f64() < self.story.schedule).then(|| self.now + self.rng.u64(1..600));
             self.send_message(id, self.promises.messages(), (entity, session, at));
-        } else if !self.scheduled.is_empty() {
-            let which = self.rng.usize(..self.scheduled.len());
-            let (entity, message, number) = self.scheduled.swap_remove(which);
+        } else if !self.story.scheduled.is_empty() {
+            let which = self.rng.usize(..self.story.scheduled.len());
+            let (entity, message, number) = self.story.scheduled.swap_remove(which);
             self.promises.cancels(message);
             self.client_sends(id, Packet::Cancel(entity, message, number));
         }
@@ -379,7 +261,7 @@ impl World {
             return;
         };
         let handle = receiver.handle;
-        if self.rng.f64() < self.chances.detach {
+        if self.rng.f64() < self.story.detach {
             self.detach(id);
             return;
         }
@@ -393,7 +275,7 @@ impl World {
                 let outcomes =
                     [How::Complete, How::Abandon, How::Release, How::Defer, How::DeadLetter];
                 let weights = if is_session { [10, 3, 2, 1, 1] } else { [5, 1, 1, 0, 0] };
-                let how = pick(&mut self.rng, outcomes, weights);
+                let how = pick(&mut self.rng, outcomes.into_iter().zip(weights));
                 self.settle_one(id, how);
             }
             12 if !asks && is_session => {
@@ -401,8 +283,9 @@ impl World {
                 self.client_sends(id, Packet::Renew(handle));
             }
             13..15 if !asks && is_session => {
-                self.last_note += 1;
-                let note = (!self.last_note.is_multiple_of(5)).then_some(self.last_note);
+                self.story.last_note += 1;
+                let note =
+                    (!self.story.last_note.is_multiple_of(5)).then_some(self.story.last_note);
                 self.ask_state(id, Some(note));
                 self.client_sends(id, Packet::SetState(handle, note));
             }
@@ -417,8 +300,8 @@ impl World {
     }
 
     fn attach(&mut self, id: ClientId, entity: EntityId, source: Source) {
-        self.last_handle += 1;
-        let handle = self.last_handle;
+        self.story.last_handle += 1;
+        let handle = self.story.last_handle;
         self.clients[id].receiver = Some(Receiver::new(handle, entity, source));
         self.client_sends(id, Packet::Attach(handle, entity, source));
     }
@@ -435,7 +318,7 @@ impl World {
             if let (true, false, Source::Session(session)) =
                 (self.healed, receiver.knows_state, receiver.source)
             {
-                self.to_see.push((receiver.entity, session));
+                self.story.to_see.push((receiver.entity, session));
             }
         }
         self.clients[id].end_receiver();
@@ -504,7 +387,7 @@ impl World {
         let of_session = |(entity, session, _): &(EntityId, SessionId, u64)| {
             (*entity, Some(*session)) == (from.entity, from.session)
         };
-        let mut numbers = self.deferred.iter().filter(|one| of_session(one));
+        let mut numbers = self.story.deferred.iter().filter(|one| of_session(one));
         let count = numbers.clone().count();
         if count > 0 {
             let number = numbers.nth(self.rng.usize(..count)).expect("there are so many").2;
@@ -517,7 +400,7 @@ impl World {
         let Some(receiver) = &self.clients[id].receiver else {
             let dead = (0..ENTITIES.len()).find(|entity| self.broker.has_dead_letters(*entity));
             let left = (0..ENTITIES.len()).find(|entity| self.broker.has_messages(*entity));
-            match (self.to_see.pop(), dead, left) {
+            match (self.story.to_see.pop(), dead, left) {
                 (Some((entity, session)), ..) => {
                     self.attach(id, entity, Source::Session(session));
                 }
@@ -547,98 +430,5 @@ impl World {
         } else if is_idle && !has_more && !asks && !reads {
             self.detach(id);
         }
-    }
-
-    /// A connection breaks. Its client notices at once, the broker when it does.
-    fn cut(&mut self, link: LinkId) {
-        let Some(client) = self.network.cut(link) else { return };
-        self.history.note(Event::Cut(client, link));
-        self.disconnected(client);
-    }
-
-    fn disconnected(&mut self, client: ClientId) {
-        self.end_receiver(client);
-        self.clients[client].link = None;
-    }
-
-    /// The broker's process ends at this very moment, and another one starts.
-    fn crash(&mut self) {
-        self.history.note(Event::Crash);
-        self.crashes += 1;
-        for client in self.network.collapse() {
-            self.disconnected(client);
-        }
-        self.promises.crashed();
-        for disk in &self.disks {
-            disk.crash();
-        }
-        // A process takes time to begin.
-        self.now += self.rng.u64(1..20);
-        self.history.note(Event::Time(self.now));
-        self.broker = Broker::start(&self.disks, self.settings, self.crashes, self.now);
-    }
-
-    /// When all is written, memory and stores must be the same.
-    fn audit(&mut self) {
-        self.history.note(Event::Audit);
-        for shard in (0_u16..).take(self.disks.len()) {
-            // A store that fails has not all.
-            for _ in 0..6 {
-                self.broker.commit(shard, &mut self.history);
-            }
-        }
-        self.promises.check_places(&self.broker.places());
-        if self.broker.is_written() {
-            self.compare();
-        }
-    }
-
-    /// What another process would find must be what this one has.
-    fn compare(&mut self) {
-        let found = Broker::start(&self.disks, self.settings, self.crashes + 1, self.now);
-        let (here, there) = (self.broker.picture(), found.picture());
-        if here != there {
-            self.promises
-                .violate(format!("what is in memory is not in the stores:\n{here:#?}\n{there:#?}"));
-        }
-    }
-
-    /// The broker's packets go on their way.
-    fn take_effects(&mut self) {
-        for (client, link, packet) in std::mem::take(&mut self.broker.effects) {
-            if let Some(wire) = self.network.wire(link) {
-                self.history.note(Event::EntitySends(client, link, packet));
-                wire.to_client.push_back(packet);
-            }
-        }
-    }
-
-    fn heal(&mut self) {
-        self.history.note(Event::Heal);
-        self.healed = true;
-        for disk in &self.disks {
-            disk.fail(None);
-        }
-        // Deliver, Act, Commit, Notice, Wait, Tick.
-        self.chances.weights = [400, 100, 100, 0, 10, 4, 10, 0, 0, 0];
-    }
-
-    fn is_at_rest(&self) -> bool {
-        let rests = |client: &Client| {
-            client.link.is_some() && client.receiver.is_none() && client.unaccepted.is_empty()
-        };
-        self.clients.iter().all(rests)
-            && self.to_see.is_empty()
-            && !(0..ENTITIES.len()).any(|entity| self.broker.has_messages(entity))
-            && self.network.is_quiet()
-            && self.broker.is_written()
-    }
-
-    fn check_end(&mut self) {
-        if self.promises.violation().is_some() {
-            return;
-        }
-        self.promises.check_places(&self.broker.places());
-        self.compare();
     }
 }
