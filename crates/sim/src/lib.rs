@@ -9,9 +9,9 @@
 //! | module | what is there |
 //! | --- | --- |
 //! | [`rules`] | what a broker over the core has to keep to; each can be broken |
-//! | [`messages`] | messages: their broker, clients, world and promises |
-//! | [`state_store`] | the same for the state store |
-//! | [`entities`] | the same for entities with message sessions |
+//! | `messages` | messages: their broker, clients, story and promises |
+//! | `state_store` | the same for the state store |
+//! | `entities` | the same for entities with message sessions |
 //! | [`linearizability`] | whether what clients saw could have happened one after the other |
 //! | `durable` | shards and their committers, for all |
 //! | `world` | what happens next, for all |
@@ -19,14 +19,50 @@
 //! | `history` | what happened, to read and to compare |
 
 mod durable;
-pub mod entities;
+mod entities;
 mod history;
 pub mod linearizability;
-pub mod messages;
+mod messages;
 mod network;
 pub mod rules;
-pub mod state_store;
+mod state_store;
 mod world;
+
+use entities::Entities;
+use messages::Messages;
+use rules::{Rule, Rules};
+use state_store::StateStore;
+use world::{Story, World};
+
+/// What there are histories of.
+#[derive(Clone, Copy)]
+pub struct Kind {
+    /// What it is called where one is chosen.
+    pub flag: &'static str,
+    /// The history of a seed, in which the broker goes by these rules. If it is to be readable, it is kept
+    /// line by line.
+    pub run: fn(seed: u64, rules: Rules, readable: bool) -> Outcome,
+    /// The rules that matter.
+    pub rules: &'static [Rule],
+}
+
+impl Kind {
+    /// Of messages.
+    pub const MESSAGES: Self =
+        Self { flag: "--messages", run: run::<Messages>, rules: Rule::OF_MESSAGES };
+    /// Of the state store.
+    pub const STATE_STORE: Self =
+        Self { flag: "--state-store", run: run::<StateStore>, rules: Rule::OF_STATE };
+    /// Of entities with message sessions.
+    pub const ENTITIES: Self =
+        Self { flag: "--entities", run: run::<Entities>, rules: Rule::OF_ENTITIES };
+    /// All.
+    pub const ALL: [Self; 3] = [Self::MESSAGES, Self::STATE_STORE, Self::ENTITIES];
+}
+
+fn run<S: Story>(seed: u64, rules: Rules, readable: bool) -> Outcome {
+    World::<S>::new(seed, rules, readable).run()
+}
 
 /// What became of a history.
 #[derive(Clone, Debug)]

@@ -1,7 +1,8 @@
 //! Runs random histories until one breaks a promise.
 //!
 //! ```text
-//! barid-sim [--state-store | --entities] [--histories N] [--seed N] [--trace] [--break RULE]
+//! barid-sim [--messages | --state-store | --entities] [--histories N] [--seed N]
+//!           [--trace] [--break RULE]
 //! ```
 
 use std::io::{IsTerminal, Write};
@@ -9,13 +10,15 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use barid_sim::rules::{Rule, Rules};
-use barid_sim::{Outcome, entities, messages, state_store};
+use barid_sim::rules::Rules;
+use barid_sim::{Kind, Outcome};
 
 const USAGE: &str = "\
-usage: barid-sim [--state-store | --entities] [--histories N] [--seed N] [--trace] [--break RULE]
+usage: barid-sim [--messages | --state-store | --entities] [--histories N] [--seed N] [--trace]
+                 [--break RULE]
 
-  --state-store  histories of the state store, and not of messages
+  --messages     histories of messages; without it, too
+  --state-store  histories of the state store
   --entities     histories of entities with message sessions
   --histories N  how many; without it 1000, or with --trace 1
   --seed N       the seed of the first one (0); the others have those after it
@@ -29,9 +32,7 @@ const LINES: usize = 80;
 static SEED: AtomicU64 = AtomicU64::new(0);
 
 struct Wanted {
-    run: fn(u64, Rules, bool) -> Outcome,
-    /// What has to be said to see it again.
-    flag: &'static str,
+    kind: Kind,
     histories: u64,
     seed: u64,
     trace: bool,
@@ -64,19 +65,19 @@ fn main() -> ExitCode {
     let mut total = Total::default();
     for seed in (wanted.seed..).take(usize::try_from(wanted.histories).unwrap_or(usize::MAX)) {
         SEED.store(seed, Ordering::Relaxed);
-        let outcome = (wanted.run)(seed, wanted.rules, wanted.trace);
+        let outcome = (wanted.kind.run)(seed, wanted.rules, wanted.trace);
         if wanted.trace {
             outcome.lines.iter().for_each(|line| println!("{line}"));
         }
         if let Some(violation) = &outcome.violation {
             if !wanted.trace {
-                let lines = (wanted.run)(seed, wanted.rules, true).lines;
+                let lines = (wanted.kind.run)(seed, wanted.rules, true).lines;
                 let last = lines.len().saturating_sub(LINES);
                 lines[last..].iter().for_each(|line| println!("{line}"));
             }
             println!("seed {seed}: {violation}");
-            let flag = wanted.flag;
-            println!("all of it: cargo run --release -p barid-sim --{flag} --seed {seed} --trace");
+            let flag = wanted.kind.flag;
+            println!("all of it: cargo run --release -p barid-sim -- {flag} --seed {seed} --trace");
             return ExitCode::FAILURE;
         }
         total.add(&outcome);
@@ -91,23 +92,19 @@ fn main() -> ExitCode {
 
 fn wanted(mut arguments: impl Iterator<Item = String>) -> Option<Wanted> {
     let (trace, rules) = (false, Rules::default());
-    let run = messages::run;
-    let mut wanted = Wanted { run, flag: "", histories: 0, seed: 0, trace, rules };
+    let mut wanted = Wanted { kind: Kind::MESSAGES, histories: 0, seed: 0, trace, rules };
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--histories" => wanted.histories = arguments.next()?.parse().ok()?,
             "--seed" => wanted.seed = arguments.next()?.parse().ok()?,
-            "--state-store" => (wanted.run, wanted.flag) = (state_store::run, " --state-store"),
-            "--entities" => (wanted.run, wanted.flag) = (entities::run, " --entities"),
             "--trace" => wanted.trace = true,
             "--break" => {
                 let name = arguments.next()?;
-                let rules = Rule::OF_MESSAGES.into_iter().chain(Rule::OF_STATE);
-                let rule =
-                    rules.chain(Rule::OF_ENTITIES).find(|rule| format!("{rule:?}") == name)?;
-                wanted.rules = Rules::all_but(rule);
+                let mut rules = Kind::ALL.iter().flat_map(|kind| kind.rules);
+                let rule = rules.find(|rule| format!("{rule:?}") == name)?;
+                wanted.rules = Rules::all_but(*rule);
             }
-            _ => return None,
+            flag => wanted.kind = Kind::ALL.into_iter().find(|kind| kind.flag == flag)?,
         }
     }
     if wanted.histories == 0 {

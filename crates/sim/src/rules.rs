@@ -113,7 +113,7 @@ pub enum Rule {
 
 impl Rule {
     /// Those of messages.
-    pub const OF_MESSAGES: [Self; 19] = [
+    pub const OF_MESSAGES: &'static [Self] = &[
         Self::AcknowledgeWhenDurable,
         Self::HandOnInOrder,
         Self::OneBatchForEachShard,
@@ -136,7 +136,7 @@ impl Rule {
     ];
 
     /// Those of the state store.
-    pub const OF_STATE: [Self; 17] = [
+    pub const OF_STATE: &'static [Self] = &[
         Self::PutBackWhatFailed,
         Self::FailedIsNotDurable,
         Self::TellChangesWhenDurable,
@@ -157,7 +157,7 @@ impl Rule {
     ];
 
     /// Those of entities.
-    pub const OF_ENTITIES: [Self; 16] = [
+    pub const OF_ENTITIES: &'static [Self] = &[
         Self::PutBackWhatFailed,
         Self::FailedIsNotDurable,
         Self::AcceptWhenDurable,

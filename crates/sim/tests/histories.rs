@@ -4,25 +4,16 @@ use std::panic;
 use std::sync::Mutex;
 use std::thread;
 
+use barid_sim::Kind;
 use barid_sim::rules::{Rule, Rules};
-use barid_sim::{Outcome, entities, messages, state_store};
-
-/// How a seed becomes a history, in a broker that goes by some rules.
-type Run = fn(u64, Rules, bool) -> Outcome;
-
-const HISTORIES: u64 = 500;
-
-const HISTORIES_OF_STATE: u64 = 2_000;
-
-const HISTORIES_OF_ENTITIES: u64 = 1_000;
 
 /// Histories in which a broken rule must be noticed.
 const HISTORIES_TO_NOTICE: u64 = 3_000;
 
-fn hold(run: Run, histories: u64, flag: &str) {
+fn hold(Kind { run, flag, .. }: Kind, histories: u64) {
     for seed in 0..histories {
         if let Some(violation) = run(seed, Rules::default(), false).violation {
-            let see = format!("cargo run -p barid-sim --{flag} --seed {seed} --trace");
+            let see = format!("cargo run -p barid-sim -- {flag} --seed {seed} --trace");
             panic!("seed {seed}: {violation}\nsee: {see}");
         }
     }
@@ -30,22 +21,22 @@ fn hold(run: Run, histories: u64, flag: &str) {
 
 #[test]
 fn promises_hold() {
-    hold(messages::run, HISTORIES, "");
+    hold(Kind::MESSAGES, 500);
 }
 
 #[test]
 fn promises_of_the_state_store_hold() {
-    hold(state_store::run, HISTORIES_OF_STATE, " --state-store");
+    hold(Kind::STATE_STORE, 2_000);
 }
 
 #[test]
 fn promises_of_entities_hold() {
-    hold(entities::run, HISTORIES_OF_ENTITIES, " --entities");
+    hold(Kind::ENTITIES, 1_000);
 }
 
 #[test]
 fn histories_are_not_idle() {
-    for run in [messages::run as Run, state_store::run, entities::run] {
+    for Kind { run, .. } in Kind::ALL {
         let outcomes: Vec<_> = (0..100).map(|seed| run(seed, Rules::default(), false)).collect();
         assert!(outcomes.iter().map(|outcome| outcome.crashes).sum::<u32>() > 100);
         assert!(outcomes.iter().map(|outcome| outcome.messages).sum::<u32>() > 500);
@@ -55,7 +46,7 @@ fn histories_are_not_idle() {
 
 #[test]
 fn the_same_seed_gives_the_same_bytes() {
-    for run in [messages::run as Run, state_store::run, entities::run] {
+    for Kind { run, .. } in Kind::ALL {
         for seed in 0..50 {
             let first = run(seed, Rules::default(), false);
             let second = run(seed, Rules::default(), true);
@@ -73,15 +64,13 @@ fn a_broken_rule_is_noticed() {
     let hook = panic::take_hook();
     // What the core takes for impossible is noticed as well.
     panic::set_hook(Box::new(|_| {}));
-    let of_messages = Rule::OF_MESSAGES.map(|rule| (messages::run as Run, rule));
-    let of_state = Rule::OF_STATE.map(|rule| (state_store::run as Run, rule));
-    let of_entities = Rule::OF_ENTITIES.map(|rule| (entities::run as Run, rule));
-    let rules = Mutex::new(of_messages.into_iter().chain(of_state).chain(of_entities));
+    let of = |kind: Kind| kind.rules.iter().map(move |rule| (kind, *rule));
+    let rules = Mutex::new(Kind::ALL.into_iter().flat_map(of));
     let unnoticed = Mutex::new(Vec::new());
     let search = || {
         loop {
-            let Some((run, rule)) = rules.lock().unwrap().next() else { return };
-            if !is_noticed(run, rule) {
+            let Some((kind, rule)) = rules.lock().unwrap().next() else { return };
+            if !is_noticed(kind, rule) {
                 unnoticed.lock().unwrap().push(rule);
             }
         }
@@ -95,14 +84,14 @@ fn a_broken_rule_is_noticed() {
     assert!(unnoticed.is_empty(), "nobody notices that these are broken: {unnoticed:?}");
 }
 
-fn is_noticed(run: Run, rule: Rule) -> bool {
+fn is_noticed(kind: Kind, rule: Rule) -> bool {
     let first = match rule {
         // Takes a crash, a full disk and a second crash, close together.
         Rule::AdmitWhatWasReceived => 4_200,
         _ => 0,
     };
     (first..first + HISTORIES_TO_NOTICE).any(|seed| {
-        let outcome = panic::catch_unwind(|| run(seed, Rules::all_but(rule), false));
+        let outcome = panic::catch_unwind(|| (kind.run)(seed, Rules::all_but(rule), false));
         outcome.map_or(true, |outcome| outcome.violation.is_some())
     })
 }

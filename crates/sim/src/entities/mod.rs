@@ -27,12 +27,4 @@ mod states;
 mod story;
 mod streams;
 
-use crate::Outcome;
-use crate::rules::Rules;
-use crate::world::World;
-use story::Entities;
-
-/// The history of a seed, in which the broker goes by `rules`. `readable`: it is kept line by line.
-pub fn run(seed: u64, rules: Rules, readable: bool) -> Outcome {
-    World::<Entities>::new(seed, rules, readable).run()
-}
+pub use story::Entities;

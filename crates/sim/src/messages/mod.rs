@@ -17,12 +17,4 @@ pub mod packet;
 mod promises;
 mod story;
 
-use crate::Outcome;
-use crate::rules::Rules;
-use crate::world::World;
-use story::Messages;
-
-/// The history of a seed, in which the broker goes by `rules`. `readable`: it is kept line by line.
-pub fn run(seed: u64, rules: Rules, readable: bool) -> Outcome {
-    World::<Messages>::new(seed, rules, readable).run()
-}
+pub use story::Messages;

@@ -22,12 +22,4 @@ pub mod packet;
 mod promises;
 mod story;
 
-use crate::Outcome;
-use crate::rules::Rules;
-use crate::world::World;
-use story::StateStore;
-
-/// The history of a seed, in which the broker goes by `rules`. `readable`: it is kept line by line.
-pub fn run(seed: u64, rules: Rules, readable: bool) -> Outcome {
-    World::<StateStore>::new(seed, rules, readable).run()
-}
+pub use story::StateStore;
