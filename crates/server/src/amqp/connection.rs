@@ -213,7 +213,7 @@ impl AmqpConnection {
             }
             more = self.read_once(turn, buffer)?;
         }
-        more |= self.container.has_more() && !self.unread.is_empty();
+        more |= self.container.has_events() && !self.unread.is_empty();
         self.paused = more;
         let next = self.after(turn)?;
         let goes_on = more && next == Next::Wait && !self.container.is_full(turn);

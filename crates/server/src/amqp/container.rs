@@ -6,7 +6,7 @@ use std::sync::Arc;
 use barid_amqp::{Connection, Delivery, Disposition, Error, Event, Limits, LinkId};
 use barid_core::entity::ReceiverId;
 use barid_core::time::Timestamp;
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use tracing::debug;
 
 use super::access::Access;
@@ -36,8 +36,8 @@ const CHANNEL_MAX: u16 = 4_999;
 /// Bytes of messages whose ends have not come, unless one is longer by itself.
 const UNFINISHED_MAX: usize = 16 * 1024 * 1024;
 
-/// Bytes that a client may leave unread before nothing more is done for it.
-const UNSENT_MAX: usize = 512 * 1024;
+/// Bytes of output that a client may leave unread before nothing more that it says is handled.
+const OUTPUT_MAX: usize = 512 * 1024;
 
 /// Bytes of responses that may wait, over all links, before no more requests are looked at.
 pub(super) const RESPONDING_MAX: usize = 8 * 1024 * 1024;
@@ -62,15 +62,17 @@ pub struct Container {
     pub(super) loading: Loading,
     /// Memory for one message.
     pub(super) scratch: Vec<u8>,
-    /// Receivers that may have something to send.
+    /// Links that may have something to send, in the order in which they have their turns.
     pub(super) busy: Vec<LinkId>,
+    /// The same, to be found.
+    pub(super) is_busy: HashSet<LinkId>,
     /// When links are to be looked at whose tokens expire.
     expiry: Option<Timestamp>,
     /// When the client is to hear that the broker lives.
     heartbeat: Option<Timestamp>,
     opened: bool,
-    /// What has come is not all handled.
-    pub(super) has_events: bool,
+    /// What has come may not all be handled.
+    has_events: bool,
 }
 
 impl Container {
@@ -98,6 +100,7 @@ impl Container {
             loading: Loading::default(),
             scratch: Vec::new(),
             busy: Vec::new(),
+            is_busy: HashSet::new(),
             expiry: None,
             heartbeat: None,
             opened: false,
@@ -142,9 +145,11 @@ impl Container {
         handled
     }
 
-    /// False: there are more, but so much waits for the client that it has to take that first.
+    /// False: there may be more, but so much waits for the client that it has to take that first.
     pub(super) fn handle_events(&mut self, turn: &mut Turn<'_>) -> bool {
-        while self.engine.output().len() <= UNSENT_MAX && self.responding <= RESPONDING_MAX {
+        while self.engine.output().len() <= OUTPUT_MAX
+            && (self.responding <= RESPONDING_MAX || self.waits_for_window())
+        {
             match self.engine.next_event() {
                 Some(event) => self.on_event(turn, event),
                 None => {
@@ -258,7 +263,7 @@ impl Container {
 
     /// Something is to be sent on a link.
     pub(super) fn note_busy(&mut self, link: LinkId) {
-        if !self.busy.contains(&link) {
+        if self.is_busy.insert(link) {
             self.busy.push(link);
         }
     }
@@ -367,10 +372,20 @@ impl Container {
         self.engine.output()
     }
 
+    /// Whether what has come may not all be handled, because so much waits for the client.
+    pub fn has_events(&self) -> bool {
+        self.has_events
+    }
+
+    /// Whether what waits for the client waits for one of its windows, and it has to be heard to open that.
+    fn waits_for_window(&mut self) -> bool {
+        self.engine.output().is_empty() && self.is_backed_up()
+    }
+
     /// Whether so much waits for the client, or for the disk, that nothing more is to be read.
     pub fn is_full(&mut self, turn: &Turn<'_>) -> bool {
         self.has_events
-            || self.engine.output().len() > UNSENT_MAX
+            || self.engine.output().len() > OUTPUT_MAX
             || self.held.is_congested(&turn.context.worker.shared.shards)
     }
 }

@@ -21,8 +21,8 @@ use crate::entities::Told;
 /// Messages that are taken from an entity at a time.
 const TAKEN: usize = 64;
 
-/// Bytes on their way to a client that is slow, before nothing more is taken for it.
-const UNSENT_MAX: usize = 256 * 1024;
+/// Bytes that wait in the engine for the client to read, or to open its windows, before its links get nothing more.
+const QUEUED_MAX: usize = 256 * 1024;
 
 /// Bytes of memory for messages that is used again. A larger message gets its own.
 const SCRATCH_MAX: usize = 64 * 1024;
@@ -51,8 +51,8 @@ impl Outbound {
     /// How many messages to take at a time, so that their bytes are not too many: the largest of those before
     /// says how large they are.
     fn fitting(&self) -> usize {
-        let size = self.size.unwrap_or(UNSENT_MAX / 8);
-        (4 * UNSENT_MAX / size.max(1)).clamp(1, TAKEN)
+        let size = self.size.unwrap_or(QUEUED_MAX / 8);
+        (4 * QUEUED_MAX / size.max(1)).clamp(1, TAKEN)
     }
 }
 
@@ -120,17 +120,23 @@ impl Container {
 
     /// Whether links have more to send than there was room for.
     pub fn has_more(&self) -> bool {
-        !self.busy.is_empty() || self.has_events
+        !self.busy.is_empty() || self.has_events()
     }
 
     /// Sends what there is, as far as clients want it and take it.
     pub fn pump(&mut self, turn: &mut Turn<'_>) {
         self.handle_events(turn);
+        let had_room = !self.is_backed_up();
+        self.is_busy.clear();
         for link in std::mem::take(&mut self.busy) {
             match self.links.get(&link) {
                 Some(Link::Responses(_)) => self.send_responses(link),
                 _ => self.serve(turn, link),
             }
+        }
+        if had_room && !self.busy.is_empty() {
+            // Whoever has used up the room comes after the others next time.
+            self.busy.rotate_left(1);
         }
     }
 
@@ -353,7 +359,7 @@ impl Container {
 
     /// Whether enough waits for the client for now.
     pub(super) fn is_backed_up(&self) -> bool {
-        self.engine.queued_bytes() > UNSENT_MAX
+        self.engine.queued_bytes() > QUEUED_MAX
     }
 
     /// A client has decided about a message.

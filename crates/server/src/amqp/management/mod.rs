@@ -27,7 +27,7 @@ use crate::settings::Right;
 pub(super) use messages::Gathering;
 use messages::Page;
 
-/// Responses that may wait on a link for credit.
+/// Responses that may wait on a link.
 const RESPONSES_MAX: usize = 1_000;
 
 /// Which kinds of requests there are, and which right each needs.
@@ -257,6 +257,11 @@ impl Container {
         part: Part,
         commits: &mut Commits,
     ) -> Result<Done, Error> {
+        if self.responding > RESPONDING_MAX {
+            // It is heard only because it has to open its windows.
+            let text = "Too many responses wait.";
+            return Err(Error::new(condition::SERVER_BUSY, text));
+        }
         let now = turn.context.worker.wall();
         let name = request.operation().unwrap_or_default();
         let known = name.strip_prefix(PREFIX);
@@ -323,7 +328,7 @@ impl Container {
         while self.engine.credit(link) > 0 {
             if self.is_backed_up() {
                 self.note_busy(link);
-                return;
+                break;
             }
             let Some(Link::Responses(responses)) = self.links.get_mut(&link) else { return };
             let Some(message) = responses.waiting.pop_front() else { return };
@@ -335,11 +340,13 @@ impl Container {
                 return;
             }
         }
+        let waits_for_credit = self.engine.credit(link) == 0;
         if let Some(Link::Responses(responses)) = self.links.get(&link)
-            && (self.responding > RESPONDING_MAX || responses.waiting.len() > RESPONSES_MAX)
             && !responses.waiting.is_empty()
+            && (self.responding > RESPONDING_MAX && waits_for_credit
+                || responses.waiting.len() > RESPONSES_MAX)
         {
-            let text = "Too many responses wait for credit.";
+            let text = "Too many responses wait.";
             self.engine.detach(link, Some(Error::new(condition::RESOURCE_LIMIT, text)));
             self.responding -= responses.bytes;
             self.links.remove(&link);
