@@ -80,18 +80,13 @@ impl Mover {
     /// Moves what can be moved.
     pub(crate) fn run(self: &Arc<Self>, now: Timestamp, loader: &Loader) {
         let Some(queue) = self.queue.upgrade() else { return };
-        let stage = std::mem::replace(&mut *self.stage.lock(), Stage::Idle);
-        let group = match stage {
-            Stage::Idle => match self.take(&queue, now, loader) {
-                Some(group) => group,
-                None => return,
-            },
-            Stage::Loaded(group) => group,
-            busy @ (Stage::Loading(_) | Stage::Moved) => {
-                *self.stage.lock() = busy;
-                return;
-            }
+        // The stage stays as it is: bodies that come meanwhile must find it loading.
+        let loaded = match &mut *self.stage.lock() {
+            Stage::Idle => None,
+            Stage::Loaded(group) => Some(std::mem::take(group)),
+            Stage::Loading(_) | Stage::Moved => return,
         };
+        let Some(group) = loaded.or_else(|| self.take(&queue, now, loader)) else { return };
         let mut commits = Commits::default();
         let mut done = SmallVec::new();
         for delivery in group {
