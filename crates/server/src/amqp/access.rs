@@ -9,6 +9,7 @@ use thiserror::Error;
 
 use super::sas::{InvalidToken, Token};
 use crate::broker::Shared;
+use crate::entities::Address;
 use crate::settings::{Key, Right, Settings};
 use crate::tenant::{DEFAULT_TENANT, Tenant, tenant_of};
 
@@ -25,8 +26,10 @@ pub struct Access {
 
 #[derive(Debug)]
 struct Grant {
-    key: Arc<Key>,
-    /// The path that a token is for, in lower case without slashes around it; empty: all.
+    key: Key,
+    /// The canonical path of what the key is for; empty: all.
+    entity: String,
+    /// That of what the token is for; empty: all.
     scope: String,
     until: Timestamp,
 }
@@ -66,7 +69,7 @@ impl Access {
         let settings = shared.settings();
         let key = key_of(&settings, address, &token.key_name).ok_or(InvalidToken::Signature)?;
         let until = token.verify(secret(&key), wall)?;
-        let scope = path_of(&token.scope()?);
+        let scope = canonical(&token.scope()?);
         self.grant(shared, key, scope, shared.clock.when(until))
     }
 
@@ -114,18 +117,18 @@ impl Access {
         if self.grants.len() >= GRANTS_MAX {
             return Err(Denied::TooMany);
         }
-        self.grants.push(Grant { key: Arc::new(key), scope, until });
+        let entity = key.entity.as_deref().map(canonical).unwrap_or_default();
+        self.grants.push(Grant { key, entity, scope, until });
         Ok(())
     }
 
-    /// Until when the client may do something with the entity at `path` (in lower case); `None`: it may not.
+    /// Until when the client may do something with what has this canonical path; `None`: it may not.
     pub fn allows(&self, right: Right, path: &str, now: Timestamp) -> Option<Timestamp> {
         let grants = self.grants.iter().filter(|grant| {
-            let entity = grant.key.entity.as_deref().map(path_of).unwrap_or_default();
             grant.until > now
                 && grant.key.allows(right)
                 && is_within(path, &grant.scope)
-                && is_within(path, &entity)
+                && is_within(path, &grant.entity)
         });
         grants.map(|grant| grant.until).max()
     }
@@ -140,8 +143,8 @@ impl Drop for Access {
 }
 
 fn key_of(settings: &Settings, address: SocketAddr, name: &str) -> Option<Key> {
-    let is_named = |key: &Key| split(&key.name) == split(name);
-    settings.keys_or_emulator(address).into_iter().find(is_named)
+    let keys = settings.keys_or_emulator(address);
+    keys.iter().find(|key| split(&key.name) == split(name)).cloned()
 }
 
 fn split(name: &str) -> (&str, &str) {
@@ -152,13 +155,8 @@ fn secret(key: &Key) -> &str {
     key.key.as_ref().expect("who reads the configuration reads the files of keys").expose()
 }
 
-/// The path in `sb://host/path` or `path`, as it is compared.
-fn path_of(address: &str) -> String {
-    let path = match address.split_once("://") {
-        Some((_, rest)) => rest.split_once('/').map_or("", |(_, path)| path),
-        None => address,
-    };
-    path.trim_matches('/').to_lowercase()
+fn canonical(address: &str) -> String {
+    Address::parse(address).to_string()
 }
 
 /// Whether a path is a scope, or below it.
@@ -173,9 +171,9 @@ mod tests {
 
     #[test]
     fn a_scope_ends_between_segments() {
-        assert_eq!(path_of("sb://localhost:5672/Orders/"), "orders");
-        assert_eq!(path_of("amqps://h"), "");
-        assert_eq!(path_of("/a/B"), "a/b");
+        assert_eq!(canonical("sb://localhost:5672/Orders/"), "orders");
+        assert_eq!(canonical("amqps://h"), "");
+        assert_eq!(canonical("/a/B"), "a/b");
         assert!(is_within("orders", "orders") && is_within("orders/$management", "orders"));
         assert!(is_within("orders", ""));
         assert!(!is_within("orders2", "orders") && !is_within("order", "orders"));

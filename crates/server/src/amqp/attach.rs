@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use barid_amqp::message::ValueRef;
 use barid_amqp::{AttachAnswer, AttachRequest, Error, Fields, LinkId, Role, SenderSettles};
-use barid_core::entity::{Accept, Accepted, Mode, Part, Refusal};
+use barid_core::entity::{Accept, Accepted, Mode, Part, ReceiverId, Refusal};
 use barid_core::time::Timestamp;
 
 use super::container::Container;
@@ -57,17 +57,6 @@ const SLACK: u64 = 256 * 1024;
 /// Links that a client may have before it has proved anything: those for its tokens.
 const LINKS_OF_STRANGERS: usize = 16;
 
-/// Which session a receiver asks for.
-#[derive(Clone, Debug, PartialEq)]
-enum Wanted {
-    /// The source has no session filter.
-    None,
-    /// This one.
-    Session(Arc<str>),
-    /// Any that is free.
-    Next,
-}
-
 impl Container {
     /// A client asks for a link.
     pub(super) fn attach(&mut self, turn: &mut Turn<'_>, request: &AttachRequest) {
@@ -95,7 +84,7 @@ impl Container {
         }
         let address = Address::parse(written);
         // With its part, for tokens may be for that only.
-        let path: Box<str> = address.to_string().to_lowercase().into();
+        let path: Box<str> = address.to_string().into();
         let now = turn.context.worker.now;
         let until = if address.management {
             let rights = [Right::Listen, Right::Send];
@@ -137,7 +126,7 @@ impl Container {
         let max_message_size = match &service {
             Service::Tokens => TOKEN_MESSAGE_MAX,
             Service::Management { node, .. } => {
-                (max_message_size(node.entity()) + REQUEST_MAX).max(REQUESTS_BYTES)
+                (node.max_message_size() as u64 + REQUEST_MAX).max(REQUESTS_BYTES)
             }
         };
         let link = match request.attach.role {
@@ -168,10 +157,10 @@ impl Container {
         node: Node,
     ) -> Result<(), Error> {
         accepts_messages(&node, part)?;
-        let max_message_size = max_message_size(node.entity());
-        let unfinished = usize::try_from(2 * max_message_size).unwrap_or(usize::MAX);
-        self.engine.set_max_unfinished(unfinished.max(self.engine.max_unfinished()));
-        let max_message_size = Some(max_message_size);
+        let max_message_size = node.max_message_size();
+        let unfinished = self.engine.max_unfinished().max(2 * max_message_size);
+        self.engine.set_max_unfinished(unfinished);
+        let max_message_size = Some(max_message_size as u64);
         self.links.insert(request.link, Link::Sender(SenderLink { path, node }));
         let answer =
             AttachAnswer { max_message_size, slack: SLACK, credit: CREDIT, ..Default::default() };
@@ -188,7 +177,8 @@ impl Container {
         queue: &Arc<Queue>,
     ) -> Result<(), Error> {
         let now = turn.context.worker.wall();
-        let wanted = wanted(request)?;
+        let filter = request.filter().as_ref().and_then(session_filter);
+        let wanted = wanted(request, filter.as_ref(), now)?;
         if part == Part::Main && queue.forwards() {
             let text = "It forwards its messages: nobody receives them here.";
             return Err(Error::new(condition::NOT_ALLOWED, text));
@@ -201,34 +191,8 @@ impl Container {
         if !queue.register(id, Arc::clone(self.inbox()) as _) {
             return Err(no_entity(&path));
         }
-        let accepted = queue.with(&mut Commits::default(), |entity, effects| match &wanted {
-            Wanted::None => entity.open(id, part, mode).map(|()| None),
-            _ if part != Part::Main => Err(Refusal::SessionsNotSupported),
-            Wanted::Session(session) => {
-                let wanted = Accept::Session(Arc::clone(session));
-                entity.accept(id, mode, wanted, now, effects).map(Some)
-            }
-            Wanted::Next => {
-                let until = now.after(patience(request));
-                entity.accept(id, mode, Accept::Next { until }, now, effects).map(Some)
-            }
-        });
-        let accepted = match accepted {
-            Ok(accepted) => accepted,
-            Err(refusal) => {
-                queue.unregister(id);
-                return Err(match (&refusal, &wanted) {
-                    (Refusal::SessionCannotBeLocked, Wanted::Session(session)) => Error::new(
-                        condition::SESSION_CANNOT_BE_LOCKED,
-                        format!(
-                            "The requested session '{session}' cannot be accepted. It may be locked by \
-                             another receiver."
-                        ),
-                    ),
-                    _ => error_of(refusal),
-                });
-            }
-        };
+        let accepted = open(queue, (id, part, mode), wanted.as_ref(), now)
+            .inspect_err(|_| queue.unregister(id))?;
         self.receivers.insert(id, request.link);
         let link = ReceiverLink {
             name: request.attach.name.as_str().into(),
@@ -237,12 +201,12 @@ impl Container {
             queue: Arc::clone(queue),
             part,
             mode,
-            has_session: wanted != Wanted::None,
+            has_session: wanted.is_some(),
             pending: accepted == Some(Accepted::Waiting),
-            filter: request.filter().and_then(|filter| session_filter(&filter)),
+            filter,
             outbound: Outbound::default(),
         };
-        let max_message_size = Some(max_message_size(queue));
+        let max_message_size = Some(queue.max_message_size() as u64);
         self.links.insert(request.link, Link::Receiver(link));
         match accepted {
             None => {
@@ -267,7 +231,7 @@ impl Container {
         let answer = AttachAnswer {
             filter: Some(filter),
             properties: Fields::new().with(LOCKED_UNTIL, ticks(locked_until)),
-            max_message_size: Some(max_message_size(&receiver.queue)),
+            max_message_size: Some(receiver.queue.max_message_size() as u64),
             ..AttachAnswer::default()
         };
         self.engine.accept_attach(link, answer);
@@ -287,11 +251,6 @@ pub(super) fn accepts_messages(node: &Node, part: Part) -> Result<(), Error> {
     Ok(())
 }
 
-/// Bytes of the longest message of an entity.
-fn max_message_size(queue: &Queue) -> u64 {
-    queue.read(|entity| entity.properties().max_message_size as u64)
-}
-
 fn unauthorized(address: &str) -> Error {
     Error::new(
         condition::UNAUTHORIZED,
@@ -299,16 +258,42 @@ fn unauthorized(address: &str) -> Error {
     )
 }
 
+/// Opens a receiver; of the session that it wants, if it wants one.
+fn open(
+    queue: &Queue,
+    (id, part, mode): (ReceiverId, Part, Mode),
+    wanted: Option<&Accept>,
+    now: Timestamp,
+) -> Result<Option<Accepted>, Error> {
+    let opened = queue.with(&mut Commits::default(), |entity, effects| match wanted {
+        None => entity.open(id, part, mode).map(|()| None),
+        Some(_) if part != Part::Main => Err(Refusal::SessionsNotSupported),
+        Some(wanted) => entity.accept(id, mode, wanted.clone(), now, effects).map(Some),
+    });
+    opened.map_err(|refusal| match (refusal, wanted) {
+        (Refusal::SessionCannotBeLocked, Some(Accept::Session(session))) => Error::new(
+            condition::SESSION_CANNOT_BE_LOCKED,
+            format!(
+                "The requested session '{session}' cannot be accepted. It may be locked by another receiver."
+            ),
+        ),
+        _ => error_of(refusal),
+    })
+}
+
 /// Which session a client wants. A bare or described string names it; null stands for any.
-fn wanted(request: &AttachRequest) -> Result<Wanted, Error> {
-    let filter = request.filter();
-    let Some(value) = filter.as_ref().and_then(|filter| filter.get(SESSION_FILTER)) else {
-        return Ok(Wanted::None);
+fn wanted(
+    request: &AttachRequest,
+    filter: Option<&Fields>,
+    now: Timestamp,
+) -> Result<Option<Accept>, Error> {
+    let Some(value) = filter.and_then(|filter| filter.get(SESSION_FILTER)) else {
+        return Ok(None);
     };
     match value.undescribed() {
-        ValueRef::Null => Ok(Wanted::Next),
+        ValueRef::Null => Ok(Some(Accept::Next { until: now.after(patience(request)) })),
         ValueRef::String(session) | ValueRef::Symbol(session) => {
-            Ok(Wanted::Session(session.into()))
+            Ok(Some(Accept::Session(session.into())))
         }
         _ => Err(Error::new(condition::ARGUMENT_ERROR, "A session id is a string.")),
     }

@@ -3,7 +3,7 @@
 //! A connection belongs to one IO thread. Others tell it things through its [`Inbox`].
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, SocketAddr};
+use std::net::Shutdown;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,7 +37,6 @@ pub struct AmqpConnection {
     id: ConnectionId,
     socket: Arc<TcpStream>,
     transport: Transport,
-    peer: SocketAddr,
     /// What was read and not handled: the beginning of a frame.
     unread: Vec<u8>,
     /// There may be more to read, which the kernel does not tell of again.
@@ -46,7 +45,6 @@ pub struct AmqpConnection {
     ends: bool,
     stage: Stage,
     container: Container,
-    inbox: Option<Arc<Inbox>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +64,7 @@ struct Lost(ErrorKind);
 
 impl AmqpConnection {
     /// A connection that was just accepted, or whose client has just chosen AMQP.
-    pub fn new(parts: Parts, context: &Context) -> Self {
+    pub fn new(parts: Parts, context: &Context, owner: &Mailbox) -> Self {
         let Parts { id, socket, mut transport, listener, peer, unread } = parts;
         transport.set_frame_max(WEBSOCKET_FRAME_MAX);
         let settings = context.worker.shared.settings();
@@ -74,19 +72,9 @@ impl AmqpConnection {
         let until = context.worker.now.after(timeout);
         let is_behind_proxy = listener.proxy_protocol && !transport.speaks_amqp();
         let stage = if is_behind_proxy { Stage::Proxy { until } } else { Stage::Opening { until } };
-        let container = Container::new(listener.address, peer);
-        Self {
-            id,
-            socket,
-            transport,
-            peer,
-            unread,
-            paused: false,
-            ends: false,
-            stage,
-            container,
-            inbox: None,
-        }
+        let inbox = Arc::new(Inbox::new(id, owner));
+        let container = Container::new(listener.address, peer, inbox);
+        Self { id, socket, transport, unread, paused: false, ends: false, stage, container }
     }
 
     /// Which one it is.
@@ -130,7 +118,7 @@ impl AmqpConnection {
         }
         match self.stage {
             Stage::Proxy { .. } | Stage::Opening { .. } => {
-                debug!(peer = %self.peer, "no AMQP connection with a valid token within connect_timeout");
+                debug!(peer = %self.container.peer, "no AMQP connection with a valid token within connect_timeout");
                 self.container.close(turn, "There was no valid token in time.");
                 let _ = self.flush();
                 self.linger(turn)
@@ -160,13 +148,12 @@ impl AmqpConnection {
 
     /// Gives the connection to another thread; or back, if it is about to be closed.
     pub fn move_to(self: Box<Self>, owner: &Mailbox) -> Result<(), Box<Self>> {
-        match self.inbox.clone() {
-            Some(inbox) if self.can_move() => {
-                inbox.move_to(owner, || owner.post(Post::Adopt(Peer::Amqp(self))));
-                Ok(())
-            }
-            _ => Err(self),
+        if !self.can_move() {
+            return Err(self);
         }
+        let inbox = Arc::clone(self.container.inbox());
+        inbox.move_to(owner, || owner.post(Post::Adopt(Peer::Amqp(self))));
+        Ok(())
     }
 
     fn turn(&mut self, turn: &mut Turn<'_>, buffer: &mut [u8], readable: bool) -> Next {
@@ -187,14 +174,12 @@ impl AmqpConnection {
             match Proxied::read(&self.socket).map_err(|error| Lost(error.kind()))? {
                 Proxied::Incomplete => return Ok(Next::Wait),
                 Proxied::Client(address) => {
-                    self.peer = address.unwrap_or(self.peer);
-                    self.container.peer = self.peer;
+                    self.container.peer = address.unwrap_or(self.container.peer);
                     self.stage = Stage::Opening { until };
                 }
             }
         }
-        let inbox = self.inbox.get_or_insert_with(|| Arc::new(Inbox::new(self.id, turn.mailbox)));
-        self.container.attend(turn, inbox);
+        self.container.attend(turn);
         // What TLS and WebSocket hold back goes first.
         let _ = self.transport.flush();
         if !self.unread.is_empty() {
@@ -261,7 +246,7 @@ impl AmqpConnection {
         if let (Stage::Opening { .. }, true) = (self.stage, self.container.is_open()) {
             self.stage = Stage::Open;
             let tenant = self.container.tenant_name();
-            debug!(peer = %self.peer, tenant, "AMQP connection");
+            debug!(peer = %self.container.peer, tenant, "AMQP connection");
         }
         loop {
             self.container.pump(turn);
@@ -308,7 +293,7 @@ impl AmqpConnection {
 
     fn lose(&mut self, turn: &mut Turn<'_>, lost: &Lost) -> Next {
         let tenant = self.container.tenant_name();
-        debug!(peer = %self.peer, tenant, "AMQP connection lost: {}", lost.0);
+        debug!(peer = %self.container.peer, tenant, "AMQP connection lost: {}", lost.0);
         self.gone(turn)
     }
 

@@ -50,7 +50,8 @@ pub struct Container {
     listener: SocketAddr,
     /// Where the client is.
     pub(super) peer: SocketAddr,
-    inbox: Option<Arc<Inbox>>,
+    /// Where others tell it what concerns the connection.
+    inbox: Arc<Inbox>,
     pub(super) access: Access,
     pub(super) links: HashMap<LinkId, Link>,
     pub(super) receivers: HashMap<ReceiverId, LinkId>,
@@ -77,7 +78,7 @@ pub struct Container {
 
 impl Container {
     /// A connection on which nothing has been said.
-    pub fn new(listener: SocketAddr, peer: SocketAddr) -> Self {
+    pub fn new(listener: SocketAddr, peer: SocketAddr, inbox: Arc<Inbox>) -> Self {
         let limits = Limits {
             max_frame_size: FRAME_MAX,
             max_message_size: MESSAGE_MAX,
@@ -90,7 +91,7 @@ impl Container {
             engine: Connection::new("barid", limits),
             listener,
             peer,
-            inbox: None,
+            inbox,
             access: Access::default(),
             links: HashMap::new(),
             receivers: HashMap::new(),
@@ -109,11 +110,8 @@ impl Container {
     }
 
     /// Hears what others have told.
-    pub fn attend(&mut self, turn: &mut Turn<'_>, inbox: &Arc<Inbox>) {
-        if self.inbox.is_none() {
-            self.inbox = Some(Arc::clone(inbox));
-        }
-        for (receiver, told) in inbox.take() {
+    pub fn attend(&mut self, turn: &mut Turn<'_>) {
+        for (receiver, told) in self.inbox.take() {
             if let Told::Bodies(bodies) = told {
                 self.on_bodies(turn, bodies);
                 continue;
@@ -236,9 +234,8 @@ impl Container {
         if let Answer::Response(_, message) = &answer {
             self.responding += message.len();
         }
-        let inbox = Arc::clone(self.inbox());
         let shards = &turn.context.worker.shared.shards;
-        if let Some(answer) = self.held.push(commits, answer, shards, &inbox) {
+        if let Some(answer) = self.held.push(commits, answer, shards, &self.inbox) {
             self.answer_now(answer);
         }
     }
@@ -257,8 +254,9 @@ impl Container {
         }
     }
 
-    pub(super) fn inbox(&self) -> &Arc<Inbox> {
-        self.inbox.as_ref().expect("a connection is attended before anything else")
+    /// Where others tell it what concerns the connection.
+    pub fn inbox(&self) -> &Arc<Inbox> {
+        &self.inbox
     }
 
     /// Something is to be sent on a link.
@@ -314,10 +312,14 @@ impl Container {
         }
         self.expiry = until;
         for link in expired {
-            let error = Error::new(condition::UNAUTHORIZED, "The token has expired.");
-            self.engine.detach(link, Some(error));
-            self.forget(turn, link);
+            self.end(turn, link, Error::new(condition::UNAUTHORIZED, "The token has expired."));
         }
+    }
+
+    /// Ends a link, or refuses it if its attach has not been answered.
+    pub(super) fn end(&mut self, turn: &mut Turn<'_>, link: LinkId, error: Error) {
+        self.engine.detach(link, Some(error));
+        self.forget(turn, link);
     }
 
     /// A link has gone.

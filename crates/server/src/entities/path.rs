@@ -78,13 +78,14 @@ impl Address {
     }
 }
 
+/// Its canonical form: what tokens are for is compared with it.
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.entity)?;
         f.write_str(match self.part {
             Part::Main => "",
-            Part::DeadLetter => "/$DeadLetterQueue",
-            Part::TransferDeadLetter => "/$Transfer/$DeadLetterQueue",
+            Part::DeadLetter => DEAD_LETTER,
+            Part::TransferDeadLetter => TRANSFER_DEAD_LETTER,
         })?;
         f.write_str(if self.management { MANAGEMENT } else { "" })
     }
@@ -205,7 +206,9 @@ mod tests {
         assert_eq!(parse("q/$deadletterqueue"), ("q".into(), Part::DeadLetter, false));
         let transfer = "q/$Transfer/$DeadLetterQueue";
         assert_eq!(parse(transfer), ("q".into(), Part::TransferDeadLetter, false));
-        assert_eq!(Address::parse(transfer).to_string(), transfer);
+        let written = "amqps://h/Q/$Transfer/$DeadLetterQueue/$Management/";
+        let canonical = "q/$transfer/$deadletterqueue/$management";
+        assert_eq!(Address::parse(written).to_string(), canonical);
         assert_eq!(parse("q/$management"), ("q".into(), Part::Main, true));
         assert_eq!(parse("é/$management"), ("é".into(), Part::Main, true));
         assert_eq!(parse("$management").0, "$management", "of nothing");

@@ -237,7 +237,7 @@ impl Running {
 
     fn accept(&mut self, accepted: Accepted) {
         let id = self.context.worker.shared.next_connection_id();
-        match Peer::new(accepted, id, &self.context) {
+        match Peer::new(accepted, id, &self.context, &self.mailbox) {
             Ok(connection) => self.insert(connection),
             Err(error) => {
                 warn!(%error, "a connection cannot be served");
@@ -366,7 +366,7 @@ impl Running {
         }
         if next == Next::SpeaksAmqp {
             let Slot { connection, armed, active, again } = self.slots.remove(key);
-            let connection = connection.speaking_amqp(&self.context);
+            let connection = connection.speaking_amqp(&self.context, &self.mailbox);
             let slot = Slot { connection, armed, active, again: true };
             assert_eq!(
                 self.slots.insert(slot),

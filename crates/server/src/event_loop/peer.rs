@@ -24,23 +24,28 @@ pub enum Peer {
 
 impl Peer {
     /// A connection that was just accepted.
-    pub fn new(accepted: Accepted, id: ConnectionId, context: &Context) -> std::io::Result<Self> {
+    pub fn new(
+        accepted: Accepted,
+        id: ConnectionId,
+        context: &Context,
+        owner: &Mailbox,
+    ) -> std::io::Result<Self> {
         let speaks = accepted.listener.protocol;
         let connection = Connection::new(accepted, id, context)?;
         Ok(match speaks {
             Protocol::Mqtt => Self::Mqtt(Box::new(connection)),
             Protocol::Amqp => {
-                Self::Amqp(Box::new(AmqpConnection::new(connection.into_parts(), context)))
+                Self::Amqp(Box::new(AmqpConnection::new(connection.into_parts(), context, owner)))
             }
         })
     }
 
     /// The client has chosen AMQP on a WebSocket, which MQTT shares with it.
     #[must_use]
-    pub fn speaking_amqp(self, context: &Context) -> Self {
+    pub fn speaking_amqp(self, context: &Context, owner: &Mailbox) -> Self {
         match self {
             Self::Mqtt(connection) => {
-                Self::Amqp(Box::new(AmqpConnection::new(connection.into_parts(), context)))
+                Self::Amqp(Box::new(AmqpConnection::new(connection.into_parts(), context, owner)))
             }
             amqp @ Self::Amqp(_) => amqp,
         }

@@ -1,5 +1,6 @@
 //! Keys of AMQP clients.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -71,18 +72,18 @@ impl fmt::Debug for Secret {
 impl Settings {
     /// The keys that count for connections to a listener at this address: those of the configuration. If
     /// there are none, the well-known one of the emulator on loopback, and none elsewhere.
-    pub fn keys_or_emulator(&self, listener: SocketAddr) -> Vec<Key> {
+    pub fn keys_or_emulator(&self, listener: SocketAddr) -> Cow<'_, [Key]> {
         if !self.keys.is_empty() || !listener.ip().to_canonical().is_loopback() {
-            return self.keys.clone();
+            return Cow::Borrowed(&self.keys);
         }
         let (name, secret) = EMULATOR_KEY;
-        vec![Key {
+        Cow::Owned(vec![Key {
             name: name.into(),
             key: Some(Secret::new(secret)),
             key_file: None,
             rights: vec![Right::Send, Right::Listen, Right::Manage],
             entity: None,
-        }]
+        }])
     }
 }
 
@@ -98,19 +99,19 @@ mod tests {
             assert_eq!(keys[0].key.as_ref().unwrap().expose(), "SAS_KEY_VALUE");
         }
         for elsewhere in ["0.0.0.0:5672", "192.0.2.1:5672", "[::]:5672"] {
-            assert_eq!(settings.keys_or_emulator(elsewhere.parse().unwrap()), []);
+            assert!(settings.keys_or_emulator(elsewhere.parse().unwrap()).is_empty());
         }
         let key = Key {
             rights: vec![Right::Send],
-            ..settings.keys_or_emulator(([127, 0, 0, 1], 1).into()).remove(0)
+            ..settings.keys_or_emulator(([127, 0, 0, 1], 1).into())[0].clone()
         };
         let own = Settings { keys: vec![key.clone()], ..Settings::default() };
-        assert_eq!(own.keys_or_emulator(([127, 0, 0, 1], 1).into()), [key]);
+        assert_eq!(*own.keys_or_emulator(([127, 0, 0, 1], 1).into()), [key]);
     }
 
     #[test]
     fn to_manage_includes_the_rest_and_a_secret_is_not_shown() {
-        let mut key = Settings::default().keys_or_emulator(([127, 0, 0, 1], 1).into()).remove(0);
+        let mut key = Settings::default().keys_or_emulator(([127, 0, 0, 1], 1).into())[0].clone();
         key.rights = vec![Right::Manage];
         assert!(key.allows(Right::Send) && key.allows(Right::Listen));
         key.rights = vec![Right::Listen];
