@@ -37,8 +37,7 @@ impl Container {
             // It has been deleted, and one that is made anew is another.
             let refused = DeliveryState::Rejected(Some(Box::new(error.clone())));
             self.engine.settle_incoming(delivery.id, &refused);
-            self.engine.detach(delivery.link, Some(error.clone()));
-            self.forget(turn, delivery.link);
+            self.end(turn, delivery.link, error.clone());
             return;
         }
         let answer = match sent {

@@ -166,16 +166,20 @@ impl Container {
             self.answer(turn, commits, Answer::Response(to.link, message));
             return;
         }
-        let queue = Arc::clone(queue);
-        let asked_of = Arc::clone(&queue);
         let size = page.messages.iter().map(|found| found.entry.body.size as usize).sum();
         self.responding += size;
-        let missing_count = missing.len();
-        let gathering =
-            Gathering { to, queue: asked_of, part, page, commits, missing: missing_count, size };
+        let gathering = Gathering {
+            to,
+            queue: Arc::clone(queue),
+            part,
+            page,
+            commits,
+            missing: missing.len(),
+            size,
+        };
         let number = self.loading.gather(gathering);
         let wanted = missing.into_iter().map(|(index, id)| (For::Response(number, index), id));
-        self.load(turn, &queue, wanted.collect());
+        self.load(turn, queue, wanted.collect());
     }
 
     /// A message for a response has been read; `None`: it is lost.

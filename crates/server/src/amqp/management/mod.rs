@@ -1,8 +1,9 @@
-//! `$management` and `$cbs`: requests, and their responses.
+//! `$management` and `$cbs`: requests, and what is done about them.
 
 mod deferred;
 mod locks;
 mod messages;
+mod responses;
 mod rules;
 mod scheduled;
 mod sessions;
@@ -10,8 +11,8 @@ mod state;
 
 use std::sync::Arc;
 
-use barid_amqp::message::{Request, Response, ValueRef, Writer};
-use barid_amqp::{Delivery, DeliveryState, Error, LinkId};
+use barid_amqp::message::{Request, ValueRef, Writer};
+use barid_amqp::{Delivery, DeliveryState, Error};
 use barid_core::entity::{Part, ReceiverId, Refusal};
 use barid_core::time::Timestamp;
 
@@ -26,9 +27,7 @@ use crate::entities::{Entities, Node, Queue};
 use crate::settings::Right;
 pub(super) use messages::Gathering;
 use messages::Page;
-
-/// Responses that may wait on a link.
-const RESPONSES_MAX: usize = 1_000;
+use responses::Addressee;
 
 /// Which kinds of requests there are, and which right each needs.
 const OPERATIONS: [(&str, Right, Operation); 15] = [
@@ -78,14 +77,6 @@ pub(super) enum Done {
     Body(Box<dyn FnOnce(&mut Writer<'_>)>),
     /// Messages, of which some may have to be read.
     Messages(Page),
-}
-
-/// To whom a response goes.
-#[derive(Debug)]
-pub(super) struct Addressee {
-    link: LinkId,
-    /// The message id of the request, encoded, so that its type is kept.
-    correlation_id: Vec<u8>,
 }
 
 impl Done {
@@ -160,10 +151,10 @@ impl Container {
         };
         let Ok(request) = Request::parse(&delivery.message) else { return };
         let node = match service {
-            Service::Tokens => Box::from(TOKENS),
-            Service::Management { path, .. } => path.clone(),
+            Service::Tokens => TOKENS,
+            Service::Management { path, .. } => path,
         };
-        let Some(link) = self.response_link(*session, request.reply_to(), &node) else { return };
+        let Some(link) = self.response_link(*session, request.reply_to(), node) else { return };
         let mut correlation_id = Vec::new();
         Writer::new(&mut correlation_id).value(request.message_id());
         let to = Addressee { link, correlation_id };
@@ -174,31 +165,6 @@ impl Container {
                 self.on_operation(turn, &request, to, &path, &node, part);
             }
         }
-    }
-
-    /// The link on which to respond: the one whose target or, failing that, whose name is in `reply_to`; for a
-    /// client that says neither, the one that comes from the same node.
-    fn response_link(
-        &self,
-        session: barid_amqp::SessionId,
-        reply_to: Option<&str>,
-        node: &str,
-    ) -> Option<LinkId> {
-        let links = || {
-            self.links.iter().filter_map(|(id, link)| match link {
-                Link::Responses(link) if link.session == session => Some((*id, link)),
-                _ => None,
-            })
-        };
-        let by_target = |to: &str| links().find(|(_, link)| link.target.as_deref() == Some(to));
-        let by_name = |to: &str| links().find(|(_, link)| *link.name == *to);
-        // Several receivers of one client may have the same address: the right node comes first.
-        let by_both = |to: &str| {
-            links().find(|(_, link)| *link.node == *node && link.target.as_deref() == Some(to))
-        };
-        let named =
-            reply_to.and_then(|to| by_both(to).or_else(|| by_target(to)).or_else(|| by_name(to)));
-        named.or_else(|| links().find(|(_, link)| *link.node == *node)).map(|(id, _)| id)
     }
 
     fn on_token(&mut self, turn: &Turn<'_>, request: &Request<'_>, to: &Addressee) {
@@ -232,11 +198,7 @@ impl Container {
             Ok(Done::Nothing) => to.encode(204, "No Content", None, |_| {}),
             Ok(Done::Body(write)) => to.encode(200, "OK", None, write),
             Ok(Done::Messages(page)) => {
-                let queue = match node {
-                    Node::Queue(queue) => queue,
-                    Node::Topic(topic) => topic.held(),
-                };
-                self.respond_with_messages(turn, (queue, part), to, page, commits);
+                self.respond_with_messages(turn, (node.entity(), part), to, page, commits);
                 return;
             }
             Err(error) => {
@@ -279,10 +241,7 @@ impl Container {
                 format!("Unauthorized access to '{path}': the token lacks the right {right:?}.");
             return Err(Error::new(condition::UNAUTHORIZED, text));
         };
-        let queue = match node {
-            Node::Queue(queue) => queue,
-            Node::Topic(topic) => topic.held(),
-        };
+        let queue = node.entity();
         if queue.is_deleted() {
             return Err(no_entity(queue.path()));
         }
@@ -310,61 +269,5 @@ impl Container {
                 |id: ReceiverId| entity.session_of(id).is_some_and(|(held, _)| **held == *session);
             receivers().map(|link| link.id).find(|id| holds(*id))
         })
-    }
-
-    /// Sends a response, or keeps it until the client gives credit. While too many are kept, a link without
-    /// credit ends: nothing else would make room.
-    pub(super) fn respond(&mut self, link: LinkId, message: Vec<u8>) {
-        let Some(Link::Responses(responses)) = self.links.get_mut(&link) else {
-            self.responding -= message.len();
-            return;
-        };
-        responses.bytes += message.len();
-        responses.waiting.push_back(message);
-        self.send_responses(link);
-    }
-
-    pub(super) fn send_responses(&mut self, link: LinkId) {
-        while self.engine.credit(link) > 0 {
-            if self.is_backed_up() {
-                self.note_busy(link);
-                break;
-            }
-            let Some(Link::Responses(responses)) = self.links.get_mut(&link) else { return };
-            let Some(message) = responses.waiting.pop_front() else { return };
-            responses.bytes -= message.len();
-            self.responding -= message.len();
-            let number = self.responses.to_be_bytes();
-            self.responses += 1;
-            if self.engine.send(link, &number, true, 0, &[&message]).is_err() {
-                return;
-            }
-        }
-        let waits_for_credit = self.engine.credit(link) == 0;
-        if let Some(Link::Responses(responses)) = self.links.get(&link)
-            && !responses.waiting.is_empty()
-            && (self.responding > RESPONDING_MAX && waits_for_credit
-                || responses.waiting.len() > RESPONSES_MAX)
-        {
-            let text = "Too many responses wait.";
-            self.engine.detach(link, Some(Error::new(condition::RESOURCE_LIMIT, text)));
-            self.responding -= responses.bytes;
-            self.links.remove(&link);
-        }
-    }
-}
-
-impl Addressee {
-    fn encode(
-        &self,
-        status: u16,
-        description: &str,
-        condition: Option<&str>,
-        body: impl FnOnce(&mut Writer<'_>),
-    ) -> Vec<u8> {
-        let correlation_id = ValueRef::parse(&self.correlation_id).unwrap_or(ValueRef::Null);
-        let mut message = Vec::new();
-        Response { status, description, condition, correlation_id }.encode(body, &mut message);
-        message
     }
 }
