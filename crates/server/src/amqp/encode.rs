@@ -8,6 +8,8 @@ use barid_core::rules::Value;
 use barid_core::time::Timestamp;
 use smallvec::SmallVec;
 
+use crate::entities::value::encoded;
+
 /// Appends a message to `out`. `locked_until`: of its lock, if it is locked.
 ///
 /// # Errors
@@ -62,36 +64,9 @@ fn change<'a>((scope, name, value): (Scope, &'a str, &'a Value)) -> Change<'a> {
         Scope::User => To::User,
         Scope::Annotation => To::Annotation,
     };
-    Change { scope, name, value: value_of(value) }
-}
-
-/// A value as it is encoded; `None`: it stands for a property that was removed.
-pub fn value_of(value: &Value) -> Option<ValueRef<'_>> {
-    Some(match value {
-        Value::Null => return None,
-        Value::Bool(value) => ValueRef::Bool(*value),
-        Value::Long(value) => ValueRef::Long(*value),
-        Value::Double(value) => ValueRef::Double(*value),
-        Value::String(text) => ValueRef::String(text),
-        Value::Binary(bytes) => ValueRef::Binary(bytes),
-        Value::Uuid(uuid) => ValueRef::Uuid(*uuid),
-        Value::Timestamp(at) => ValueRef::Timestamp(*at),
-    })
-}
-
-/// A value that a client has sent, as entities keep it; `None`: of a type that no property has.
-pub fn value_from(value: ValueRef<'_>) -> Option<Value> {
-    Some(match value {
-        ValueRef::Null => Value::Null,
-        ValueRef::Bool(value) => Value::Bool(value),
-        ValueRef::Float(value) => Value::Double(f64::from(value)),
-        ValueRef::Double(value) => Value::Double(value),
-        ValueRef::String(text) | ValueRef::Symbol(text) => Value::String(text.into()),
-        ValueRef::Binary(bytes) => Value::Binary(bytes.into()),
-        ValueRef::Uuid(uuid) => Value::Uuid(uuid),
-        ValueRef::Timestamp(at) => Value::Timestamp(at),
-        other => Value::Long(other.integer()?),
-    })
+    // What has no value any more was removed.
+    let value = Some(encoded(value)).filter(|value| !value.is_null());
+    Change { scope, name, value }
 }
 
 /// Milliseconds since 1970, as AMQP has them.

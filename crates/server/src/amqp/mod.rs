@@ -7,7 +7,8 @@
 //! | `access.rs`, `sas.rs` | which keys a client has proved to have, and what they are for |
 //! | `attach.rs`, `link.rs` | links that clients ask for; what each is for |
 //! | `sending.rs` | messages from clients |
-//! | `receiving.rs`, `encode.rs` | messages to clients, and what these decide about them |
+//! | `receiving.rs`, `encode.rs` | messages to clients |
+//! | `settling.rs` | what clients decide about them |
 //! | `management/` | `$management` and `$cbs`: requests and their responses |
 //! | `held.rs`, `inbox.rs` | answers that wait for the disk; what other threads say |
 //! | `loading.rs` | messages that are read back |
@@ -30,5 +31,6 @@ mod receiving;
 mod refusals;
 mod sas;
 mod sending;
+mod settling;
 
 pub use connection::AmqpConnection;

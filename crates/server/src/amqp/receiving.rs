@@ -1,15 +1,14 @@
-//! Messages on their way from entities to clients, and what clients decide about them.
+//! Messages on their way from entities to clients.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use barid_amqp::message::ValueRef;
-use barid_amqp::{DeliveryState, Disposition, Error, Fields, LinkId};
-use barid_core::entity::{CHANGED_MAX, Changes, Delivery, LockToken, Mode, Outcome, Refusal};
+use barid_amqp::{Error, LinkId};
+use barid_core::entity::{Delivery, LockToken, Mode, Outcome, Refusal};
 use tracing::error;
 
 use super::container::Container;
-use super::encode::{encode, tag_of, token_of_tag, value_from};
+use super::encode::{encode, tag_of};
 use super::held::Answer;
 use super::link::{Link, ReceiverLink};
 use super::loading::For;
@@ -96,25 +95,14 @@ impl Container {
             }
             Told::TimedOut => {
                 let text = "No session came free within the time that the client waits.";
-                self.engine.refuse_attach(link, Error::new(condition::TIMEOUT, text));
-                self.forget(turn, link);
+                self.end(turn, link, Error::new(condition::TIMEOUT, text));
             }
-            Told::LockLost => {
-                let error = error_of(Refusal::SessionLockLost);
-                self.engine.detach(link, Some(error));
-                self.forget(turn, link);
-            }
+            Told::LockLost => self.end(turn, link, error_of(Refusal::SessionLockLost)),
             Told::Deleted => {
                 let text = "The messaging entity was deleted.";
-                let error = Error::new(condition::NOT_FOUND, text);
-                if receiver.pending {
-                    self.engine.refuse_attach(link, error);
-                } else {
-                    self.engine.detach(link, Some(error));
-                }
-                self.forget(turn, link);
+                self.end(turn, link, Error::new(condition::NOT_FOUND, text));
             }
-            Told::Bodies(_) => {}
+            Told::Bodies(_) => unreachable!("bodies are asked for by the whole connection"),
         }
     }
 
@@ -226,9 +214,7 @@ impl Container {
             receiver.outbound.asks = taken.len() == most;
         }
         if let Err(refusal) = result {
-            receiver.outbound.asks = false;
-            self.engine.detach(link, Some(error_of(refusal)));
-            self.forget(turn, link);
+            self.end(turn, link, error_of(refusal));
             return;
         }
         if taken.is_empty() {
@@ -362,30 +348,6 @@ impl Container {
         self.engine.queued_bytes() > QUEUED_MAX
     }
 
-    /// A client has decided about a message.
-    pub(super) fn settle(&mut self, turn: &mut Turn<'_>, disposition: &Disposition) {
-        let Some(Link::Receiver(receiver)) = self.links.get(&disposition.link) else { return };
-        let Some(outcome) = outcome_of(disposition) else { return };
-        let now = turn.context.worker.wall();
-        let mut commits = Commits::default();
-        let part = receiver.part;
-        let result = match token_of_tag(&disposition.tag) {
-            Some(token) => receiver.queue.with(&mut commits, |entity, effects| {
-                entity.settle(part, token, outcome, now, effects)
-            }),
-            None => Err(Refusal::MessageLockLost),
-        };
-        let answer = match result {
-            _ if disposition.settled => Answer::Nothing,
-            Ok(()) => Answer::Outgoing(disposition.delivery, echo(disposition.state.as_deref())),
-            Err(refusal) => {
-                let state = DeliveryState::Rejected(Some(Box::new(error_of(refusal))));
-                Answer::Outgoing(disposition.delivery, state)
-            }
-        };
-        self.answer(turn, commits, answer);
-    }
-
     /// A receiver has gone. What was taken for it and never sent goes back.
     pub(super) fn close_receiver(&self, turn: &mut Turn<'_>, receiver: &ReceiverLink) {
         let now = turn.context.worker.wall();
@@ -401,58 +363,5 @@ impl Container {
             entity.close(receiver.id, now, effects);
         });
         receiver.queue.unregister(receiver.id);
-    }
-}
-
-/// What a client has decided; `None`: nothing yet.
-fn outcome_of(disposition: &Disposition) -> Option<Outcome> {
-    Some(match disposition.state.as_deref() {
-        Some(DeliveryState::Accepted) => Outcome::Complete,
-        Some(DeliveryState::Released) => Outcome::Release,
-        Some(DeliveryState::Modified(modified)) => {
-            let changes = changes(modified.message_annotations.iter());
-            if modified.undeliverable_here {
-                Outcome::Defer(changes)
-            } else {
-                // Whatever it says about delivery-failed: clients abandon without it, too.
-                Outcome::Abandon(changes)
-            }
-        }
-        Some(DeliveryState::Rejected(error)) => dead_letter(error.as_deref()),
-        // A transaction is begun by nobody.
-        Some(_) => return None,
-        None if disposition.settled => Outcome::Release,
-        None => return None,
-    })
-}
-
-fn dead_letter(error: Option<&Error>) -> Outcome {
-    const REASON: &str = "DeadLetterReason";
-    const DESCRIPTION: &str = "DeadLetterErrorDescription";
-    let none = Fields::new();
-    let info = error.map_or(&none, |error| &error.info);
-    let text = |name: &str| info.get(name)?.text().map(Into::into);
-    let rest = info.iter().filter(|(name, _)| ![REASON, DESCRIPTION].contains(name));
-    Outcome::DeadLetter {
-        reason: text(REASON),
-        description: text(DESCRIPTION).or_else(|| error?.description.as_deref().map(Into::into)),
-        changes: changes(rest),
-    }
-}
-
-/// Changes of application properties; values of types that they cannot have are left out.
-fn changes<'a>(fields: impl Iterator<Item = (&'a str, ValueRef<'a>)>) -> Changes {
-    // One more than there may be is refused as well.
-    let fields = fields.take(CHANGED_MAX + 1);
-    fields.filter_map(|(name, value)| Some((name.into(), value_from(value)?))).collect()
-}
-
-/// The decision as the client hears it again, so that it knows that it holds. A rejection without its reasons:
-/// they would be the broker's.
-fn echo(state: Option<&DeliveryState>) -> DeliveryState {
-    match state {
-        None => DeliveryState::Released,
-        Some(DeliveryState::Rejected(_)) => DeliveryState::Rejected(None),
-        Some(state) => state.clone(),
     }
 }

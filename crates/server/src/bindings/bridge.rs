@@ -208,7 +208,7 @@ impl Runner {
         match what {
             Told::Ready | Told::Granted { .. } => self.ready.push(receiver),
             Told::Bodies(bodies) => {
-                lane.loaded(bodies);
+                lane.loaded(bodies, self.context.worker.wall());
                 self.ready.push(receiver);
             }
             Told::TimedOut | Told::LockLost => self.renew(receiver),

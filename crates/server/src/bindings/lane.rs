@@ -13,7 +13,7 @@ use mqtt_proto::QoS;
 use super::bound::{Bound, Passage};
 use super::outgoing::outgoing;
 use crate::durable::{Commits, Loader};
-use crate::entities::{Inbox, Queue, new_receiver_id};
+use crate::entities::{Inbox, Queue, group, new_receiver_id};
 use crate::lifecycle::Context;
 use crate::router::Publisher;
 use crate::run::Run;
@@ -170,10 +170,11 @@ impl Lane {
                 return Next::Wait;
             }
         };
-        if let Some(wanted) = wanted(&group) {
+        let absent = group::absent(&group);
+        if !absent.is_empty() {
             self.stage = Stage::Loading(group);
             let loader: &Loader = &context.worker.shared.loader;
-            loader.ask_bodies(&self.queue, self.receiver, wanted, Arc::clone(inbox));
+            loader.ask_bodies(&self.queue, self.receiver, absent, Arc::clone(inbox));
             return Next::Wait;
         }
         self.taken += group.len();
@@ -212,22 +213,16 @@ impl Lane {
     }
 
     /// Bodies have been read.
-    pub fn loaded(&mut self, bodies: Vec<(u64, Option<Arc<[u8]>>)>) {
+    pub fn loaded(&mut self, bodies: Vec<(u64, Option<Arc<[u8]>>)>, now: Timestamp) {
         let Stage::Loading(group) = &mut self.stage else { return };
         let mut group = std::mem::take(group);
-        for (number, bytes) in bodies {
-            if let Some(delivery) = group.iter_mut().find(|one| one.token.number() == number) {
-                delivery.entry.body.bytes = bytes;
-            }
-        }
+        group::fill(&mut group, bodies);
         // What cannot be read is lost, and goes.
         let is_there = |delivery: &Delivery| delivery.entry.body.bytes.is_some();
         let (group, lost): (Vec<_>, Vec<_>) = group.into_iter().partition(is_there);
-        let lost: Vec<_> = lost.into_iter().map(|one| (one.token, Outcome::Complete)).collect();
         self.queue.with(&mut Commits::default(), |entity, effects| {
-            for (token, outcome) in lost {
-                tracing::error!(number = token.number(), "a message for MQTT is lost");
-                let _ = entity.settle(Part::Main, token, outcome, Timestamp::default(), effects);
+            for Delivery { token, .. } in lost {
+                let _ = entity.settle(Part::Main, token, Outcome::Complete, now, effects);
             }
         });
         self.stage = Stage::Loaded(group);
@@ -325,12 +320,4 @@ impl Press {
             self.buffer.shrink_to(RUN_BYTES);
         }
     }
-}
-
-/// Which bodies are in the store only: by which number they are known, and where they are.
-fn wanted(group: &[Delivery]) -> Option<Vec<(u64, u64)>> {
-    let absent = group.iter().filter(|delivery| delivery.entry.body.bytes.is_none());
-    let wanted: Vec<_> =
-        absent.map(|delivery| (delivery.token.number(), delivery.entry.body.id)).collect();
-    (!wanted.is_empty()).then_some(wanted)
 }

@@ -8,6 +8,7 @@ use barid_core::rules::Value;
 use mqtt_proto::{PropertiesBuf, Property, topic};
 
 use super::incoming::{FORMAT, OURS};
+use crate::entities::value::encoded;
 use crate::settings::{Placeholder, Template};
 
 /// What a message is published as.
@@ -129,7 +130,7 @@ impl<'a> Source<'a> {
 
     fn system(&self, field: Field, name: &str) -> Option<ValueRef<'a>> {
         let value = match self.changed(Scope::System, name) {
-            Some(changed) => value_of(changed),
+            Some(changed) => encoded(changed),
             None => self.sections.properties().value(field),
         };
         (!value.is_null()).then_some(value)
@@ -144,21 +145,8 @@ impl<'a> Source<'a> {
         let sent = sent.filter(|(name, _)| self.changed(Scope::User, name).is_none());
         let changed = self.overlay.into_iter().flat_map(Overlay::iter);
         let changed = changed.filter(|(scope, ..)| *scope == Scope::User);
-        sent.chain(changed.map(|(_, name, value)| (name, value_of(value))))
+        sent.chain(changed.map(|(_, name, value)| (name, encoded(value))))
             .filter(|(_, value)| !value.is_null())
-    }
-}
-
-fn value_of(value: &Value) -> ValueRef<'_> {
-    match value {
-        Value::Null => ValueRef::Null,
-        Value::Bool(value) => ValueRef::Bool(*value),
-        Value::Long(value) => ValueRef::Long(*value),
-        Value::Double(value) => ValueRef::Double(*value),
-        Value::String(text) => ValueRef::String(text),
-        Value::Binary(bytes) => ValueRef::Binary(bytes),
-        Value::Uuid(uuid) => ValueRef::Uuid(*uuid),
-        Value::Timestamp(at) => ValueRef::Timestamp(*at),
     }
 }
 

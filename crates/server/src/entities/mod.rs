@@ -14,13 +14,14 @@
 //! | `queue.rs` | a queue or subscription: its lock, its timer, its receivers |
 //! | `effects.rs`, `receivers.rs` | what follows: notes for the shard, news for receivers |
 //! | `sending.rs`, `topic.rs` | the way of a message into queues |
-//! | `properties.rs` | what rules see of a message |
-//! | `mover.rs` | what lies in a queue and belongs elsewhere |
+//! | `properties.rs`, `value.rs` | what rules see of a message |
+//! | `mover.rs`, `group.rs` | what lies in a queue and belongs elsewhere |
 //! | `recovery.rs` | from the stores to entities |
 
 mod configured;
 mod definition;
 mod effects;
+pub mod group;
 mod iso8601;
 mod mover;
 mod path;
@@ -34,6 +35,7 @@ mod sending;
 #[cfg(test)]
 mod tests;
 mod topic;
+pub mod value;
 
 pub use configured::{Configured, DeclaredBy, Definition};
 pub use definition::{

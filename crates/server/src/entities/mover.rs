@@ -19,8 +19,8 @@ use barid_core::rules::Value;
 use barid_core::time::Timestamp;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
-use tracing::error;
 
+use super::group;
 use super::queue::Queue;
 use super::receivers::{Inbox, Told, new_receiver_id};
 use super::sending::{Failure, Forward, SendError, Way, hops};
@@ -112,17 +112,12 @@ impl Mover {
         if taken.is_err() || group.is_empty() {
             return None;
         }
-        let absent = |delivery: &&Delivery| delivery.entry.body.bytes.is_none();
-        let wanted: Vec<_> = group
-            .iter()
-            .filter(absent)
-            .map(|delivery| (delivery.token.number(), delivery.entry.body.id))
-            .collect();
-        if wanted.is_empty() {
+        let absent = group::absent(&group);
+        if absent.is_empty() {
             return Some(group);
         }
         *self.stage.lock() = Stage::Loading(group);
-        loader.ask_bodies(queue, self.id, wanted, Arc::clone(self) as Arc<dyn Inbox>);
+        loader.ask_bodies(queue, self.id, absent, Arc::clone(self) as Arc<dyn Inbox>);
         None
     }
 
@@ -225,18 +220,7 @@ impl Mover {
         let mut stage = self.stage.lock();
         let Stage::Loading(group) = &mut *stage else { return };
         let mut group = std::mem::take(group);
-        for (number, bytes) in bodies {
-            let delivery = group.iter_mut().find(|delivery| delivery.token.number() == number);
-            if bytes.is_none() {
-                error!(
-                    number,
-                    "a message that was to be moved on cannot be read back, and is lost"
-                );
-            }
-            if let Some(delivery) = delivery {
-                delivery.entry.body.bytes = bytes;
-            }
-        }
+        group::fill(&mut group, bodies);
         *stage = Stage::Loaded(group);
     }
 }

@@ -1,10 +1,10 @@
 //! The properties of a message as it lies in an entity, for rules.
 
-use std::borrow::Cow;
-
-use barid_amqp::message::{Field, Sections, ValueRef as Encoded};
+use barid_amqp::message::{Field, Sections};
 use barid_core::entity::{Incoming, Overlay, Scope};
 use barid_core::rules::{Properties, SystemProperty, ValueRef, same_name};
+
+use super::value::widened;
 
 /// A message that comes to a topic: the sections of its bytes, and what was changed of it since.
 pub struct MessageProperties<'a> {
@@ -81,36 +81,12 @@ impl Properties for MessageProperties<'_> {
     fn user(&self, name: &str) -> Option<ValueRef<'_>> {
         self.changed(Scope::User, name).unwrap_or_else(|| {
             let mut own = self.sections.application_properties().iter();
-            own.find(|(its, _)| same_name(its, name)).map(|(_, value)| widened(value))
+            let (_, value) = own.find(|(its, _)| same_name(its, name))?;
+            Some(widened(value).unwrap_or(ValueRef::Null))
         })
     }
 
     fn new_id(&self) -> [u8; 16] {
         uuid::Uuid::new_v4().into_bytes()
-    }
-}
-
-/// An AMQP value as rules have it.
-fn widened(value: Encoded<'_>) -> ValueRef<'_> {
-    match value {
-        Encoded::Null
-        | Encoded::List(_)
-        | Encoded::Map(_)
-        | Encoded::Array(_)
-        | Encoded::Other(_) => ValueRef::Null,
-        Encoded::Bool(truth) => ValueRef::Bool(truth),
-        Encoded::Float(number) => ValueRef::Double(number.into()),
-        Encoded::Double(number) => ValueRef::Double(number),
-        Encoded::Char(letter) => ValueRef::String(Cow::Owned(letter.to_string())),
-        Encoded::Timestamp(at) => ValueRef::Timestamp(at),
-        Encoded::Uuid(id) => ValueRef::Uuid(id),
-        Encoded::Binary(bytes) => ValueRef::Binary(Cow::Borrowed(bytes)),
-        Encoded::String(text) | Encoded::Symbol(text) => ValueRef::from(text),
-        Encoded::Ulong(number) => match i64::try_from(number) {
-            Ok(number) => ValueRef::Long(number),
-            #[allow(clippy::cast_precision_loss)]
-            Err(_) => ValueRef::Double(number as f64),
-        },
-        integer => integer.integer().map_or(ValueRef::Null, ValueRef::Long),
     }
 }

@@ -2,11 +2,12 @@
 
 use barid_amqp::Error;
 use barid_amqp::message::ValueRef;
-use barid_core::entity::{CHANGED_MAX, Changes, LockToken, Outcome, Refusal};
+use barid_core::entity::{LockToken, Outcome, Refusal};
 
 use super::{Asked, Done, missing};
-use crate::amqp::encode::{millis, token_of, value_from};
+use crate::amqp::encode::{millis, token_of};
 use crate::amqp::refusals::{condition, error_of};
+use crate::amqp::settling::changes;
 
 const TOKENS: &str = "lock-tokens";
 
@@ -47,10 +48,9 @@ pub(super) fn renew_session(asked: &mut Asked<'_>) -> Result<Done, Error> {
 pub(super) fn settle(asked: &mut Asked<'_>) -> Result<Done, Error> {
     let tokens = tokens(asked)?;
     let text = |name: &str| asked.request.argument(name).text().map(Into::into);
-    let changes = || -> Changes {
-        let changes = asked.request.argument("properties-to-modify").map();
-        let known = changes.into_iter().flat_map(|map| map.iter()).take(CHANGED_MAX + 1);
-        known.filter_map(|(name, value)| Some((name.into(), value_from(value)?))).collect()
+    let changes = || {
+        let asked = asked.request.argument("properties-to-modify").map();
+        changes(asked.into_iter().flat_map(|map| map.iter()))
     };
     let outcome = match asked.text("disposition-status")? {
         "completed" => Outcome::Complete,

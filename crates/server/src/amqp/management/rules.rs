@@ -10,8 +10,8 @@ use barid_amqp::message::{
 use barid_core::rules::{Filter, Rule};
 
 use super::{Asked, Done, missing};
-use crate::amqp::encode::{value_from, value_of};
 use crate::amqp::refusals::{condition, no_entity};
+use crate::entities::value::{encoded, kept};
 use crate::entities::{
     Correlation, EntityError, Expression, FilterType, PropertyValue, Queue, RuleDefinition,
     RuleProperties,
@@ -100,7 +100,7 @@ fn correlation(sent: &SentCorrelation<'_>) -> Result<Correlation, Error> {
     let text = |text: Option<&str>| text.map(Into::into);
     let mut properties = BTreeMap::new();
     for (name, value) in &sent.properties {
-        let value = value_from(*value).ok_or_else(|| {
+        let value = kept(*value).ok_or_else(|| {
             let text = format!("The property {name} of the filter has a type that none has.");
             Error::new(condition::ARGUMENT_ERROR, text)
         })?;
@@ -136,7 +136,7 @@ fn as_sent(rule: &Rule) -> SentRule<'_> {
             properties: filter
                 .properties
                 .iter()
-                .map(|(name, value)| (&**name, value_of(value).unwrap_or(ValueRef::Null)))
+                .map(|(name, value)| (&**name, encoded(value)))
                 .collect(),
         })),
     };

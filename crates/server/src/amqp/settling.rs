@@ -1,0 +1,93 @@
+//! What clients decide about messages that they have received.
+
+use barid_amqp::message::ValueRef;
+use barid_amqp::{DeliveryState, Disposition, Error, Fields};
+use barid_core::entity::{CHANGED_MAX, Changes, Outcome, Refusal};
+
+use super::container::Container;
+use super::encode::token_of_tag;
+use super::held::Answer;
+use super::link::Link;
+use super::refusals::error_of;
+use crate::connection::Turn;
+use crate::durable::Commits;
+use crate::entities::value::kept;
+
+impl Container {
+    /// A client has decided about a message.
+    pub(super) fn settle(&mut self, turn: &mut Turn<'_>, disposition: &Disposition) {
+        let Some(Link::Receiver(receiver)) = self.links.get(&disposition.link) else { return };
+        let Some(outcome) = outcome_of(disposition) else { return };
+        let now = turn.context.worker.wall();
+        let mut commits = Commits::default();
+        let part = receiver.part;
+        let result = match token_of_tag(&disposition.tag) {
+            Some(token) => receiver.queue.with(&mut commits, |entity, effects| {
+                entity.settle(part, token, outcome, now, effects)
+            }),
+            None => Err(Refusal::MessageLockLost),
+        };
+        let answer = match result {
+            _ if disposition.settled => Answer::Nothing,
+            Ok(()) => Answer::Outgoing(disposition.delivery, echo(disposition.state.as_deref())),
+            Err(refusal) => {
+                let state = DeliveryState::Rejected(Some(Box::new(error_of(refusal))));
+                Answer::Outgoing(disposition.delivery, state)
+            }
+        };
+        self.answer(turn, commits, answer);
+    }
+}
+
+/// What a client has decided; `None`: nothing yet.
+fn outcome_of(disposition: &Disposition) -> Option<Outcome> {
+    Some(match disposition.state.as_deref() {
+        Some(DeliveryState::Accepted) => Outcome::Complete,
+        Some(DeliveryState::Released) => Outcome::Release,
+        Some(DeliveryState::Modified(modified)) => {
+            let changes = changes(modified.message_annotations.iter());
+            if modified.undeliverable_here {
+                Outcome::Defer(changes)
+            } else {
+                // Whatever it says about delivery-failed: clients abandon without it, too.
+                Outcome::Abandon(changes)
+            }
+        }
+        Some(DeliveryState::Rejected(error)) => dead_letter(error.as_deref()),
+        // A transaction is begun by nobody.
+        Some(_) => return None,
+        None if disposition.settled => Outcome::Release,
+        None => return None,
+    })
+}
+
+fn dead_letter(error: Option<&Error>) -> Outcome {
+    const REASON: &str = "DeadLetterReason";
+    const DESCRIPTION: &str = "DeadLetterErrorDescription";
+    let none = Fields::new();
+    let info = error.map_or(&none, |error| &error.info);
+    let text = |name: &str| info.get(name)?.text().map(Into::into);
+    let rest = info.iter().filter(|(name, _)| ![REASON, DESCRIPTION].contains(name));
+    Outcome::DeadLetter {
+        reason: text(REASON),
+        description: text(DESCRIPTION).or_else(|| error?.description.as_deref().map(Into::into)),
+        changes: changes(rest),
+    }
+}
+
+/// Changes of properties that a client asks for; values of types that they cannot have are left out.
+pub fn changes<'a>(fields: impl Iterator<Item = (&'a str, ValueRef<'a>)>) -> Changes {
+    // One more than there may be is refused as well.
+    let fields = fields.take(CHANGED_MAX + 1);
+    fields.filter_map(|(name, value)| Some((name.into(), kept(value)?))).collect()
+}
+
+/// The decision as the client hears it again, so that it knows that it holds. A rejection without its reasons:
+/// they would be the broker's.
+fn echo(state: Option<&DeliveryState>) -> DeliveryState {
+    match state {
+        None => DeliveryState::Released,
+        Some(DeliveryState::Rejected(_)) => DeliveryState::Rejected(None),
+        Some(state) => state.clone(),
+    }
+}

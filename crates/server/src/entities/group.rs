@@ -1,0 +1,24 @@
+//! Messages that somebody in the broker has taken together, and their bodies.
+
+use std::sync::Arc;
+
+use barid_core::entity::Delivery;
+use tracing::error;
+
+/// The bodies that are in the store only: by which number they will be known, and where they are.
+pub fn absent(group: &[Delivery]) -> Vec<(u64, u64)> {
+    let absent = group.iter().filter(|delivery| delivery.entry.body.bytes.is_none());
+    absent.map(|delivery| (delivery.token.number(), delivery.entry.body.id)).collect()
+}
+
+/// Puts in the bodies that have been read. Those that stay absent are lost.
+pub fn fill(group: &mut [Delivery], bodies: Vec<(u64, Option<Arc<[u8]>>)>) {
+    for (number, bytes) in bodies {
+        if bytes.is_none() {
+            error!(number, "a message that was to be moved on cannot be read back, and is lost");
+        }
+        if let Some(delivery) = group.iter_mut().find(|one| one.token.number() == number) {
+            delivery.entry.body.bytes = bytes;
+        }
+    }
+}
