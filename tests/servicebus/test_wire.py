@@ -182,6 +182,17 @@ def test_the_links_of_a_token_that_has_expired_are_detached(broker, path):
     assert detached.condition in ("amqp:unauthorized-access", "com.microsoft:auth-failed")
 
 
+def test_tokens_that_have_expired_make_room_for_others(session):
+    """A connection has 4096 that count."""
+    node = Node(session, "$cbs")
+    for number in range(4_100):
+        if number == 4_000:
+            time.sleep(2)
+        audience = f"sb://localhost/{number}"
+        signed = token(audience, KEY_NAME, KEY, time.time() + 2)
+        assert node.ask(signed, {"operation": "put-token", "type": "jwt", "name": audience}).application["status-code"] == 202
+
+
 # -------------------------------------------------------------------------------------------------- addresses
 
 @pytest.mark.queue()

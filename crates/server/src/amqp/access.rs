@@ -113,7 +113,9 @@ impl Access {
                 self.tenant = Some(tenant);
             }
         }
-        self.grants.retain(|grant| grant.scope != scope || grant.key.name != key.name);
+        let now = shared.clock.now();
+        let is_renewed = |grant: &Grant| grant.scope == scope && grant.key.name == key.name;
+        self.grants.retain(|grant| grant.until > now && !is_renewed(grant));
         if self.grants.len() >= GRANTS_MAX {
             return Err(Denied::TooMany);
         }
