@@ -30,6 +30,14 @@ def free_port() -> int:
             return port
 
 
+def until(condition, seconds: float = 15.0) -> None:
+    """Waits until the condition holds."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "not in time"
+        time.sleep(0.02)
+
+
 class Broker:
     """`barid serve` with its own data directory, on free ports.
 
@@ -66,7 +74,7 @@ class Broker:
         """What a kind of broker adds to its command line."""
         return []
 
-    def _becomes_healthy(self, seconds: float = 10.0) -> bool:
+    def _becomes_healthy(self, seconds: float = 30.0) -> bool:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline and self._process.poll() is None:
             try:
@@ -88,7 +96,7 @@ class Broker:
     def http(self, path: str) -> tuple[int, str]:
         """Status and body of a GET on the admin address."""
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.admin_port}{path}", timeout=2) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.admin_port}{path}", timeout=10) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
@@ -104,7 +112,7 @@ class Broker:
     def signal(self, number: int) -> None:
         self._process.send_signal(number)
 
-    def stop(self, seconds: float = 5.0) -> int:
+    def stop(self, seconds: float = 15.0) -> int:
         """SIGTERM, and SIGKILL if that does not end it in time; the exit status."""
         if self.running():
             self.signal(signal.SIGTERM)
@@ -122,9 +130,24 @@ class Broker:
         self.stop()
         self.start()
 
+    def reload(self, toml: str) -> str:
+        """Writes the configuration anew, sends SIGHUP and answers with what the log says then."""
+        before = len(self.stderr)
+        (self.directory / "barid.toml").write_text(toml)
+        self.signal(signal.SIGHUP)
+        until(lambda: "reloaded" in self.stderr[before:])
+        return self.stderr[before:]
+
     def close(self) -> None:
         self.stop()
         self._directory.cleanup()
+
+    def end(self) -> None:
+        """Closes a broker that must have run until now."""
+        alive, messages = self.running(), self.stderr
+        self.close()
+        assert alive, f"the broker ended during the tests:\n{messages}"
+        assert "panicked at" not in messages, messages
 
 
 class ForeignBroker:
@@ -138,8 +161,5 @@ class ForeignBroker:
         self.address = (host, int(port))
         self.ws_port = int(os.environ.get("MQTT_TARGET_WS", 0))
 
-    def running(self) -> bool:
-        return True
-
-    def close(self) -> None:
+    def end(self) -> None:
         pass

@@ -16,6 +16,9 @@ from dataclasses import dataclass, field
 
 V31, V311, V5 = 3, 4, 5
 
+# For what must happen, however busy the machine is.
+SECONDS = 15.0
+
 CONNECT, CONNACK, PUBLISH, PUBACK, PUBREC, PUBREL, PUBCOMP, SUBSCRIBE = range(1, 9)
 SUBACK, UNSUBSCRIBE, UNSUBACK, PINGREQ, PINGRESP, DISCONNECT, AUTH = range(9, 16)
 NAMES = ("reserved0 CONNECT CONNACK PUBLISH PUBACK PUBREC PUBREL PUBCOMP SUBSCRIBE "
@@ -387,7 +390,7 @@ class Client:
     meantime (a server may send a PUBLISH before the SUBACK) is kept and comes out of `recv` in order.
     """
 
-    def __init__(self, stream, version: int = V5, timeout: float = 5.0, explains: bool = True):
+    def __init__(self, stream, version: int = V5, timeout: float = SECONDS, explains: bool = True):
         """`stream` is an address (host, port) or anything with `sendall`, `recv`, `settimeout` and `close`.
 
         MQTT 5 leaves a server free to close without a reason code; `explains` says that this one always gives it.
@@ -518,6 +521,19 @@ class Client:
             assert found.payload == payload, f"expected {payload!r}, got {found}"
         self.complete(found)
         return found
+
+    def receive_all(self, seconds: float = 0.25) -> list[Packet]:
+        """What comes until nothing does for so long, and until a PINGREQ, which shows that the broker is not merely slow,
+        brings nothing either.
+        """
+        found = []
+        while True:
+            try:
+                found.append(self.receive(timeout=seconds))
+            except TimeoutError:
+                self.ping()
+                if not self._kept:
+                    return found
 
     def complete(self, found: Packet) -> None:
         """Acknowledges a PUBLISH to the end of its QoS flow."""

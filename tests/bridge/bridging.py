@@ -1,11 +1,6 @@
-"""What tests of bindings share: queues and bindings in TOML, and the broker told to read it anew."""
+"""What tests of bindings share: queues and bindings in TOML."""
 
 from __future__ import annotations
-
-import signal
-
-from broker import Broker
-from running import until
 
 
 def queue(name: str, **properties) -> str:
@@ -23,12 +18,3 @@ def binding(name: str, **members) -> str:
 
 def written(value) -> str:
     return str(value).lower() if isinstance(value, bool) else repr(value)
-
-
-def reload(running: Broker, toml: str) -> str:
-    """Writes the file anew, sends SIGHUP and answers with what the log says then."""
-    before = len(running.stderr)
-    (running.directory / "barid.toml").write_text(toml)
-    running.signal(signal.SIGHUP)
-    until(lambda: "reloaded" in running.stderr[before:])
-    return running.stderr[before:]

@@ -8,8 +8,9 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 
 from azure_client import DELETE, complete_all, texts
-from bridging import binding, queue, reload
-from running import barid, until
+from bridging import binding, queue
+from broker import until
+from running import barid
 
 QUEUES = queue("a", RequiresSession=False) + queue("b", RequiresSession=False)
 
@@ -33,7 +34,7 @@ def test_the_configuration(broker_with, connect, entity):
     for topic in ("stays", "goes"):
         assert device.publish(topic, topic.encode(), 1).reason == 0
     second = QUEUES + binding("stays", filter="stays", queue="a") + binding("comes", filter="comes", queue="a")
-    assert "bindings" in reload(running, second)
+    assert "bindings" in running.reload(second)
     assert [device.publish(topic, topic.encode(), 1).reason for topic in ("stays", "goes", "comes")] == [0, 0x10, 0]
     with entity(running, "a").plain() as worker:
         assert complete_all(worker, 4) == ["stays", "goes", "stays", "comes"]

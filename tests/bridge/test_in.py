@@ -43,8 +43,7 @@ def each():
         """ + binding("events", filter="events/+/+", topic="events", session="{2}")
     running = Broker(toml)
     yield running
-    assert "panicked at" not in running.stderr
-    running.close()
+    running.end()
 
 
 @pytest.mark.parametrize("way", SESSIONS)
@@ -150,11 +149,11 @@ def test_many_workers_each_device_in_its_order(each, device, entity):
 
     def work() -> None:
         path = entity(each, "many")
-        while True:
+        while sum(map(len, done.values())) < count * len(names):
             try:
                 receiver = path.accept_next(1)
             except OperationTimeoutError:
-                return
+                continue
             session = receiver.session.session_id
             if session in held:
                 overlaps.append(session)

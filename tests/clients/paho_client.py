@@ -11,7 +11,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-SECONDS = 5.0
+SECONDS = 15.0
 
 
 class Refused(Exception):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import time
 
 from broker import BINARY
 
@@ -13,8 +12,8 @@ ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.sta
 
 
 def barid(*arguments, environment: dict | None = None, **run) -> subprocess.CompletedProcess:
-    """Runs `barid` until it ends, which it must within ten seconds."""
-    return subprocess.run([BINARY, *map(str, arguments)], capture_output=True, text=True, timeout=10,
+    """Runs `barid` until it ends, which it must within half a minute."""
+    return subprocess.run([BINARY, *map(str, arguments)], capture_output=True, text=True, timeout=30,
                           env=ENVIRONMENT | (environment or {}), **run)
 
 
@@ -23,11 +22,3 @@ def hashed(password: str, name: str | None = None) -> str:
     done = barid("passwd", "--stdin", *([name] if name else []), input=password)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
-
-
-def until(condition, seconds: float = 5.0) -> None:
-    """Waits until the condition holds."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "not in time"
-        time.sleep(0.02)

@@ -6,9 +6,9 @@ import urllib.request
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from broker import until
 from conftest import TENANTS
 from paho_client import Refused
-from running import until
 
 
 def samples(broker) -> dict[tuple, float]:

@@ -12,7 +12,8 @@ import threading
 
 import pytest
 
-from running import barid, until
+from broker import until
+from running import barid
 
 
 @pytest.fixture

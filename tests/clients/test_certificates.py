@@ -6,10 +6,11 @@ import ssl
 
 import pytest
 
+from broker import until
 from certificates import Certificates
 from conftest import Everywhere
 from paho_client import Paho
-from running import barid, until
+from running import barid
 
 REFUSED = (ssl.SSLError, ConnectionError)
 

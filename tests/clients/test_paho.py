@@ -121,7 +121,7 @@ def test_a_session_is_taken_over(paho, unique, version, transport):
     name = unique("c")
     older = paho(name, version=version, transport=transport)
     newer = paho(name, version=version, transport=transport)
-    code = older.disconnected.get(timeout=5)
+    code = older.disconnected.get(timeout=15)
     assert code == (0x8E if version == 5 else code)
     newer.publish("t", b"", 1)
 

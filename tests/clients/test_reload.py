@@ -1,27 +1,17 @@
 """SIGHUP: what can change while running changes, what cannot is named, and what is broken changes nothing."""
 
-import signal
-
 import pytest
 
+from broker import until
 from paho_client import Refused
-from running import hashed, until
-
-
-def reload(running, toml: str) -> str:
-    """Writes the file anew, sends SIGHUP and answers with what the log says then."""
-    before = len(running.stderr)
-    (running.directory / "barid.toml").write_text(toml)
-    running.signal(signal.SIGHUP)
-    until(lambda: "reloaded" in running.stderr[before:])
-    return running.stderr[before:]
+from running import hashed
 
 
 def test_limits(broker_with, paho, topic):
     """Also those of one tenant. Who is connected stays connected."""
     running = broker_with("")
     early = paho(to=running, tenant="acme")
-    said = reload(running, "[limits]\nmax_packet_size = 5000\n[tenants.acme.limits]\nmax_connections = 1\nmax_qos = 0\n")
+    said = running.reload("[limits]\nmax_packet_size = 5000\n[tenants.acme.limits]\nmax_connections = 1\nmax_qos = 0\n")
     assert "limits" in said and "tenants" in said
     assert paho(to=running).connack.MaximumPacketSize == 5000
     with pytest.raises(Refused) as refused:
@@ -34,26 +24,26 @@ def test_limits(broker_with, paho, topic):
 def test_users(broker_with, paho):
     running = broker_with("")
     early = paho(to=running)
-    reload(running, hashed("secret", "acme/ada"))
+    running.reload(hashed("secret", "acme/ada"))
     with pytest.raises(Refused):
         paho(to=running)
     paho(to=running, username="acme/ada", password="secret")
     assert early.client.is_connected()
-    reload(running, "")
+    running.reload("")
     paho(to=running)
 
 
 def test_the_log_level(broker_with, paho, unique):
     running, name = broker_with(""), unique("seen")
     assert "DEBUG" not in running.stderr
-    reload(running, '[log]\nlevel = "debug"\n')
+    running.reload('[log]\nlevel = "debug"\n')
     paho(name, to=running).leave()
     until(lambda: "DEBUG" in running.stderr)
 
 
 def test_what_needs_a_restart_is_named(broker_with, paho):
     running = broker_with("")
-    said = reload(running, "workers = 3\n")
+    said = running.reload("workers = 3\n")
     assert "workers" in said and "restart" in said
     paho(to=running)
 
@@ -76,7 +66,7 @@ def test_the_strategy_of_shared_subscriptions(broker_with, paho, topic):
         return sorted(received)
 
     assert counts() == [5, 5]
-    assert "shared_subscriptions" in reload(running, '[shared_subscriptions]\nstrategy = "hash-topic"\n')
+    assert "shared_subscriptions" in running.reload('[shared_subscriptions]\nstrategy = "hash-topic"\n')
     assert counts() == [0, 10]
 
 
@@ -84,6 +74,6 @@ def test_the_strategy_of_shared_subscriptions(broker_with, paho, topic):
                          ids=["syntax", "key", "sense"])
 def test_a_broken_file_changes_nothing(broker_with, paho, toml):
     running = broker_with("[limits]\nmax_packet_size = 5000\n")
-    said = reload(running, toml)
+    said = running.reload(toml)
     assert "stay as they are" in said and "barid.toml:1:" in said, said
     assert paho(to=running).connack.MaximumPacketSize == 5000

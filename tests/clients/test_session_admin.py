@@ -13,7 +13,8 @@ from urllib.parse import quote
 import pytest
 
 import wire
-from running import barid, until
+from broker import until
+from running import barid
 
 
 class Api:
@@ -23,7 +24,7 @@ class Api:
         self.port, self.tenant = broker.admin_port, tenant
 
     def ask(self, method: str, path: str) -> tuple[int, dict | None]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=15)
         connection.request(method, path)
         answer = connection.getresponse()
         body = answer.read()
@@ -176,7 +177,7 @@ def test_ending_a_session(api, paho, away, tenant, topic, unique):
         assert api.ask("DELETE", path + one) == (204, None)
         assert api.ask("GET", path + one)[0] == 404
         assert api.ask("DELETE", path + one)[0] == 404
-    assert client.disconnected.get(timeout=5) == 0x98
+    assert client.disconnected.get(timeout=15) == 0x98
     assert watcher.receive().payload == b"bye"
     assert api.drops()["totals"]["session_ended"] == 1
     assert not paho(offline, tenant=tenant, clean=False, SessionExpiryInterval=600).session_present

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from broker import BINARY, Broker, free_port
-from running import ENVIRONMENT, barid, until
+from broker import BINARY, Broker, free_port, until
+from running import ENVIRONMENT, barid
 
 # As little as possible, out of everybody's way; a flag stands over each.
 QUIET = {"BARID_MQTT": "127.0.0.1:0", "BARID_WS": "off", "BARID_AMQP": "off", "BARID_ADMIN": "127.0.0.1:0"}
@@ -25,7 +25,7 @@ def test_it_says_where_it_listens_and_is_ready_soon(tmp_path):
                 break
         seconds = time.monotonic() - started
         process.terminate()
-        assert process.wait(5) == 0
+        assert process.wait(15) == 0
     assert seconds < 1
     for name in ("mqtt", "ws", "amqp", "admin", str(tmp_path)):
         assert name in said
@@ -40,11 +40,11 @@ def test_it_says_good_bye(broker_with, paho, number):
     web = paho(to=Through(running), version=5, transport="ws")
     started = time.monotonic()
     running.signal(number)
-    assert running._process.wait(5) == 0
-    assert time.monotonic() - started < 3
-    assert new.disconnected.get(timeout=5) == 0x8B
-    assert web.disconnected.get(timeout=5) == 0x8B
-    old.disconnected.get(timeout=5)
+    assert running._process.wait(15) == 0
+    assert time.monotonic() - started < 5
+    assert new.disconnected.get(timeout=15) == 0x8B
+    assert web.disconnected.get(timeout=15) == 0x8B
+    old.disconnected.get(timeout=15)
 
 
 class Through:
@@ -59,7 +59,7 @@ def test_it_ends_soon_with_many_clients(broker_with, connect):
     for _ in range(200):
         connect(to=running)
     started = time.monotonic()
-    assert running.stop(10) == 0
+    assert running.stop() == 0
     assert time.monotonic() - started < 4
 
 
@@ -69,7 +69,7 @@ def test_it_ends_though_a_client_does_not_read(broker_with, connect, topic):
     deaf.subscribe(topic)
     for _ in range(200):
         loud.publish(topic, bytes(50_000))
-    assert running.stop(10) == 0
+    assert running.stop() == 0
 
 
 def test_after_sigkill_it_starts_again(broker_with, paho, topic):
@@ -124,7 +124,7 @@ def test_with_users_it_may_listen_to_the_world(tmp_path):
         until(lambda: barid(*published, "secret").returncode == 0)
         assert barid(*published, "wrong").returncode != 0
         process.terminate()
-        assert process.wait(5) == 0
+        assert process.wait(15) == 0
 
 
 def test_flag_over_environment_over_file_over_default(tmp_path):

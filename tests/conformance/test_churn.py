@@ -119,7 +119,7 @@ def run(*threads: threading.Thread) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
         assert not thread.is_alive()
 
 
@@ -135,7 +135,7 @@ def test_nothing_is_lost_when_connections_break(connect, topic, unique, oasis, l
     everything = {b"%s %d" % (one.name.encode(), number) for one in publishers for number in range(COUNT)}
 
     def take_all(subscriber: Subscriber) -> None:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 40
         while not (everything <= set(subscriber.taken)) and time.monotonic() < deadline:
             subscriber.take(0.5)
         for _ in range(10):
@@ -181,7 +181,7 @@ def test_a_group_loses_nothing_while_members_come_and_go(connect, topic, unique)
             client.drop() if chance.random() < 0.5 else client.disconnect()
 
     def stay() -> None:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 40
         while not everything <= set(taken) and time.monotonic() < deadline:
             try:
                 taken.append(anchor.receive(timeout=0.3).payload)
@@ -219,7 +219,7 @@ def test_subscriptions_change_under_traffic(connect, topic, unique):
     finally:
         done.set()
         for thread in threads:
-            thread.join(10)
+            thread.join(30)
     assert [steady.receive().payload for _ in range(500)] == [b"%d" % number for number in range(500)]
     steady.expect_nothing(0.1)
 
@@ -235,7 +235,7 @@ def test_a_new_subscriber_ends_with_the_last_retained_value(connect, topic):
         last = None
         try:
             while last != b"299":
-                last = client.receive(timeout=3).payload
+                last = client.receive().payload
         except TimeoutError:
             pass
         found.append(last)
@@ -246,5 +246,5 @@ def test_a_new_subscriber_ends_with_the_last_retained_value(connect, topic):
     for number in range(300):
         publisher.publish(topic, b"%d" % number, qos=1, retain=True)
     for watcher in watchers:
-        watcher.join(10)
+        watcher.join(30)
     assert found == [b"299"] * 20

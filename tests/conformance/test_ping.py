@@ -26,20 +26,20 @@ def test_silence_closes_the_connection(connect, version):
     started = time.monotonic()
     client = connect(version, keep_alive=1)
     client.expect_refused(0x8D)
-    assert 1.4 <= time.monotonic() - started <= 3.5
+    assert 1.4 <= time.monotonic() - started <= 6
 
 
 @pytest.mark.parametrize("packet", ["ping", "publish", "partial"])
 @normative("5:MQTT-3.1.2-22", "311:MQTT-3.1.2-24")
 def test_packets_keep_the_connection_alive(connect, topic, oasis, packet):
     """Any packet does. Bytes that are not a whole packet yet do not."""
-    client = connect(oasis, keep_alive=1)
+    client = connect(oasis, keep_alive=2)
     stream = {"ping": [wire.pingreq()] * 3,
               "publish": [wire.publish(topic, b"x", version=oasis)] * 3,
               "partial": [bytes([byte]) for byte in wire.publish(topic, b"x" * 50, version=oasis)[:4]]}[packet]
     try:
         for part in stream:
-            time.sleep(0.8)
+            time.sleep(1.2)
             client.send(part)
         if packet != "partial":
             client.ping()
@@ -55,7 +55,7 @@ def test_deliveries_are_no_sign_of_life(connect, topic, oasis):
     publisher = connect(oasis)
     client = connect(oasis, keep_alive=1)
     client.subscribe(topic)
-    deadline = time.monotonic() + 4
+    deadline = time.monotonic() + wire.SECONDS
     try:
         while time.monotonic() < deadline:
             publisher.publish(topic, b"x")

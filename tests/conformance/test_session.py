@@ -113,10 +113,10 @@ def test_a_session_expires(persistent, connect, topic):
 
 
 def test_a_reconnection_stops_the_expiry(persistent):
-    persistent(V5, expiry=1).drop()
+    persistent(V5, expiry=2).drop()
     second = persistent(V5, expiry=60)
     assert second.connack.session_present
-    time.sleep(1.6)
+    time.sleep(2.6)
     second.disconnect()
     assert persistent(V5).connack.session_present
 
@@ -371,7 +371,7 @@ def test_a_queued_message_expires(persistent, connect, topic):
     time.sleep(1.6)
     second = persistent(V5)
     found = second.receive(b"lasting")
-    assert 97 <= found.properties["message_expiry_interval"] <= 99
+    assert 90 <= found.properties["message_expiry_interval"] <= 99
     second.expect_nothing()
 
 

@@ -98,10 +98,10 @@ def test_plain_mqtt_on_a_tls_port_ends(secure):
 def test_a_handshake_that_never_ends_is_ended(broker_with, certificates):
     """The time until CONNECT includes the handshake."""
     broker = Secure(lambda config: broker_with("[limits]\nconnect_timeout = 1\n" + config), certificates)
-    silent = socket.create_connection(("127.0.0.1", broker.mqtts), timeout=4)
+    silent = socket.create_connection(("127.0.0.1", broker.mqtts), timeout=wire.SECONDS)
     assert silent.recv(1) == b""
     shaken = broker.wrap(broker.mqtts)
-    shaken.settimeout(4)
+    shaken.settimeout(wire.SECONDS)
     try:
         assert shaken.recv(1) == b""
     except (ssl.SSLError, ConnectionError):

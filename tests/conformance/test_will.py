@@ -101,7 +101,7 @@ def test_will_properties_are_published(connect, watcher5, topic):
     }
     connect(V5, will=Will(topic, b"gone", properties=properties)).drop()
     found = watcher5.receive(b"gone").properties
-    assert found.pop("message_expiry_interval") in (99, 100)
+    assert found.pop("message_expiry_interval") in range(90, 101)
     del properties["message_expiry_interval"]
     assert found == properties
 
@@ -127,26 +127,26 @@ def session_with_will(connect, topic, name, delay, expiry=60, **options):
 
 @normative("5:MQTT-3.1.2-8")
 def test_the_will_waits_for_its_delay(connect, watcher5, topic, unique):
-    session_with_will(connect, topic, unique("c"), delay=1).drop()
-    watcher5.expect_nothing(0.6)
-    watcher5.receive(b"gone", timeout=2)
+    session_with_will(connect, topic, unique("c"), delay=2).drop()
+    watcher5.expect_nothing(0.8)
+    watcher5.receive(b"gone")
 
 
 @normative("5:MQTT-3.1.2-8", "5:MQTT-3.1.3-9")
 def test_a_reconnection_cancels_the_will(connect, watcher5, topic, unique):
     name = unique("c")
-    session_with_will(connect, topic, name, delay=1).drop()
+    session_with_will(connect, topic, name, delay=2).drop()
     assert connect(V5, name, clean=False, properties={"session_expiry_interval": 60}).connack.session_present
-    watcher5.expect_nothing(1.6)
+    watcher5.expect_nothing(2.6)
 
 
 @normative("5:MQTT-3.1.3-9")
 def test_a_take_over_of_the_session_cancels_the_will(connect, watcher5, topic, unique):
     name = unique("c")
-    first = session_with_will(connect, topic, name, delay=1)
+    first = session_with_will(connect, topic, name, delay=2)
     connect(V5, name, clean=False, properties={"session_expiry_interval": 60})
     first.expect_refused(0x8E)
-    watcher5.expect_nothing(1.6)
+    watcher5.expect_nothing(2.6)
 
 
 @normative("5:MQTT-3.1.2-8")
@@ -162,7 +162,7 @@ def test_a_take_over_publishes_a_will_without_delay(connect, watcher5, topic, un
 def test_the_end_of_the_session_publishes_a_delayed_will(connect, watcher5, topic, unique):
     """By expiry, by having none, and by a clean start."""
     session_with_will(connect, topic, unique("c"), delay=100, expiry=1).drop()
-    watcher5.receive(b"gone", timeout=3)
+    watcher5.receive(b"gone")
 
     session_with_will(connect, topic, unique("c"), delay=100, expiry=0).drop()
     watcher5.receive(b"gone")
@@ -185,5 +185,5 @@ def test_silence_publishes_the_will(connect, watcher, topic, version):
     """Keep alive missed: as if the network had failed."""
     started = time.monotonic()
     connect(version, keep_alive=1, will=Will(topic, b"silent"))
-    watcher.receive(b"silent", timeout=4)
+    watcher.receive(b"silent")
     assert time.monotonic() - started >= 1.4

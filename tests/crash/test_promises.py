@@ -161,7 +161,7 @@ def test_session_expiry_runs_on(connect, crash, goes):
     gone = time.monotonic()
     time.sleep(0.3)
     crash()
-    time.sleep(max(0.0, gone + 3 - time.monotonic()))
+    time.sleep(max(0.0, gone + 4 - time.monotonic()))
     connect("short", present=False)
     connect("long", present=True)
 
@@ -169,7 +169,7 @@ def test_session_expiry_runs_on(connect, crash, goes):
 def test_expiry_while_the_broker_is_down(connect, victim):
     connect("short", expiry=1).subscribe("a", qos=1)
     connect("short", expiry=1).disconnect()
-    time.sleep(0.2)
+    time.sleep(0.5)
     victim.die()
     time.sleep(2)
     victim.revive()
@@ -181,7 +181,7 @@ def test_disconnect_changes_the_expiry_for_good(connect, crash):
     client = connect("s", expiry=1)
     client.subscribe("a", qos=1)
     client.disconnect(0, {"session_expiry_interval": 60})
-    time.sleep(0.2)
+    time.sleep(0.5)
     crash()
     time.sleep(1.5)
     connect("s", present=True)
@@ -209,8 +209,8 @@ def test_a_will_delay_runs_on(connect, crash):
     time.sleep(0.3)
     crash()
     watcher = connect("w", present=True)
-    assert watcher.receive(timeout=5).payload == b"gone"
-    assert 1.5 < time.monotonic() - gone < 4.5
+    assert watcher.receive().payload == b"gone"
+    assert 1.5 < time.monotonic() - gone < 8
     assert received(watcher) == []
 
 
@@ -219,15 +219,17 @@ def test_a_connected_client_dies_with_the_broker(connect, crash):
     connect("w").subscribe("will/#", qos=1)
     connect("m", will=Will("will/m", b"gone", 1, properties={"will_delay_interval": 1}))
     crash()
-    assert received(connect("w", present=True), 2.5) == [b"gone"]
+    watcher = connect("w", present=True)
+    assert watcher.receive().payload == b"gone"
+    assert received(watcher) == []
 
 
 def test_a_client_that_comes_back_in_time_does_not_die(connect, crash):
     connect("w").subscribe("will/#", qos=1)
-    connect("m", will=Will("will/m", b"gone", 1, properties={"will_delay_interval": 2}))
+    connect("m", will=Will("will/m", b"gone", 1, properties={"will_delay_interval": 3}))
     crash()
     connect("m", present=True)
-    assert received(connect("w", present=True), 3) == []
+    assert received(connect("w", present=True), 4) == []
 
 
 def test_a_discarded_will_stays_discarded(connect, crash):

@@ -33,7 +33,7 @@ FIELDS = {name: fields.split() for name, fields in FIELDS.items()}
 SENDER, RECEIVER = False, True
 SESSION_FILTER = Symbol("com.microsoft:session-filter")
 BATCH = Uint(0x80013700)
-SECONDS = 5.0
+SECONDS = 15.0
 
 ACCEPTED, RELEASED = Described(Ulong(0x24), []), Described(Ulong(0x26), [])
 
@@ -349,6 +349,15 @@ class Link:
     def receive(self, count: int = 1, seconds: float = SECONDS) -> list[Delivery]:
         self.flow(count)
         return [self.delivery(seconds) for _ in range(count)]
+
+    def receive_all(self) -> list[Delivery]:
+        """All that there is now: a drain, whose end the broker tells."""
+        self.flow(1_000_000, drain=True)
+        self.session.expect("flow", handle=self.remote, drain=True)
+        found = []
+        while any(one.kind == "transfer" and one.handle == self.remote for one in self.session.connection.said):
+            found.append(self.delivery())
+        return found
 
     def settle(self, first: int, state: Described, last: int | None = None, settled: bool = False) -> None:
         self.session.say("disposition", role=RECEIVER, first=Uint(first), last=None if last is None else Uint(last), settled=settled,

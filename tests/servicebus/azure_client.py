@@ -9,7 +9,7 @@ from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusClient, ServiceBu
 
 DELETE = ServiceBusReceiveMode.RECEIVE_AND_DELETE
 DEAD = ServiceBusSubQueue.DEAD_LETTER
-SECONDS = 5
+SECONDS = 15
 
 
 def text(message) -> str:

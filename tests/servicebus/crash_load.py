@@ -187,7 +187,7 @@ class World:
                     pending[link.transfer(message.encode())] = body
                     if len(pending) % 16:
                         continue
-                answer = session.expect("disposition", 5.0, role=RECEIVER)
+                answer = session.expect("disposition", role=RECEIVER)
                 for number in range(answer.first, (answer.first if answer.last is None else answer.last) + 1):
                     if answer.state.descriptor != ACCEPTED.descriptor:
                         self.ledger.problem(f"{pending[number]} was refused: {answer.state}")
@@ -292,13 +292,8 @@ class World:
                     ledger.problem(f"{body}, deferred as {number}, is not there: {status}")
                 connection.said.clear()
             link.detach()
-        dead, letters = Counter(), session.receiver(f"{self.path}/$DeadLetterQueue", mode=0)
-        letters.flow(1_000_000)
-        try:
-            while True:
-                dead[letters.delivery(1).message.data.decode()] += 1
-        except TimeoutError:
-            pass
+        letters = session.receiver(f"{self.path}/$DeadLetterQueue", mode=0)
+        dead = Counter(one.message.data.decode() for one in letters.receive_all())
         for body, count in dead.items():
             if count > 1 or ledger.gone.get(body, "dead") != "dead" or body not in ledger.tried:
                 ledger.problem(f"{body} is a dead letter, {count} times, and was {ledger.gone.get(body)}")

@@ -18,24 +18,24 @@ def test_it_is_zero_at_first(queue):
     assert take_one(queue.accept("s")).delivery_count == 0
 
 
-@pytest.mark.queue(RequiresSession=True, LockDuration="PT1S", MaxDeliveryCount=10)
+@pytest.mark.queue(RequiresSession=True, LockDuration="PT2S", MaxDeliveryCount=10)
 def test_expiry_counts_only_what_was_delivered(queue):
     queue.send(*"abcd", session="s")
     assert texts(take(queue.accept("s"), 2)) == ["a", "b"]
-    time.sleep(1.3)
+    time.sleep(2.3)
     messages = take(queue.accept("s"), 4)
     assert texts(messages) == list("abcd")
     assert counts(messages) == [1, 1, 0, 0]
 
 
-@pytest.mark.queue(RequiresSession=True, LockDuration="PT1S")
+@pytest.mark.queue(RequiresSession=True, LockDuration="PT3S")
 def test_expiry_does_not_count_what_was_settled(queue):
     queue.send(*"ab", session="s")
     receiver = queue.accept("s")
     first, second = take(receiver, 2)
     receiver.abandon_message(second)
     receiver.complete_message(first)
-    time.sleep(1.3)
+    time.sleep(3.2)
     [again] = take(queue.accept("s"), 1)
     assert (text(again), again.delivery_count) == ("b", 1)
 
@@ -59,7 +59,7 @@ def test_abandoning_counts(queue):
         receiver.abandon_message(message)
 
 
-@pytest.mark.queue(RequiresSession=True, LockDuration="PT4S")
+@pytest.mark.queue(RequiresSession=True)
 def test_peeking_renewing_refusing_and_deferring_do_not_count(queue):
     queue.send("a", session="s")
     receiver = queue.accept("s")
@@ -90,11 +90,11 @@ def test_after_the_last_delivery_it_is_a_dead_letter(queue):
     assert "3" in dead.dead_letter_error_description
 
 
-@pytest.mark.queue(RequiresSession=True, LockDuration="PT1S", MaxDeliveryCount=1)
+@pytest.mark.queue(RequiresSession=True, LockDuration="PT2S", MaxDeliveryCount=1)
 def test_expiry_can_be_the_last_delivery(queue):
     queue.send(*"abc", session="s")
     assert texts(take(queue.accept("s"), 2)) == ["a", "b"]
-    time.sleep(1.3)
+    time.sleep(2.3)
     assert complete_all(queue.accept("s"), 1) == ["c"]
     assert texts(take(queue.dead_letters(), 2)) == ["a", "b"]
 

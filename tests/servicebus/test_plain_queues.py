@@ -41,14 +41,14 @@ def test_an_abandoned_message_comes_again_before_the_others(queue):
     assert complete_all(receiver, 3) == ["a", "b", "c"]
 
 
-@pytest.mark.queue(LockDuration="PT2S")
+@pytest.mark.queue(LockDuration="PT30S")
 def test_the_client_is_told_until_when_it_has_the_lock(queue):
     queue.send("a")
     left = (take_one(queue.plain()).locked_until_utc - datetime.now(timezone.utc)).total_seconds()
-    assert 1 < left <= 2.1
+    assert 27 < left <= 30.1
 
 
-@pytest.mark.queue(LockDuration="PT1S", MaxDeliveryCount=10)
+@pytest.mark.queue(LockDuration="PT2S", MaxDeliveryCount=10)
 def test_an_expired_message_goes_to_who_waits(queue):
     queue.send("a")
     first, second = queue.plain(), queue.plain()
@@ -60,15 +60,15 @@ def test_an_expired_message_goes_to_who_waits(queue):
     second.complete_message(again)
 
 
-@pytest.mark.queue(LockDuration="PT2S")
+@pytest.mark.queue(LockDuration="PT4S")
 def test_renewal_keeps_a_message(queue):
     queue.send("a")
     receiver = queue.plain()
     message = take_one(receiver)
-    for _ in range(3):
-        time.sleep(1)
+    for _ in range(2):
+        time.sleep(2.2)
         left = (receiver.renew_message_lock(message) - datetime.now(timezone.utc)).total_seconds()
-        assert 1.3 < left <= 2.2
+        assert 2.5 < left <= 4.1
     receiver.complete_message(message)
     assert nothing_comes(receiver)
 
@@ -125,19 +125,19 @@ def test_competing_consumers_share_the_messages_and_none_comes_twice(queue):
 def test_a_receiver_waits_for_messages(queue):
     receiver = queue.plain()
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(take_one, receiver, 10)
+        waiting = pool.submit(take_one, receiver, 20)
         time.sleep(0.7)
         sent = time.monotonic()
         queue.send("a")
         assert text(waiting.result()) == "a"
-        assert time.monotonic() - sent < 1.5
+        assert time.monotonic() - sent < 5
 
 
 @pytest.mark.queue()
 def test_the_receiver_is_an_iterator(queue):
     queue.send(*"abc")
     seen = []
-    with queue.receiver(max_wait_time=1) as receiver:
+    with queue.receiver(max_wait_time=3) as receiver:
         for message in receiver:
             seen.append(text(message))
             receiver.complete_message(message)

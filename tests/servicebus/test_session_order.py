@@ -93,11 +93,11 @@ def test_what_is_in_flight_when_the_session_is_closed_takes_its_old_place(queue)
     assert messages[0].sequence_number == first.sequence_number
 
 
-@pytest.mark.queue(RequiresSession=True, LockDuration="PT1S")
+@pytest.mark.queue(RequiresSession=True, LockDuration="PT2S")
 def test_what_is_in_flight_when_the_lock_expires_takes_its_old_place(queue):
     queue.send(*"abc", session="s")
     assert texts(take(queue.accept("s"), 2)) == ["a", "b"]
-    sleep(1.3)
+    sleep(2.3)
     assert complete_all(queue.accept("s"), 3) == ["a", "b", "c"]
 
 
@@ -116,7 +116,7 @@ def test_deferred_messages_leave_the_stream(queue):
 @pytest.mark.queue(RequiresSession=True)
 def test_scheduled_messages_join_the_stream_when_they_are_due(queue):
     """With a new number: behind what was sent in the meantime."""
-    due = datetime.now(timezone.utc) + timedelta(seconds=2)
+    due = datetime.now(timezone.utc) + timedelta(seconds=4)
     [scheduled] = queue.sender.schedule_messages(ServiceBusMessage("later", session_id="s"), due)
     queue.send("now", session="s")
     receiver = queue.accept("s")

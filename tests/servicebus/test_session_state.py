@@ -43,10 +43,10 @@ def test_it_survives_the_messages_and_closing(queue):
     assert queue.accept("s").session.get_state() == b"1 message so far"
 
 
-@pytest.mark.queue(RequiresSession=True, LockDuration="PT1S")
+@pytest.mark.queue(RequiresSession=True, LockDuration="PT2S")
 def test_it_survives_expiry_of_the_lock(queue):
     queue.accept("s").session.set_state("kept")
-    time.sleep(1.3)
+    time.sleep(2.3)
     assert queue.accept("s").session.get_state() == b"kept"
 
 

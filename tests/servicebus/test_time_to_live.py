@@ -54,8 +54,8 @@ def test_an_expired_session_is_not_granted_as_the_next_one(queue):
 
 @pytest.mark.queue(RequiresSession=True, DeadLetteringOnMessageExpiration=True)
 def test_what_is_in_flight_does_not_expire(queue):
-    queue.send("a", session="s", time_to_live=timedelta(seconds=2))
     receiver = queue.accept("s")
+    queue.send("a", session="s", time_to_live=timedelta(seconds=2))
     message = take_one(receiver)
     time.sleep(2.3)
     assert nothing_comes(receiver)
@@ -65,8 +65,8 @@ def test_what_is_in_flight_does_not_expire(queue):
 
 @pytest.mark.queue(RequiresSession=True, DeadLetteringOnMessageExpiration=True, MaxDeliveryCount=10)
 def test_what_was_in_flight_expires_when_it_comes_back(queue):
-    queue.send("a", session="s", time_to_live=timedelta(seconds=2))
     receiver = queue.accept("s")
+    queue.send("a", session="s", time_to_live=timedelta(seconds=2))
     message = take_one(receiver)
     time.sleep(2.3)
     receiver.abandon_message(message)
@@ -76,8 +76,8 @@ def test_what_was_in_flight_expires_when_it_comes_back(queue):
 
 @pytest.mark.queue(RequiresSession=True, DeadLetteringOnMessageExpiration=True)
 def test_deferred_messages_do_not_expire(queue):
-    queue.send("a", session="s", time_to_live=timedelta(seconds=2))
     receiver = queue.accept("s")
+    queue.send("a", session="s", time_to_live=timedelta(seconds=2))
     message = take_one(receiver)
     receiver.defer_message(message)
     time.sleep(2.3)
@@ -110,8 +110,8 @@ def test_a_message_may_live_shorter_than_the_queue_allows(queue):
 
 @pytest.mark.queue(DefaultMessageTimeToLive="PT1S", DeadLetteringOnMessageExpiration=True)
 def test_dead_letters_do_not_expire(queue):
-    queue.send("a")
     receiver = queue.plain()
+    queue.send("a")
     receiver.dead_letter_message(take_one(receiver))
     time.sleep(1.5)
     assert text(take_one(queue.dead_letters())) == "a"

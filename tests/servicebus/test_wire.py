@@ -6,7 +6,7 @@ import uuid
 import pytest
 
 from amqp_codec import Array, Described, Int, Symbol, Timestamp, Ubyte, Uint, Ulong, encode
-from amqp_wire import (ACCEPTED, AMQP, BATCH, KEY, KEY_NAME, RECEIVER, RELEASED, SASL, SENDER, SESSION_FILTER, Closed, Connection,
+from amqp_wire import (ACCEPTED, AMQP, BATCH, KEY, KEY_NAME, RECEIVER, RELEASED, SASL, SECONDS, SENDER, SESSION_FILTER, Closed, Connection,
                        Message, Node, Refused, modified, performative, put_token, rejected, source, target)
 from sas import token
 
@@ -69,9 +69,9 @@ def test_everything_may_be_sent_before_anything_is_answered(broker, path):
             "begin", 3, next_outgoing_id=Uint(0), incoming_window=Uint(100), outgoing_window=Uint(100))
         + performative("attach", 3, name="s", handle=Uint(7), role=SENDER, target=target(path()), source=source("here"),
                        initial_delivery_count=Uint(0)))
-    assert connection.read_exactly(8, time.monotonic() + 5) == SASL
+    assert connection.read_exactly(8, time.monotonic() + SECONDS) == SASL
     assert connection.expect("outcome").code == 0
-    assert connection.read_exactly(8, time.monotonic() + 5) == AMQP
+    assert connection.read_exactly(8, time.monotonic() + SECONDS) == AMQP
     connection.expect("open")
     begun = connection.expect("begin", remote_channel=3)
     assert connection.expect("attach", name="s", channel=begun.channel).target is not None
@@ -82,7 +82,7 @@ def test_an_idle_client_hears_from_the_broker(dial, broker):
     connection = dial(broker, idle_time_out=1000)
     started, empty = time.monotonic(), bytes([0, 0, 0, 8, 2, 0, 0, 0])
     for _ in range(3):
-        assert connection.read_exactly(8, started + 5) == empty
+        assert connection.read_exactly(8, started + SECONDS) == empty
     assert time.monotonic() - started < 3.5
 
 
@@ -155,10 +155,10 @@ def test_a_token_counts_until_it_expires_and_can_be_renewed(broker, path):
         signed = token(audience, KEY_NAME, KEY, time.time() + seconds)
         assert node.ask(signed, {"operation": "put-token", "type": "jwt", "name": audience}).application["status-code"] == 202
 
-    put(2)
+    put(5)
     session.sender(path()).send(Message.of("in time"))
     put(60)
-    time.sleep(2.2)
+    time.sleep(5.2)
     session.sender(path()).send(Message.of("renewed"))
     put(2)
     time.sleep(2.5)
@@ -174,11 +174,11 @@ def test_the_links_of_a_token_that_has_expired_are_detached(broker, path):
     connection.sasl()
     connection.open()
     session = connection.session()
-    signed = token(f"sb://localhost/{path()}", KEY_NAME, KEY, time.time() + 2)
+    signed = token(f"sb://localhost/{path()}", KEY_NAME, KEY, time.time() + 4)
     assert put_token(session, "any", signed=signed).application["status-code"] == 202
     receiver = session.receiver(path())
     receiver.flow(10)
-    detached = session.expect("detach", 15, handle=receiver.remote)
+    detached = session.expect("detach", handle=receiver.remote)
     assert detached.condition in ("amqp:unauthorized-access", "com.microsoft:auth-failed")
 
 
@@ -275,7 +275,7 @@ def test_the_time_to_wait_may_be_any_integer(session, path, number):
     with pytest.raises(Refused) as refused:
         session.accept(path(), None, properties={TIMEOUT: number(milliseconds)})
     assert refused.value.condition == "com.microsoft:timeout"
-    assert milliseconds / 1000 - 0.1 <= time.monotonic() - started < milliseconds / 1000 + 1
+    assert milliseconds / 1000 - 0.1 <= time.monotonic() - started < milliseconds / 1000 + 5
 
 
 @pytest.mark.queue(RequiresSession=True)
@@ -288,10 +288,13 @@ def test_who_leaves_while_waiting_gets_no_session(dial, broker, path, leave):
     assert leaving.silent(0.2)
     if leave == "detach":
         link.detach()
+        session.expect("detach")
     elif leave == "end":
         session.end()
+        session.expect("end")
     elif leave == "close":
         leaving.say("close")
+        leaving.expect("close")
     elif leave == "shutdown":
         leaving.socket.shutdown(1)
     else:
@@ -299,7 +302,7 @@ def test_who_leaves_while_waiting_gets_no_session(dial, broker, path, leave):
     time.sleep(0.3)
     staying = dial(broker).session()
     staying.sender(path()).send(Message.of("a", "s"))
-    assert staying.accept(path(), "s", properties={TIMEOUT: Uint(2000)}).receive()[0].message.data == b"a"
+    assert staying.accept(path(), None, properties={TIMEOUT: Uint(10_000)}).receive()[0].message.data == b"a"
     if leave in ("detach", "end"):
         leaving.silent(0.3)
         assert not [one for one in leaving.said if one.kind == "attach" and one.source is not None], "never answered afterwards"
@@ -329,7 +332,7 @@ def test_whoever_leaves_frees_the_session_and_nothing_is_counted(dial, broker, p
         leaving.close()
     elif leave == "shutdown":
         leaving.socket.shutdown(1)
-    deliveries = staying.accept(path(), None, properties={TIMEOUT: Uint(3000)}).receive(2)
+    deliveries = staying.accept(path(), None, properties={TIMEOUT: Uint(10_000)}).receive(2)
     assert [(one.message.data, one.message.count) for one in deliveries] == [(b"a", 0), (b"b", 0)]
 
 
@@ -337,7 +340,7 @@ def test_whoever_leaves_frees_the_session_and_nothing_is_counted(dial, broker, p
 def test_an_expired_session_is_detached_with_the_reason(session, path):
     link = session.accept(path(), "s")
     link.flow(10)
-    detached = session.expect("detach", 4, handle=link.remote)
+    detached = session.expect("detach", handle=link.remote)
     assert detached.closed is True and detached.condition == "com.microsoft:session-lock-lost"
     assert "The session lock has expired on the MessageSession. Accept a new MessageSession." in detached.error.value[1]
 

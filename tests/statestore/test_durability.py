@@ -104,7 +104,7 @@ def test_fencing_tokens_are_not_forgotten(running, restart, store):
 def test_the_remaining_time_to_live(running, restart, store):
     client = store(to=running)
     begin = time.monotonic()
-    version = client.set(b"key", b"x", "PX", "4000")
+    version = client.set(b"key", b"x", "PX", "6000")
     client.set(b"due meanwhile", b"x", "PX", "20")
     client.set(b"for ever", b"x", "PX", "20")
     client.set(b"for ever", b"x")
@@ -114,10 +114,10 @@ def test_the_remaining_time_to_live(running, restart, store):
     time.sleep(max(0.0, begin + 0.1 - time.monotonic()))
     assert client.get(b"due meanwhile") is None
     assert client.get(b"for ever")[0] == b"x"
-    assert time.monotonic() < begin + 3.5, "this machine is too slow for this test"
+    assert time.monotonic() < begin + 5.5, "this machine is too slow for this test"
     assert client.get(b"key") == (b"x", version)
     client.expect_told(b"key", DELETE_TOLD)
-    assert 3.99 < time.monotonic() - begin < 4.5
+    assert 5.99 < time.monotonic() - begin < 8
     assert client.scan("*") == [[b"for ever"]]
 
 

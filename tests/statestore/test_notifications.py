@@ -1,10 +1,9 @@
 """Notifications: every change of a key, to every client that watches it, for as long as it is connected."""
 
-import time
-
 import pytest
 
 import wire
+from broker import until
 from statestore_client import (
     DELETE_TOLD, INVOKE, NOT_APPLIED, NOTHING, OK, RESERVED, array, notify_filter, notify_topic, order, set_told,
 )
@@ -237,17 +236,12 @@ def test_what_is_too_large_for_the_watcher(store):
     watcher.expect_quiet(0.1)
 
 
-def lose(client: wire.Client) -> None:
-    client.drop()
-    time.sleep(0.2)  # until the broker has seen it
-
-
-ENDS = {"DISCONNECT": wire.Client.disconnect, "lost": lose, "taken over": lambda client: None}
+ENDS = {"DISCONNECT": wire.Client.disconnect, "lost": wire.Client.drop, "taken over": lambda client: None}
 
 
 @pytest.mark.parametrize("expiry", [0, 60], ids=["session ends", "session kept"])
 @pytest.mark.parametrize("end", ENDS)
-def test_watching_ends_with_the_connection(store, end, expiry):
+def test_watching_ends_with_the_connection(broker, store, tenant, end, expiry):
     """Also if the session is kept: changes are neither queued meanwhile nor told afterwards. Subscriptions persist."""
     options = {"clean": False, "properties": {"session_expiry_interval": expiry}}
     watcher, other = store("watcher", **options), store("other")
@@ -257,6 +251,7 @@ def test_watching_ends_with_the_connection(store, end, expiry):
 
     ENDS[end](watcher.client)
     if end != "taken over":
+        until(lambda: broker.metric(f'^barid_state_watchers{{tenant="{tenant}"') == 0)
         other.set(b"key", b"meanwhile")
     again = store("watcher", **options)
     assert again.client.connack.session_present or expiry == 0

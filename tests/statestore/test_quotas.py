@@ -2,6 +2,7 @@
 
 import pytest
 
+from broker import until
 from statestore_client import DELETED, NOT_APPLIED, OK, QUOTA, TOKEN_REQUIRED, error, set_told
 
 
@@ -99,7 +100,7 @@ def test_watchers(limited):
     one.expect_quiet()
 
     two.client.disconnect()
-    one.watch(b"c")
+    until(lambda: one.ask("KEYNOTIFY", "c").payload == OK)
     one.watch(b"d")
     assert one.ask("KEYNOTIFY", "e").payload == error(QUOTA)
 

@@ -15,7 +15,7 @@ export const V5 = VERSION === 5;
 export const TENANTS = ["acme", "globex"];
 
 const CA = process.env.MQTT_CA && readFileSync(process.env.MQTT_CA);
-const SECONDS = 5;
+const SECONDS = 15;
 
 /** A name no other test uses. */
 export const unique = (prefix) => prefix + randomUUID().replaceAll("-", "").slice(0, 16);

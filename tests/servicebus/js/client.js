@@ -30,7 +30,7 @@ export async function send(client, name, bodies, properties = {}) {
 }
 
 /** So many messages; a receive call may return fewer. */
-export async function take(receiver, count, seconds = 5) {
+export async function take(receiver, count, seconds = 15) {
   const messages = [];
   for (const until = Date.now() + seconds * 1000; messages.length < count; ) {
     const left = until - Date.now();

@@ -34,7 +34,7 @@ test("a session has one holder", async (t) => {
   const started = Date.now();
   for (const again of [client, other])
     await assert.rejects(again.acceptSession(path("held"), "s"), { code: "SessionCannotBeLocked" });
-  assert(Date.now() - started < 3000, "at once");
+  assert(Date.now() - started < 5000, "at once");
   await holder.close();
   assert.deepEqual(await complete(await other.acceptSession(path("held"), "s"), 1), ["a"]);
 });
@@ -60,7 +60,7 @@ test("acceptNextSession gives up", async (t) => {
   const client = connect(t, { timeoutInMs: 2000 }), started = Date.now();
   await assert.rejects(client.acceptNextSession(path("timeout")), { code: "ServiceTimeout" });
   const passed = Date.now() - started;
-  assert(passed > 1500 && passed < 4000, `${passed} ms`);
+  assert(passed > 1500 && passed < 6000, `${passed} ms`);
 });
 
 test("the state of a session", async (t) => {
@@ -83,10 +83,10 @@ test("renewal answers now and the lock duration", async (t) => {
   const receiver = await client.acceptSession(path("renewal"), "s", { maxAutoLockRenewalDurationInMs: 0 });
   const [message] = await take(receiver, 1);
   assert(Math.abs(message.lockedUntilUtc - receiver.sessionLockedUntilUtc) < 5);
-  for (let index = 0; index < 3; index++) {
-    await sleep(1000);
+  for (let index = 0; index < 2; index++) {
+    await sleep(2200);
     const left = (await receiver.renewSessionLock()) - Date.now();
-    assert(left > 1300 && left <= 2200, `${left} ms`);
+    assert(left > 2500 && left <= 4100, `${left} ms`);
   }
   await receiver.completeMessage(message);
 });
@@ -106,7 +106,7 @@ test("nothing is settled after the lock is lost", async (t) => {
   await send(client, "lost", ["a"], { sessionId: "s" });
   const receiver = await client.acceptSession(path("lost"), "s", { maxAutoLockRenewalDurationInMs: 0 });
   const [message] = await take(receiver, 1);
-  await sleep(1500);
+  await sleep(2300);
   await assert.rejects(receiver.completeMessage(message), { code: "SessionLockLost" });
   await assert.rejects(receiver.renewSessionLock());
   const again = await client.acceptSession(path("lost"), "s");
@@ -125,7 +125,7 @@ test("streaming a session, settled by the SDK", async (t) => {
     processError: async ({ error }) => void failures.push(error),
   });
   await send(client, "streaming", sent.slice(20), { sessionId: "s" });
-  for (const until = Date.now() + 8000; seen.length < 40 && Date.now() < until; ) await sleep(20);
+  for (const until = Date.now() + 15_000; seen.length < 40 && Date.now() < until; ) await sleep(20);
   assert.deepEqual(seen, sent);
   await sleep(300);
   await receiver.close();
@@ -209,7 +209,7 @@ test("browsing needs no session, nor a lock", async (t) => {
 
 test("scheduled messages of a session", async (t) => {
   const client = connect(t), sender = client.createSender(path("later"));
-  const due = after(1500);
+  const due = after(3000);
   const [kept, cancelled] = await sender.scheduleMessages(
     [{ body: "kept", sessionId: "s" }, { body: "cancelled", sessionId: "s" }], due);
   await sender.cancelScheduledMessages(cancelled);
@@ -233,7 +233,7 @@ test("what does not fit together is refused", async (t) => {
 });
 
 test("workers share the sessions of one connection", async (t) => {
-  const client = connect(t, { timeoutInMs: 3000 }), done = {};
+  const client = connect(t, { timeoutInMs: 5000 }), done = {};
   const sender = client.createSender(path("many"));
   const batch = [];
   for (let number = 0; number < 5; number++)
