@@ -13,30 +13,20 @@ The ports of the page are those that are usual. Here each broker has others, so 
 """
 
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from azure.servicebus.exceptions import MessagingEntityNotFoundError, ServiceBusAuthorizationError, ServiceBusError
 
-from broker import BINARY, ROOT, Broker, free_port
+import guide
+from broker import BINARY, Broker, free_port
 
-PAGE = (ROOT / "docs" / "message-sessions.md").read_text()
-MARKED = re.compile(r"^<!-- tested(?:: ([\w .]+))? -->\n```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-BLOCKS = MARKED.findall(PAGE)
+PAGE = guide.Page("message-sessions.md")
 PROGRAMS = ("python", "js", "json")
 NODE_MODULES = Path(__file__).parent / "js" / "node_modules"
-
-
-def blocks(what: str) -> list[str]:
-    found = [text for kind, _, text in BLOCKS if kind == what]
-    assert found, f"no block of the page is marked: {what}"
-    return found
 
 
 class Guided(Broker):
@@ -48,31 +38,21 @@ class Guided(Broker):
 
     def arguments(self) -> list:
         ports = {"5672": self.amqp_port, "8083": self.ws_port, "5671": free_port(), "8084": free_port()}
-        for name, language, text in BLOCKS:
+        for name, language, text in PAGE.blocks:
             if language in PROGRAMS:
                 (self.beside / name).write_text(re.sub(r"(?<=[: ])(567[12]|808[34])\b", lambda usual: str(ports[usual[0]]), text))
-        [command] = blocks("starts the broker")
+        [command] = PAGE.marked("starts the broker")
         barid, serve, *words = command.split()
         assert (barid, serve) == ("barid", "serve")
         secure = ["--amqps", f"127.0.0.1:{ports['5671']}", "--wss", f"127.0.0.1:{ports['8084']}"]
         return [self.beside / word if (self.beside / word).exists() else word for word in words] + self.tls * secure
 
     def run(self, commands: str) -> str:
-        programs = self.beside / "bin"
-        programs.mkdir(exist_ok=True)
         port = f'[ "$1" = pub ] && set -- "$@" -p {self.port}'
-        for name, lines in (("barid", [port, f'exec {BINARY} "$@"']), ("python", [f'exec {sys.executable} "$@"'])):
-            (programs / name).write_text("\n".join(["#!/bin/sh", *lines, ""]))
-            (programs / name).chmod(0o755)
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("BARID_")}
-        kept |= {"PATH": f"{programs}:{os.environ['PATH']}", "BARID_ADMIN": f"127.0.0.1:{self.admin_port}"}
-        done = subprocess.run(["bash", "-euc", commands], cwd=self.beside, env=kept, stdin=subprocess.DEVNULL,
-                              capture_output=True, text=True, timeout=90)
-        assert done.returncode == 0, f"status {done.returncode} of\n{commands}\n{done.stdout}\n{done.stderr}\n{self.stderr}"
-        return done.stdout
+        return guide.run(commands, self.beside, f'{port}\nexec {BINARY} "$@"', BARID_ADMIN=f"127.0.0.1:{self.admin_port}")
 
     def connection_string(self, name: str, key: str) -> str:
-        [template] = re.findall(r"```text\n(Endpoint=.*;)\n```", PAGE)
+        [template] = re.findall(r"```text\n(Endpoint=.*;)\n```", PAGE.text)
         where = template.replace("HOST:PORT", f"127.0.0.1:{self.amqp_port}")
         return where.replace("=NAME;", f"={name};").replace("=KEY;", f"={key};")
 
@@ -91,22 +71,14 @@ def guided(tmp_path):
         one.close()
 
 
-def commands(what: str = "") -> list[tuple[str, str | None]]:
-    """Each block of commands, and what the page says that it prints."""
-    following = [*BLOCKS[1:], (None, None, None)]
-    return [(text, printed if then == "prints" else None)
-            for (kind, language, text), (then, _, printed) in zip(BLOCKS, following, strict=True)
-            if language == "sh" and kind == what]
-
-
 def test_no_program_of_the_page_goes_untested():
     for language in (*PROGRAMS, "sh"):
-        fences = len(re.findall(rf"^```{language}$", PAGE, re.MULTILINE))
-        marked = sum(kind == language for _, kind, _ in BLOCKS)
+        fences = len(re.findall(rf"^```{language}$", PAGE.text, re.MULTILINE))
+        marked = sum(kind == language for _, kind, _ in PAGE.blocks)
         assert marked == fences > 0, language
 
 
-@pytest.mark.parametrize("block, printed", commands(), ids=lambda given: given and given.splitlines()[0][:40])
+@pytest.mark.parametrize("block, printed", PAGE.commands(), ids=lambda given: given and given.splitlines()[0][:40])
 def test_the_commands_and_programs(guided, block, printed):
     found = guided().run(block)
     assert printed in (None, found)
@@ -115,7 +87,7 @@ def test_the_commands_and_programs(guided, block, printed):
 def test_the_programs_over_tls(guided, certificates, tmp_path):
     shutil.copy(certificates.certificate("ca"), tmp_path / "ca.pem")
     running = guided(certificates.toml(), tls=True)
-    [(block, _)] = commands("with TLS")
+    [(block, _)] = PAGE.commands("with TLS")
     running.run(block)
     counts = json.loads(running.run("barid queue show jobs --json"))["counts"]
     assert counts["active"] == 4
@@ -127,7 +99,7 @@ def test_the_connection_string_is_printed(guided):
 
 
 def test_what_keys_are_for(guided):
-    [config] = blocks("keys")
+    [config] = PAGE.marked("keys")
     running = guided(config)
     running.run("barid queue create private --tenant acme")
 
