@@ -1,7 +1,11 @@
 """MQTT over TLS and secure WebSocket: ALPN, client certificates (5 and 3.1.1: §5.4)."""
 
+import random
 import socket
 import ssl
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -31,13 +35,17 @@ class Secure:
             address = "127.0.0.1:{self.wss}"
         """)
 
-    def wrap(self, port: int, identity: str | None = None, alpn: list[str] | None = None) -> ssl.SSLSocket:
+    def wrap(self, port: int, identity: str | None = None, alpn: list[str] | None = None, receive_buffer: int | None = None) -> ssl.SSLSocket:
         context = ssl.create_default_context(cafile=self.certificates.certificate("ca"))
         if identity:
             context.load_cert_chain(self.certificates.certificate(identity), self.certificates.key(identity))
         if alpn:
             context.set_alpn_protocols(alpn)
-        stream = socket.create_connection(("127.0.0.1", port), timeout=5)
+        stream = socket.socket()
+        if receive_buffer:
+            stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        stream.settimeout(5)
+        stream.connect(("127.0.0.1", port))
         return context.wrap_socket(stream, server_hostname="localhost")
 
     def converse(self, version: int = V5, **options) -> None:
@@ -117,3 +125,37 @@ def test_mqtt_over_secure_websocket(secure):
     client.publish("t", bytes(50_000), qos=1)
     client.receive(bytes(50_000))
     client.stream.close()
+
+
+def test_who_reads_slowly_is_heard(secure, connect):
+    """Whatever it says while the broker has no room to write: nothing but reading may take it off the socket."""
+    broker = secure()
+    over = threading.Event()
+
+    def flood() -> None:
+        publisher, chunk = connect(to=broker.broker), b"".join(wire.publish("flood", bytes(1500)) for _ in range(100))
+        while not over.wait(0.003):
+            publisher.send(chunk)
+
+    def talk(name: str) -> None:
+        chance, watcher = random.Random(name), connect(to=broker.broker)
+        watcher.subscribe(name)
+        slow = wire.Client(broker.wrap(broker.mqtts, receive_buffer=8192))
+        slow.connect(name)
+        slow.subscribe("flood")
+        for number in range(60):
+            time.sleep(chance.choice((0, 0.01, 0.03)))
+            wanted = chance.choice((2000, 60_000, 300_000))
+            while wanted > 0:
+                wanted -= len(slow.stream.recv(16_384))
+            slow.send(wire.publish(name, b"%d" % number))
+            watcher.receive(b"%d" % number)
+
+    with ThreadPoolExecutor(5) as pool:
+        flooding = pool.submit(flood)
+        try:
+            for talking in [pool.submit(talk, f"slow {number}") for number in range(4)]:
+                talking.result()
+        finally:
+            over.set()
+        flooding.result()

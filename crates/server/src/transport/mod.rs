@@ -3,10 +3,12 @@
 
 mod proxy;
 mod tls;
+mod tls_stream;
 mod websocket;
 
 pub use proxy::Proxied;
 pub use tls::{CertificateError, server_config};
+use tls_stream::TlsStream;
 
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
@@ -14,15 +16,13 @@ use std::sync::Arc;
 
 use mio::net::TcpStream;
 use parking_lot::RwLock;
-use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use rustls::{ServerConfig, ServerConnection};
 
 use websocket::WebSocket;
 
 /// A socket that any thread may write to.
 #[derive(Clone, Debug)]
 pub struct Socket(pub Arc<TcpStream>);
-
-type TlsStream = StreamOwned<ServerConnection, Socket>;
 
 /// What is spoken over a byte stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +91,7 @@ impl Transport {
         };
         let config = Arc::clone(&config.read());
         let connection = ServerConnection::new(config).map_err(io::Error::other)?;
-        let stream = StreamOwned::new(connection, socket);
+        let stream = TlsStream::new(connection, socket);
         Ok(match path {
             None => Self::Tls(Box::new(stream)),
             Some(path) => Self::SecureWebSocket(Box::new(WebSocket::new(stream, path, frame_max))),
@@ -135,8 +135,7 @@ impl Transport {
         match self {
             Self::Plain(_) => {}
             Self::Tls(stream) => {
-                stream.conn.send_close_notify();
-                let _ = stream.flush();
+                stream.close();
             }
             Self::WebSocket(stream) => stream.close(),
             Self::SecureWebSocket(stream) => stream.close(),
