@@ -101,6 +101,11 @@ class Broker:
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
 
+    def cpu(self) -> float:
+        """Seconds that it has worked so far."""
+        user, system = Path(f"/proc/{self._process.pid}/stat").read_text().rsplit(")", 1)[1].split()[11:13]
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
     def metric(self, pattern: str) -> float:
         """The sum of all samples of /metrics whose name and labels match `pattern`."""
         samples = (line.rsplit(" ", 1) for line in self.http("/metrics")[1].splitlines() if line and line[0] != "#")

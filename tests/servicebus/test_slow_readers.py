@@ -1,6 +1,5 @@
 """Clients that do not read, or have closed their windows: they cost nothing meanwhile, and lose nothing."""
 
-import os
 import struct
 import time
 
@@ -8,16 +7,6 @@ import pytest
 
 from amqp_codec import Int, Uint
 from amqp_wire import Connection, Message, Node, Session, performative
-
-TICKS = os.sysconf("SC_CLK_TCK")
-
-
-def cpu(broker) -> float:
-    """Seconds that the broker has worked so far."""
-    with open(f"/proc/{broker._process.pid}/stat") as stat:
-        user, system = stat.read().rsplit(")", 1)[1].split()[11:13]
-    return (int(user) + int(system)) / TICKS
-
 
 def fill(connection: Connection, path: str, count: int, size: int) -> None:
     sender = connection.session().sender(path)
@@ -44,11 +33,42 @@ def test_half_a_frame_of_a_client_with_a_closed_window_costs_nothing(dial, broke
     opening = performative("flow", session.channel, **window(session, 1, 1000))
     connection.write(opening[:7])
     time.sleep(0.3)
-    before = cpu(broker)
+    before = broker.cpu()
     time.sleep(1)
-    assert cpu(broker) - before < 0.2
+    assert broker.cpu() - before < 0.2
     connection.write(opening[7:])
     assert [len(receiver.delivery().message.data) for _ in range(19)] == [60_000] * 19
+
+
+@pytest.mark.queue("first")
+@pytest.mark.queue("second")
+def test_a_closed_window_is_a_matter_of_its_session(dial, broker, path):
+    """Other sessions of the connection get what is due to them."""
+    fill(dial(broker), path("first"), 20, 60_000)
+    fill(dial(broker), path("second"), 1, 60_000)
+    connection = dial(broker)
+    closed, other = connection.session(window=0), connection.session()
+    waits, served = closed.receiver(path("first")), other.receiver(path("second"))
+    closed.say("flow", handle=Uint(waits.handle), delivery_count=Uint(0), link_credit=Uint(20), **window(closed, 0, 0))
+    time.sleep(0.3)
+    served.flow(1)
+    assert len(served.delivery().message.data) == 60_000
+    closed.say("flow", **window(closed, 0, 1000))
+    assert [len(waits.delivery().message.data) for _ in range(20)] == [60_000] * 20
+
+
+@pytest.mark.parametrize("milliseconds", [1, 2, 3])
+def test_an_impatient_client_holds_up_nobody(dial, broker, milliseconds):
+    """It is to hear something every millisecond, and hears it as often as is good for all."""
+    impatient = Connection(("127.0.0.1", broker.amqp_port))
+    impatient.sasl("PLAIN", b"\0RootManageSharedAccessKey\0SAS_KEY_VALUE")
+    impatient.open(idle_time_out=milliseconds)
+    time.sleep(0.3)
+    before = broker.cpu()
+    time.sleep(0.5)
+    assert broker.cpu() - before < 0.2
+    for _ in range(4):  # on each thread
+        dial(broker).session()
 
 
 @pytest.mark.queue("first")

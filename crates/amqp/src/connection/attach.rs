@@ -221,6 +221,7 @@ impl Connection {
         session.held.retain(|held| {
             let keep = held.link() != id;
             if !keep {
+                session.held_bytes -= held.len();
                 self.held -= held.len();
             }
             keep

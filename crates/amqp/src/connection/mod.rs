@@ -127,6 +127,13 @@ impl Connection {
         self.out.len() + self.held
     }
 
+    /// How many bytes wait here that leave before what is sent on a link: in the output, and behind it
+    /// for the window of the link's session.
+    pub fn queued_before(&self, link: LinkId) -> usize {
+        let session = self.links.get(link).and_then(|link| self.session(link.session));
+        self.out.len() + session.map_or(0, |session| session.held_bytes)
+    }
+
     /// Whether nothing will be received or sent any more: the socket is to be closed when the output
     /// is written.
     pub fn is_closed(&self) -> bool {
@@ -307,9 +314,7 @@ impl Connection {
 
     /// Forgets the links of a session that has ended.
     fn drop_links(&mut self, session: &Session, error: Option<&Error>) {
-        for held in &session.held {
-            self.held -= held.len();
-        }
+        self.held -= session.held_bytes;
         for link in session.links() {
             let Some(link) = self.links.remove(link) else { continue };
             self.unfinished -= link.unfinished();

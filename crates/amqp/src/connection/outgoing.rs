@@ -84,6 +84,7 @@ impl Connection {
         {
             let mut bytes = Vec::with_capacity(parts.len());
             parts.take(usize::MAX, &mut bytes);
+            session.held_bytes += bytes.len();
             self.held += bytes.len();
             session.held.push_back(Held::Message { link, transfer, bytes, at: 0 });
         }
@@ -206,6 +207,7 @@ impl Connection {
                     let is_done =
                         write_frames(&mut self.out, session, max, &mut transfer, &mut parts);
                     let left = parts.len();
+                    session.held_bytes -= before - left;
                     self.held -= before - left;
                     if !is_done {
                         let at = bytes.len() - left;

@@ -34,6 +34,8 @@ pub(super) struct Session {
     pub outgoing: Ledger<Sent>,
     /// What waits for the peer's window, in its order.
     pub held: VecDeque<Held>,
+    /// How many bytes these are.
+    pub held_bytes: usize,
 }
 
 /// An unsettled delivery to the peer.
@@ -94,6 +96,7 @@ impl Session {
             incoming: Ledger::new(),
             outgoing: Ledger::new(),
             held: VecDeque::new(),
+            held_bytes: 0,
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use barid_amqp::{Connection, Delivery, Disposition, Error, Event, Limits, LinkId};
 use barid_core::entity::ReceiverId;
@@ -38,6 +39,9 @@ const UNFINISHED_MAX: usize = 16 * 1024 * 1024;
 
 /// Bytes of output that a client may leave unread before nothing more that it says is handled.
 const OUTPUT_MAX: usize = 512 * 1024;
+
+/// Clients hear that the broker lives no more often than this, however impatient they are.
+const HEARTBEAT_MIN: Duration = Duration::from_millis(100);
 
 /// Bytes of responses that may wait, over all links, before no more requests are looked at.
 pub(super) const RESPONDING_MAX: usize = 8 * 1024 * 1024;
@@ -286,7 +290,7 @@ impl Container {
 
     fn beat(&mut self, now: Timestamp) {
         let timeout = self.engine.peer_idle_time_out();
-        self.heartbeat = timeout.map(|timeout| now.after(timeout / 2));
+        self.heartbeat = timeout.map(|timeout| now.after((timeout / 2).max(HEARTBEAT_MIN)));
     }
 
     /// When to look at the connection at the latest.
@@ -379,9 +383,10 @@ impl Container {
         self.has_events
     }
 
-    /// Whether what waits for the client waits for one of its windows, and it has to be heard to open that.
+    /// Whether all that waits for the client waits for one of its windows, and it has to be heard to open
+    /// that.
     fn waits_for_window(&mut self) -> bool {
-        self.engine.output().is_empty() && self.is_backed_up()
+        self.engine.output().is_empty() && self.engine.queued_bytes() > 0
     }
 
     /// Whether so much waits for the client, or for the disk, that nothing more is to be read.

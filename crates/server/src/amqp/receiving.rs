@@ -20,8 +20,12 @@ use crate::entities::Told;
 /// Messages that are taken from an entity at a time.
 const TAKEN: usize = 64;
 
-/// Bytes that wait in the engine for the client to read, or to open its windows, before its links get nothing more.
+/// Bytes that wait in the engine for the client to read, or to open a window, before what comes behind them
+/// gets nothing more.
 const QUEUED_MAX: usize = 256 * 1024;
+
+/// Bytes that wait in the engine for all windows of the client before no link gets anything more.
+const HELD_MAX: usize = 8 * 1024 * 1024;
 
 /// Bytes of memory for messages that is used again. A larger message gets its own.
 const SCRATCH_MAX: usize = 64 * 1024;
@@ -114,7 +118,7 @@ impl Container {
     /// Sends what there is, as far as clients want it and take it.
     pub fn pump(&mut self, turn: &mut Turn<'_>) {
         self.handle_events(turn);
-        let had_room = !self.is_backed_up();
+        let had_room = self.engine.output().len() <= QUEUED_MAX;
         self.is_busy.clear();
         for link in std::mem::take(&mut self.busy) {
             match self.links.get(&link) {
@@ -139,7 +143,7 @@ impl Container {
         loop {
             self.send_waiting(turn, link);
             self.give_back(turn, link);
-            let is_full = self.is_backed_up();
+            let is_full = self.is_backed_up(link);
             let credit = self.engine.credit(link) as usize;
             let Some(Link::Receiver(receiver)) = self.links.get_mut(&link) else { return };
             if receiver.pending {
@@ -306,7 +310,7 @@ impl Container {
     fn send_waiting(&mut self, turn: &Turn<'_>, link: LinkId) {
         let now = turn.context.worker.wall();
         let mut encoded = std::mem::take(&mut self.scratch);
-        while self.engine.credit(link) > 0 && !self.is_backed_up() {
+        while self.engine.credit(link) > 0 && !self.is_backed_up(link) {
             let Some(Link::Receiver(receiver)) = self.links.get_mut(&link) else { break };
             let outbound = &mut receiver.outbound;
             let is_free = outbound.free > 0;
@@ -343,9 +347,9 @@ impl Container {
         }
     }
 
-    /// Whether enough waits for the client for now.
-    pub(super) fn is_backed_up(&self) -> bool {
-        self.engine.queued_bytes() > QUEUED_MAX
+    /// Whether enough waits for the client, before what is for this link, for now.
+    pub(super) fn is_backed_up(&self, link: LinkId) -> bool {
+        self.engine.queued_before(link) > QUEUED_MAX || self.engine.queued_bytes() > HELD_MAX
     }
 
     /// A receiver has gone. What was taken for it and never sent goes back.

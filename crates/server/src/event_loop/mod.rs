@@ -227,9 +227,7 @@ impl Running {
                 self.until = Some(self.context.worker.now.after(FAREWELL));
                 let ids: Vec<_> = self.slots.iter().map(|(_, slot)| slot.connection.id()).collect();
                 for id in ids {
-                    self.give_turn_to(id, |connection, turn, _| {
-                        connection.on_close(turn, ReasonCode::ServerShuttingDown, true)
-                    });
+                    self.say_farewell(id);
                 }
             }
         }
@@ -238,7 +236,10 @@ impl Running {
     fn accept(&mut self, accepted: Accepted) {
         let id = self.context.worker.shared.next_connection_id();
         match Peer::new(accepted, id, &self.context, &self.mailbox) {
-            Ok(connection) => self.insert(connection),
+            Ok(connection) => {
+                self.insert(connection);
+                self.say_farewell(id);
+            }
             Err(error) => {
                 warn!(%error, "a connection cannot be served");
                 self.threads.get(self.me).connection_leaves();
@@ -255,6 +256,16 @@ impl Running {
         self.give_turn_to(id, |connection, turn, buffer| {
             connection.on_event(turn, buffer, readiness)
         });
+        self.say_farewell(id);
+    }
+
+    /// Tells a client to go, if the thread is to end.
+    fn say_farewell(&mut self, id: ConnectionId) {
+        if self.until.is_some() {
+            self.give_turn_to(id, |connection, turn, _| {
+                connection.on_close(turn, ReasonCode::ServerShuttingDown, true)
+            });
+        }
     }
 
     fn insert(&mut self, connection: Peer) {
@@ -382,7 +393,9 @@ impl Running {
             slot.again = true;
             self.again.push(id);
         }
-        if let Some(deadline) = slot.connection.deadline()
+        // One that is due again at once has its turn after the others.
+        let soonest = self.context.worker.now.after(Duration::from_millis(1));
+        if let Some(deadline) = slot.connection.deadline().map(|at| at.max(soonest))
             && deadline < slot.armed
         {
             slot.armed = deadline;

@@ -58,7 +58,7 @@ impl Container {
 
     pub(in crate::amqp) fn send_responses(&mut self, link: LinkId) {
         while self.engine.credit(link) > 0 {
-            if self.is_backed_up() {
+            if self.is_backed_up(link) {
                 self.note_busy(link);
                 break;
             }
