@@ -1,6 +1,7 @@
 """What lies in queues and subscriptions goes to MQTT clients."""
 
 import datetime
+import time
 import uuid
 
 import pytest
@@ -163,3 +164,18 @@ def test_a_full_queue_of_a_subscriber_holds_back(broker_with, connect, entity, o
     assert [int(back.receive().payload) for _ in range(500)] == list(range(500))
     until(lambda: running.metric('^barid_entity_messages.*entity="out"') == 0)
     assert running.metric("^barid_dropped_messages_total") == 0
+
+
+@pytest.mark.parametrize("overflow", ["reject", "block"])
+def test_what_is_held_back_costs_nothing_meanwhile(broker_with, connect, entity, overflow):
+    limits = f'[limits]\nmax_queued_messages = 5\nqueue_overflow = "{overflow}"\n'
+    running = broker_with(limits + queue("out") + binding("out", from_queue="out", publish="out"))
+    away = connect(to=running, properties={"session_expiry_interval": 60})
+    away.subscribe("out", qos=1)
+    away.disconnect()
+    entity(running, "out").sender.send_messages([ServiceBusMessage("x", session_id="s") for _ in range(20)])
+    until(lambda: running.metric("^barid_outbox_messages{") >= 5)
+    time.sleep(0.3)
+    before = running.cpu()
+    time.sleep(1)
+    assert running.cpu() - before < 0.2

@@ -206,6 +206,8 @@ impl Runner {
     fn on_told(&mut self, receiver: ReceiverId, what: Told) {
         let Some(lane) = self.lanes.get_mut(&receiver) else { return };
         match what {
+            // What it has given back itself is told as well, and it is to wait.
+            Told::Ready if self.held_back.0.contains(&receiver) => {}
             Told::Ready | Told::Granted { .. } => self.ready.push(receiver),
             Told::Bodies(bodies) => {
                 lane.loaded(bodies, self.context.worker.wall());
