@@ -2,6 +2,7 @@
 
 import pytest
 
+import wire
 from broker import until
 from paho_client import Refused
 from running import hashed
@@ -77,3 +78,18 @@ def test_a_broken_file_changes_nothing(broker_with, paho, toml):
     said = running.reload(toml)
     assert "stay as they are" in said and "barid.toml:1:" in said, said
     assert paho(to=running).connack.MaximumPacketSize == 5000
+
+
+@pytest.mark.parametrize("limits", ['max_queued_messages = 100\nqueue_overflow = "block"', 'max_queued_messages = 3\nqueue_overflow = "drop-newest"'])
+def test_who_is_held_back_by_a_full_queue(broker_with, connect, limits):
+    """Goes on when the new limits do not hold it back."""
+    running = broker_with('[limits]\nmax_queued_messages = 3\nqueue_overflow = "block"\n')
+    away = connect(to=running, clean=False, properties={"session_expiry_interval": 600})
+    away.subscribe("t", qos=1)
+    away.disconnect()
+    publisher = connect(to=running)
+    for packet_id in range(1, 7):
+        publisher.publish("t", b"x", qos=1) if packet_id < 3 else publisher.send(wire.publish("t", b"x", 1, packet_id))
+    publisher.expect_nothing(0.5)
+    running.reload(f"[limits]\n{limits}\n")
+    assert [publisher.expect(wire.PUBACK).packet_id for _ in range(4)] == [3, 4, 5, 6]

@@ -401,6 +401,10 @@ impl Shared {
         *self.users.write() = Arc::new(Users::new(&settings.users));
         self.tenants.set(settings.max_tenants, |tenant| settings_of(&settings, tenant));
         *self.settings.write() = Arc::new(settings);
+        // Queues that were full may have room by the new limits.
+        for tenant in self.tenants.all() {
+            tenant.sessions.for_each(|session| session.look_for_room());
+        }
     }
 }
 

@@ -195,21 +195,20 @@ impl Context {
             ends && entry.remove().is_some()
         };
         if ends {
-            self.end_session(session);
+            self.end_session(session, ReasonCode::SessionTakenOver);
         }
     }
 
-    /// Ends a session: its client is disconnected if it has one, its will is published, its
-    /// subscriptions go, and what shared subscriptions sent it goes to others. When what is answered is
-    /// durable, it cannot come back.
-    pub fn end_session(&mut self, session: &SessionRef) -> Commits {
-        session.close_connection(ReasonCode::SessionTakenOver);
+    /// Ends a session: its client, if it has one, is told the reason and disconnected, its will is
+    /// published, its subscriptions go, and what shared subscriptions sent it goes to others. When what is
+    /// answered is durable, it cannot come back.
+    pub fn end_session(&mut self, session: &SessionRef, reason: ReasonCode) -> Commits {
         let retired = {
             let mut entry = session.tenant.sessions.entry(&session.client_id);
             if entry.get().is_some_and(|present| present.id == session.id) {
                 entry.remove();
             }
-            self.retire(session)
+            self.retire(session, reason)
         };
         let Some(retired) = retired else { return Commits::default() };
         let commits = retired.commits.clone();
@@ -217,10 +216,10 @@ impl Context {
         commits
     }
 
-    /// The first half of a session's end: the store forgets it. Under the lock of its client identifier,
-    /// as the store knows it by that, and the next session of the client must come after. `None`: it has
-    /// ended before.
-    pub fn retire(&mut self, session: &SessionRef) -> Option<Retired> {
+    /// The first half of a session's end: it has no connection any more, and the store forgets it. Under
+    /// the lock of its client identifier, as the store knows it by that, and the next session of the
+    /// client must come after. `None`: it has ended before.
+    pub fn retire(&mut self, session: &SessionRef, reason: ReasonCode) -> Option<Retired> {
         {
             let mut state = session.state();
             if std::mem::replace(&mut state.ended, true) {
@@ -229,7 +228,7 @@ impl Context {
             // What its connection still has to say must not count any more.
             session.set_owner(&mut state, ConnectionId::NONE);
         }
-        session.close_connection(ReasonCode::SessionTakenOver);
+        session.close_connection(reason);
         let given = self.take_for_others(session, true);
         // What others are to have stays in the store until they have it, and so does the will.
         let is_bequeathed = given.iter().any(|waiting| waiting.stored().is_some())
@@ -239,7 +238,6 @@ impl Context {
 
     /// The second half: what others notice of it.
     pub fn finish_session(&mut self, session: &SessionRef, retired: Retired) {
-        session.close_connection(ReasonCode::SessionTakenOver);
         if let Some(store) = session.tenant.used_state_store() {
             store.forget_session(&session.tenant, session.answered_as());
         }
@@ -338,6 +336,11 @@ impl Context {
     ) {
         let (mut given, mut unread) = (Vec::new(), Vec::new());
         for waiting in taken {
+            if !unread.is_empty() {
+                // Nothing overtakes what cannot be read.
+                unread.push(waiting);
+                continue;
+            }
             let stored = waiting.stored();
             let delivery = match session.read_back(waiting.clone()) {
                 Ok(Some(delivery)) => delivery,
@@ -347,10 +350,7 @@ impl Context {
                     continue;
                 }
                 Err(error) => {
-                    // Told once, not for each of what may be many.
-                    if unread.is_empty() {
-                        error!(%error, "cannot read messages back for others; trying again");
-                    }
+                    error!(%error, "cannot read messages back for others; trying again");
                     unread.push(waiting);
                     continue;
                 }

@@ -337,8 +337,7 @@ impl Connection {
     fn resume_reading(&mut self) -> bool {
         let Stage::Active(active) = &mut self.stage else { return false };
         let resumed = active.reading_paused
-            && active.session.unsent(active.epoch) <= UNREAD_ANSWERS_MAX / 2
-            && !active.session.has_unread_messages(active.epoch);
+            && active.session.may_read_again(active.epoch, UNREAD_ANSWERS_MAX / 2);
         active.reading_paused &= !resumed;
         resumed
     }

@@ -64,7 +64,9 @@ impl Context {
         };
         let present = resumed.is_some();
         let old_is_online = ended.as_ref().is_some_and(|old| old.is_online());
-        let retired = ended.and_then(|old| self.retire(&old).map(|retired| (old, retired)));
+        let retired = ended.and_then(|old| {
+            self.retire(&old, ReasonCode::SessionTakenOver).map(|retired| (old, retired))
+        });
         let mut noted = Commits::default();
         if let Some((_, retired)) = &retired {
             noted.join(&retired.commits);

@@ -239,6 +239,14 @@ impl Queue {
         }
     }
 
+    /// Does what a timer should have led to by now, if there is one.
+    pub(crate) fn wake_overdue(&self, now: Timestamp) {
+        let at = Timestamp::from_millis(self.wakes_at.load(Ordering::Acquire));
+        if at <= now {
+            self.wake(at, now);
+        }
+    }
+
     fn wake_at(&self, due: Option<Timestamp>) {
         let Some(due) = due else { return };
         if due.as_millis() < self.wakes_at.fetch_min(due.as_millis(), Ordering::AcqRel) {

@@ -3,6 +3,7 @@
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::Ordering;
 
+use barid_core::session::Overflow;
 use parking_lot::MutexGuard;
 
 use super::Session;
@@ -70,12 +71,13 @@ impl Drop for Locked<'_> {
         }
         let mut waiters = None;
         if self.session.is_full() {
+            // Noted before it is looked at, so that room that others make meanwhile is not missed.
+            self.session.set_full(tenant.queue_limits().tenant);
             let limits = tenant.queue_limits();
-            if outlet.outbound.queue().room(&limits).is_some() {
+            let holds_back = limits.overflow == Overflow::Block;
+            if !holds_back || outlet.outbound.queue().room(&limits).is_some() {
                 self.session.fullness.fetch_add(1, Ordering::Release);
                 waiters = outlet.room_waiters.take();
-            } else {
-                self.session.set_full(limits.tenant);
             }
         }
         // Two sessions are never locked at once.
@@ -84,7 +86,7 @@ impl Drop for Locked<'_> {
             // What all queues of the tenant may hold has room for others.
             for full in tenant.queued.take_full() {
                 if let Some(full) = full.upgrade() {
-                    drop(full.lock());
+                    full.look_for_room();
                 }
             }
         }

@@ -315,10 +315,15 @@ impl Session {
         present
     }
 
-    /// Bytes that wait for the socket of the connection of `epoch`.
-    pub fn unsent(&self, epoch: u32) -> usize {
-        let outlet = self.outlet.lock();
-        if outlet.epoch == epoch { outlet.backlog() } else { 0 }
+    /// Whether the owner may read again from the client of the connection of `epoch`, which had left too
+    /// much unread: no more than `most` bytes wait for it. If not, the owner is woken when all have been
+    /// written.
+    pub fn may_read_again(&self, epoch: u32, most: usize) -> bool {
+        let mut outlet = self.outlet.lock();
+        let waits = outlet.backlog() > most || outlet.waits_for_reader();
+        let may = outlet.epoch != epoch || !waits;
+        outlet.reader_paused |= !may;
+        may
     }
 
     /// Whether messages wait for the client of the connection of `epoch` for no other reason than that it

@@ -249,6 +249,13 @@ impl Session {
         }
     }
 
+    /// Lets publishers go on that wait for room, if there is some by now.
+    pub fn look_for_room(&self) {
+        if self.is_full() {
+            drop(self.lock());
+        }
+    }
+
     /// Has the outlet looked at when `commits` are durable, or now.
     pub fn wake_on_commit(&self, commits: &Commits) {
         if !self.wake_when_durable(commits) {

@@ -144,6 +144,21 @@ fn scheduled_messages_come_to_those_who_have_subscribed_when_it_is_time() {
 }
 
 #[test]
+fn what_is_due_when_the_clock_has_been_set_forward_is_done_before_its_timer() {
+    let mut world = World::new();
+    world.declare(r#"{ "Queues": [{ "Name": "q" }] }"#);
+    let at = Timestamp::from_millis(world.now.as_millis() + 60_000);
+    world.send("q", Incoming { scheduled_at: Some(at), ..message("m") }).unwrap();
+    let queue = world.queue("q");
+    queue.wake_overdue(world.now);
+    assert_eq!(world.entries("q", Part::Main)[0].state, State::Scheduled { at });
+    queue.wake_overdue(at);
+    assert_eq!(world.entries("q", Part::Main)[0].state, State::Active);
+    world.sleep(60_000);
+    assert_eq!(world.texts("q", Part::Main), ["m"]);
+}
+
+#[test]
 fn what_a_topic_says_holds_for_its_subscriptions() {
     let world = World::new();
     world.declare(
