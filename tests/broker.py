@@ -106,6 +106,11 @@ class Broker:
         user, system = Path(f"/proc/{self._process.pid}/stat").read_text().rsplit(")", 1)[1].split()[11:13]
         return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
+    def memory(self) -> int:
+        """What it has in memory, in MiB."""
+        status = Path(f"/proc/{self._process.pid}/status").read_text()
+        return next(int(line.split()[1]) >> 10 for line in status.splitlines() if line.startswith("VmRSS"))
+
     def metric(self, pattern: str) -> float:
         """The sum of all samples of /metrics whose name and labels match `pattern`."""
         samples = (line.rsplit(" ", 1) for line in self.http("/metrics")[1].splitlines() if line and line[0] != "#")

@@ -8,6 +8,7 @@ import pytest
 from amqp_codec import Int, Uint
 from amqp_wire import Connection, Message, Node, Session, performative
 
+
 def fill(connection: Connection, path: str, count: int, size: int) -> None:
     sender = connection.session().sender(path)
     numbers = [sender.transfer(Message.of(b"x" * size).encode()) for _ in range(count)]
@@ -109,3 +110,19 @@ def test_responses_wait_for_a_window_and_come(dial, broker, path):
         responses += not connection.expect("transfer").more
         if transfers % 20 == 0:
             session.say("flow", **window(session, transfers, 30))
+
+
+@pytest.mark.queue()
+@pytest.mark.parametrize("mode", [0, 1])
+def test_what_lies_in_the_store_is_read_as_the_client_reads(dial, own_broker, path, mode):
+    """And not all at once into memory, for whoever says that it can take everything."""
+    running = own_broker()
+    fill(dial(running), path(), 250, 800_000)
+    running.kill9()
+    running.start()
+    receiver = dial(running).session().receiver(path(), mode=mode)
+    before = running.memory()
+    receiver.flow(1_000_000)
+    time.sleep(2)
+    assert running.memory() - before < 80
+    assert [len(receiver.delivery().message.data) for _ in range(250)] == [800_000] * 250

@@ -38,7 +38,9 @@ pub struct Outbound {
     free: usize,
     /// How many behind them wait for it.
     held: usize,
-    /// What the others, which are being read, will wait for.
+    /// How many are being read. Until they are here, no more are taken.
+    absent: usize,
+    /// What those that are neither free nor held will wait for.
     commits: Commits,
     /// Bytes of the largest of the messages that were taken last.
     size: Option<usize>,
@@ -150,7 +152,8 @@ impl Container {
                 return;
             }
             let room = credit.saturating_sub(receiver.outbound.waiting.len());
-            let most = if is_full { 0 } else { room.min(receiver.outbound.fitting()) };
+            let waits = is_full || receiver.outbound.absent > 0;
+            let most = if waits { 0 } else { room.min(receiver.outbound.fitting()) };
             if most == 0 {
                 if std::mem::take(&mut receiver.outbound.called) {
                     self.take(turn, link, 0);
@@ -189,6 +192,7 @@ impl Container {
             && let Some(last) =
                 outbound.waiting.pop_back_if(|last| mode == Mode::PeekLock || last.bytes.is_none())
         {
+            outbound.absent -= usize::from(last.bytes.is_none());
             tokens.push(last.delivery.token);
         }
         outbound.free = outbound.free.min(outbound.waiting.len());
@@ -231,6 +235,7 @@ impl Container {
             .map(|delivery| (For::Delivery(link, delivery.token), delivery.entry.body.id))
             .collect();
         receiver.outbound.size = taken.iter().map(|taken| taken.entry.body.size as usize).max();
+        receiver.outbound.absent += missing.len();
         receiver.outbound.commits.join(&commits);
         receiver.outbound.waiting.extend(taken.into_iter().map(|mut delivery| {
             let bytes = delivery.entry.body.bytes.take();
@@ -247,7 +252,7 @@ impl Container {
         if receiver.mode == Mode::PeekLock {
             outbound.free = outbound.waiting.len();
             self.note_busy(link);
-        } else if outbound.waiting.iter().all(|waiting| waiting.bytes.is_some()) {
+        } else if outbound.absent == 0 {
             // They are gone from the entity; a crash must not bring back what a client has had.
             let count = outbound.waiting.len() - outbound.free - outbound.held;
             outbound.held += count;
@@ -276,7 +281,8 @@ impl Container {
         let Some(Link::Receiver(receiver)) = self.links.get_mut(&link) else { return };
         let outbound = &mut receiver.outbound;
         let of = |waiting: &Waiting| waiting.delivery.token == token;
-        let Some(index) = outbound.waiting.iter().position(of) else { return };
+        let Some(index) = outbound.waiting.iter().rposition(of) else { return };
+        outbound.absent -= 1;
         match bytes {
             Some(bytes) => {
                 outbound.waiting[index].bytes = Some(bytes);
@@ -304,6 +310,8 @@ impl Container {
             }
         }
         self.free(turn, link);
+        // The next can be taken.
+        self.note_busy(link);
     }
 
     /// Sends what was taken.
