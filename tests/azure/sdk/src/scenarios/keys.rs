@@ -80,13 +80,13 @@ pub async fn only_if_absent_or_equal(broker: Broker) {
 
 pub async fn expiry(broker: Broker) {
     let client = broker.client("one").await;
-    let version = client.set_for(Duration::from_millis(600), b"short", b"value").await;
-    client.set_for(Duration::from_millis(600), b"renewed", b"value").await;
-    client.set_for(Duration::from_millis(600), b"overwritten", b"value").await;
+    let version = client.set_for(Duration::from_secs(2), b"short", b"value").await;
+    client.set_for(Duration::from_secs(2), b"renewed", b"value").await;
+    client.set_for(Duration::from_secs(2), b"overwritten", b"value").await;
     assert_eq!(client.versioned_get(b"short").await, Some((b"value".to_vec(), version.clone())));
     client.set_for(Duration::from_secs(60), b"renewed", b"value").await;
     client.set_for(Duration::from_secs(60), b"overwritten", b"other").await;
-    sleep(Duration::from_millis(900)).await;
+    sleep(Duration::from_millis(2300)).await;
 
     assert_eq!(client.get(b"short").await, None);
     assert_eq!(client.get(b"renewed").await.as_deref(), Some(b"value".as_slice()));

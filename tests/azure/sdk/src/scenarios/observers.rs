@@ -122,7 +122,7 @@ pub async fn expiry_is_told(broker: Broker) {
     let deleted = expect_delete(&mut key).await;
     assert!(begin.elapsed() >= time_to_live, "not early: {:?}", begin.elapsed());
     assert!(
-        answered.elapsed() < time_to_live + Duration::from_millis(500),
+        answered.elapsed() < time_to_live + Duration::from_secs(3),
         "not late: {:?}",
         answered.elapsed()
     );
