@@ -31,7 +31,7 @@ def test_a_sender_does_not_decide_what_the_broker_says(session, path):
     assert annotations.get(Symbol("x-opt-message-state"), 0) == 0
     assert annotations[Symbol("x-opt-enqueue-sequence-number")] == 1
     assert annotations[Symbol("x-own")] == "kept"
-    assert delivery.message.delivery_annotations.get(Symbol("x-opt-lock-token"), delivery.token) == delivery.token
+    assert delivery.message.delivery_annotations == {Symbol("x-opt-lock-token"): delivery.token}
     assert delivery.message.header[0] is True and delivery.message.header[1] == 4
 
 

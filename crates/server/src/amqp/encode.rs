@@ -10,14 +10,14 @@ use smallvec::SmallVec;
 
 use crate::entities::value::encoded;
 
-/// Appends a message to `out`. `locked_until`: of its lock, if it is locked.
+/// Appends a message to `out`, with its lock and when that ends, if it has one.
 ///
 /// # Errors
 /// What lies in the store is no message.
 pub fn encode(
     entry: &Entry,
     bytes: &[u8],
-    locked_until: Option<Timestamp>,
+    lock: Option<(LockToken, Timestamp)>,
     out: &mut Vec<u8>,
 ) -> Result<(), Malformed> {
     let sections = Sections::of_known(bytes)?;
@@ -40,7 +40,7 @@ pub fn encode(
         expires_at: entry.expires_at.map(millis),
         sequence_number: entry.number,
         enqueued_sequence_number: entry.enqueued_number,
-        locked_until: locked_until.map(millis),
+        locked_until: lock.map(|(_, until)| millis(until)),
         state: match entry.state {
             State::Active => As::Active,
             State::Deferred => As::Deferred,
@@ -51,7 +51,7 @@ pub fn encode(
             State::Active | State::Deferred => None,
         },
         dead_letter_source: source,
-        lock_token: None,
+        lock_token: lock.map(|(token, _)| uuid_of(token)),
         changes: &changes,
     };
     delivered.encode(&sections, out);

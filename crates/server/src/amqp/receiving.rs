@@ -120,18 +120,20 @@ impl Container {
     /// Sends what there is, as far as clients want it and take it.
     pub fn pump(&mut self, turn: &mut Turn<'_>) {
         self.handle_events(turn);
-        let had_room = self.engine.output().len() <= QUEUED_MAX;
         self.is_busy.clear();
+        // Whoever has used room comes after the others next time.
+        let mut later = Vec::new();
         for link in std::mem::take(&mut self.busy) {
+            let before = self.engine.queued_bytes();
             match self.links.get(&link) {
                 Some(Link::Responses(_)) => self.send_responses(link),
                 _ => self.serve(turn, link),
             }
+            if self.engine.queued_bytes() > before {
+                later.extend(self.busy.pop_if(|last| *last == link));
+            }
         }
-        if had_room && !self.busy.is_empty() {
-            // Whoever has used up the room comes after the others next time.
-            self.busy.rotate_left(1);
-        }
+        self.busy.append(&mut later);
     }
 
     fn receiver(&self, link: LinkId) -> Option<&ReceiverLink> {
@@ -328,7 +330,7 @@ impl Container {
                 break;
             };
             let settled = receiver.mode == Mode::ReceiveAndDelete;
-            let locked_until = (!settled).then_some(delivery.locked_until);
+            let lock = (!settled).then_some((delivery.token, delivery.locked_until));
             if !settled && delivery.locked_until <= now {
                 // It has waited for so long that it is back in the entity.
                 outbound.waiting.pop_front();
@@ -337,7 +339,7 @@ impl Container {
             }
             encoded.clear();
             let tag = tag_of(delivery.token);
-            if encode(&delivery.entry, bytes, locked_until, &mut encoded).is_err() {
+            if encode(&delivery.entry, bytes, lock, &mut encoded).is_err() {
                 // It was looked at when it came, so this is damage.
                 error!(
                     queue = &*receiver.path,

@@ -97,8 +97,7 @@ impl Page {
             bytes = &bytes[..bytes.len() - body];
         }
         let mut message = Vec::new();
-        let locked_until = found.lock.map(|(_, until)| until);
-        encode(&found.entry, bytes, locked_until, &mut message).ok()?;
+        encode(&found.entry, bytes, found.lock, &mut message).ok()?;
         Some((message, found.lock.map(|(token, _)| token)))
     }
 }
