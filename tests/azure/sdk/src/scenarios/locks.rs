@@ -106,11 +106,8 @@ pub async fn lock_waits(broker: Broker) {
     sleep(Duration::from_millis(300)).await;
     assert!(!waiting.is_finished());
     ours.unlock(PATIENCE).await.expect("VDEL");
-    let second = timeout(PATIENCE, waiting)
-        .await
-        .expect("is woken")
-        .expect("no panic")
-        .expect("locks");
+    let second =
+        timeout(PATIENCE, waiting).await.expect("is woken").expect("no panic").expect("locks");
     assert!(order(&second) > order(&first));
     one.leave().await;
     three.leave().await;
@@ -171,11 +168,8 @@ pub async fn holder_dies(broker: Broker) {
 
     let died = Instant::now();
     one.die();
-    let new = timeout(PATIENCE, waiting)
-        .await
-        .expect("is woken")
-        .expect("no panic")
-        .expect("locks");
+    let new =
+        timeout(PATIENCE, waiting).await.expect("is woken").expect("no panic").expect("locks");
     assert!(
         died.elapsed() < lease + Duration::from_secs(3),
         "when the lease ends: {:?}",
