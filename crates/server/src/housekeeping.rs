@@ -324,18 +324,12 @@ fn sweep(context: &mut Context) {
     for tenant in context.worker.shared.tenants.all() {
         context.remove_expired_retained(&tenant);
         context.expire_overdue_keys(&tenant);
-        wake_overdue_entities(&tenant, context.worker.wall());
+        if let Some(entities) = tenant.used_entities() {
+            entities.wake_overdue(context.worker.wall());
+        }
     }
     let shared = &context.worker.shared;
     shared.tenants.remove_unused(shared.clock.wall());
-}
-
-/// Timers run by a clock that does not jump. When that on the wall has been set forward, something is due
-/// before its timer has run down.
-fn wake_overdue_entities(tenant: &Tenant, wall: Timestamp) {
-    for node in tenant.used_entities().map(|entities| entities.list()).unwrap_or_default() {
-        node.entity().wake_overdue(wall);
-    }
 }
 
 /// The task that is due first is the greatest.

@@ -239,12 +239,10 @@ impl Queue {
         }
     }
 
-    /// Does what a timer should have led to by now, if there is one.
-    pub(crate) fn wake_overdue(&self, now: Timestamp) {
+    /// For when a timer was set that should have run down by now, if there is one.
+    pub(super) fn overdue(&self, now: Timestamp) -> Option<Timestamp> {
         let at = Timestamp::from_millis(self.wakes_at.load(Ordering::Acquire));
-        if at <= now {
-            self.wake(at, now);
-        }
+        (at <= now).then_some(at)
     }
 
     fn wake_at(&self, due: Option<Timestamp>) {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Weak};
 
+use barid_core::time::Timestamp;
 use hashbrown::HashSet;
 use parking_lot::{Mutex, RwLock};
 use thiserror::Error;
@@ -143,6 +144,20 @@ impl Entities {
     pub fn list(&self) -> Vec<Node> {
         let nodes = self.nodes.read();
         nodes.values().filter(|node| !node.entity().is_subscription()).cloned().collect()
+    }
+
+    /// Has everything done whose time has come though its timer has not run down: timers go by a clock that
+    /// does not jump, and that on the wall may have been set forward.
+    pub(crate) fn wake_overdue(&self, now: Timestamp) {
+        // What is due may look for other entities, so not under the lock.
+        let overdue: Vec<_> = {
+            let nodes = self.nodes.read();
+            let entities = nodes.values().map(Node::entity);
+            entities.filter_map(|queue| Some((Arc::clone(queue), queue.overdue(now)?))).collect()
+        };
+        for (queue, at) in overdue {
+            queue.wake(at, now);
+        }
     }
 
     /// How many there are, subscriptions included.

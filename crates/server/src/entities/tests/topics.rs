@@ -1,5 +1,7 @@
 //! The way through a topic.
 
+use std::time::Duration;
+
 use barid_core::entity::{Outcome, Refusal, Scope};
 use barid_core::rules::Value;
 
@@ -146,14 +148,20 @@ fn scheduled_messages_come_to_those_who_have_subscribed_when_it_is_time() {
 #[test]
 fn what_is_due_when_the_clock_has_been_set_forward_is_done_before_its_timer() {
     let mut world = World::new();
-    world.declare(r#"{ "Queues": [{ "Name": "q" }] }"#);
+    world.declare(
+        r#"{ "Queues": [{ "Name": "q" }], "Topics": [{ "Name": "t", "Subscriptions": [
+            { "Name": "a", "Properties": { "DeadLetteringOnMessageExpiration": true } }] }] }"#,
+    );
     let at = Timestamp::from_millis(world.now.as_millis() + 60_000);
     world.send("q", Incoming { scheduled_at: Some(at), ..message("m") }).unwrap();
-    let queue = world.queue("q");
-    queue.wake_overdue(world.now);
+    let expires = Incoming { time_to_live: Some(Duration::from_secs(60)), ..message("n") };
+    world.send("t", expires).unwrap();
+    world.entities().wake_overdue(world.now);
     assert_eq!(world.entries("q", Part::Main)[0].state, State::Scheduled { at });
-    queue.wake_overdue(at);
+    assert_eq!(world.texts("t/Subscriptions/a", Part::Main), ["n"]);
+    world.entities().wake_overdue(at);
     assert_eq!(world.entries("q", Part::Main)[0].state, State::Active);
+    assert_eq!(world.texts("t/Subscriptions/a", Part::DeadLetter), ["n"]);
     world.sleep(60_000);
     assert_eq!(world.texts("q", Part::Main), ["m"]);
 }
