@@ -1,0 +1,97 @@
+"""A client that is not part of an attack: how long it waits for a PINGRESP meanwhile.
+
+    with Bystander(broker) as bystander:
+        ...                              # the attack
+    bystander.assert_served()
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+import wire
+
+# The longest wait of a bystander that an attack may cause, at the 99th percentile.
+P99_SECONDS = 0.1
+
+# The pause between two pings.
+PAUSE = 0.005
+
+
+class Bystander:
+    """Pings the broker in a process of its own, from entering to leaving the context."""
+
+    def __init__(self, broker, tenant: str = "bystander"):
+        self._address, self._tenant = broker.address, tenant
+        self.pings: list[float] = []
+        self.echoes: list[float] = []
+
+    def __enter__(self) -> Bystander:
+        command = [sys.executable, __file__, self._address[0], str(self._address[1]), self._tenant]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout.readline() == "ready\n"
+        return self
+
+    def __exit__(self, kind, error, traceback) -> None:
+        output, _ = self._process.communicate("stop\n", timeout=60)
+        report = json.loads(output)
+        self.pings, self.echoes = report["pings"], report["echoes"]
+
+    def assert_served(self) -> None:
+        """The client was served all the time, as well as the machine allowed."""
+        assert len(self.pings) >= 10, f"it was answered {len(self.pings)} times only"
+        ping, echo = p99(self.pings), p99(self.echoes)
+        assert ping < P99_SECONDS + echo, (
+            f"PINGRESP p99 {ping * 1000:.1f} ms, worst {max(self.pings) * 1000:.1f} ms, of {len(self.pings)}; "
+            f"the machine's own {echo * 1000:.1f} ms, worst {max(self.echoes) * 1000:.1f} ms")
+
+
+def p99(seconds: list[float]) -> float:
+    return sorted(seconds)[int(len(seconds) * 0.99)]
+
+
+def echo_server() -> tuple[str, int]:
+    """A server in this process that sends back what it reads."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        stream, _ = listener.accept()
+        while data := stream.recv(64):
+            stream.sendall(data)
+
+    threading.Thread(target=serve, daemon=True).start()
+    return listener.getsockname()
+
+
+def main(host: str, port: str, tenant: str) -> None:
+    client = wire.Client((host, int(port)), timeout=120)
+    client.connect("bystander", username=f"{tenant}/device")
+    echo = socket.create_connection(echo_server())
+    stop = threading.Event()
+    threading.Thread(target=lambda: (sys.stdin.readline(), stop.set()), daemon=True).start()
+    pings: list[float] = []
+    echoes: list[float] = []
+    print("ready", flush=True)
+    while not stop.is_set():
+        started = time.monotonic()
+        echo.sendall(b"ping")
+        echo.recv(4)
+        echoed = time.monotonic()
+        client.send(wire.pingreq())
+        client.expect(wire.PINGRESP)
+        answered = time.monotonic()
+        echoes.append(echoed - started)
+        pings.append(answered - echoed)
+        time.sleep(PAUSE)
+    json.dump({"pings": pings, "echoes": echoes}, sys.stdout)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
