@@ -9,18 +9,28 @@ const REGIONS: usize = 10;
 const VEHICLES: usize = 100_000;
 
 fn million(criterion: &mut Criterion) {
-    let mut store = RetainedStore::new();
+    let mut store = RetainedStore::default();
     for region in 0..REGIONS {
         for vehicle in 0..VEHICLES {
             store.set(&format!("fleet/region-{region}/vehicle-{vehicle:06}/state"), vehicle);
         }
     }
     let mut group = criterion.benchmark_group("retained");
-    // Ten topics match each of these but the first.
+    group.bench_function("set a new one and remove it", |bench| {
+        let mut vehicle = 0;
+        bench.iter(|| {
+            vehicle = (vehicle + 7_919) % VEHICLES;
+            let topic = format!("fleet/region-5/vehicle-{vehicle:06}/position");
+            store.set(&topic, vehicle);
+            store.remove(&topic);
+        });
+    });
+    // Ten topics match each of these but the first and the last, which match one and none.
     for filter in [
         "fleet/region-5/vehicle-054321/state",
         "fleet/+/vehicle-054321/state",
         "+/+/vehicle-054321/#",
+        "+/+/vehicle-100000/#",
     ] {
         group.bench_function(filter, |bench| {
             bench.iter(|| {

@@ -1,8 +1,9 @@
 //! The retained store against a naive model that compares a filter with every topic.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 
-use barid_core::retained::RetainedStore;
+use barid_core::retained::{RetainedStore, Walked};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -50,6 +51,28 @@ fn found(store: &RetainedStore<u32>, filter: &str) -> Vec<(String, u32)> {
     found
 }
 
+/// The same in walks of a few steps, each of which may be broken off as well.
+fn found_in_steps(store: &RetainedStore<u32>, filter: &str, steps: usize) -> Vec<(String, u32)> {
+    let mut found = Vec::new();
+    let mut after: Option<Box<str>> = None;
+    loop {
+        let mut left = steps;
+        let walked = store.walk(filter, after.as_deref(), &mut left, |topic, message| {
+            found.push((topic.to_owned(), *message));
+            if message % 3 == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        match walked {
+            Walked::All => return found,
+            Walked::To(topic) => {
+                assert!(
+                    after.is_none_or(|before| before.replace('/', "\0") < topic.replace('/', "\0"))
+                );
+                after = Some(topic);
+            }
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
     #[test]
@@ -57,8 +80,9 @@ proptest! {
         changes in vec((topics(), any::<bool>()), 0..150),
         filters in vec(filters(), 1..20),
         odd_only in any::<bool>(),
+        steps in 1..9usize,
     ) {
-        let mut store = RetainedStore::new();
+        let mut store = RetainedStore::default();
         let mut model = BTreeMap::new();
         for (message, (topic, set)) in (0..).zip(changes) {
             if set {
@@ -68,10 +92,13 @@ proptest! {
             }
         }
         if odd_only {
-            store.retain(|topic, message| {
+            let mut after = None;
+            while let Walked::To(topic) = store.retain(after.as_deref(), steps, |topic, message| {
                 assert_eq!(model.get(topic), Some(message));
                 message % 2 == 1
-            });
+            }) {
+                after = Some(topic);
+            }
             model.retain(|_, message| *message % 2 == 1);
         }
         prop_assert_eq!(store.len(), model.len());
@@ -81,6 +108,7 @@ proptest! {
         }
         for filter in filters {
             let mut found = found(&store, &filter);
+            prop_assert_eq!(&found, &found_in_steps(&store, &filter, steps));
             let in_order = found.clone();
             found.sort();
             let expected: Vec<_> = model
@@ -97,7 +125,7 @@ proptest! {
 
 #[test]
 fn a_topic_is_found_by_its_wildcards() {
-    let mut store = RetainedStore::new();
+    let mut store = RetainedStore::default();
     for (message, topic) in (0..).zip(["a", "a/b", "a/b/c", "a!", "$SYS/a", "/a"]) {
         store.set(topic, message);
     }
@@ -109,4 +137,25 @@ fn a_topic_is_found_by_its_wildcards() {
     assert_eq!(topics("$SYS/+"), ["$SYS/a"]);
     assert_eq!(topics("a/b"), ["a/b"]);
     assert_eq!(topics("a/x"), Vec::<String>::new());
+}
+
+#[test]
+fn a_filter_that_matches_nothing_takes_no_step() {
+    let mut store = RetainedStore::default();
+    for device in 0..1_000 {
+        store.set(&format!("fleet/{device}/state"), device);
+    }
+    let is_all = |store: &RetainedStore<u32>, filter: &str| {
+        store.walk(filter, None, &mut 1, |_, _| ControlFlow::Break(())) == Walked::All
+    };
+    for filter in ["+/+/stat", "+/1000/+", "+/+/state/+", "+/+/+/+/#", "+", "+/x/#", "fleet/+/x"] {
+        assert!(is_all(&store, filter), "{filter}");
+    }
+    for filter in ["+/+/state", "+/999/+", "#", "+/+/state/#", "+/+/+"] {
+        assert!(!is_all(&store, filter), "{filter}");
+    }
+    for device in 0..1_000 {
+        store.remove(&format!("fleet/{device}/state"));
+    }
+    assert!(is_all(&store, "#") && is_all(&store, "+/+/state"));
 }

@@ -43,6 +43,8 @@ pub enum DecodeError {
     UnknownProperty(u8),
     /// The property does not belong in this packet.
     PropertyNotAllowed(PropertyId),
+    /// A topic filter is not well-formed (section 4.7).
+    TopicFilter(TopicError),
 
     // The bytes are a packet that must not be sent.
     /// The property must not occur twice.
@@ -105,7 +107,8 @@ impl DecodeError {
             | E::ReservedSubscriptionOptions
             | E::ReasonCode(_)
             | E::UnknownProperty(_)
-            | E::PropertyNotAllowed(_) => ReasonCode::MalformedPacket,
+            | E::PropertyNotAllowed(_)
+            | E::TopicFilter(_) => ReasonCode::MalformedPacket,
             E::DuplicateProperty(_)
             | E::PropertyValue(_)
             | E::PacketIdZero
@@ -149,6 +152,7 @@ impl fmt::Display for DecodeError {
             E::ReasonCode(code) => return write!(f, "code 0x{code:02X} is not allowed here"),
             E::UnknownProperty(id) => return write!(f, "unknown property 0x{id:02X}"),
             E::PropertyNotAllowed(id) => return write!(f, "{id} is not allowed in this packet"),
+            E::TopicFilter(error) => return write!(f, "malformed topic filter: {error}"),
             E::DuplicateProperty(id) => return write!(f, "{id} occurs twice"),
             E::PropertyValue(id) => return write!(f, "{id} has a forbidden value"),
             E::PacketIdZero => "the Packet Identifier is zero",
@@ -189,6 +193,8 @@ pub enum EncodeError {
     EmptyPayload,
     /// The value of the property is out of its range.
     PropertyValue(PropertyId),
+    /// A topic filter is not well-formed.
+    TopicFilter,
 }
 
 impl fmt::Display for EncodeError {
@@ -201,6 +207,7 @@ impl fmt::Display for EncodeError {
             EncodeError::PasswordWithoutUserName => "a password without a user name",
             EncodeError::EmptyPayload => "the payload must not be empty",
             EncodeError::PropertyValue(id) => return write!(f, "{id} has a forbidden value"),
+            EncodeError::TopicFilter => "a topic filter is malformed",
         })
     }
 }

@@ -34,7 +34,8 @@ pub use error::{DecodeError, EncodeError};
 pub use frame::{FixedHeader, MAX_PACKET_LEN, MAX_REMAINING_LENGTH, PacketType};
 pub use packet::{
     Ack, Auth, ConnAck, Connect, Disconnect, Packet, Publish, RetainHandling, SubAck, Subscribe,
-    SubscribeFilter, SubscriptionOptions, UnsubAck, Unsubscribe, Will,
+    SubscribeFilter, SubscribeFilters, SubscribeFiltersBuf, SubscriptionOptions, UnsubAck,
+    Unsubscribe, UnsubscribeFilters, UnsubscribeFiltersBuf, Will,
 };
 pub use packet_id::PacketId;
 pub use properties::{Properties, PropertiesBuf, Property, PropertyId, PropertySet, RawProperty};

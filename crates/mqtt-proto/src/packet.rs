@@ -18,9 +18,12 @@ pub use connect::{Connect, Will};
 pub use disconnect::Disconnect;
 pub use publish::Publish;
 pub use suback::SubAck;
-pub use subscribe::{RetainHandling, Subscribe, SubscribeFilter, SubscriptionOptions};
+pub use subscribe::{
+    RetainHandling, Subscribe, SubscribeFilter, SubscribeFilters, SubscribeFiltersBuf,
+    SubscriptionOptions,
+};
 pub use unsuback::UnsubAck;
-pub use unsubscribe::Unsubscribe;
+pub use unsubscribe::{Unsubscribe, UnsubscribeFilters, UnsubscribeFiltersBuf};
 
 use crate::frame::{check_first_byte, put_packet};
 use crate::wire::{Reader, put_varint};

@@ -20,7 +20,7 @@ pub enum TopicError {
     Empty,
     /// It has more than [`MAX_LEN`] bytes (MQTT-4.7.3-3).
     TooLong,
-    /// It has more than [`MAX_LEVELS`] levels.
+    /// It has more than [`MAX_LEVELS`] levels, and nothing else is wrong.
     TooManyLevels,
     /// It contains U+0000 (MQTT-4.7.3-2).
     Nul,
@@ -77,16 +77,15 @@ pub fn validate_filter(filter: &str) -> Result<(), TopicError> {
     }
     let filter = parse_shared(filter)?.map_or(filter, |shared| shared.filter);
     let mut last_is_hash = false;
-    for (i, level) in filter.split('/').enumerate() {
-        if i == MAX_LEVELS {
-            return Err(TopicError::TooManyLevels);
-        }
+    let mut count = 0;
+    for level in filter.split('/') {
+        count += 1;
         if last_is_hash || (level.len() > 1 && has_wildcards(level)) {
             return Err(TopicError::MisplacedWildcard);
         }
         last_is_hash = level == "#";
     }
-    Ok(())
+    if count > MAX_LEVELS { Err(TopicError::TooManyLevels) } else { Ok(()) }
 }
 
 /// Whether `topic` contains a wildcard character.
@@ -144,6 +143,16 @@ pub fn parse_shared(filter: &str) -> Result<Option<SharedFilter<'_>>, TopicError
         return Err(TopicError::InvalidShare);
     }
     Ok(Some(SharedFilter { group, filter }))
+}
+
+/// Checks a filter from the wire. One that has only too many levels passes: to refuse it is the server's choice, and
+/// no reason to close a connection.
+#[inline]
+pub(crate) fn check_filter(filter: &str) -> Result<(), DecodeError> {
+    match validate_filter(filter) {
+        Ok(()) | Err(TopicError::TooManyLevels) => Ok(()),
+        Err(error) => Err(DecodeError::TopicFilter(error)),
+    }
 }
 
 /// `bytes` from the wire as a topic name.

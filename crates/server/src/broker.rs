@@ -26,6 +26,7 @@ use crate::listener::{Acceptor, Listening};
 use crate::router::Router;
 use crate::settings::{Listener, Settings, ShareStrategy, StorageEngine, Tls};
 use crate::tenant::{DEFAULT_TENANT, TenantSettings, Tenants};
+use crate::transport::websocket::WebSocketOptions;
 use crate::transport::{CertificateError, ListenerContext, Protocol, server_config};
 use crate::worker::Worker;
 
@@ -463,7 +464,12 @@ fn listen(settings: &Settings) -> Result<Vec<Listening>, StartError> {
             protocol,
             address: listener.address,
             proxy_protocol: listener.proxy_protocol,
-            websocket_path: websocket.then(|| listener.path.clone()),
+            websocket: websocket.then(|| WebSocketOptions {
+                path: listener.path.clone(),
+                origins: listener.origins.clone(),
+                secure,
+                loopback: listener.address.ip().is_loopback(),
+            }),
             tls,
         });
         let address = listener.address;

@@ -190,6 +190,10 @@ pub const fn explanation(reason: DropReason) -> &'static str {
             "It was to be retained, and the tenant has as many retained messages as \
              max_retained_messages allows: remove some by publishing empty ones, or raise the limit."
         }
+        DropReason::RetainedBytes => {
+            "It was to be retained, and the tenant's retained messages have as many bytes as \
+             max_retained_bytes allows: remove some by publishing empty ones, or raise the limit."
+        }
         DropReason::TenantQueue => {
             "The queues of the tenant's sessions together held as much as its limits allow: see with \
              `barid session list` where messages wait, drop sessions that nobody comes back for, or \

@@ -16,6 +16,7 @@ pub mod session;
 pub mod settings;
 pub mod state_store;
 pub mod tenant;
+pub mod transport;
 
 mod admin;
 mod amqp;
@@ -29,9 +30,9 @@ mod exposition;
 mod housekeeping;
 mod lifecycle;
 mod listener;
+mod retained;
 mod sessions;
 mod sys;
-mod transport;
 mod worker;
 
 pub use broker::{Broker, ReloadReport, StartError};

@@ -1,11 +1,11 @@
 //! How sessions end, and what follows: wills, subscriptions, messages that others may have.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use barid_core::durable::keys;
 use barid_core::message::{Message, Publication};
+use barid_core::retained::Walked;
 use barid_core::session::{Delivery, DropReason, Waiting};
 use barid_core::topic_index::{Member, SharedGroup, SubscribeOptions};
 use mqtt_proto::{Properties, QoS, ReasonCode, topic};
@@ -19,7 +19,6 @@ use crate::housekeeping::{After, Task};
 use crate::router::{Publisher, Router};
 use crate::run::{Messages, Run};
 use crate::session::{Detached, SessionRef, Subscription, Will};
-use crate::sys;
 use crate::tenant::Tenant;
 use crate::worker::Worker;
 
@@ -76,36 +75,31 @@ impl Context {
     ) {
         let mut messages = run.in_buffer(buffer, self.worker.now);
         if messages.retain() {
-            self.retain(tenant, &mut messages);
+            // There is nobody to be told that it is not kept.
+            let _ = self.retain(tenant, &mut messages);
         }
         self.router.publish(&self.worker, tenant, publisher, &mut messages, false);
         // There is no publisher to be held back.
         self.router.take_full();
     }
 
-    /// Makes the last of some messages the retained message of their topic (MQTT 5 §3.3.1.3). False:
-    /// the tenant has too many.
-    pub fn retain(&self, tenant: &Tenant, messages: &mut Messages<'_>) -> bool {
+    /// Makes the last of some messages the retained message of their topic (MQTT 5 §3.3.1.3); or says which
+    /// limit of the tenant does not allow it.
+    pub fn retain(&self, tenant: &Tenant, messages: &mut Messages<'_>) -> Result<(), DropReason> {
         let last = messages.len() - 1;
         let removes = messages.publication(last).payload.is_empty();
-        let is_own = messages.topic().starts_with(sys::PREFIX);
         let message = (!removes).then(|| messages.message(last));
         let mut retained = tenant.retained.write();
-        let (has, was_stored) = match retained.get(messages.topic()) {
-            Some(present) => (true, messages.class().is_stored() || persists(present)),
-            None => (false, false),
-        };
         let is_stored = messages.class().is_stored() || message.as_deref().is_some_and(persists);
         if is_stored && messages.topic().len() > keys::TEXT_LEN_MAX {
-            return false;
+            return Err(DropReason::RetainedMessages);
         }
-        let own = tenant.sys_topics.load(Ordering::Relaxed);
-        if !removes && !has && !is_own {
-            let most = tenant.limits().max_retained_messages;
-            if retained.len() - own >= most {
-                return false;
-            }
+        if let Some(message) = &message {
+            retained.admits(message, &tenant.limits())?;
         }
+        let present = retained.get(messages.topic());
+        let was_stored =
+            present.is_some_and(|present| messages.class().is_stored() || persists(present));
         if was_stored || (is_stored && !removes) {
             // Under the lock of the retained messages, so that the store hears of them in their order.
             let mut shard = tenant.shards.of(&tenant.name, messages.topic()).change();
@@ -115,27 +109,24 @@ impl Context {
             }
             messages.wait_for(&shard);
         }
-        if is_own && !has && !removes {
-            tenant.sys_topics.store(own + 1, Ordering::Relaxed);
-        }
         match message {
-            Some(message) => retained.set(messages.topic(), message),
+            Some(message) => retained.set(message),
             None => retained.remove(messages.topic()),
         };
-        true
+        Ok(())
     }
 
-    /// Forgets retained messages that have expired.
+    /// Forgets retained messages that have expired. Others have the lock between the steps.
     pub fn remove_expired_retained(&self, tenant: &Tenant) {
-        let now = self.worker.now;
-        tenant.retained.write().retain(|topic, message| {
-            let expired = message.is_expired(now);
-            if expired {
+        let mut after = None;
+        while let Walked::To(topic) =
+            tenant.retained.write().remove_expired(after.as_deref(), self.worker.now, |topic| {
                 let mut shard = tenant.shards.of(&tenant.name, topic).change();
                 shard.remove_retained(tenant.stored_number(), topic);
-            }
-            !expired
-        });
+            })
+        {
+            after = Some(topic);
+        }
     }
 
     /// A connection has gone that had the session as its number `epoch`. `will`: it did not end as it

@@ -173,6 +173,10 @@ pub struct Listener {
     /// The path of a WebSocket listener; others answer 404.
     #[serde(default = "default_path")]
     pub path: String,
+    /// Origins whose pages may open a WebSocket besides pages of the listener's own origin, such as
+    /// `https://app.example`; `*`: all. Clients that are not browsers have no origin.
+    #[serde(default)]
+    pub origins: Vec<String>,
 }
 
 fn default_path() -> String {
@@ -182,7 +186,7 @@ fn default_path() -> String {
 impl Listener {
     /// A listener with defaults for all but its address.
     pub fn at(address: SocketAddr) -> Self {
-        Self { address, proxy_protocol: false, path: default_path() }
+        Self { address, proxy_protocol: false, path: default_path(), origins: Vec::new() }
     }
 }
 
@@ -296,6 +300,8 @@ limits! {
     max_subscriptions: usize = 10_000,
     /// Retained messages of the tenant.
     max_retained_messages: usize = 1_000_000,
+    /// Bytes of the retained messages of the tenant, with some for each.
+    max_retained_bytes: usize = 1024 * 1024 * 1024,
     /// Keys in the state store. Beyond, a SET of a new key is refused.
     max_state_keys: usize = 1_000_000,
     /// Bytes of the keys and values in the state store, with some for each key.

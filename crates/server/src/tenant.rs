@@ -1,12 +1,9 @@
 //! Tenants: what belongs to one and never meets another's.
 
-use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use barid_core::durable::TenantNumber;
-use barid_core::message::Message;
-use barid_core::retained::RetainedStore;
 use barid_core::session::{DropReason, Overflow, QueueLimits, Room};
 use barid_core::time::Timestamp;
 use barid_core::topic_index::TopicIndex;
@@ -20,6 +17,7 @@ use crate::durable::{Durable, Shards};
 use crate::entities::Entities;
 use crate::housekeeping::Housekeeping;
 use crate::metrics::{Counters, Totals};
+use crate::retained::Retained;
 use crate::session::{Session, SessionRef};
 use crate::sessions::Sessions;
 use crate::settings::{Limits, QueueOverflow};
@@ -43,11 +41,9 @@ pub struct Tenant {
     /// The sessions, by client identifier.
     pub sessions: Sessions,
     /// The retained messages.
-    pub retained: RwLock<RetainedStore<Arc<Message>>>,
+    pub retained: RwLock<Retained>,
     /// Connections that have a session.
     pub connections: AtomicUsize,
-    /// How many of the retained messages are the broker's own (`$SYS`). Goes with their lock.
-    pub sys_topics: AtomicUsize,
     /// What waits in all queues.
     pub queued: Queued,
     /// Where its durable things are.
@@ -131,9 +127,8 @@ impl Tenant {
             name: name.into(),
             index: TopicIndex::with_seed(tenants.seed),
             sessions: Sessions::default(),
-            retained: RwLock::default(),
+            retained: RwLock::new(Retained::with_seed(tenants.seed)),
             connections: AtomicUsize::new(0),
-            sys_topics: AtomicUsize::new(0),
             queued: Queued::default(),
             shards: Arc::clone(&tenants.shards),
             state: OnceLock::new(),
@@ -244,20 +239,9 @@ impl Tenant {
         self.counters[worker].get_or_init(Box::default)
     }
 
-    /// Whether there is a retained message that a filter matches.
-    pub fn has_retained(&self, filter: &str) -> bool {
-        let mut has = false;
-        self.retained.read().walk(filter, None, |_, _| {
-            has = true;
-            ControlFlow::Break(())
-        });
-        has
-    }
-
     /// How many retained messages clients have left.
     pub fn retained_by_clients(&self) -> usize {
-        let retained = self.retained.read();
-        retained.len() - self.sys_topics.load(Ordering::Relaxed)
+        self.retained.read().len()
     }
 
     /// The sum of what all threads have counted.

@@ -2,7 +2,8 @@
 
 use anyhow::bail;
 use mqtt_proto::{
-    Ack, Packet, PacketId, Properties, QoS, Subscribe, SubscribeFilter, SubscriptionOptions,
+    Ack, Packet, PacketId, Properties, QoS, Subscribe, SubscribeFilter, SubscribeFiltersBuf,
+    SubscriptionOptions,
 };
 
 use super::connection::Flow;
@@ -36,10 +37,11 @@ pub fn advance(
             flow.receive_maximum = connack.properties.receive_maximum().unwrap_or(u16::MAX);
             let Role::Subscriber(filter) = role else { return Ok(Stage::Ready) };
             let options = SubscriptionOptions { qos, ..SubscriptionOptions::default() };
+            let filters = SubscribeFiltersBuf::new([SubscribeFilter { filter, options }])?;
             let subscribe = Packet::Subscribe(Subscribe {
                 packet_id: PacketId::MIN,
                 properties: Properties::EMPTY,
-                filters: vec![SubscribeFilter { filter, options }],
+                filters: filters.as_filters(),
             });
             flow.send(&subscribe, output)?;
             return Ok(Stage::Subscribing);

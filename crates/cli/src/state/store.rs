@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Context as _, anyhow, bail};
 use mqtt_proto::{
     Packet, PropertiesBuf, Property, Publish, QoS, ReasonCode, RetainHandling, Subscribe,
-    SubscribeFilter, SubscriptionOptions, topic,
+    SubscribeFilter, SubscribeFiltersBuf, SubscriptionOptions, topic,
 };
 use statestore_proto::{Command, Hlc, Notification, Reply, Version, properties, topics};
 
@@ -112,10 +112,11 @@ impl Store {
             retain_handling: RetainHandling::DoNotSend,
         };
         let packet_id = self.connection.packet_id();
+        let wanted = filters.iter().map(|filter| SubscribeFilter { filter, options });
         self.connection.send(&Packet::Subscribe(Subscribe {
             packet_id,
             properties: self.target.properties.subscribe.as_properties(),
-            filters: filters.iter().map(|filter| SubscribeFilter { filter, options }).collect(),
+            filters: SubscribeFiltersBuf::new(wanted)?.as_filters(),
         }))?;
         let deadline = Instant::now() + self.target.timeout;
         loop {

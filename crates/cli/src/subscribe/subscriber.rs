@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::bail;
 use mqtt_proto::{
     Packet, PacketId, Publish, QoS, ReasonCode, RetainHandling, Subscribe, SubscribeFilter,
-    SubscriptionOptions, Unsubscribe, topic,
+    SubscribeFiltersBuf, SubscriptionOptions, Unsubscribe, UnsubscribeFiltersBuf, topic,
 };
 use signal_hook::consts::{SIGINT, SIGTERM};
 
@@ -147,10 +147,11 @@ impl<'a> Subscriber<'a> {
     }
 
     fn unsubscribe(&mut self, connection: &mut Connection) -> anyhow::Result<()> {
+        let filters = self.args.unsubscribe.iter().map(String::as_str);
         connection.send(&Packet::Unsubscribe(Unsubscribe {
             packet_id: PacketId::MAX,
             properties: self.target.properties.unsubscribe.as_properties(),
-            filters: self.args.unsubscribe.iter().map(String::as_str).collect(),
+            filters: UnsubscribeFiltersBuf::new(filters)?.as_filters(),
         }))
     }
 
@@ -167,14 +168,11 @@ impl<'a> Subscriber<'a> {
             },
         };
         let packet_id = PacketId::MIN;
+        let filters = self.filters.iter().map(|filter| SubscribeFilter { filter, options });
         connection.send(&Packet::Subscribe(Subscribe {
             packet_id,
             properties: self.target.properties.subscribe.as_properties(),
-            filters: self
-                .filters
-                .iter()
-                .map(|filter| SubscribeFilter { filter, options })
-                .collect(),
+            filters: SubscribeFiltersBuf::new(filters)?.as_filters(),
         }))?;
         let deadline = Instant::now() + self.target.timeout;
         while Instant::now() < deadline {

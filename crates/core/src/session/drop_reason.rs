@@ -20,6 +20,8 @@ pub enum DropReason {
     Refused,
     /// It could not be retained: the tenant has its most retained messages.
     RetainedMessages,
+    /// It could not be retained: the tenant's retained messages have their most bytes.
+    RetainedBytes,
     /// The tenant's queues hold their most messages or bytes together.
     TenantQueue,
     /// It could not be read back from the store.
@@ -40,7 +42,7 @@ pub enum DropReason {
 
 impl DropReason {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::QueueMessages,
         Self::QueueBytes,
         Self::Expired,
@@ -49,6 +51,7 @@ impl DropReason {
         Self::SessionEnded,
         Self::Refused,
         Self::RetainedMessages,
+        Self::RetainedBytes,
         Self::TenantQueue,
         Self::StoreUnreadable,
         Self::StoreFull,
@@ -70,6 +73,7 @@ impl DropReason {
             Self::SessionEnded => "session_ended",
             Self::Refused => "refused",
             Self::RetainedMessages => "retained_messages",
+            Self::RetainedBytes => "retained_bytes",
             Self::TenantQueue => "tenant_queue",
             Self::StoreUnreadable => "store_unreadable",
             Self::StoreFull => "store_full",

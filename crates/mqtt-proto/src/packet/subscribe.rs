@@ -1,3 +1,5 @@
+use std::fmt;
+
 use super::{put_properties, read_packet_id, read_properties};
 use crate::frame::put_packet;
 use crate::topic;
@@ -20,14 +22,28 @@ pub struct Subscribe<'a> {
     /// Properties, in MQTT 5.
     pub properties: Properties<'a>,
     /// What is subscribed to; at least one.
-    pub filters: Vec<SubscribeFilter<'a>>,
+    pub filters: SubscribeFilters<'a>,
+}
+
+/// The subscriptions of a SUBSCRIBE as they lie in the packet: checked as a whole when it is decoded, and read
+/// one by one. There may be hundreds of thousands.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct SubscribeFilters<'a> {
+    wire: &'a [u8],
+    count: usize,
+}
+
+/// [`SubscribeFilters`] in memory of their own, to be filled.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SubscribeFiltersBuf {
+    wire: Vec<u8>,
+    count: usize,
 }
 
 /// One subscription of a SUBSCRIBE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SubscribeFilter<'a> {
-    /// The topic filter: a string that is *not* checked yet by [`topic::validate_filter`], so that
-    /// a server can refuse it alone and not the whole connection.
+    /// The topic filter. It is well-formed, but may have more than [`topic::MAX_LEVELS`] levels.
     pub filter: &'a str,
     /// How it is subscribed to.
     pub options: SubscriptionOptions,
@@ -65,19 +81,22 @@ impl<'a> Subscribe<'a> {
         let reader = &mut Reader::new(body);
         let packet_id = read_packet_id(reader)?;
         let properties = read_properties(version, reader, PropertySet::SUBSCRIBE)?;
-        let mut filters = Vec::new();
+        let wire = reader.rest();
+        let reader = &mut Reader::new(wire);
+        let mut count = 0;
         while !reader.is_empty() {
             let filter = reader.str()?;
+            topic::check_filter(filter)?;
             let options = SubscriptionOptions::decode(version, reader.u8()?)?;
             if options.no_local && topic::is_shared(filter) {
                 return Err(DecodeError::NoLocalOnSharedSubscription);
             }
-            filters.push(SubscribeFilter { filter, options });
+            count += 1;
         }
-        if filters.is_empty() {
+        if count == 0 {
             return Err(DecodeError::EmptyPayload);
         }
-        Ok(Subscribe { packet_id, properties, filters })
+        Ok(Subscribe { packet_id, properties, filters: SubscribeFilters { wire, count } })
     }
 
     /// Appends the packet, or nothing.
@@ -88,12 +107,74 @@ impl<'a> Subscribe<'a> {
         put_packet(PacketType::Subscribe, out, |out| {
             put_u16(self.packet_id.get(), out);
             put_properties(version, self.properties, out)?;
-            for SubscribeFilter { filter, options } in &self.filters {
+            for SubscribeFilter { filter, options } in self.filters {
                 put_str(filter, out)?;
                 out.push(options.to_byte(version));
             }
             Ok(())
         })
+    }
+}
+
+impl SubscribeFilters<'_> {
+    /// What is left, in memory of its own.
+    pub fn to_buf(&self) -> SubscribeFiltersBuf {
+        SubscribeFiltersBuf { wire: self.wire.to_vec(), count: self.count }
+    }
+
+    /// Whether none is left.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+}
+
+impl<'a> Iterator for SubscribeFilters<'a> {
+    type Item = SubscribeFilter<'a>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.count = self.count.checked_sub(1)?;
+        let mut reader = Reader::new(self.wire);
+        let filter = reader.str().expect("it was checked");
+        // Before MQTT 5 there is only the QoS, and the other bits are 0.
+        let options = reader.u8().and_then(|byte| SubscriptionOptions::decode(Version::V5, byte));
+        self.wire = reader.rest();
+        Some(SubscribeFilter { filter, options: options.expect("they were checked") })
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.count, Some(self.count))
+    }
+}
+
+impl ExactSizeIterator for SubscribeFilters<'_> {}
+
+impl fmt::Debug for SubscribeFilters<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(*self).finish()
+    }
+}
+
+impl SubscribeFiltersBuf {
+    /// A list of some subscriptions.
+    ///
+    /// # Errors
+    /// When a filter is longer than a string can be, or not well-formed.
+    pub fn new<'f>(
+        filters: impl IntoIterator<Item = SubscribeFilter<'f>>,
+    ) -> Result<Self, EncodeError> {
+        let mut buf = Self::default();
+        for SubscribeFilter { filter, options } in filters {
+            topic::check_filter(filter).map_err(|_| EncodeError::TopicFilter)?;
+            put_str(filter, &mut buf.wire)?;
+            buf.wire.push(options.to_byte(Version::V5));
+            buf.count += 1;
+        }
+        Ok(buf)
+    }
+
+    /// The subscriptions.
+    pub fn as_filters(&self) -> SubscribeFilters<'_> {
+        SubscribeFilters { wire: &self.wire, count: self.count }
     }
 }
 
@@ -145,10 +226,12 @@ mod tests {
 
     #[test]
     fn the_versions() {
+        let filters = [filter("a/+", QoS::AtMostOnce), filter("#", QoS::ExactlyOnce)];
+        let filters = SubscribeFiltersBuf::new(filters).unwrap();
         let subscribe = Packet::Subscribe(Subscribe {
             packet_id: PacketId::new(10).unwrap(),
             properties: Properties::EMPTY,
-            filters: vec![filter("a/+", QoS::AtMostOnce), filter("#", QoS::ExactlyOnce)],
+            filters: filters.as_filters(),
         });
         let v3 = b"\x82\x0C\0\x0A\0\x03a/+\0\0\x01#\x02";
         check(Version::V3_1, &subscribe, v3);
@@ -164,10 +247,11 @@ mod tests {
             retain_as_published: true,
             retain_handling: RetainHandling::DoNotSend,
         };
+        let filters = SubscribeFiltersBuf::new([SubscribeFilter { filter: "a", options }]).unwrap();
         let subscribe = Packet::Subscribe(Subscribe {
             packet_id: PacketId::MAX,
             properties: Properties::from_validated(&[0x0B, 0x80, 0x01]),
-            filters: vec![SubscribeFilter { filter: "a", options }],
+            filters: filters.as_filters(),
         });
         check(Version::V5, &subscribe, b"\x82\x0A\xFF\xFF\x03\x0B\x80\x01\0\x01a\x2D");
         let mut out = Vec::new();
@@ -193,10 +277,11 @@ mod tests {
     fn mqtt_3_8_3_2_there_is_a_filter() {
         assert_eq!(decode_error(Version::V5, &[0x82, 3, 0, 1, 0]), DecodeError::EmptyPayload);
         assert_eq!(decode_error(Version::V3_1, &[0x82, 2, 0, 1]), DecodeError::EmptyPayload);
+        let none = SubscribeFiltersBuf::default();
         let subscribe = Subscribe {
             packet_id: PacketId::MIN,
             properties: Properties::EMPTY,
-            filters: Vec::new(),
+            filters: none.as_filters(),
         };
         assert_eq!(subscribe.encode(Version::V5, &mut Vec::new()), Err(EncodeError::EmptyPayload));
     }
@@ -207,6 +292,32 @@ mod tests {
         let error = decode_error(Version::V5, bytes);
         assert_eq!(error, DecodeError::NoLocalOnSharedSubscription);
         assert_eq!(error.reason_code(), ReasonCode::ProtocolError);
+    }
+
+    #[test]
+    fn mqtt_4_7_a_filter_that_is_not_well_formed_is_malformed() {
+        for filter in ["", "a#", "a+b", "#/a", "$share/g", "$share//a", "$share/+/a"] {
+            let mut body = vec![0, 1];
+            put_str(filter, &mut body).unwrap();
+            body.push(0);
+            let error = Subscribe::decode(Version::V3_1_1, &body).unwrap_err();
+            assert_eq!(error.reason_code(), ReasonCode::MalformedPacket, "{filter}");
+        }
+        let deep = "/".repeat(topic::MAX_LEVELS);
+        let filters = SubscribeFiltersBuf::new([filter(&deep, QoS::AtMostOnce)]).unwrap();
+        let wire = [&[0, 1], &filters.wire[..]].concat();
+        assert!(Subscribe::decode(Version::V3_1_1, &wire).is_ok(), "this limit is ours");
+    }
+
+    #[test]
+    fn what_is_left_can_be_kept() {
+        let filters = [filter("a", QoS::AtMostOnce), filter("b/#", QoS::ExactlyOnce)];
+        let all = SubscribeFiltersBuf::new(filters).unwrap();
+        let mut left = all.as_filters();
+        assert_eq!((left.next(), left.len()), (Some(filters[0]), 1));
+        let kept = left.to_buf();
+        assert_eq!(kept.as_filters().collect::<Vec<_>>(), [filters[1]]);
+        assert!(left.next().is_some() && left.next().is_none() && left.is_empty());
     }
 
     #[test]

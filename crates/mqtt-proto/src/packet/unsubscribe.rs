@@ -1,5 +1,8 @@
+use std::fmt;
+
 use super::{put_properties, read_packet_id, read_properties};
 use crate::frame::put_packet;
+use crate::topic;
 use crate::wire::{Reader, put_str, put_u16};
 use crate::{DecodeError, EncodeError, PacketId, PacketType, Properties, PropertySet, Version};
 
@@ -10,8 +13,23 @@ pub struct Unsubscribe<'a> {
     pub packet_id: PacketId,
     /// Properties, in MQTT 5.
     pub properties: Properties<'a>,
-    /// The filters as they were subscribed to, not checked; at least one.
-    pub filters: Vec<&'a str>,
+    /// The filters as they were subscribed to; at least one.
+    pub filters: UnsubscribeFilters<'a>,
+}
+
+/// The filters of an UNSUBSCRIBE as they lie in the packet: checked as a whole when it is decoded, and read one by
+/// one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct UnsubscribeFilters<'a> {
+    wire: &'a [u8],
+    count: usize,
+}
+
+/// [`UnsubscribeFilters`] in memory of their own, to be filled.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UnsubscribeFiltersBuf {
+    wire: Vec<u8>,
+    count: usize,
 }
 
 impl<'a> Unsubscribe<'a> {
@@ -20,14 +38,17 @@ impl<'a> Unsubscribe<'a> {
         let reader = &mut Reader::new(body);
         let packet_id = read_packet_id(reader)?;
         let properties = read_properties(version, reader, PropertySet::UNSUBSCRIBE)?;
-        let mut filters = Vec::new();
+        let wire = reader.rest();
+        let reader = &mut Reader::new(wire);
+        let mut count = 0;
         while !reader.is_empty() {
-            filters.push(reader.str()?);
+            topic::check_filter(reader.str()?)?;
+            count += 1;
         }
-        if filters.is_empty() {
+        if count == 0 {
             return Err(DecodeError::EmptyPayload);
         }
-        Ok(Unsubscribe { packet_id, properties, filters })
+        Ok(Unsubscribe { packet_id, properties, filters: UnsubscribeFilters { wire, count } })
     }
 
     /// Appends the packet, or nothing.
@@ -38,8 +59,66 @@ impl<'a> Unsubscribe<'a> {
         put_packet(PacketType::Unsubscribe, out, |out| {
             put_u16(self.packet_id.get(), out);
             put_properties(version, self.properties, out)?;
-            self.filters.iter().try_for_each(|filter| put_str(filter, out))
+            let mut filters = self.filters;
+            filters.try_for_each(|filter| put_str(filter, out))
         })
+    }
+}
+
+impl UnsubscribeFilters<'_> {
+    /// What is left, in memory of its own.
+    pub fn to_buf(&self) -> UnsubscribeFiltersBuf {
+        UnsubscribeFiltersBuf { wire: self.wire.to_vec(), count: self.count }
+    }
+
+    /// Whether none is left.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+}
+
+impl<'a> Iterator for UnsubscribeFilters<'a> {
+    type Item = &'a str;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.count = self.count.checked_sub(1)?;
+        let mut reader = Reader::new(self.wire);
+        let filter = reader.str().expect("it was checked");
+        self.wire = reader.rest();
+        Some(filter)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.count, Some(self.count))
+    }
+}
+
+impl ExactSizeIterator for UnsubscribeFilters<'_> {}
+
+impl fmt::Debug for UnsubscribeFilters<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(*self).finish()
+    }
+}
+
+impl UnsubscribeFiltersBuf {
+    /// A list of some filters.
+    ///
+    /// # Errors
+    /// When a filter is longer than a string can be, or not well-formed.
+    pub fn new<'f>(filters: impl IntoIterator<Item = &'f str>) -> Result<Self, EncodeError> {
+        let mut buf = Self::default();
+        for filter in filters {
+            topic::check_filter(filter).map_err(|_| EncodeError::TopicFilter)?;
+            put_str(filter, &mut buf.wire)?;
+            buf.count += 1;
+        }
+        Ok(buf)
+    }
+
+    /// The filters.
+    pub fn as_filters(&self) -> UnsubscribeFilters<'_> {
+        UnsubscribeFilters { wire: &self.wire, count: self.count }
     }
 }
 
@@ -51,10 +130,11 @@ mod tests {
 
     #[test]
     fn the_versions() {
+        let filters = UnsubscribeFiltersBuf::new(["a/#", "b"]).unwrap();
         let unsubscribe = Packet::Unsubscribe(Unsubscribe {
             packet_id: PacketId::new(3).unwrap(),
             properties: Properties::EMPTY,
-            filters: vec!["a/#", "b"],
+            filters: filters.as_filters(),
         });
         let v3 = b"\xA2\x0A\0\x03\0\x03a/#\0\x01b";
         check(Version::V3_1, &unsubscribe, v3);
@@ -67,10 +147,11 @@ mod tests {
         let bytes = &[0xA2, 3, 0, 1, 0];
         assert_eq!(decode(Version::V5, bytes), Err(DecodeError::EmptyPayload));
         assert_eq!(decode(Version::V3_1_1, &[0xA2, 2, 0, 1]), Err(DecodeError::EmptyPayload));
+        let none = UnsubscribeFiltersBuf::default();
         let empty = Unsubscribe {
             packet_id: PacketId::MIN,
             properties: Properties::EMPTY,
-            filters: Vec::new(),
+            filters: none.as_filters(),
         };
         assert_eq!(empty.encode(Version::V5, &mut Vec::new()), Err(EncodeError::EmptyPayload));
     }

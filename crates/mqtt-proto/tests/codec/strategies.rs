@@ -4,7 +4,8 @@ use mqtt_proto::{
     Ack, Auth, ConnAck, Connect, ConnectReturnCode, DecodeError, Disconnect, FixedHeader,
     MAX_PACKET_LEN, Packet, PacketId, PacketType, Properties, PropertiesBuf, Property, PropertyId,
     PropertySet, Publish, QoS, ReasonCode, RetainHandling, SubAck, Subscribe, SubscribeFilter,
-    SubscriptionOptions, UnsubAck, Unsubscribe, Version, Will,
+    SubscribeFiltersBuf, SubscriptionOptions, UnsubAck, Unsubscribe, UnsubscribeFiltersBuf,
+    Version, Will,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -153,8 +154,13 @@ fn subscribe(version: Version) -> impl Strategy<Value = Subscribe<'static>> {
         options.no_local &= !filter.starts_with("$share/");
         SubscribeFilter { filter, options }
     });
-    (packet_id(), properties(version, PropertySet::SUBSCRIBE), vec(filter, 1..5))
-        .prop_map(|(packet_id, properties, filters)| Subscribe { packet_id, properties, filters })
+    (packet_id(), properties(version, PropertySet::SUBSCRIBE), vec(filter, 1..5)).prop_map(
+        |(packet_id, properties, filters)| {
+            let filters = SubscribeFiltersBuf::new(filters).unwrap();
+            let filters = Box::leak(Box::new(filters)).as_filters();
+            Subscribe { packet_id, properties, filters }
+        },
+    )
 }
 
 fn options(version: Version) -> impl Strategy<Value = SubscriptionOptions> {
@@ -185,7 +191,11 @@ fn suback(version: Version) -> impl Strategy<Value = SubAck<'static>> {
 
 fn unsubscribe(version: Version) -> impl Strategy<Value = Unsubscribe<'static>> {
     (packet_id(), properties(version, PropertySet::UNSUBSCRIBE), vec(topic_filter(), 1..5))
-        .prop_map(|(packet_id, properties, filters)| Unsubscribe { packet_id, properties, filters })
+        .prop_map(|(packet_id, properties, filters)| {
+            let filters = UnsubscribeFiltersBuf::new(filters).unwrap();
+            let filters = Box::leak(Box::new(filters)).as_filters();
+            Unsubscribe { packet_id, properties, filters }
+        })
 }
 
 fn unsuback(version: Version) -> impl Strategy<Value = UnsubAck<'static>> {

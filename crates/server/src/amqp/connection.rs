@@ -28,9 +28,6 @@ const LINGER: Duration = Duration::from_secs(2);
 /// Bytes of memory for what is written that an idle connection may keep.
 const KEPT_OUTPUT: usize = 128 * 1024;
 
-/// Bytes of one WebSocket frame. Their borders mean nothing.
-const WEBSOCKET_FRAME_MAX: usize = 1024 * 1024;
-
 /// One network connection of an AMQP client.
 #[derive(Debug)]
 pub struct AmqpConnection {
@@ -65,8 +62,7 @@ struct Lost(ErrorKind);
 impl AmqpConnection {
     /// A connection that was just accepted, or whose client has just chosen AMQP.
     pub fn new(parts: Parts, context: &Context, owner: &Mailbox) -> Self {
-        let Parts { id, socket, mut transport, listener, peer, unread } = parts;
-        transport.set_frame_max(WEBSOCKET_FRAME_MAX);
+        let Parts { id, socket, transport, listener, peer, unread } = parts;
         let settings = context.worker.shared.settings();
         let timeout = Duration::from_secs(u64::from(settings.limits.connect_timeout));
         let until = context.worker.now.after(timeout);

@@ -12,6 +12,7 @@ use mqtt_proto::{
     Ack, Disconnect, FixedHeader, Packet, PacketId, PacketType, Properties, ReasonCode, Version,
 };
 
+use super::subscribe::Unfinished;
 use super::{End, Scratch, Turn, UNREAD_ANSWERS_MAX, disconnect};
 use crate::auth::Permissions;
 use crate::durability::Durability;
@@ -23,6 +24,9 @@ use crate::transport::Transport;
 /// Requests to the state store that are executed before it is looked whether their client reads the
 /// responses.
 const REQUESTS_TOGETHER: usize = 16;
+
+/// Acknowledgements that are applied together at most, under one lock.
+const ACKS_TOGETHER: usize = 1024;
 
 /// A connection that has a session.
 #[derive(Debug)]
@@ -50,6 +54,8 @@ pub(super) struct Active {
     pub(super) reading_paused: bool,
     /// What was read has not all been handled: something is kept, and there may be whole packets in it.
     pub(super) interrupted: bool,
+    /// A packet of which only a part has been handled.
+    pub(super) unfinished: Option<Box<Unfinished>>,
     /// The only session that got what the client published last.
     pub(super) partner: Option<Partner>,
     /// Keys of the state store that the client watches.
@@ -87,9 +93,9 @@ impl Active {
         self.check_owner()?;
         self.interrupted = false;
         let mut handled = 0;
-        let mut result = Ok(());
         let mut alone = true;
-        while result.is_ok() {
+        let mut result = self.resume(turn);
+        while result.is_ok() && self.unfinished.is_none() {
             let rest = &bytes[handled..];
             let header = match FixedHeader::read(rest, self.limits.max_packet_size) {
                 Ok(Some(header)) if header.packet_len() <= rest.len() => header,
@@ -116,7 +122,12 @@ impl Active {
                     break;
                 }
             }
+            if turn.budget.spend(1) || turn.scratch.acks.len() >= ACKS_TOGETHER {
+                self.interrupted = handled < bytes.len();
+                break;
+            }
         }
+        self.interrupted |= self.unfinished.is_some();
         if handled > 0 {
             self.keep_alive.packet_received(turn.context.worker.now.as_millis());
         }

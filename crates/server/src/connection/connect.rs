@@ -248,10 +248,10 @@ impl Connection {
             max_packet_size,
             reading_paused: false,
             interrupted: false,
+            unfinished: None,
             partner: None,
             watched: Default::default(),
         };
-        self.transport.set_frame_max(2 * active.limits.max_packet_size);
         let transport = &mut self.transport;
         active.session.drain(&context.worker, epoch, false, |bytes| transport.write(bytes));
         self.stage = Stage::Active(Box::new(active));

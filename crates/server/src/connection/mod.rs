@@ -31,7 +31,7 @@ use thiserror::Error;
 use tracing::debug;
 
 use crate::auth::Verdict;
-use crate::event_loop::{ConnectionId, Mailbox};
+use crate::event_loop::{Budget, ConnectionId, Mailbox};
 use crate::lifecycle::Context;
 use crate::run::Run;
 use crate::session::{Answers, SessionRef};
@@ -61,6 +61,8 @@ pub struct Turn<'a> {
     pub scratch: &'a mut Scratch,
     /// Where others post for this thread.
     pub mailbox: &'a Mailbox,
+    /// How long it may go on.
+    pub budget: Budget,
 }
 
 /// Memory for one turn; empty between turns but for its capacity.
@@ -183,7 +185,7 @@ impl Connection {
         let Accepted { socket, peer, listener } = accepted;
         let limits = context.worker.shared.settings().limits.clone();
         let socket = Arc::new(socket);
-        let transport = Transport::new(Arc::clone(&socket), &listener, CONNECT_MAX)?;
+        let transport = Transport::new(Arc::clone(&socket), &listener)?;
         let until =
             context.worker.now.after(Duration::from_secs(u64::from(limits.connect_timeout)));
         let stage =
@@ -368,7 +370,7 @@ impl Connection {
             }
             if self.is_interrupted() {
                 self.handle_partial(turn)?;
-                if turn.scratch.responses.take_are_much() {
+                if turn.scratch.responses.take_are_much() || turn.budget.is_spent() {
                     return Ok(Next::Again);
                 }
                 continue;
@@ -400,7 +402,7 @@ impl Connection {
                 let handled = self.handle(turn, &mut buffer[..kept + n])?;
                 self.keep_rest(partial, &buffer[handled..kept + n]);
             }
-            if turn.scratch.responses.take_are_much() {
+            if turn.scratch.responses.take_are_much() || turn.budget.is_spent() {
                 return Ok(Next::Again);
             }
             if self.is_interrupted() {
@@ -437,25 +439,23 @@ impl Connection {
         self.partial = memory;
     }
 
-    /// Handles the whole packets in `bytes` and returns how many bytes they had.
+    /// Handles the whole packets in `bytes`, and what was left of one before, and returns how many bytes they had.
     fn handle(&mut self, turn: &mut Turn<'_>, bytes: &mut [u8]) -> Result<usize, End> {
         let mut handled = 0;
-        while handled < bytes.len() {
-            match &mut self.stage {
-                Stage::Connect { .. } => match self.first_packet(turn, &bytes[handled..])? {
-                    Some(len) => handled += len,
-                    None => break,
-                },
-                Stage::Active(active) => {
-                    let transport = &mut self.transport;
-                    handled += active.handle(turn, transport, &mut bytes[handled..])?;
-                    break;
-                }
-                Stage::Closing { .. } => return Ok(bytes.len()),
-                Stage::Proxy { .. } | Stage::Authenticating(_) => break,
+        if let Stage::Connect { .. } = self.stage {
+            match self.first_packet(turn, bytes)? {
+                Some(len) => handled = len,
+                None => return Ok(0),
             }
         }
-        Ok(handled)
+        match &mut self.stage {
+            Stage::Active(active) => {
+                let transport = &mut self.transport;
+                Ok(handled + active.handle(turn, transport, &mut bytes[handled..])?)
+            }
+            Stage::Closing { .. } => Ok(bytes.len()),
+            Stage::Proxy { .. } | Stage::Connect { .. } | Stage::Authenticating(_) => Ok(handled),
+        }
     }
 
     /// The first packet must be CONNECT (MQTT-3.1.0-1).

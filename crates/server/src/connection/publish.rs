@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use barid_core::session::{DropReason, Reception, ShardSet};
+use barid_core::session::{Reception, ShardSet};
 use mqtt_proto::flow::InboundAliases;
 use mqtt_proto::{DecodeError, FixedHeader, PacketId, PacketType, QoS, ReasonCode, Version};
 use statestore_proto::topics;
@@ -11,6 +11,7 @@ use super::active::{Active, Partner};
 use super::{End, Turn};
 use crate::auth::may_publish;
 use crate::bindings::{self, Entered};
+use crate::event_loop::Budget;
 use crate::lifecycle::Context;
 use crate::router::Publisher;
 use crate::run::{Messages, Parsed, Run};
@@ -144,14 +145,15 @@ impl Active {
         let mut reason = ReasonCode::QuotaExceeded;
         if !run.is_empty() {
             let mut messages = run.in_buffer(bytes, context.worker.now);
-            let kept = !messages.retain() || context.retain(tenant, &mut messages);
-            if !kept {
-                let topic = Some(messages.topic());
-                session.dropped(&context.worker, DropReason::RetainedMessages, topic);
+            let kept =
+                if messages.retain() { context.retain(tenant, &mut messages) } else { Ok(()) };
+            if let Err(reason) = kept {
+                session.dropped(&context.worker, reason, Some(messages.topic()));
             }
             // An MQTT 5 client is told, so nobody gets the message; a 3.x client cannot be told.
-            if kept || self.version != Version::V5 {
-                reason = self.route(context, publisher, &mut messages, alone, taken);
+            if kept.is_ok() || self.version != Version::V5 {
+                let budget = &mut turn.budget;
+                reason = self.route(context, budget, publisher, &mut messages, alone, taken);
             }
         }
         drop(together);
@@ -227,6 +229,7 @@ impl Active {
     fn route(
         &mut self,
         context: &mut Context,
+        budget: &mut Budget,
         publisher: Publisher<'_>,
         messages: &mut Messages<'_>,
         alone: bool,
@@ -235,6 +238,7 @@ impl Active {
         let tenant = &self.session.tenant;
         let count = messages.len() as u64;
         let route = context.router.publish(&context.worker, tenant, publisher, messages, alone);
+        budget.spend(route.targets().len() + messages.len() * route.groups().len());
         if let [only] = route.targets()
             && self.partner.as_ref().is_none_or(|partner| partner.id != only.subscriber.id)
         {

@@ -4,8 +4,9 @@ use std::num::NonZeroU32;
 
 use barid_core::durable::keys;
 use mqtt_proto::{
-    PacketType, Properties, QoS, ReasonCode, RetainHandling, SubAck, Subscribe, SubscribeFilter,
-    UnsubAck, Unsubscribe, Version, topic,
+    PacketId, PacketType, Properties, QoS, ReasonCode, RetainHandling, SubAck, Subscribe,
+    SubscribeFilter, SubscribeFilters, SubscribeFiltersBuf, UnsubAck, Unsubscribe,
+    UnsubscribeFilters, UnsubscribeFiltersBuf, Version, topic,
 };
 
 use super::active::Active;
@@ -13,6 +14,34 @@ use super::{End, Turn};
 use crate::lifecycle;
 use crate::session::{Replay, Subscription};
 use crate::state_store;
+
+/// What a filter costs in steps of a turn: it changes the index, and is noted in the store.
+const FILTER_STEPS: usize = 4;
+
+/// A SUBSCRIBE or UNSUBSCRIBE of which some filters have still to be handled: there may be hundreds of thousands in
+/// a packet, and others have their turn meanwhile. Nothing else of the client is handled before.
+#[derive(Debug)]
+pub(super) struct Unfinished {
+    packet_id: PacketId,
+    rest: Rest,
+    /// The codes of those that have been handled.
+    codes: Vec<u8>,
+    /// One of them asks for retained messages.
+    replays: bool,
+}
+
+#[derive(Debug)]
+enum Rest {
+    Subscribe(SubscribeFiltersBuf, Option<NonZeroU32>),
+    Unsubscribe(UnsubscribeFiltersBuf),
+}
+
+/// What has been done for the first filters of a packet.
+#[derive(Debug, Default)]
+struct Done {
+    codes: Vec<u8>,
+    replays: bool,
+}
 
 impl Active {
     pub(super) fn on_subscribe(
@@ -23,57 +52,101 @@ impl Active {
         self.check_answer(packet.filters.len())?;
         let identifier = packet.properties.subscription_identifiers().next();
         let identifier = identifier.and_then(NonZeroU32::new);
-        let mut codes = Vec::with_capacity(packet.filters.len());
-        let mut replays = false;
-        for wanted in &packet.filters {
-            codes.push(match self.subscribe(turn, wanted, identifier) {
+        self.subscribe_all(turn, packet.packet_id, packet.filters, identifier, Done::default())
+    }
+
+    pub(super) fn on_unsubscribe(
+        &mut self,
+        turn: &mut Turn<'_>,
+        packet: &Unsubscribe<'_>,
+    ) -> Result<(), End> {
+        self.check_answer(packet.filters.len())?;
+        self.unsubscribe_all(turn, packet.packet_id, packet.filters, Vec::new())
+    }
+
+    /// Goes on with a packet that was not finished in the turn before, if there is one.
+    pub(super) fn resume(&mut self, turn: &mut Turn<'_>) -> Result<(), End> {
+        let Some(unfinished) = self.unfinished.take() else { return Ok(()) };
+        let Unfinished { packet_id, rest, codes, replays } = *unfinished;
+        match rest {
+            Rest::Subscribe(rest, identifier) => {
+                let done = Done { codes, replays };
+                self.subscribe_all(turn, packet_id, rest.as_filters(), identifier, done)
+            }
+            Rest::Unsubscribe(rest) => {
+                self.unsubscribe_all(turn, packet_id, rest.as_filters(), codes)
+            }
+        }
+    }
+
+    fn subscribe_all(
+        &mut self,
+        turn: &mut Turn<'_>,
+        packet_id: PacketId,
+        mut filters: SubscribeFilters<'_>,
+        identifier: Option<NonZeroU32>,
+        mut done: Done,
+    ) -> Result<(), End> {
+        while let Some(wanted) = filters.next() {
+            done.codes.push(match self.subscribe(turn, &wanted, identifier) {
                 // The SUBACK of MQTT 3.1 has no code for a failure.
                 Err(reason) if self.version == Version::V3_1 => {
                     return Err(End::Refused(reason, "the subscription is refused"));
                 }
                 Err(reason) => reason as u8,
                 Ok((qos, new)) => {
-                    let send = match wanted.options.retain_handling {
-                        RetainHandling::SendAtSubscribe => true,
-                        RetainHandling::SendIfNew => new,
-                        RetainHandling::DoNotSend => false,
-                    };
-                    // Shared subscriptions get none (MQTT 5 §4.8.2).
-                    if send
-                        && !topic::is_shared(wanted.filter)
-                        && self.session.tenant.has_retained(wanted.filter)
-                    {
-                        let filter = wanted.filter.into();
-                        replays = true;
-                        if !self.session.replay(Replay { filter, qos, identifier, after: None }) {
-                            return Err(End::Refused(
-                                ReasonCode::QuotaExceeded,
-                                "too many subscriptions whose retained messages are not yet taken",
-                            ));
-                        }
-                    }
+                    done.replays |= self.replay(&wanted, qos, new, identifier)?;
                     qos as u8
                 }
             });
+            if turn.budget.spend(FILTER_STEPS) && !filters.is_empty() {
+                let rest = Rest::Subscribe(filters.to_buf(), identifier);
+                let Done { codes, replays } = done;
+                self.unfinished = Some(Box::new(Unfinished { packet_id, rest, codes, replays }));
+                return Ok(());
+            }
         }
-        if replays {
+        if done.replays {
             let commits = self.session.store(&self.session.state());
             turn.scratch.answers.commits.join(&commits);
         }
-        let refused = codes.contains(&(ReasonCode::NotAuthorized as u8));
+        let refused = done.codes.contains(&(ReasonCode::NotAuthorized as u8));
         self.put_answer(turn, PacketType::SubAck, |answers| {
-            SubAck {
-                packet_id: packet.packet_id,
-                properties: Properties::default(),
-                codes: &codes,
-            }
-            .encode(self.version, answers)
-            .expect("there is one code for each filter");
+            SubAck { packet_id, properties: Properties::default(), codes: &done.codes }
+                .encode(self.version, answers)
+                .expect("there is one code for each filter");
         });
         if refused {
             self.session.tenant.counters(turn.context.worker.id).unauthorised.add(1);
         }
         Ok(())
+    }
+
+    /// Asks for the retained messages of a subscription, if its client wants them and there may be some.
+    fn replay(
+        &self,
+        wanted: &SubscribeFilter<'_>,
+        qos: QoS,
+        new: bool,
+        identifier: Option<NonZeroU32>,
+    ) -> Result<bool, End> {
+        let send = match wanted.options.retain_handling {
+            RetainHandling::SendAtSubscribe => true,
+            RetainHandling::SendIfNew => new,
+            RetainHandling::DoNotSend => false,
+        };
+        // Shared subscriptions get none (MQTT 5 §4.8.2).
+        let asks = send
+            && !topic::is_shared(wanted.filter)
+            && self.session.tenant.retained.read().may_match(wanted.filter);
+        let replay = || Replay { filter: wanted.filter.into(), qos, identifier, after: None };
+        if asks && !self.session.replay(replay()) {
+            return Err(End::Refused(
+                ReasonCode::QuotaExceeded,
+                "too many subscriptions whose retained messages are not yet taken",
+            ));
+        }
+        Ok(asks)
     }
 
     /// An error if a SUBACK or UNSUBACK with so many codes is larger than the client takes: then nothing
@@ -129,6 +202,7 @@ impl Active {
 
     /// Whether the client may subscribe to a filter.
     fn check_filter(&self, filter: &str) -> Result<(), ReasonCode> {
+        // What is malformed has ended the connection; this one may still have too many levels.
         topic::validate_filter(filter).map_err(|_| ReasonCode::TopicFilterInvalid)?;
         let shared = topic::parse_shared(filter).map_err(|_| ReasonCode::TopicFilterInvalid)?;
         if shared.is_some() && !self.limits.shared_subscriptions {
@@ -143,24 +217,14 @@ impl Active {
         if may { Ok(()) } else { Err(ReasonCode::NotAuthorized) }
     }
 
-    pub(super) fn on_unsubscribe(
+    fn unsubscribe_all(
         &mut self,
         turn: &mut Turn<'_>,
-        packet: &Unsubscribe<'_>,
+        packet_id: PacketId,
+        mut filters: UnsubscribeFilters<'_>,
+        mut codes: Vec<u8>,
     ) -> Result<(), End> {
-        self.check_answer(packet.filters.len())?;
-        let mut codes = Vec::with_capacity(packet.filters.len());
-        for filter in &packet.filters {
-            if topic::validate_filter(filter).is_err() {
-                if self.version.is_v5() {
-                    codes.push(ReasonCode::TopicFilterInvalid as u8);
-                    continue;
-                }
-                return Err(End::Refused(
-                    ReasonCode::TopicFilterInvalid,
-                    "the topic filter is not valid",
-                ));
-            }
+        while let Some(filter) = filters.next() {
             // Index and state change together, also before the eyes of a connection that takes over.
             let mut state = self.session.state();
             self.check_owner()?;
@@ -174,15 +238,17 @@ impl Active {
             let code =
                 if existed { ReasonCode::Success } else { ReasonCode::NoSubscriptionExisted };
             codes.push(code as u8);
+            if turn.budget.spend(FILTER_STEPS) && !filters.is_empty() {
+                let rest = Rest::Unsubscribe(filters.to_buf());
+                let unfinished = Unfinished { packet_id, rest, codes, replays: false };
+                self.unfinished = Some(Box::new(unfinished));
+                return Ok(());
+            }
         }
         self.put_answer(turn, PacketType::UnsubAck, |answers| {
-            UnsubAck {
-                packet_id: packet.packet_id,
-                properties: Properties::default(),
-                codes: &codes,
-            }
-            .encode(self.version, answers)
-            .expect("there is one code for each filter");
+            UnsubAck { packet_id, properties: Properties::default(), codes: &codes }
+                .encode(self.version, answers)
+                .expect("there is one code for each filter");
         });
         Ok(())
     }

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use super::Mailbox;
+use super::watchdog::Watchdog;
 
 /// How long a thread watches itself before it says how busy it is.
 pub(super) const WINDOW: Duration = Duration::from_millis(100);
@@ -22,6 +23,10 @@ const OVERLOADED: u32 = 850;
 /// … to one that is less busy than this.
 const IDLE: u32 = 500;
 
+/// New connections go past a thread that has been in one round for longer: it may not come back soon, and
+/// cannot say how busy it is before it does.
+const STUCK: Duration = Duration::from_millis(50);
+
 /// For how many windows a thread is overloaded before it acts, and waits after it has.
 const PATIENCE: u32 = 3;
 
@@ -30,6 +35,7 @@ const PATIENCE: u32 = 3;
 pub struct IoThread {
     mailbox: Mailbox,
     load: Arc<Load>,
+    watchdog: Arc<Watchdog>,
 }
 
 /// How much a thread has to do.
@@ -47,7 +53,12 @@ pub struct IoThreads(Arc<[IoThread]>);
 impl IoThread {
     /// A thread without connections.
     pub fn new(mailbox: Mailbox) -> Self {
-        Self { mailbox, load: Arc::default() }
+        Self { mailbox, load: Arc::default(), watchdog: Arc::default() }
+    }
+
+    /// How long its turns take.
+    pub fn watchdog(&self) -> &Watchdog {
+        &self.watchdog
     }
 
     /// Where to post for it.
@@ -68,6 +79,10 @@ impl IoThread {
     fn busy(&self) -> u32 {
         self.load.busy.load(Ordering::Relaxed)
     }
+
+    fn takes_more(&self, now: Instant) -> bool {
+        self.busy() < FULL && self.watchdog.in_round(now) < STUCK
+    }
 }
 
 impl IoThreads {
@@ -86,13 +101,16 @@ impl IoThreads {
         self.0.iter()
     }
 
-    /// Who gets a new connection: the first that is not full, or the one with the fewest.
+    /// Who gets a new connection: the first that is not full, or the one with the fewest, of those that are
+    /// not stuck.
     pub fn for_new_connection(&self) -> &IoThread {
-        self.0.iter().find(|thread| thread.busy() < FULL).unwrap_or_else(|| {
-            self.0
-                .iter()
-                .min_by_key(|thread| thread.load.connections.load(Ordering::Relaxed))
-                .expect("there is at least one IO thread")
+        let now = Instant::now();
+        self.0.iter().find(|thread| thread.takes_more(now)).unwrap_or_else(|| {
+            let order = |thread: &&IoThread| {
+                let is_stuck = thread.watchdog.in_round(now) >= STUCK;
+                (is_stuck, thread.load.connections.load(Ordering::Relaxed))
+            };
+            self.0.iter().min_by_key(order).expect("there is at least one IO thread")
         })
     }
 

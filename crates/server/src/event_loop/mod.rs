@@ -3,11 +3,14 @@
 //! See ADR 0001 for why these are loops of our own and not tasks of a runtime, and `io_threads.rs` for how
 //! connections are spread.
 
+mod budget;
 mod io_threads;
 mod mailbox;
 mod peer;
 mod timers;
+mod watchdog;
 
+pub use budget::Budget;
 pub use io_threads::{IoThread, IoThreads};
 pub use mailbox::{ConnectionId, Mailbox, Post};
 pub use peer::Peer;
@@ -23,7 +26,7 @@ use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token, Waker};
 use mqtt_proto::ReasonCode;
 use slab::Slab;
-use tracing::warn;
+use tracing::{debug, warn};
 
 use crate::connection::{Next, Readiness, Scratch, Turn};
 use crate::durable::commit_by_rounds;
@@ -79,6 +82,8 @@ impl EventLoop {
             by_id: HashMap::default(),
             timers: Timers::default(),
             again: Vec::new(),
+            turns: 1,
+            turn_start: Instant::now(),
             balance: Balance::new(),
             next_sweep: Timestamp::default(),
             until: None,
@@ -104,6 +109,10 @@ struct Running {
     timers: Timers,
     /// Connections that have more to read.
     again: Vec<ConnectionId>,
+    /// About how many turns the present round has.
+    turns: usize,
+    /// When the last turn ended, or the round began.
+    turn_start: Instant,
     balance: Balance,
     next_sweep: Timestamp,
     /// The thread is to end, at the latest then.
@@ -135,6 +144,9 @@ impl Running {
             }
             let start = Instant::now();
             self.context.worker.now = self.context.worker.shared.clock.at(start);
+            self.threads.get(self.me).watchdog().round_begins(start);
+            self.turn_start = start;
+            self.turns = events.iter().count() + self.again.len();
             for event in &events {
                 if event.token() == MAILBOX {
                     continue;
@@ -151,6 +163,7 @@ impl Running {
                 });
             }
             self.mailbox.collect(&mut posts);
+            self.turns += posts.len();
             for post in posts.drain(..) {
                 self.on_post(post);
             }
@@ -176,6 +189,7 @@ impl Running {
             if let Some(helper) = helper {
                 self.give_away(helper);
             }
+            self.threads.get(self.me).watchdog().round_ends();
         }
     }
 
@@ -287,6 +301,7 @@ impl Running {
                 context: &mut self.context,
                 scratch: &mut self.scratch,
                 mailbox: &self.mailbox,
+                budget: Budget::new(self.turn_start, self.turns),
             };
             slot.connection.on_close(&mut turn, ReasonCode::ServerUnavailable, true);
             self.threads.get(self.me).connection_leaves();
@@ -363,10 +378,20 @@ impl Running {
     ) {
         let Some(slot) = self.slots.get_mut(key) else { return };
         slot.active = self.balance.window();
-        let mut turn =
-            Turn { context: &mut self.context, scratch: &mut self.scratch, mailbox: &self.mailbox };
+        let start = self.turn_start;
+        let mut turn = Turn {
+            context: &mut self.context,
+            scratch: &mut self.scratch,
+            mailbox: &self.mailbox,
+            budget: Budget::new(start, self.turns),
+        };
         let next = act(&mut slot.connection, &mut turn, &mut self.buffer);
         let id = slot.connection.id();
+        self.turn_start = Instant::now();
+        if self.threads.get(self.me).watchdog().turn(start, self.turn_start) {
+            let took = self.turn_start - start;
+            debug!(connection = id.0, millis = took.as_millis(), "a turn kept others waiting");
+        }
         if next == Next::Gone {
             let fd = slot.connection.socket().as_raw_fd();
             let _ = self.poll.registry().deregister(&mut SourceFd(&fd));

@@ -23,6 +23,7 @@ use std::ops::{ControlFlow, Range};
 use std::sync::{Arc, Weak};
 
 use barid_core::durable::StoredAs;
+use barid_core::retained::Walked;
 use barid_core::session::{Acked, Delivery, DropReason, Journal, Outgoing, Overflow, Waiting};
 use mio::net::TcpStream;
 use mqtt_proto::flow::AliasUse;
@@ -33,6 +34,7 @@ use super::outlet::{Outlet, Unsent};
 use super::{Session, SessionRef};
 use crate::durable::{Commits, SessionJournal};
 use crate::encode::PublishFrame;
+use crate::retained;
 use crate::run::Messages;
 use crate::worker::Worker;
 
@@ -49,6 +51,10 @@ const FETCHED: usize = 64;
 /// How often in a row a thread writes for a client whose connection it does not own, before it leaves
 /// the rest to the owner.
 const FOREIGN_ROUNDS: usize = 4;
+
+/// How often in a row the owner does, before it lets others have their turn: a client that reads as fast as it is
+/// written to would keep the thread.
+const OWNER_ROUNDS: usize = 8;
 
 /// How some messages are to be delivered to a session.
 #[derive(Clone, Debug)]
@@ -222,7 +228,7 @@ impl Session {
         }
         if (!outlet.unsent.is_empty() || !outlet.is_idle()) && outlet.start_writing() {
             drop(outlet);
-            self.pump(worker, epoch, &[], usize::MAX, write);
+            self.pump(worker, epoch, &[], OWNER_ROUNDS, write);
         }
     }
 
@@ -258,7 +264,7 @@ impl Session {
         }
         if (!first.is_empty() || !outlet.unsent.is_empty()) && outlet.start_writing() {
             drop(outlet);
-            self.pump(worker, epoch, first, usize::MAX, write);
+            self.pump(worker, epoch, first, OWNER_ROUNDS, write);
             outlet = self.outlet.lock();
         }
         let waits = outlet.held.is_some() && self.tenant.shards.are_congested(&answers.commits);
@@ -334,10 +340,14 @@ impl Session {
                 while self.refill(worker, &mut outlet) {
                     // The state is locked before the outlet.
                     drop(outlet);
-                    self.fetch_and_store_retained(worker, epoch);
+                    let fetched = self.fetch_and_store_retained(worker, epoch);
                     outlet = self.lock();
                     if outlet.epoch != epoch {
                         return;
+                    }
+                    if !fetched {
+                        outlet.wake_owner();
+                        break;
                     }
                 }
             }
@@ -373,7 +383,11 @@ impl Session {
                     wants_retained = true;
                     break;
                 }
-                self.fetch_retained(worker, outlet, &mut journal);
+                if !self.fetch_retained(worker, outlet, &mut journal) {
+                    // Others have their turn.
+                    outlet.wake_owner();
+                    break;
+                }
             }
             let next = outlet.outbound.next(worker.now, &mut journal, |reason, lost| {
                 self.dropped(worker, reason, lost.topic());
@@ -435,24 +449,30 @@ impl Session {
         }
     }
 
-    /// Fetches the next retained messages that subscriptions have asked for. They are stored from then
-    /// on, if the session is.
+    /// Looks for the next retained messages that subscriptions have asked for, some steps far. They are stored from
+    /// then on, if the session is. False: none has been found yet, and the search goes on.
     pub(super) fn fetch_retained(
         &self,
         worker: &Worker,
         outlet: &mut Outlet,
         journal: &mut SessionJournal<'_>,
-    ) {
+    ) -> bool {
+        let mut steps = retained::STEPS;
         while let Some(replays) = &mut outlet.replays {
             let Some(replay) = replays.0.front_mut() else {
                 outlet.replays = None;
-                return;
+                return true;
             };
+            if steps == 0 {
+                return false;
+            }
+            // A filter that needs no walk is a step, too.
+            steps -= 1;
             let mut found = Vec::new();
-            let mut last = None;
             let mut seen = 0;
             let retained = self.tenant.retained.read();
-            retained.walk(&replay.filter, replay.after.as_deref(), |topic, message| {
+            let after = replay.after.as_deref();
+            let walked = retained.walk(&replay.filter, after, &mut steps, |_, message| {
                 seen += 1;
                 if !message.is_expired(worker.now) {
                     found.push(Delivery {
@@ -466,15 +486,12 @@ impl Session {
                         after: None,
                     });
                 }
-                if seen < FETCHED {
-                    return ControlFlow::Continue(());
-                }
-                last = Some(topic.into());
-                ControlFlow::Break(())
+                if seen < FETCHED { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
             });
-            replay.after = last;
-            if replay.after.is_none() {
-                replays.0.pop_front();
+            drop(retained);
+            match walked {
+                Walked::To(topic) => replay.after = Some(topic),
+                Walked::All => drop(replays.0.pop_front()),
             }
             if !found.is_empty() {
                 for delivery in &mut found {
@@ -482,9 +499,10 @@ impl Session {
                     journal.put(delivery, None);
                 }
                 outlet.outbound.replay(found);
-                return;
+                return true;
             }
         }
+        true
     }
 
     /// Messages that do not all look alike to this client: Subscription Identifiers, Topic Aliases, or

@@ -93,15 +93,20 @@ impl Session {
     }
 
     /// Fetches the next retained messages that subscriptions have asked for, and notes them together with
-    /// how far that has come: after a crash none is missing, and none comes twice.
-    pub(super) fn fetch_and_store_retained(&self, worker: &Worker, epoch: u32) {
+    /// how far that has come: after a crash none is missing, and none comes twice. False: see
+    /// [`Self::fetch_retained`].
+    pub(super) fn fetch_and_store_retained(&self, worker: &Worker, epoch: u32) -> bool {
         let state = self.state();
         let mut outlet = self.lock();
-        if outlet.epoch == epoch {
-            let mut journal = SessionJournal::new(self.durable());
-            self.fetch_retained(worker, &mut outlet, &mut journal);
+        if outlet.epoch != epoch {
+            return true;
+        }
+        let mut journal = SessionJournal::new(self.durable());
+        let fetched = self.fetch_retained(worker, &mut outlet, &mut journal);
+        if fetched {
             self.put_record(&state, &outlet, &mut journal);
         }
+        fetched
     }
 
     /// Notes a subscription. Under the lock of the state, like the two below.

@@ -4,7 +4,7 @@
 mod proxy;
 mod tls;
 mod tls_stream;
-mod websocket;
+pub mod websocket;
 
 pub use proxy::Proxied;
 pub use tls::{CertificateError, server_config};
@@ -18,7 +18,7 @@ use mio::net::TcpStream;
 use parking_lot::RwLock;
 use rustls::{ServerConfig, ServerConnection};
 
-use websocket::WebSocket;
+use websocket::{WebSocket, WebSocketOptions};
 
 /// A socket that any thread may write to.
 #[derive(Clone, Debug)]
@@ -44,8 +44,8 @@ pub struct ListenerContext {
     pub address: SocketAddr,
     /// Whether a PROXY protocol header comes first.
     pub proxy_protocol: bool,
-    /// The path of MQTT on a WebSocket listener.
-    pub websocket_path: Option<String>,
+    /// What a WebSocket listener allows.
+    pub websocket: Option<WebSocketOptions>,
     /// The certificates of a TLS listener; they may be replaced while it runs.
     pub tls: Option<RwLock<Arc<ServerConfig>>>,
 }
@@ -75,36 +75,32 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// The stream that `listener` speaks, over `socket`. WebSocket frames may have `frame_max` bytes.
-    pub fn new(
-        socket: Arc<TcpStream>,
-        listener: &ListenerContext,
-        frame_max: usize,
-    ) -> io::Result<Self> {
+    /// The stream that `listener` speaks, over `socket`.
+    pub fn new(socket: Arc<TcpStream>, listener: &ListenerContext) -> io::Result<Self> {
         let socket = Socket(socket);
-        let path = listener.websocket_path.as_deref();
+        let websocket = listener.websocket.clone();
         let Some(config) = &listener.tls else {
-            return Ok(match path {
+            return Ok(match websocket {
                 None => Self::Plain(socket),
-                Some(path) => Self::WebSocket(Box::new(WebSocket::new(socket, path, frame_max))),
+                Some(options) => Self::WebSocket(Box::new(WebSocket::new(socket, options))),
             });
         };
         let config = Arc::clone(&config.read());
         let connection = ServerConnection::new(config).map_err(io::Error::other)?;
         let stream = TlsStream::new(connection, socket);
-        Ok(match path {
+        Ok(match websocket {
             None => Self::Tls(Box::new(stream)),
-            Some(path) => Self::SecureWebSocket(Box::new(WebSocket::new(stream, path, frame_max))),
+            Some(options) => Self::SecureWebSocket(Box::new(WebSocket::new(stream, options))),
         })
     }
 
-    /// From now on WebSocket frames may have so many bytes. Their borders mean nothing, so this is not
-    /// the size of a packet; but the library makes room for a frame when it begins.
-    pub fn set_frame_max(&mut self, bytes: usize) {
+    /// Bytes that are kept of TLS and WebSocket handshakes that are under way.
+    pub fn collected(&self) -> usize {
         match self {
-            Self::Plain(_) | Self::Tls(_) => {}
-            Self::WebSocket(stream) => stream.set_frame_max(bytes),
-            Self::SecureWebSocket(stream) => stream.set_frame_max(bytes),
+            Self::Plain(_) => 0,
+            Self::Tls(stream) => stream.collected(),
+            Self::WebSocket(stream) => stream.collected(),
+            Self::SecureWebSocket(stream) => stream.collected() + stream.stream().collected(),
         }
     }
 
@@ -125,9 +121,13 @@ impl Transport {
         }
     }
 
-    /// Whether a read that does not fill the buffer has read all there is.
+    /// Whether the last read, if it did not fill its buffer, has read all there was.
     pub fn short_read_is_all(&self) -> bool {
-        matches!(self, Self::Plain(_))
+        match self {
+            Self::Plain(_) => true,
+            Self::WebSocket(stream) => stream.has_read_all(),
+            Self::Tls(_) | Self::SecureWebSocket(_) => false,
+        }
     }
 
     /// Lets the client know that nothing more comes.

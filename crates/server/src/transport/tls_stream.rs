@@ -2,6 +2,8 @@
 //!
 //! Unlike the streams of the library, writing never reads: the kernel tells of what has come only once, and
 //! only whoever reads may take it off the socket. Nor does what cannot be written keep anybody from reading.
+//! And a call to `read` reads from the socket once: a peer that sends records without data, one after another,
+//! is left to the caller's patience.
 
 use std::io::{self, ErrorKind, Read, Write};
 
@@ -9,16 +11,73 @@ use rustls::ServerConnection;
 
 use super::Socket;
 
+/// Bytes of a handshake that are read at a time.
+const HANDSHAKE_READ: usize = 4 * 1024;
+
+/// Records of a client's part of a handshake. Half a dozen are usual, and a chain of certificates in records of
+/// 512 bytes takes some more; but the library's work grows with the square of their number.
+const HANDSHAKE_RECORDS_MAX: usize = 256;
+
 /// A TLS connection with its socket.
 #[derive(Debug)]
 pub struct TlsStream {
     connection: ServerConnection,
     socket: Socket,
+    /// What has come of a handshake that is under way.
+    handshake: Handshake,
+}
+
+/// Counts what a client sends before the handshake is done.
+#[derive(Debug, Default)]
+struct Handshake {
+    /// All bytes: the library keeps up to so many.
+    bytes: usize,
+    records: usize,
+    /// How many bytes of the header of the next record have come (RFC 8446 §5.1), …
+    header_len: usize,
+    /// … and, from the header's last two bytes, how many of the record are to come.
+    rest: usize,
 }
 
 impl TlsStream {
     pub(super) fn new(connection: ServerConnection, socket: Socket) -> Self {
-        Self { connection, socket }
+        Self { connection, socket, handshake: Handshake::default() }
+    }
+
+    /// Bytes that may be kept of a handshake.
+    pub(super) fn collected(&self) -> usize {
+        self.handshake.bytes
+    }
+
+    /// Reads from the socket once, and lets the library have what has come.
+    fn read_records(&mut self) -> io::Result<()> {
+        if !self.connection.is_handshaking() {
+            self.connection.read_tls(&mut self.socket)?;
+            return self.process();
+        }
+        let mut chunk = [0; HANDSHAKE_READ];
+        let n = self.socket.read(&mut chunk)?;
+        self.handshake.count(&chunk[..n])?;
+        let mut unread = &chunk[..n];
+        // Also once if there is nothing, by which the library learns of the end.
+        loop {
+            self.connection.read_tls(&mut unread)?;
+            self.process()?;
+            if unread.is_empty() {
+                break;
+            }
+        }
+        if !self.connection.is_handshaking() {
+            self.handshake = Handshake::default();
+        }
+        Ok(())
+    }
+
+    fn process(&mut self) -> io::Result<()> {
+        let processed = self.connection.process_new_packets();
+        // What answers it, in a handshake or as an alert. What does not leave now is flushed later.
+        let _ = self.flush();
+        processed.map(drop).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))
     }
 
     /// Lets the client know that nothing more comes.
@@ -28,18 +87,53 @@ impl TlsStream {
     }
 }
 
-impl Read for TlsStream {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        loop {
-            match self.connection.reader().read(buffer) {
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                read => return read,
+impl Handshake {
+    fn count(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        const HEADER: usize = 5;
+        self.bytes += bytes.len();
+        while let [first, after @ ..] = bytes {
+            if self.header_len == HEADER {
+                let here = self.rest.min(bytes.len());
+                bytes = &bytes[here..];
+                self.rest -= here;
+                if self.rest == 0 {
+                    self.header_len = 0;
+                }
+                continue;
             }
-            self.connection.read_tls(&mut self.socket)?;
-            let processed = self.connection.process_new_packets();
-            // What answers it, in a handshake or as an alert. What does not leave now is flushed later.
-            let _ = self.flush();
-            processed.map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
+            if self.header_len == 0 {
+                self.rest = 0;
+                self.records += 1;
+            }
+            self.header_len += 1;
+            if self.header_len > HEADER - 2 {
+                self.rest = self.rest << 8 | usize::from(*first);
+            }
+            bytes = after;
+        }
+        if self.records > HANDSHAKE_RECORDS_MAX {
+            return Err(io::Error::new(
+                ErrorKind::InvalidData,
+                "a TLS handshake in too many records",
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl Read for TlsStream {
+    /// [`ErrorKind::Interrupted`]: something has come, and no data was in it; there may be more.
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self.connection.reader().read(buffer) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            read => return read,
+        }
+        self.read_records()?;
+        match self.connection.reader().read(buffer) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                Err(ErrorKind::Interrupted.into())
+            }
+            read => read,
         }
     }
 }
@@ -62,5 +156,35 @@ impl Write for TlsStream {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn records(lengths: impl IntoIterator<Item = u16>) -> Vec<u8> {
+        let record = |length: u16| {
+            let header = [&[22, 3, 3][..], &length.to_be_bytes()].concat();
+            [header, vec![0; usize::from(length)]].concat()
+        };
+        lengths.into_iter().flat_map(record).collect()
+    }
+
+    #[test]
+    fn records_are_counted_however_they_are_cut() {
+        let sent = records([0, 1, 300, 0, 0x1234, 5]);
+        for cut in 1..20 {
+            let mut handshake = Handshake::default();
+            sent.chunks(cut).for_each(|chunk| handshake.count(chunk).unwrap());
+            assert_eq!((handshake.records, handshake.bytes), (6, sent.len()), "{cut}");
+        }
+    }
+
+    #[test]
+    fn a_handshake_in_very_many_records_is_refused() {
+        let mut handshake = Handshake::default();
+        handshake.count(&records([1; HANDSHAKE_RECORDS_MAX])).unwrap();
+        assert!(handshake.count(&records([1])).is_err());
     }
 }

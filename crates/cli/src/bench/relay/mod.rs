@@ -240,10 +240,9 @@ impl Relay {
                 }))
             }
             Packet::Subscribe(subscribe) => {
-                let filters = subscribe.filters.iter().map(|one| (one.filter.to_owned(), index));
+                let filters = subscribe.filters.map(|one| (one.filter.to_owned(), index));
                 self.subscriptions.extend(filters);
-                let codes: Vec<u8> =
-                    subscribe.filters.iter().map(|one| one.options.qos as u8).collect();
+                let codes: Vec<u8> = subscribe.filters.map(|one| one.options.qos as u8).collect();
                 let (packet_id, properties) = (subscribe.packet_id, Properties::EMPTY);
                 client.send(&Packet::SubAck(SubAck { packet_id, properties, codes: &codes }))
             }

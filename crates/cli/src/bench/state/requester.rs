@@ -3,7 +3,7 @@
 use anyhow::{Context as _, bail};
 use mqtt_proto::{
     Ack, Connect, Packet, PacketId, Properties, PropertiesBuf, Property, Publish, QoS, Subscribe,
-    SubscribeFilter, SubscriptionOptions, Version,
+    SubscribeFilter, SubscribeFiltersBuf, SubscriptionOptions, Version,
 };
 use statestore_proto::{Command, Condition, Hlc, Reply, properties, topics};
 
@@ -83,10 +83,12 @@ impl Requester {
             retain_as_published: true,
             ..SubscriptionOptions::default()
         };
+        let filter = SubscribeFilter { filter: &self.response_topic, options };
+        let filters = SubscribeFiltersBuf::new([filter])?;
         let subscribe = Packet::Subscribe(Subscribe {
             packet_id: PacketId::MAX,
             properties: Properties::EMPTY,
-            filters: vec![SubscribeFilter { filter: &self.response_topic, options }],
+            filters: filters.as_filters(),
         });
         Ok(subscribe.encode(Version::V5, output)?)
     }

@@ -5,10 +5,16 @@
 //! levels have. A filter is answered by walking the ranges that can match and seeking past those
 //! that cannot. An ordered key-value engine can hold the same keys in the same order and be
 //! asked the same way.
+//!
+//! A walk may be long, whatever it finds: `+/b` has to look below every first level. So it is made in steps.
+
+mod levels;
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
+
+use levels::Levels;
 
 /// Stands for `/` in a key; sorts before every character of a level.
 const SEPARATOR: char = '\0';
@@ -22,12 +28,24 @@ const STEPS_MAX: usize = 8;
 /// One `M` per topic. Topics and filters are taken as valid (§4.7).
 pub struct RetainedStore<M> {
     by_key: BTreeMap<Box<str>, M>,
+    levels: Levels,
+}
+
+/// How far a walk has come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Walked {
+    /// To the end.
+    All,
+    /// To this topic: the walk goes on after it.
+    To(Box<str>),
 }
 
 impl<M> RetainedStore<M> {
-    /// A store with nothing in it.
-    pub fn new() -> Self {
-        Self { by_key: BTreeMap::new() }
+    /// A store with nothing in it. The seed should be secret where clients are not trusted, so that nobody can
+    /// choose levels that collide; it has no other effect.
+    pub fn with_seed(seed: u64) -> Self {
+        Self { by_key: BTreeMap::new(), levels: Levels::with_seed(seed) }
     }
 
     /// How many topics have a message.
@@ -47,79 +65,120 @@ impl<M> RetainedStore<M> {
 
     /// Makes `message` the message of `topic`; answers the one it replaces.
     pub fn set(&mut self, topic: &str, message: M) -> Option<M> {
-        self.by_key.insert(key(topic).into_boxed_str(), message)
+        let replaced = self.by_key.insert(key(topic).into_boxed_str(), message);
+        if replaced.is_none() {
+            self.levels.add(topic.split('/'));
+        }
+        replaced
     }
 
     /// Removes and answers the message of `topic`.
     pub fn remove(&mut self, topic: &str) -> Option<M> {
-        self.by_key.remove(key(topic).as_str())
+        let removed = self.by_key.remove(key(topic).as_str())?;
+        self.levels.remove(topic.split('/'));
+        Some(removed)
     }
 
-    /// Removes the messages for which `keep` answers false. Costs a walk over all.
-    pub fn retain(&mut self, mut keep: impl FnMut(&str, &M) -> bool) {
+    /// Looks at up to `steps` messages, of the topics that sort after `after` (all when there is none), and removes
+    /// those for which `keep` answers false.
+    pub fn retain(
+        &mut self,
+        after: Option<&str>,
+        steps: usize,
+        mut keep: impl FnMut(&str, &M) -> bool,
+    ) -> Walked {
+        let bound = after.map_or_else(String::new, next_key);
+        let from = (Bound::Included(bound.as_str()), Bound::Unbounded);
+        let mut removed = Vec::new();
         let mut topic = String::new();
-        self.by_key.retain(|key, message| {
+        let mut walked = Walked::All;
+        for (step, (key, message)) in self.by_key.range::<str, _>(from).enumerate() {
+            if step == steps {
+                walked = Walked::To(topic.as_str().into());
+                break;
+            }
             write_topic(key, &mut topic);
-            keep(&topic, message)
-        });
+            if !keep(&topic, message) {
+                removed.push(key.clone());
+            }
+        }
+        for key in removed {
+            self.by_key.remove(&key);
+            self.levels.remove(key.split(SEPARATOR));
+        }
+        walked
     }
 
     /// Calls `found` with each topic that `filter` matches (§4.7.1, §4.7.2), sorted by levels.
-    ///
-    /// Costs a seek for each range of topics that matches or is passed over: about the number of
-    /// topics found, and of siblings at the levels where the filter has `+`.
     pub fn for_each_match(&self, filter: &str, mut found: impl FnMut(&str, &M)) {
-        self.walk(filter, None, |topic, message| {
+        let mut all = usize::MAX;
+        let walked = self.walk(filter, None, &mut all, |topic, message| {
             found(topic, message);
             ControlFlow::Continue(())
         });
+        debug_assert_eq!(walked, Walked::All);
     }
 
     /// Like [`Self::for_each_match`], for the topics that sort after `after` only (all of them when
-    /// there is none), until `found` breaks it off: so that many can be taken a few at a time.
+    /// there is none), until `found` breaks it off or no `steps` are left (it makes at least one): so that many can be
+    /// taken a few at a time.
+    ///
+    /// A step is a topic that is found or passed over, a range of topics that is, or a few of them. There are about
+    /// as many as topics that match, and siblings at the levels where the filter has `+`. A filter takes none if
+    /// one of its levels is in no topic at its place.
     pub fn walk(
         &self,
         filter: &str,
         after: Option<&str>,
+        steps: &mut usize,
         mut found: impl FnMut(&str, &M) -> ControlFlow<()>,
-    ) {
+    ) -> Walked {
         let levels: Vec<&str> = filter.split('/').collect();
+        if !self.levels.may_match(&levels) {
+            return Walked::All;
+        }
         let mut topic = String::new();
-        let mut bound = match after {
-            None => first_bound(&levels),
-            // The smallest key after another is that one with the smallest character behind it.
-            Some(after) => key(after) + "\0",
-        };
+        let mut bound = after.map_or_else(|| first_bound(&levels), next_key);
+        let mut last = None;
         'seek: loop {
             let from = (Bound::Included(bound.as_str()), Bound::Unbounded);
-            let mut steps = 0;
+            let mut passed = 0;
             for (key, message) in self.by_key.range::<str, _>(from) {
                 if **key < *bound {
-                    steps += 1;
-                    if steps == STEPS_MAX {
+                    passed += 1;
+                    if passed == STEPS_MAX {
                         continue 'seek;
                     }
                     continue;
                 }
+                if *steps == 0
+                    && let Some(last) = last
+                {
+                    write_topic(last, &mut topic);
+                    return Walked::To(topic.into());
+                }
+                *steps = steps.saturating_sub(1);
+                last = Some(key);
                 match compare(&levels, key, &mut bound) {
                     Verdict::Matches => {
                         write_topic(key, &mut topic);
                         if found(&topic, message).is_break() {
-                            return;
+                            return Walked::To(topic.as_str().into());
                         }
                     }
-                    Verdict::NotBefore => steps = 0,
-                    Verdict::NoMore => return,
+                    Verdict::NotBefore => passed = 0,
+                    Verdict::NoMore => return Walked::All,
                 }
             }
-            return;
+            return Walked::All;
         }
     }
 }
 
 impl<M> Default for RetainedStore<M> {
+    /// An empty store with a seed that everybody knows.
     fn default() -> Self {
-        Self::new()
+        Self::with_seed(0)
     }
 }
 
@@ -169,6 +228,11 @@ fn compare(filter: &[&str], key: &str, bound: &mut String) -> Verdict {
         start = end + SEPARATOR.len_utf8();
     }
     if start > key.len() { Verdict::Matches } else { past(key, varied_end, bound) }
+}
+
+/// The smallest key after that of a topic: no character is smaller than the one appended.
+fn next_key(topic: &str) -> String {
+    key(topic) + "\0"
 }
 
 /// Goes on behind everything that begins with the levels of `key` up to `varied_end`.

@@ -1,0 +1,124 @@
+//! How long the turns of one IO thread take, as other threads see it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// A turn that takes longer has a cause that somebody should look for.
+const SLOW: Duration = Duration::from_millis(100);
+
+/// How long the longest turn is remembered.
+const REMEMBERED: Duration = Duration::from_secs(60);
+
+/// The turns of one thread. Only that thread writes.
+#[derive(Debug)]
+pub struct Watchdog {
+    epoch: Instant,
+    /// When the present round began, in microseconds after `epoch`; 0: the thread waits for the kernel.
+    round_since: AtomicU64,
+    /// How long the longest turn took, in microseconds, and …
+    longest: AtomicU64,
+    /// … when that was, in microseconds after `epoch`.
+    longest_at: AtomicU64,
+    slow: AtomicU64,
+}
+
+impl Default for Watchdog {
+    fn default() -> Self {
+        Self {
+            epoch: Instant::now(),
+            round_since: AtomicU64::new(0),
+            longest: AtomicU64::new(0),
+            longest_at: AtomicU64::new(0),
+            slow: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Watchdog {
+    /// The thread has something to do.
+    pub(super) fn round_begins(&self, now: Instant) {
+        self.round_since.store(self.micros(now).max(1), Ordering::Relaxed);
+    }
+
+    /// The thread waits for the kernel again.
+    pub(super) fn round_ends(&self) {
+        self.round_since.store(0, Ordering::Relaxed);
+    }
+
+    /// A turn took from `start` to `end`. True: it was slow.
+    pub(super) fn turn(&self, start: Instant, end: Instant) -> bool {
+        let took = end - start;
+        let micros = took.as_micros() as u64;
+        if micros > self.longest.load(Ordering::Relaxed)
+            || self.micros(end) - self.longest_at.load(Ordering::Relaxed)
+                > REMEMBERED.as_micros() as u64
+        {
+            self.longest.store(micros, Ordering::Relaxed);
+            self.longest_at.store(self.micros(end), Ordering::Relaxed);
+        }
+        let is_slow = took > SLOW;
+        if is_slow {
+            self.slow.fetch_add(1, Ordering::Relaxed);
+        }
+        is_slow
+    }
+
+    /// For how long the thread has not waited for the kernel.
+    pub(super) fn in_round(&self, now: Instant) -> Duration {
+        match self.round_since.load(Ordering::Relaxed) {
+            0 => Duration::ZERO,
+            since => Duration::from_micros(self.micros(now).saturating_sub(since)),
+        }
+    }
+
+    /// The longest turn of about the last minute.
+    pub fn longest(&self) -> Duration {
+        let now = self.micros(Instant::now());
+        let age = now.saturating_sub(self.longest_at.load(Ordering::Relaxed));
+        if age > REMEMBERED.as_micros() as u64 {
+            return Duration::ZERO;
+        }
+        Duration::from_micros(self.longest.load(Ordering::Relaxed))
+    }
+
+    /// How many turns took longer than 100 ms.
+    pub fn slow(&self) -> u64 {
+        self.slow.load(Ordering::Relaxed)
+    }
+
+    fn micros(&self, at: Instant) -> u64 {
+        at.saturating_duration_since(self.epoch).as_micros() as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_turn_is_remembered_for_a_minute() {
+        let watchdog = Watchdog::default();
+        let start = Instant::now();
+        let ms = Duration::from_millis;
+        assert!(!watchdog.turn(start, start + ms(7)));
+        assert!(!watchdog.turn(start + ms(7), start + ms(9)));
+        assert_eq!(watchdog.longest(), ms(7));
+        assert!(watchdog.turn(start + ms(9), start + ms(400)));
+        assert_eq!((watchdog.longest(), watchdog.slow()), (ms(391), 1));
+        let later = start + REMEMBERED + ms(1_000);
+        assert!(!watchdog.turn(later, later + ms(1)));
+        assert_eq!(watchdog.longest(), ms(1));
+    }
+
+    #[test]
+    fn a_thread_in_a_round_is_seen_to_be() {
+        let watchdog = Watchdog::default();
+        let start = Instant::now() + Duration::from_millis(1);
+        assert_eq!(watchdog.in_round(start), Duration::ZERO);
+        watchdog.round_begins(start);
+        let long = watchdog.in_round(start + Duration::from_secs(2));
+        assert!(long > Duration::from_secs(1), "{long:?}");
+        watchdog.round_ends();
+        assert_eq!(watchdog.in_round(start), Duration::ZERO);
+    }
+}

@@ -1,0 +1,317 @@
+//! The opening handshake of a WebSocket, the server's side (RFC 6455 §4.2).
+
+use memchr::memmem;
+use tungstenite::handshake::machine::TryParse;
+use tungstenite::handshake::server::{Request, create_response, write_response};
+use tungstenite::http::header::{HOST, HeaderName, HeaderValue, ORIGIN, SEC_WEBSOCKET_PROTOCOL};
+use tungstenite::http::{Response, StatusCode, Uri};
+
+use super::super::Protocol;
+use super::WebSocketOptions;
+
+/// Bytes of the longest upgrade request.
+const REQUEST_MAX: usize = 16 * 1024;
+
+const END_OF_REQUEST: &[u8] = b"\r\n\r\n";
+
+/// The subprotocols: of MQTT 3.1.1 and 5, and of MQTT 3.1.
+const MQTT: &[&str] = &["mqtt", "mqttv3.1"];
+
+/// The subprotocol of AMQP 1.0 (AMQP WebSocket Binding 1.0 §2.1).
+const AMQP: &[&str] = &["AMQPWSB10"];
+
+/// Where clients of Service Bus expect AMQP.
+const AMQP_PATH: &str = "/$servicebus/websocket";
+
+/// Collects an upgrade request and answers it.
+#[derive(Debug, Default)]
+pub struct Handshake {
+    request: Vec<u8>,
+}
+
+/// What has become of a handshake.
+#[derive(Debug)]
+pub enum Outcome {
+    /// The request has not arrived as a whole.
+    Incomplete,
+    /// The WebSocket is open as soon as the client has the response.
+    Accepted {
+        /// What is to be spoken over it.
+        protocol: Protocol,
+        /// The response, in bytes.
+        response: Vec<u8>,
+        /// What the client has sent behind its request.
+        rest: Vec<u8>,
+    },
+    /// The connection ends with this response.
+    Refused {
+        /// The response, in bytes.
+        response: Vec<u8>,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// Why a request is refused.
+#[derive(Debug)]
+struct Refusal(StatusCode, String);
+
+impl Handshake {
+    /// Bytes that have been collected.
+    pub(super) fn len(&self) -> usize {
+        self.request.len()
+    }
+
+    /// Goes on with what the client has sent. Work and memory are linear in what comes, however it is cut.
+    pub fn receive(&mut self, bytes: &[u8], options: &WebSocketOptions) -> Outcome {
+        // The end may lie across what came before and what comes now.
+        let unseen = self.request.len().saturating_sub(END_OF_REQUEST.len() - 1);
+        let room = REQUEST_MAX - self.request.len();
+        let (taken, beyond) = bytes.split_at(bytes.len().min(room));
+        self.request.extend_from_slice(taken);
+        let Some(end) = memmem::find(&self.request[unseen..], END_OF_REQUEST) else {
+            if self.request.len() < REQUEST_MAX {
+                return Outcome::Incomplete;
+            }
+            let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+            let reason = format!("the request is longer than {REQUEST_MAX} bytes");
+            return Refusal(status, reason).into();
+        };
+        let end = unseen + end + END_OF_REQUEST.len();
+        match accept(&self.request[..end], options) {
+            Ok((protocol, response)) => {
+                let rest = [&self.request[end..], beyond].concat();
+                Outcome::Accepted { protocol, response, rest }
+            }
+            Err(refusal) => refusal.into(),
+        }
+    }
+}
+
+/// Checks a whole request. Returns what is to be spoken, and the response.
+fn accept(request: &[u8], options: &WebSocketOptions) -> Result<(Protocol, Vec<u8>), Refusal> {
+    let bad = |reason: String| Refusal(StatusCode::BAD_REQUEST, reason);
+    let request = match Request::try_parse(request) {
+        Ok(Some((_, request))) => request,
+        Ok(None) => return Err(bad("the request is cut off".into())),
+        Err(error) => return Err(bad(error.to_string())),
+    };
+    if request.headers().get("Upgrade").is_none() {
+        let reason = "this address speaks MQTT and AMQP over WebSocket";
+        return Err(Refusal(StatusCode::UPGRADE_REQUIRED, reason.into()));
+    }
+    let mut response = create_response(&request).map_err(|error| bad(error.to_string()))?;
+    let (protocol, known) = match request.uri().path() {
+        AMQP_PATH => (Protocol::Amqp, AMQP),
+        path if path == options.path => (Protocol::Mqtt, MQTT),
+        _ => {
+            let reason = format!("MQTT is at {}, AMQP at {AMQP_PATH}", options.path);
+            return Err(Refusal(StatusCode::NOT_FOUND, reason));
+        }
+    };
+    check_origin(&request, options)?;
+    let offered = request
+        .headers()
+        .get_all(SEC_WEBSOCKET_PROTOCOL)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .map(str::trim);
+    let chosen = offered.filter_map(|offer| known.iter().find(|ours| **ours == offer)).next();
+    let chosen = chosen.ok_or_else(|| {
+        bad(match protocol {
+            Protocol::Mqtt => {
+                "Sec-WebSocket-Protocol must offer the subprotocol mqtt (MQTT-6.0.0-3)".into()
+            }
+            Protocol::Amqp => "Sec-WebSocket-Protocol must offer the subprotocol AMQPWSB10".into(),
+        })
+    })?;
+    response.headers_mut().insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(chosen));
+    let mut bytes = Vec::new();
+    write_response(&mut bytes, &response).map_err(|error| bad(error.to_string()))?;
+    Ok((protocol, bytes))
+}
+
+/// Refuses pages of other origins (RFC 6455 §10.2): a browser opens a WebSocket to any address for any page, also
+/// to an address that only its own machine can reach. Clients that are not browsers send no Origin.
+fn check_origin(request: &Request, options: &WebSocketOptions) -> Result<(), Refusal> {
+    let text = |name: HeaderName| {
+        let mut values = request.headers().get_all(name).iter();
+        match (values.next(), values.next()) {
+            (None, _) => Ok(None),
+            (Some(one), None) => Ok(one.to_str().ok().or(Some(""))),
+            (Some(_), Some(_)) => Err(()),
+        }
+    };
+    let (Ok(origin), Ok(host)) = (text(ORIGIN), text(HOST)) else {
+        let reason = "more than one Origin, or more than one Host";
+        return Err(Refusal(StatusCode::BAD_REQUEST, reason.into()));
+    };
+    let Some(origin) = origin else { return Ok(()) };
+    let is_listed = options.origins.iter().any(|known| known == "*" || known == origin);
+    if is_listed || host.is_some_and(|host| is_same_origin(origin, host, options)) {
+        return Ok(());
+    }
+    let reason = format!(
+        "pages of the origin {} may not connect: name it in `origins` of the listener",
+        origin.escape_debug()
+    );
+    Err(Refusal(StatusCode::FORBIDDEN, reason))
+}
+
+/// Whether a page of `origin` that asks for `host` has come from there itself.
+fn is_same_origin(origin: &str, host: &str, options: &WebSocketOptions) -> bool {
+    let authority = |text: &str| {
+        let uri: Uri = text.parse().ok()?;
+        let default = if options.secure { 443 } else { 80 };
+        let port = uri.port_u16().unwrap_or(default);
+        Some((uri.host()?.to_ascii_lowercase(), port))
+    };
+    let scheme = if options.secure { "https://" } else { "http://" };
+    let (Some(page), Some(asked)) =
+        (origin.strip_prefix(scheme).and_then(authority), authority(host))
+    else {
+        return false;
+    };
+    // A name that somebody else's name server leads here proves nothing (DNS rebinding).
+    page == asked && (!options.loopback || is_loopback(&page.0))
+}
+
+/// Whether a host can only be this machine.
+fn is_loopback(host: &str) -> bool {
+    let literal = host.trim_start_matches('[').trim_end_matches(']');
+    host == "localhost" || literal.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+impl From<Refusal> for Outcome {
+    fn from(Refusal(status, reason): Refusal) -> Self {
+        let body = format!("{reason}\n");
+        let mut response = Response::new(());
+        *response.status_mut() = status;
+        let headers = response.headers_mut();
+        headers.insert("Connection", HeaderValue::from_static("close"));
+        headers.insert("Content-Type", HeaderValue::from_static("text/plain; charset=utf-8"));
+        headers.insert("Content-Length", HeaderValue::from(body.len()));
+        if status == StatusCode::UPGRADE_REQUIRED {
+            headers.insert("Upgrade", HeaderValue::from_static("websocket"));
+        }
+        let mut bytes = Vec::new();
+        write_response(&mut bytes, &response).expect("a vector takes everything");
+        bytes.extend_from_slice(body.as_bytes());
+        Self::Refused { response: bytes, reason }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options() -> WebSocketOptions {
+        WebSocketOptions {
+            path: "/mqtt".into(),
+            origins: Vec::new(),
+            secure: false,
+            loopback: true,
+        }
+    }
+
+    fn request(path: &str, headers: &[(&str, &str)]) -> Vec<u8> {
+        let mut text = format!(
+            "GET {path} HTTP/1.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+             Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+        );
+        for (name, value) in headers {
+            text.push_str(&format!("{name}: {value}\r\n"));
+        }
+        (text + "\r\n").into_bytes()
+    }
+
+    const SUBPROTOCOL: (&str, &str) = ("Sec-WebSocket-Protocol", "mqttv3.1, mqtt");
+
+    /// The status of the answer.
+    fn answer(request: &[u8], options: &WebSocketOptions) -> u16 {
+        match Handshake::default().receive(request, options) {
+            Outcome::Incomplete => 0,
+            Outcome::Accepted { response, .. } | Outcome::Refused { response, .. } => {
+                let text = String::from_utf8(response).unwrap();
+                text.split(' ').nth(1).unwrap().parse().unwrap()
+            }
+        }
+    }
+
+    #[test]
+    fn a_request_is_found_however_it_is_cut_and_frames_may_follow_at_once() {
+        let whole = [request("/mqtt", &[("Host", "h"), SUBPROTOCOL]), b"frames".to_vec()].concat();
+        for cut in 0..whole.len() {
+            let mut handshake = Handshake::default();
+            let first = handshake.receive(&whole[..cut], &options());
+            let outcome = match first {
+                Outcome::Incomplete => handshake.receive(&whole[cut..], &options()),
+                done => {
+                    let Outcome::Accepted { rest, .. } = &done else { panic!("{done:?}") };
+                    assert!(b"frames".starts_with(rest), "{cut}");
+                    continue;
+                }
+            };
+            let Outcome::Accepted { protocol, response, rest } = outcome else {
+                panic!("{outcome:?}")
+            };
+            assert_eq!((protocol, &rest[..]), (Protocol::Mqtt, &b"frames"[..]));
+            let response = String::from_utf8(response).unwrap().to_lowercase();
+            assert!(response.starts_with("http/1.1 101 "), "{response}");
+            assert!(response.contains("sec-websocket-accept: s3pplmbitxaq9kygzzhzrbk+xoo="));
+            assert!(response.contains("sec-websocket-protocol: mqttv3.1"), "{response}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_has_a_status_that_says_so() {
+        let host = ("Host", "localhost:8083");
+        assert_eq!(answer(&request("/mqtt", &[host, SUBPROTOCOL]), &options()), 101);
+        assert_eq!(answer(&request("/", &[host, SUBPROTOCOL]), &options()), 404);
+        assert_eq!(answer(&request("/mqtt", &[host]), &options()), 400);
+        assert_eq!(answer(b"GET /mqtt HTTP/1.1\r\nHost: localhost\r\n\r\n", &options()), 426);
+        assert_eq!(answer(b"\x10\x0c\0\x04MQTT\r\n\r\n", &options()), 400);
+        assert_eq!(answer(&vec![b'x'; REQUEST_MAX - 1], &options()), 0);
+        assert_eq!(answer(&vec![b'x'; 3 * REQUEST_MAX], &options()), 431);
+    }
+
+    #[test]
+    fn pages_connect_from_their_own_origin_or_a_listed_one() {
+        let status = |host: &str, origin: &str, options: &WebSocketOptions| {
+            answer(&request("/mqtt", &[("Host", host), ("Origin", origin), SUBPROTOCOL]), options)
+        };
+        let local = options();
+        for (host, origin) in [
+            ("localhost:8083", "http://localhost:8083"),
+            ("LOCALHOST:8083", "http://localhost:8083"),
+            ("127.0.0.1", "http://127.0.0.1:80"),
+            ("[::1]:8083", "http://[::1]:8083"),
+        ] {
+            assert_eq!(status(host, origin, &local), 101, "{origin} of {host}");
+        }
+        for (host, origin) in [
+            ("localhost:8083", "http://evil.example"),
+            ("localhost:8083", "http://localhost:3000"),
+            ("localhost:8083", "https://localhost:8083"),
+            ("localhost:8083", "null"),
+            ("localhost:8083", ""),
+            ("localhost:8083", "http://"),
+            // The attacker's name leads to this machine by now.
+            ("evil.example:8083", "http://evil.example:8083"),
+        ] {
+            assert_eq!(status(host, origin, &local), 403, "{origin} of {host}");
+        }
+        let public = WebSocketOptions { loopback: false, secure: true, ..options() };
+        assert_eq!(status("mq.example", "https://mq.example", &public), 101);
+        assert_eq!(status("mq.example:443", "https://mq.example", &public), 101);
+        assert_eq!(status("mq.example", "http://mq.example", &public), 403);
+        let listed = WebSocketOptions { origins: vec!["http://app.example".into()], ..options() };
+        assert_eq!(status("localhost", "http://app.example", &listed), 101);
+        assert_eq!(status("localhost", "http://app.example.evil.example", &listed), 403);
+        let open = WebSocketOptions { origins: vec!["*".into()], ..options() };
+        assert_eq!(status("localhost", "null", &open), 101);
+        let two = [("Host", "h"), ("Origin", "http://h"), ("Origin", "http://evil"), SUBPROTOCOL];
+        assert_eq!(answer(&request("/mqtt", &two), &open), 400);
+    }
+}

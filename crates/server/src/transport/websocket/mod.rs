@@ -1,0 +1,220 @@
+//! MQTT and AMQP over WebSocket (MQTT 5 §6; AMQP WebSocket Binding 1.0): binary frames whose borders mean
+//! nothing.
+
+mod frames;
+mod handshake;
+
+use std::io::{self, ErrorKind, Read, Write};
+
+use tungstenite::protocol::frame::coding::CloseCode;
+
+pub use frames::{Decoded, Decoder, FrameError};
+use frames::{Opcode, put};
+pub use handshake::{Handshake, Outcome};
+
+use super::Protocol;
+
+/// Bytes of payload in one frame to the client. What is larger leaves in several, so that a client that does not
+/// read costs no more than this.
+const FRAME_MAX: usize = 64 * 1024;
+
+/// Bytes of memory for what is written that an idle connection may keep.
+const KEPT_OUTPUT: usize = 1024;
+
+/// What a listener allows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WebSocketOptions {
+    /// The path of MQTT.
+    pub path: String,
+    /// Origins besides its own whose pages may connect; `*`: all.
+    pub origins: Vec<String>,
+    /// TLS is below.
+    pub secure: bool,
+    /// The listener can be reached from this machine only.
+    pub loopback: bool,
+}
+
+/// A WebSocket as a byte stream. Reading drives the handshake.
+///
+/// A call to `read` reads from the stream below once. If that brings no payload, the answer is
+/// [`ErrorKind::Interrupted`]: there may be more, and the caller decides how long to go on.
+#[derive(Debug)]
+pub struct WebSocket<S> {
+    stream: S,
+    stage: Stage,
+    protocol: Protocol,
+    /// The response to the handshake, then frames: what the stream has not taken yet.
+    output: Vec<u8>,
+    written: usize,
+    /// The last ping has not been answered.
+    owes_pong: bool,
+    /// The last read did not fill its buffer.
+    has_read_all: bool,
+}
+
+#[derive(Debug)]
+enum Stage {
+    Handshake(Handshake, Box<WebSocketOptions>),
+    Open(Box<Decoder>),
+    /// The closing handshake has begun, or the handshake has failed.
+    Closed,
+}
+
+impl<S: Read + Write> WebSocket<S> {
+    /// A WebSocket whose client has not said anything yet.
+    pub fn new(stream: S, options: WebSocketOptions) -> Self {
+        Self {
+            stream,
+            stage: Stage::Handshake(Handshake::default(), Box::new(options)),
+            protocol: Protocol::Mqtt,
+            output: Vec::new(),
+            written: 0,
+            owes_pong: false,
+            has_read_all: false,
+        }
+    }
+
+    /// What the client wants to speak; MQTT, as long as it has not said so.
+    pub fn protocol(&self) -> Protocol {
+        self.protocol
+    }
+
+    /// The stream below.
+    pub fn stream(&self) -> &S {
+        &self.stream
+    }
+
+    /// Bytes that are kept of a handshake.
+    pub fn collected(&self) -> usize {
+        match &self.stage {
+            Stage::Handshake(handshake, _) => handshake.len(),
+            Stage::Open(_) | Stage::Closed => 0,
+        }
+    }
+
+    /// Whether the last read took all that the stream had.
+    pub fn has_read_all(&self) -> bool {
+        self.has_read_all
+    }
+
+    /// Begins the closing handshake, without waiting for its end.
+    pub fn close(&mut self) {
+        self.close_with(CloseCode::Normal);
+    }
+
+    fn close_with(&mut self, code: CloseCode) {
+        if let Stage::Open(_) = self.stage {
+            self.stage = Stage::Closed;
+            self.owes_pong = false;
+            put(Opcode::Close, &u16::from(code).to_be_bytes(), &mut self.output);
+            let _ = self.flush();
+        }
+    }
+
+    /// Finds the payload in `bytes`, which have just been read.
+    fn decode(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let Stage::Open(decoder) = &mut self.stage else { return Ok(0) };
+        match decoder.decode(bytes) {
+            Ok(decoded) => {
+                self.owes_pong |= decoded.ping;
+                if decoded.closed {
+                    self.close_with(CloseCode::Normal);
+                } else if self.owes_pong {
+                    // What cannot leave now is flushed later.
+                    let _ = self.flush();
+                }
+                if decoded.payload == 0 { self.no_payload() } else { Ok(decoded.payload) }
+            }
+            Err(error) => {
+                self.close_with(error.close_code());
+                Err(io::Error::new(ErrorKind::InvalidData, error))
+            }
+        }
+    }
+
+    fn no_payload(&self) -> io::Result<usize> {
+        match self.stage {
+            Stage::Closed => Ok(0),
+            Stage::Handshake(..) | Stage::Open(_) => Err(ErrorKind::Interrupted.into()),
+        }
+    }
+
+    fn write_output(&mut self) -> io::Result<()> {
+        while self.written < self.output.len() {
+            match self.stream.write(&self.output[self.written..]) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(n) => self.written += n,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.output.clear();
+        self.output.shrink_to(KEPT_OUTPUT);
+        self.written = 0;
+        Ok(())
+    }
+}
+
+impl<S: Read + Write> Read for WebSocket<S> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if let Stage::Closed = self.stage {
+            return Ok(0);
+        }
+        let n = self.stream.read(buffer)?;
+        self.has_read_all = n < buffer.len();
+        if n == 0 {
+            return Ok(0);
+        }
+        let Stage::Handshake(handshake, options) = &mut self.stage else {
+            return self.decode(&mut buffer[..n]);
+        };
+        match handshake.receive(&buffer[..n], options) {
+            Outcome::Incomplete => self.no_payload(),
+            Outcome::Accepted { protocol, response, rest } => {
+                self.protocol = protocol;
+                self.output = response;
+                self.stage = Stage::Open(Box::default());
+                let _ = self.flush();
+                let rest_len = rest.len();
+                buffer[..rest_len].copy_from_slice(&rest);
+                self.decode(&mut buffer[..rest_len])
+            }
+            Outcome::Refused { response, reason } => {
+                self.output = response;
+                self.stage = Stage::Closed;
+                let _ = self.flush();
+                Err(io::Error::new(ErrorKind::InvalidData, reason))
+            }
+        }
+    }
+}
+
+impl<S: Read + Write> Write for WebSocket<S> {
+    /// Sends the bytes, or the first of them, as one frame, once the one before has left.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.flush()?;
+        match self.stage {
+            Stage::Handshake(..) => return Err(ErrorKind::NotConnected.into()),
+            Stage::Closed => return Err(ErrorKind::BrokenPipe.into()),
+            Stage::Open(_) => {}
+        }
+        let n = bytes.len().min(FRAME_MAX);
+        put(Opcode::Binary, &bytes[..n], &mut self.output);
+        match self.flush() {
+            Err(error) if error.kind() != ErrorKind::WouldBlock => Err(error),
+            _ => Ok(n),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.write_output()?;
+        if self.owes_pong
+            && let Stage::Open(decoder) = &self.stage
+        {
+            put(Opcode::Pong, decoder.ping(), &mut self.output);
+            self.owes_pong = false;
+            self.write_output()?;
+        }
+        self.stream.flush()
+    }
+}
