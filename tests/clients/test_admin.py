@@ -44,6 +44,15 @@ def test_the_exposition_is_what_prometheus_expects(broker, paho):
     assert len(seen) > 20
 
 
+def test_the_longest_turn_is_told(broker, paho):
+    """For each IO thread; a turn of an idle broker is short."""
+    paho().publish("t", b"x", 1)
+    turns = {labels: seconds for (name, labels), seconds in samples(broker).items() if name == "barid_io_longest_turn_seconds"}
+    slow = {labels for name, labels in samples(broker) if name == "barid_io_slow_turns_total"}
+    assert set(turns) == slow and (("thread", "0"),) in slow
+    assert 0 < max(turns.values()) < 5
+
+
 def test_counters_are_per_tenant(broker, paho, topic, unique):
     """Ten messages in one tenant, each to two subscribers; nothing of it is counted for the other."""
     acme, globex = (unique(name) for name in TENANTS)

@@ -19,7 +19,7 @@ use crate::bindings::{self, Bridge};
 use crate::clock::Clock;
 use crate::durable::{Commits, Loader, Shards, recover};
 use crate::entities::EntityError;
-use crate::event_loop::{ConnectionId, EventLoop, IoThreads, Post};
+use crate::event_loop::{ConnectionId, EventLoop, IoThreads, Post, Watchdog};
 use crate::housekeeping::Housekeeping;
 use crate::lifecycle::Context;
 use crate::listener::{Acceptor, Listening};
@@ -59,6 +59,8 @@ pub struct Shared {
     pub bridge: Bridge,
     /// Who verifies logins.
     pub verifier: Verifier,
+    /// How long the turns of the IO threads take.
+    pub watchdogs: Box<[Arc<Watchdog>]>,
     /// The durable plane.
     pub shards: Arc<Shards>,
     /// Who reads messages back.
@@ -182,7 +184,8 @@ impl Broker {
         let loaders =
             loader_threads.start(&shared.shards, |shard| worker(workers + 1 + usize::from(shard)));
         let loops = (0..workers).map(|_| EventLoop::new()).collect::<io::Result<Vec<_>>>()?;
-        let threads = IoThreads::new(loops.iter().map(EventLoop::as_thread).collect());
+        let seen = loops.iter().zip(&shared.watchdogs);
+        let threads = IoThreads::new(seen.map(|(one, dog)| one.as_thread(dog)).collect());
         let loops = loops
             .into_iter()
             .enumerate()
@@ -348,6 +351,7 @@ impl Shared {
             housekeeping: Housekeeping::new(clock),
             bridge,
             verifier: Verifier::start(cores),
+            watchdogs: (0..workers).map(|_| Arc::default()).collect(),
             users: RwLock::new(Arc::new(Users::new(&settings.users))),
             settings: RwLock::new(Arc::new(settings)),
             session_ids: AtomicU64::new(1),

@@ -11,6 +11,7 @@ use mqtt_proto::PacketType;
 
 use crate::broker::Shared;
 use crate::durable::DurableShard;
+use crate::event_loop::Watchdog;
 use crate::metrics::{OUTCOMES, Totals, VERBS};
 use crate::tenant::Tenant;
 
@@ -43,6 +44,7 @@ struct Snapshot {
     queued_bytes: u64,
     deepest: u64,
     retained: u64,
+    retained_bytes: u64,
     subscriptions: u64,
     entities: u64,
     keys: u64,
@@ -65,7 +67,8 @@ impl Snapshot {
             queued: 0,
             queued_bytes: 0,
             deepest: 0,
-            retained: tenant.retained_by_clients() as u64,
+            retained: tenant.retained.read().len() as u64,
+            retained_bytes: tenant.retained.read().bytes() as u64,
             subscriptions: tenant.index.subscription_count() as u64,
             entities: tenant.used_entities().map_or(0, |entities| entities.len() as u64),
             keys: of_keys(Usage::keys),
@@ -91,11 +94,14 @@ impl Snapshot {
 /// A metric that has one value for each tenant.
 type PerTenant = (&'static str, &'static str, &'static str, fn(&Snapshot) -> u64);
 
-const PER_TENANT: [PerTenant; 19] = [
+const PER_TENANT: [PerTenant; 20] = [
     ("barid_connections", "gauge", "Clients connected.", |s| s.connected),
     ("barid_sessions", "gauge", "Sessions, with and without a client.", |s| s.sessions),
     ("barid_subscriptions", "gauge", "Subscriptions.", |s| s.subscriptions),
     ("barid_retained_messages", "gauge", "Retained messages.", |s| s.retained),
+    ("barid_retained_bytes", "gauge", "Bytes of these messages, as limits count.", |s| {
+        s.retained_bytes
+    }),
     ("barid_in_flight_messages", "gauge", "Messages sent and not acknowledged.", |s| s.in_flight),
     ("barid_outbox_messages", "gauge", "Messages that wait for their clients.", |s| s.queued),
     ("barid_outbox_bytes", "gauge", "Bytes of these messages.", |s| s.queued_bytes),
@@ -124,6 +130,21 @@ const PER_TENANT: [PerTenant; 19] = [
     ("barid_state_expired_total", "counter", "Keys that have expired.", |s| s.expired),
 ];
 
+/// A metric that has one value for each IO thread.
+type PerThread = (&'static str, &'static str, &'static str, fn(&Watchdog) -> f64);
+
+const PER_THREAD: [PerThread; 2] = [
+    (
+        "barid_io_longest_turn_seconds",
+        "gauge",
+        "Longest time in the last minute that one connection kept the others of its thread waiting.",
+        |watchdog| watchdog.longest().as_secs_f64(),
+    ),
+    ("barid_io_slow_turns_total", "counter", "Turns of a connection longer than 100 ms.", |w| {
+        w.slow() as f64
+    }),
+];
+
 /// A metric that has one value for each shard of the data directory.
 type PerShard = (&'static str, &'static str, &'static str, fn(&DurableShard) -> u64);
 
@@ -147,6 +168,12 @@ pub fn exposition(shared: &Shared) -> String {
     let mut text = String::with_capacity(4096 * (1 + snapshots.len()));
     header(&mut text, "barid_uptime_seconds", "gauge", "Time since the start.");
     let _ = writeln!(text, "barid_uptime_seconds {}", shared.clock.uptime().as_secs_f64());
+    for (name, kind, help, value) in PER_THREAD {
+        header(&mut text, name, kind, help);
+        for (thread, watchdog) in shared.watchdogs.iter().enumerate() {
+            let _ = writeln!(text, "{name}{{thread=\"{thread}\"}} {}", value(watchdog));
+        }
+    }
     for (name, kind, help, value) in PER_SHARD {
         header(&mut text, name, kind, help);
         for shard in shared.shards.iter() {

@@ -52,8 +52,8 @@ pub struct IoThreads(Arc<[IoThread]>);
 
 impl IoThread {
     /// A thread without connections.
-    pub fn new(mailbox: Mailbox) -> Self {
-        Self { mailbox, load: Arc::default(), watchdog: Arc::default() }
+    pub fn new(mailbox: Mailbox, watchdog: Arc<Watchdog>) -> Self {
+        Self { mailbox, load: Arc::default(), watchdog }
     }
 
     /// How long its turns take.
@@ -181,5 +181,39 @@ impl Balance {
         }
         self.overloaded = 0;
         threads.helper(me)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mio::{Poll, Token, Waker};
+
+    use super::*;
+
+    #[test]
+    fn new_connections_go_past_a_thread_that_does_not_come_back_from_its_round() {
+        let thread = || {
+            let poll = Poll::new().unwrap();
+            let waker = Waker::new(poll.registry(), Token(0)).unwrap();
+            IoThread::new(Mailbox::new(waker), Arc::default())
+        };
+        let threads = IoThreads::new((0..3).map(|_| thread()).collect());
+        let chosen = || {
+            let chosen = threads.for_new_connection();
+            threads.iter().position(|thread| Arc::ptr_eq(&thread.load, &chosen.load)).unwrap()
+        };
+        let long_ago = Instant::now() + Duration::from_millis(1);
+        std::thread::sleep(2 * STUCK);
+        assert_eq!(chosen(), 0);
+        threads.get(0).watchdog().round_begins(long_ago);
+        assert_eq!(chosen(), 1);
+        // Of those that are full, the one with the fewest connections; but not the stuck one.
+        for busy in [1, 2] {
+            threads.get(busy).load.busy.store(1_000, Ordering::Relaxed);
+        }
+        threads.get(1).connection_comes();
+        assert_eq!(chosen(), 2);
+        threads.get(0).watchdog().round_ends();
+        assert_eq!(chosen(), 0);
     }
 }

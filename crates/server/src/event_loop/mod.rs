@@ -14,9 +14,11 @@ pub use budget::Budget;
 pub use io_threads::{IoThread, IoThreads};
 pub use mailbox::{ConnectionId, Mailbox, Post};
 pub use peer::Peer;
+pub use watchdog::Watchdog;
 
 use std::io;
 use std::os::fd::AsRawFd;
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -64,8 +66,8 @@ impl EventLoop {
     }
 
     /// The thread as the others see it.
-    pub fn as_thread(&self) -> IoThread {
-        IoThread::new(self.mailbox.clone())
+    pub fn as_thread(&self, watchdog: &Arc<Watchdog>) -> IoThread {
+        IoThread::new(self.mailbox.clone(), Arc::clone(watchdog))
     }
 
     /// Starts the thread, which is number `me` of `threads`.

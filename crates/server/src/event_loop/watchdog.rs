@@ -71,14 +71,18 @@ impl Watchdog {
         }
     }
 
-    /// The longest turn of about the last minute.
+    /// The longest turn of about the last minute; also one that has not ended yet.
     pub fn longest(&self) -> Duration {
-        let now = self.micros(Instant::now());
-        let age = now.saturating_sub(self.longest_at.load(Ordering::Relaxed));
-        if age > REMEMBERED.as_micros() as u64 {
-            return Duration::ZERO;
-        }
-        Duration::from_micros(self.longest.load(Ordering::Relaxed))
+        let now = Instant::now();
+        let age = self.micros(now).saturating_sub(self.longest_at.load(Ordering::Relaxed));
+        let ended = if age > REMEMBERED.as_micros() as u64 {
+            Duration::ZERO
+        } else {
+            Duration::from_micros(self.longest.load(Ordering::Relaxed))
+        };
+        // A round that is longer than any turn has one that is stuck.
+        let round = self.in_round(now);
+        if round > SLOW { ended.max(round) } else { ended }
     }
 
     /// How many turns took longer than 100 ms.
