@@ -53,6 +53,27 @@ fn fan_out(criterion: &mut Criterion) {
     group.finish();
 }
 
+/// Filters of twenty levels that all match a topic nearly to its end, as many as `max_pattern_levels` admits.
+fn patterns(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("patterns");
+    let session = &fleet::sessions(1)[0];
+    for most in [2_048, 2_000_000] {
+        let index = TopicIndex::default();
+        for plus in 0..100_000_u64 {
+            let level = |at| if plus >> at & 1 == 1 { "+" } else { "a" };
+            let filter = (0..19_u64).map(level).collect::<Vec<_>>().join("/") + "/+/b";
+            if index.admits(&filter, most) {
+                index.subscribe(&filter, session, fleet::OPTIONS);
+            }
+        }
+        let topic = "a/".repeat(20) + "c";
+        group.bench_function(BenchmarkId::new("route", most), |bench| {
+            bench.iter(|| index.route(&topic));
+        });
+    }
+    group.finish();
+}
+
 /// An index with all `filters`, four of them of each session.
 fn index(filters: &[String], sessions: &[fleet::Session]) -> TopicIndex<fleet::Session> {
     let index = TopicIndex::with_seed(1);
@@ -62,5 +83,5 @@ fn index(filters: &[String], sessions: &[fleet::Session]) -> TopicIndex<fleet::S
     index
 }
 
-criterion_group!(benches, mixed, fan_out);
+criterion_group!(benches, mixed, fan_out, patterns);
 criterion_main!(benches);

@@ -298,6 +298,10 @@ limits! {
     durability: DurabilityClass = DurabilityClass::Local,
     /// Subscriptions of one client.
     max_subscriptions: usize = 10_000,
+    /// Levels of all patterns of wildcards in the tenant's subscriptions: `a/+` and `b/+` have the same one, of two
+    /// levels. So many steps take the subscribers of a topic to be found. Beyond, filters with new patterns are
+    /// refused. Filters of up to 7 levels cannot have more than 1,538.
+    max_pattern_levels: usize = 2_048,
     /// Retained messages of the tenant.
     max_retained_messages: usize = 1_000_000,
     /// Bytes of the retained messages of the tenant, with some for each.

@@ -12,6 +12,7 @@ mod edges;
 mod epochs;
 mod exact;
 mod hashing;
+mod patterns;
 mod roster;
 mod route;
 mod shared;
@@ -148,6 +149,22 @@ impl<S: Subscriber> TopicIndex<S> {
     /// [`Self::unsubscribe`] from `$share/{name}/{filter}`.
     pub fn unsubscribe_shared(&self, name: &str, filter: &str, key: u64) -> bool {
         self.remove(filter, |subscribers| subscribers.remove_shared(name, key))
+    }
+
+    /// Whether a filter may be subscribed to so that finding the subscribers of a topic takes at most `most` steps
+    /// through the filters with wildcards: the levels of all patterns of wildcards that they have. A filter whose
+    /// pattern another one has costs nothing.
+    pub fn admits(&self, filter: &str, most: usize) -> bool {
+        self.scope(filter).is_none() || {
+            let trie = self.trie.read();
+            let levels = trie.patterns().levels_with(filter);
+            levels <= most || levels == trie.patterns().levels()
+        }
+    }
+
+    /// How many levels the patterns of all filters with wildcards have together; see [`Self::admits`].
+    pub fn pattern_levels(&self) -> usize {
+        self.trie.read().patterns().levels()
     }
 
     /// How many subscriptions there are, each member of a shared one counted.

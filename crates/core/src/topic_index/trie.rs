@@ -6,6 +6,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::edges::{Child, Edges};
 use super::hashing::Hashing;
+use super::patterns::Patterns;
 use super::slab::{NIL, Slab};
 use super::subscribers::Subscribers;
 use super::symbols::Symbols;
@@ -26,6 +27,7 @@ pub(super) struct Trie<S> {
     symbols: Symbols,
     sets: Slab<Subscribers<S>>,
     filters: usize,
+    patterns: Patterns,
 }
 
 /// The levels that one or more filters have in common. Ids are [`NIL`] for what is absent.
@@ -67,12 +69,18 @@ impl<S: Subscriber> Trie<S> {
             symbols: Symbols::new(hashing),
             sets: Slab::default(),
             filters: 0,
+            patterns: Patterns::default(),
         }
     }
 
     /// The number of distinct filters.
     pub(super) fn filters(&self) -> usize {
         self.filters
+    }
+
+    /// The patterns of the filters.
+    pub(super) fn patterns(&self) -> &Patterns {
+        &self.patterns
     }
 
     /// Adds to `found` the subscribers of every filter that matches `topic` (MQTT 5 §4.7.1).
@@ -134,6 +142,7 @@ impl<S: Subscriber> Trie<S> {
             set = self.sets.insert(Subscribers::None);
             self.set_end(id, end, set);
             self.filters += 1;
+            self.patterns.add(filter);
         }
         change(&mut self.sets[set])
     }
@@ -155,6 +164,7 @@ impl<S: Subscriber> Trie<S> {
             self.sets.take(set);
             self.set_end(id, end, NIL);
             self.filters -= 1;
+            self.patterns.remove(filter);
             self.prune(id, &path);
         }
         if self.filters == 0 {

@@ -188,7 +188,11 @@ impl Active {
         {
             return Err(ReasonCode::QuotaExceeded);
         }
-        if session.store_refuses() {
+        let inner = topic::parse_shared(wanted.filter).ok().flatten();
+        let inner = inner.map_or(wanted.filter, |shared| shared.filter);
+        if session.store_refuses()
+            || !session.tenant.index.admits(inner, self.limits.max_pattern_levels)
+        {
             return Err(ReasonCode::QuotaExceeded);
         }
         if session.durable().is_some() && wanted.filter.len() > keys::TEXT_LEN_MAX {
