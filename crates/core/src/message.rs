@@ -26,7 +26,7 @@ pub struct Publication<'a> {
 }
 
 impl Publication<'_> {
-    /// Bytes of topic, properties and payload: what queue limits count.
+    /// Bytes of topic, properties and payload.
     pub fn size(&self) -> usize {
         self.topic.len() + self.properties.len() + self.payload.len()
     }
@@ -107,7 +107,7 @@ impl Message {
         self.expires_at
     }
 
-    /// Bytes of topic, properties and payload: what queue limits count.
+    /// Bytes of topic, properties and payload.
     pub fn size(&self) -> usize {
         self.bytes.len()
     }

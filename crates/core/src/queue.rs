@@ -15,7 +15,7 @@ pub struct Queue<T> {
 
 /// What can wait in a queue.
 pub trait Queued {
-    /// Bytes of the message, as limits count them.
+    /// Bytes of the message and of what it takes besides, as limits count them.
     fn size(&self) -> usize;
 
     /// How many of them it keeps in memory.
@@ -39,7 +39,7 @@ pub trait Numbered: Queued {
 pub struct QueueLimits {
     /// The most messages.
     pub messages: usize,
-    /// The most bytes of topics, properties and payloads.
+    /// The most bytes, as [`Queued::size`] counts them.
     pub bytes: usize,
     /// What happens when a limit is reached.
     pub overflow: Overflow,
@@ -52,7 +52,7 @@ pub struct QueueLimits {
 pub struct Room {
     /// How many.
     pub messages: usize,
-    /// Bytes of topics, properties and payloads.
+    /// Bytes, as [`Queued::size`] counts them.
     pub bytes: usize,
 }
 
@@ -305,7 +305,7 @@ mod tests {
 
     const LIMITS: QueueLimits = QueueLimits {
         messages: 2,
-        bytes: 1_000,
+        bytes: 100_000,
         overflow: Overflow::DropNewest,
         tenant: Room::UNBOUNDED,
     };
@@ -328,9 +328,14 @@ mod tests {
         assert_eq!(queue.len(), 2);
     }
 
+    /// What each of them counts.
+    fn cost() -> usize {
+        Queued::size(&Waiting::Here(delivery(0, QoS::AtMostOnce)))
+    }
+
     #[test]
     fn drop_oldest_makes_room_by_count_and_by_bytes() {
-        let size = delivery(0, QoS::AtMostOnce).message.size();
+        let size = cost();
         let by_count = QueueLimits { overflow: Overflow::DropOldest, ..LIMITS };
         let mut queue = Queue::<Waiting>::default();
         for n in 0..3 {
@@ -371,12 +376,12 @@ mod tests {
             queue.take(|d| d.here().unwrap().message.publication().payload[0].is_multiple_of(2));
         assert_eq!(taken, [0, 2].map(|n| Waiting::Here(delivery(n, QoS::AtMostOnce))));
         assert_eq!(queue.front(), Some(&Waiting::Here(delivery(1, QoS::AtMostOnce))));
-        assert_eq!(queue.bytes(), 2 * delivery(0, QoS::AtMostOnce).message.size());
+        assert_eq!(queue.bytes(), 2 * cost());
     }
 
     #[test]
     fn the_tenants_room_counts_for_every_queue() {
-        let size = delivery(0, QoS::AtMostOnce).message.size();
+        let size = cost();
         let tenant = Room { messages: 9, bytes: size };
         let limits = QueueLimits { messages: 9, tenant, ..LIMITS };
         let mut queue = Queue::<Waiting>::default();

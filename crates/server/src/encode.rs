@@ -47,7 +47,7 @@ pub struct Layout {
     pub properties: usize,
     /// The payload.
     pub payload: usize,
-    /// The end.
+    /// The end of the packet.
     pub end: usize,
 }
 
@@ -60,8 +60,15 @@ impl PublishFrame<'_> {
 
     /// Appends the packet.
     pub fn put(&self, v5: bool, out: &mut Vec<u8>) -> Layout {
+        out.reserve(5 + self.body_len(v5));
+        let layout = self.put_head(v5, out);
+        out.extend_from_slice(self.publication.payload);
+        layout
+    }
+
+    /// Appends all of the packet but its payload.
+    pub fn put_head(&self, v5: bool, out: &mut Vec<u8>) -> Layout {
         let body_len = self.body_len(v5);
-        out.reserve(5 + body_len);
         let start = out.len();
         out.push(flags(self.qos, self.retain, self.dup));
         put_varint(u32::try_from(body_len).expect("packets are at most 256 MiB"), out);
@@ -81,8 +88,8 @@ impl PublishFrame<'_> {
             out.extend_from_slice(self.publication.properties);
         }
         let payload = out.len();
-        out.extend_from_slice(self.publication.payload);
-        Layout { start, id, properties, payload, end: out.len() }
+        let end = payload + self.publication.payload.len();
+        Layout { start, id, properties, payload, end }
     }
 
     fn topic(&self) -> &str {

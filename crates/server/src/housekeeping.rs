@@ -16,6 +16,7 @@ use parking_lot::{Condvar, Mutex};
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
+use crate::budget::Budget;
 use crate::clock::Clock;
 use crate::durable::{Commits, Shards};
 use crate::entities::{Mover, Queue};
@@ -234,6 +235,7 @@ impl Housekeeping {
             let now = context.worker.now;
             while let Some(task) = self.due(now) {
                 perform(context, task);
+                context.router.flush(&context.worker, &mut Budget::unbounded());
             }
             sys.publish_if_due(context);
             if now >= next_sweep {
@@ -241,6 +243,7 @@ impl Housekeeping {
                 sweep(context);
                 next_sweep = now.after(SWEEP);
             }
+            context.router.flush(&context.worker, &mut Budget::unbounded());
             let wake_at = sys.due().map_or(next_sweep, |due| due.min(next_sweep));
             self.note_after(context);
             let mut agenda = self.0.agenda.lock();
@@ -290,13 +293,11 @@ fn perform(context: &mut Context, task: Task) {
         }
         Task::Give { session, ended, taken, commits } => {
             context.give_now(&session, ended, taken, commits);
-            context.router.flush(&context.worker);
         }
         Task::ExpireKeys { tenant, shard, wall } => {
             let tenant = tenant.upgrade().filter(|tenant| tenant.has_alarm(shard, wall));
             if let Some(tenant) = tenant {
                 context.expire_keys(&tenant, shard);
-                context.router.flush(&context.worker);
             }
         }
         Task::WakeQueue { queue, at } => {
@@ -311,7 +312,6 @@ fn perform(context: &mut Context, task: Task) {
         }
         Task::End { session, done } => {
             let commits = context.end_session(&session, ReasonCode::AdministrativeAction);
-            context.router.flush(&context.worker);
             context.worker.shared.housekeeping.after(commits, After::Tell(done));
         }
     }

@@ -5,6 +5,7 @@
 //! queues.
 
 pub mod auth;
+pub mod budget;
 pub mod durability;
 pub mod durable;
 pub mod entities;
@@ -22,6 +23,7 @@ mod admin;
 mod amqp;
 mod bindings;
 mod broker;
+
 mod clock;
 mod connection;
 mod drops;

@@ -1,7 +1,7 @@
 //! How sessions end, and what follows: wills, subscriptions, messages that others may have.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use barid_core::durable::keys;
 use barid_core::message::{Message, Publication};
@@ -12,6 +12,7 @@ use mqtt_proto::{Properties, QoS, ReasonCode, topic};
 use tracing::error;
 
 use crate::bindings;
+use crate::budget::Budget;
 use crate::durability::asks_to_persist;
 use crate::durable::{Commits, READ_RETRY};
 use crate::event_loop::ConnectionId;
@@ -42,8 +43,8 @@ pub struct Retired {
 }
 
 impl Context {
-    /// Publishes a message that does not come from a connection's buffer. Answers what has to be durable
-    /// before it counts as handed on.
+    /// Publishes a message that does not come from a connection's buffer. It leaves with the router's next flush at
+    /// the latest. Answers what has to be durable before it counts as handed on.
     pub fn publish(
         &mut self,
         tenant: &Arc<Tenant>,
@@ -60,7 +61,6 @@ impl Context {
             messages.note_entered(&tenant.shards, &entered.commits);
         }
         self.hand_on(tenant, publisher, &mut run, &mut buffer);
-        self.router.flush(&self.worker);
         run.into_commits()
     }
 
@@ -78,7 +78,8 @@ impl Context {
             // There is nobody to be told that it is not kept.
             let _ = self.retain(tenant, &mut messages);
         }
-        self.router.publish(&self.worker, tenant, publisher, &mut messages, false);
+        let mut budget = Budget::new(Instant::now(), 1);
+        self.router.publish(&self.worker, tenant, publisher, &mut messages, false, &mut budget);
         // There is no publisher to be held back.
         self.router.take_full();
     }

@@ -1,5 +1,6 @@
 //! From a message to those who get it.
 
+use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
 use std::num::NonZeroU32;
 use std::sync::{Arc, Weak};
@@ -9,8 +10,9 @@ use barid_core::topic_index::{Route, SharedGroup, Strategy};
 use hashbrown::HashTable;
 use mqtt_proto::{QoS, topic};
 
+use crate::budget::Budget;
 use crate::run::Messages;
-use crate::session::{Offer, Offered, SessionRef, Subscription};
+use crate::session::{Offer, Offered, SessionRef, Subscription, Writes};
 use crate::settings::ShareStrategy;
 use crate::tenant::Tenant;
 use crate::worker::Worker;
@@ -26,7 +28,7 @@ pub struct Router {
     /// What the routes in the cache weigh.
     weight: usize,
     /// Sessions that have been offered messages and whose socket nobody has written to yet.
-    to_flush: Vec<SessionRef>,
+    to_flush: VecDeque<SessionRef>,
     /// Sessions whose queues are full and whose publishers are to be held back.
     full: Vec<SessionRef>,
 }
@@ -43,6 +45,15 @@ struct Cached {
 /// of the thread, to be written together.
 const MERGED_BELOW: usize = 4 * 1024;
 
+/// Steps of a turn that a write to a socket takes …
+const WRITE_STEPS: usize = 4;
+
+/// … and all that waits for a client …
+const FLUSH_STEPS: usize = 32;
+
+/// … and how many bytes are a step of their own.
+const STEP_BYTES: usize = 4 * 1024;
+
 /// Who published.
 #[derive(Clone, Copy, Debug)]
 pub struct Publisher<'a> {
@@ -53,21 +64,26 @@ pub struct Publisher<'a> {
 }
 
 impl Router {
-    /// Delivers messages to all who have subscribed, and says who that is. `at_once`: nothing else is
-    /// published before the next [`Router::flush`], so sockets are written to at once.
+    /// Delivers messages to all who have subscribed, and says who that is. `alone`: nothing else is
+    /// published before the next [`Router::flush`], so sockets are written to at once. When the budget of the turn
+    /// is spent, what is left is written with the flush.
     pub fn publish(
         &mut self,
         worker: &Worker,
         tenant: &Arc<Tenant>,
         publisher: Publisher<'_>,
         messages: &mut Messages<'_>,
-        at_once: bool,
+        alone: bool,
+        budget: &mut Budget,
     ) -> Arc<Route<SessionRef>> {
         let route = self.route(tenant, messages.topic());
+        let frame_bytes = messages.frame_bytes();
         // Small messages for one subscriber may be followed by others' for the same one.
-        let at_once =
-            at_once && (route.targets().len() > 1 || messages.frame_bytes() >= MERGED_BELOW);
+        let at_once = alone && (route.targets().len() > 1 || frame_bytes >= MERGED_BELOW);
+        let writes = if at_once { Writes::AtOnce } else { Writes::Together };
+        let steps = if at_once { WRITE_STEPS } else { 1 } + frame_bytes / STEP_BYTES;
         for target in route.targets() {
+            let writes = if budget.spend(steps) { Writes::WithFlush } else { writes };
             if target.subscriber.id == publisher.session {
                 if target.no_local {
                     continue;
@@ -83,24 +99,34 @@ impl Router {
                 retain: messages.retain() && target.retain_as_published,
                 identifiers: target.identifiers.as_slice(),
                 shared: None,
-                at_once,
+                writes,
             };
             if target.subscriber.offer(worker, messages, &offer) == Offered::FlushLater {
-                self.to_flush.push(target.subscriber.clone());
+                self.to_flush.push_back(target.subscriber.clone());
             }
             self.note_overflow(messages, &target.subscriber);
         }
         for group in route.groups() {
-            self.publish_shared(worker, group, publisher, messages);
+            let writes =
+                if budget.spend(messages.len()) { Writes::WithFlush } else { Writes::Together };
+            self.publish_shared(worker, group, publisher, messages, writes);
         }
         route
     }
 
-    /// Sends what has been offered and not been written.
-    pub fn flush(&mut self, worker: &Worker) {
-        for session in self.to_flush.drain(..) {
+    /// Sends what has been offered and not been written, as far as the budget goes.
+    pub fn flush(&mut self, worker: &Worker, budget: &mut Budget) {
+        while let Some(session) = self.to_flush.pop_front() {
             session.flush(worker);
+            if budget.spend(FLUSH_STEPS) {
+                return;
+            }
         }
+    }
+
+    /// Whether something has been offered and not been written.
+    pub fn has_unflushed(&self) -> bool {
+        !self.to_flush.is_empty()
     }
 
     /// Forgets routes that have changed, so that sessions that have ended are not kept in memory.
@@ -158,9 +184,10 @@ impl Router {
         (qos, retain, identifiers): (QoS, bool, &[NonZeroU32]),
     ) {
         let range = 0..messages.len();
-        let offer = Offer { range, qos, retain, identifiers, shared: None, at_once: false };
+        let offer =
+            Offer { range, qos, retain, identifiers, shared: None, writes: Writes::Together };
         if session.offer(worker, messages, &offer) == Offered::FlushLater {
-            self.to_flush.push(session.clone());
+            self.to_flush.push_back(session.clone());
         }
         self.note_overflow(messages, session);
     }
@@ -270,6 +297,7 @@ impl Router {
         group: &SharedGroup<SessionRef>,
         publisher: Publisher<'_>,
         messages: &mut Messages<'_>,
+        writes: Writes,
     ) {
         let name: Arc<str> = share_name(group).into();
         let (strategy, hash) = self.strategy(worker, publisher, messages.topic());
@@ -282,14 +310,14 @@ impl Router {
                     retain: messages.retain() && member.options.retain_as_published,
                     identifiers: member.options.identifier.as_slice(),
                     shared: Some(&name),
-                    at_once: false,
+                    writes,
                 };
                 let offered = member.subscriber.offer(worker, messages, &offer);
                 self.note_overflow(messages, &member.subscriber);
                 match offered {
                     Offered::Gone if group.members().len() > 1 => {}
                     Offered::FlushLater => {
-                        self.to_flush.push(member.subscriber);
+                        self.to_flush.push_back(member.subscriber);
                         break;
                     }
                     Offered::Done | Offered::Gone => break,
@@ -344,7 +372,9 @@ impl Router {
 
 /// What a route costs to remember, in units of some 50 bytes: its targets, its topic, and itself.
 fn weight(topic: &str, route: &Route<SessionRef>) -> usize {
-    route.targets().len() + route.groups().len() + topic.len() / 48 + 4
+    let identifiers: usize =
+        route.targets().iter().map(|target| target.identifiers.as_slice().len() / 8).sum();
+    route.targets().len() + identifiers + route.groups().len() + topic.len() / 48 + 4
 }
 
 /// How busy a member of a shared subscription is; `None` if it is not there.

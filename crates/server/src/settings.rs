@@ -298,6 +298,8 @@ limits! {
     durability: DurabilityClass = DurabilityClass::Local,
     /// Subscriptions of one client.
     max_subscriptions: usize = 10_000,
+    /// About what the subscriptions of one client may take of memory, in bytes.
+    max_subscription_bytes: usize = 16 * 1024 * 1024,
     /// Levels of all patterns of wildcards in the tenant's subscriptions: `a/+` and `b/+` have the same one, of two
     /// levels. So many steps take the subscribers of a topic to be found. Beyond, filters with new patterns are
     /// refused. Filters of up to 7 levels cannot have more than 1,538.

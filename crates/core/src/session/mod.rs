@@ -19,8 +19,8 @@ pub use drop_reason::DropReason;
 pub use journal::Journal;
 pub use outbound::{Outbound, Outgoing};
 pub use received::{ReceivedIds, Reception, ShardSet};
-pub use send_window::{Acked, PacketId, SendWindow};
-pub use waiting::{Stub, Waiting};
+pub use send_window::{Acked, PacketId, SendWindow, WindowLimits};
+pub use waiting::{OVERHEAD, Stub, Waiting};
 
 use std::num::NonZeroU32;
 use std::sync::Arc;

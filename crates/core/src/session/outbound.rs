@@ -9,6 +9,7 @@ use mqtt_proto::QoS;
 use super::send_window::{Recovered, Resend};
 use super::{
     Acked, Delivery, DropReason, Journal, PacketId, Queue, QueueLimits, SendWindow, Waiting,
+    WindowLimits,
 };
 use crate::durable::{EntryNumber, EntryRecord, Phase, StoredAs};
 use crate::message::Message;
@@ -57,8 +58,8 @@ pub enum Outgoing {
 
 impl Outbound {
     /// For a session that ends with its connection, or `survives` it.
-    pub fn new(receive_maximum: u16, survives: bool) -> Self {
-        Self { window: SendWindow::new(receive_maximum), survives, ..Self::default() }
+    pub fn new(window: impl Into<WindowLimits>, survives: bool) -> Self {
+        Self { window: SendWindow::new(window), survives, ..Self::default() }
     }
 
     /// Nothing waits before a message that arrives now.
@@ -347,9 +348,9 @@ impl Outbound {
         self.window.on_pubcomp(id, journal)
     }
 
-    /// A connection takes the session over and accepts `receive_maximum` unacknowledged messages.
-    pub fn resume(&mut self, receive_maximum: u16) {
-        self.window.resume(receive_maximum);
+    /// A connection takes the session over.
+    pub fn resume(&mut self, window: impl Into<WindowLimits>) {
+        self.window.resume(window);
     }
 
     /// One message of each shared subscription that has something in flight or waiting here.

@@ -42,7 +42,26 @@ pub struct SendWindow {
     on_wire: u16,
     /// How many slots at the back were sent on an earlier connection and not yet on this one.
     to_resend: u32,
-    receive_maximum: u16,
+    /// Bytes of the messages that are kept and in memory.
+    kept_bytes: usize,
+    limits: WindowLimits,
+}
+
+/// What may be in flight to one client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WindowLimits {
+    /// Messages: at most the client's Receive Maximum.
+    pub messages: u16,
+    /// Bytes of messages that have to be kept until they are acknowledged. A message for which there is a byte
+    /// left is sent, however large it is.
+    pub kept_bytes: usize,
+}
+
+impl From<u16> for WindowLimits {
+    /// So many messages, of any size.
+    fn from(messages: u16) -> Self {
+        Self { messages, kept_bytes: usize::MAX }
+    }
 }
 
 #[derive(Debug)]
@@ -76,8 +95,10 @@ enum Phase {
 pub enum Acked {
     /// It was expected.
     Expected,
-    /// No such packet identifier is in flight in that state.
+    /// No such packet identifier is in flight.
     Unknown,
+    /// The message of this packet identifier is to be answered with another packet.
+    OutOfTurn,
 }
 
 /// A packet to send again after a reconnection, in its old order.
@@ -99,16 +120,30 @@ pub(super) enum Recovered {
 }
 
 impl SendWindow {
-    /// A window for a client that takes `receive_maximum` unacknowledged messages at once.
-    pub fn new(receive_maximum: u16) -> Self {
-        Self { slots: VecDeque::new(), oldest: 1, on_wire: 0, to_resend: 0, receive_maximum }
+    /// A window for a client that takes so many unacknowledged messages at once.
+    pub fn new(limits: impl Into<WindowLimits>) -> Self {
+        Self {
+            slots: VecDeque::new(),
+            oldest: 1,
+            on_wire: 0,
+            to_resend: 0,
+            kept_bytes: 0,
+            limits: limits.into(),
+        }
     }
 
     /// Whether one more message may be sent now.
     pub fn has_room(&self) -> bool {
-        self.to_resend == 0
-            && self.on_wire < self.receive_maximum
-            && self.slots.len() < IDS as usize
+        self.to_resend == 0 && self.takes_more() && self.slots.len() < IDS as usize
+    }
+
+    /// Bytes of the messages that are kept and in memory.
+    pub fn kept_bytes(&self) -> usize {
+        self.kept_bytes
+    }
+
+    fn takes_more(&self) -> bool {
+        self.on_wire < self.limits.messages && self.kept_bytes < self.limits.kept_bytes
     }
 
     /// The identifier that the next message gets.
@@ -131,6 +166,7 @@ impl SendWindow {
         let phase = if qos == QoS::ExactlyOnce { Phase::AwaitPubRec } else { Phase::AwaitPubAck };
         let id = self.id_at(self.slots.len());
         let kept = kept.map_or(Kept::Nothing, Kept::Message);
+        self.kept_bytes += kept.bytes();
         self.slots.push_back(Slot { phase, kept });
         self.on_wire += 1;
         Some(id)
@@ -181,15 +217,15 @@ impl SendWindow {
             Some(slot) if slot.phase == Phase::AwaitPubComp => Acked::Expected,
             Some(slot) if slot.phase == Phase::AwaitPubRec => {
                 slot.phase = Phase::AwaitPubComp;
-                slot.kept = match slot.kept.stored() {
-                    Some(stored) => {
-                        journal.released(stored, id);
-                        Kept::Released(Box::new(stored))
-                    }
-                    None => Kept::Nothing,
-                };
+                let kept = std::mem::take(&mut slot.kept);
+                if let Some(stored) = kept.stored() {
+                    journal.released(stored, id);
+                    slot.kept = Kept::Released(Box::new(stored));
+                }
+                self.kept_bytes -= kept.bytes();
                 Acked::Expected
             }
+            Some(slot) if slot.phase != Phase::Done => Acked::OutOfTurn,
             _ => Acked::Unknown,
         }
     }
@@ -199,10 +235,9 @@ impl SendWindow {
         self.finish(id, Phase::AwaitPubComp, journal)
     }
 
-    /// A new connection takes the session over: all that is in flight has to be sent again, at most
-    /// `receive_maximum` at a time.
-    pub fn resume(&mut self, receive_maximum: u16) {
-        self.receive_maximum = receive_maximum;
+    /// A new connection takes the session over: all that is in flight has to be sent again, as its limits allow.
+    pub fn resume(&mut self, limits: impl Into<WindowLimits>) {
+        self.limits = limits.into();
         self.on_wire = 0;
         self.to_resend = u32::try_from(self.slots.len()).expect("at most 65,535 slots");
     }
@@ -214,7 +249,7 @@ impl SendWindow {
 
     /// The next packet to send again, if Receive Maximum allows one. The message stays kept.
     pub(super) fn next_resend(&mut self) -> Option<Resend> {
-        while self.to_resend > 0 && self.on_wire < self.receive_maximum {
+        while self.to_resend > 0 && self.on_wire < self.limits.messages {
             let index = self.slots.len() - self.to_resend as usize;
             let id = self.id_at(index);
             let slot = &mut self.slots[index];
@@ -223,6 +258,12 @@ impl SendWindow {
                 (Phase::AwaitPubAck | Phase::AwaitPubRec, Kept::Message(kept)) => match &**kept {
                     Waiting::Here(delivery) => {
                         Some(Resend::Publish(id, Box::new(delivery.clone())))
+                    }
+                    // What is fetched is kept until it is acknowledged.
+                    Waiting::Away(_)
+                        if self.on_wire > 0 && self.kept_bytes >= self.limits.kept_bytes =>
+                    {
+                        return None;
                     }
                     Waiting::Away(_) => return Some(Resend::Fetch),
                 },
@@ -261,6 +302,7 @@ impl SendWindow {
             .find(|slot| slot.kept.message().is_some_and(|kept| kept.away() == Some(stored)))?;
         if let (Kept::Message(kept), Some(message)) = (&mut slot.kept, message) {
             kept.supply(Arc::clone(message));
+            self.kept_bytes += message.size();
             return None;
         }
         match std::mem::take(&mut slot.kept) {
@@ -294,6 +336,7 @@ impl SendWindow {
                 && slot.kept.message().is_some_and(&mut chosen)
             {
                 slot.phase = Phase::Done;
+                self.kept_bytes -= slot.kept.bytes();
                 if let Kept::Message(kept) = std::mem::take(&mut slot.kept) {
                     taken.push(*kept);
                 }
@@ -314,10 +357,12 @@ impl SendWindow {
                 if let Some(stored) = kept.stored() {
                     journal.removed(stored, matches!(kept, Kept::Released(_)));
                 }
+                self.kept_bytes -= kept.bytes();
                 self.on_wire -= 1;
                 self.drop_done();
                 Acked::Expected
             }
+            Some(slot) if slot.phase != Phase::Done => Acked::OutOfTurn,
             _ => Acked::Unknown,
         }
     }
@@ -362,6 +407,11 @@ impl Kept {
         }
     }
 
+    /// Bytes of the message, if it is in memory.
+    fn bytes(&self) -> usize {
+        self.message().and_then(Waiting::here).map_or(0, |here| here.message.size())
+    }
+
     fn stored(&self) -> Option<StoredAs> {
         match self {
             Self::Nothing => None,
@@ -392,11 +442,12 @@ mod tests {
         let first = window.reserve(QoS::AtLeastOnce, None).unwrap();
         let second = window.reserve(QoS::ExactlyOnce, None).unwrap();
         assert_eq!(window.reserve(QoS::AtLeastOnce, None), None);
-        assert_eq!(
-            window.on_puback(second, &mut ()),
-            Acked::Unknown,
-            "QoS 2 is not ended by PUBACK"
-        );
+        for answer in [SendWindow::on_puback, SendWindow::on_pubcomp] {
+            let acked = answer(&mut window, second, &mut ());
+            assert_eq!(acked, Acked::OutOfTurn, "QoS 2 asks for a PUBREC first");
+        }
+        assert_eq!(window.on_pubrec(first, true, &mut ()), Acked::OutOfTurn);
+        assert_eq!(window.on_pubrec(first, false, &mut ()), Acked::OutOfTurn);
         assert_eq!(window.on_pubrec(second, true, &mut ()), Acked::Expected);
         assert_eq!(window.on_pubrec(second, true, &mut ()), Acked::Expected, "a repetition");
         assert_eq!(window.reserve(QoS::AtLeastOnce, None), None, "until PUBCOMP");
@@ -406,6 +457,32 @@ mod tests {
         assert_eq!(window.on_puback(first, &mut ()), Acked::Unknown);
         assert_eq!(window.on_puback(0, &mut ()), Acked::Unknown);
         assert_eq!(window.on_puback(99, &mut ()), Acked::Unknown);
+    }
+
+    #[test]
+    fn what_has_to_be_kept_is_bounded_by_bytes() {
+        let bytes = delivery(0, QoS::AtLeastOnce).message.size();
+        let mut window = SendWindow::new(WindowLimits { messages: 10, kept_bytes: 2 * bytes });
+        let reserve = |window: &mut SendWindow, qos| {
+            window.reserve(qos, Some(Box::new(delivery(0, qos).into())))
+        };
+        assert_eq!(reserve(&mut window, QoS::AtLeastOnce), Some(1));
+        assert_eq!(reserve(&mut window, QoS::ExactlyOnce), Some(2));
+        assert_eq!(reserve(&mut window, QoS::AtLeastOnce), None);
+        assert_eq!(window.on_pubrec(2, true, &mut ()), Acked::Expected);
+        assert_eq!(window.kept_bytes(), bytes, "the client has the message");
+        assert_eq!(reserve(&mut window, QoS::AtLeastOnce), Some(3));
+        window.resume(WindowLimits { messages: 10, kept_bytes: 1 });
+        while window.next_resend().is_some() {}
+        assert!(!window.is_resending(), "what is kept already is sent again");
+        assert_eq!(reserve(&mut window, QoS::AtLeastOnce), None);
+        for id in [1, 3] {
+            assert_eq!(window.on_puback(id, &mut ()), Acked::Expected);
+        }
+        assert_eq!(window.kept_bytes(), 0);
+        assert_eq!(reserve(&mut window, QoS::AtLeastOnce), Some(4));
+        assert_eq!(window.take_kept(|_| true).len(), 1);
+        assert_eq!(window.kept_bytes(), 0);
     }
 
     #[test]

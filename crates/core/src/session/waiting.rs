@@ -12,6 +12,13 @@ use crate::message::Message;
 use crate::queue::Queued;
 use crate::time::Timestamp;
 
+/// About what a message that waits takes, in memory and on the disk, besides its bytes: its place in the queue,
+/// itself, and the keys under which it is stored.
+pub const OVERHEAD: usize = 256;
+
+/// What one more Subscription Identifier takes, in bytes.
+const IDENTIFIER: usize = 8;
+
 /// A delivery that waits. What is stored need not be in memory as well: the payloads of a long backlog
 /// are fetched when the client takes them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -143,6 +150,14 @@ impl Waiting {
         }
     }
 
+    /// Identifiers of the subscriptions that it is for.
+    fn identifiers(&self) -> &[NonZeroU32] {
+        match self {
+            Self::Here(delivery) => &delivery.identifiers,
+            Self::Away(stub) => &stub.identifiers,
+        }
+    }
+
     /// Since when it waits.
     pub fn queued_at(&self) -> Timestamp {
         match self {
@@ -170,7 +185,7 @@ impl Waiting {
 
 impl Queued for Waiting {
     fn size(&self) -> usize {
-        Self::size(self)
+        OVERHEAD + Self::size(self) + IDENTIFIER * self.identifiers().len()
     }
 
     fn size_in_memory(&self) -> usize {

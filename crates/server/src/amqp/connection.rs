@@ -137,6 +137,11 @@ impl AmqpConnection {
         }
     }
 
+    /// Whether its client has not opened the connection yet, or it is being closed.
+    pub fn is_stranger(&self) -> bool {
+        self.stage != Stage::Open
+    }
+
     /// Whether another thread may have it.
     pub fn can_move(&self) -> bool {
         self.stage == Stage::Open && !self.ends

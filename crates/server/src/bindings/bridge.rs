@@ -15,6 +15,7 @@ use hashbrown::HashMap;
 
 use super::bound::Bound;
 use super::lane::{Lane, Next, Press};
+use crate::budget::Budget;
 use crate::durable::OnCommit;
 use crate::entities::{Inbox, Queue, Told};
 use crate::lifecycle::Context;
@@ -321,7 +322,7 @@ impl Runner {
                 Next::Renew => renewed.push(receiver),
             }
         }
-        self.context.router.flush(&self.context.worker);
+        self.context.router.flush(&self.context.worker, &mut Budget::unbounded());
         renewed.into_iter().for_each(|receiver| self.renew(receiver));
         self.settle_durable();
     }

@@ -133,9 +133,9 @@ impl Active {
         }
         // What came before an error counts, and its answers come before the farewell.
         let finished = self.finish_run(turn, bytes, alone);
-        self.apply_acks(turn, transport);
+        let acked = self.apply_acks(turn, transport);
         self.answer(turn, transport);
-        result.and(finished).map(|()| handled)
+        result.and(finished).and(acked).map(|()| handled)
     }
 
     fn on_packet(
@@ -283,16 +283,17 @@ impl Active {
     }
 
     /// Applies the acknowledgements that the client has sent, all under one lock, and sends what they
-    /// make room for.
-    fn apply_acks(&mut self, turn: &mut Turn<'_>, transport: &mut Transport) {
+    /// make room for. An error: one of them is not what the message has to be answered with now.
+    fn apply_acks(&mut self, turn: &mut Turn<'_>, transport: &mut Transport) -> Result<(), End> {
         if turn.scratch.acks.is_empty() {
-            return;
+            return Ok(());
         }
         let counters = self.session.tenant.counters(turn.context.worker.id);
         let Scratch { acks, answers, .. } = &mut *turn.scratch;
         let mut refused = 0;
+        let mut out_of_turn = false;
         let (waiting, commits) = self.session.acknowledge(self.epoch, |outbound, journal| {
-            for ack in acks.drain(..) {
+            for ack in acks.iter() {
                 let id = ack.id.get();
                 let acked = match ack.kind {
                     PacketType::PubAck => outbound.on_puback(id, journal),
@@ -302,12 +303,16 @@ impl Active {
                 if acked == Acked::Expected && !ack.accepted {
                     refused += 1;
                 }
+                if acked == Acked::OutOfTurn {
+                    out_of_turn = true;
+                    break;
+                }
                 if ack.kind == PacketType::PubRec && ack.accepted {
                     // Also when it is repeated: that it came before may not be durable yet.
                     journal.open();
                     let reason = match acked {
                         Acked::Expected => ReasonCode::Success,
-                        Acked::Unknown => ReasonCode::PacketIdentifierNotFound,
+                        Acked::Unknown | Acked::OutOfTurn => ReasonCode::PacketIdentifierNotFound,
                     };
                     let before = answers.releases.len();
                     self.encode_ack(&mut answers.releases, PacketType::PubRel, ack.id, reason);
@@ -320,10 +325,18 @@ impl Active {
         for _ in 0..refused {
             self.session.dropped(&turn.context.worker, DropReason::Refused, None);
         }
+        acks.clear();
         if waiting {
             let write = |bytes: &[u8]| transport.write(bytes);
             self.session.drain(&turn.context.worker, self.epoch, false, write);
         }
+        if out_of_turn {
+            return Err(End::Refused(
+                ReasonCode::ProtocolError,
+                "an acknowledgement of another kind than the message asks for (MQTT 5 4.3)",
+            ));
+        }
+        Ok(())
     }
 
     /// Sends the answers.

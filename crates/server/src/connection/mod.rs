@@ -31,7 +31,8 @@ use thiserror::Error;
 use tracing::debug;
 
 use crate::auth::Verdict;
-use crate::event_loop::{Budget, ConnectionId, Mailbox};
+use crate::budget::Budget;
+use crate::event_loop::{ConnectionId, Mailbox};
 use crate::lifecycle::Context;
 use crate::run::Run;
 use crate::session::{Answers, SessionRef};
@@ -118,6 +119,18 @@ pub struct Readiness {
     pub writable: bool,
     /// The client has closed its side, or the connection is broken.
     pub closed: bool,
+}
+
+impl Readiness {
+    /// What both tell.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            readable: self.readable || other.readable,
+            writable: self.writable || other.writable,
+            closed: self.closed || other.closed,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -292,6 +305,11 @@ impl Connection {
             Stage::Authenticating(waiting) => Some(waiting.until),
             Stage::Active(active) => active.deadline(),
         }
+    }
+
+    /// Whether its client has no session, or none any more.
+    pub fn is_stranger(&self) -> bool {
+        !matches!(self.stage, Stage::Active(_))
     }
 
     /// Whether another thread may have it: it has a session, and nothing is under way.

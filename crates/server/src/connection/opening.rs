@@ -105,7 +105,7 @@ impl Context {
         }
         let connack = (&connack[..], noted.clone());
         let (epoch, had_client) =
-            session.attach(link, wanted.receive_maximum, survives, wanted.aliases, connack);
+            session.attach(link, wanted.window, survives, wanted.aliases, connack);
         if !noted.is_empty() {
             session.wake_on_commit(&noted);
         }

@@ -11,7 +11,7 @@ use super::active::{Active, Partner};
 use super::{End, Turn};
 use crate::auth::may_publish;
 use crate::bindings::{self, Entered};
-use crate::event_loop::Budget;
+use crate::budget::Budget;
 use crate::lifecycle::Context;
 use crate::router::Publisher;
 use crate::run::{Messages, Parsed, Run};
@@ -237,8 +237,8 @@ impl Active {
     ) -> ReasonCode {
         let tenant = &self.session.tenant;
         let count = messages.len() as u64;
-        let route = context.router.publish(&context.worker, tenant, publisher, messages, alone);
-        budget.spend(route.targets().len() + messages.len() * route.groups().len());
+        let Context { worker, router } = context;
+        let route = router.publish(worker, tenant, publisher, messages, alone, budget);
         if let [only] = route.targets()
             && self.partner.as_ref().is_none_or(|partner| partner.id != only.subscriber.id)
         {

@@ -12,7 +12,7 @@ use mqtt_proto::{
 use super::active::Active;
 use super::{End, Turn};
 use crate::lifecycle;
-use crate::session::{Replay, Subscription};
+use crate::session::{Replay, Subscription, Subscriptions};
 use crate::state_store;
 
 /// What a filter costs in steps of a turn: it changes the index, and is noted in the store.
@@ -183,7 +183,9 @@ impl Active {
         if state.ended || self.check_owner().is_err() {
             return Err(ReasonCode::UnspecifiedError);
         }
-        if state.subscriptions.len() >= self.limits.max_subscriptions
+        let bytes = state.subscriptions.bytes() + Subscriptions::cost(wanted.filter);
+        if (state.subscriptions.len() >= self.limits.max_subscriptions
+            || bytes > self.limits.max_subscription_bytes)
             && !state.subscriptions.contains(wanted.filter)
         {
             return Err(ReasonCode::QuotaExceeded);

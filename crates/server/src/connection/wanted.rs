@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use barid_core::message::{Message, Publication};
+use barid_core::session::WindowLimits;
 use mqtt_proto::flow::OutboundAliases;
 use mqtt_proto::{
     Connect, MAX_PACKET_LEN, PropertiesBuf, Property, PropertyId, QoS, ReasonCode, Version,
@@ -29,7 +30,7 @@ pub(super) struct Wanted {
     /// Keep Alive in seconds.
     pub(super) keep_alive: u16,
     /// Messages of QoS 1 and 2 that may be on the wire to the client.
-    pub(super) receive_maximum: u16,
+    pub(super) window: WindowLimits,
     /// Bytes of the largest packet that the client takes.
     pub(super) max_packet_size: usize,
     /// Topic Aliases to the client, if it allows them.
@@ -68,9 +69,12 @@ pub(super) fn want(connect: &Connect<'_>, limits: &Limits) -> Result<Wanted, Ref
     Ok(Wanted {
         expiry: expiry.min(limits.max_session_expiry),
         keep_alive,
-        receive_maximum: properties
-            .receive_maximum()
-            .map_or(limits.max_inflight, |most| most.min(limits.max_inflight)),
+        window: WindowLimits {
+            messages: properties
+                .receive_maximum()
+                .map_or(limits.max_inflight, |most| most.min(limits.max_inflight)),
+            kept_bytes: limits.max_queued_bytes.max(1),
+        },
         max_packet_size: properties
             .maximum_packet_size()
             .map_or(MAX_PACKET_LEN, |size| size as usize),

@@ -3,19 +3,18 @@
 //! See ADR 0001 for why these are loops of our own and not tasks of a runtime, and `io_threads.rs` for how
 //! connections are spread.
 
-mod budget;
 mod io_threads;
 mod mailbox;
 mod peer;
 mod timers;
 mod watchdog;
 
-pub use budget::Budget;
 pub use io_threads::{IoThread, IoThreads};
 pub use mailbox::{ConnectionId, Mailbox, Post};
 pub use peer::Peer;
 pub use watchdog::Watchdog;
 
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
@@ -30,6 +29,7 @@ use mqtt_proto::ReasonCode;
 use slab::Slab;
 use tracing::{debug, warn};
 
+use crate::budget::Budget;
 use crate::connection::{Next, Readiness, Scratch, Turn};
 use crate::durable::commit_by_rounds;
 use crate::lifecycle::Context;
@@ -42,6 +42,10 @@ const READ_BUFFER: usize = 64 * 1024;
 
 /// Events taken from the kernel at a time.
 const EVENTS: usize = 1024;
+
+/// How much of a round goes to connections that have no session yet, and to new ones, while others wait: whoever
+/// connects over and over, or begins one TLS handshake after another, keeps only others who do so from their turn.
+const STRANGERS: Duration = Duration::from_millis(5);
 
 /// How often stale routes are looked for.
 const SWEEP: Duration = Duration::from_secs(10);
@@ -84,6 +88,9 @@ impl EventLoop {
             by_id: HashMap::default(),
             timers: Timers::default(),
             again: Vec::new(),
+            later: VecDeque::new(),
+            accepted: VecDeque::new(),
+            strangers: Duration::ZERO,
             turns: 1,
             turn_start: Instant::now(),
             balance: Balance::new(),
@@ -111,6 +118,12 @@ struct Running {
     timers: Timers,
     /// Connections that have more to read.
     again: Vec<ConnectionId>,
+    /// Connections without a session that the kernel has told of, and whose turn comes later.
+    later: VecDeque<ConnectionId>,
+    /// Connections that have not been looked at at all.
+    accepted: VecDeque<Accepted>,
+    /// What connections without a session have had of the present round.
+    strangers: Duration,
     /// About how many turns the present round has.
     turns: usize,
     /// When the last turn ended, or the round began.
@@ -129,6 +142,8 @@ struct Slot {
     active: u32,
     /// It is in `again`.
     again: bool,
+    /// It is in `later`: what the kernel has told.
+    later: Option<Readiness>,
 }
 
 const NEVER: Timestamp = Timestamp::from_millis(u64::MAX);
@@ -149,6 +164,7 @@ impl Running {
             self.threads.get(self.me).watchdog().round_begins(start);
             self.turn_start = start;
             self.turns = events.iter().count() + self.again.len();
+            self.strangers = Duration::ZERO;
             for event in &events {
                 if event.token() == MAILBOX {
                     continue;
@@ -160,9 +176,11 @@ impl Running {
                     writable: event.is_writable(),
                     closed: event.is_read_closed() || event.is_error(),
                 };
-                self.give_turn(event.token().0, |connection, turn, buffer| {
-                    connection.on_event(turn, buffer, readiness)
-                });
+                if !self.put_off(event.token().0, readiness) {
+                    self.give_turn(event.token().0, |connection, turn, buffer| {
+                        connection.on_event(turn, buffer, readiness)
+                    });
+                }
             }
             self.mailbox.collect(&mut posts);
             self.turns += posts.len();
@@ -170,21 +188,24 @@ impl Running {
                 self.on_post(post);
             }
             for id in std::mem::take(&mut self.again) {
-                if let Some(slot) = self.by_id.get(&id) {
-                    self.slots[*slot as usize].again = false;
+                let Some(key) = self.by_id.get(&id).map(|key| *key as usize) else { continue };
+                self.slots[key].again = false;
+                let readiness = Readiness { readable: true, ..Readiness::default() };
+                if !self.put_off(key, readiness) {
+                    self.give_turn(key, |connection, turn, buffer| {
+                        connection.on_event(turn, buffer, readiness)
+                    });
                 }
-                self.give_turn_to(id, |connection, turn, buffer| {
-                    let readiness = Readiness { readable: true, ..Readiness::default() };
-                    connection.on_event(turn, buffer, readiness)
-                });
             }
+            self.serve_strangers();
             while let Some(id) = self.timers.pop_due(self.context.worker.now) {
                 if let Some(slot) = self.by_id.get(&id) {
                     self.slots[*slot as usize].armed = NEVER;
                     self.give_turn_to(id, |connection, turn, _| connection.on_timer(turn));
                 }
             }
-            self.context.router.flush(&self.context.worker);
+            let mut budget = Budget::new(self.turn_start, 1);
+            self.context.router.flush(&self.context.worker, &mut budget);
             self.context.worker.shared.shards.end_round();
             self.forget_stale_routes();
             let helper = self.balance.worked(start, Instant::now(), self.me, &self.threads);
@@ -192,6 +213,44 @@ impl Running {
                 self.give_away(helper);
             }
             self.threads.get(self.me).watchdog().round_ends();
+        }
+    }
+
+    /// Whether a connection without a session has its turn later, because others have used up their share of the
+    /// round. It keeps its place among them.
+    fn put_off(&mut self, key: usize, readiness: Readiness) -> bool {
+        let Some(slot) = self.slots.get_mut(key) else { return false };
+        if !slot.connection.is_stranger() || (self.strangers < STRANGERS && self.later.is_empty()) {
+            return false;
+        }
+        match &mut slot.later {
+            Some(later) => *later = later.and(readiness),
+            None => {
+                slot.later = Some(readiness);
+                self.later.push_back(slot.connection.id());
+            }
+        }
+        true
+    }
+
+    /// Gives turns to connections without a session, then to new ones, as long as their share of the round lasts.
+    fn serve_strangers(&mut self) {
+        while self.strangers < STRANGERS
+            && let Some(id) = self.later.pop_front()
+        {
+            let slot = self.by_id.get(&id).and_then(|slot| self.slots.get_mut(*slot as usize));
+            if let Some(readiness) = slot.and_then(|slot| slot.later.take()) {
+                self.give_turn_to(id, |connection, turn, buffer| {
+                    connection.on_event(turn, buffer, readiness)
+                });
+            }
+        }
+        while self.strangers < STRANGERS
+            && let Some(accepted) = self.accepted.pop_front()
+        {
+            self.accept(accepted);
+            let now = Instant::now();
+            self.strangers += now - std::mem::replace(&mut self.turn_start, now);
         }
     }
 
@@ -208,7 +267,8 @@ impl Running {
     }
 
     fn patience(&self) -> Option<Duration> {
-        if !self.again.is_empty() {
+        let is_behind = !self.later.is_empty() || !self.accepted.is_empty();
+        if is_behind || !self.again.is_empty() || self.context.router.has_unflushed() {
             return Some(Duration::ZERO);
         }
         let now = self.context.worker.now;
@@ -224,7 +284,7 @@ impl Running {
 
     fn on_post(&mut self, post: Post) {
         match post {
-            Post::Accept(accepted) => self.accept(*accepted),
+            Post::Accept(accepted) => self.accepted.push_back(*accepted),
             Post::Adopt(connection) => self.adopt(connection),
             Post::Drain(id) => {
                 self.give_turn_to(id, |connection, turn, buffer| connection.on_drain(turn, buffer));
@@ -293,6 +353,7 @@ impl Running {
             armed,
             active: self.balance.window(),
             again: false,
+            later: None,
         });
         let interest = Interest::READABLE | Interest::WRITABLE;
         if let Err(error) = self.poll.registry().register(&mut SourceFd(&fd), Token(key), interest)
@@ -381,6 +442,7 @@ impl Running {
         let Some(slot) = self.slots.get_mut(key) else { return };
         slot.active = self.balance.window();
         let start = self.turn_start;
+        let is_stranger = slot.connection.is_stranger();
         let mut turn = Turn {
             context: &mut self.context,
             scratch: &mut self.scratch,
@@ -390,6 +452,9 @@ impl Running {
         let next = act(&mut slot.connection, &mut turn, &mut self.buffer);
         let id = slot.connection.id();
         self.turn_start = Instant::now();
+        if is_stranger {
+            self.strangers += self.turn_start - start;
+        }
         if self.threads.get(self.me).watchdog().turn(start, self.turn_start) {
             let took = self.turn_start - start;
             debug!(connection = id.0, millis = took.as_millis(), "a turn kept others waiting");
@@ -403,9 +468,9 @@ impl Running {
             return;
         }
         if next == Next::SpeaksAmqp {
-            let Slot { connection, armed, active, again } = self.slots.remove(key);
+            let Slot { connection, armed, active, again, later } = self.slots.remove(key);
             let connection = connection.speaking_amqp(&self.context, &self.mailbox);
-            let slot = Slot { connection, armed, active, again: true };
+            let slot = Slot { connection, armed, active, again: true, later };
             assert_eq!(
                 self.slots.insert(slot),
                 key,

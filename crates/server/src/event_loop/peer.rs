@@ -121,6 +121,14 @@ impl Peer {
         }
     }
 
+    /// Whether its client has no session yet, or no proof that it may have one.
+    pub fn is_stranger(&self) -> bool {
+        match self {
+            Self::Mqtt(connection) => connection.is_stranger(),
+            Self::Amqp(connection) => connection.is_stranger(),
+        }
+    }
+
     /// Whether another thread may have it.
     pub fn can_move(&self) -> bool {
         match self {

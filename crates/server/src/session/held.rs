@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Weak;
 
 use super::Session;
-use super::outlet::Unsent;
+use super::packets::Packets;
 use crate::durable::{Commits, Shards};
 
 /// What an outlet keeps back. There is one only while something waits.
@@ -40,7 +40,7 @@ struct Chunk {
     commits: Commits,
     /// Sessions whose queues were full, and when: their publisher is held back.
     rooms: Vec<FullRoom>,
-    packets: Vec<u8>,
+    packets: Packets,
 }
 
 impl Held {
@@ -62,15 +62,17 @@ impl Held {
     /// Keeps acknowledgements back.
     pub(super) fn push_answers(&mut self, commits: Commits, rooms: Vec<FullRoom>, packets: &[u8]) {
         self.bytes += packets.len();
-        self.answers.push_back(Chunk { commits, rooms, packets: packets.into() });
+        let mut chunk = Chunk { commits, rooms, packets: Packets::default() };
+        chunk.packets.push(packets);
+        self.answers.push_back(chunk);
     }
 
     /// Keeps back what `encode` appends: packets on their way to the client.
-    pub(super) fn push_delivery(&mut self, commits: &Commits, encode: impl FnOnce(&mut Vec<u8>)) {
+    pub(super) fn push_delivery(&mut self, commits: &Commits, encode: impl FnOnce(&mut Packets)) {
         let joins = self.deliveries.back().is_some_and(|last| last.commits == *commits);
         if !joins {
             let commits = commits.clone();
-            let (rooms, packets) = (Vec::new(), Vec::new());
+            let (rooms, packets) = (Vec::new(), Packets::default());
             self.deliveries.push_back(Chunk { commits, rooms, packets });
         }
         let packets = &mut self.deliveries.back_mut().expect("it was pushed").packets;
@@ -87,12 +89,12 @@ impl Held {
     }
 
     /// Moves what may leave now to `unsent`.
-    pub(super) fn release(&mut self, shards: &Shards, unsent: &mut Unsent) {
+    pub(super) fn release(&mut self, shards: &Shards, unsent: &mut Packets) {
         for lane in [&mut self.answers, &mut self.deliveries] {
             while lane.front().is_some_and(|chunk| chunk.is_free(shards)) {
                 let chunk = lane.pop_front().expect("it was just looked at");
                 self.bytes -= chunk.packets.len();
-                unsent.push(&chunk.packets);
+                unsent.append(chunk.packets);
                 // The CONNACK is the first answer.
                 self.opening = false;
             }

@@ -28,7 +28,9 @@ struct Load {
 impl Load {
     fn of(outlet: &Outlet) -> Self {
         let queue = outlet.outbound.queue();
-        let (messages, bytes) = (queue.len(), queue.bytes());
+        // What is kept until it is acknowledged takes memory like what waits.
+        let bytes = queue.bytes() + outlet.outbound.window().kept_bytes();
+        let messages = queue.len();
         Self { messages, bytes, in_memory: queue.bytes_in_memory() }
     }
 }

@@ -4,19 +4,26 @@ mod delivery;
 mod held;
 mod locked;
 mod outlet;
+mod packets;
+mod replay;
 mod stored;
 mod subscriptions;
+mod writing;
 
-pub use delivery::{Answers, Offer, Offered};
+pub use delivery::{Offer, Offered, Writes};
 pub use outlet::{Link, Replay};
+pub use packets::{Packets, SHARED_FROM};
 pub use subscriptions::{Subscription, Subscriptions};
+pub use writing::Answers;
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use barid_core::message::Message;
-use barid_core::session::{DropReason, Outbound, QueueLimits, ReceivedIds, Room, Waiting};
+use barid_core::session::{
+    DropReason, Outbound, QueueLimits, ReceivedIds, Room, Waiting, WindowLimits,
+};
 use barid_core::time::Timestamp;
 use barid_core::topic_index;
 use mqtt_proto::ReasonCode;
@@ -186,14 +193,14 @@ impl Session {
     pub fn attach(
         &self,
         link: Link,
-        receive_maximum: u16,
+        window: WindowLimits,
         survives: bool,
         aliases: Option<Box<OutboundAliases>>,
         (connack, commits): (&[u8], Commits),
     ) -> (u32, bool) {
         let mut outlet = self.lock();
         let had_client = outlet.close_connection(ReasonCode::SessionTakenOver);
-        outlet.attach(link, receive_maximum, survives, aliases, connack, commits);
+        outlet.attach(link, window, survives, aliases, connack, commits);
         self.online.store(true, Ordering::Relaxed);
         (outlet.epoch, had_client)
     }

@@ -4,13 +4,14 @@ use std::collections::VecDeque;
 use std::num::NonZeroU32;
 use std::sync::{Arc, Weak};
 
-use barid_core::session::Outbound;
+use barid_core::session::{Outbound, WindowLimits};
 use mio::net::TcpStream;
 use mqtt_proto::flow::OutboundAliases;
 use mqtt_proto::{QoS, ReasonCode, Version};
 
 use super::Session;
 use super::held::Held;
+use super::packets::Packets;
 use crate::durable::Commits;
 use crate::event_loop::{ConnectionId, Mailbox, Post};
 
@@ -38,7 +39,8 @@ pub(super) struct Outlet {
     pub(super) keeps_all: bool,
     /// Retained messages that new subscriptions have asked for and that have not been fetched yet.
     pub(super) replays: Option<Box<Replays>>,
-    pub(super) unsent: Unsent,
+    /// What waits for the socket.
+    pub(super) unsent: Packets,
     /// Packets that must not leave yet.
     pub(super) held: Option<Box<Held>>,
     /// Publishers that are held back until the queue has room.
@@ -66,7 +68,7 @@ impl Outlet {
     pub(super) fn attach(
         &mut self,
         link: Link,
-        receive_maximum: u16,
+        window: WindowLimits,
         survives: bool,
         aliases: Option<Box<OutboundAliases>>,
         connack: &[u8],
@@ -75,7 +77,7 @@ impl Outlet {
         debug_assert!(self.link.is_none());
         self.link = Some(link);
         self.outbound.set_survives(survives);
-        self.outbound.resume(receive_maximum);
+        self.outbound.resume(window);
         self.aliases = aliases;
         if commits.is_empty() {
             self.unsent.push(connack);
@@ -99,7 +101,7 @@ impl Outlet {
 
     pub(super) fn detach(&mut self) -> Option<Link> {
         self.epoch = self.epoch.wrapping_add(1);
-        self.unsent = Unsent::default();
+        self.unsent = Packets::default();
         self.held = None;
         self.aliases = None;
         self.writing = false;
@@ -168,74 +170,4 @@ pub struct Replay {
     pub identifier: Option<NonZeroU32>,
     /// The topic that was fetched last.
     pub after: Option<Box<str>>,
-}
-
-/// Encoded bytes that wait for the socket.
-#[derive(Debug, Default)]
-pub(super) struct Unsent {
-    bytes: Vec<u8>,
-    start: usize,
-}
-
-impl Unsent {
-    pub(super) fn len(&self) -> usize {
-        self.bytes.len() - self.start
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    pub(super) fn push(&mut self, bytes: &[u8]) {
-        self.bytes.extend_from_slice(bytes);
-    }
-
-    /// The buffer, to encode at its end.
-    pub(super) fn buffer(&mut self) -> &mut Vec<u8> {
-        &mut self.bytes
-    }
-
-    /// Puts back, in front of what was appended meanwhile, what could not be written.
-    pub(super) fn put_back(&mut self, rest: &[u8]) {
-        let mut bytes = Vec::with_capacity(rest.len() + self.len());
-        bytes.extend_from_slice(rest);
-        bytes.extend_from_slice(&self.bytes[self.start..]);
-        *self = Self { bytes, start: 0 };
-    }
-
-    /// Like [`Unsent::put_back`] for a buffer that [`Unsent::take`] gave.
-    pub(super) fn restore(&mut self, mut taken: Self, sent: usize) {
-        taken.start += sent;
-        if !self.is_empty() {
-            taken.bytes.extend_from_slice(&self.bytes[self.start..]);
-        }
-        *self = taken;
-    }
-
-    pub(super) fn take(&mut self) -> Self {
-        std::mem::take(self)
-    }
-
-    pub(super) fn as_slice(&self) -> &[u8] {
-        &self.bytes[self.start..]
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_was_not_written_goes_before_what_came_later() {
-        let mut unsent = Unsent::default();
-        unsent.push(b"cd");
-        unsent.put_back(b"ab");
-        assert_eq!(unsent.as_slice(), b"abcd");
-        let taken = unsent.take();
-        assert!(unsent.is_empty());
-        unsent.push(b"ef");
-        unsent.restore(taken, 1);
-        assert_eq!(unsent.as_slice(), b"bcdef");
-        assert_eq!(unsent.len(), 5);
-    }
 }

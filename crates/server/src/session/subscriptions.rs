@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::num::NonZeroU32;
 
-use mqtt_proto::QoS;
+use memchr::memchr_iter;
+use mqtt_proto::{QoS, topic};
 
 /// One subscription as the session remembers it: what is needed to take it out of the index again.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,10 +24,22 @@ pub struct Subscription {
 /// From this many subscriptions on, they are found by hash.
 const MANY: usize = 32;
 
+/// About what a subscription takes besides its filter: here, in the index and in the store.
+const OVERHEAD: usize = 384;
+
+/// How often a filter is there: here, in the index and as a key of the store.
+const COPIES: usize = 4;
+
+/// About what the index takes for a level of a filter with wildcards that no other filter has.
+const LEVEL: usize = 100;
+
 /// The subscriptions of one session. Most sessions have very few, so those take no more memory than they
 /// need; some have a hundred thousand.
-#[derive(Debug)]
-pub struct Subscriptions(Held);
+#[derive(Debug, Default)]
+pub struct Subscriptions {
+    held: Held,
+    bytes: usize,
+}
 
 #[derive(Debug)]
 enum Held {
@@ -34,16 +47,76 @@ enum Held {
     Many(HashMap<Box<str>, Subscription>),
 }
 
-impl Default for Subscriptions {
+impl Default for Held {
     fn default() -> Self {
-        Self(Held::Few(Vec::new()))
+        Self::Few(Vec::new())
     }
 }
 
 impl Subscriptions {
+    /// About what a subscription takes of memory, in bytes; less, where others have the same filter.
+    pub fn cost(filter: &str) -> usize {
+        let levels = if topic::has_wildcards(filter) {
+            1 + memchr_iter(b'/', filter.as_bytes()).count()
+        } else {
+            0
+        };
+        OVERHEAD + COPIES * filter.len() + LEVEL * levels
+    }
+
+    /// About what all of them take of memory, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Adds one, or replaces the one with the same filter. True: it is new.
     pub fn insert(&mut self, subscription: Subscription) -> bool {
-        match &mut self.0 {
+        let cost = Self::cost(&subscription.filter);
+        let is_new = self.held.insert(subscription);
+        self.bytes += if is_new { cost } else { 0 };
+        is_new
+    }
+
+    /// Removes the one with this filter. False: there is none.
+    pub fn remove(&mut self, filter: &str) -> bool {
+        let was_there = self.held.remove(filter);
+        self.bytes -= if was_there { Self::cost(filter) } else { 0 };
+        was_there
+    }
+
+    /// Whether there is one with this filter.
+    pub fn contains(&self, filter: &str) -> bool {
+        match &self.held {
+            Held::Many(by_filter) => by_filter.contains_key(filter),
+            Held::Few(few) => few.iter().any(|s| &*s.filter == filter),
+        }
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        match &self.held {
+            Held::Many(by_filter) => by_filter.len(),
+            Held::Few(few) => few.len(),
+        }
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// All of them, in no particular order.
+    pub fn iter(&self) -> Box<dyn Iterator<Item = &Subscription> + '_> {
+        match &self.held {
+            Held::Many(by_filter) => Box::new(by_filter.values()),
+            Held::Few(few) => Box::new(few.iter()),
+        }
+    }
+}
+
+impl Held {
+    fn insert(&mut self, subscription: Subscription) -> bool {
+        match self {
             Held::Many(by_filter) => {
                 by_filter.insert(subscription.filter.clone(), subscription).is_none()
             }
@@ -58,50 +131,20 @@ impl Subscriptions {
                 few.push(subscription);
                 if few.len() >= MANY {
                     let few = std::mem::take(few).into_iter();
-                    self.0 = Held::Many(few.map(|s| (s.filter.clone(), s)).collect());
+                    *self = Held::Many(few.map(|s| (s.filter.clone(), s)).collect());
                 }
                 true
             }
         }
     }
 
-    /// Removes the one with this filter. False: there is none.
-    pub fn remove(&mut self, filter: &str) -> bool {
-        match &mut self.0 {
+    fn remove(&mut self, filter: &str) -> bool {
+        match self {
             Held::Many(by_filter) => by_filter.remove(filter).is_some(),
             Held::Few(few) => {
                 let position = few.iter().position(|s| &*s.filter == filter);
                 position.map(|position| few.swap_remove(position)).is_some()
             }
-        }
-    }
-
-    /// Whether there is one with this filter.
-    pub fn contains(&self, filter: &str) -> bool {
-        match &self.0 {
-            Held::Many(by_filter) => by_filter.contains_key(filter),
-            Held::Few(few) => few.iter().any(|s| &*s.filter == filter),
-        }
-    }
-
-    /// How many there are.
-    pub fn len(&self) -> usize {
-        match &self.0 {
-            Held::Many(by_filter) => by_filter.len(),
-            Held::Few(few) => few.len(),
-        }
-    }
-
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// All of them, in no particular order.
-    pub fn iter(&self) -> Box<dyn Iterator<Item = &Subscription> + '_> {
-        match &self.0 {
-            Held::Many(by_filter) => Box::new(by_filter.values()),
-            Held::Few(few) => Box::new(few.iter()),
         }
     }
 }
@@ -129,12 +172,18 @@ mod tests {
             }
             assert!(!subscriptions.insert(subscription("1", QoS::ExactlyOnce)));
             assert_eq!(subscriptions.len(), count);
+            let costs = subscriptions.iter().map(|one| Subscriptions::cost(&one.filter));
+            assert_eq!(subscriptions.bytes(), costs.sum::<usize>());
             let replaced = subscriptions.iter().find(|s| &*s.filter == "1").unwrap();
             assert_eq!(replaced.qos, QoS::ExactlyOnce);
             assert!(subscriptions.contains("1"));
             assert!(subscriptions.remove("1"));
             assert!(!subscriptions.remove("1"));
             assert_eq!(subscriptions.iter().count(), count - 1);
+            for n in 0..count {
+                subscriptions.remove(&n.to_string());
+            }
+            assert_eq!((subscriptions.len(), subscriptions.bytes()), (0, 0));
         }
     }
 }

@@ -1,13 +1,16 @@
 //! Responses to one client, on their way to the router.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use barid_core::message::Publication;
+use barid_core::session::OVERHEAD;
 use mqtt_proto::{PropertiesBuf, Property, QoS};
 use statestore_proto::{Reply, Version, properties};
 
 use super::stamp::Stamp;
 use crate::auth::{Permissions, may_publish};
+use crate::budget::Budget;
 use crate::durability::DurabilityClass;
 use crate::durable::Commits;
 use crate::lifecycle::Context;
@@ -72,7 +75,7 @@ impl Responses {
         self.run.put(&publication, context.worker.now, &mut self.buffer);
         self.cost += self.payload.len();
         self.run.after.join(after);
-        let size = publication.size();
+        let size = OVERHEAD + publication.size();
         self.payload.shrink_to(64 * 1024);
         size
     }
@@ -109,7 +112,8 @@ impl Responses {
             // Not the client publishes, so No Local does not keep it from its answers.
             let publisher = Publisher { session: 0, client_id: &session.client_id };
             let tenant = Arc::clone(&session.tenant);
-            router.publish(worker, &tenant, publisher, &mut messages, false);
+            let mut budget = Budget::new(Instant::now(), 1);
+            router.publish(worker, &tenant, publisher, &mut messages, false, &mut budget);
         } else {
             router.publish_to(worker, session, &mut messages, |_| true);
         }

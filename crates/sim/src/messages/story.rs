@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use barid_core::session::{Overflow, QueueLimits, Room};
+use barid_core::session::{OVERHEAD, Overflow, QueueLimits, Room};
 use barid_store::memory::Disk;
 use fastrand::Rng;
 
@@ -65,7 +65,7 @@ impl Story for Messages {
         let overflow = [Overflow::DropOldest, Overflow::DropNewest][rng.usize(..2)];
         let limits = QueueLimits {
             messages: [5, 1000, 1000][rng.usize(..3)],
-            bytes: [800, 1_000_000, 1_000_000][rng.usize(..3)],
+            bytes: [800 + 8 * OVERHEAD, 1_000_000, 1_000_000][rng.usize(..3)],
             overflow,
             tenant: Room::UNBOUNDED,
         };

@@ -315,6 +315,7 @@ impl Session {
             Packet::PubComp(id) => drop(outbound.on_pubcomp(id, &mut notes)),
             Packet::PubRec(id, _) => {
                 let acked = outbound.on_pubrec(id, true, &mut notes);
+                assert_ne!(acked, Acked::OutOfTurn, "clients answer what they were sent");
                 let awaited = notes.awaited(acked == Acked::Expected);
                 let awaited = awaited.if_holds(durable.rules(), Rule::ReleaseWhenDurable);
                 self.send(durable, effects, awaited, Packet::PubRel(id));

@@ -14,6 +14,9 @@ const SLICE_MAX: Duration = Duration::from_millis(2);
 /// … and the shortest: below it, changing from one connection to the next costs too much.
 const SLICE_MIN: Duration = Duration::from_micros(100);
 
+/// Longer than a process runs.
+const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
 /// Steps between two looks at the clock. A step takes about a microsecond.
 const STEPS_UNSEEN: usize = 32;
 
@@ -28,10 +31,16 @@ pub struct Budget {
 
 impl Budget {
     /// The budget of one of `turns` turns of a round, which begins at `start`.
-    pub(super) fn new(start: Instant, turns: usize) -> Self {
+    pub fn new(start: Instant, turns: usize) -> Self {
         let turns = u32::try_from(turns.max(1)).unwrap_or(u32::MAX);
         let slice = (ROUND / turns).clamp(SLICE_MIN, SLICE_MAX);
         Self { until: start + slice, unseen: 0, is_spent: false }
+    }
+
+    /// Time without end, for who keeps nobody waiting.
+    pub fn unbounded() -> Self {
+        let now = Instant::now();
+        Self { until: now.checked_add(FOREVER).unwrap_or(now), unseen: 0, is_spent: false }
     }
 
     /// Notes that `steps` steps have been made. True: the turn is to end.

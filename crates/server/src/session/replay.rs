@@ -1,0 +1,74 @@
+//! Retained messages that new subscriptions have asked for: fetched a few at a time, as the client takes them.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use barid_core::retained::Walked;
+use barid_core::session::{Delivery, Journal};
+
+use super::Session;
+use super::outlet::Outlet;
+use crate::durable::SessionJournal;
+use crate::retained;
+use crate::worker::Worker;
+
+/// Retained messages fetched at a time.
+const FETCHED: usize = 64;
+
+impl Session {
+    /// Looks for the next retained messages that subscriptions have asked for, some steps far. They are stored from
+    /// then on, if the session is. False: none has been found yet, and the search goes on.
+    pub(super) fn fetch_retained(
+        &self,
+        worker: &Worker,
+        outlet: &mut Outlet,
+        journal: &mut SessionJournal<'_>,
+    ) -> bool {
+        let mut steps = retained::STEPS;
+        while let Some(replays) = &mut outlet.replays {
+            let Some(replay) = replays.0.front_mut() else {
+                outlet.replays = None;
+                return true;
+            };
+            if steps == 0 {
+                return false;
+            }
+            // A filter that needs no walk is a step, too.
+            steps -= 1;
+            let mut found = Vec::new();
+            let mut seen = 0;
+            let retained = self.tenant.retained.read();
+            let after = replay.after.as_deref();
+            let walked = retained.walk(&replay.filter, after, &mut steps, |_, message| {
+                seen += 1;
+                if !message.is_expired(worker.now) {
+                    found.push(Delivery {
+                        message: Arc::clone(message),
+                        qos: message.qos().min(replay.qos),
+                        retain: true,
+                        identifiers: replay.identifier.into_iter().collect(),
+                        shared: None,
+                        stored: None,
+                        queued_at: worker.now,
+                        after: None,
+                    });
+                }
+                if seen < FETCHED { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            });
+            drop(retained);
+            match walked {
+                Walked::To(topic) => replay.after = Some(topic),
+                Walked::All => drop(replays.0.pop_front()),
+            }
+            if !found.is_empty() {
+                for delivery in &mut found {
+                    delivery.stored = outlet.newly_stored(delivery.qos, journal);
+                    journal.put(delivery, None);
+                }
+                outlet.outbound.replay(found);
+                return true;
+            }
+        }
+        true
+    }
+}

@@ -1,0 +1,431 @@
+//! Who writes to a client's socket, and when.
+//!
+//! A message for an idle client is written to its socket by the thread that has the message in hand;
+//! no other thread is woken. The rules that make this safe:
+//!
+//! * Nobody holds the outlet's lock over a system call. Who wants to write sets `writing`, lets go of
+//!   the lock, writes, and looks again before clearing it. While it is set, others only append.
+//! * What a write left over goes in front of what others appended meanwhile: the order in which
+//!   messages were admitted under the lock is the order on the wire. Packet identifiers are taken under
+//!   the same lock.
+//! * A writer that meets a full socket sets `blocked`; the thread that owns the connection hears from
+//!   the kernel when there is room, and goes on. If it hears while the writer is still on its way to
+//!   say so, it leaves `retry` behind, and the writer tries again.
+//! * A connection that takes or loses the session raises `epoch`; a writer for the connection before,
+//!   when it comes back, finds another epoch and touches nothing.
+//!
+//! TLS and WebSocket connections have a state for each byte written, so only their owner writes; others
+//! append and wake it once.
+
+use std::io::{self, ErrorKind, Write};
+use std::sync::{Arc, Weak};
+
+use barid_core::session::Outgoing;
+use mio::net::TcpStream;
+use mqtt_proto::flow::AliasUse;
+use mqtt_proto::{Ack, Packet, PacketId, PacketType, Properties, QoS, ReasonCode, Version};
+
+use super::delivery::{UNSENT_MAX, noted};
+use super::held::FullRoom;
+use super::outlet::Outlet;
+use super::packets::Packets;
+use super::{Session, SessionRef};
+use crate::durable::{Commits, SessionJournal};
+use crate::encode::PublishFrame;
+use crate::worker::Worker;
+
+/// Bytes that a thread writes in a row for a client whose connection it does not own, before it leaves the rest to
+/// the owner.
+pub(super) const FOREIGN_BYTES: usize = 256 * 1024;
+
+/// Bytes that the owner writes in a row, before it lets others have their turn: a client that reads as fast as it is
+/// written to would keep the thread.
+const OWNER_BYTES: usize = 1024 * 1024;
+
+/// What a client is told in answer to what it has sent.
+#[derive(Debug, Default)]
+pub struct Answers {
+    /// Acknowledgements, in order; they wait for `commits` and `rooms`.
+    pub ordered: Vec<u8>,
+    /// What has to be durable before.
+    pub commits: Commits,
+    /// Full queues that got messages nevertheless: the publisher hears nothing until they have room.
+    pub rooms: Vec<SessionRef>,
+    /// PUBREL packets; they wait for `releases_after`.
+    pub releases: Vec<u8>,
+    /// What has to be durable before.
+    pub releases_after: Commits,
+    /// What waits for nothing.
+    pub prompt: Vec<u8>,
+    /// Requests to the state store are among what is answered.
+    pub are_of_requests: bool,
+}
+
+impl Answers {
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.ordered.is_empty() && self.releases.is_empty() && self.prompt.is_empty()
+    }
+
+    /// Forgets them, and keeps the memory.
+    pub fn clear(&mut self) {
+        for packets in [&mut self.ordered, &mut self.releases, &mut self.prompt] {
+            packets.clear();
+            packets.shrink_to(64 * 1024);
+        }
+        self.commits.clear();
+        self.releases_after.clear();
+        self.rooms.clear();
+        self.are_of_requests = false;
+    }
+}
+
+impl Session {
+    /// The owner's turn: sends what waits through `write`, in order, as far as it takes it. `writable`
+    /// says that the kernel has just told that there is room.
+    pub fn drain(
+        &self,
+        worker: &Worker,
+        epoch: u32,
+        writable: bool,
+        write: impl FnMut(&[u8]) -> io::Result<usize>,
+    ) {
+        let mut outlet = self.lock();
+        if outlet.epoch != epoch {
+            return;
+        }
+        outlet.woken = false;
+        outlet.release_held(worker);
+        if writable {
+            if outlet.writing {
+                outlet.retry = true;
+                return;
+            }
+            outlet.blocked = false;
+        }
+        if (!outlet.unsent.is_empty() || !outlet.is_idle()) && outlet.start_writing() {
+            drop(outlet);
+            self.pump(worker, epoch, NOTHING, OWNER_BYTES, write);
+        }
+    }
+
+    /// Sends packets that are no messages, by the owner of the connection of `epoch`, through `write`;
+    /// some of them only when what they depend on is durable. False: more than `most` bytes wait for the
+    /// client, because it does not read or because its messages are not durable yet. The owner, who should
+    /// not read from it either, is woken when all have been written.
+    pub fn answer(
+        &self,
+        worker: &Worker,
+        epoch: u32,
+        answers: &Answers,
+        most: usize,
+        write: impl FnMut(&[u8]) -> io::Result<usize>,
+    ) -> bool {
+        // Publishers are told of by sessions that are locked for it, so before this one is.
+        let rooms: Vec<_> = answers
+            .rooms
+            .iter()
+            .filter_map(|room| room.wake_when_not_full(Weak::clone(&self.me)))
+            .collect();
+        let mut outlet = self.outlet.lock();
+        if outlet.epoch != epoch {
+            return true;
+        }
+        let mut first = self.hold_back(&mut outlet, answers, rooms);
+        if !answers.prompt.is_empty() {
+            outlet.append(&Commits::default(), |packets| packets.push(&answers.prompt));
+        }
+        if !(outlet.unsent.is_empty() && !outlet.writing && !outlet.blocked) {
+            outlet.unsent.push(std::mem::take(&mut first));
+        }
+        if (!first.is_empty() || !outlet.unsent.is_empty()) && outlet.start_writing() {
+            drop(outlet);
+            self.pump(worker, epoch, first, OWNER_BYTES, write);
+            outlet = self.outlet.lock();
+        }
+        let waits = outlet.held.is_some() && self.tenant.shards.are_congested(&answers.commits);
+        // Who asks for more than it reads is not asked for more; others may come later to read.
+        let asks_too_much = answers.are_of_requests && outlet.waits_for_reader();
+        let reads = outlet.epoch != epoch || (outlet.backlog() <= most && !waits && !asks_too_much);
+        outlet.reader_paused |= !reads;
+        reads
+    }
+
+    /// Keeps back those of the answers that must not leave yet, and returns acknowledgements that may
+    /// leave now.
+    fn hold_back<'a>(
+        &self,
+        outlet: &mut Outlet,
+        answers: &'a Answers,
+        rooms: Vec<FullRoom>,
+    ) -> &'a [u8] {
+        if !answers.releases.is_empty() {
+            let (nothing, after) = (Commits::default(), &answers.releases_after);
+            let after = if self.wake_when_durable(after) { after } else { &nothing };
+            outlet.append(after, |packets| packets.push(&answers.releases));
+        }
+        let behind_others = outlet.held.as_ref().is_some_and(|held| held.has_answers());
+        if !answers.ordered.is_empty()
+            && (self.wake_when_durable(&answers.commits) || !rooms.is_empty() || behind_others)
+        {
+            let held = outlet.held.get_or_insert_default();
+            held.push_answers(answers.commits.clone(), rooms, &answers.ordered);
+            // Who was woken before it was here has found nothing.
+            if held.has_had_room() {
+                outlet.wake_owner();
+            }
+            return &[];
+        }
+        &answers.ordered
+    }
+
+    /// Writes `first` and then all that waits. The caller has become the writer of `epoch`.
+    pub(super) fn pump(
+        &self,
+        worker: &Worker,
+        epoch: u32,
+        mut first: impl InHand,
+        most: usize,
+        write: impl FnMut(&[u8]) -> io::Result<usize>,
+    ) {
+        let mut writer = Writer { write, room: most };
+        let mut taken: Option<Packets> = None;
+        let mut sent = 0;
+        loop {
+            let wrote = match &mut taken {
+                None => writer.write_from(first.bytes(), &mut sent),
+                Some(taken) => writer.write_all(taken),
+            };
+            let mut outlet = self.lock();
+            if outlet.epoch != epoch {
+                return;
+            }
+            if wrote == Wrote::UntilFull && std::mem::take(&mut outlet.retry) {
+                continue;
+            }
+            if wrote != Wrote::All {
+                outlet.unsent.put_back(taken.unwrap_or_else(|| first.keep(sent)));
+                outlet.writing = false;
+                if wrote == Wrote::UntilFull {
+                    outlet.blocked = true;
+                } else {
+                    outlet.retry = false;
+                    outlet.wake_owner();
+                }
+                return;
+            }
+            if outlet.unsent.is_empty() && !outlet.is_idle() {
+                while self.refill(worker, &mut outlet) {
+                    // The state is locked before the outlet.
+                    drop(outlet);
+                    let fetched = self.fetch_and_store_retained(worker, epoch);
+                    outlet = self.lock();
+                    if outlet.epoch != epoch {
+                        return;
+                    }
+                    if !fetched {
+                        outlet.wake_owner();
+                        break;
+                    }
+                }
+            }
+            if outlet.unsent.is_empty() || writer.room == 0 {
+                outlet.writing = false;
+                outlet.retry = false;
+                let reader_waits = outlet.backlog() == 0 && outlet.reader_paused;
+                if reader_waits || !outlet.unsent.is_empty() {
+                    outlet.reader_paused &= !reader_waits;
+                    outlet.wake_owner();
+                }
+                return;
+            }
+            taken = Some(outlet.unsent.take());
+        }
+    }
+
+    /// Encodes messages from the queue until enough bytes wait for one write. True: what comes next are
+    /// retained messages that are to be [stored](Self::fetch_and_store_retained).
+    fn refill(&self, worker: &Worker, outlet: &mut Outlet) -> bool {
+        if outlet.is_opening() {
+            return false;
+        }
+        let mut wants_retained = false;
+        let counters = self.tenant.counters(worker.id);
+        let mut journal = SessionJournal::new(self.durable());
+        // What has to be durable before some of the packets leave.
+        let mut waits_for = Commits::default();
+        while outlet.backlog() < UNSENT_MAX {
+            if outlet.replays.is_some() && !outlet.outbound.is_replaying() {
+                if self.durable().is_some() {
+                    wants_retained = true;
+                    break;
+                }
+                if !self.fetch_retained(worker, outlet, &mut journal) {
+                    // Others have their turn.
+                    outlet.wake_owner();
+                    break;
+                }
+            }
+            let next = outlet.outbound.next(worker.now, &mut journal, |reason, lost| {
+                self.dropped(worker, reason, lost.topic());
+            });
+            match next {
+                // What had been fetched has expired; there may be more.
+                None if outlet.replays.is_some() && !outlet.outbound.is_replaying() => {}
+                None => break,
+                Some(Outgoing::Fetch) => {
+                    self.fetch(worker, outlet);
+                    break;
+                }
+                Some(Outgoing::Publish { delivery, id, dup }) => {
+                    let frame = PublishFrame {
+                        publication: delivery.message.publication(),
+                        qos: delivery.qos,
+                        retain: delivery.retain,
+                        dup,
+                        id: id.unwrap_or(0),
+                        identifiers: &delivery.identifiers,
+                        alias: AliasUse::None,
+                        now: worker.now,
+                    };
+                    let mut after = delivery.after.as_deref().cloned().unwrap_or_default();
+                    if delivery.stored.is_some() && delivery.qos == QoS::ExactlyOnce {
+                        after.join(&noted(&mut journal));
+                    }
+                    waits_for.join(&after);
+                    let message = Some(&delivery.message);
+                    outlet.put(worker, self, (frame, message), &after, &mut journal);
+                }
+                Some(Outgoing::PubRel(id)) => {
+                    let packet_id = PacketId::new(id).expect("the window gives none that is 0");
+                    let version = if outlet.speaks_v5() { Version::V5 } else { Version::V3_1_1 };
+                    // That PUBREC has come may have been noted a moment ago.
+                    let after = noted(&mut journal);
+                    waits_for.join(&after);
+                    let mut bytes = 0;
+                    outlet.append(&after, |packets| {
+                        let buffer = packets.buffer();
+                        let before = buffer.len();
+                        let properties = Properties::default();
+                        Packet::PubRel(Ack { packet_id, reason: ReasonCode::Success, properties })
+                            .encode(version, buffer)
+                            .expect("a PUBREL can be encoded");
+                        bytes = (buffer.len() - before) as u64;
+                    });
+                    counters.sent.add(PacketType::PubRel, 1, bytes);
+                }
+            }
+        }
+        drop(journal);
+        self.await_commits(worker, &waits_for, outlet);
+        wants_retained
+    }
+
+    /// Has the outlet looked at again when `commits` are durable; at once if they are.
+    pub(super) fn await_commits(&self, worker: &Worker, commits: &Commits, outlet: &mut Outlet) {
+        if !commits.is_empty() && !self.wake_when_durable(commits) {
+            outlet.release_held(worker);
+        }
+    }
+}
+
+impl SessionRef {
+    /// Sends what waits, if nobody is writing and the socket takes it; or wakes the one who can.
+    pub fn flush(&self, worker: &Worker) {
+        let mut outlet = self.outlet.lock();
+        outlet.flush_pending = false;
+        if outlet.unsent.is_empty() && outlet.is_idle() {
+            return;
+        }
+        match outlet.direct_socket() {
+            Some(socket) => {
+                if outlet.start_writing() {
+                    let epoch = outlet.epoch;
+                    drop(outlet);
+                    self.pump(worker, epoch, NOTHING, FOREIGN_BYTES, direct(&socket));
+                }
+            }
+            None => outlet.wake_owner(),
+        }
+    }
+}
+
+/// What a writer has in hand: it is kept only if the socket does not take all of it.
+pub(super) trait InHand {
+    /// The bytes.
+    fn bytes(&mut self) -> &[u8];
+
+    /// What is left behind the bytes that have been written.
+    fn keep(&mut self, written: usize) -> Packets;
+}
+
+/// Nothing in hand.
+pub(super) const NOTHING: &[u8] = &[];
+
+impl InHand for &[u8] {
+    fn bytes(&mut self) -> &[u8] {
+        self
+    }
+
+    fn keep(&mut self, written: usize) -> Packets {
+        let mut kept = Packets::default();
+        kept.push(&self[written..]);
+        kept
+    }
+}
+
+/// Writes as far as what it writes to takes it, and as far as its thread has time.
+struct Writer<W> {
+    write: W,
+    /// Bytes that may still be written.
+    room: usize,
+}
+
+/// How far writing has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wrote {
+    All,
+    /// What is written to takes no more for now.
+    UntilFull,
+    /// Others have their turn.
+    Enough,
+}
+
+impl<W: FnMut(&[u8]) -> io::Result<usize>> Writer<W> {
+    fn write_all(&mut self, packets: &mut Packets) -> Wrote {
+        while !packets.is_empty() {
+            let mut sent = 0;
+            let wrote = self.write_from(packets.chunk(), &mut sent);
+            packets.advance(sent);
+            if wrote != Wrote::All {
+                return wrote;
+            }
+        }
+        Wrote::All
+    }
+
+    /// Writes `bytes` from `sent` on.
+    fn write_from(&mut self, bytes: &[u8], sent: &mut usize) -> Wrote {
+        while *sent < bytes.len() {
+            if self.room == 0 {
+                return Wrote::Enough;
+            }
+            let end = bytes.len().min(sent.saturating_add(self.room));
+            match (self.write)(&bytes[*sent..end]) {
+                Ok(n) => {
+                    *sent += n;
+                    self.room -= n;
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                // A broken connection is found by its owner; until then nothing is written.
+                Err(_) => return Wrote::UntilFull,
+            }
+        }
+        Wrote::All
+    }
+}
+
+/// Writes straight to a socket.
+pub(crate) fn direct(socket: &Arc<TcpStream>) -> impl FnMut(&[u8]) -> io::Result<usize> {
+    |bytes| (&**socket).write(bytes)
+}
