@@ -25,6 +25,7 @@ use crate::lifecycle::Context;
 use crate::listener::{Acceptor, Listening};
 use crate::router::Router;
 use crate::settings::{Listener, Settings, ShareStrategy, StorageEngine, Tls};
+use crate::strangers::Strangers;
 use crate::tenant::{DEFAULT_TENANT, TenantSettings, Tenants};
 use crate::transport::websocket::WebSocketOptions;
 use crate::transport::{CertificateError, ListenerContext, Protocol, server_config};
@@ -59,6 +60,8 @@ pub struct Shared {
     pub bridge: Bridge,
     /// Who verifies logins.
     pub verifier: Verifier,
+    /// What connections without a session have collected.
+    pub strangers: Arc<Strangers>,
     /// How long the turns of the IO threads take.
     pub watchdogs: Box<[Arc<Watchdog>]>,
     /// The durable plane.
@@ -151,7 +154,8 @@ impl Broker {
     pub fn start(settings: Settings) -> Result<Self, StartError> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let workers = if settings.workers == 0 { cores } else { settings.workers };
-        let listening = listen(&settings)?;
+        let strangers = Arc::new(Strangers::new(settings.max_connecting_bytes));
+        let listening = listen(&settings, &strangers)?;
         let mut listeners = Vec::new();
         for listening in &listening {
             listeners.push((Arc::clone(listening.context()), listening.address()?));
@@ -161,7 +165,7 @@ impl Broker {
             .map_err(|source| StartError::DataDir { path: path.clone(), source })?;
         let (loader, loader_threads) = Loader::new(data_dir.shards().len());
         let (bridge, bridge_thread) = Bridge::new();
-        let shared = Arc::new(Shared::new(settings, workers, data_dir, loader, bridge));
+        let shared = Arc::new(Shared::new(settings, workers, data_dir, loader, bridge, strangers));
         shared.tenants.recover(DEFAULT_TENANT, || shared.settings_of(DEFAULT_TENANT));
         let recovered = recover(&shared)
             .map_err(|source| StartError::Recovery { path: path.clone(), source })?;
@@ -231,6 +235,7 @@ impl Broker {
         note(old.tenants != new.tenants, "tenants");
         note(old.durability != new.durability, "durability (for clients that connect from now on)");
         note(old.max_tenants != new.max_tenants, "max_tenants");
+        note(old.max_connecting_bytes != new.max_connecting_bytes, "max_connecting_bytes");
         note(old.users != new.users, "users (for clients that connect from now on)");
         note(old.shared_subscriptions != new.shared_subscriptions, "shared_subscriptions");
         note(old.keys != new.keys, "keys (for tokens that come from now on)");
@@ -245,6 +250,7 @@ impl Broker {
         applied.tenants = new.tenants.clone();
         applied.durability = new.durability.clone();
         applied.max_tenants = new.max_tenants;
+        applied.max_connecting_bytes = new.max_connecting_bytes;
         applied.users = new.users.clone();
         applied.shared_subscriptions = new.shared_subscriptions.clone();
         applied.keys = new.keys.clone();
@@ -335,6 +341,7 @@ impl Shared {
         data_dir: DataDir,
         loader: Loader,
         bridge: Bridge,
+        strangers: Arc<Strangers>,
     ) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         // Besides the IO threads count housekeeping, one for each shard that reads back, and that of bindings.
@@ -351,6 +358,7 @@ impl Shared {
             housekeeping: Housekeeping::new(clock),
             bridge,
             verifier: Verifier::start(cores),
+            strangers,
             watchdogs: (0..workers).map(|_| Arc::default()).collect(),
             users: RwLock::new(Arc::new(Users::new(&settings.users))),
             settings: RwLock::new(Arc::new(settings)),
@@ -404,6 +412,7 @@ impl Shared {
 
     fn apply(&self, settings: Settings) {
         *self.users.write() = Arc::new(Users::new(&settings.users));
+        self.strangers.set_most(settings.max_connecting_bytes);
         self.tenants.set(settings.max_tenants, |tenant| settings_of(&settings, tenant));
         *self.settings.write() = Arc::new(settings);
         // Queues that were full may have room by the new limits.
@@ -443,7 +452,7 @@ fn open_data_dir(settings: &Settings, cores: usize) -> Result<DataDir, StoreErro
     DataDir::open(&settings.data_dir, &options)
 }
 
-fn listen(settings: &Settings) -> Result<Vec<Listening>, StartError> {
+fn listen(settings: &Settings, strangers: &Arc<Strangers>) -> Result<Vec<Listening>, StartError> {
     let listeners = &settings.listeners;
     let mut listening = Vec::new();
     let (mqtt, amqp) = (Protocol::Mqtt, Protocol::Amqp);
@@ -475,6 +484,7 @@ fn listen(settings: &Settings) -> Result<Vec<Listening>, StartError> {
                 loopback: listener.address.ip().is_loopback(),
             }),
             tls,
+            strangers: Arc::clone(strangers),
         });
         let address = listener.address;
         listening.push(Listening::bind(address, context).map_err(|source| StartError::Listen {

@@ -168,6 +168,9 @@ pub fn exposition(shared: &Shared) -> String {
     let mut text = String::with_capacity(4096 * (1 + snapshots.len()));
     header(&mut text, "barid_uptime_seconds", "gauge", "Time since the start.");
     let _ = writeln!(text, "barid_uptime_seconds {}", shared.clock.uptime().as_secs_f64());
+    let name = "barid_connecting_bytes";
+    header(&mut text, name, "gauge", "Bytes from connections without a session, as limits count.");
+    let _ = writeln!(text, "{name} {}", shared.strangers.bytes());
     for (name, kind, help, value) in PER_THREAD {
         header(&mut text, name, kind, help);
         for (thread, watchdog) in shared.watchdogs.iter().enumerate() {

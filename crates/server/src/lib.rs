@@ -34,6 +34,7 @@ mod lifecycle;
 mod listener;
 mod retained;
 mod sessions;
+pub mod strangers;
 mod sys;
 mod worker;
 

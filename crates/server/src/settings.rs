@@ -46,6 +46,8 @@ pub struct Settings {
     pub sys: Sys,
     /// The most tenants that clients may bring into being.
     pub max_tenants: usize,
+    /// Bytes that all connections without a session may have sent together, besides the first 4 KiB of each.
+    pub max_connecting_bytes: usize,
     /// Limits of every tenant that has none of its own.
     pub limits: Limits,
     /// Tenants with settings of their own, by name.
@@ -80,6 +82,7 @@ impl Default for Settings {
             admin: Admin::default(),
             sys: Sys::default(),
             max_tenants: 10_000,
+            max_connecting_bytes: 64 * 1024 * 1024,
             limits: Limits::default(),
             tenants: BTreeMap::new(),
             shared_subscriptions: SharedSubscriptions::default(),

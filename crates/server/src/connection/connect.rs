@@ -22,6 +22,7 @@ use super::{Connection, End, Stage, Turn};
 use crate::auth::{Login, Verdict, full_name, may_publish};
 use crate::housekeeping::Task;
 use crate::session::Link;
+use crate::strangers::Collected;
 use crate::tenant::{DEFAULT_TENANT, tenant_of};
 
 /// A CONNECT whose login is being verified.
@@ -33,6 +34,8 @@ pub(super) struct Waiting {
     assigned: Option<String>,
     /// Whoever verifies the login sees by it that it still matters.
     _waits: Arc<()>,
+    /// Counts `body`, and the login, which has copies of parts of it.
+    _collected: Collected,
     pub(super) until: Timestamp,
 }
 
@@ -61,6 +64,11 @@ impl Connection {
             Ok(assigned) => assigned,
             Err(refusal) => return Err(self.refuse(turn, &connect, &refusal)),
         };
+        let mut collected = Collected::new(&self.listener.strangers);
+        if collected.set(2 * body.len()).is_err() {
+            let refusal = Refusal(ReasonCode::ServerBusy, "too much is to be verified at once");
+            return Err(self.refuse(turn, &connect, &refusal));
+        }
         let waits = Arc::new(());
         let login = Login {
             waits: Arc::downgrade(&waits),
@@ -80,6 +88,7 @@ impl Connection {
             body: body.into(),
             assigned,
             _waits: waits,
+            _collected: collected,
             until,
         }));
         Ok(())

@@ -37,6 +37,7 @@ use crate::lifecycle::Context;
 use crate::run::Run;
 use crate::session::{Answers, SessionRef};
 use crate::state_store::Responses;
+use crate::strangers::Collected;
 use crate::transport::{Accepted, ListenerContext, Proxied, Transport};
 use active::Active;
 use connect::Waiting;
@@ -137,8 +138,8 @@ impl Readiness {
 enum Stage {
     /// The PROXY protocol header is to come.
     Proxy { until: Timestamp },
-    /// CONNECT is to come.
-    Connect { until: Timestamp },
+    /// CONNECT is to come. What has come of it is counted as soon as it is more than usual.
+    Connect { until: Timestamp, collected: Option<Box<Collected>> },
     /// CONNECT has come, and the login is being verified.
     Authenticating(Box<Waiting>),
     /// The client has a session.
@@ -201,8 +202,11 @@ impl Connection {
         let transport = Transport::new(Arc::clone(&socket), &listener)?;
         let until =
             context.worker.now.after(Duration::from_secs(u64::from(limits.connect_timeout)));
-        let stage =
-            if listener.proxy_protocol { Stage::Proxy { until } } else { Stage::Connect { until } };
+        let stage = if listener.proxy_protocol {
+            Stage::Proxy { until }
+        } else {
+            Stage::Connect { until, collected: None }
+        };
         Ok(Self { id, socket, transport, listener, peer, partial: Vec::new(), ends: false, stage })
     }
 
@@ -238,10 +242,24 @@ impl Connection {
         if !readiness.readable && !readiness.closed && !resumed {
             return Next::Wait;
         }
-        match self.read(turn, buffer) {
-            Ok(next) => next,
-            Err(end) => self.end(turn, &end),
+        let next = self.read(turn, buffer).and_then(|next| self.count_collected().map(|()| next));
+        next.unwrap_or_else(|end| self.end(turn, &end))
+    }
+
+    /// Counts what has been collected of a CONNECT.
+    fn count_collected(&mut self) -> Result<(), End> {
+        let Stage::Connect { collected, .. } = &mut self.stage else { return Ok(()) };
+        if self.partial.is_empty() && collected.is_none() {
+            return Ok(());
         }
+        let strangers = &self.listener.strangers;
+        let collected = collected.get_or_insert_with(|| Box::new(Collected::new(strangers)));
+        collected.set(self.partial.len()).map_err(|_| {
+            End::Refused(
+                ReasonCode::ServerBusy,
+                "connections without a session have sent more than max_connecting_bytes",
+            )
+        })
     }
 
     /// Something waits for the client.
@@ -258,7 +276,7 @@ impl Connection {
         let Stage::Authenticating(_) = self.stage else { return Next::Wait };
         let until = turn.context.worker.now;
         let Stage::Authenticating(waiting) =
-            std::mem::replace(&mut self.stage, Stage::Connect { until })
+            std::mem::replace(&mut self.stage, Stage::Connect { until, collected: None })
         else {
             unreachable!("it was just seen")
         };
@@ -299,7 +317,7 @@ impl Connection {
     /// When to look at the connection at the latest.
     pub fn deadline(&self) -> Option<Timestamp> {
         match &self.stage {
-            Stage::Proxy { until } | Stage::Connect { until } | Stage::Closing { until } => {
+            Stage::Proxy { until } | Stage::Connect { until, .. } | Stage::Closing { until } => {
                 Some(*until)
             }
             Stage::Authenticating(waiting) => Some(waiting.until),
@@ -369,7 +387,7 @@ impl Connection {
                 Proxied::Incomplete => return Ok(Next::Wait),
                 Proxied::Client(address) => {
                     self.peer = address.unwrap_or(self.peer);
-                    self.stage = Stage::Connect { until };
+                    self.stage = Stage::Connect { until, collected: None };
                 }
             }
         }
@@ -503,6 +521,7 @@ impl Connection {
                 return if matches!(end, End::Lost(_)) { Next::Gone } else { Next::Wait };
             }
             debug!(peer = %self.peer, listener = self.listener.name, "before CONNECT: {end}");
+            self.partial = Vec::new();
             self.transport.close();
             return self.linger(end);
         };
@@ -525,6 +544,7 @@ impl Connection {
                 let _ = transport.write(&told);
             }
         }
+        self.partial = Vec::new();
         let _ = self.transport.flush();
         let will = !matches!(end, End::Disconnected { with_will: false });
         if will {

@@ -18,6 +18,7 @@ use mio::net::TcpStream;
 use parking_lot::RwLock;
 use rustls::{ServerConfig, ServerConnection};
 
+use crate::strangers::{Collected, Strangers};
 use websocket::{WebSocket, WebSocketOptions};
 
 /// A socket that any thread may write to.
@@ -48,6 +49,8 @@ pub struct ListenerContext {
     pub websocket: Option<WebSocketOptions>,
     /// The certificates of a TLS listener; they may be replaced while it runs.
     pub tls: Option<RwLock<Arc<ServerConfig>>>,
+    /// Where what its connections collect before they have a session is counted.
+    pub strangers: Arc<Strangers>,
 }
 
 /// A connection that a listener has accepted.
@@ -78,30 +81,25 @@ impl Transport {
     /// The stream that `listener` speaks, over `socket`.
     pub fn new(socket: Arc<TcpStream>, listener: &ListenerContext) -> io::Result<Self> {
         let socket = Socket(socket);
+        let collected = || Collected::new(&listener.strangers);
         let websocket = listener.websocket.clone();
         let Some(config) = &listener.tls else {
             return Ok(match websocket {
                 None => Self::Plain(socket),
-                Some(options) => Self::WebSocket(Box::new(WebSocket::new(socket, options))),
+                Some(options) => {
+                    Self::WebSocket(Box::new(WebSocket::new(socket, options, collected())))
+                }
             });
         };
         let config = Arc::clone(&config.read());
         let connection = ServerConnection::new(config).map_err(io::Error::other)?;
-        let stream = TlsStream::new(connection, socket);
+        let stream = TlsStream::new(connection, socket, collected());
         Ok(match websocket {
             None => Self::Tls(Box::new(stream)),
-            Some(options) => Self::SecureWebSocket(Box::new(WebSocket::new(stream, options))),
+            Some(options) => {
+                Self::SecureWebSocket(Box::new(WebSocket::new(stream, options, collected())))
+            }
         })
-    }
-
-    /// Bytes that are kept of TLS and WebSocket handshakes that are under way.
-    pub fn collected(&self) -> usize {
-        match self {
-            Self::Plain(_) => 0,
-            Self::Tls(stream) => stream.collected(),
-            Self::WebSocket(stream) => stream.collected(),
-            Self::SecureWebSocket(stream) => stream.collected() + stream.stream().collected(),
-        }
     }
 
     /// Whether the client of a WebSocket has chosen AMQP.

@@ -10,6 +10,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use rustls::ServerConnection;
 
 use super::Socket;
+use crate::strangers::Collected;
 
 /// Bytes of a handshake that are read at a time.
 const HANDSHAKE_READ: usize = 4 * 1024;
@@ -24,14 +25,15 @@ pub struct TlsStream {
     connection: ServerConnection,
     socket: Socket,
     /// What has come of a handshake that is under way.
-    handshake: Handshake,
+    handshake: Option<Box<Handshake>>,
 }
 
 /// Counts what a client sends before the handshake is done.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Handshake {
     /// All bytes: the library keeps up to so many.
     bytes: usize,
+    collected: Collected,
     records: usize,
     /// How many bytes of the header of the next record have come (RFC 8446 §5.1), …
     header_len: usize,
@@ -40,24 +42,20 @@ struct Handshake {
 }
 
 impl TlsStream {
-    pub(super) fn new(connection: ServerConnection, socket: Socket) -> Self {
-        Self { connection, socket, handshake: Handshake::default() }
-    }
-
-    /// Bytes that may be kept of a handshake.
-    pub(super) fn collected(&self) -> usize {
-        self.handshake.bytes
+    pub(super) fn new(connection: ServerConnection, socket: Socket, collected: Collected) -> Self {
+        let handshake = Some(Box::new(Handshake::new(collected)));
+        Self { connection, socket, handshake }
     }
 
     /// Reads from the socket once, and lets the library have what has come.
     fn read_records(&mut self) -> io::Result<()> {
-        if !self.connection.is_handshaking() {
+        let Some(handshake) = &mut self.handshake else {
             self.connection.read_tls(&mut self.socket)?;
             return self.process();
-        }
+        };
         let mut chunk = [0; HANDSHAKE_READ];
         let n = self.socket.read(&mut chunk)?;
-        self.handshake.count(&chunk[..n])?;
+        handshake.count(&chunk[..n])?;
         let mut unread = &chunk[..n];
         // Also once if there is nothing, by which the library learns of the end.
         loop {
@@ -68,7 +66,7 @@ impl TlsStream {
             }
         }
         if !self.connection.is_handshaking() {
-            self.handshake = Handshake::default();
+            self.handshake = None;
         }
         Ok(())
     }
@@ -88,9 +86,14 @@ impl TlsStream {
 }
 
 impl Handshake {
+    fn new(collected: Collected) -> Self {
+        Self { bytes: 0, collected, records: 0, header_len: 0, rest: 0 }
+    }
+
     fn count(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         const HEADER: usize = 5;
         self.bytes += bytes.len();
+        self.collected.set(self.bytes)?;
         while let [first, after @ ..] = bytes {
             if self.header_len == HEADER {
                 let here = self.rest.min(bytes.len());
@@ -161,7 +164,10 @@ impl Write for TlsStream {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::strangers::Strangers;
 
     fn records(lengths: impl IntoIterator<Item = u16>) -> Vec<u8> {
         let record = |length: u16| {
@@ -171,11 +177,15 @@ mod tests {
         lengths.into_iter().flat_map(record).collect()
     }
 
+    fn handshake() -> Handshake {
+        Handshake::new(Collected::new(&Arc::new(Strangers::new(usize::MAX))))
+    }
+
     #[test]
     fn records_are_counted_however_they_are_cut() {
         let sent = records([0, 1, 300, 0, 0x1234, 5]);
         for cut in 1..20 {
-            let mut handshake = Handshake::default();
+            let mut handshake = handshake();
             sent.chunks(cut).for_each(|chunk| handshake.count(chunk).unwrap());
             assert_eq!((handshake.records, handshake.bytes), (6, sent.len()), "{cut}");
         }
@@ -183,7 +193,7 @@ mod tests {
 
     #[test]
     fn a_handshake_in_very_many_records_is_refused() {
-        let mut handshake = Handshake::default();
+        let mut handshake = handshake();
         handshake.count(&records([1; HANDSHAKE_RECORDS_MAX])).unwrap();
         assert!(handshake.count(&records([1])).is_err());
     }

@@ -13,6 +13,7 @@ use frames::{Opcode, put};
 pub use handshake::{Handshake, Outcome};
 
 use super::Protocol;
+use crate::strangers::Collected;
 
 /// Bytes of payload in one frame to the client. What is larger leaves in several, so that a client that does not
 /// read costs no more than this.
@@ -54,18 +55,27 @@ pub struct WebSocket<S> {
 
 #[derive(Debug)]
 enum Stage {
-    Handshake(Handshake, Box<WebSocketOptions>),
+    Handshake(Box<Opening>),
     Open(Box<Decoder>),
     /// The closing handshake has begun, or the handshake has failed.
     Closed,
 }
 
+/// A handshake that is under way.
+#[derive(Debug)]
+struct Opening {
+    handshake: Handshake,
+    options: WebSocketOptions,
+    collected: Collected,
+}
+
 impl<S: Read + Write> WebSocket<S> {
     /// A WebSocket whose client has not said anything yet.
-    pub fn new(stream: S, options: WebSocketOptions) -> Self {
+    pub fn new(stream: S, options: WebSocketOptions, collected: Collected) -> Self {
+        let opening = Opening { handshake: Handshake::default(), options, collected };
         Self {
             stream,
-            stage: Stage::Handshake(Handshake::default(), Box::new(options)),
+            stage: Stage::Handshake(Box::new(opening)),
             protocol: Protocol::Mqtt,
             output: Vec::new(),
             written: 0,
@@ -77,19 +87,6 @@ impl<S: Read + Write> WebSocket<S> {
     /// What the client wants to speak; MQTT, as long as it has not said so.
     pub fn protocol(&self) -> Protocol {
         self.protocol
-    }
-
-    /// The stream below.
-    pub fn stream(&self) -> &S {
-        &self.stream
-    }
-
-    /// Bytes that are kept of a handshake.
-    pub fn collected(&self) -> usize {
-        match &self.stage {
-            Stage::Handshake(handshake, _) => handshake.len(),
-            Stage::Open(_) | Stage::Closed => 0,
-        }
     }
 
     /// Whether the last read took all that the stream had.
@@ -135,7 +132,7 @@ impl<S: Read + Write> WebSocket<S> {
     fn no_payload(&self) -> io::Result<usize> {
         match self.stage {
             Stage::Closed => Ok(0),
-            Stage::Handshake(..) | Stage::Open(_) => Err(ErrorKind::Interrupted.into()),
+            Stage::Handshake(_) | Stage::Open(_) => Err(ErrorKind::Interrupted.into()),
         }
     }
 
@@ -165,11 +162,14 @@ impl<S: Read + Write> Read for WebSocket<S> {
         if n == 0 {
             return Ok(0);
         }
-        let Stage::Handshake(handshake, options) = &mut self.stage else {
+        let Stage::Handshake(opening) = &mut self.stage else {
             return self.decode(&mut buffer[..n]);
         };
-        match handshake.receive(&buffer[..n], options) {
-            Outcome::Incomplete => self.no_payload(),
+        match opening.handshake.receive(&buffer[..n], &opening.options) {
+            Outcome::Incomplete => {
+                opening.collected.set(opening.handshake.len())?;
+                self.no_payload()
+            }
             Outcome::Accepted { protocol, response, rest } => {
                 self.protocol = protocol;
                 self.output = response;
@@ -194,7 +194,7 @@ impl<S: Read + Write> Write for WebSocket<S> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.flush()?;
         match self.stage {
-            Stage::Handshake(..) => return Err(ErrorKind::NotConnected.into()),
+            Stage::Handshake(_) => return Err(ErrorKind::NotConnected.into()),
             Stage::Closed => return Err(ErrorKind::BrokenPipe.into()),
             Stage::Open(_) => {}
         }
