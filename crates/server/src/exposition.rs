@@ -40,6 +40,8 @@ struct Snapshot {
     connected: u64,
     sessions: u64,
     in_flight: u64,
+    in_flight_bytes: u64,
+    subscription_bytes: u64,
     queued: u64,
     queued_bytes: u64,
     deepest: u64,
@@ -64,6 +66,8 @@ impl Snapshot {
             connected: 0,
             sessions: 0,
             in_flight: 0,
+            in_flight_bytes: 0,
+            subscription_bytes: 0,
             queued: 0,
             queued_bytes: 0,
             deepest: 0,
@@ -79,9 +83,11 @@ impl Snapshot {
         tenant.sessions.for_each(|session| {
             snapshot.sessions += 1;
             snapshot.connected += u64::from(session.is_online());
+            snapshot.subscription_bytes += session.state().subscriptions.bytes() as u64;
             session.inspect(|outbound, _| {
                 let queued = outbound.queue().len() as u64;
                 snapshot.in_flight += u64::from(outbound.window().in_flight());
+                snapshot.in_flight_bytes += outbound.window().kept_bytes() as u64;
                 snapshot.queued += queued;
                 snapshot.queued_bytes += outbound.queue().bytes() as u64;
                 snapshot.deepest = snapshot.deepest.max(queued);
@@ -94,15 +100,21 @@ impl Snapshot {
 /// A metric that has one value for each tenant.
 type PerTenant = (&'static str, &'static str, &'static str, fn(&Snapshot) -> u64);
 
-const PER_TENANT: [PerTenant; 20] = [
+const PER_TENANT: [PerTenant; 22] = [
     ("barid_connections", "gauge", "Clients connected.", |s| s.connected),
     ("barid_sessions", "gauge", "Sessions, with and without a client.", |s| s.sessions),
     ("barid_subscriptions", "gauge", "Subscriptions.", |s| s.subscriptions),
+    ("barid_subscription_bytes", "gauge", "Bytes of these, as limits count.", |s| {
+        s.subscription_bytes
+    }),
     ("barid_retained_messages", "gauge", "Retained messages.", |s| s.retained),
     ("barid_retained_bytes", "gauge", "Bytes of these messages, as limits count.", |s| {
         s.retained_bytes
     }),
     ("barid_in_flight_messages", "gauge", "Messages sent and not acknowledged.", |s| s.in_flight),
+    ("barid_in_flight_bytes", "gauge", "Bytes of those that are kept in memory.", |s| {
+        s.in_flight_bytes
+    }),
     ("barid_outbox_messages", "gauge", "Messages that wait for their clients.", |s| s.queued),
     ("barid_outbox_bytes", "gauge", "Bytes of these messages.", |s| s.queued_bytes),
     ("barid_outbox_messages_max", "gauge", "Most messages waiting for one client.", |s| s.deepest),

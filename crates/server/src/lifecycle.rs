@@ -111,7 +111,7 @@ impl Context {
             messages.wait_for(&shard);
         }
         match message {
-            Some(message) => retained.set(message),
+            Some(message) => retained.set(&message),
             None => retained.remove(messages.topic()),
         };
         Ok(())

@@ -67,10 +67,10 @@ impl Retained {
     }
 
     /// Makes a message that of its topic.
-    pub fn set(&mut self, message: Arc<Message>) {
-        let added = weight(&message);
+    pub fn set(&mut self, message: &Arc<Message>) {
+        let added = weight(message);
         let own = is_own(message.publication().topic);
-        let replaced = self.store.set(message.publication().topic, Arc::clone(&message));
+        let replaced = self.store.set(message.publication().topic, Arc::clone(message));
         match (own, &replaced) {
             (true, None) => self.own += 1,
             (true, Some(_)) => {}
@@ -167,7 +167,7 @@ mod tests {
         let mut retained = Retained::with_seed(1);
         let own = format!("{}x", sys::PREFIX);
         for (topic, payload) in [("a", 1), ("a", 100), ("b", 7), (own.as_str(), 9), ("c", 5)] {
-            retained.set(message(topic, payload));
+            retained.set(&message(topic, payload));
         }
         let weighs = |payloads: &[usize]| payloads.iter().map(|n| OVERHEAD + n + 2).sum::<usize>();
         assert_eq!((retained.len(), retained.bytes()), (3, weighs(&[100, 7, 5])));
@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn both_bounds_hold_for_new_messages_and_larger_ones() {
         let mut retained = Retained::with_seed(1);
-        retained.set(message("a", 100));
+        retained.set(&message("a", 100));
         let bytes = retained.bytes();
         let limits = |max_retained_messages, max_retained_bytes| Limits {
             max_retained_messages,

@@ -257,7 +257,6 @@ impl Connection {
             && let alias @ Some(_) = publish.properties.topic_alias()
         {
             let topic = self.aliases.resolve(alias, publish.topic).context(malformed)?.to_owned();
-            drop(packet);
             frame.aliased = Some(topic);
         }
         Ok(Some(frame))

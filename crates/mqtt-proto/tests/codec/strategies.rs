@@ -156,7 +156,7 @@ fn subscribe(version: Version) -> impl Strategy<Value = Subscribe<'static>> {
     });
     (packet_id(), properties(version, PropertySet::SUBSCRIBE), vec(filter, 1..5)).prop_map(
         |(packet_id, properties, filters)| {
-            let filters = SubscribeFiltersBuf::new(filters).unwrap();
+            let filters = SubscribeFiltersBuf::new(filters).expect("at least one");
             let filters = Box::leak(Box::new(filters)).as_filters();
             Subscribe { packet_id, properties, filters }
         },
@@ -192,7 +192,7 @@ fn suback(version: Version) -> impl Strategy<Value = SubAck<'static>> {
 fn unsubscribe(version: Version) -> impl Strategy<Value = Unsubscribe<'static>> {
     (packet_id(), properties(version, PropertySet::UNSUBSCRIBE), vec(topic_filter(), 1..5))
         .prop_map(|(packet_id, properties, filters)| {
-            let filters = UnsubscribeFiltersBuf::new(filters).unwrap();
+            let filters = UnsubscribeFiltersBuf::new(filters).expect("at least one");
             let filters = Box::leak(Box::new(filters)).as_filters();
             Unsubscribe { packet_id, properties, filters }
         })

@@ -255,7 +255,7 @@ impl Recovery for Reader<'_> {
             return;
         }
         let message = Arc::new(message);
-        own.retained.write().set(Arc::clone(&message));
+        own.retained.write().set(&message);
         self.found.retained += 1;
     }
 

@@ -60,7 +60,7 @@ pub enum Writes {
 pub enum Offered {
     /// Nothing.
     Done,
-    /// [`SessionRef::flush`], when all is offered.
+    /// [`SessionRef::flush`](super::SessionRef::flush), when all is offered.
     FlushLater,
     /// The session has gone, and a shared subscription must choose another member.
     Gone,
@@ -233,7 +233,7 @@ impl Session {
         }
     }
 
-    /// Lets one message wait for the client, that another session gives it. [`SessionRef::flush`] sends
+    /// Lets one message wait for the client, that another session gives it. [`SessionRef::flush`](super::SessionRef::flush) sends
     /// it. Answers what has to be durable before the other one forgets it; `None`: the session has gone, or
     /// does not wait for its client with such a message.
     pub fn enqueue(&self, worker: &Worker, mut delivery: Delivery) -> Option<Commits> {

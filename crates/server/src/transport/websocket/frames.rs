@@ -100,7 +100,7 @@ struct Control {
 pub struct Decoded {
     /// How many bytes of payload there are now at the start of the buffer.
     pub payload: usize,
-    /// A ping has come, or several: [`Decoder::ping`] is the payload of the last, which is the only one that has to
+    /// A ping has come, or several: `Decoder::ping` is the payload of the last, which is the only one that has to
     /// be answered (§5.5.3).
     pub ping: bool,
     /// The client begins the closing handshake; what is behind that means nothing.
