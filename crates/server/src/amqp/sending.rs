@@ -107,18 +107,22 @@ pub fn incoming(mut bytes: Arc<[u8]>) -> Result<Incoming, Malformed> {
         .get(SCHEDULED)
         .and_then(|at| at.timestamp())
         .map(|at| Timestamp::from_millis(u64::try_from(at).unwrap_or(0)));
-    let message_id: Arc<str> = match properties.message_id() {
-        Some(id) => Arc::from(&*id),
-        None => {
-            let id = Uuid::new_v4().simple().to_string();
-            if !sections.has_message_id() {
-                let mut with_id = Vec::new();
-                sections.with_message_id(&id, &mut with_id);
-                bytes = with_id.into();
-            }
-            id.into()
-        }
+    let sent = properties.message_id();
+    let message_id: Arc<str> = match &sent {
+        Some(id) => Arc::from(&**id),
+        None => Uuid::new_v4().simple().to_string().into(),
     };
+    let mut written = Vec::new();
+    if sent.is_none() && !sections.has_message_id() {
+        sections.with_message_id(&message_id, &mut written);
+    } else if !sections.in_order() {
+        // Whoever reads it later finds it as the standard has it.
+        sections.reordered(&mut written);
+    }
+    drop(sent);
+    if !written.is_empty() {
+        bytes = written.into();
+    }
     Ok(Incoming {
         session,
         message_id: Some(message_id),
