@@ -240,7 +240,7 @@ impl Entity {
         }
     }
 
-    /// A message comes back that was delivered in vain.
+    /// A message comes back that was delivered in vain. It counts, but for a dead letter.
     pub(super) fn fail(
         &mut self,
         part: Part,
@@ -249,7 +249,7 @@ impl Entity {
         fx: &mut dyn Effects,
     ) {
         let entry = self.messages(part).get(number).expect("what comes back is here");
-        let count = entry.delivery_count.saturating_add(1);
+        let count = entry.delivery_count.saturating_add(u32::from(part == Part::Main));
         if part == Part::Main && count >= self.properties.max_delivery_count {
             let mut entry = self.leave(part, number, fx);
             entry.delivery_count = count;

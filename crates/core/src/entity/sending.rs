@@ -128,7 +128,7 @@ impl Entity {
     }
 
     fn check_one(&self, message: &Incoming, room: &mut Room) -> Result<(), Refusal> {
-        if self.sessions.is_some() && message.session.as_ref().is_none_or(|id| id.is_empty()) {
+        if self.sessions.is_some() && message.session.is_none() {
             return Err(Refusal::SessionIdMissing);
         }
         self.check_size(message, room)

@@ -34,8 +34,12 @@ impl Entity {
             Outcome::Abandon(changes) => self.fail(part, number, changes, fx),
             Outcome::Release => self.give_back(part, number, fx),
             Outcome::Defer(changes) => {
+                // It counts, as abandoning does; but whoever defers wants to receive the message by its
+                // number, so it does not become a dead letter yet.
+                let counts = u32::from(part == Part::Main);
                 self.messages_mut(part).change(number, fx, |entry| {
                     entry.state = State::Deferred;
+                    entry.delivery_count = entry.delivery_count.saturating_add(counts);
                     change_properties(entry, changes);
                 });
                 let session = self.messages(part).get(number).and_then(|one| one.session.clone());

@@ -12,7 +12,7 @@ impl Entity {
         Some(Arc::clone(&self.session(session)?.state.as_ref()?.bytes))
     }
 
-    /// Sets the state of the session that a receiver has, or clears it. No bytes are a state, too.
+    /// Sets the state of the session that a receiver has, or clears it; so does one of no bytes.
     ///
     /// # Errors
     /// [`Refusal::SessionLockLost`], [`Refusal::MessageTooLarge`], [`Refusal::QuotaExceeded`].
@@ -24,6 +24,7 @@ impl Entity {
         fx: &mut dyn Effects,
     ) -> Result<(), Refusal> {
         let session = self.held(receiver, now, fx)?;
+        let state = state.filter(|bytes| !bytes.is_empty());
         let before = self.session(&session).and_then(|session| session.state.as_ref());
         let before = before.map_or(0, |state| state.bytes.len());
         let after = state.as_ref().map_or(0, |bytes| bytes.len());

@@ -15,11 +15,24 @@ fn numbers_count_from_one() {
 }
 
 #[test]
-fn a_session_id_is_needed_where_there_are_sessions_and_the_empty_one_is_none() {
+fn the_empty_session_id_is_one() {
+    let mut world = World::with_sessions();
+    let empty = Incoming { session: Some(Arc::from("")), ..message("", "1") };
+    world.try_send(empty).unwrap();
+    world.restart();
+    world.accept(1, "").unwrap();
+    let got = world.take(1, 9);
+    assert_eq!(got[0].entry.session.as_deref(), Some(""));
+    world.set_state(1, Some(b"s")).unwrap();
+    world.restart();
+    assert_eq!(world.state("").unwrap(), b"s");
+    assert_eq!(world.accept_next(2, 9).as_deref(), Some(""));
+}
+
+#[test]
+fn a_session_id_is_needed_where_there_are_sessions() {
     let mut world = World::with_sessions();
     assert_eq!(world.try_send(message("", "1")), Err(Refusal::SessionIdMissing));
-    let empty = Incoming { session: Some(Arc::from("")), ..message("", "1") };
-    assert_eq!(world.try_send(empty), Err(Refusal::SessionIdMissing));
     let later = Incoming { session: None, ..scheduled("a", "1", 9) };
     assert_eq!(world.try_send(later), Err(Refusal::SessionIdMissing));
     assert_eq!(

@@ -19,13 +19,15 @@ fn it_is_null_at_first_and_null_clears_it() {
 }
 
 #[test]
-fn no_bytes_are_a_state() {
+fn no_bytes_clear_it() {
     let mut world = World::with_sessions();
     world.accept(1, "a").unwrap();
+    world.set_state(1, Some(b"s")).unwrap();
     world.set_state(1, Some(b"")).unwrap();
-    assert_eq!(world.state("a").unwrap(), b"");
-    world.restart();
-    assert_eq!(world.state("a").unwrap(), b"");
+    assert_eq!(world.state("a"), None);
+    assert!(world.fx.store.states.is_empty());
+    world.close(1);
+    assert_eq!(world.entity.counts().sessions, 0);
 }
 
 #[test]

@@ -155,8 +155,7 @@ impl Share {
                     tell_apart(&mut copy, message);
                 }
             }
-            let has_session = copy.session.as_deref().is_some_and(|session| !session.is_empty());
-            if own.requires_session && !has_session {
+            if own.requires_session && copy.session.is_none() {
                 self.without_session.push(copy);
             } else {
                 self.messages.push(copy);
