@@ -22,7 +22,7 @@ impl Entity {
         fx: &mut dyn Effects,
     ) -> Result<(), Refusal> {
         self.end_locks(now, fx);
-        self.check_lock(part, token)?;
+        self.check_lock(part, token, now)?;
         if part != Part::Main && matches!(outcome, Outcome::DeadLetter { .. }) {
             return Err(Refusal::DeadLetteredAlready);
         }
@@ -94,7 +94,7 @@ impl Entity {
         self.end_locks(now, fx);
         let until = now.after(self.properties.lock_duration);
         let plain = self.plain_mut(part);
-        if !plain.holds(token) {
+        if !plain.holds(token, now) {
             return Err(Refusal::MessageLockLost);
         }
         plain.unlock(token.number());
@@ -102,12 +102,13 @@ impl Entity {
         Ok(until)
     }
 
-    fn check_lock(&self, part: Part, token: LockToken) -> Result<(), Refusal> {
+    fn check_lock(&self, part: Part, token: LockToken, now: Timestamp) -> Result<(), Refusal> {
         let holds = match self.sessions_of(part) {
-            None => self.plain(part).holds(token),
+            None => self.plain(part).holds(token, now),
             Some(sessions) => {
                 let id = sessions.locked(token.lock()).ok_or(Refusal::SessionLockLost)?;
-                sessions.get(id).is_some_and(|session| session.holds(token))
+                let session = sessions.get(id).filter(|session| !session.lock_has_ended(now));
+                session.ok_or(Refusal::SessionLockLost)?.holds(token)
             }
         };
         if holds { Ok(()) } else { Err(Refusal::MessageLockLost) }

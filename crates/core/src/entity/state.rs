@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::footprint;
 use super::message_session::SessionState;
 use super::{Effects, Entity, ReceiverId, Refusal};
 use crate::time::Timestamp;
@@ -26,12 +27,15 @@ impl Entity {
         let session = self.held(receiver, now, fx)?;
         let state = state.filter(|bytes| !bytes.is_empty());
         let before = self.session(&session).and_then(|session| session.state.as_ref());
+        let counted = before.map_or(0, |state| footprint::state(&state.bytes));
+        let will_count = state.as_ref().map_or(0, |bytes| footprint::state(bytes));
         let before = before.map_or(0, |state| state.bytes.len());
         let after = state.as_ref().map_or(0, |bytes| bytes.len());
         if after > self.properties.max_message_size {
             return Err(Refusal::MessageTooLarge);
         }
-        if after > before && self.bytes() - before + after > self.properties.max_bytes {
+        let total = self.footprint() - counted + will_count;
+        if will_count > counted && total > self.properties.max_bytes {
             return Err(Refusal::QuotaExceeded);
         }
         let state = state.map(|bytes| SessionState { bytes, updated_at: now });

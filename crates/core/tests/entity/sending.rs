@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use barid_core::entity::{ID_LEN_MAX, Incoming, Part, Refusal, Sent};
+use barid_core::entity::{
+    ID_LEN_MAX, Incoming, MESSAGE_OVERHEAD, Part, Refusal, SESSION_OVERHEAD, Sent,
+};
 
 use super::world::{World, message, scheduled};
 
@@ -60,7 +62,9 @@ fn ids_and_messages_have_bounds() {
 #[test]
 fn the_quota_is_for_all_parts_together() {
     let mut world = World::with_sessions();
-    world.set(|properties| (properties.max_messages, properties.max_bytes) = (2, 10));
+    // Each counts with its session id, and the session with its own.
+    let bytes = (10 + 2) + 2 * MESSAGE_OVERHEAD + (SESSION_OVERHEAD + 1);
+    world.set(|properties| (properties.max_messages, properties.max_bytes) = (2, bytes));
     world.send("a", "12345");
     assert_eq!(world.try_send(message("a", "123456")), Err(Refusal::QuotaExceeded));
     world.send("a", "1");

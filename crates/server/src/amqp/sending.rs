@@ -21,7 +21,7 @@ use crate::entities::{Batch, Node, SendError};
 const SCHEDULED: &str = "x-opt-scheduled-enqueue-time";
 
 /// Messages in one batch.
-const BATCH_MAX: usize = 100_000;
+const BATCH_MAX: usize = 20_000;
 
 impl Container {
     /// A message, or a batch of them, for an entity.
@@ -67,6 +67,9 @@ pub fn error_of_send(error: SendError, node: &Node) -> Error {
     match error {
         SendError::Gone => no_entity(node.path()),
         SendError::Refused(refusal) => error_of(refusal),
+        SendError::TooMuchWork | SendError::TooManyCopies => {
+            Error::new(condition::RESOURCE_LIMIT, error.to_string())
+        }
         other => Error::new(condition::SERVER_BUSY, other.to_string()),
     }
 }
