@@ -20,8 +20,8 @@ use crate::entities::{Batch, Node, SendError};
 /// When a message is to be enqueued.
 const SCHEDULED: &str = "x-opt-scheduled-enqueue-time";
 
-/// Messages in one batch.
-const BATCH_MAX: usize = 20_000;
+/// Messages in one batch, as in Service Bus.
+const BATCH_MAX: usize = 4_500;
 
 impl Container {
     /// A message, or a batch of them, for an entity.

@@ -29,7 +29,7 @@ struct Row {
 /// A metric that has one value for each queue and subscription.
 type PerEntity = (&'static str, &'static str, fn(&Row, Timestamp) -> u64);
 
-const PER_ENTITY: [PerEntity; 4] = [
+const PER_ENTITY: [PerEntity; 5] = [
     ("barid_entity_sessions", "Sessions with a message, a state or a lock.", |row, _| {
         row.counts.sessions as u64
     }),

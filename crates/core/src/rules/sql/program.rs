@@ -104,7 +104,7 @@ impl Instruction {
             Self::IsNull => ValueRef::Bool(pop(stack) == ValueRef::Null),
             Self::Arithmetic(operator) => {
                 let (left, right) = pop_two(stack);
-                message.spend((len(&left) + len(&right)) / 64);
+                message.spend((len(&left) + len(&right)) / 16);
                 operator.of(&left, &right)
             }
             Self::Compare(comparison) => {
