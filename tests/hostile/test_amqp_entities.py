@@ -74,18 +74,18 @@ def test_many_properties_that_rules_look_through(one_thread):
     bystander.assert_served()
 
 
-@pytest.mark.parametrize("subscriptions", [1, 3, 30])
+@pytest.mark.parametrize("subscriptions", [1, 30])
 def test_batches_of_the_smallest_messages(one_thread, subscriptions):
     broker = one_thread(topic(["1 = 1"], subscriptions))
     sender = dial(broker).sender("t")
     smallest = encode(Described(Ulong(0x75), b""))
     with Bystander(broker) as bystander:
-        for count in (4_500, 500, 90_000) * 2:
+        for count in (4_500, 300, 90_000) * 2:
             try:
                 sender.send(batch(smallest, count), message_format=BATCH)
-                assert count <= 4_500 and count * subscriptions <= 20_000
+                assert count <= 4_500 and count * subscriptions <= 10_000
             except Refused as refused:
-                assert count > 4_500 or count * subscriptions > 20_000, refused
+                assert count > 4_500 or count * subscriptions > 10_000, refused
         time.sleep(0.2)
     bystander.assert_served()
 

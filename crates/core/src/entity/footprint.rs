@@ -1,6 +1,6 @@
 //! What things take in memory beside their own bytes, so that limits count what they are for.
 //!
-//! The numbers are measured (`tests/hostile/test_counted_bytes.py`): a limit in bytes is reached before the process
+//! The numbers are measured (`tests/entity_memory.rs`): a limit in bytes is reached before the process
 //! has taken twice as much.
 
 use std::sync::Arc;

@@ -20,7 +20,7 @@ const NO_SESSION: &str = "Session ID is null";
 
 /// Steps that the rules of all subscriptions may cost for one batch, each of about ten nanoseconds. What goes beyond
 /// is refused: meanwhile, others that share the thread wait.
-const WORK_MAX: usize = 2_000_000;
+const WORK_MAX: usize = 1_000_000;
 
 /// A topic.
 pub struct Topic {
@@ -89,7 +89,7 @@ impl Topic {
         let is_scheduled = |message: &Incoming| message.scheduled_at.is_some_and(|at| at > now);
         let places: SmallVec<[bool; 1]> = messages.iter().map(is_scheduled).collect();
         let (later, messages): (Batch, Batch) = messages.into_iter().partition(is_scheduled);
-        let shares = self.shares(&messages)?;
+        let mut shares = self.shares(&messages)?;
         let mut numbers = Numbers::new();
         {
             let _sending = self.sending.lock();
@@ -98,7 +98,7 @@ impl Topic {
             if !later.is_empty() {
                 numbers = self.held.put(later, now, commits)?;
             }
-            for share in &shares {
+            for share in &mut shares {
                 share.put(way, now, commits)?;
             }
         }
@@ -195,12 +195,18 @@ impl Share {
         }
     }
 
-    fn put(&self, way: Way, now: Timestamp, commits: &mut Commits) -> Result<(), SendError> {
+    /// Enqueues what does not go on from here.
+    fn put(
+        &mut self,
+        way: Way,
+        now: Timestamp,
+        commits: &mut Commits,
+    ) -> Result<(), SendError> {
         if way.had(&self.subscription) {
             return Ok(());
         }
         if self.forwarded(way).is_none() && !self.messages.is_empty() {
-            match self.subscription.put(self.messages.clone(), now, commits) {
+            match self.subscription.put(std::mem::take(&mut self.messages), now, commits) {
                 Ok(_) | Err(SendError::Gone) => {}
                 Err(error) => return Err(error),
             }
