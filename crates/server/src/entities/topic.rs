@@ -196,12 +196,7 @@ impl Share {
     }
 
     /// Enqueues what does not go on from here.
-    fn put(
-        &mut self,
-        way: Way,
-        now: Timestamp,
-        commits: &mut Commits,
-    ) -> Result<(), SendError> {
+    fn put(&mut self, way: Way, now: Timestamp, commits: &mut Commits) -> Result<(), SendError> {
         if way.had(&self.subscription) {
             return Ok(());
         }
