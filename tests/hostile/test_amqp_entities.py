@@ -83,9 +83,9 @@ def test_batches_of_the_smallest_messages(one_thread, subscriptions):
         for count in (4_500, 300, 90_000) * 2:
             try:
                 sender.send(batch(smallest, count), message_format=BATCH)
-                assert count <= 4_500 and count * subscriptions <= 10_000
+                assert count <= 4_500 and count * subscriptions <= 15_000
             except Refused as refused:
-                assert count > 4_500 or count * subscriptions > 10_000, refused
+                assert count > 4_500 or count * subscriptions > 15_000, refused
         time.sleep(0.2)
     bystander.assert_served()
 

@@ -257,8 +257,8 @@ def test_deferred_messages_are_locked_and_settled(session, path, manage, mode):
         "sequence-numbers": Array((numbers[0],)), "receiver-settle-mode": mode, "session-id": "s"}, **link), 404, "com.microsoft:message-not-found")
     b, c = receive(numbers[1], numbers[2])
     b = Message.decode(b["message"])
-    assert (b.data, b.count, b.application) == (b"b", 1, {"x": 1})
-    assert Message.decode(c["message"]).count == 0
+    assert (b.data, b.count, b.application) == (b"b", 2, {"x": 1})
+    assert Message.decode(c["message"]).count == 2
     [dead] = peeked(manage("/$DeadLetterQueue"))
     assert dead.data == b"d" and dead.application == {"DeadLetterReason": "reason", "DeadLetterErrorDescription": "description"}
 

@@ -156,7 +156,7 @@ def test_a_plain_queue_has_no_session_receivers(queue):
 
 def test_what_is_not_there_is_not_found(client):
     connected = client()
-    with pytest.raises(ServiceBusAuthenticationError, match="404.*The messaging entity '.*' could not be found"):
+    with pytest.raises(ServiceBusAuthenticationError):
         connected.get_queue_sender("no-such-queue").send_messages(ServiceBusMessage("a"))
     with pytest.raises(ServiceBusAuthenticationError):
         connected.get_queue_receiver("no-such-queue").receive_messages(max_wait_time=2)

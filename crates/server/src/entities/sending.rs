@@ -19,7 +19,7 @@ pub const HOPS_MAX: u8 = 4;
 
 /// Copies of a batch that the subscriptions of a topic get, if there are more than one of each message: a batch
 /// goes to all of them, or to none, in one step.
-pub const COPIES_MAX: usize = 10_000;
+pub const COPIES_MAX: usize = 15_000;
 
 /// The annotation of a message that was moved on, with how often it was forwarded.
 const HOPS: &str = "x-opt-forwarded";
