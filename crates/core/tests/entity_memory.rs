@@ -1,6 +1,8 @@
 //! What an entity takes of the memory, and what it gives back. One test, because the allocator counts for the
 //! whole process.
 
+#![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
+
 use std::alloc::System;
 use std::hint::black_box;
 use std::sync::Arc;
