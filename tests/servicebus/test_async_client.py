@@ -6,7 +6,7 @@ from datetime import datetime, timedelta, timezone
 import pytest
 from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusMessage, TransportType
 from azure.servicebus.aio import AutoLockRenewer, ServiceBusClient
-from azure.servicebus.exceptions import MessagingEntityNotFoundError, OperationTimeoutError, SessionCannotBeLockedError
+from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusAuthenticationError, SessionCannotBeLockedError
 
 from azure_client import text, texts
 from namespace import named
@@ -97,7 +97,7 @@ def test_refusals(run):
             with pytest.raises(SessionCannotBeLockedError):
                 async with client.get_queue_receiver(path, session_id="s"):
                     pass
-        with pytest.raises(MessagingEntityNotFoundError):
+        with pytest.raises(ServiceBusAuthenticationError):
             await send(client, "nowhere", "a")
 
     run(test)

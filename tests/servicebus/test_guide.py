@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
-from azure.servicebus.exceptions import MessagingEntityNotFoundError, ServiceBusAuthorizationError, ServiceBusError
+from azure.servicebus.exceptions import ServiceBusAuthenticationError, ServiceBusAuthorizationError, ServiceBusError
 
 import guide
 from broker import BINARY, Broker, free_port
@@ -112,7 +112,7 @@ def test_what_keys_are_for(guided):
     send("acme/worker", "another secret", "private")
     with pytest.raises(ServiceBusAuthorizationError, match="Unauthorized access to '.*': no valid token with the right to do that"):
         send("shop", "a long secret", "jobs")
-    with pytest.raises(MessagingEntityNotFoundError):
+    with pytest.raises(ServiceBusAuthenticationError):
         send("acme/worker", "another secret", "orders")
     with pytest.raises(ServiceBusError):
         send("RootManageSharedAccessKey", "SAS_KEY_VALUE", "orders")

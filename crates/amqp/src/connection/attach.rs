@@ -5,6 +5,12 @@ use crate::Error;
 use crate::Fields;
 use crate::frame::{Attach, Detach, Performative, Role, Terminus};
 
+/// Bytes of the name of a link. Clients make it of the path of an entity and a UUID.
+const NAME_MAX: usize = 1_024;
+
+/// Bytes of a source or a target: an address, and a filter with the id of a session.
+const TERMINUS_MAX: usize = 4_096;
+
 impl Connection {
     /// Answers [`Event::Attach`]: the link is attached. `false` if it is gone or has been answered.
     pub fn accept_attach(&mut self, link: LinkId, answer: AttachAnswer) -> bool {
@@ -86,7 +92,11 @@ impl Connection {
         if attach.handle > self.limits.handle_max {
             return Err(Failure::OutOfBounds("the handle"));
         }
-        let has_room = self.links.len() < self.limits.max_links;
+        let links = self.links.len();
+        if links >= self.limits.max_links.saturating_mul(2) {
+            return Err(Failure::TooManyLinks);
+        }
+        let has_room = links < self.limits.max_links;
         let session = self.sessions[usize::from(channel)].as_mut().expect("the session is there");
         if session.link(attach.handle).is_some() {
             let text = "The handle has a link.";
@@ -114,12 +124,18 @@ impl Connection {
         attach.properties = properties;
         let id = link.id;
         session.set_link(handle, Some(id));
-        if has_room {
+        let refusal = if !has_room {
+            Some(("amqp:resource-limit-exceeded", "The connection has too many links."))
+        } else if !is_short(&attach) {
+            Some(("amqp:invalid-field", "The name or an address of the link is too long."))
+        } else {
+            None
+        };
+        if let Some((condition, text)) = refusal {
+            self.detach(id, Some(Error::new(condition, text)));
+        } else {
             let request = AttachRequest { link: id, session: session_id, attach: *attach };
             self.events.push_back(Event::Attach(Box::new(request)));
-        } else {
-            let text = "The connection has too many links.";
-            self.detach(id, Some(Error::new("amqp:resource-limit-exceeded", text)));
         }
         Ok(())
     }
@@ -193,7 +209,10 @@ impl Connection {
             && let Some(session) = self.links.get(id).map(|link| link.session)
             && let Some(session) = self.session_mut(session)
         {
+            let before = session.outgoing.len();
             session.outgoing.retain(|sent| sent.link != id);
+            let gone = before - session.outgoing.len();
+            self.unsettled -= gone;
         }
     }
 
@@ -210,8 +229,9 @@ impl Connection {
         let Some(session) = self.sessions[usize::from(session_id.channel)].as_mut() else {
             return 0;
         };
-        let was_full = session.outgoing.len() >= self.limits.max_unsettled;
-        session.incoming.retain(|of| *of != id);
+        let before = session.outgoing.len();
+        self.looked_at += before + session.incoming.len() + session.held.len();
+        session.incoming.retain(|incoming| incoming.link != id);
         let mut decided = 0;
         session.outgoing.retain(|sent| {
             let is_due = sent.link == id && sent.is_decided;
@@ -226,11 +246,18 @@ impl Connection {
             }
             keep
         });
-        if was_full {
-            self.tell_of_room(session_id);
-        }
+        self.unsettled -= before - session.outgoing.len();
+        self.tell_of_room(session_id);
         decided
     }
+}
+
+/// Whether a link may be called that, and go there: all of it is kept as long as the attach waits for its
+/// answer.
+fn is_short(attach: &Attach) -> bool {
+    let ends = [&attach.source, &attach.target];
+    attach.name.len() <= NAME_MAX
+        && ends.into_iter().flatten().all(|node| node.len() <= TERMINUS_MAX)
 }
 
 /// The attach that answers one, with neither source nor target.

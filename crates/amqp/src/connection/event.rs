@@ -21,6 +21,7 @@ pub struct LinkId {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct IncomingId {
     pub(super) session: SessionId,
+    /// Counted by us: the ids of the peer need not be unique.
     pub(super) number: u64,
 }
 

@@ -25,6 +25,12 @@ pub enum Failure {
     /// Unfinished messages are too long together.
     #[error("too many bytes of unfinished messages")]
     TooMuchUnfinished,
+    /// More sessions than the limits allow.
+    #[error("too many sessions: end some, or open another connection")]
+    TooManySessions,
+    /// More links than the limits allow, and refused ones that the peer does not detach.
+    #[error("too many links: detach those that were refused, or open another connection")]
+    TooManyLinks,
 }
 
 impl Failure {
@@ -36,7 +42,9 @@ impl Failure {
             }
             Self::Malformed(_) => "amqp:decode-error",
             Self::NotAllowed(_) => "amqp:not-allowed",
-            Self::TooMuchUnfinished => "amqp:resource-limit-exceeded",
+            Self::TooMuchUnfinished | Self::TooManySessions | Self::TooManyLinks => {
+                "amqp:resource-limit-exceeded"
+            }
         };
         Error::new(condition, self.to_string())
     }

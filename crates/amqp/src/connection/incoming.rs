@@ -2,6 +2,7 @@ use std::sync::Arc;
 
 use super::event::{Delivery, IncomingId, LinkId};
 use super::link::{LinkEnd, LinkState, Unfinished};
+use super::session::Incoming;
 use super::{Connection, Event, Failure};
 use crate::Error;
 use crate::frame::{DeliveryState, Performative, Role, Transfer};
@@ -25,9 +26,10 @@ impl Connection {
     /// Tells the peer what became of a delivery, which both forget. `false` if it is gone.
     pub fn settle_incoming(&mut self, delivery: IncomingId, outcome: &DeliveryState) -> bool {
         let Some(session) = self.session_mut(delivery.session) else { return false };
-        let Some(link) = session.incoming.remove(delivery.number) else { return false };
-        let channel = delivery.session.channel;
-        self.out.settle(channel, Role::Receiver, delivery.number as u32, Some(outcome));
+        let Some(Incoming { link, id }) = session.incoming.remove(delivery.number) else {
+            return false;
+        };
+        self.out.settle(delivery.session.channel, Role::Receiver, id, Some(outcome));
         self.forget_unsettled(link);
         true
     }
@@ -57,7 +59,7 @@ impl Connection {
         let settled = transfer.settled == Some(true);
         let mut unfinished = match receiving.unfinished.take() {
             Some(unfinished) => {
-                if transfer.delivery_id.is_some_and(|id| id != unfinished.number as u32) {
+                if transfer.delivery_id.is_some_and(|id| id != unfinished.id) {
                     self.unfinished -= unfinished.bytes.len();
                     self.end_ours(channel, Some(invalid("A delivery begins inside another.")));
                     return Ok(());
@@ -70,19 +72,20 @@ impl Connection {
                     self.fail_link(id, Error::new("amqp:link:transfer-limit-exceeded", text));
                     return Ok(());
                 }
-                let begun = transfer.delivery_id.and_then(|id| session.begin_incoming(id));
-                let Some(number) = begun else {
-                    self.end_ours(channel, Some(invalid("The delivery ids do not ascend.")));
+                let Some(delivery_id) = transfer.delivery_id else {
+                    self.end_ours(channel, Some(invalid("A delivery begins without an id.")));
                     return Ok(());
                 };
+                let number = session.begin_incoming();
                 receiving.credit -= 1;
                 receiving.delivery_count = receiving.delivery_count.wrapping_add(1);
                 if !settled {
                     receiving.unsettled += 1;
-                    session.incoming.push(number, id);
+                    session.incoming.push(number, Incoming { link: id, id: delivery_id });
                 }
                 Unfinished {
                     number,
+                    id: delivery_id,
                     tag: transfer.tag.unwrap_or_default(),
                     message_format: transfer.message_format.unwrap_or(0),
                     settled,

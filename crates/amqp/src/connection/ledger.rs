@@ -36,14 +36,6 @@ impl<T> Ledger<T> {
     }
 
     /// The first of those from `first` to `last`, both included.
-    pub(super) fn first_in(&self, first: u64, last: u64) -> Option<(u64, &T)> {
-        self.entries
-            .range(self.place(first)..)
-            .find_map(|(number, entry)| Some((*number, entry.as_ref()?)))
-            .filter(|(number, _)| *number <= last)
-    }
-
-    /// The same, to be changed.
     pub(super) fn first_in_mut(&mut self, first: u64, last: u64) -> Option<(u64, &mut T)> {
         let place = self.place(first);
         self.entries
@@ -99,8 +91,8 @@ mod tests {
                     }
                     2 => prop_assert_eq!(ledger.remove(number), map.remove(&number)),
                     _ => {
-                        let found = ledger.first_in(number, number + width);
-                        let wanted = map.range(number..=number + width).next();
+                        let found = ledger.first_in_mut(number, number + width);
+                        let wanted = map.range_mut(number..=number + width).next();
                         prop_assert_eq!(found, wanted.map(|(number, entry)| (*number, entry)));
                         if width == 0 {
                             ledger.retain(|entry| *entry != 3);

@@ -51,6 +51,8 @@ pub(super) struct Sending {
     pub credit: u32,
     /// The peer waits to hear that the credit is used up.
     pub drain: bool,
+    /// That it is used up waits for the window of the session, and need not wait there twice.
+    pub drain_held: bool,
 }
 
 /// What a link that receives from the peer counts.
@@ -71,6 +73,8 @@ pub(super) struct Receiving {
 #[derive(Debug)]
 pub(super) struct Unfinished {
     pub number: u64,
+    /// What the peer calls the delivery.
+    pub id: u32,
     pub tag: Tag,
     pub message_format: u32,
     pub settled: bool,

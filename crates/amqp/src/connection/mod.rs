@@ -35,6 +35,14 @@ use session::Session;
 /// How many events may wait before nothing more is received: a frame of few bytes can be many events.
 const MAX_EVENTS: usize = 1_024;
 
+/// How many frames are received at a time. The shortest has eight bytes, so that a read of 64 KiB would
+/// otherwise be 8,192 of them before the caller can look after anybody else.
+const FRAMES_AT_ONCE: usize = 256;
+
+/// How many deliveries of a ledger are looked at before no further frame is received: a frame of few bytes
+/// can name all of them.
+const LOOKED_AT_ONCE: usize = 4_096;
+
 /// The server's end of one connection: see the [crate] for how it is used.
 #[derive(Debug)]
 pub struct Connection {
@@ -42,15 +50,24 @@ pub struct Connection {
     container_id: String,
     phase: Phase,
     peer: Peer,
-    /// By channel, which is the same in both directions.
-    sessions: Vec<Option<Session>>,
+    /// By channel, which is the same in both directions. Boxed, since a peer may begin with the highest
+    /// channel.
+    sessions: Vec<Option<Box<Session>>>,
+    /// How many of them there are.
+    session_count: usize,
     /// How many sessions there have been.
     serial: u32,
     links: Links,
     /// How many bytes of unfinished messages of the peer are held.
     unfinished: usize,
+    /// How many deliveries to the peer are not settled.
+    unsettled: usize,
+    /// There were as many of these as may be; see [`Session::was_full`].
+    was_full: bool,
     /// How many bytes of messages wait for the windows of the peer.
     held: usize,
+    /// How many deliveries were looked at since [`receive`](Self::receive) was called.
+    looked_at: usize,
     events: VecDeque<Event>,
     out: Output,
 }
@@ -71,10 +88,14 @@ impl Connection {
             phase: Phase::Header,
             peer: Peer { max_frame_size: frame::MIN_MAX_FRAME_SIZE as usize, idle_time_out: None },
             sessions: Vec::new(),
+            session_count: 0,
             serial: 0,
             links: Links::default(),
             unfinished: 0,
+            unsettled: 0,
+            was_full: false,
             held: 0,
+            looked_at: 0,
             events: VecDeque::new(),
             out: Output::default(),
         }
@@ -82,17 +103,26 @@ impl Connection {
 
     /// Consumes whole frames at the front of `bytes`, and says how many bytes these are. The rest is
     /// to be given again, together with what comes behind it, after all events have been taken:
-    /// besides at the end of the whole frames it stops behind a [`Event::SaslInit`], and when many
-    /// events wait. So one calls it until it consumes nothing.
+    /// besides at the end of the whole frames it stops behind a [`Event::SaslInit`], when many events
+    /// wait, and when it has done much: what one call costs is bounded, whatever the frames are. So one
+    /// calls it until it consumes nothing.
     ///
     /// After a failure, which is returned once, the connection is closed: everything that comes is
     /// thrown away. What the peer is told stands in the output.
     pub fn receive(&mut self, bytes: &[u8]) -> Result<usize, Failure> {
         let mut consumed = 0;
-        while self.events.len() < MAX_EVENTS {
+        let mut frames = 0;
+        self.looked_at = 0;
+        while self.events.len() < MAX_EVENTS
+            && frames < FRAMES_AT_ONCE
+            && self.looked_at < LOOKED_AT_ONCE
+        {
             match self.receive_one(&bytes[consumed..]) {
                 Ok(0) => break,
-                Ok(length) => consumed += length,
+                Ok(length) => {
+                    consumed += length;
+                    frames += 1;
+                }
                 Err(failure) => {
                     self.fail(failure);
                     return Err(failure);
@@ -181,6 +211,12 @@ impl Connection {
     /// Sets how many bytes of unfinished messages are held from now on; see [`Limits::max_unfinished`].
     pub fn set_max_unfinished(&mut self, bytes: usize) {
         self.limits.max_unfinished = bytes;
+    }
+
+    /// Sets how many sessions and links there may be from now on; see [`Limits`]. Those that there are stay.
+    pub fn set_max_links(&mut self, sessions: usize, links: usize) {
+        self.limits.max_sessions = sessions;
+        self.limits.max_links = links;
     }
 
     /// Ends a session with all of its links; `false` if it is gone.
@@ -281,15 +317,20 @@ impl Connection {
         if self.sessions[place].is_some() {
             return Err(Failure::NotAllowed("a begin on a channel with a session"));
         }
+        if self.session_count >= self.limits.max_sessions {
+            return Err(Failure::TooManySessions);
+        }
         self.serial = self.serial.wrapping_add(1);
         let session = Session::new(SessionId { channel, serial: self.serial }, begin);
         self.out.begin(channel, session.begin(self.limits.handle_max));
-        self.sessions[place] = Some(session);
+        self.sessions[place] = Some(Box::new(session));
+        self.session_count += 1;
         Ok(())
     }
 
     fn on_end(&mut self, channel: u16, end: &End) {
         let Some(session) = self.sessions[usize::from(channel)].take() else { return };
+        self.session_count -= 1;
         self.drop_links(&session, end.error.as_ref());
         if !session.is_ending {
             self.out.frame(channel, &Performative::End(End::default()));
@@ -300,13 +341,14 @@ impl Connection {
     fn end_ours(&mut self, channel: u16, error: Option<Error>) {
         let place = &mut self.sessions[usize::from(channel)];
         let Some(id) = place.as_ref().map(|session| session.id) else { return };
-        let session = place.replace(Session::ending(id)).expect("there was one");
+        let session = place.replace(Box::new(Session::ending(id))).expect("there was one");
         self.drop_links(&session, error.as_ref());
         self.out.frame(channel, &Performative::End(End { error }));
     }
 
     /// All links of all sessions end; the peer need not be told of each.
     fn end_links(&mut self, error: Option<&Error>) {
+        self.session_count = 0;
         for session in std::mem::take(&mut self.sessions).into_iter().flatten() {
             self.drop_links(&session, error);
         }
@@ -315,6 +357,7 @@ impl Connection {
     /// Forgets the links of a session that has ended.
     fn drop_links(&mut self, session: &Session, error: Option<&Error>) {
         self.held -= session.held_bytes;
+        self.unsettled -= session.outgoing.len();
         for link in session.links() {
             let Some(link) = self.links.remove(link) else { continue };
             self.unfinished -= link.unfinished();
@@ -354,12 +397,12 @@ impl Connection {
     }
 
     fn session(&self, id: SessionId) -> Option<&Session> {
-        let session = self.sessions.get(usize::from(id.channel))?.as_ref()?;
+        let session = self.sessions.get(usize::from(id.channel))?.as_deref()?;
         (session.id == id && !session.is_ending).then_some(session)
     }
 
     fn session_mut(&mut self, id: SessionId) -> Option<&mut Session> {
-        let session = self.sessions.get_mut(usize::from(id.channel))?.as_mut()?;
+        let session = self.sessions.get_mut(usize::from(id.channel))?.as_deref_mut()?;
         (session.id == id && !session.is_ending).then_some(session)
     }
 }

@@ -36,6 +36,7 @@ impl Connection {
         };
         let unsettled = self.session(*session).map_or(0, |session| session.outgoing.len());
         let room = self.limits.max_unsettled.saturating_sub(unsettled);
+        let room = room.min(self.limits.max_unsettled_total.saturating_sub(self.unsettled));
         sending.credit.min(u32::try_from(room).unwrap_or(u32::MAX))
     }
 
@@ -68,6 +69,9 @@ impl Connection {
         let number = session.begin_outgoing();
         if !settled {
             session.outgoing.push(number, Sent { link, tag, is_decided: false });
+            session.was_full |= session.outgoing.len() >= self.limits.max_unsettled;
+            self.unsettled += 1;
+            self.was_full |= self.unsettled >= self.limits.max_unsettled_total;
         }
         let mut transfer = Transfer {
             handle: found.handle,
@@ -103,11 +107,12 @@ impl Connection {
         sending.delivery_count = sending.delivery_count.wrapping_add(sending.credit);
         sending.credit = 0;
         sending.drain = false;
+        let is_held = std::mem::replace(&mut sending.drain_held, true);
         let id = found.session;
         let session = self.session_mut(id).expect("a link has a session");
         if session.held.is_empty() {
-            self.write_link_flow(link, true);
-        } else {
+            self.write_drained(link);
+        } else if !is_held {
             session.held.push_back(Held::Drained { link });
         }
         true
@@ -120,17 +125,14 @@ impl Connection {
         delivery: OutgoingId,
         outcome: Option<&DeliveryState>,
     ) -> bool {
-        let max_unsettled = self.limits.max_unsettled;
         let Some(session) = self.session_mut(delivery.session) else { return false };
-        let was_full = session.outgoing.len() >= max_unsettled;
         let Some(sent) = session.outgoing.remove(delivery.number) else { return false };
+        self.unsettled -= 1;
         self.out.settle(delivery.session.channel, Role::Sender, delivery.number as u32, outcome);
         if sent.is_decided {
             self.let_go(sent.link);
         }
-        if was_full {
-            self.tell_of_room(delivery.session);
-        }
+        self.tell_of_room(delivery.session);
         true
     }
 
@@ -142,53 +144,97 @@ impl Connection {
         }
     }
 
-    /// The peer says what became of deliveries of ours.
+    /// The peer says what became of deliveries of ours. What it says first holds: of a delivery that it has
+    /// decided about, and waits for the echo of, it can only say that it wants none.
     fn on_outcome(&mut self, channel: u16, said: &frame::Disposition) {
         let session = self.sessions[usize::from(channel)].as_mut().expect("the session is there");
-        let was_full = session.outgoing.len() >= self.limits.max_unsettled;
         let mut first = session.outgoing_number(said.first);
         let last = session.outgoing_number(said.last.unwrap_or(said.first));
         let state = said.state.clone().map(Arc::new);
+        let decides = said.state.as_ref().is_some_and(DeliveryState::is_outcome);
+        if !decides && !said.settled {
+            return;
+        }
+        let mut gone = Vec::new();
         while let Some((number, sent)) = session.outgoing.first_in_mut(first, last) {
-            self.events.push_back(Event::Disposition(Disposition {
-                link: sent.link,
-                delivery: OutgoingId { session: session.id, number },
-                tag: sent.tag,
-                state: state.clone(),
-                settled: said.settled,
-            }));
+            self.looked_at += 1;
+            first = number + 1;
+            let (link, was_decided) = (sent.link, sent.is_decided);
+            if !was_decided {
+                sent.is_decided = true;
+                self.events.push_back(Event::Disposition(Disposition {
+                    link,
+                    delivery: OutgoingId { session: session.id, number },
+                    tag: sent.tag,
+                    state: state.clone(),
+                    settled: said.settled,
+                }));
+            }
             if said.settled {
                 session.outgoing.remove(number);
-            } else {
-                sent.is_decided = true;
+                self.unsettled -= 1;
+                if was_decided {
+                    gone.push(link);
+                }
             }
-            first = number + 1;
         }
-        if said.settled && was_full {
-            let id = session.id;
+        let id = session.id;
+        for link in gone {
+            self.let_go(link);
+        }
+        if said.settled {
             self.tell_of_room(id);
         }
     }
 
     /// The peer no longer wants to hear of deliveries it made.
     fn on_settled_by_sender(&mut self, channel: u16, said: &frame::Disposition) {
-        let place = usize::from(channel);
-        let session = self.sessions[place].as_mut().expect("the session is there");
-        let first = session.incoming_number(said.first);
-        let last = session.incoming_number(said.last.unwrap_or(said.first));
-        while let Some(session) = self.sessions[place].as_mut()
-            && let Some((number, &link)) = session.incoming.first_in(first, last)
-        {
-            session.incoming.remove(number);
+        let session = self.sessions[usize::from(channel)].as_mut().expect("the session is there");
+        self.looked_at += session.incoming.len();
+        let (first, last) = (said.first, said.last.unwrap_or(said.first));
+        let mut settled = Vec::new();
+        session.incoming.retain(|incoming| {
+            // Ids wrap (RFC 1982).
+            let is_it = incoming.id.wrapping_sub(first) <= last.wrapping_sub(first);
+            if is_it {
+                settled.push(incoming.link);
+            }
+            !is_it
+        });
+        for link in settled {
             self.forget_unsettled(link);
         }
     }
 
-    /// The peer has room for unsettled deliveries again.
-    pub(super) fn tell_of_room(&mut self, session: SessionId) {
-        let Some(session) = self.session(session) else { return };
-        let links: Vec<_> = session.links().filter(|link| self.credit(*link) > 0).collect();
+    /// The peer has settled some deliveries of a session. If there were as many as may be, and a good part of
+    /// them has gone, its links are told that there is room: each once, or a session with many links would
+    /// cost much for each delivery.
+    pub(super) fn tell_of_room(&mut self, id: SessionId) {
+        let is_room = |len: usize, max: usize| len <= max / 4 * 3 + max % 4 * 3 / 4;
+        let mut links = Vec::new();
+        let max = self.limits.max_unsettled;
+        if let Some(session) = self.session_mut(id)
+            && session.was_full
+            && is_room(session.outgoing.len(), max)
+        {
+            session.was_full = false;
+            links.extend(session.links());
+        }
+        if self.was_full && is_room(self.unsettled, self.limits.max_unsettled_total) {
+            self.was_full = false;
+            links = self.sessions.iter().flatten().flat_map(|session| session.links()).collect();
+        }
+        self.looked_at += links.len();
+        links.retain(|link| self.credit(*link) > 0);
         self.events.extend(links.into_iter().map(|link| Event::Credit { link }));
+    }
+
+    /// Tells the peer that the credit of a link is used up.
+    fn write_drained(&mut self, link: LinkId) {
+        if let Some(Link { end: LinkEnd::Sending(sending), .. }) = self.links.get_mut(link) {
+            sending.drain_held = false;
+            self.write_link_flow(link, true);
+        }
     }
 
     /// Sends what waited for the peer's window, as far as it is open.
@@ -198,7 +244,7 @@ impl Connection {
             && let Some(held) = session.held.pop_front()
         {
             match held {
-                Held::Drained { link } => self.write_link_flow(link, true),
+                Held::Drained { link } => self.write_drained(link),
                 Held::Message { link, mut transfer, bytes, at } => {
                     let rest = [&bytes[at..]];
                     let mut parts = Parts::new(&rest);

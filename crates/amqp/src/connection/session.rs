@@ -26,16 +26,27 @@ pub(super) struct Session {
     /// How many transfer frames the peer takes now.
     peer_window: u32,
     next_delivery: u64,
-    /// The number of the newest delivery that began to come.
-    newest_incoming: Option<u64>,
+    /// How many deliveries of the peer have begun: the number of the next one. Delivery ids are the peer's,
+    /// and clients whose threads race give one id to two deliveries, or ids that do not ascend.
+    begun: u64,
     /// Deliveries of the peer that the caller has not settled.
-    pub incoming: Ledger<LinkId>,
+    pub incoming: Ledger<Incoming>,
     /// Deliveries to the peer that are not settled.
     pub outgoing: Ledger<Sent>,
+    /// There were as many of these as may be, and the links that wait for room have not been told of any.
+    pub was_full: bool,
     /// What waits for the peer's window, in its order.
     pub held: VecDeque<Held>,
     /// How many bytes these are.
     pub held_bytes: usize,
+}
+
+/// An unsettled delivery of the peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Incoming {
+    pub link: LinkId,
+    /// What the peer calls it.
+    pub id: u32,
 }
 
 /// An unsettled delivery to the peer.
@@ -92,9 +103,10 @@ impl Session {
             next_outgoing_id: FIRST_ID,
             peer_window: 0,
             next_delivery: u64::from(FIRST_ID),
-            newest_incoming: None,
+            begun: 0,
             incoming: Ledger::new(),
             outgoing: Ledger::new(),
+            was_full: false,
             held: VecDeque::new(),
             held_bytes: 0,
         }
@@ -143,19 +155,10 @@ impl Session {
         self.next_incoming_id = self.next_incoming_id.wrapping_add(1);
     }
 
-    /// The number of the delivery that begins with this id, which must come after all before.
-    pub(super) fn begin_incoming(&mut self, id: u32) -> Option<u64> {
-        let number = match self.newest_incoming {
-            Some(newest) => Some(unwrapped(newest, id)).filter(|number| *number > newest)?,
-            None => u64::from(id),
-        };
-        self.newest_incoming = Some(number);
-        Some(number)
-    }
-
-    /// The number of a delivery of the peer that may have been given this id.
-    pub(super) fn incoming_number(&self, id: u32) -> u64 {
-        self.newest_incoming.map_or(u64::from(id), |newest| unwrapped(newest, id))
+    /// The number of a delivery that begins to come.
+    pub(super) fn begin_incoming(&mut self) -> u64 {
+        self.begun += 1;
+        self.begun - 1
     }
 
     pub(super) fn begin_outgoing(&mut self) -> u64 {

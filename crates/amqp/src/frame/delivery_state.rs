@@ -54,6 +54,12 @@ pub struct Modified {
 }
 
 impl DeliveryState {
+    /// Whether it says what became of the delivery (3.4). There are no transactions here, so one that names a
+    /// transaction decides nothing.
+    pub fn is_outcome(&self) -> bool {
+        matches!(self, Self::Accepted | Self::Rejected(_) | Self::Released | Self::Modified(_))
+    }
+
     pub(super) fn read(bytes: &[u8]) -> Result<Self, Malformed> {
         Self::read_nested(bytes, true)
     }

@@ -6,6 +6,9 @@ const SOURCE: u64 = 0x28;
 const TARGET: u64 = 0x29;
 const COORDINATOR: u64 = 0x30;
 
+/// A source has eleven fields, and is kept field by field.
+const FIELDS_MAX: usize = 16;
+
 const ADDRESS: usize = 0;
 const DYNAMIC: usize = 4;
 const FILTER: usize = 7;
@@ -53,6 +56,11 @@ impl Terminus {
     /// Whether the node is to be made for this link.
     pub fn is_dynamic(&self) -> bool {
         !self.is_coordinator() && self.field(DYNAMIC) == ValueRef::Bool(true)
+    }
+
+    /// How long it is, in bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.fields.iter().map(|field| field.len()).sum()
     }
 
     /// Which messages are wanted of a source: `None` if nothing is said, not even with an empty map.
@@ -109,7 +117,11 @@ impl Terminus {
         else {
             return Err(Malformed::Field("terminus: unknown"));
         };
-        let terminus = Self { code, fields: list.raw().map(Into::into).collect() };
+        let terminus =
+            Self { code, fields: list.raw().take(FIELDS_MAX + 1).map(Into::into).collect() };
+        if terminus.fields.len() > FIELDS_MAX {
+            return Err(Malformed::Field("terminus: too many fields"));
+        }
         if code == SOURCE && terminus.raw(FILTER).is_some() && terminus.filter().is_none() {
             return Err(Malformed::Field("source: filter"));
         }

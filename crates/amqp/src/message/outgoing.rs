@@ -100,7 +100,7 @@ impl Delivered<'_> {
         out.reserve(sections.body().len() + 512);
         let mut writer = Writer::new(out);
         self.header(sections, &mut writer);
-        self.delivery_annotations(&mut writer);
+        self.delivery_annotations(sections, &mut writer);
         self.annotations(sections, &mut writer);
         self.properties(sections, &mut writer);
         self.application_properties(sections, &mut writer);
@@ -118,10 +118,24 @@ impl Delivered<'_> {
         });
     }
 
-    fn delivery_annotations(&self, writer: &mut Writer<'_>) {
-        let Some(token) = self.lock_token else { return };
+    /// Those of the sender come through, as with Service Bus.
+    fn delivery_annotations(&self, sections: &Sections<'_>, writer: &mut Writer<'_>) {
+        let sent = sections.delivery_annotations();
+        if self.lock_token.is_none() && sent.is_empty() {
+            return;
+        }
         writer.described(Kind::DeliveryAnnotations as u64, |value| {
-            value.map(|map| annotation(map, LOCK_TOKEN, ValueRef::Uuid(token)));
+            value.map(|map| {
+                for (key, value) in sent.pairs() {
+                    if key_text(key) != Some(LOCK_TOKEN.as_bytes()) {
+                        map.encoded(1, key);
+                        map.encoded(1, value);
+                    }
+                }
+                if let Some(token) = self.lock_token {
+                    annotation(map, LOCK_TOKEN, ValueRef::Uuid(token));
+                }
+            });
         });
     }
 

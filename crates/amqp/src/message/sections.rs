@@ -16,16 +16,23 @@ pub struct Sections<'a> {
     message_annotations: Map<'a>,
     properties: List<'a>,
     application_properties: Map<'a>,
-    /// All from the first section of the body.
+    /// All sections of the body, and the footer if it stands directly behind them.
     body: &'a [u8],
+    /// The footer, if something stands between it and the body.
+    footer: &'a [u8],
+    /// Whether all of them stand in the order of the standard.
+    in_order: bool,
 }
 
 impl<'a> Sections<'a> {
     /// Finds them. A message may be without any of them, even without a body.
     ///
+    /// Their order (section 3.2) is not insisted on: pyamqp writes the delivery annotations behind the body,
+    /// wherever that ends. Those of the body stand together.
+    ///
     /// # Errors
-    /// The message is not well-formed before its body, or its sections are not those of a message, in
-    /// their order (section 3.2). What the values in its body contain is not looked at.
+    /// The message is not well-formed outside of its body, or its sections are not those of a message, each
+    /// once. What the values in its body contain is not looked at.
     pub fn split(message: &'a [u8]) -> Result<Self, Malformed> {
         Self::find(message, checked_len)
     }
@@ -39,7 +46,7 @@ impl<'a> Sections<'a> {
         Self::find(message, value_len)
     }
 
-    /// `len` tells the bytes of a section before the body.
+    /// `len` tells the bytes of a section that is not of the body.
     #[inline]
     fn find(
         message: &'a [u8],
@@ -52,21 +59,35 @@ impl<'a> Sections<'a> {
             properties: List::EMPTY,
             application_properties: Map::EMPTY,
             body: &[],
+            footer: &[],
+            in_order: true,
         };
         let mut rest = message;
         let mut before = None;
+        let mut seen = 0u16;
         while !rest.is_empty() {
             let (kind, value) = section(rest)?;
-            if before.is_some_and(|before| !kind.may_follow(before)) {
+            let repeats = before == Some(kind) && kind.may_repeat();
+            // One value of the body at most, and nothing but its like between two sections of it.
+            if seen & kind.excludes() != 0 && !repeats {
                 return Err(Malformed::Order);
             }
-            if kind >= Kind::Data && sections.body.is_empty() {
-                sections.body = rest;
-            }
-            before = Some(kind);
+            seen |= kind.bit();
+            sections.in_order &= before.is_none_or(|before| before < kind || repeats);
+            let start = rest;
             let (value, behind) =
                 if kind < Kind::Data { value.split_at(len(value)?) } else { split_value(value)? };
             rest = behind;
+            let whole = &start[..start.len() - rest.len()];
+            if kind == Kind::Footer && before.is_none_or(|before| !before.is_body()) {
+                sections.footer = whole;
+            } else if kind >= Kind::Data {
+                // It goes on directly behind what was found of it before.
+                let len = sections.body.len() + whole.len();
+                let end = message.len() - rest.len();
+                sections.body = &message[end - len..end];
+            }
+            before = Some(kind);
             match (kind, ValueRef::whole(value)?) {
                 (Kind::Header, ValueRef::List(list)) => sections.header = list,
                 (Kind::DeliveryAnnotations, ValueRef::Map(map)) => {
@@ -112,9 +133,25 @@ impl<'a> Sections<'a> {
         self.application_properties
     }
 
-    /// All sections of the body and the footer, as they were sent.
+    /// All sections of the body and the footer, as they were sent; without the footer, if the message is not
+    /// [in order](Self::in_order).
     pub fn body(&self) -> &'a [u8] {
         self.body
+    }
+
+    /// Whether the sections stand in the order of the standard. If not, the message is to be written
+    /// [anew](Self::reordered).
+    pub fn in_order(&self) -> bool {
+        self.in_order
+    }
+
+    /// Appends the message to `out` with its sections in the order of the standard. Keeps all else.
+    pub fn reordered(&self, out: &mut Vec<u8>) {
+        self.write(out, |sections| {
+            if self.properties.count() > 0 {
+                sections.section(Kind::Properties, ValueRef::List(self.properties));
+            }
+        });
     }
 
     /// The value of a body that is one value of AMQP.
@@ -158,21 +195,29 @@ impl<'a> Sections<'a> {
 
     /// Appends the message to `out` with `id` as its message id, which it must not have. Keeps all else.
     pub fn with_message_id(&self, id: &str, out: &mut Vec<u8>) {
-        out.reserve(self.body.len() + id.len() + 512);
+        self.write(out, |sections| {
+            sections.composite(Kind::Properties as u64, |fields| {
+                fields.value(id);
+                let mut rest = self.properties.raw();
+                rest.next();
+                fields.encoded(self.properties.count().saturating_sub(1), rest.rest());
+            });
+        });
+    }
+
+    /// Appends the sections in their order, with what `properties` writes.
+    fn write(&self, out: &mut Vec<u8>, properties: impl FnOnce(&mut Writer<'_>)) {
+        out.reserve(self.body.len() + 512);
         let mut sections = Writer::new(out);
         if self.header.count() > 0 {
             sections.section(Kind::Header, ValueRef::List(self.header));
         }
         sections.annotations(Kind::DeliveryAnnotations, self.delivery_annotations);
         sections.annotations(Kind::MessageAnnotations, self.message_annotations);
-        sections.composite(Kind::Properties as u64, |fields| {
-            fields.value(id);
-            let mut rest = self.properties.raw();
-            rest.next();
-            fields.encoded(self.properties.count().saturating_sub(1), rest.rest());
-        });
+        properties(&mut sections);
         sections.annotations(Kind::ApplicationProperties, self.application_properties);
         out.extend_from_slice(self.body);
+        out.extend_from_slice(self.footer);
     }
 
     /// Whether it has a message id.
@@ -213,13 +258,26 @@ impl Kind {
         Self::Footer,
     ];
 
-    /// A body is data sections, sequences, or one value.
-    fn may_follow(self, before: Self) -> bool {
-        match (before, self) {
-            (Self::Data, Self::Data) | (Self::Sequence, Self::Sequence) => true,
-            (Self::Data | Self::Sequence | Self::Value, Self::Footer) => true,
-            (Self::Data | Self::Sequence | Self::Value, _) => false,
-            (before, next) => before < next,
+    /// Whether there may be many, one behind the other.
+    fn may_repeat(self) -> bool {
+        matches!(self, Self::Data | Self::Sequence)
+    }
+
+    fn is_body(self) -> bool {
+        matches!(self, Self::Data | Self::Sequence | Self::Value)
+    }
+
+    fn bit(self) -> u16 {
+        1 << (self as u64 - Self::Header as u64)
+    }
+
+    /// The kinds of which none may have come before: each is there once, and a body is data sections,
+    /// sequences, or one value.
+    fn excludes(self) -> u16 {
+        if self.is_body() {
+            Self::Data.bit() | Self::Sequence.bit() | Self::Value.bit()
+        } else {
+            self.bit()
         }
     }
 }

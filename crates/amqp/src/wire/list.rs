@@ -134,6 +134,11 @@ impl<'a> Map<'a> {
         })
     }
 
+    /// How many keys and values it has.
+    pub fn len(self) -> usize {
+        self.0.count as usize
+    }
+
     /// Whether it has no entries.
     pub fn is_empty(self) -> bool {
         self.0.items.is_empty()

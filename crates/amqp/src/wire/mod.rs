@@ -41,8 +41,8 @@ pub enum Malformed {
     /// Something else than a section.
     #[error("there is something between the sections of a message")]
     NotASection,
-    /// Sections come in a fixed order, and most of them once.
-    #[error("the sections of a message are in the wrong order")]
+    /// Most sections come once, and those of the body together.
+    #[error("a section of a message comes twice, or parts the sections of its body")]
     Order,
     /// A section holds another type than it must.
     #[error("a section of a message has the wrong type")]

@@ -85,12 +85,137 @@ fn few_bytes_are_not_many_events_at_once() {
         frame::encode(&mut bytes, CHANNEL, &Performative::Disposition(said), &[]);
     }
     let length = bytes.len() / 10;
-    for _ in 0..10 {
+    for events in [5_000, 0, 0, 0, 0, 0, 0, 0, 0, 0] {
         assert_eq!(peer.server.receive(&bytes), Ok(length));
-        assert_eq!(peer.server.receive(&bytes[length..]), Ok(0));
-        assert_eq!(peer.events().len(), 5_000);
+        if events > 0 {
+            assert_eq!(peer.server.receive(&bytes[length..]), Ok(0), "the events come first");
+        }
+        assert_eq!(peer.events().len(), events, "what was said is not told again");
         bytes.drain(..length);
     }
+}
+
+#[test]
+fn short_frames_are_received_some_at_a_time() {
+    let mut peer = Peer::new();
+    let mut bytes = Vec::new();
+    (0..1_000).for_each(|_| frame::encode_empty(&mut bytes));
+    for consumed in [256, 256, 256, 232, 0] {
+        assert_eq!(peer.server.receive(&bytes), Ok(consumed * frame::HEADER_SIZE));
+        bytes.drain(..consumed * frame::HEADER_SIZE);
+    }
+}
+
+fn refused(peer: &mut Peer) -> Error {
+    let said = peer.said();
+    let [Performative::Attach(_), Performative::Detach(Detach { error: Some(error), .. })] =
+        &said[..]
+    else {
+        panic!("{said:?}")
+    };
+    error.clone()
+}
+
+#[test]
+fn refused_links_that_are_not_detached_close_the_connection() {
+    let limits = Limits { max_links: 2, ..Limits::default() };
+    let mut peer = Peer::with(limits, 65_536, 100);
+    peer.attach(receiver(0));
+    peer.attach(receiver(1));
+    let attach = |handle| Performative::Attach(Box::new(receiver(handle)));
+    for handle in [2, 3] {
+        peer.say(CHANNEL, attach(handle));
+        assert_eq!(refused(&mut peer).condition, "amqp:resource-limit-exceeded");
+    }
+    // One that is detached makes room for another.
+    peer.say(CHANNEL, Performative::Detach(Detach { handle: 2, closed: true, error: None }));
+    peer.say(CHANNEL, attach(2));
+    refused(&mut peer);
+    assert_eq!(peer.say_wrong(CHANNEL, attach(4)), Failure::TooManyLinks);
+    let said = peer.said();
+    let [Performative::Close(Close { error: Some(error) })] = &said[..] else { panic!("{said:?}") };
+    assert_eq!(error.condition, "amqp:resource-limit-exceeded");
+}
+
+#[test]
+fn sessions_have_a_number() {
+    let mut peer = Peer::with(Limits { max_sessions: 2, ..Limits::default() }, 65_536, 100);
+    peer.say(CHANNEL + 1, begin(1));
+    peer.say(CHANNEL + 1, Performative::End(frame::End::default()));
+    peer.say(CHANNEL + 2, begin(1));
+    assert_eq!(peer.say_wrong(CHANNEL + 1, begin(1)), Failure::TooManySessions);
+
+    let mut peer = Peer::with(Limits { max_sessions: 1, ..Limits::default() }, 65_536, 100);
+    peer.server.set_max_links(2, 1);
+    peer.say(CHANNEL + 1, begin(1));
+}
+
+#[test]
+fn names_and_addresses_of_links_have_a_length() {
+    let long = "x".repeat(5_000);
+    let attaches = [
+        barid_amqp::frame::Attach { name: long.clone(), ..receiver(0) },
+        barid_amqp::frame::Attach {
+            source: Some(barid_amqp::Terminus::source(&long)),
+            ..receiver(0)
+        },
+        barid_amqp::frame::Attach {
+            target: Some(barid_amqp::Terminus::target(&long)),
+            ..receiver(0)
+        },
+    ];
+    for attach in attaches {
+        let mut peer = Peer::new();
+        peer.say(CHANNEL, Performative::Attach(Box::new(attach)));
+        assert_eq!(refused(&mut peer).condition, "amqp:invalid-field");
+        assert_eq!(peer.events(), []);
+    }
+}
+
+#[test]
+fn a_drain_waits_for_the_window_once() {
+    let mut peer = Peer::with(Limits::default(), 65_536, 0);
+    let link = peer.attach(receiver(0)).link;
+    peer.server.accept_attach(link, AttachAnswer::default());
+    let flow =
+        |credit, window| Flow { drain: true, incoming_window: window, ..credit_for(0, 1, credit) };
+    peer.say(CHANNEL, Performative::Flow(Flow { delivery_count: Some(0), ..flow(1, 0) }));
+    peer.events();
+    peer.server.send(link, b"t", true, 0, &[b"m"]).unwrap();
+    for _ in 0..1_000 {
+        peer.say(CHANNEL, Performative::Flow(flow(0, 0)));
+        peer.events();
+        peer.server.drained(link);
+    }
+    peer.bytes();
+    peer.say(CHANNEL, Performative::Flow(Flow { handle: None, ..flow(0, 10) }));
+    let said = peer.said();
+    assert!(
+        matches!(&said[..], [Performative::Transfer(_), Performative::Flow(_)]),
+        "{} frames",
+        said.len()
+    );
+}
+
+#[test]
+fn unsettled_deliveries_of_all_sessions_have_a_number() {
+    let limits = Limits { max_unsettled_total: 4, ..Limits::default() };
+    let mut peer = Peer::with(limits, 65_536, 100);
+    let one = peer.receiver(0, 10);
+    peer.say(9, begin(100));
+    peer.say(9, Performative::Attach(Box::new(receiver(0))));
+    let Event::Attach(request) = peer.event() else { panic!("no attach") };
+    let other = request.link;
+    peer.server.accept_attach(other, AttachAnswer::default());
+    peer.say(9, Performative::Flow(credit_for(0, 0, 10)));
+    peer.events();
+    let sent: Vec<_> =
+        (0..4).map(|_| peer.server.send(one, b"t", false, 0, &[]).unwrap()).collect();
+    assert_eq!((peer.server.credit(one), peer.server.credit(other)), (0, 0));
+    peer.server.settle_outgoing(sent[0], None);
+    let events = peer.events();
+    assert_eq!(events, [Event::Credit { link: one }, Event::Credit { link: other }]);
+    assert_eq!(peer.server.credit(other), 1);
 }
 
 /// A conversation that reaches everything.

@@ -97,19 +97,51 @@ fn bodies_of_all_kinds_are_kept_with_their_footer() {
 }
 
 #[test]
-fn sections_out_of_order_are_refused() {
+fn sections_stand_in_any_order() {
+    let header = b"\x00\x53\x70\xc0\x02\x01\x41";
+    let delivery = b"\x00\x53\x71\xc1\x06\x02\xa3\x01d\x54\x01";
+    let message = b"\x00\x53\x72\xc1\x06\x02\xa3\x01m\x54\x02";
+    let properties = b"\x00\x53\x73\xc0\x04\x01\xa1\x01i";
+    let application = b"\x00\x53\x74\xc1\x06\x02\xa1\x01a\x54\x03";
+    let data = b"\x00\x53\x75\xa0\x01x";
+    let footer = b"\x00\x53\x78\xc1\x06\x02\xa3\x01f\x54\x04";
+    let parts: [&[u8]; 8] =
+        [header, delivery, message, properties, application, data, data, footer];
+    let canonical = parts.concat();
+    assert!(Sections::split(&canonical).unwrap().in_order());
+    // pyamqp writes the delivery annotations last.
+    for order in [
+        [0, 2, 3, 4, 5, 6, 7, 1],
+        [0, 2, 3, 4, 5, 6, 1, 7],
+        [5, 6, 7, 4, 3, 2, 1, 0],
+        [7, 5, 6, 0, 1, 2, 3, 4],
+        [1, 0, 2, 3, 4, 5, 6, 7],
+    ] {
+        let written = order.map(|part| parts[part]).concat();
+        let sections = Sections::split(&written).unwrap();
+        assert!(!sections.in_order(), "{order:?}");
+        assert_eq!(sections.payload().as_deref(), Some(&b"xx"[..]), "{order:?}");
+        assert_eq!(sections.delivery_annotations().get("d"), Some(ValueRef::Int(1)));
+        let mut out = Vec::new();
+        sections.reordered(&mut out);
+        assert_eq!(out, canonical, "{order:?}");
+    }
+}
+
+#[test]
+fn sections_that_repeat_or_part_the_body_are_refused() {
     let header = b"\x00\x53\x70\x45";
     let properties = b"\x00\x53\x73\x45";
     let data = b"\x00\x53\x75\xa0\x00";
     let value = b"\x00\x53\x77\x40";
     let footer = b"\x00\x53\x78\xc1\x01\x00";
     let why = |parts: &[&[u8]]| Sections::split(&parts.concat()).unwrap_err();
-    assert_eq!(why(&[properties, header]), Malformed::Order);
+    assert_eq!(why(&[header, properties, header]), Malformed::Order);
     assert_eq!(why(&[header, header]), Malformed::Order);
-    assert_eq!(why(&[data, properties]), Malformed::Order);
+    assert_eq!(why(&[data, properties, data]), Malformed::Order);
     assert_eq!(why(&[data, value]), Malformed::Order);
     assert_eq!(why(&[value, value]), Malformed::Order);
-    assert_eq!(why(&[footer, data]), Malformed::Order);
+    assert_eq!(why(&[data, footer, data]), Malformed::Order);
     assert_eq!(why(&[footer, footer]), Malformed::Order);
     assert_eq!(why(&[b"\x00\x53\x79\x45"]), Malformed::NotASection);
     assert_eq!(why(&[b"\x45"]), Malformed::Descriptor);

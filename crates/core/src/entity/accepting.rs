@@ -42,8 +42,12 @@ impl Entity {
         let Some(sessions) = &self.sessions else { return Err(Refusal::SessionsNotSupported) };
         let session = match accept {
             Accept::Session(id) => {
-                self.check_free(sessions, &id)?;
                 let id = sessions.shared_id(&id);
+                if self.session(&id).is_some_and(|session| session.lock_has_ended(now)) {
+                    self.end_lock_of(&id, fx);
+                }
+                let sessions = self.sessions.as_ref().expect("it was just seen");
+                self.check_free(sessions, &id)?;
                 self.expire_session(&id, now, fx);
                 id
             }
@@ -74,7 +78,8 @@ impl Entity {
             }
             Some(Receiver::Waiting { turn }) => self.sessions_mut().stop_waiting(turn),
             Some(Receiver::Holder { session }) => {
-                self.free(&session, false, fx);
+                let failed = self.session(&session).is_some_and(|one| one.lock_has_ended(now));
+                self.free(&session, failed, fx);
                 self.grant_waiting(now, fx);
             }
         }
@@ -117,7 +122,11 @@ impl Entity {
     ) -> Result<Arc<str>, Refusal> {
         self.end_locks(now, fx);
         match self.receivers.get(&receiver) {
-            Some(Receiver::Holder { session }) => Ok(Arc::clone(session)),
+            Some(Receiver::Holder { session })
+                if !self.session(session).is_some_and(|one| one.lock_has_ended(now)) =>
+            {
+                Ok(Arc::clone(session))
+            }
             _ => Err(Refusal::SessionLockLost),
         }
     }
@@ -133,28 +142,41 @@ impl Entity {
         }
     }
 
-    /// Locks whose time has come end, and the sessions are free.
+    /// Locks whose time has come end, and the sessions are free. If many messages come back at once, the rest
+    /// follows in [`Entity::on_time`]; until then they are locked for nobody.
     pub(super) fn end_locks(&mut self, now: Timestamp, fx: &mut dyn Effects) {
+        let mut left = AT_ONCE_MAX;
         for part in Part::ALL {
-            while let Some(number) = self.plain_mut(part).take_lock_end(now) {
+            while left > 0
+                && let Some(number) = self.plain_mut(part).take_lock_end(now)
+            {
                 self.unlock(part, number);
                 self.fail(part, number, Changes::new(), fx);
+                left -= 1;
             }
         }
         let mut freed = false;
-        while let Some(session) =
-            self.sessions.as_mut().and_then(|sessions| sessions.take_lock_end(now))
+        while left > 0
+            && let Some(session) =
+                self.sessions.as_mut().and_then(|sessions| sessions.take_lock_end(now))
         {
-            let hold = self.session(&session).and_then(|session| session.hold.as_ref());
-            let receiver = hold.expect("a lock that ends is one").receiver;
-            self.receivers.remove(&receiver);
-            self.free(&session, true, fx);
-            fx.lock_lost(receiver);
+            left = left.saturating_sub(1 + self.end_lock_of(&session, fx));
             freed = true;
         }
         if freed {
             self.grant_waiting(now, fx);
         }
+    }
+
+    /// The lock of a session has ended. Answers how many messages come back.
+    fn end_lock_of(&mut self, session: &Arc<str>, fx: &mut dyn Effects) -> usize {
+        let hold = self.session(session).and_then(|session| session.hold.as_ref());
+        let hold = hold.expect("a lock that ends is one");
+        let (receiver, in_flight) = (hold.receiver, hold.in_flight.len());
+        self.receivers.remove(&receiver);
+        self.free(session, true, fx);
+        fx.lock_lost(receiver);
+        in_flight
     }
 
     /// The free session that has waited longest. Those whose messages have expired are not; if there are many

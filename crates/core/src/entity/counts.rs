@@ -23,6 +23,8 @@ pub struct Counts {
     pub sessions: usize,
     /// Bytes of all messages and states.
     pub bytes: usize,
+    /// Bytes that count against the limit: these, and what is kept with each message, session and state.
+    pub footprint: usize,
     /// When the first message came, dead letters apart.
     pub oldest: Option<Timestamp>,
 }

@@ -6,16 +6,21 @@ use hashbrown::HashMap;
 
 use super::Effects;
 use super::due::{Due, NEVER};
+use super::footprint;
 use crate::time::Timestamp;
 
 /// The most ids that are kept; the oldest is forgotten before its time when there are more.
 pub const SEEN_MAX: usize = 1 << 20;
+
+/// The most bytes of them, each with [`SEEN_OVERHEAD`](super::SEEN_OVERHEAD): so many ids of 64 bytes.
+pub const SEEN_BYTES_MAX: usize = SEEN_MAX << 8;
 
 /// The ids of messages that were sent lately.
 #[derive(Debug, Default)]
 pub(super) struct Duplicates {
     until: HashMap<Arc<str>, Timestamp>,
     due: Due<Arc<str>>,
+    bytes: usize,
 }
 
 impl Duplicates {
@@ -27,14 +32,15 @@ impl Duplicates {
     pub fn note(&mut self, id: &Arc<str>, until: Timestamp, fx: &mut dyn Effects) {
         self.recover(id, until);
         fx.put_seen(id, until);
-        if self.until.len() > SEEN_MAX {
+        while self.until.len() > SEEN_MAX || self.bytes > SEEN_BYTES_MAX {
             self.forget_due(NEVER, fx);
         }
     }
 
     pub fn recover(&mut self, id: &Arc<str>, until: Timestamp) {
-        if let Some(before) = self.until.insert(Arc::clone(id), until) {
-            self.due.remove(before, Arc::clone(id));
+        match self.until.insert(Arc::clone(id), until) {
+            Some(before) => _ = self.due.remove(before, Arc::clone(id)),
+            None => self.bytes += footprint::seen(id),
         }
         self.due.insert(until, Arc::clone(id));
     }
@@ -53,6 +59,7 @@ impl Duplicates {
     pub fn forget_due(&mut self, now: Timestamp, fx: &mut dyn Effects) -> bool {
         let Some(id) = self.due.take(now) else { return false };
         self.until.remove(&id);
+        self.bytes -= footprint::seen(&id);
         fx.remove_seen(&id);
         true
     }

@@ -1,5 +1,6 @@
 //! A queue, or a subscription of a topic.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use foldhash::fast::FixedState;
@@ -23,8 +24,8 @@ use crate::time::Timestamp;
 ///
 /// It does nothing but change: what follows is told to [`Effects`]. Time passes when it is told so, by any
 /// command, and by [`Entity::on_time`] at the latest at [`Entity::due`]. No command costs more where there
-/// are more sessions or messages, but [`Entity::purge`], [`Entity::delete_all`], and the first look at a
-/// session in which a message may have expired.
+/// are more sessions or messages, but [`Entity::purge`] and [`Entity::delete_all`]; and the first look at a
+/// session in which a message may have expired reads when each of its messages does.
 #[derive(Debug)]
 pub struct Entity {
     pub(super) properties: Properties,
@@ -40,6 +41,8 @@ pub struct Entity {
     last_lock: u64,
     /// Somebody waits for a session, and not all of those were looked at whose messages have expired.
     pub(super) searches: bool,
+    /// Messages of the main part that have expired with their session, and are in no stream any more.
+    pub(super) condemned: VecDeque<SequenceNumber>,
 }
 
 /// What a receiver does.
@@ -73,6 +76,7 @@ impl Entity {
             receivers: HashMap::default(),
             last_lock,
             searches: false,
+            condemned: VecDeque::new(),
         }
     }
 
@@ -100,6 +104,7 @@ impl Entity {
             transfer_dead_lettered: self.messages(Part::TransferDeadLetter).len(),
             sessions: self.sessions.as_ref().map_or(0, |sessions| sessions.len()),
             bytes: self.bytes(),
+            footprint: self.footprint(),
             oldest: main.oldest(),
         }
     }
@@ -114,6 +119,12 @@ impl Entity {
     pub(super) fn bytes(&self) -> usize {
         let messages: usize = self.parts.iter().map(Messages::bytes).sum();
         messages + self.state_bytes()
+    }
+
+    /// Bytes that count against the limit.
+    pub(super) fn footprint(&self) -> usize {
+        let messages: usize = self.parts.iter().map(Messages::footprint).sum();
+        messages + self.sessions.as_ref().map_or(0, |sessions| sessions.footprint())
     }
 
     fn state_bytes(&self) -> usize {
@@ -240,7 +251,7 @@ impl Entity {
         }
     }
 
-    /// A message comes back that was delivered in vain.
+    /// A message comes back that was delivered in vain. It counts, but for a dead letter.
     pub(super) fn fail(
         &mut self,
         part: Part,
@@ -249,7 +260,7 @@ impl Entity {
         fx: &mut dyn Effects,
     ) {
         let entry = self.messages(part).get(number).expect("what comes back is here");
-        let count = entry.delivery_count.saturating_add(1);
+        let count = entry.delivery_count.saturating_add(u32::from(part == Part::Main));
         if part == Part::Main && count >= self.properties.max_delivery_count {
             let mut entry = self.leave(part, number, fx);
             entry.delivery_count = count;

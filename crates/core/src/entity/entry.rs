@@ -24,7 +24,8 @@ pub struct Entry {
     pub enqueued_at: Timestamp,
     /// When it expires, if ever. Not observed while it is locked, deferred, or a dead letter.
     pub expires_at: Option<Timestamp>,
-    /// How often it was delivered in vain.
+    /// Delivery count: how many deliveries from [`Part::Main`](super::Part::Main) were abandoned or deferred, or
+    /// ended with their lock.
     pub delivery_count: u32,
     /// What it waits for.
     pub state: State,

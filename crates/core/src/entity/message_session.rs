@@ -123,6 +123,11 @@ impl MessageSession {
         self.aside.remove(&number);
     }
 
+    /// Whether its lock has ended, and nobody has seen to that.
+    pub fn lock_has_ended(&self, now: Timestamp) -> bool {
+        self.hold.as_ref().is_some_and(|hold| hold.until <= now)
+    }
+
     /// Whether the token is of a message under its lock.
     pub fn holds(&self, token: LockToken) -> bool {
         let hold = self.hold.as_ref().filter(|hold| hold.number == token.lock());

@@ -17,6 +17,7 @@ pub(super) struct Messages {
     /// Active ones that a receiver has.
     locked: usize,
     bytes: usize,
+    footprint: usize,
     in_memory: usize,
 }
 
@@ -30,6 +31,7 @@ impl Messages {
             scheduled: 0,
             locked: 0,
             bytes: 0,
+            footprint: 0,
             in_memory: 0,
         }
     }
@@ -75,6 +77,7 @@ impl Messages {
     /// Keeps a message that was stored.
     pub fn restore(&mut self, entry: Entry) {
         self.bytes += entry.body.size as usize;
+        self.footprint += entry.footprint();
         self.in_memory += entry.body.in_memory();
         self.count(entry.state, true);
         let before = self.entries.insert(entry.number, Box::new(entry));
@@ -90,7 +93,9 @@ impl Messages {
     ) {
         let entry = self.entries.get_mut(&number).expect("it is here, as is every locked message");
         let before = entry.state;
+        self.footprint -= entry.footprint();
         change(entry);
+        self.footprint += entry.footprint();
         let after = entry.state;
         fx.put_entry(self.part, entry);
         self.count(before, false);
@@ -102,6 +107,7 @@ impl Messages {
         let entry =
             *self.entries.remove(&number).expect("it is here, as is all that is known by it");
         self.bytes -= entry.body.size as usize;
+        self.footprint -= entry.footprint();
         self.in_memory -= entry.body.in_memory();
         self.count(entry.state, false);
         fx.remove_entry(self.part, number);
@@ -140,6 +146,11 @@ impl Messages {
 
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Bytes that count against the limit of the entity.
+    pub fn footprint(&self) -> usize {
+        self.footprint
     }
 
     pub fn in_memory(&self) -> usize {

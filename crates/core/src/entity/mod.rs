@@ -23,6 +23,7 @@
 //! | `plain` | a stream of messages each with a lock of its own |
 //! | `sessions`, `message_session` | streams of messages under one lock each |
 //! | `duplicates` | the ids of messages that were sent |
+//! | `footprint` | what counts against the limit in bytes |
 //! | `due`, `turns`, `ready` | what comes when, who comes first, what a queue knows of a message |
 //! | `entry`, `overlay`, `part`, `properties`, `receiving`, `refusal`, `effects` | what is said to an entity, and by it |
 
@@ -35,6 +36,7 @@ mod effects;
 #[expect(clippy::module_inception, reason = "the module is named for what it has")]
 mod entity;
 mod entry;
+mod footprint;
 mod message_session;
 mod messages;
 mod numbers;
@@ -56,10 +58,11 @@ mod timing;
 mod turns;
 
 pub use counts::{Counts, SessionDetails};
-pub use duplicates::SEEN_MAX;
+pub use duplicates::{SEEN_BYTES_MAX, SEEN_MAX};
 pub use effects::Effects;
 pub use entity::Entity;
 pub use entry::{Body, Entry, Incoming, Sent, SequenceNumber, State};
+pub use footprint::{MESSAGE_OVERHEAD, SEEN_OVERHEAD, SESSION_OVERHEAD, STATE_OVERHEAD};
 pub use overlay::{CHANGED_BYTES_MAX, CHANGED_MAX, Overlay, Scope};
 pub use part::Part;
 pub use properties::Properties;

@@ -6,7 +6,7 @@
 pub enum Part {
     /// What was sent to the entity.
     Main = 0,
-    /// The dead-letter sub-queue: never sessionful, nothing expires in it, and the delivery count has no bound.
+    /// The dead-letter sub-queue: never sessionful, nothing expires in it, and no delivery counts.
     DeadLetter = 1,
     /// What could not be forwarded to another entity. As the dead-letter sub-queue.
     TransferDeadLetter = 2,

@@ -103,8 +103,9 @@ impl Plain {
     }
 
     /// Whether the message is locked with this token.
-    pub fn holds(&self, token: LockToken) -> bool {
-        self.locks.get(&token.number()).is_some_and(|lock| lock.number == token.lock())
+    pub fn holds(&self, token: LockToken, now: Timestamp) -> bool {
+        let lock = self.locks.get(&token.number());
+        lock.is_some_and(|lock| lock.number == token.lock() && lock.until > now)
     }
 
     pub fn unlock(&mut self, number: SequenceNumber) {

@@ -21,7 +21,8 @@ pub struct Properties {
     pub duplicate_detection: Option<Duration>,
     /// The most messages.
     pub max_messages: usize,
-    /// The most bytes of messages and of states.
+    /// The most bytes of messages and of states, each with what is kept beside it:
+    /// [`MESSAGE_OVERHEAD`](super::MESSAGE_OVERHEAD) and its like.
     pub max_bytes: usize,
     /// The most bytes of one message, and of one session's state.
     pub max_message_size: usize,

@@ -63,7 +63,7 @@ pub enum Outcome {
     Complete,
     /// In vain: it goes back to its old place, and counts as delivered once more.
     Abandon(Changes),
-    /// It leaves the stream, and is received by its number only.
+    /// It leaves the stream, and is received by its number only. It counts as delivered once more.
     Defer(Changes),
     /// It goes to the dead-letter sub-queue.
     DeadLetter {

@@ -5,7 +5,7 @@ use thiserror::Error;
 /// Why an entity does not do what it is asked to. Nothing has changed then.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq, Hash)]
 pub enum Refusal {
-    /// A message without session id, or with an empty one, for an entity that requires sessions.
+    /// A message without session id for an entity that requires sessions. An empty id is one.
     #[error(
         "The SessionId was not set on a message, and it cannot be sent to the entity. Entities that have \
          session support enabled can only receive messages that have the SessionId set to a valid value."

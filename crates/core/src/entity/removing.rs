@@ -19,6 +19,7 @@ impl Entity {
         self.plain_mut(part).clear();
         if part == Part::Main {
             self.schedule.clear();
+            self.condemned.clear();
         }
         numbers.len() as u64
     }

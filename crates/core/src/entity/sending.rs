@@ -5,6 +5,7 @@ use std::sync::Arc;
 use hashbrown::HashSet;
 
 use super::entity::explain;
+use super::footprint;
 use super::{
     Body, Effects, Entity, Entry, ID_LEN_MAX, Incoming, Part, Refusal, Sent, SequenceNumber, State,
 };
@@ -25,9 +26,14 @@ impl Entity {
             if let (Some(id), Some(sessions)) = (&message.session, &self.sessions)
                 && sessions.get(id).is_none()
                 && new_sessions.insert(id)
-                && sessions.len() + new_sessions.len() > self.properties.max_sessions
             {
-                return Err(Refusal::QuotaExceeded);
+                let is_one_too_many =
+                    sessions.len() + new_sessions.len() > self.properties.max_sessions;
+                let size = footprint::session(id);
+                if is_one_too_many || size > room.bytes {
+                    return Err(Refusal::QuotaExceeded);
+                }
+                room.bytes -= size;
             }
         }
         Ok(())
@@ -123,12 +129,12 @@ impl Entity {
     fn room(&self) -> Room {
         Room {
             messages: self.properties.max_messages.saturating_sub(self.len()),
-            bytes: self.properties.max_bytes.saturating_sub(self.bytes()),
+            bytes: self.properties.max_bytes.saturating_sub(self.footprint()),
         }
     }
 
     fn check_one(&self, message: &Incoming, room: &mut Room) -> Result<(), Refusal> {
-        if self.sessions.is_some() && message.session.as_ref().is_none_or(|id| id.is_empty()) {
+        if self.sessions.is_some() && message.session.is_none() {
             return Err(Refusal::SessionIdMissing);
         }
         self.check_size(message, room)
@@ -143,7 +149,7 @@ impl Entity {
         if size > self.properties.max_message_size || u32::try_from(size).is_err() {
             return Err(Refusal::MessageTooLarge);
         }
-        if !room.take(size) {
+        if !room.take(message.footprint()) {
             return Err(Refusal::QuotaExceeded);
         }
         Ok(())

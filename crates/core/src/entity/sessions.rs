@@ -7,6 +7,7 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
 use super::due::Due;
+use super::footprint;
 use super::message_session::{Hold, MessageSession, SessionState};
 use super::turns::Turns;
 use super::{Mode, ReceiverId, SequenceNumber};
@@ -29,6 +30,8 @@ pub(super) struct Sessions {
     /// Those with a state, by when it was set last.
     updated: BTreeSet<(Timestamp, Arc<str>)>,
     state_bytes: usize,
+    /// Bytes that count against the limit, without those of messages.
+    footprint: usize,
 }
 
 /// A receiver that waits until a session comes free.
@@ -67,7 +70,10 @@ impl Sessions {
     pub fn change<R>(&mut self, id: &Arc<str>, change: impl FnOnce(&mut MessageSession) -> R) -> R {
         let session = match self.by_id.get_mut(&**id) {
             Some(session) => session,
-            None => self.by_id.entry(Arc::clone(id)).or_default(),
+            None => {
+                self.footprint += footprint::session(id);
+                self.by_id.entry(Arc::clone(id)).or_default()
+            }
         };
         let before = session.available();
         let result = change(session);
@@ -93,6 +99,7 @@ impl Sessions {
         }
         if !exists {
             self.by_id.remove(&**id);
+            self.footprint -= footprint::session(id);
         }
         result
     }
@@ -188,15 +195,22 @@ impl Sessions {
         if let Some(state) = &state {
             self.updated.insert((state.updated_at, Arc::clone(id)));
             self.state_bytes += state.bytes.len();
+            self.footprint += footprint::state(&state.bytes);
         }
         let state = state.map(Box::new);
         let before = self.change(id, |session| std::mem::replace(&mut session.state, state));
         if let Some(before) = before {
             self.state_bytes -= before.bytes.len();
+            self.footprint -= footprint::state(&before.bytes);
             if updated_at != Some(before.updated_at) {
                 self.updated.remove(&(before.updated_at, Arc::clone(id)));
             }
         }
+    }
+
+    /// Bytes of all sessions and states that count against the limit.
+    pub fn footprint(&self) -> usize {
+        self.footprint
     }
 
     /// Bytes of all states.

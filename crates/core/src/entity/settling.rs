@@ -22,7 +22,7 @@ impl Entity {
         fx: &mut dyn Effects,
     ) -> Result<(), Refusal> {
         self.end_locks(now, fx);
-        self.check_lock(part, token)?;
+        self.check_lock(part, token, now)?;
         if part != Part::Main && matches!(outcome, Outcome::DeadLetter { .. }) {
             return Err(Refusal::DeadLetteredAlready);
         }
@@ -34,8 +34,12 @@ impl Entity {
             Outcome::Abandon(changes) => self.fail(part, number, changes, fx),
             Outcome::Release => self.give_back(part, number, fx),
             Outcome::Defer(changes) => {
+                // It counts, as abandoning does; but whoever defers wants to receive the message by its
+                // number, so it does not become a dead letter yet.
+                let counts = u32::from(part == Part::Main);
                 self.messages_mut(part).change(number, fx, |entry| {
                     entry.state = State::Deferred;
+                    entry.delivery_count = entry.delivery_count.saturating_add(counts);
                     change_properties(entry, changes);
                 });
                 let session = self.messages(part).get(number).and_then(|one| one.session.clone());
@@ -90,7 +94,7 @@ impl Entity {
         self.end_locks(now, fx);
         let until = now.after(self.properties.lock_duration);
         let plain = self.plain_mut(part);
-        if !plain.holds(token) {
+        if !plain.holds(token, now) {
             return Err(Refusal::MessageLockLost);
         }
         plain.unlock(token.number());
@@ -98,12 +102,13 @@ impl Entity {
         Ok(until)
     }
 
-    fn check_lock(&self, part: Part, token: LockToken) -> Result<(), Refusal> {
+    fn check_lock(&self, part: Part, token: LockToken, now: Timestamp) -> Result<(), Refusal> {
         let holds = match self.sessions_of(part) {
-            None => self.plain(part).holds(token),
+            None => self.plain(part).holds(token, now),
             Some(sessions) => {
                 let id = sessions.locked(token.lock()).ok_or(Refusal::SessionLockLost)?;
-                sessions.get(id).is_some_and(|session| session.holds(token))
+                let session = sessions.get(id).filter(|session| !session.lock_has_ended(now));
+                session.ok_or(Refusal::SessionLockLost)?.holds(token)
             }
         };
         if holds { Ok(()) } else { Err(Refusal::MessageLockLost) }

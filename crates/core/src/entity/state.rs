@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::footprint;
 use super::message_session::SessionState;
 use super::{Effects, Entity, ReceiverId, Refusal};
 use crate::time::Timestamp;
@@ -12,7 +13,7 @@ impl Entity {
         Some(Arc::clone(&self.session(session)?.state.as_ref()?.bytes))
     }
 
-    /// Sets the state of the session that a receiver has, or clears it. No bytes are a state, too.
+    /// Sets the state of the session that a receiver has, or clears it; so does one of no bytes.
     ///
     /// # Errors
     /// [`Refusal::SessionLockLost`], [`Refusal::MessageTooLarge`], [`Refusal::QuotaExceeded`].
@@ -24,13 +25,17 @@ impl Entity {
         fx: &mut dyn Effects,
     ) -> Result<(), Refusal> {
         let session = self.held(receiver, now, fx)?;
+        let state = state.filter(|bytes| !bytes.is_empty());
         let before = self.session(&session).and_then(|session| session.state.as_ref());
+        let counted = before.map_or(0, |state| footprint::state(&state.bytes));
+        let will_count = state.as_ref().map_or(0, |bytes| footprint::state(bytes));
         let before = before.map_or(0, |state| state.bytes.len());
         let after = state.as_ref().map_or(0, |bytes| bytes.len());
         if after > self.properties.max_message_size {
             return Err(Refusal::MessageTooLarge);
         }
-        if after > before && self.bytes() - before + after > self.properties.max_bytes {
+        let total = self.footprint() - counted + will_count;
+        if will_count > counted && total > self.properties.max_bytes {
             return Err(Refusal::QuotaExceeded);
         }
         let state = state.map(|bytes| SessionState { bytes, updated_at: now });

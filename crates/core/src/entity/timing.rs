@@ -5,14 +5,14 @@ use std::sync::Arc;
 use super::{Effects, Entity, Part, SequenceNumber, State};
 use crate::time::Timestamp;
 
-/// How many messages become active, expire, or are forgotten at most each time that [`Entity::on_time`] is
-/// called. It is due again at once if there are more.
+/// How many messages become active, expire, or are forgotten, and how many locks end, at most each time that
+/// [`Entity::on_time`] is called. It is due again at once if there are more.
 pub const AT_ONCE_MAX: usize = 1_000;
 
 impl Entity {
     /// When [`Entity::on_time`] is to be called, if nothing else happens.
     pub fn due(&self) -> Option<Timestamp> {
-        if self.searches {
+        if self.searches || !self.condemned.is_empty() {
             return Some(Timestamp::default());
         }
         let main = self.plain(Part::Main);
@@ -38,11 +38,16 @@ impl Entity {
             self.enqueue_scheduled(number, now, fx);
         }
         self.grant_waiting(now, fx);
-        while let Some(waiter) =
-            self.sessions.as_mut().and_then(|sessions| sessions.take_timed_out(now))
-        {
+        for _ in 0..AT_ONCE_MAX {
+            let sessions = self.sessions.as_mut();
+            let waiter = sessions.and_then(|sessions| sessions.take_timed_out(now));
+            let Some(waiter) = waiter else { break };
             self.receivers.remove(&waiter.receiver);
             fx.timed_out(waiter.receiver);
+        }
+        for _ in 0..AT_ONCE_MAX {
+            let Some(number) = self.condemned.pop_front() else { break };
+            self.expire(number, fx);
         }
         for _ in 0..AT_ONCE_MAX {
             let Some(number) = self.plain_mut(Part::Main).take_expired(now) else { break };
@@ -70,7 +75,8 @@ impl Entity {
         self.make_ready(Part::Main, number, fx);
     }
 
-    /// If a message of the session has expired where it waits, all that wait there go.
+    /// If a message of the session has expired where it waits, all that wait there go: nobody gets them any more,
+    /// and if they are many, [`Entity::on_time`] sees to the rest.
     pub(super) fn expire_session(
         &mut self,
         session: &Arc<str>,
@@ -82,8 +88,10 @@ impl Entity {
         }
         let expired =
             self.change_session(Part::Main, Some(session), |session| session.take_expired(now));
-        for number in expired.into_iter().flatten() {
+        let mut expired = expired.into_iter().flatten();
+        for number in expired.by_ref().take(AT_ONCE_MAX) {
             self.expire(number, fx);
         }
+        self.condemned.extend(expired);
     }
 }

@@ -38,7 +38,8 @@ impl Action {
     /// before it did.
     ///
     /// A property that is set to what is unknown is removed. A system property takes text, a number
-    /// or a time, as it is; what cannot be made that leaves it as it was.
+    /// or a time, as it is; what cannot be made that leaves it as it was. So does the body, whatever
+    /// it is set to: rules never touch it.
     pub fn changes(&self, message: &impl Properties) -> Vec<Change> {
         let mut changed = Changed { message, changes: Vec::new() };
         for statement in &self.statements {
@@ -88,13 +89,18 @@ struct Changed<'a, P> {
 
 impl<P: Properties> Changed<'_, P> {
     fn execute(&mut self, statement: &Statement) {
+        if !self.spend(1) {
+            return;
+        }
         let (target, value) = match statement {
+            Statement::Remove(Target::Body) | Statement::Set(Target::Body, _) => return,
             Statement::Remove(target) => (target, Some(Value::Null)),
             Statement::Set(target, program) => {
                 let value = program.evaluate(self);
                 let value = match target {
                     Target::User(_) => Some(value.into_owned()),
                     Target::System(property) => converted(value, *property),
+                    Target::Body => None,
                 };
                 (target, value)
             }
@@ -114,6 +120,7 @@ impl<P: Properties> Changed<'_, P> {
         let (scope, name) = match target {
             Target::System(property) => (Scope::System, property.name()),
             Target::User(name) => (Scope::User, &**name),
+            Target::Body => return,
         };
         self.changes.retain(|(its, it, _)| !(*its == scope && same_name(it, name)));
         self.changes.push((scope, name.into(), value));
@@ -137,6 +144,10 @@ impl<P: Properties> Properties for Changed<'_, P> {
 
     fn new_id(&self) -> [u8; 16] {
         self.message.new_id()
+    }
+
+    fn spend(&self, steps: usize) -> bool {
+        self.message.spend(steps + self.changes.len())
     }
 }
 

@@ -15,6 +15,13 @@ pub trait Properties {
 
     /// A new random UUID, for the function `newid()`.
     fn new_id(&self) -> [u8; 16];
+
+    /// Pays for steps of about ten nanoseconds before they are done. False: there may be no more of them; then the
+    /// answer is unknown, and means nothing. Whoever has paid knows that.
+    fn spend(&self, steps: usize) -> bool {
+        let _ = steps;
+        true
+    }
 }
 
 /// Whether two names of properties are the same: the case of ASCII letters does not count.

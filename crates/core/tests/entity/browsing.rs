@@ -81,7 +81,7 @@ fn sessions_with_active_messages_or_a_state_are_listed() {
     world.accept(2, "locked only").unwrap();
     world.try_send(scheduled("scheduled only", "7", 900)).unwrap();
     world.accept(3, "state only").unwrap();
-    world.set_state(3, Some(b"")).unwrap();
+    world.set_state(3, Some(b"s")).unwrap();
     let mut all: Vec<_> = world.entity.sessions(None, 0, 9);
     all.sort();
     assert_eq!(all, ["a".into(), "b".into(), "state only".into()]);

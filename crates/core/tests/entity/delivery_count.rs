@@ -83,11 +83,45 @@ fn neither_releasing_nor_peeking_renewing_or_accepting_in_vain_counts() {
 }
 
 #[test]
-fn deferring_does_not_count() {
+fn deferring_counts() {
     let (mut world, got) = delivered();
+    world.set(|properties| properties.max_delivery_count = 4);
+    world.settle(&got[0], defer()).unwrap();
+    for (count, outcome) in [(1, defer()), (2, abandon()), (3, Outcome::Release)] {
+        let again = world.take_deferred(Part::Main, 1, &[1]).unwrap();
+        assert_eq!(counted(&again), [("1", count)]);
+        world.settle(&again[0], outcome).unwrap();
+    }
+    assert_eq!(world.entity.counts().deferred, 1);
+}
+
+#[test]
+fn deferring_is_never_the_last_delivery() {
+    let (mut world, got) = delivered();
+    world.set(|properties| properties.max_delivery_count = 1);
     world.settle(&got[0], defer()).unwrap();
     let again = world.take_deferred(Part::Main, 1, &[1]).unwrap();
-    assert_eq!(counted(&again), [("1", 0)]);
+    assert_eq!(counted(&again), [("1", 1)]);
+    world.settle(&again[0], abandon()).unwrap();
+    assert_eq!(world.texts(Part::DeadLetter), ["1"]);
+}
+
+#[test]
+fn nothing_counts_among_the_dead_letters() {
+    let (mut world, got) = delivered();
+    world.settle(&got[0], abandon()).unwrap();
+    let again = world.take(1, 1);
+    world.settle(&again[0], super::world::dead_letter("r", "d")).unwrap();
+    world.open(2, Part::DeadLetter);
+    for outcome in [abandon(), Outcome::Release, defer()] {
+        let dead = world.take(2, 1);
+        assert_eq!(counted(&dead), [("1", 1)]);
+        world.settle_in(Part::DeadLetter, &dead[0], outcome).unwrap();
+    }
+    let deferred = world.take_deferred(Part::DeadLetter, 2, &[1]).unwrap();
+    assert_eq!(counted(&deferred), [("1", 1)]);
+    world.at(world.now.as_millis() + LOCK);
+    assert_eq!(world.entries(Part::DeadLetter)[0].delivery_count, 1);
 }
 
 #[test]

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use barid_core::entity::{Outcome, Part, Sent};
+use barid_core::entity::{AT_ONCE_MAX, Outcome, Part, Sent};
+use barid_core::time::Timestamp;
 
 use super::world::{LOCK, World, abandon, defer, lives, texts};
 
@@ -196,4 +197,23 @@ fn most_of_a_queue_may_expire_out_of_its_middle() {
     assert_eq!(world.entity.counts().dead_lettered, 90);
     world.open(1, Part::Main);
     assert_eq!(texts(&world.take(1, 100)), ["stays"; 10]);
+}
+
+#[test]
+fn many_messages_of_a_session_expire_bit_by_bit() {
+    let mut world = World::with_sessions();
+    world.set(|properties| properties.max_messages = 3 * AT_ONCE_MAX);
+    for _ in 0..2 * AT_ONCE_MAX {
+        world.try_send(lives("a", "m", 10)).unwrap();
+    }
+    world.later(10);
+    world.accept(1, "a").unwrap();
+    assert_eq!(world.entity.counts().dead_lettered, AT_ONCE_MAX);
+    assert!(world.take(1, 9).is_empty(), "nobody gets the others");
+    world.send("a", "new");
+    assert_eq!(texts(&world.take(1, 9)), ["new"]);
+    assert_eq!(world.entity.due(), Some(Timestamp::default()));
+    world.at(10);
+    assert_eq!(world.entity.counts().dead_lettered, 2 * AT_ONCE_MAX);
+    assert_eq!(world.texts(Part::Main), ["new"]);
 }

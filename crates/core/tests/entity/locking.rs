@@ -1,6 +1,6 @@
 //! The lock on a session.
 
-use barid_core::entity::{Mode, Outcome, Part, ReceiverId, Refusal};
+use barid_core::entity::{AT_ONCE_MAX, Mode, Outcome, Part, ReceiverId, Refusal};
 use barid_core::time::Timestamp;
 
 use super::store::Told;
@@ -147,4 +147,41 @@ fn a_message_under_a_sessions_lock_has_none_of_its_own() {
     let token = world.take(1, 1)[0].token;
     let renewed = world.entity.renew_message(Part::Main, token, world.now, &mut world.fx);
     assert_eq!(renewed, Err(Refusal::MessageLockLost));
+}
+
+#[test]
+fn many_locks_end_bit_by_bit() {
+    let mut world = World::plain();
+    world.set(|properties| properties.max_messages = 3 * AT_ONCE_MAX);
+    for _ in 0..2 * AT_ONCE_MAX {
+        world.send("", "m");
+    }
+    world.open(1, Part::Main);
+    let got = world.take(1, 2 * AT_ONCE_MAX);
+    world.later(LOCK);
+    let last = got.last().unwrap();
+    assert_eq!(world.settle(last, Outcome::Complete), Err(Refusal::MessageLockLost));
+    assert_eq!(world.entity.counts().active, AT_ONCE_MAX, "the others are locked for nobody");
+    assert!(world.entity.due().is_some_and(|due| due <= world.now));
+    world.at(LOCK);
+    assert_eq!(world.entity.counts().locked, 0);
+    assert!(world.entries(Part::Main).iter().all(|entry| entry.delivery_count == 1));
+}
+
+#[test]
+fn many_locks_of_sessions_end_bit_by_bit() {
+    let mut world = World::with_sessions();
+    let sessions = 2 * AT_ONCE_MAX;
+    world.set(|properties| properties.max_sessions = sessions);
+    for receiver in 0..sessions {
+        world.accept(receiver as u64, &format!("{receiver}")).unwrap();
+    }
+    world.later(LOCK);
+    let last = sessions as u64 - 1;
+    assert_eq!(world.try_take(last, 1).unwrap_err(), Refusal::SessionLockLost);
+    assert!(world.entity.counts().sessions > 0, "not all at once");
+    // Whoever asks for one of the others gets it.
+    world.accept(last + 1, &format!("{last}")).unwrap();
+    world.at(LOCK);
+    assert_eq!(world.entity.counts().sessions, 1);
 }

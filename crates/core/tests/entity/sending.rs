@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use barid_core::entity::{ID_LEN_MAX, Incoming, Part, Refusal, Sent};
+use barid_core::entity::{
+    ID_LEN_MAX, Incoming, MESSAGE_OVERHEAD, Part, Refusal, SESSION_OVERHEAD, Sent,
+};
 
 use super::world::{World, message, scheduled};
 
@@ -15,11 +17,24 @@ fn numbers_count_from_one() {
 }
 
 #[test]
-fn a_session_id_is_needed_where_there_are_sessions_and_the_empty_one_is_none() {
+fn the_empty_session_id_is_one() {
+    let mut world = World::with_sessions();
+    let empty = Incoming { session: Some(Arc::from("")), ..message("", "1") };
+    world.try_send(empty).unwrap();
+    world.restart();
+    world.accept(1, "").unwrap();
+    let got = world.take(1, 9);
+    assert_eq!(got[0].entry.session.as_deref(), Some(""));
+    world.set_state(1, Some(b"s")).unwrap();
+    world.restart();
+    assert_eq!(world.state("").unwrap(), b"s");
+    assert_eq!(world.accept_next(2, 9).as_deref(), Some(""));
+}
+
+#[test]
+fn a_session_id_is_needed_where_there_are_sessions() {
     let mut world = World::with_sessions();
     assert_eq!(world.try_send(message("", "1")), Err(Refusal::SessionIdMissing));
-    let empty = Incoming { session: Some(Arc::from("")), ..message("", "1") };
-    assert_eq!(world.try_send(empty), Err(Refusal::SessionIdMissing));
     let later = Incoming { session: None, ..scheduled("a", "1", 9) };
     assert_eq!(world.try_send(later), Err(Refusal::SessionIdMissing));
     assert_eq!(
@@ -47,7 +62,9 @@ fn ids_and_messages_have_bounds() {
 #[test]
 fn the_quota_is_for_all_parts_together() {
     let mut world = World::with_sessions();
-    world.set(|properties| (properties.max_messages, properties.max_bytes) = (2, 10));
+    // Each counts with its session id, and the session with its own.
+    let bytes = (10 + 2) + 2 * MESSAGE_OVERHEAD + (SESSION_OVERHEAD + 1);
+    world.set(|properties| (properties.max_messages, properties.max_bytes) = (2, bytes));
     world.send("a", "12345");
     assert_eq!(world.try_send(message("a", "123456")), Err(Refusal::QuotaExceeded));
     world.send("a", "1");

@@ -1,6 +1,6 @@
 //! The state of a session.
 
-use barid_core::entity::Refusal;
+use barid_core::entity::{MESSAGE_OVERHEAD, Refusal, SESSION_OVERHEAD, STATE_OVERHEAD};
 
 use super::world::{LOCK, World};
 
@@ -19,13 +19,15 @@ fn it_is_null_at_first_and_null_clears_it() {
 }
 
 #[test]
-fn no_bytes_are_a_state() {
+fn no_bytes_clear_it() {
     let mut world = World::with_sessions();
     world.accept(1, "a").unwrap();
+    world.set_state(1, Some(b"s")).unwrap();
     world.set_state(1, Some(b"")).unwrap();
-    assert_eq!(world.state("a").unwrap(), b"");
-    world.restart();
-    assert_eq!(world.state("a").unwrap(), b"");
+    assert_eq!(world.state("a"), None);
+    assert!(world.fx.store.states.is_empty());
+    world.close(1);
+    assert_eq!(world.entity.counts().sessions, 0);
 }
 
 #[test]
@@ -66,19 +68,26 @@ fn it_needs_a_session_that_is_held() {
 #[test]
 fn it_is_no_larger_than_a_message_and_counts_against_the_quota() {
     let mut world = World::with_sessions();
-    world.set(|properties| (properties.max_message_size, properties.max_bytes) = (10, 25));
+    // Two sessions with their states, and two messages with their session ids.
+    let overhead = 2 * (SESSION_OVERHEAD + 1 + STATE_OVERHEAD) + 2 * (MESSAGE_OVERHEAD + 1);
+    world.set(|properties| {
+        (properties.max_message_size, properties.max_bytes) = (10, 25 + overhead);
+    });
     world.accept(1, "a").unwrap();
+    world.accept(2, "b").unwrap();
+    world.set_state(2, Some(b"0")).unwrap();
     assert_eq!(world.set_state(1, Some(&[0; 11])), Err(Refusal::MessageTooLarge));
     world.set_state(1, Some(&[0; 10])).unwrap();
-    assert_eq!(world.entity.counts().bytes, 10);
-    assert_eq!(world.fx.memory, 10);
+    assert_eq!(world.entity.counts().bytes, 11);
+    assert_eq!(world.fx.memory, 11);
     world.send("a", "0123456789");
-    assert_eq!(world.try_send(super::world::message("a", "012345")), Err(Refusal::QuotaExceeded));
-    world.send("a", "01234");
-    world.accept(2, "b").unwrap();
-    assert_eq!(world.set_state(2, Some(b"0")), Err(Refusal::QuotaExceeded));
+    assert_eq!(world.try_send(super::world::message("a", "01234")), Err(Refusal::QuotaExceeded));
+    world.send("a", "0123");
+    assert_eq!(world.entity.counts().footprint, 25 + overhead);
+    assert_eq!(world.set_state(2, Some(b"01")), Err(Refusal::QuotaExceeded));
     world.set_state(1, Some(&[0; 9])).unwrap();
-    world.set_state(2, Some(b"0")).unwrap();
+    world.set_state(2, Some(b"01")).unwrap();
     world.set_state(2, Some(b"")).unwrap();
-    assert_eq!(world.entity.counts().bytes, 24);
+    assert_eq!(world.entity.counts().bytes, 23);
+    assert_eq!(world.entity.counts().footprint, 23 + overhead - STATE_OVERHEAD);
 }

@@ -39,7 +39,7 @@ pub fn properties(requires_session: bool) -> Properties {
         dead_lettering_on_expiration: true,
         duplicate_detection: None,
         max_messages: 1_000,
-        max_bytes: 100_000,
+        max_bytes: 10_000_000,
         max_message_size: 1_000,
         max_sessions: 100,
     }

@@ -111,6 +111,12 @@ fn what_the_broker_gives_cannot_be_changed() {
     }
 }
 
+#[test]
+fn the_body_may_be_named_and_stays() {
+    assert_eq!(changes("SET sys.body = 'x'; SET a = 1; REMOVE SYS.Body"), [user("a", 1)]);
+    assert!("SET a = sys.body".parse::<Action>().is_err());
+}
+
 /// Doubling a text with each statement is how a short action would fill the memory.
 #[test]
 fn texts_do_not_grow_without_bound() {

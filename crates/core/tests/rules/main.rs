@@ -5,6 +5,7 @@
 mod actions;
 mod copies;
 mod correlation;
+mod cost;
 mod errors;
 mod filters;
 mod guide;

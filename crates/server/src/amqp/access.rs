@@ -16,6 +16,9 @@ use crate::tenant::{DEFAULT_TENANT, Tenant, tenant_of};
 /// Tokens that count for one connection. A client has one or two for each entity it has to do with.
 const GRANTS_MAX: usize = 4_096;
 
+/// The longest path, in bytes, that a token may be for: no entity has a longer one.
+const SCOPE_MAX: usize = 512;
+
 /// What the client of a connection has proved so far.
 #[derive(Debug, Default)]
 pub struct Access {
@@ -46,6 +49,9 @@ pub enum Denied {
     /// The tenant has its most connections.
     #[error("the tenant has as many connections as it may (max_connections)")]
     Connections,
+    /// It would be kept for nothing.
+    #[error("the token is for more than {SCOPE_MAX} bytes of path: sign the path of an entity")]
+    Scope,
     /// There is no more room.
     #[error("too many tokens on one connection, or too many tenants")]
     TooMany,
@@ -70,6 +76,9 @@ impl Access {
         let key = key_of(&settings, address, &token.key_name).ok_or(InvalidToken::Signature)?;
         let until = token.verify(secret(&key), wall)?;
         let scope = canonical(&token.scope()?);
+        if scope.len() > SCOPE_MAX {
+            return Err(Denied::Scope);
+        }
         self.grant(shared, key, scope, shared.clock.when(until))
     }
 

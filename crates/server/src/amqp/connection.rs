@@ -121,6 +121,7 @@ impl AmqpConnection {
             }
             Stage::Closing { .. } => Next::Gone,
             Stage::Open => {
+                self.container.begin_turn();
                 self.container.on_time(turn);
                 self.after(turn).unwrap_or_else(|lost| self.lose(turn, &lost))
             }
@@ -180,6 +181,7 @@ impl AmqpConnection {
                 }
             }
         }
+        self.container.begin_turn();
         self.container.attend(turn);
         // What TLS and WebSocket hold back goes first.
         let _ = self.transport.flush();
@@ -194,7 +196,8 @@ impl AmqpConnection {
             return Err(Lost(ErrorKind::UnexpectedEof));
         }
         for _ in 0..READS_PER_TURN {
-            if !more || self.container.is_closed() || self.container.is_full(turn) {
+            let container = &mut self.container;
+            if !more || container.is_closed() || container.is_spent() || container.is_full(turn) {
                 break;
             }
             more = self.read_once(turn, buffer)?;
@@ -246,12 +249,14 @@ impl AmqpConnection {
     fn after(&mut self, turn: &mut Turn<'_>) -> Result<Next, Lost> {
         if let (Stage::Opening { .. }, true) = (self.stage, self.container.is_open()) {
             self.stage = Stage::Open;
+            self.transport.set_frame_max(WEBSOCKET_FRAME_MAX);
             let tenant = self.container.tenant_name();
             debug!(peer = %self.container.peer, tenant, "AMQP connection");
         }
+        let mut next = Next::Wait;
         loop {
             self.container.pump(turn);
-            if self.container.output().is_empty() {
+            if self.container.output().is_empty() && !self.container.is_spent() {
                 // What there is more of waits for the client's windows.
                 break;
             }
@@ -259,11 +264,15 @@ impl AmqpConnection {
             if !wrote_all || !self.container.has_more() {
                 break;
             }
+            if self.container.is_spent() {
+                next = Next::Again;
+                break;
+            }
         }
         if self.container.is_closed() {
             return Ok(self.linger(turn));
         }
-        Ok(Next::Wait)
+        Ok(next)
     }
 
     /// False: the client does not read fast enough.

@@ -11,6 +11,7 @@ use hashbrown::{HashMap, HashSet};
 use tracing::debug;
 
 use super::access::Access;
+use super::budget::Budget;
 use super::held::{Answer, Held};
 use super::inbox::Inbox;
 use super::link::Link;
@@ -34,6 +35,13 @@ const HANDLE_MAX: u32 = 4_095;
 /// The highest number of a session. Some clients have one for each receiver, on one connection.
 const CHANNEL_MAX: u16 = 4_999;
 
+/// Links of a client in all its sessions. A client has a few for each entity it has to do with.
+const LINKS_MAX: usize = 4_096;
+
+/// Sessions, and links, of a client that has not proved anything: it needs two links for its tokens. Clients that
+/// begin with more at once are refused link by link.
+const STRANGER_MAX: usize = 64;
+
 /// Bytes of messages whose ends have not come, unless one is longer by itself.
 const UNFINISHED_MAX: usize = 16 * 1024 * 1024;
 
@@ -42,6 +50,9 @@ const OUTPUT_MAX: usize = 512 * 1024;
 
 /// Clients hear that the broker lives no more often than this, however impatient they are.
 const HEARTBEAT_MIN: Duration = Duration::from_millis(100);
+
+/// Steps of the [`Budget`] that the frames cost which are received at a time.
+const FRAMES_STEPS: usize = 16;
 
 /// Bytes of responses that may wait, over all links, before no more requests are looked at.
 pub(super) const RESPONDING_MAX: usize = 8 * 1024 * 1024;
@@ -76,8 +87,19 @@ pub struct Container {
     /// When the client is to hear that the broker lives.
     heartbeat: Option<Timestamp>,
     opened: bool,
-    /// What has come may not all be handled.
-    has_events: bool,
+    /// Why what has come may not all be handled.
+    stopped: Option<Stopped>,
+    /// What is left of the present turn.
+    pub(super) budget: Budget,
+}
+
+/// Why what has come is not all handled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stopped {
+    /// So much waits for the client that it has to take that first.
+    Full,
+    /// Others have their turn first.
+    Spent,
 }
 
 impl Container {
@@ -89,6 +111,8 @@ impl Container {
             max_unfinished: UNFINISHED_MAX,
             handle_max: HANDLE_MAX,
             channel_max: CHANNEL_MAX,
+            max_sessions: STRANGER_MAX,
+            max_links: STRANGER_MAX,
             ..Limits::default()
         };
         Self {
@@ -109,8 +133,19 @@ impl Container {
             expiry: None,
             heartbeat: None,
             opened: false,
-            has_events: false,
+            stopped: None,
+            budget: Budget::new(),
         }
+    }
+
+    /// The connection has its turn.
+    pub fn begin_turn(&mut self) {
+        self.budget = Budget::new();
+    }
+
+    /// Whether the turn is over, and there may be more to do.
+    pub fn is_spent(&self) -> bool {
+        self.budget.is_spent()
     }
 
     /// Hears what others have told.
@@ -131,10 +166,11 @@ impl Container {
     }
 
     /// Handles the whole frames in `bytes`, and answers how many bytes they had. What so much follows from that
-    /// it has to be written first, waits.
+    /// it has to be written first, waits; so does what there is no time for.
     pub fn receive(&mut self, turn: &mut Turn<'_>, bytes: &[u8]) -> usize {
         let mut handled = 0;
         while self.handle_events(turn) {
+            self.budget.spend(FRAMES_STEPS);
             match self.engine.receive(&bytes[handled..]) {
                 Ok(0) => break,
                 Ok(n) => handled += n,
@@ -147,24 +183,29 @@ impl Container {
         handled
     }
 
-    /// False: there may be more, but so much waits for the client that it has to take that first.
+    /// False: there may be more, but so much waits for the client that it has to take that first, or the turn is
+    /// over.
     pub(super) fn handle_events(&mut self, turn: &mut Turn<'_>) -> bool {
-        while self.engine.output().len() <= OUTPUT_MAX
-            && (self.responding <= RESPONDING_MAX || self.waits_for_window())
-        {
-            match self.engine.next_event() {
-                Some(event) => self.on_event(turn, event),
-                None => {
-                    self.has_events = false;
-                    return true;
-                }
+        loop {
+            let is_full = self.engine.output().len() > OUTPUT_MAX
+                || self.responding > RESPONDING_MAX && !self.waits_for_window();
+            self.stopped = if is_full {
+                Some(Stopped::Full)
+            } else if self.budget.is_spent() {
+                Some(Stopped::Spent)
+            } else {
+                None
+            };
+            if self.stopped.is_some() {
+                return false;
             }
+            let Some(event) = self.engine.next_event() else { return true };
+            self.on_event(turn, event);
         }
-        self.has_events = true;
-        false
     }
 
     fn on_event(&mut self, turn: &mut Turn<'_>, event: Event) {
+        self.budget.spend(1);
         match event {
             Event::SaslInit { mechanism, response, .. } => {
                 let ok = self.authenticate(turn, &mechanism, response.as_deref());
@@ -192,15 +233,22 @@ impl Container {
         if mechanism != "PLAIN" {
             return matches!(mechanism, "ANONYMOUS" | "MSSBCBS" | "EXTERNAL");
         }
-        let mut parts = response.unwrap_or_default().split(|byte| *byte == 0).skip(1);
-        let mut text = || std::str::from_utf8(parts.next()?).ok();
-        let (Some(name), Some(key)) = (text(), text()) else { return false };
+        let Some((name, key)) = plain(response.unwrap_or_default()) else {
+            debug!(peer = %self.peer, "SASL PLAIN refused: not [authzid] NUL authcid NUL passwd");
+            return false;
+        };
         let shared = &turn.context.worker.shared;
         let put = self.access.put_key(shared, self.listener, name, key);
-        if let Err(denied) = &put {
-            debug!(peer = %self.peer, key = name, "SASL PLAIN refused: {denied}");
+        match &put {
+            Ok(()) => self.welcome(),
+            Err(denied) => debug!(peer = %self.peer, key = name, "SASL PLAIN refused: {denied}"),
         }
         put.is_ok()
+    }
+
+    /// The client has proved to have a key: from now on its tenant answers for what it does.
+    fn welcome(&mut self) {
+        self.engine.set_max_links(usize::from(CHANNEL_MAX) + 1, LINKS_MAX);
     }
 
     /// Takes a token.
@@ -211,9 +259,12 @@ impl Container {
     ) -> Result<(), super::access::Denied> {
         let shared = &turn.context.worker.shared;
         let put = self.access.put_token(shared, self.listener, token, shared.clock.wall());
-        if let Err(denied) = &put {
-            let key = Token::parse(token).map(|token| token.key_name).unwrap_or_default();
-            debug!(peer = %self.peer, key, "token refused: {denied}");
+        match &put {
+            Ok(()) => self.welcome(),
+            Err(denied) => {
+                let key = Token::parse(token).map(|token| token.key_name).unwrap_or_default();
+                debug!(peer = %self.peer, key, "token refused: {denied}");
+            }
         }
         put
     }
@@ -378,9 +429,9 @@ impl Container {
         self.engine.output()
     }
 
-    /// Whether what has come may not all be handled, because so much waits for the client.
+    /// Whether what has come may not all be handled.
     pub fn has_events(&self) -> bool {
-        self.has_events
+        self.stopped.is_some()
     }
 
     /// Whether all that waits for the client waits for one of its windows, and it has to be heard to open
@@ -391,8 +442,42 @@ impl Container {
 
     /// Whether so much waits for the client, or for the disk, that nothing more is to be read.
     pub fn is_full(&mut self, turn: &Turn<'_>) -> bool {
-        self.has_events
+        self.stopped == Some(Stopped::Full)
             || self.engine.output().len() > OUTPUT_MAX
             || self.held.is_congested(&turn.context.worker.shared.shards)
+    }
+}
+
+/// The name and the text of a key in the message of PLAIN (RFC 4616): `[authzid] NUL authcid NUL passwd`. Nobody
+/// acts for somebody else here, so an authorization identity that is said is the same name.
+fn plain(message: &[u8]) -> Option<(&str, &str)> {
+    let mut fields = message.split(|byte| *byte == 0);
+    let mut text = || std::str::from_utf8(fields.next()?).ok();
+    let (acts_for, name, key) = (text()?, text()?, text()?);
+    let is_whole = fields.next().is_none();
+    (is_whole && (acts_for.is_empty() || acts_for == name)).then_some((name, key))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_has_three_fields_and_one_identity() {
+        assert_eq!(plain(b"\0acme/workers\0key"), Some(("acme/workers", "key")));
+        assert_eq!(plain(b"workers\0workers\0key"), Some(("workers", "key")));
+        assert_eq!(plain(b"\0workers\0"), Some(("workers", "")));
+        for wrong in [
+            &b""[..],
+            b"workers",
+            b"workers\0key",
+            b"\0workers\0key\0",
+            b"\0workers\0key\0more",
+            b"other\0workers\0key",
+            b"\0workers\0\xff",
+            b"\xff\0workers\0key",
+        ] {
+            assert_eq!(plain(wrong), None, "{wrong:?}");
+        }
     }
 }

@@ -123,7 +123,11 @@ impl Container {
         self.is_busy.clear();
         // Whoever has used room comes after the others next time.
         let mut later = Vec::new();
-        for link in std::mem::take(&mut self.busy) {
+        let mut busy = std::mem::take(&mut self.busy).into_iter();
+        while !self.budget.is_spent()
+            && let Some(link) = busy.next()
+        {
+            self.budget.spend(1);
             let before = self.engine.queued_bytes();
             match self.links.get(&link) {
                 Some(Link::Responses(_)) => self.send_responses(link),
@@ -133,7 +137,10 @@ impl Container {
                 later.extend(self.busy.pop_if(|last| *last == link));
             }
         }
-        self.busy.append(&mut later);
+        // Those that had no turn come first, and those that have used room last.
+        let noted = std::mem::take(&mut self.busy);
+        self.is_busy.clear();
+        busy.chain(noted).chain(later).for_each(|link| self.note_busy(link));
     }
 
     fn receiver(&self, link: LinkId) -> Option<&ReceiverLink> {
@@ -230,6 +237,7 @@ impl Container {
         if taken.is_empty() {
             return;
         }
+        self.budget.spend(taken.len());
         let queue = Arc::clone(&receiver.queue);
         let missing: Vec<_> = taken
             .iter()

@@ -20,8 +20,8 @@ use crate::entities::{Batch, Node, SendError};
 /// When a message is to be enqueued.
 const SCHEDULED: &str = "x-opt-scheduled-enqueue-time";
 
-/// Messages in one batch.
-const BATCH_MAX: usize = 100_000;
+/// Messages in one batch, as in Service Bus.
+const BATCH_MAX: usize = 4_500;
 
 impl Container {
     /// A message, or a batch of them, for an entity.
@@ -67,6 +67,9 @@ pub fn error_of_send(error: SendError, node: &Node) -> Error {
     match error {
         SendError::Gone => no_entity(node.path()),
         SendError::Refused(refusal) => error_of(refusal),
+        SendError::TooMuchWork | SendError::TooManyCopies => {
+            Error::new(condition::RESOURCE_LIMIT, error.to_string())
+        }
         other => Error::new(condition::SERVER_BUSY, other.to_string()),
     }
 }
@@ -107,18 +110,22 @@ pub fn incoming(mut bytes: Arc<[u8]>) -> Result<Incoming, Malformed> {
         .get(SCHEDULED)
         .and_then(|at| at.timestamp())
         .map(|at| Timestamp::from_millis(u64::try_from(at).unwrap_or(0)));
-    let message_id: Arc<str> = match properties.message_id() {
-        Some(id) => Arc::from(&*id),
-        None => {
-            let id = Uuid::new_v4().simple().to_string();
-            if !sections.has_message_id() {
-                let mut with_id = Vec::new();
-                sections.with_message_id(&id, &mut with_id);
-                bytes = with_id.into();
-            }
-            id.into()
-        }
+    let sent = properties.message_id();
+    let message_id: Arc<str> = match &sent {
+        Some(id) => Arc::from(&**id),
+        None => Uuid::new_v4().simple().to_string().into(),
     };
+    let mut written = Vec::new();
+    if sent.is_none() && !sections.has_message_id() {
+        sections.with_message_id(&message_id, &mut written);
+    } else if !sections.in_order() {
+        // Whoever reads it later finds it as the standard has it.
+        sections.reordered(&mut written);
+    }
+    drop(sent);
+    if !written.is_empty() {
+        bytes = written.into();
+    }
     Ok(Incoming {
         session,
         message_id: Some(message_id),

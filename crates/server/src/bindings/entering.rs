@@ -123,12 +123,15 @@ impl Entering<'_> {
             }
             return;
         };
-        if wanted.is_empty() || self.try_send(entry, node, &wanted).is_ok() {
+        if wanted.is_empty() {
             return;
         }
-        // All or none: perhaps one of them is why.
+        let Err(why) = self.try_send(entry, node, &wanted) else { return };
+        // All or none: perhaps one of them is why. What costs too much is not tried again.
+        let is_final = matches!(why, Why::TooMuchWork);
         for index in wanted {
-            if let Err(why) = self.try_send(entry, node, &[index]) {
+            let sent = if is_final { Err(why) } else { self.try_send(entry, node, &[index]) };
+            if let Err(why) = sent {
                 self.refuse(&entry.bound, index, why, is_told);
             }
         }
@@ -162,6 +165,10 @@ enum Why {
     Refused(Refusal),
     /// The disk is full or broken.
     NotStored,
+    /// The rules of a topic's subscriptions would take too long.
+    TooMuchWork,
+    /// Too many copies would be made of it and of those that came with it.
+    TooManyCopies,
 }
 
 impl Why {
@@ -182,7 +189,9 @@ impl Why {
             Self::Refused(Refusal::SessionIdMissing | Refusal::IdTooLong) => {
                 DropReason::BindingSession
             }
-            Self::Refused(Refusal::MessageTooLarge) => DropReason::BindingTooLarge,
+            Self::Refused(Refusal::MessageTooLarge) | Self::TooMuchWork | Self::TooManyCopies => {
+                DropReason::BindingTooLarge
+            }
             Self::Refused(_) => DropReason::BindingFull,
         }
     }
@@ -195,6 +204,8 @@ impl From<SendError> for Why {
             // What is made here is well-formed.
             SendError::Gone | SendError::Malformed => Self::NoEntity,
             SendError::NotStored => Self::NotStored,
+            SendError::TooMuchWork => Self::TooMuchWork,
+            SendError::TooManyCopies => Self::TooManyCopies,
         }
     }
 }

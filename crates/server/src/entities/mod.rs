@@ -49,7 +49,7 @@ pub use path::{
     Address, Kind, NAME_MAX, NameError, PATH_MAX, check_name, key, split_subscription,
     subscription_path,
 };
-pub use properties::MessageProperties;
+pub use properties::{MessageProperties, Work};
 pub use queue::Queue;
 pub use receivers::{Inbox, Told, new_receiver_id};
 pub(crate) use recovery::Recovering;

@@ -26,7 +26,9 @@ const DEAD_LETTER: &str = "/$deadletterqueue";
 /// What a link is attached to.
 ///
 /// Clients write `queue`, `topic/Subscriptions/name` or a whole URI in front of that, and behind it
-/// `/$DeadLetterQueue`, `/$Transfer/$DeadLetterQueue` or `/$management`. The case of letters does not count.
+/// `/$DeadLetterQueue`, `/$Transfer/$DeadLetterQueue` or `/$management`. The case of letters does not count. Older
+/// ones write the dead letters of a subscription `topic/Subscriptions/name/$DeadLetterQueue/Subscriptions/name`:
+/// they know the path of a subscription only as that of a topic with a name behind it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
     /// The queue, topic or subscription: its canonical key, in lower case.
@@ -67,6 +69,7 @@ impl Address {
     pub fn parse(written: &str) -> Self {
         let mut rest = without_authority(written).trim_matches('/');
         let management = strip(&mut rest, MANAGEMENT);
+        strip_repeated_name(&mut rest);
         let part = if strip(&mut rest, TRANSFER_DEAD_LETTER) {
             Part::TransferDeadLetter
         } else if strip(&mut rest, DEAD_LETTER) {
@@ -177,6 +180,16 @@ fn strip(text: &mut &str, end: &str) -> bool {
     has
 }
 
+/// Takes `/Subscriptions/name` away from the end of the dead letters of a subscription of that name.
+fn strip_repeated_name(text: &mut &str) {
+    let lower = text.to_ascii_lowercase();
+    let Some((before, name)) = lower.rsplit_once(SUBSCRIPTIONS) else { return };
+    let of = before.strip_suffix(TRANSFER_DEAD_LETTER).or(before.strip_suffix(DEAD_LETTER));
+    if of.and_then(split_subscription).is_some_and(|(_, own)| own == name) {
+        *text = &text[..before.len()];
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -212,6 +225,24 @@ mod tests {
         assert_eq!(parse("q/$management"), ("q".into(), Part::Main, true));
         assert_eq!(parse("é/$management"), ("é".into(), Part::Main, true));
         assert_eq!(parse("$management").0, "$management", "of nothing");
+    }
+
+    #[test]
+    fn dead_letters_of_a_subscription_may_repeat_its_name() {
+        let dead = "t/Subscriptions/S/$DeadLetterQueue/Subscriptions/s";
+        assert_eq!(parse(dead), ("t/subscriptions/s".into(), Part::DeadLetter, false));
+        let managed = format!("sb://h/{dead}/$management");
+        assert_eq!(parse(&managed), ("t/subscriptions/s".into(), Part::DeadLetter, true));
+        let transfer = "a/t/Subscriptions/s/$Transfer/$DeadLetterQueue/Subscriptions/s";
+        let of = ("a/t/subscriptions/s".into(), Part::TransferDeadLetter, false);
+        assert_eq!(parse(transfer), of);
+        for other in [
+            "t/Subscriptions/s/$DeadLetterQueue/Subscriptions/other",
+            "q/$DeadLetterQueue/Subscriptions/q",
+            "t/Subscriptions/s/Subscriptions/s",
+        ] {
+            assert_eq!(parse(other), (other.to_ascii_lowercase(), Part::Main, false), "{other}");
+        }
     }
 
     #[test]

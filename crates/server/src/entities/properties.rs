@@ -1,21 +1,51 @@
 //! The properties of a message as it lies in an entity, for rules.
 
+use std::cell::Cell;
+
 use barid_amqp::message::{Field, Sections};
 use barid_core::entity::{Incoming, Overlay, Scope};
 use barid_core::rules::{Properties, SystemProperty, ValueRef, same_name};
 
 use super::value::widened;
 
+/// Steps that are left for rules, each of about ten nanoseconds.
+#[derive(Debug)]
+pub struct Work(Cell<Option<usize>>);
+
+impl Work {
+    /// So many.
+    pub fn new(steps: usize) -> Self {
+        Self(Cell::new(Some(steps)))
+    }
+
+    /// Pays for steps. False: there are not so many left, nor will there be.
+    pub fn spend(&self, steps: usize) -> bool {
+        self.0.set(self.0.get().and_then(|left| left.checked_sub(steps)));
+        !self.is_spent()
+    }
+
+    /// Whether somebody could not pay, and what came of it means nothing.
+    pub fn is_spent(&self) -> bool {
+        self.0.get().is_none()
+    }
+}
+
 /// A message that comes to a topic: the sections of its bytes, and what was changed of it since.
 pub struct MessageProperties<'a> {
     sections: Sections<'a>,
     message: &'a Incoming,
+    work: &'a Work,
+    /// What it costs to look for an application property: they lie one behind the other.
+    search: usize,
 }
 
 impl<'a> MessageProperties<'a> {
-    /// The properties of a message; `None`: its bytes are no message.
-    pub fn of(message: &'a Incoming) -> Option<Self> {
-        Sections::split(&message.bytes).ok().map(|sections| Self { sections, message })
+    /// The properties of a message, and what is left to pay for looking at them; `None`: its bytes are no message.
+    pub fn of(message: &'a Incoming, work: &'a Work) -> Option<Self> {
+        let sections = Sections::split(&message.bytes).ok()?;
+        let overlay = message.overlay.as_deref().map_or(0, Overlay::len);
+        let search = sections.application_properties().len() / 2 + overlay;
+        Some(Self { sections, message, work, search })
     }
 
     /// As what the message has an application property whose name is the same.
@@ -79,6 +109,9 @@ impl Properties for MessageProperties<'_> {
     }
 
     fn user(&self, name: &str) -> Option<ValueRef<'_>> {
+        if !self.work.spend(self.search) {
+            return None;
+        }
         self.changed(Scope::User, name).unwrap_or_else(|| {
             let mut own = self.sections.application_properties().iter();
             let (_, value) = own.find(|(its, _)| same_name(its, name))?;
@@ -88,5 +121,9 @@ impl Properties for MessageProperties<'_> {
 
     fn new_id(&self) -> [u8; 16] {
         uuid::Uuid::new_v4().into_bytes()
+    }
+
+    fn spend(&self, steps: usize) -> bool {
+        self.work.spend(steps)
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Bound;
 use std::sync::{Arc, Weak};
 
 use barid_core::time::Timestamp;
@@ -130,6 +131,14 @@ impl Entities {
     /// The entity with this canonical key.
     pub fn find_key(&self, key: &str) -> Option<Node> {
         self.nodes.read().get(key).cloned()
+    }
+
+    /// Whether an entity has this canonical key, or lies below it.
+    pub fn is_path(&self, key: &str) -> bool {
+        let nodes = self.nodes.read();
+        let below = format!("{key}/");
+        let mut behind = nodes.range::<str, _>((Bound::Included(&*below), Bound::Unbounded));
+        nodes.contains_key(key) || behind.next().is_some_and(|(next, _)| next.starts_with(&below))
     }
 
     /// The topic with this canonical key.

@@ -17,6 +17,10 @@ use crate::durable::Commits;
 /// How often a message is forwarded at most.
 pub const HOPS_MAX: u8 = 4;
 
+/// Copies of a batch that the subscriptions of a topic get, if there are more than one of each message: a batch
+/// goes to all of them, or to none, in one step.
+pub const COPIES_MAX: usize = 15_000;
+
 /// The annotation of a message that was moved on, with how often it was forwarded.
 const HOPS: &str = "x-opt-forwarded";
 
@@ -42,6 +46,17 @@ pub enum SendError {
     /// The bytes of a message are none.
     #[error("the message is not well-formed")]
     Malformed,
+    /// The rules of a topic's subscriptions would keep the broker busy for too long.
+    #[error(
+        "the rules of the topic's subscriptions cost too much for so many or such large properties: send fewer \
+         messages at a time, or with shorter properties, or use simpler rules"
+    )]
+    TooMuchWork,
+    /// A topic's subscriptions would get too many copies at once.
+    #[error(
+        "the topic's subscriptions would get more than {COPIES_MAX} copies: send fewer messages at a time"
+    )]
+    TooManyCopies,
 }
 
 /// How messages have come to an entity.
@@ -206,7 +221,11 @@ fn failure(error: SendError) -> Failure {
         SendError::Refused(Refusal::QuotaExceeded) => "QuotaExceeded",
         SendError::Refused(Refusal::MessageTooLarge) => "MessageSizeExceeded",
         SendError::Gone => "MessagingEntityNotFound",
-        SendError::Refused(_) | SendError::NotStored | SendError::Malformed => "ForwardingFailed",
+        SendError::Refused(_)
+        | SendError::NotStored
+        | SendError::Malformed
+        | SendError::TooMuchWork
+        | SendError::TooManyCopies => "ForwardingFailed",
     };
     (reason, error.to_string())
 }

@@ -10,13 +10,17 @@ use parking_lot::{Mutex, RwLock};
 use smallvec::SmallVec;
 
 use super::configured::Configured;
-use super::properties::MessageProperties;
+use super::properties::{MessageProperties, Work};
 use super::queue::Queue;
-use super::sending::{self, Batch, Forward, Numbers, SendError, Way};
+use super::sending::{self, Batch, COPIES_MAX, Forward, Numbers, SendError, Way};
 use crate::durable::Commits;
 
 /// Why a message without session id is a dead letter in a subscription with sessions.
 const NO_SESSION: &str = "Session ID is null";
+
+/// Steps that the rules of all subscriptions may cost for one batch, each of about ten nanoseconds. What goes beyond
+/// is refused: meanwhile, others that share the thread wait.
+const WORK_MAX: usize = 1_000_000;
 
 /// A topic.
 pub struct Topic {
@@ -85,7 +89,7 @@ impl Topic {
         let is_scheduled = |message: &Incoming| message.scheduled_at.is_some_and(|at| at > now);
         let places: SmallVec<[bool; 1]> = messages.iter().map(is_scheduled).collect();
         let (later, messages): (Batch, Batch) = messages.into_iter().partition(is_scheduled);
-        let shares = self.shares(&messages)?;
+        let mut shares = self.shares(&messages)?;
         let mut numbers = Numbers::new();
         {
             let _sending = self.sending.lock();
@@ -94,7 +98,7 @@ impl Topic {
             if !later.is_empty() {
                 numbers = self.held.put(later, now, commits)?;
             }
-            for share in &shares {
+            for share in &mut shares {
                 share.put(way, now, commits)?;
             }
         }
@@ -113,10 +117,17 @@ impl Topic {
     fn shares(&self, messages: &[Incoming]) -> Result<Vec<Share>, SendError> {
         let subscriptions = self.subscriptions();
         let mut shares: Vec<_> = subscriptions.iter().map(Share::of).collect();
+        let (work, mut copies) = (Work::new(WORK_MAX), 0);
         for message in messages {
-            let properties = MessageProperties::of(message).ok_or(SendError::Malformed)?;
+            let properties = MessageProperties::of(message, &work).ok_or(SendError::Malformed)?;
             for share in &mut shares {
-                share.take(message, &properties);
+                copies += share.take(message, &properties);
+            }
+            if work.is_spent() {
+                return Err(SendError::TooMuchWork);
+            }
+            if messages.len() > 1 && copies > COPIES_MAX {
+                return Err(SendError::TooManyCopies);
             }
         }
         shares.retain(|share| !share.messages.is_empty() || !share.without_session.is_empty());
@@ -143,9 +154,12 @@ impl Share {
         }
     }
 
-    fn take(&mut self, message: &Incoming, properties: &MessageProperties<'_>) {
+    /// Takes the copies that its rules make of a message: how many.
+    fn take(&mut self, message: &Incoming, properties: &MessageProperties<'_>) -> usize {
         let Configured { rules, properties: own, .. } = &*self.configured;
-        for changes in Rule::copies(rules, properties) {
+        let copies = Rule::copies(rules, properties);
+        let count = copies.len();
+        for changes in copies {
             let mut copy = message.clone();
             // A scheduled message that is due is a message like any other.
             copy.scheduled_at = None;
@@ -155,13 +169,13 @@ impl Share {
                     tell_apart(&mut copy, message);
                 }
             }
-            let has_session = copy.session.as_deref().is_some_and(|session| !session.is_empty());
-            if own.requires_session && !has_session {
+            if own.requires_session && copy.session.is_none() {
                 self.without_session.push(copy);
             } else {
                 self.messages.push(copy);
             }
         }
+        count
     }
 
     /// Whether it goes on from here, and to where.
@@ -181,12 +195,13 @@ impl Share {
         }
     }
 
-    fn put(&self, way: Way, now: Timestamp, commits: &mut Commits) -> Result<(), SendError> {
+    /// Enqueues what does not go on from here.
+    fn put(&mut self, way: Way, now: Timestamp, commits: &mut Commits) -> Result<(), SendError> {
         if way.had(&self.subscription) {
             return Ok(());
         }
         if self.forwarded(way).is_none() && !self.messages.is_empty() {
-            match self.subscription.put(self.messages.clone(), now, commits) {
+            match self.subscription.put(std::mem::take(&mut self.messages), now, commits) {
                 Ok(_) | Err(SendError::Gone) => {}
                 Err(error) => return Err(error),
             }

@@ -29,11 +29,16 @@ struct Row {
 /// A metric that has one value for each queue and subscription.
 type PerEntity = (&'static str, &'static str, fn(&Row, Timestamp) -> u64);
 
-const PER_ENTITY: [PerEntity; 4] = [
+const PER_ENTITY: [PerEntity; 5] = [
     ("barid_entity_sessions", "Sessions with a message, a state or a lock.", |row, _| {
         row.counts.sessions as u64
     }),
     ("barid_entity_bytes", "Bytes of messages and states.", |row, _| row.counts.bytes as u64),
+    (
+        "barid_entity_footprint_bytes",
+        "Bytes that count against MaxSizeInMegabytes: of messages and states, and of what is kept with each.",
+        |row, _| row.counts.footprint as u64,
+    ),
     ("barid_entity_receivers", "Receivers.", |row, _| row.receivers as u64),
     ("barid_entity_oldest_seconds", "Age of the oldest message.", |row, now| {
         row.counts.oldest.map_or(0, |oldest| now.since(oldest).as_secs())
@@ -122,6 +127,7 @@ impl Row {
         counts.transfer_dead_lettered += more.transfer_dead_lettered;
         counts.sessions += more.sessions;
         counts.bytes += more.bytes;
+        counts.footprint += more.footprint;
         counts.oldest = counts.oldest.into_iter().chain(more.oldest).min();
         self.receivers += receivers;
     }

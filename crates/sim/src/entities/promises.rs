@@ -211,7 +211,10 @@ impl Promises {
         match how {
             How::Complete => fate.gone = true,
             How::Abandon => fate.failed += 1,
-            How::Defer => fate.deferred = true,
+            How::Defer => {
+                fate.deferred = true;
+                fate.failed += 1;
+            }
             How::DeadLetter => fate.dead = true,
             How::Release => unreachable!("nobody is told"),
         }

@@ -32,7 +32,12 @@ const PRODUCTS: [(&str, Arithmetic); 3] =
 pub(in crate::rules) enum Target {
     System(SystemProperty),
     User(Box<str>),
+    /// `sys.body`, which Service Bus lets an action set. It is no property, and stays what it is.
+    Body,
 }
+
+/// What stands behind `sys.` for the body.
+const BODY: &str = "body";
 
 /// What a part of an expression gives.
 #[derive(Clone, Copy, PartialEq)]
@@ -92,7 +97,7 @@ impl<'t> Parser<'t> {
     /// A property that an action changes.
     pub(in crate::rules) fn settable(&mut self) -> Parsed<Target> {
         let start = self.at;
-        match self.property()? {
+        match self.target()? {
             Target::System(property) if !property.is_settable() => {
                 Err(self.tokens.error(start, Reason::NotSettable(property.name())))
             }
@@ -350,6 +355,7 @@ impl<'t> Parser<'t> {
             return self.function(word, start);
         }
         let target = self.property_named(word, start)?;
+        let target = self.no_body(target, start)?;
         Ok(self.emit_property(target))
     }
 
@@ -359,6 +365,7 @@ impl<'t> Parser<'t> {
         let instruction = match self.property()? {
             Target::System(property) => Instruction::SystemExists(property),
             Target::User(name) => Instruction::UserExists(name),
+            Target::Body => unreachable!("it is no property"),
         };
         self.emit(instruction);
         self.want_symbol(")", ")")?;
@@ -395,12 +402,31 @@ impl<'t> Parser<'t> {
         self.emit(match target {
             Target::System(property) => Instruction::System(property),
             Target::User(name) => Instruction::User(name),
+            Target::Body => unreachable!("it is no property"),
         });
         Gives::Either
     }
 
-    /// A name, with or without `sys.` or `user.` before it.
+    /// A property: a name, with or without `sys.` or `user.` before it.
     fn property(&mut self) -> Parsed<Target> {
+        let start = self.at;
+        let target = self.target()?;
+        self.no_body(target, start)
+    }
+
+    /// The body is no property that an expression can have.
+    fn no_body(&self, target: Target, start: usize) -> Parsed<Target> {
+        match target {
+            Target::Body => {
+                let at = start + "sys.".len();
+                Err(self.tokens.error(at, Reason::NoSystemProperty(BODY.into())))
+            }
+            target => Ok(target),
+        }
+    }
+
+    /// A property, or the body.
+    fn target(&mut self) -> Parsed<Target> {
         let start = self.at;
         match self.token.clone() {
             Token::Name(name) => {
@@ -435,6 +461,10 @@ impl<'t> Parser<'t> {
         if !system {
             self.advance()?;
             return Ok(Target::User(name));
+        }
+        if same_name(&name, BODY) {
+            self.advance()?;
+            return Ok(Target::Body);
         }
         let Some(property) = SystemProperty::from_name(&name) else {
             return Err(self.tokens.error(self.at, Reason::NoSystemProperty(name)));

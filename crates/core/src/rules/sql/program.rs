@@ -70,6 +70,9 @@ impl Program {
         let mut next = 0;
         while let Some(instruction) = self.0.get(next) {
             next += 1;
+            if !message.spend(1) {
+                return ValueRef::Null;
+            }
             match instruction {
                 Instruction::PassOver { decides, to } => {
                     if stack.last() == Some(&ValueRef::Bool(*decides)) {
@@ -101,20 +104,23 @@ impl Instruction {
             Self::IsNull => ValueRef::Bool(pop(stack) == ValueRef::Null),
             Self::Arithmetic(operator) => {
                 let (left, right) = pop_two(stack);
+                message.spend((len(&left) + len(&right)) / 16);
                 operator.of(&left, &right)
             }
             Self::Compare(comparison) => {
                 let (left, right) = pop_two(stack);
+                message.spend(len(&left).min(len(&right)) / 64);
                 comparison.of(&left, &right)
             }
-            Self::LikePattern(pattern) => like_pattern(&pop(stack), pattern),
+            Self::LikePattern(pattern) => like_pattern(&pop(stack), pattern, message),
             Self::Like { escape } => {
                 let escape = escape.then(|| pop(stack));
                 let (text, pattern) = pop_two(stack);
-                like(&text, &pattern, escape.as_ref())
+                like(&text, &pattern, escape.as_ref(), message)
             }
             Self::In(count) => {
                 let items = stack.len() - count;
+                message.spend(count + count * len(&stack[items - 1]) / 64);
                 let result = operators::is_in(&stack[items - 1], &stack[items..]);
                 stack.truncate(items - 1);
                 result
@@ -148,9 +154,24 @@ fn property<'a>(message: &'a impl Properties, name: &ValueRef<'_>) -> ValueRef<'
     found.unwrap_or(ValueRef::Null)
 }
 
-fn like_pattern<'a>(text: &ValueRef<'_>, pattern: &Pattern) -> ValueRef<'a> {
+/// Bytes of a text or of binary data.
+fn len(value: &ValueRef<'_>) -> usize {
+    match value {
+        ValueRef::String(text) => text.len(),
+        ValueRef::Binary(bytes) => bytes.len(),
+        _ => 0,
+    }
+}
+
+fn like_pattern<'a>(
+    text: &ValueRef<'_>,
+    pattern: &Pattern,
+    message: &impl Properties,
+) -> ValueRef<'a> {
     match text {
-        ValueRef::String(text) => ValueRef::Bool(pattern.matches(text)),
+        ValueRef::String(text) if message.spend(pattern.cost(text.len())) => {
+            ValueRef::Bool(pattern.matches(text))
+        }
         _ => ValueRef::Null,
     }
 }
@@ -161,6 +182,7 @@ fn like<'a>(
     text: &ValueRef<'_>,
     pattern: &ValueRef<'_>,
     escape: Option<&ValueRef<'_>>,
+    message: &impl Properties,
 ) -> ValueRef<'a> {
     let ValueRef::String(pattern) = pattern else { return ValueRef::Null };
     let escape = match escape {
@@ -171,10 +193,13 @@ fn like<'a>(
         },
         Some(_) => return ValueRef::Null,
     };
-    if pattern.chars().nth(TEXT_MAX).is_some() {
+    if pattern.chars().nth(TEXT_MAX).is_some()
+        || !message.spend(Pattern::cost_of_new(pattern.len()))
+    {
         return ValueRef::Null;
     }
-    Pattern::new(pattern, escape).map_or(ValueRef::Null, |pattern| like_pattern(text, &pattern))
+    let pattern = Pattern::new(pattern, escape);
+    pattern.map_or(ValueRef::Null, |pattern| like_pattern(text, &pattern, message))
 }
 
 /// The character of a text that has just one.

@@ -14,9 +14,10 @@ pub(super) fn receive(asked: &mut Asked<'_>) -> Result<Done, Error> {
         0 => Mode::ReceiveAndDelete,
         _ => Mode::PeekLock,
     };
-    let receiver = match asked.request.argument("session-id").is_null() {
-        true => None,
-        false => Some(asked.holder()?),
+    let names_session = !asked.request.argument("session-id").is_null();
+    let receiver = match names_session || asked.session_of_link().is_some() {
+        true => Some(asked.holder()?.0),
+        false => None,
     };
     let (now, part) = (asked.now, asked.part);
     let mut taken = Vec::new();

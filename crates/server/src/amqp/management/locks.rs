@@ -4,19 +4,13 @@ use barid_amqp::Error;
 use barid_amqp::message::ValueRef;
 use barid_core::entity::{LockToken, Outcome, Refusal};
 
-use super::{Asked, Done, missing};
+use super::{Asked, Done};
 use crate::amqp::encode::{millis, token_of};
 use crate::amqp::refusals::{condition, error_of};
 use crate::amqp::settling::changes;
 
-const TOKENS: &str = "lock-tokens";
-
 fn tokens(asked: &Asked<'_>) -> Result<Vec<LockToken>, Error> {
-    let token = |value| match value {
-        ValueRef::Uuid(uuid) => Some(token_of(uuid)),
-        _ => None,
-    };
-    asked.elements(TOKENS)?.map(token).collect::<Option<_>>().ok_or_else(|| missing(TOKENS))
+    asked.named("lock-tokens", |value| value.uuid().map(token_of))
 }
 
 /// `renew-lock`: messages stay locked for longer.
@@ -36,7 +30,7 @@ pub(super) fn renew_messages(asked: &mut Asked<'_>) -> Result<Done, Error> {
 
 /// `renew-session-lock`: a session stays locked for longer.
 pub(super) fn renew_session(asked: &mut Asked<'_>) -> Result<Done, Error> {
-    let (receiver, now) = (asked.holder()?, asked.now);
+    let ((receiver, _), now) = (asked.holder()?, asked.now);
     let expiration = asked
         .queue
         .with(asked.commits, |entity, effects| entity.renew_session(receiver, now, effects))
@@ -69,10 +63,9 @@ pub(super) fn settle(asked: &mut Asked<'_>) -> Result<Done, Error> {
         }
     };
     if !asked.request.argument("session-id").is_null() {
-        let holder = asked.holder()?;
+        let (_, session) = asked.holder()?;
         let are_its = asked.queue.read(|entity| {
-            let session = entity.session_of(holder).map(|(session, _)| session);
-            tokens.iter().all(|token| entity.session_locked_by(*token) == session)
+            tokens.iter().all(|token| entity.session_locked_by(*token) == Some(&session))
         });
         if !are_its {
             return Err(error_of(Refusal::SessionLockLost));

@@ -113,10 +113,12 @@ impl Found {
 pub(super) fn peek(asked: &mut Asked<'_>) -> Result<Done, Error> {
     let from = u64::try_from(asked.integer("from-sequence-number")?).unwrap_or(0);
     let most = asked.count("message-count", MESSAGES_MAX)?;
-    let session = asked.request.argument("session-id").text();
+    // Microsoft's client for Go says which session is meant by its link only.
+    let said = asked.request.argument("session-id").text().map(Arc::from);
+    let session = said.or_else(|| asked.session_of_link());
     let (mut messages, mut bytes) = (Vec::new(), 0);
     asked.queue.read(|entity| {
-        entity.peek(asked.part, from, most, session, |entry| {
+        entity.peek(asked.part, from, most, session.as_deref(), |entry| {
             bytes += entry.body.size as usize;
             messages.push(Found::new(entry.clone(), None));
             bytes < BYTES_MAX

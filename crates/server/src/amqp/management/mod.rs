@@ -23,7 +23,7 @@ use super::link::{Link, RequestLink, Service};
 use super::refusals::{condition, error_of, no_entity, status_of};
 use crate::connection::Turn;
 use crate::durable::Commits;
-use crate::entities::{Entities, Node, Queue};
+use crate::entities::{Address, Entities, Node, Queue};
 use crate::settings::Right;
 pub(super) use messages::Gathering;
 use messages::Page;
@@ -42,12 +42,19 @@ const OPERATIONS: [(&str, Right, Operation); 15] = [
     ("receive-by-sequence-number", Right::Listen, deferred::receive),
     ("schedule-message", Right::Send, scheduled::schedule),
     ("cancel-scheduled-message", Right::Send, scheduled::cancel),
-    ("add-rule", Right::Listen, rules::add),
-    ("remove-rule", Right::Listen, rules::remove),
+    ("add-rule", Right::Manage, rules::add),
+    ("remove-rule", Right::Manage, rules::remove),
     ("enumerate-rules", Right::Listen, rules::enumerate),
     // Of the same meaning, in the words of the documentation.
     ("list-rules", Right::Listen, rules::enumerate),
 ];
+
+/// Sequence numbers, or lock tokens, in one request.
+const NAMED_MAX: usize = 10_000;
+
+/// Steps of the [`Budget`](super::budget::Budget) that a request costs at least: so many that the clock is looked
+/// at.
+const REQUEST_STEPS: usize = 32;
 
 /// What all operations begin with.
 const PREFIX: &str = "com.microsoft:";
@@ -115,24 +122,39 @@ impl Asked<'_> {
         self.request.argument(name).items().ok_or_else(|| missing(name))
     }
 
-    /// Sequence numbers.
-    fn numbers(&self) -> Result<Vec<u64>, Error> {
-        const NAME: &str = "sequence-numbers";
-        self.elements(NAME)?
-            .map(|number| number.integer().and_then(|number| u64::try_from(number).ok()))
-            .collect::<Option<_>>()
-            .ok_or_else(|| missing(NAME))
+    /// Elements of an array or a list that name messages, at most [`NAMED_MAX`].
+    fn named<T>(
+        &self,
+        name: &str,
+        one: impl Fn(ValueRef<'_>) -> Option<T>,
+    ) -> Result<Vec<T>, Error> {
+        let named = self.elements(name)?.take(NAMED_MAX + 1).map(one).collect::<Option<Vec<_>>>();
+        let named = named.ok_or_else(|| missing(name))?;
+        if named.len() > NAMED_MAX {
+            let text = format!("{name} has more than {NAMED_MAX} elements: ask in parts.");
+            return Err(Error::new(condition::ARGUMENT_ERROR, text));
+        }
+        Ok(named)
     }
 
-    /// The receiver that holds the session that the request is about.
-    fn holder(&self) -> Result<ReceiverId, Error> {
-        let session = self.text("session-id")?;
-        let holds = |receiver: &ReceiverId| {
-            self.queue.read(|entity| {
-                entity.session_of(*receiver).is_some_and(|(held, _)| **held == *session)
-            })
-        };
-        self.receiver.filter(holds).ok_or_else(|| error_of(Refusal::SessionLockLost))
+    /// Sequence numbers.
+    fn numbers(&self) -> Result<Vec<u64>, Error> {
+        self.named("sequence-numbers", |number| u64::try_from(number.integer()?).ok())
+    }
+
+    /// The receiver that the request belongs to, and the session that it holds. Who says which session is meant
+    /// has to mean that one; Microsoft's client for Go says only which link.
+    fn holder(&self) -> Result<(ReceiverId, Arc<str>), Error> {
+        let said = self.request.argument("session-id");
+        let is_meant = |held: &Arc<str>| said.is_null() || said.text() == Some(held);
+        let held = self.session_of_link().filter(is_meant);
+        self.receiver.zip(held).ok_or_else(|| error_of(Refusal::SessionLockLost))
+    }
+
+    /// The session that is held by the receiver that the request belongs to.
+    fn session_of_link(&self) -> Option<Arc<str>> {
+        let receiver = self.receiver?;
+        self.queue.read(|entity| entity.session_of(receiver).map(|(held, _)| Arc::clone(held)))
     }
 }
 
@@ -149,6 +171,8 @@ impl Container {
         else {
             return;
         };
+        // Whoever has many links makes it dear to find those that a request belongs to.
+        self.budget.spend(REQUEST_STEPS + delivery.message.len() / 4_096 + self.links.len() / 16);
         let Ok(request) = Request::parse(&delivery.message) else { return };
         let node = match service {
             Service::Tokens => TOKENS,
@@ -175,12 +199,33 @@ impl Container {
             (Some("put-token"), None) => Err("the body is no token".into()),
             _ => Err("the operation is not put-token".into()),
         };
-        let (status, description) = match &put {
-            Ok(()) => (202, "Accepted"),
-            Err(why) => (401, why.as_str()),
+        let audience = request.application_property("name").and_then(|name| name.text());
+        let missing = audience.filter(|audience| put.is_ok() && self.is_missing(turn, audience));
+        let message = match (&put, missing) {
+            (Err(why), _) => to.encode(401, why, None, |_| {}),
+            (Ok(()), None) => to.encode(202, "Accepted", None, |_| {}),
+            (Ok(()), Some(audience)) => {
+                let error = no_entity(audience);
+                let description = error.description.as_deref().unwrap_or_default();
+                to.encode(status_of(&error.condition), description, Some(&error.condition), |_| {})
+            }
         };
-        let message = to.encode(status, description, None, |_| {});
         self.answer(turn, Commits::default(), Answer::Response(to.link, message));
+    }
+
+    /// Whether a client that may do something there wants a token for an entity that does not exist. It is told so
+    /// at once: some clients learn it in no other way.
+    fn is_missing(&self, turn: &Turn<'_>, audience: &str) -> bool {
+        let address = Address::parse(audience);
+        let path = address.to_string();
+        let now = turn.context.worker.now;
+        let rights = [Right::Listen, Right::Send];
+        let may = |right| self.access.allows(right, &path, now).is_some();
+        if address.entity.is_empty() || !rights.into_iter().any(may) {
+            return false;
+        }
+        let Some(tenant) = self.access.tenant() else { return false };
+        !tenant.entities(&turn.context.worker.shared.housekeeping).is_path(&address.entity)
     }
 
     fn on_operation(

@@ -26,13 +26,17 @@ fn subscription<'a>(asked: &Asked<'a>) -> Result<&'a Arc<Queue>, Error> {
         .ok_or_else(|| Error::new(condition::NOT_ALLOWED, "Only subscriptions have rules."))
 }
 
-fn refused(error: &EntityError) -> Error {
-    let condition = match error {
-        EntityError::NotFound(name) => return no_entity(name),
-        EntityError::Exists(_) => condition::ALREADY_EXISTS,
-        _ => condition::ARGUMENT_ERROR,
-    };
-    Error::new(condition, error.to_string())
+/// What a client is told about a rule of that name. Clients look for the texts of the first two.
+fn refused(error: &EntityError, subscription: &Queue, name: &str) -> Error {
+    let path = || format!("{}/Rules/{name}", subscription.path());
+    match error {
+        EntityError::NotFound(_) => no_entity(&path()),
+        EntityError::Exists(_) => Error::new(
+            condition::ALREADY_EXISTS,
+            format!("The messaging entity '{}' already exists.", path()),
+        ),
+        _ => Error::new(condition::ARGUMENT_ERROR, error.to_string()),
+    }
 }
 
 /// `add-rule`.
@@ -41,7 +45,8 @@ pub(super) fn add(asked: &mut Asked<'_>) -> Result<Done, Error> {
     let subscription = subscription(asked)?;
     let sent = SentRule::parse(asked.request.argument(DESCRIPTION));
     let rule = definition(asked.text("rule-name")?, &sent.ok_or_else(|| missing(DESCRIPTION))?)?;
-    asked.entities.add_rule(subscription, &rule, asked.commits).map_err(|error| refused(&error))?;
+    let added = asked.entities.add_rule(subscription, &rule, asked.commits);
+    added.map_err(|error| refused(&error, subscription, &rule.name))?;
     Ok(Done::empty())
 }
 
@@ -49,14 +54,12 @@ pub(super) fn add(asked: &mut Asked<'_>) -> Result<Done, Error> {
 pub(super) fn remove(asked: &mut Asked<'_>) -> Result<Done, Error> {
     let subscription = subscription(asked)?;
     let name = asked.request.argument("rule-name").text().ok_or_else(|| missing("rule-name"))?;
-    asked
-        .entities
-        .remove_rule(subscription, name, asked.commits)
-        .map_err(|error| refused(&error))?;
+    let removed = asked.entities.remove_rule(subscription, name, asked.commits);
+    removed.map_err(|error| refused(&error, subscription, name))?;
     Ok(Done::empty())
 }
 
-/// `enumerate-rules`.
+/// `enumerate-rules`: by name, as Service Bus does.
 pub(super) fn enumerate(asked: &mut Asked<'_>) -> Result<Done, Error> {
     let subscription = subscription(asked)?;
     let number = |name: &str| asked.request.argument(name).integer();
@@ -68,9 +71,11 @@ pub(super) fn enumerate(asked: &mut Asked<'_>) -> Result<Done, Error> {
         return Ok(Done::Nothing);
     }
     Ok(Done::body(move |map| {
+        let mut rules: Vec<_> = configured.rules.iter().collect();
+        rules.sort_unstable_by_key(|rule| &rule.name);
         map.value(ValueRef::String("rules"));
         map.list(|list| {
-            for rule in configured.rules.iter().skip(skip).take(top) {
+            for rule in rules.into_iter().skip(skip).take(top) {
                 list.map(|map| {
                     map.value(ValueRef::String("rule-description"));
                     as_sent(rule).write(map);

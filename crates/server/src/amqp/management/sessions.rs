@@ -5,12 +5,16 @@ use barid_amqp::message::ValueRef;
 use barid_core::time::Timestamp;
 
 use super::{Asked, Done};
+use crate::amqp::refusals::condition;
 
 /// The time that stands for all sessions with messages or a state: the end of time in .NET.
 const ALL: i64 = 253_402_300_800_000;
 
 /// Sessions that are listed at a time.
 const PAGE_MAX: usize = 1_000;
+
+/// Sessions that can be skipped among those whose state was set after a time: each costs a step.
+const SKIP_MAX: usize = 100_000;
 
 /// `get-message-sessions`.
 pub(super) fn list(asked: &mut Asked<'_>) -> Result<Done, Error> {
@@ -20,6 +24,11 @@ pub(super) fn list(asked: &mut Asked<'_>) -> Result<Done, Error> {
         .then(|| Timestamp::from_millis(u64::try_from(updated_after).unwrap_or(0)));
     let skip = usize::try_from(asked.request.argument("skip").integer().unwrap_or(0)).unwrap_or(0);
     let top = asked.count("top", PAGE_MAX)?;
+    if updated_after.is_some() && skip > SKIP_MAX {
+        let text =
+            format!("skip is more than {SKIP_MAX}: ask for those updated after a later time.");
+        return Err(Error::new(condition::ARGUMENT_ERROR, text));
+    }
     let sessions = asked.queue.read(|entity| entity.sessions(updated_after, skip, top));
     if sessions.is_empty() {
         return Ok(Done::Nothing);

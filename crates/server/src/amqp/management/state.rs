@@ -12,9 +12,8 @@ const STATE: &str = "session-state";
 
 /// `get-session-state`.
 pub(super) fn get(asked: &mut Asked<'_>) -> Result<Done, Error> {
-    asked.holder()?;
-    let session = asked.text("session-id")?;
-    let state = asked.queue.read(|entity| entity.state(session));
+    let (_, session) = asked.holder()?;
+    let state = asked.queue.read(|entity| entity.state(&session));
     // What it tells may have been set a moment ago by a holder that has heard nothing yet.
     asked.commits.add(asked.queue.shard().index(), asked.queue.shard().last_change());
     Ok(Done::body(move |map| {
@@ -24,7 +23,7 @@ pub(super) fn get(asked: &mut Asked<'_>) -> Result<Done, Error> {
 
 /// `set-session-state`.
 pub(super) fn set(asked: &mut Asked<'_>) -> Result<Done, Error> {
-    let (receiver, now) = (asked.holder()?, asked.now);
+    let ((receiver, _), now) = (asked.holder()?, asked.now);
     let state: Option<Arc<[u8]>> = match asked.request.argument(STATE) {
         ValueRef::Null => None,
         ValueRef::Binary(bytes) => Some(bytes.into()),

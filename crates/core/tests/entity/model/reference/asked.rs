@@ -159,6 +159,7 @@ impl Model {
             How::Defer => {
                 let message = &mut self.part_mut(part)[position];
                 (message.lock, message.state) = (None, State::Deferred);
+                message.count += u32::from(part == Part::Main);
             }
             How::DeadLetter => {
                 let message = self.part_mut(part).remove(position);
@@ -201,7 +202,7 @@ impl Model {
     pub fn set_state(&mut self, receiver: u64, len: Option<u8>) -> Result<(), Refusal> {
         self.end_locks();
         let session = self.holder(receiver).ok_or(Refusal::SessionLockLost)?.session;
-        match len {
+        match len.filter(|len| *len > 0) {
             Some(len) => _ = self.kept.states.insert(session, (len, self.now)),
             None => _ = self.kept.states.remove(&session),
         }

@@ -33,7 +33,7 @@ impl Model {
 
     pub(super) fn fail(&mut self, part: Part, position: usize) {
         let message = &mut self.part_mut(part)[position];
-        message.count += 1;
+        message.count += u32::from(part == Part::Main);
         message.lock = None;
         if part == Part::Main && message.count >= MAX_DELIVERIES {
             let message = self.main().remove(position);
