@@ -3,19 +3,19 @@
 //! Verifying a password takes milliseconds on purpose, so no IO thread does it: a [`Verifier`] has
 //! threads of its own, and posts the verdict.
 
+use std::hash::{BuildHasher, RandomState};
+use std::num::NonZeroU64;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Weak};
 use std::thread;
 
-use argon2::Argon2;
-use argon2::password_hash::rand_core::OsRng;
-use argon2::password_hash::{PasswordHash, PasswordHasher, PasswordVerifier, SaltString};
 use hashbrown::HashMap;
 use mqtt_proto::topic;
 use parking_lot::Mutex;
 use statestore_proto::{Verb, topics};
 
 use crate::event_loop::{ConnectionId, Mailbox, Post};
+use crate::password;
 use crate::settings::User;
 use crate::state_store::KeyRules;
 use crate::tenant::DEFAULT_TENANT;
@@ -116,26 +116,37 @@ fn covers(rule: &str, filter: &str) -> bool {
 
 /// The users. None at all: everybody may connect.
 #[derive(Debug, Default)]
-pub struct Users(HashMap<String, User>);
+pub struct Users {
+    all: Vec<User>,
+    /// Where each is in `all`, by its full name.
+    by_name: HashMap<String, usize>,
+    /// Which user's hash is used for a name that nobody has.
+    decoys: RandomState,
+}
 
 impl Users {
     /// The users of the configuration.
     pub fn new(users: &[User]) -> Self {
-        Self(users.iter().map(|user| (full_name(&user.name), user.clone())).collect())
+        let by_name = users.iter().map(|user| full_name(&user.name)).zip(0..).collect();
+        Self { all: users.to_vec(), by_name, decoys: RandomState::new() }
     }
 
     /// Whether everybody may connect, with any password.
     pub fn allow_anybody(&self) -> bool {
-        self.0.is_empty()
+        self.all.is_empty()
     }
 
-    /// Verifies a login. Takes milliseconds, also for a user that does not exist.
+    /// Verifies a login. Takes as long as the hash of the user says, and for a name that nobody has as long as
+    /// for one of the users, always the same one: so the time does not tell whether a user exists, and a
+    /// stranger costs no more than a user.
     fn verify(&self, name: &str, password: &[u8], client_id: &str) -> Verdict {
-        let user = self.0.get(&full_name(name)).filter(|_| password.len() <= PASSWORD_MAX);
-        let password = &password[..password.len().min(PASSWORD_MAX)];
-        let hash = user.map_or(NOBODYS_PASSWORD, |user| &user.password);
-        let verified = PasswordHash::new(hash)
-            .is_ok_and(|hash| Argon2::default().verify_password(password, &hash).is_ok());
+        let name = full_name(name);
+        let user = self.by_name.get(&name).map(|index| &self.all[*index]);
+        let user = user.filter(|_| password.len() <= PASSWORD_MAX);
+        let Some(hash) = user.or_else(|| self.decoy(&name)).map(|user| &user.password) else {
+            return Verdict::Denied;
+        };
+        let verified = password::verify(hash, &password[..password.len().min(PASSWORD_MAX)]);
         match user {
             Some(user) if verified => {
                 Verdict::Allowed(Some(Arc::new(Permissions::new(user, client_id))))
@@ -143,24 +154,17 @@ impl Users {
             _ => Verdict::Denied,
         }
     }
+
+    fn decoy(&self, name: &str) -> Option<&User> {
+        let count = NonZeroU64::new(self.all.len() as u64)?;
+        let index = usize::try_from(self.decoys.hash_one(name) % count);
+        self.all.get(index.expect("it is less than a length"))
+    }
 }
 
 /// `{tenant}/{client}`, also for a user name that leaves the tenant `default` out.
 pub fn full_name(name: &str) -> String {
     if name.contains('/') { name.to_owned() } else { format!("{DEFAULT_TENANT}/{name}") }
-}
-
-/// What the password of a user that does not exist is compared with, so that it takes as long.
-const NOBODYS_PASSWORD: &str = "$argon2id$v=19$m=19456,t=2,p=1$bm9ib2R5bm9ib2R5$\
-     0000000000000000000000000000000000000000000";
-
-/// The hash of a password, as it stands in the configuration (argon2id, PHC string format).
-pub fn hash_password(password: &str) -> String {
-    let salt = SaltString::generate(&mut OsRng);
-    Argon2::default()
-        .hash_password(password.as_bytes(), &salt)
-        .expect("the default parameters are valid")
-        .to_string()
 }
 
 /// A login to be verified.
@@ -224,7 +228,7 @@ mod tests {
         let owned = |rules: &[&str]| rules.iter().map(|rule| (*rule).to_owned()).collect();
         User {
             name: "acme/ada".into(),
-            password: hash_password("secret"),
+            password: password::hash("secret", password::Cost::Device),
             publish: owned(publish),
             subscribe: owned(subscribe),
             state: None,
@@ -237,7 +241,10 @@ mod tests {
         assert!(matches!(users.verify("acme/ada", b"secret", "c"), Verdict::Allowed(Some(_))));
         assert!(matches!(users.verify("acme/ada", b"wrong", "c"), Verdict::Denied));
         assert!(matches!(users.verify("acme/bob", b"secret", "c"), Verdict::Denied));
-        assert!(PasswordHash::new(NOBODYS_PASSWORD).is_ok(), "it must cost as much as a real one");
+        let decoy = |name| users.decoy(name).map(|user| &*user.name);
+        assert_eq!(decoy("acme/bob"), Some("acme/ada"), "it costs as much as a user");
+        assert_eq!(decoy("acme/bob"), decoy("acme/bob"));
+        assert!(matches!(Users::default().verify("a", b"b", "c"), Verdict::Denied));
     }
 
     #[test]

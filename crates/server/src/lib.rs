@@ -10,6 +10,7 @@ pub mod durable;
 pub mod entities;
 pub mod event_loop;
 pub mod metrics;
+pub mod password;
 pub mod router;
 pub mod run;
 pub mod session;

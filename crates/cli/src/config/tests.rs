@@ -136,6 +136,15 @@ fn listeners() {
         "listeners.ws = { address = '127.0.0.1:1', path = 'mqtt' }",
         &["1:50 the path must begin with `/` -> \"/mqtt\""],
     );
+    for path in ["/a b", "/ä", "/mqtt?x", "/#"] {
+        let toml = format!("listeners.ws = {{ address = '127.0.0.1:1', path = '{path}' }}");
+        check(
+            &toml,
+            &[
+                "1:50 no client can ask for this path: only visible ASCII characters but ? and # can stand in it -> /mqtt",
+            ],
+        );
+    }
     assert_eq!(accept("listeners.ws = false", &[]).listeners.ws, None);
 }
 
@@ -277,6 +286,14 @@ fn bindings() {
         "[[bindings]]\nname = 'a'\nfilter = 'a'\nqueue = 'q'\nsession = '{clinet}'",
         &["5:11 `{clinet}` means nothing here"],
     );
+    check(
+        "[[bindings]]\nname = 'a'\nfilter = 'a'\nqueue = 'no such'\n\
+         [[bindings]]\nname = \"a\\tb\"\nfrom_queue = 'q'\npublish = 'p'",
+        &[
+            "4:9 \"no such\" is not the name of a queue: letters and digits of ASCII, '.', '-', '_', '~' and '/' are allowed -> entities.md",
+            "6:8 the name of a binding has 128 bytes at most, and no control characters",
+        ],
+    );
     let settings = accept(
         "[[bindings]]\nname = 'd'\nfilter = 'd/+/t'\nqueue = 'q'\nsession = '{2}'\n\
          [[bindings]]\nname = 'd'\ntenant = 'acme'\nfrom_queue = 'q'\npublish = 'd/{session}'",
@@ -346,6 +363,13 @@ fn limits_and_tenants() {
             "8:19 max_packet_size is 268435461; the most is 268435460",
         ],
     );
+    check(
+        "[limits]\nmax_client_id_bytes = 1\nmax_sessions = 0",
+        &[
+            "2:23 max_client_id_bytes is 1; the least is 23 -> 23 bytes",
+            "3:16 max_sessions is 0; the least is 1",
+        ],
+    );
     accept("[limits]\nmax_packet_size = 268435460\nmax_qos = 0\nreceive_maximum = 1", &[]);
     check("[tenants.'a/b']", &["1:10 a tenant's name cannot contain '/' -> {tenant}/{client}"]);
     check("max_tenants = 0", &["1:15 with no tenant at all nobody can connect"]);
@@ -390,6 +414,75 @@ fn users() {
             "9:8 a tenant needs a name",
             "10:12 the password is hashed, but not with argon2id",
         ],
+    );
+}
+
+#[test]
+fn a_user_has_one_block_however_its_name_is_written() {
+    let two = |one: &str, other: &str| {
+        format!(
+            "[[users]]\nname = '{one}'\npassword = 'HASH'\n\
+             [[users]]\nname = '{other}'\npassword = 'HASH'"
+        )
+    };
+    let message = "5:8 `default/x` and `x` are one user, who stands here twice -> one [[users]]";
+    check(&two("x", "default/x"), &[message]);
+    check(&two("default/x", "x"), &["5:8 the user `x` stands here twice -> one [[users]]"]);
+    accept(&two("x", "acme/x"), &[]);
+    accept(&two("default/x", "default/x/y"), &[]);
+}
+
+#[test]
+fn what_can_never_log_in_is_refused() {
+    let long = "t".repeat(65);
+    for (name, message) in [
+        ("", "the user name is empty"),
+        ("acme/", "the user name is empty"),
+        ("/x", "a tenant needs a name"),
+        ("a b/x", "a tenant's name cannot contain ' '"),
+        ("a+b/x", "a tenant's name cannot contain '+'"),
+        (&format!("{long}/x"), "a tenant's name has at most 64 bytes, and this one has 65"),
+        ("\\u0000", "a user name cannot contain '\\0'"),
+        (&"x".repeat(65_536), "a user name has at most 65535 bytes, and this one has 65536"),
+    ] {
+        let toml = format!("[[users]]\nname = \"{name}\"\npassword = 'HASH'");
+        check(&toml, &[&format!("2:8 {message} -> {{tenant}}/{{client}}")]);
+    }
+    for (hash, message) in [
+        (
+            "$argon2id$v=19$m=1,t=1,p=1$c29tZXNhbHQxMjM0$iWh06vD8Fy27wf9npn6FXWiCX4K6pW6Ue1Bnzz07Z8A",
+            "invalid",
+        ),
+        (
+            "$argon2id$v=19$m=4194304,t=1,p=1$c29tZXNhbHQxMjM0$iWh06vD8Fy27wf9npn6FXWiCX4K6pW6Ue1Bnzz07Z8A",
+            "1 GiB",
+        ),
+    ] {
+        let toml = format!("[[users]]\nname = 'x'\npassword = '{hash}'");
+        let Err(problems) = resolve("b.toml", &toml, &Overrides::default()) else {
+            panic!("accepted: {hash}");
+        };
+        assert!(problems.to_string().contains(message), "{problems}");
+    }
+    let long = format!("[tenants.{long}.limits]\nmax_qos = 1");
+    check(&long, &["1:10 a tenant's name has at most 64 bytes, and this one has 65 -> user name"]);
+    check(
+        "[[users]]\nname = 'a/#'\npassword = 'HASH'\npublish = ['x/%c', 'all/%u']",
+        &[
+            "4:20 %u stands for a user name that has + or #, which would be wildcards -> another name",
+        ],
+    );
+    check(
+        "[[keys]]\nname = 'a%2Fb'\nkey = 's'\nrights = ['Send']\nentity = 'a//b'",
+        &[
+            "2:8 this cannot be the name of a key -> without %",
+            "5:10 this cannot be the path of an entity -> queue or topic",
+        ],
+    );
+    accept(
+        "[[keys]]\nname = 'a'\nkey = 's'\nrights = ['Send']\n\
+         entity = 'events/Subscriptions/billing/$DeadLetterQueue'",
+        &[],
     );
 }
 

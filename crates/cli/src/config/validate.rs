@@ -132,15 +132,22 @@ fn addresses(settings: &Settings, found: &mut Objections) {
             "nobody can connect; leave at least one on",
         );
     }
-    for (name, listener) in listeners(settings) {
-        if matches!(name, "ws" | "wss") && !listener.path.starts_with('/') {
-            found.add(
-                Place::of(&["listeners", name, "path"]),
-                "the path must begin with `/`",
-                "the usual path is \"/mqtt\"",
-            );
+    for (name, listener) in listeners(settings).filter(|(name, _)| matches!(*name, "ws" | "wss")) {
+        if let Some(message) = wrong_with_path(&listener.path) {
+            let place = Place::of(&["listeners", name, "path"]);
+            found.add(place, message, "the usual path is \"/mqtt\"");
         }
     }
+}
+
+/// Why no WebSocket could be opened at a path. Clients percent-encode what is not ASCII, and send neither a
+/// query nor a fragment as part of it.
+fn wrong_with_path(path: &str) -> Option<&'static str> {
+    if !path.starts_with('/') {
+        return Some("the path must begin with `/`");
+    }
+    let is_possible = |c: char| c.is_ascii_graphic() && !matches!(c, '?' | '#');
+    (!path.chars().all(is_possible)).then_some("no client can ask for this path: only visible ASCII characters but ? and # can stand in it")
 }
 
 /// Without users anybody may connect with any password, without keys anybody may sign with a key that everybody
