@@ -21,7 +21,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Registry, fmt, reload};
 
 use crate::config::{self, Overrides};
-use crate::open_files;
+use crate::{open_files, stored};
 
 /// From when on a start takes long, and how often that is told from then on.
 const LONG: Duration = Duration::from_secs(1);
@@ -63,7 +63,11 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::FAILURE);
         }
     };
+    stored::make_private();
     let log = Log::start(&settings)?;
+    config::warnings(args.config.as_deref(), &settings)
+        .iter()
+        .for_each(|warning| warn!("{warning}"));
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).context("listening to signals")?;
     let stopping = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGINT] {
@@ -169,6 +173,9 @@ fn reload(broker: &Broker, log: &Log, args: &Args) {
         }
     };
     log.set_level(&settings);
+    config::warnings(args.config.as_deref(), &settings)
+        .iter()
+        .for_each(|warning| warn!("{warning}"));
     let report = broker.reload(&settings);
     if report.applied.is_empty() {
         info!("reloaded: nothing new that can change while running");

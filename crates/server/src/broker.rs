@@ -8,10 +8,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use barid_core::durable::{RecoveryError, keys};
+use barid_store::private::Exposure;
 use barid_store::{DataDir, Engine, Options, StoreError};
 use parking_lot::{Mutex, RwLock};
 use thiserror::Error;
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::admin::Admin;
 use crate::auth::{Users, Verifier};
@@ -156,6 +157,7 @@ impl Broker {
         let path = settings.data_dir.display().to_string();
         let data_dir = open_data_dir(&settings, cores)
             .map_err(|source| StartError::DataDir { path: path.clone(), source })?;
+        tell_exposure(&data_dir);
         let (loader, loader_threads) = Loader::new(data_dir.shards().len());
         let (bridge, bridge_thread) = Bridge::new();
         let shared = Arc::new(Shared::new(settings, workers, data_dir, loader, bridge));
@@ -436,6 +438,23 @@ fn open_data_dir(settings: &Settings, cores: usize) -> Result<DataDir, StoreErro
         ..Options::default()
     };
     DataDir::open(&settings.data_dir, &options)
+}
+
+/// Says that others could read the data directory, or still can.
+fn tell_exposure(data_dir: &DataDir) {
+    let path = data_dir.path().display();
+    match data_dir.exposure() {
+        Exposure::None => {}
+        Exposure::Ended(mode) => info!(
+            "the data directory {path} had mode {mode:o}, with which other users of this machine could read \
+             it; it is its owner's alone now"
+        ),
+        Exposure::Stays(mode, error) => warn!(
+            %error,
+            "the data directory {path} has mode {mode:o}, with which other users of this machine can read it, \
+             and that cannot be changed: give it to the user of the broker, and `chmod 700` it"
+        ),
+    }
 }
 
 fn listen(settings: &Settings) -> Result<Vec<Listening>, StartError> {

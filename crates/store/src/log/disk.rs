@@ -5,6 +5,7 @@
 //! crash; so is every name that was made, changed or removed before a [`Disk::sync`]. Of the rest any
 //! part may be there, in any order. A rename is all or nothing.
 
+use crate::private;
 use crate::space::free_bytes;
 use rustix::fs::{FallocateFlags, fallocate, fdatasync, ftruncate};
 use rustix::io::{Errno, pread, pwritev, retry_on_intr};
@@ -108,7 +109,7 @@ impl Disk for Directory {
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn File>> {
-        let mut options = fs::OpenOptions::new();
+        let mut options = private::options();
         let file =
             options.read(true).write(true).create(true).truncate(true).open(self.path(name))?;
         Ok(Arc::new(OsFile(file)))
