@@ -28,7 +28,7 @@ beginning. The file has its name only when it is whole and on disk. Only its own
 
 Examples:
   barid backup /var/backups/barid
-  barid backup . --admin 10.0.0.7:8081 --json")]
+  barid backup . --admin 127.0.0.1:9081 --json")]
 pub struct Args {
     /// Directory for the backup; made if it does not exist
     #[arg(value_name = "DIR")]

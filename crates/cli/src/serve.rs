@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow};
 use barid_server::Broker;
+use barid_server::descriptors::Descriptors;
 use barid_server::settings::{Listener, Settings};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -21,7 +22,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Registry, fmt, reload};
 
 use crate::config::{self, Overrides};
-use crate::{open_files, stored};
+use crate::stored;
 
 /// From when on a start takes long, and how often that is told from then on.
 const LONG: Duration = Duration::from_secs(1);
@@ -74,7 +75,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         // While the first one is being obeyed, the second one ends the program.
         signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, stopping.clone())?;
     }
-    let open_files = open_files::raise_limit();
+    let open_files = Descriptors::raise().limit();
     let before = started.elapsed();
     // The error names its cause itself.
     let broker = while_telling(&settings.data_dir, || Broker::start(settings.clone()))

@@ -14,20 +14,22 @@ use parking_lot::{Mutex, RwLock};
 use thiserror::Error;
 use tracing::{info, warn};
 
-use crate::admin::Admin;
+use crate::admin::{self, Admin};
 use crate::auth::{Users, Verifier};
 use crate::bindings::{self, Bridge};
 use crate::clock::Clock;
+use crate::descriptors::Descriptors;
 use crate::durable::{Commits, Loader, Shards, recover};
 use crate::entities::EntityError;
 use crate::event_loop::{ConnectionId, EventLoop, IoThreads, Post};
 use crate::housekeeping::Housekeeping;
 use crate::lifecycle::Context;
-use crate::listener::{Acceptor, Listening};
+use crate::listener::{Accepting, Acceptor};
 use crate::router::Router;
-use crate::settings::{Listener, Settings, ShareStrategy, StorageEngine, Tls};
+use crate::settings::{Settings, ShareStrategy, StorageEngine, Tls};
+use crate::sockets::{BoundSockets, ListeningSockets, alpn};
 use crate::tenant::{DEFAULT_TENANT, TenantSettings, Tenants};
-use crate::transport::{CertificateError, ListenerContext, Protocol, server_config};
+use crate::transport::{CertificateError, ListenerContext, server_config};
 use crate::worker::Worker;
 
 /// The shards that a new data directory gets at most, unless the settings say otherwise.
@@ -37,7 +39,7 @@ const SHARDS_MAX: usize = 8;
 pub struct Broker {
     shared: Arc<Shared>,
     listeners: Vec<(Arc<ListenerContext>, SocketAddr)>,
-    acceptor: Acceptor,
+    accepting: Accepting,
     threads: IoThreads,
     loops: Vec<JoinHandle<()>>,
     housekeeping: JoinHandle<()>,
@@ -63,6 +65,8 @@ pub struct Shared {
     pub shards: Arc<Shards>,
     /// Who reads messages back.
     pub loader: Loader,
+    /// Connections that were closed at once because too few file descriptors were left.
+    pub refused_connections: Arc<AtomicU64>,
     /// Keeps other brokers away from the data directory.
     data_dir: Mutex<Option<DataDir>>,
     settings: RwLock<Arc<Settings>>,
@@ -93,6 +97,12 @@ pub enum StartError {
         /// Why not.
         source: io::Error,
     },
+    /// The admin address can be reached from the network, and has no password.
+    #[error(
+        "the admin address {0} can be reached from the network, and the admin API has no password: listen on \
+         127.0.0.1 or [::1], and let operators come through a tunnel (ssh -L)"
+    )]
+    AdminExposed(SocketAddr),
     /// A TLS listener without certificates.
     #[error("the {0} listener needs certificates: add [tls] with certificate and key")]
     NoCertificates(&'static str),
@@ -144,18 +154,20 @@ fn hint(error: &io::Error) -> &'static str {
 impl Broker {
     /// Starts a broker. It accepts connections when this returns.
     ///
+    /// All addresses are taken before anything else is done, and nobody can connect to any of them before all
+    /// that can fail has succeeded.
+    ///
     /// # Errors
-    /// When an address, a certificate or the data directory cannot be used.
+    /// When an address, a certificate or the data directory cannot be used. Nothing runs then.
     pub fn start(settings: Settings) -> Result<Self, StartError> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let workers = if settings.workers == 0 { cores } else { settings.workers };
-        let listening = listen(&settings)?;
-        let mut listeners = Vec::new();
-        for listening in &listening {
-            listeners.push((Arc::clone(listening.context()), listening.address()?));
-        }
+        let descriptors = Descriptors::raise();
+        let sockets = BoundSockets::bind(&settings)?;
+        let acceptor = Acceptor::new()?;
+        let loops = (0..workers).map(|_| EventLoop::new()).collect::<io::Result<Vec<_>>>()?;
         let path = settings.data_dir.display().to_string();
-        let data_dir = open_data_dir(&settings, cores)
+        let data_dir = open_data_dir(&settings, cores, descriptors)
             .map_err(|source| StartError::DataDir { path: path.clone(), source })?;
         tell_exposure(&data_dir);
         let (loader, loader_threads) = Loader::new(data_dir.shards().len());
@@ -177,12 +189,13 @@ impl Broker {
             .declare(&shared.settings())
             .map_err(|(tenant, source)| StartError::Entities { tenant, source })?;
         bindings::configure(&shared, &shared.settings());
+        let ListeningSockets { listening, listeners, admin } = sockets.listen(&acceptor)?;
+        // From here on nothing fails, and threads run.
         let worker = |id| Worker { id, now: shared.clock.now(), shared: Arc::clone(&shared) };
         let context = |id| Context { worker: worker(id), router: Router::default() };
         let committers = shared.shards.iter().map(|shard| shard.start()).collect();
         let loaders =
             loader_threads.start(&shared.shards, |shard| worker(workers + 1 + usize::from(shard)));
-        let loops = (0..workers).map(|_| EventLoop::new()).collect::<io::Result<Vec<_>>>()?;
         let threads = IoThreads::new(loops.iter().map(EventLoop::as_thread).collect());
         let loops = loops
             .into_iter()
@@ -191,12 +204,13 @@ impl Broker {
             .collect();
         let housekeeping = shared.housekeeping.start(context(workers));
         let bindings = bridge_thread.start(context(workers + 1 + shared.shards.count()));
-        let admin = Admin::start(Arc::clone(&shared))?;
-        let acceptor = Acceptor::start(listening, threads.clone())?;
+        let admin = admin.start(Arc::clone(&shared), descriptors);
+        let refused = Arc::clone(&shared.refused_connections);
+        let accepting = acceptor.start(listening, threads.clone(), descriptors, refused);
         Ok(Self {
             shared,
             listeners,
-            acceptor,
+            accepting,
             threads,
             loops,
             housekeeping,
@@ -205,6 +219,15 @@ impl Broker {
             loaders,
             admin,
         })
+    }
+
+    /// Answers what a client of the admin address sends over one connection, without the connection: for tests and
+    /// fuzzing.
+    ///
+    /// # Errors
+    /// The operating system has run out of something.
+    pub fn converse(&self, sent: &[u8]) -> io::Result<Vec<u8>> {
+        admin::converse(&self.shared, sent)
     }
 
     /// Where it listens: `mqtt`, `mqtts`, `ws`, `wss`, `amqp`, `amqps`, `admin`.
@@ -297,7 +320,7 @@ impl Broker {
 
     /// Stops: no new connections, DISCONNECT to the clients, and a moment for them to go.
     pub fn shutdown(self) {
-        self.acceptor.stop();
+        self.accepting.stop();
         for thread in self.threads.iter() {
             thread.mailbox().post(Post::Shutdown);
         }
@@ -348,6 +371,7 @@ impl Shared {
             data_dir: Mutex::new(Some(data_dir)),
             housekeeping: Housekeeping::new(clock),
             bridge,
+            refused_connections: Arc::default(),
             verifier: Verifier::start(cores),
             users: RwLock::new(Arc::new(Users::new(&settings.users))),
             settings: RwLock::new(Arc::new(settings)),
@@ -423,7 +447,11 @@ fn settings_of(settings: &Settings, tenant: &str) -> TenantSettings {
     }
 }
 
-fn open_data_dir(settings: &Settings, cores: usize) -> Result<DataDir, StoreError> {
+fn open_data_dir(
+    settings: &Settings,
+    cores: usize,
+    descriptors: Descriptors,
+) -> Result<DataDir, StoreError> {
     let storage = &settings.storage;
     let wanted = if storage.shards == 0 { cores.min(SHARDS_MAX) } else { storage.shards };
     let options = Options {
@@ -435,6 +463,7 @@ fn open_data_dir(settings: &Settings, cores: usize) -> Result<DataDir, StoreErro
         keyspaces: &keys::NAMES,
         cache_bytes: storage.cache as u64,
         reserve_bytes: storage.min_free,
+        open_files: usize::try_from(descriptors.reserve() / 2).unwrap_or(usize::MAX),
         ..Options::default()
     };
     DataDir::open(&settings.data_dir, &options)
@@ -454,52 +483,5 @@ fn tell_exposure(data_dir: &DataDir) {
             "the data directory {path} has mode {mode:o}, with which other users of this machine can read it, \
              and that cannot be changed: give it to the user of the broker, and `chmod 700` it"
         ),
-    }
-}
-
-fn listen(settings: &Settings) -> Result<Vec<Listening>, StartError> {
-    let listeners = &settings.listeners;
-    let mut listening = Vec::new();
-    let (mqtt, amqp) = (Protocol::Mqtt, Protocol::Amqp);
-    let all: [(&'static str, &Option<Listener>, Protocol, bool, bool); 6] = [
-        ("mqtt", &listeners.mqtt, mqtt, false, false),
-        ("mqtts", &listeners.mqtts, mqtt, true, false),
-        ("ws", &listeners.ws, mqtt, false, true),
-        ("wss", &listeners.wss, mqtt, true, true),
-        ("amqp", &listeners.amqp, amqp, false, false),
-        ("amqps", &listeners.amqps, amqp, true, false),
-    ];
-    for (name, listener, protocol, secure, websocket) in all {
-        let Some(listener) = listener else { continue };
-        let tls = if secure {
-            let tls = settings.tls.as_ref().ok_or(StartError::NoCertificates(name))?;
-            Some(RwLock::new(Arc::new(server_config(tls, alpn(name))?)))
-        } else {
-            None
-        };
-        let context = Arc::new(ListenerContext {
-            name,
-            protocol,
-            address: listener.address,
-            proxy_protocol: listener.proxy_protocol,
-            websocket_path: websocket.then(|| listener.path.clone()),
-            tls,
-        });
-        let address = listener.address;
-        listening.push(Listening::bind(address, context).map_err(|source| StartError::Listen {
-            name,
-            address,
-            source,
-        })?);
-    }
-    Ok(listening)
-}
-
-/// The ALPN protocol of a TLS listener.
-fn alpn(listener: &str) -> &'static str {
-    match listener {
-        "wss" => "http/1.1",
-        "amqps" => "amqp",
-        _ => "mqtt",
     }
 }

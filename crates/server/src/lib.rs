@@ -5,6 +5,7 @@
 //! queues.
 
 pub mod auth;
+pub mod descriptors;
 pub mod durability;
 pub mod durable;
 pub mod entities;
@@ -30,7 +31,9 @@ mod exposition;
 mod housekeeping;
 mod lifecycle;
 mod listener;
+mod rate_limit;
 mod sessions;
+mod sockets;
 mod sys;
 mod transport;
 mod worker;

@@ -157,13 +157,27 @@ fn the_network_needs_users() {
         "listeners.mqtt.address = '0.0.0.0:1883'\nadmin.address = '192.0.2.1:1'",
         &[
             &format!("1:26 {} -> barid passwd", message("0.0.0.0:1883")),
-            &format!("2:17 {} -> 127.0.0.1", message("192.0.2.1:1")),
+            "2:17 192.0.2.1:1 can be reached from the network, and the admin API has no password -> ssh -L",
         ],
     );
     let flags = ["--mqtt", "[::]:1883"];
     check_with("", &flags, &[&format!("--mqtt (BARID_MQTT) {}", message("[::]:1883"))]);
     accept("", &["--mqtt", "[::1]:1883", "--ws", "[::ffff:127.0.0.1]:1"]);
     accept("[[users]]\nname = 'a'\npassword = 'HASH'", &flags);
+}
+
+#[test]
+fn the_admin_address_is_loopback_whatever_users_there_are() {
+    let users = "[[users]]\nname = 'a'\npassword = 'HASH'";
+    for address in ["0.0.0.0:8081", "[::]:8081", "10.0.0.7:8081"] {
+        let message = format!(
+            "--admin (BARID_ADMIN) {address} can be reached from the network, and the admin API has no password -> 127.0.0.1"
+        );
+        check_with(users, &["--admin", address], &[&message]);
+    }
+    for address in ["127.0.0.2:8081", "[::1]:8081", "[::ffff:127.0.0.1]:8081"] {
+        accept(users, &["--admin", address]);
+    }
 }
 
 #[test]

@@ -17,6 +17,22 @@ pub struct Refusal {
 pub type Answer<T> = Result<Json<T>, Refusal>;
 
 impl Refusal {
+    /// For any other reason.
+    pub fn of(status: StatusCode, sentence: impl Into<String>) -> Self {
+        Self { status, sentence: sentence.into() }
+    }
+
+    /// It is not answered, whoever asks.
+    pub fn forbidden(sentence: impl Into<String>) -> Self {
+        Self::of(StatusCode::FORBIDDEN, sentence)
+    }
+
+    /// The status.
+    #[cfg(test)]
+    pub fn status(&self) -> StatusCode {
+        self.status
+    }
+
     /// What was asked for does not exist.
     pub fn not_found(sentence: impl Into<String>) -> Self {
         Self { status: StatusCode::NOT_FOUND, sentence: sentence.into() }

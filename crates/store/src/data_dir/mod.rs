@@ -41,6 +41,9 @@ pub struct Options<'a> {
     pub memtable_bytes: u64,
     /// Commits that put something are refused while less of the disk is free.
     pub reserve_bytes: u64,
+    /// Files that an engine may keep open only to read them again soon, of all shards together. The log needs all
+    /// of its segments open, and keeps no others.
+    pub open_files: usize,
     /// Open although acknowledged commits are missing, with what is left.
     pub accept_loss: bool,
 }
@@ -54,6 +57,7 @@ impl Default for Options<'_> {
             cache_bytes: 64 << 20,
             memtable_bytes: 64 << 20,
             reserve_bytes: 256 << 20,
+            open_files: 256,
             accept_loss: false,
         }
     }

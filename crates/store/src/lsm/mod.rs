@@ -37,6 +37,8 @@ pub struct LsmOptions {
     pub memtable_bytes: u64,
     /// Commits that put are refused while less of the disk is free.
     pub reserve_bytes: u64,
+    /// Files that are kept open to be read again.
+    pub open_files: usize,
     /// Open although acknowledged commits are missing, with what is left.
     pub accept_loss: bool,
 }
