@@ -113,7 +113,7 @@ fn open_directory(dir: &Path) -> Result<Directory, StoreError> {
 
 fn create(disk: &dyn Disk) -> Result<(), StoreError> {
     CommitMark::create(disk, 0)?;
-    Segment::create(disk, 1, random_mark(), 1, 0).map(drop)
+    Segment::create(disk, None, 1, random_mark(), 1, 0).map(drop)
 }
 
 fn open(
