@@ -77,6 +77,12 @@ impl From<QueryRejection> for Refusal {
     }
 }
 
+/// For what was done, and is not durable: the broker stops, or its disk takes nothing.
+pub fn not_durable(consequence: &str) -> Refusal {
+    let sentence = "the broker stops, or its disk is full or broken";
+    Refusal::unavailable(format!("{sentence}: it was done, and {consequence}"))
+}
+
 /// For every path that is not served.
 pub async fn no_such_path(uri: Uri) -> Refusal {
     Refusal::not_found(format!("there is no {} here; GET / lists what there is", uri.path()))

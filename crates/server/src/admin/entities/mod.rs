@@ -23,7 +23,7 @@ use axum::routing::get;
 use serde::Deserialize;
 use tokio::sync::oneshot;
 
-use super::answer::Refusal;
+use super::answer::{Refusal, not_durable};
 use super::{Served, tenants};
 use crate::bindings::BindingsError;
 use crate::durable::Commits;
@@ -151,7 +151,7 @@ async fn change<T>(
     served.shared.housekeeping.after(commits, After::Tell(tell));
     match told.await {
         Ok(()) => Ok(done),
-        Err(_) => Err(Refusal::unavailable("the broker stops, and the change may be lost")),
+        Err(_) => Err(not_durable("the change may be lost")),
     }
 }
 
