@@ -13,8 +13,8 @@ import pytest
 from bystander import Bystander
 from broker import until
 
-# The longest time that /healthz may take beside an attack.
-SECONDS = 1.0
+# The longest time that /healthz may take beside an attack, however busy the machine is.
+SECONDS = 3.0
 
 SLOW_BODY = b"PUT /v1/tenants/default/queues/q HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{"
 SLOW_HEAD = b"GET /v1/tenants HTTP/1.1\r\nHost: localhost\r\nA: "
@@ -38,7 +38,7 @@ def health(broker) -> float:
         with contextlib.suppress(ConnectionError, http.client.HTTPException, urllib.error.URLError):
             assert broker.http("/healthz")[0] == 200
             return time.monotonic() - started
-        assert time.monotonic() - started < 10 * SECONDS, "it is not answered"
+        assert time.monotonic() - started < 5 * SECONDS, "it is not answered"
 
 
 @contextlib.contextmanager

@@ -1,31 +1,23 @@
 //! Who may connect, and what they may publish and subscribe to.
 //!
-//! Verifying a password takes milliseconds on purpose, so no IO thread does it: a [`Verifier`] has
-//! threads of its own, and posts the verdict.
+//! Verifying a password takes milliseconds on purpose, so no IO thread does it: a
+//! [`Verifier`](crate::verifier::Verifier) has threads of its own, and posts the verdict.
 
 use std::hash::{BuildHasher, RandomState};
 use std::num::NonZeroU64;
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Weak};
-use std::thread;
+use std::sync::Arc;
 
 use hashbrown::HashMap;
 use mqtt_proto::topic;
-use parking_lot::Mutex;
 use statestore_proto::{Verb, topics};
 
-use crate::event_loop::{ConnectionId, Mailbox, Post};
 use crate::password;
 use crate::settings::User;
 use crate::state_store::KeyRules;
 use crate::tenant::DEFAULT_TENANT;
 
-/// Logins that may wait for each thread that verifies. Beyond, clients are told that the server is busy,
-/// rather than to wait for longer than they are given.
-const WAITING_PER_THREAD: usize = 256;
-
 /// Bytes of the longest password that is verified.
-const PASSWORD_MAX: usize = 4 * 1024;
+pub const PASSWORD_MAX: usize = 4 * 1024;
 
 /// Whether a client may connect, and what it may do.
 #[derive(Clone, Debug)]
@@ -34,6 +26,8 @@ pub enum Verdict {
     Allowed(Option<Arc<Permissions>>),
     /// User name or password are wrong.
     Denied,
+    /// Nobody has looked: too many logins wait, most of them from the same address.
+    Busy,
 }
 
 /// What one client may do.
@@ -139,7 +133,7 @@ impl Users {
     /// Verifies a login. Takes as long as the hash of the user says, and for a name that nobody has as long as
     /// for one of the users, always the same one: so the time does not tell whether a user exists, and a
     /// stranger costs no more than a user.
-    fn verify(&self, name: &str, password: &[u8], client_id: &str) -> Verdict {
+    pub fn verify(&self, name: &str, password: &[u8], client_id: &str) -> Verdict {
         let name = full_name(name);
         let user = self.by_name.get(&name).map(|index| &self.all[*index]);
         let user = user.filter(|_| password.len() <= PASSWORD_MAX);
@@ -165,59 +159,6 @@ impl Users {
 /// `{tenant}/{client}`, also for a user name that leaves the tenant `default` out.
 pub fn full_name(name: &str) -> String {
     if name.contains('/') { name.to_owned() } else { format!("{DEFAULT_TENANT}/{name}") }
-}
-
-/// A login to be verified.
-pub struct Login {
-    /// The users as they were when the client connected.
-    pub users: Arc<Users>,
-    /// The user name.
-    pub name: String,
-    /// The password.
-    pub password: Vec<u8>,
-    /// The client identifier.
-    pub client_id: String,
-    /// Gone when the client does not wait any more.
-    pub waits: Weak<()>,
-    /// Where the verdict goes.
-    pub reply_to: (Mailbox, ConnectionId),
-}
-
-/// Threads that verify logins.
-#[derive(Debug)]
-pub struct Verifier(SyncSender<Login>);
-
-impl Verifier {
-    /// Starts `threads` threads. They end with the verifier.
-    pub fn start(threads: usize) -> Self {
-        let (sender, receiver) = sync_channel(WAITING_PER_THREAD * threads);
-        let receiver = Arc::new(Mutex::new(receiver));
-        for _ in 0..threads {
-            let receiver = Arc::clone(&receiver);
-            thread::Builder::new()
-                .name("barid-login".into())
-                .spawn(move || verify_all(&receiver))
-                .expect("the operating system has room for a thread");
-        }
-        Self(sender)
-    }
-
-    /// Verifies a login some time soon. False: too many wait.
-    pub fn submit(&self, login: Login) -> bool {
-        !matches!(self.0.try_send(login), Err(TrySendError::Full(_)))
-    }
-}
-
-fn verify_all(receiver: &Mutex<Receiver<Login>>) {
-    loop {
-        let Ok(login) = receiver.lock().recv() else { return };
-        if login.waits.strong_count() == 0 {
-            continue;
-        }
-        let verdict = login.users.verify(&login.name, &login.password, &login.client_id);
-        let (mailbox, connection) = login.reply_to;
-        mailbox.post(Post::Authenticated(connection, verdict));
-    }
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use thiserror::Error;
 use tracing::{info, warn};
 
 use crate::admin::{self, Admin};
-use crate::auth::{Users, Verifier};
+use crate::auth::Users;
 use crate::bindings::{self, Bridge};
 use crate::clock::Clock;
 use crate::descriptors::Descriptors;
@@ -30,6 +30,7 @@ use crate::settings::{Settings, ShareStrategy, StorageEngine, Tls};
 use crate::sockets::{BoundSockets, ListeningSockets, alpn};
 use crate::tenant::{DEFAULT_TENANT, TenantSettings, Tenants};
 use crate::transport::{CertificateError, ListenerContext, server_config};
+use crate::verifier::Verifier;
 use crate::worker::Worker;
 
 /// The shards that a new data directory gets at most, unless the settings say otherwise.

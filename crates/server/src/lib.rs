@@ -36,6 +36,7 @@ mod sessions;
 mod sockets;
 mod sys;
 mod transport;
+mod verifier;
 mod worker;
 
 pub use broker::{Broker, ReloadReport, StartError};
