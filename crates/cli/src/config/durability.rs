@@ -1,5 +1,7 @@
 //! Durability classes, and where durable data are kept.
 
+use std::collections::BTreeSet;
+
 use barid_server::durability::DurabilityClass;
 use barid_server::settings::Settings;
 use barid_server::tenant::check_tenant_name;
@@ -25,8 +27,13 @@ pub fn check(settings: &Settings, found: &mut Objections) {
             check_class(&Place::of(&["tenants", name, "limits", "durability"]), class, found);
         }
     }
+    let mut known = BTreeSet::new();
     for (i, rule) in settings.durability.iter().enumerate() {
         let place = Place::of(&["durability"]).index(i);
+        if !known.insert((&rule.filter, &rule.keys, &rule.tenant)) {
+            let hint = "the first one counts; keep one of the two";
+            found.add(place.clone(), "a rule for the same topics or keys stands above", hint);
+        }
         check_class(&place.key("class"), rule.class, found);
         if let Some(Err(error)) = rule.tenant.as_deref().map(check_tenant_name) {
             let hint = "without a tenant it is for all of them";

@@ -410,6 +410,12 @@ fn durability() {
     );
     check("limits.durability = 'lokal'", &["1:21 unknown value `lokal` -> did you mean `local`?"]);
     check("[[durability]]\nfilter = 'a'", &["1:1 the key `class` is missing -> class"]);
+    check(
+        "[[durability]]\nfilter = 'a'\nclass = 'memory'\n\
+         [[durability]]\nfilter = 'a'\ntenant = 'acme'\nclass = 'memory'\n\
+         [[durability]]\nfilter = 'a'\nclass = 'local'",
+        &["8:1 a rule for the same topics or keys stands above -> keep one"],
+    );
     accept("[[durability]]\nfilter = 'a/#'\nclass = 'memory'\ntenant = 'acme'", &[]);
 }
 
