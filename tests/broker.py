@@ -62,13 +62,17 @@ class Broker:
                 flags["--mqtt"] = self.port
             command = [BINARY, "serve", "--config", config, "--data-dir", self.directory / "data"]
             command += [part for flag, port in flags.items() for part in (flag, f"127.0.0.1:{port}")]
-            command += self.arguments()
+            command = self.prefix() + command + self.arguments()
             with open(self.directory / "stderr", "ab") as stderr:
                 self._process = subprocess.Popen(command, stdout=stderr, stderr=stderr)
             if self._becomes_healthy():
                 return
             self.kill9()
         raise RuntimeError(f"the broker did not start:\n{self.stderr}")
+
+    def prefix(self) -> list:
+        """What a kind of broker is run by, and becomes."""
+        return []
 
     def arguments(self) -> list:
         """What a kind of broker adds to its command line."""

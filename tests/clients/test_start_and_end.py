@@ -1,6 +1,7 @@
 """How the broker starts, refuses to start, and ends."""
 
 import signal
+import socket
 import subprocess
 import time
 
@@ -97,7 +98,47 @@ def test_two_on_one_port(ours, tmp_path, flag):
     assert "panicked" not in done.stderr
 
 
-@pytest.mark.parametrize("flag", ["--mqtt", "--ws", "--admin"])
+@pytest.mark.parametrize("flag", ["--mqtt", "--ws", "--amqp", "--admin"])
+def test_a_start_that_fails_lets_nobody_in(ours, tmp_path, flag):
+    """Whichever address is taken: no client is connected and then cut off, and nothing is made."""
+    port = {"--mqtt": ours.port, "--ws": ours.ws_port, "--amqp": ours.amqp_port, "--admin": ours.admin_port}[flag]
+    flags = {name: free_port() for name in ("--mqtt", "--ws", "--amqp", "--admin")} | {flag: port}
+    command = [BINARY, "serve", "--data-dir", tmp_path / "data", *(part for name, port in flags.items() for part in (name, f"127.0.0.1:{port}"))]
+    others = [port for name, port in flags.items() if name != flag]
+    let_in = []
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT) as process:
+        while process.poll() is None:
+            for other in others:
+                with socket.socket() as client:
+                    if client.connect_ex(("127.0.0.1", other)) == 0:
+                        let_in.append(other)
+        assert process.returncode == 1 and "another" in process.stderr.read()
+    assert not let_in
+    assert not (tmp_path / "data").exists()
+
+
+def test_nobody_is_let_in_before_the_data_directory_is_read(broker_with, connect, topic):
+    """A start that finds it damaged fails, and has let nobody in either."""
+    running = broker_with("")
+    client = connect(to=running)
+    for number in range(200):
+        client.publish(f"{topic}/{number}", bytes(1000), qos=1, retain=True)
+    running.stop()
+    for segment in (running.directory / "data").glob("shard-*/log-*"):
+        damaged = bytearray(segment.read_bytes())
+        damaged[20] ^= 1
+        segment.write_bytes(damaged)
+    command = [*running._process.args]
+    let_in = 0
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT) as process:
+        while process.poll() is None:
+            with socket.socket() as client:
+                let_in += client.connect_ex(running.address) == 0
+        assert process.returncode == 1 and "damaged" in process.stderr.read()
+    assert not let_in
+
+
+@pytest.mark.parametrize("flag", ["--mqtt", "--ws"])
 @pytest.mark.parametrize("address", ["0.0.0.0:0", "[::]:0", "192.0.2.1:0"])
 def test_the_world_is_not_let_in_without_users(tmp_path, flag, address):
     done = barid("serve", flag, address, "--data-dir", tmp_path, environment=QUIET)

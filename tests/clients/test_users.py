@@ -1,9 +1,12 @@
 """[[users]]: who may connect, and what they may do."""
 
+import signal
+
 import pytest
 
+from broker import until
 from paho_client import Refused
-from running import hashed
+from running import barid, hashed
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +47,41 @@ def test_the_block_that_passwd_prints_is_a_user(broker_with, paho):
 def test_hashes_are_argon2id_with_a_salt():
     first, second = hashed("x"), hashed("x")
     assert first.startswith("$argon2id$") and first != second
+
+
+def test_a_device_logs_in_with_a_cheap_hash(broker_with, paho):
+    """The secret is random, so nothing is gained by making it costly to guess."""
+    block = barid("passwd", "--stdin", "--cost", "device", "acme/sensor", input="f" * 24)
+    assert block.returncode == 0 and not block.stderr, block.stderr
+    assert "$argon2id$v=19$m=256,t=1,p=1$" in block.stdout
+    running = broker_with(block.stdout)
+    assert paho(to=running, username="acme/sensor", password="f" * 24).client.is_connected()
+    with pytest.raises(Refused):
+        paho(to=running, username="acme/sensor", password="f" * 23)
+
+
+def test_a_cheap_hash_of_a_short_password_is_warned_of():
+    done = barid("passwd", "--stdin", "--cost", "device", input="short")
+    assert done.returncode == 0 and "warning" in done.stderr and "openssl rand" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["", "a b/x", "/x", "acme/", "a+b/x", "t" * 65 + "/x", "x\ny", "x" * 65_536], ids=range(8))
+def test_no_password_for_who_can_never_log_in(name):
+    done = barid("passwd", "--stdin", name, input="secret")
+    assert done.returncode != 0 and not done.stdout, done.stdout
+
+
+def test_a_reload_does_not_replace_one_user_by_another_spelling(guarded, paho, secret):
+    """`x` and `default/x` are one user: neither block may silently take the place of the other."""
+    before = f'[[users]]\nname = "x"\npassword = "{secret}"\n'
+    assert "users" in guarded.reload(before)
+    told = len(guarded.stderr)
+    (guarded.directory / "barid.toml").write_text(before + f'[[users]]\nname = "default/x"\npassword = "{hashed("other")}"\n')
+    guarded.signal(signal.SIGHUP)
+    until(lambda: "are one user" in guarded.stderr[told:])
+    assert paho(to=guarded, username="x", password="secret").client.is_connected()
+    with pytest.raises(Refused):
+        paho(to=guarded, username="default/x", password="other")
 
 
 def test_rules_for_topics(guarded, paho, version):

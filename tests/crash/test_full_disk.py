@@ -1,10 +1,13 @@
 """A disk that is full, or fails: what needs it is refused, what does not goes on, and nothing acknowledged is lost."""
 
 import asyncio
+import http.client
+import json
 import time
 
 import pytest
 import wire
+from broker import until
 from powercut import Recorded, available
 from steps import FOREVER, received
 from test_kill import check
@@ -133,6 +136,136 @@ def test_a_client_of_31_is_not_told_what_is_not_so(victim, connect):
         publisher.expect_nothing(1)
     except AssertionError as error:
         assert "was closed" in str(error), error
+
+
+def test_a_full_disk_is_noticed_before_anybody_meets_it(victim, connect):
+    """Somebody else fills it, and the broker has nothing to write."""
+    connect("s").subscribe("a", qos=1)
+    connect("s").disconnect()
+    publisher = connect("p", **FLEETING)
+    victim.order("none-free")
+    shards = len(list(victim.data.glob("shard-*")))
+    until(lambda: victim.metric("^barid_store_refuses") == shards)
+    assert publisher.publish("a", b"refused", qos=1).reason == QUOTA_EXCEEDED
+    victim.withdraw()
+    until(lambda: victim.metric("^barid_store_refuses") == 0)
+    assert publisher.publish("a", b"accepted", qos=1).reason == 0
+    assert received(connect("s")) == [b"accepted"]
+
+
+def fill_unnoticed(victim) -> None:
+    """Nobody knows yet that there is no room: what comes next is noted, and cannot be written."""
+    victim.order("no-room", "0")
+
+
+# A client that is not answered within so many seconds is not answered.
+SOON = 5.0
+
+
+def test_a_publish_that_meets_the_full_disk_is_answered(victim, connect):
+    """Not when there is room again, but now: else its client waits, and everything behind it."""
+    connect("s").subscribe("a", qos=1)
+    connect("s").disconnect()
+    publisher = connect("p", **FLEETING)
+    fill_unnoticed(victim)
+    started = time.monotonic()
+    assert publisher.publish("a", b"met", qos=1).reason == QUOTA_EXCEEDED
+    assert time.monotonic() - started < SOON
+    assert publisher.publish("a", b"known", qos=1).reason == QUOTA_EXCEEDED
+    publisher.send(wire.pingreq())
+    publisher.expect(wire.PINGRESP)
+    victim.withdraw()
+    accepted_again(publisher, "a", b"again")
+    assert received(connect("s"))[-1] == b"again"
+
+
+def test_many_in_flight_that_meet_the_full_disk_are_answered_each(victim, connect):
+    """In their order, and none is forgotten."""
+    connect("s").subscribe("a/#", qos=1)
+    connect("s").disconnect()
+    publisher = connect("p", **FLEETING)
+    fill_unnoticed(victim)
+    for number in range(1, 301):
+        publisher.send(wire.publish(f"a/{number % 7}", b"x", 1, number))
+    started = time.monotonic()
+    answers = [publisher.expect(wire.PUBACK) for _ in range(300)]
+    assert time.monotonic() - started < SOON
+    assert [one.packet_id for one in answers] == list(range(1, 301))
+    assert {one.reason for one in answers} == {QUOTA_EXCEEDED}
+
+
+def test_an_exchange_of_qos_2_that_meets_the_full_disk_is_settled_later(victim, connect):
+    """Its message may become durable yet, so PUBREC cannot refuse it: the connection ends with 0x97, and the client, which
+    sends it again when it is back, has sent it once.
+    """
+    connect("s").subscribe("a", qos=2)
+    connect("s").disconnect()
+    publisher = connect("p")
+    fill_unnoticed(victim)
+    publisher.send(wire.publish("a", b"once", 2, 1))
+    started = time.monotonic()
+    assert publisher.expect(wire.DISCONNECT).reason == QUOTA_EXCEEDED
+    assert time.monotonic() - started < SOON
+    victim.withdraw()
+    publisher = connect("p", present=True)
+    publisher.send(wire.publish("a", b"once", 2, 1, dup=True))
+    assert publisher.expect(wire.PUBREC).reason == 0
+    publisher.send(wire.acknowledge(wire.PUBREL, 1))
+    publisher.expect(wire.PUBCOMP)
+    assert received(connect("s")) == [b"once"]
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_a_client_of_311_that_meets_the_full_disk_is_let_go(victim, connect, qos):
+    """No acknowledgement can tell it."""
+    connect("s").subscribe("a", qos=2)
+    connect("s").disconnect()
+    publisher = connect("p", V311)
+    fill_unnoticed(victim)
+    publisher.send(wire.publish("a", b"x", qos, 1, version=V311))
+    publisher.expect_closed(SOON)
+    victim.withdraw()
+    until(lambda: victim.metric("^barid_store_refuses") == 0)
+    publisher = connect("p", V311, present=True)
+    publisher.send(wire.publish("a", b"x", qos, 1, dup=True, version=V311))
+    publisher.expect(wire.PUBACK if qos == 1 else wire.PUBREC)
+    assert b"x" in received(connect("s"))
+
+
+def test_others_that_meet_the_full_disk_are_answered(victim, connect):
+    """New sessions, and subscriptions of those that are there."""
+    known = connect("k")
+    fill_unnoticed(victim)
+    started = time.monotonic()
+    known.send(wire.subscribe(1, ("a", 1)))
+    new = wire.Client(victim.address)
+    connack = new.connect("n", clean=False, username="acme/device", properties={"session_expiry_interval": FOREVER})
+    assert connack.reason == QUOTA_EXCEEDED
+    assert known.expect(wire.DISCONNECT, SOON).reason == QUOTA_EXCEEDED
+    assert time.monotonic() - started < SOON
+    victim.withdraw()
+    until(lambda: victim.metric("^barid_store_refuses") == 0)
+    connect("k", present=True).subscribe("a", qos=1)
+
+
+def test_operators_that_meet_the_full_disk_are_answered(victim):
+    fill_unnoticed(victim)
+    connection = http.client.HTTPConnection("127.0.0.1", victim.admin_port, timeout=SOON)
+    connection.request("PUT", "/v1/tenants/acme/queues/q")
+    answer = connection.getresponse()
+    assert answer.status == 503 and "disk" in json.load(answer)["error"]
+    connection.close()
+
+
+def test_a_moment_of_failure_is_nobodys_affair(victim, connect):
+    """What can be committed soon is acknowledged, and no client hears of it."""
+    connect("s").subscribe("a", qos=1)
+    publisher = connect("p")
+    fill_unnoticed(victim)
+    publisher.send(wire.publish("a", b"x", 1, 1))
+    publisher.expect_nothing(0.3)
+    victim.withdraw()
+    assert publisher.expect(wire.PUBACK).reason == 0
 
 
 @pytest.mark.parametrize("failure", ["fsync-eio", "no-room"])

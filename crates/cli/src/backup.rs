@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use barid_store::backup::{Totals, check};
+use barid_store::private;
 use serde_json::json;
 
 use crate::admin::{AdminArgs, bytes};
@@ -23,11 +24,11 @@ const SUFFIX: &str = ".backup";
 #[command(after_help = "\
 Writes DIR/barid-20261121T120000Z.backup, named by the time in UTC, with all that is durable: sessions,
 what waits for them, retained messages. The broker goes on; the backup is as of the moment of its
-beginning. The file has its name only when it is whole and on disk.
+beginning. The file has its name only when it is whole and on disk. Only its owner can read it (mode 600).
 
 Examples:
   barid backup /var/backups/barid
-  barid backup . --admin 10.0.0.7:8081 --json")]
+  barid backup . --admin 127.0.0.1:9081 --json")]
 pub struct Args {
     /// Directory for the backup; made if it does not exist
     #[arg(value_name = "DIR")]
@@ -45,7 +46,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         bail!("{} exists already: wait a second", file.display());
     }
     let mut stream = args.admin.connect().stream("/v1/backup")?;
-    fs::create_dir_all(&args.directory)
+    private::create_dir_all(&args.directory)
         .with_context(|| format!("making {}", args.directory.display()))?;
     let mut partial = Partial::create(&file)?;
     let bar = progress::bytes("backing up");
@@ -76,8 +77,11 @@ struct Partial {
 impl Partial {
     fn create(finished: &Path) -> anyhow::Result<Self> {
         let path = finished.with_extension("partial");
-        let file =
-            File::create_new(&path).with_context(|| format!("writing {}", path.display()))?;
+        let file = private::options()
+            .write(true)
+            .create_new(true)
+            .open(&path)
+            .with_context(|| format!("writing {}", path.display()))?;
         Ok(Self { path, file })
     }
 

@@ -24,12 +24,22 @@ pub struct Args {
 
 pub fn run(args: &Args) -> ExitCode {
     let outcome = config::load(Some(&args.file), &Overrides::default());
+    let warnings = outcome
+        .as_ref()
+        .map_or(Vec::new(), |settings| config::warnings(Some(&args.file), settings));
     if args.json {
         let problems = outcome.as_ref().err().map_or(&[][..], |problems| &problems.0);
-        println!("{}", json!({ "file": args.file, "ok": outcome.is_ok(), "problems": problems }));
+        let ok = outcome.is_ok();
+        println!(
+            "{}",
+            json!({ "file": args.file, "ok": ok, "problems": problems, "warnings": warnings })
+        );
     } else {
         match &outcome {
-            Ok(settings) => println!("{}: ok\n{}", args.file.display(), summary(settings)),
+            Ok(settings) => {
+                println!("{}: ok\n{}", args.file.display(), summary(settings));
+                warnings.iter().for_each(|warning| println!("warning: {warning}"));
+            }
             Err(problems) => println!("{problems}"),
         }
     }

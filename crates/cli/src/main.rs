@@ -9,7 +9,6 @@ mod client;
 mod config;
 mod doctor;
 mod entity;
-mod open_files;
 mod output;
 mod passwd;
 mod progress;

@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal as _};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
+use barid_server::password::{self, Cost};
 
 use crate::config::users;
 
@@ -12,16 +13,36 @@ use crate::config::users;
 #[command(after_help = "\
 Prints the argon2id hash alone, or with NAME a block to paste into the configuration file.
 
+Verifying a login costs what its hash says. --cost person, the default, is for passwords that people
+choose: a core verifies about 50 logins a second. --cost device is for random secrets of 128 bits or
+more, which nobody can guess: about 10,000 logins a second, so that a fleet can come back at once.
+Whoever steals such a hash can try passwords as fast: never use it for a password that somebody chose.
+
 Examples:
-  barid passwd acme/sensor-7 >> barid.toml
-  openssl rand -base64 18 | tee password.txt | barid passwd --stdin acme/sensor-7")]
+  barid passwd acme/ada >> barid.toml
+  openssl rand -base64 18 | tee password.txt | barid passwd --stdin --cost device acme/sensor-7")]
 pub struct Args {
     /// The user, {tenant}/{client}, or {client} for the tenant `default`
     name: Option<String>,
     /// Read the password from the first line of standard input instead of asking for it
     #[arg(long)]
     stdin: bool,
+    /// What the password is: one that a person has chosen, or the random secret of a device
+    #[arg(long, value_name = "KIND", default_value = "person")]
+    cost: Kind,
 }
+
+/// Decides what verifying a login costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Kind {
+    /// A password that somebody has chosen
+    Person,
+    /// A random secret of 128 bits or more
+    Device,
+}
+
+/// Characters of the shortest Base64 text that has 128 bits.
+const RANDOM_MIN: usize = 22;
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if let Some(name) = &args.name {
@@ -31,7 +52,17 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if password.is_empty() {
         bail!("the password is empty");
     }
-    let hash = barid_server::auth::hash_password(&password);
+    if args.cost == Kind::Device && password.chars().count() < RANDOM_MIN {
+        eprintln!(
+            "barid: warning: with --cost device a short password is guessed soon by whoever sees its hash; \
+             use a random one of {RANDOM_MIN} characters or more, such as `openssl rand -base64 18` makes"
+        );
+    }
+    let cost = match args.cost {
+        Kind::Person => Cost::Person,
+        Kind::Device => Cost::Device,
+    };
+    let hash = password::hash(&password, cost);
     match &args.name {
         Some(name) => print!("{}", block(name, &hash)),
         None => println!("{hash}"),

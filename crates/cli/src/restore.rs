@@ -31,6 +31,7 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    stored::make_private();
     let from = backup::newest(&args.from)?;
     let reading = || format!("reading {}", from.display());
     let file = File::open(&from).with_context(reading)?;

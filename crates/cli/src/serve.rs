@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow};
 use barid_server::Broker;
+use barid_server::descriptors::Descriptors;
 use barid_server::settings::{Listener, Settings};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -21,7 +22,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Registry, fmt, reload};
 
 use crate::config::{self, Overrides};
-use crate::open_files;
+use crate::stored;
 
 /// From when on a start takes long, and how often that is told from then on.
 const LONG: Duration = Duration::from_secs(1);
@@ -63,14 +64,18 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::FAILURE);
         }
     };
+    stored::make_private();
     let log = Log::start(&settings)?;
+    config::warnings(args.config.as_deref(), &settings)
+        .iter()
+        .for_each(|warning| warn!("{warning}"));
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).context("listening to signals")?;
     let stopping = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGINT] {
         // While the first one is being obeyed, the second one ends the program.
         signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, stopping.clone())?;
     }
-    let open_files = open_files::raise_limit();
+    let open_files = Descriptors::raise().limit();
     let before = started.elapsed();
     // The error names its cause itself.
     let broker = while_telling(&settings.data_dir, || Broker::start(settings.clone()))
@@ -169,6 +174,9 @@ fn reload(broker: &Broker, log: &Log, args: &Args) {
         }
     };
     log.set_level(&settings);
+    config::warnings(args.config.as_deref(), &settings)
+        .iter()
+        .for_each(|warning| warn!("{warning}"));
     let report = broker.reload(&settings);
     if report.applied.is_empty() {
         info!("reloaded: nothing new that can change while running");

@@ -1,31 +1,23 @@
 //! Who may connect, and what they may publish and subscribe to.
 //!
-//! Verifying a password takes milliseconds on purpose, so no IO thread does it: a [`Verifier`] has
-//! threads of its own, and posts the verdict.
+//! Verifying a password takes milliseconds on purpose, so no IO thread does it: a
+//! [`Verifier`](crate::verifier::Verifier) has threads of its own, and posts the verdict.
 
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Weak};
-use std::thread;
+use std::hash::{BuildHasher, RandomState};
+use std::num::NonZeroU64;
+use std::sync::Arc;
 
-use argon2::Argon2;
-use argon2::password_hash::rand_core::OsRng;
-use argon2::password_hash::{PasswordHash, PasswordHasher, PasswordVerifier, SaltString};
 use hashbrown::HashMap;
 use mqtt_proto::topic;
-use parking_lot::Mutex;
 use statestore_proto::{Verb, topics};
 
-use crate::event_loop::{ConnectionId, Mailbox, Post};
+use crate::password;
 use crate::settings::User;
 use crate::state_store::KeyRules;
 use crate::tenant::DEFAULT_TENANT;
 
-/// Logins that may wait for each thread that verifies. Beyond, clients are told that the server is busy,
-/// rather than to wait for longer than they are given.
-const WAITING_PER_THREAD: usize = 256;
-
 /// Bytes of the longest password that is verified.
-const PASSWORD_MAX: usize = 4 * 1024;
+pub const PASSWORD_MAX: usize = 4 * 1024;
 
 /// Whether a client may connect, and what it may do.
 #[derive(Clone, Debug)]
@@ -34,6 +26,8 @@ pub enum Verdict {
     Allowed(Option<Arc<Permissions>>),
     /// User name or password are wrong.
     Denied,
+    /// Nobody has looked: too many logins wait, most of them from the same address.
+    Busy,
 }
 
 /// What one client may do.
@@ -116,26 +110,37 @@ fn covers(rule: &str, filter: &str) -> bool {
 
 /// The users. None at all: everybody may connect.
 #[derive(Debug, Default)]
-pub struct Users(HashMap<String, User>);
+pub struct Users {
+    all: Vec<User>,
+    /// Where each is in `all`, by its full name.
+    by_name: HashMap<String, usize>,
+    /// Which user's hash is used for a name that nobody has.
+    decoys: RandomState,
+}
 
 impl Users {
     /// The users of the configuration.
     pub fn new(users: &[User]) -> Self {
-        Self(users.iter().map(|user| (full_name(&user.name), user.clone())).collect())
+        let by_name = users.iter().map(|user| full_name(&user.name)).zip(0..).collect();
+        Self { all: users.to_vec(), by_name, decoys: RandomState::new() }
     }
 
     /// Whether everybody may connect, with any password.
     pub fn allow_anybody(&self) -> bool {
-        self.0.is_empty()
+        self.all.is_empty()
     }
 
-    /// Verifies a login. Takes milliseconds, also for a user that does not exist.
-    fn verify(&self, name: &str, password: &[u8], client_id: &str) -> Verdict {
-        let user = self.0.get(&full_name(name)).filter(|_| password.len() <= PASSWORD_MAX);
-        let password = &password[..password.len().min(PASSWORD_MAX)];
-        let hash = user.map_or(NOBODYS_PASSWORD, |user| &user.password);
-        let verified = PasswordHash::new(hash)
-            .is_ok_and(|hash| Argon2::default().verify_password(password, &hash).is_ok());
+    /// Verifies a login. Takes as long as the hash of the user says, and for a name that nobody has as long as
+    /// for one of the users, always the same one: so the time does not tell whether a user exists, and a
+    /// stranger costs no more than a user.
+    pub fn verify(&self, name: &str, password: &[u8], client_id: &str) -> Verdict {
+        let name = full_name(name);
+        let user = self.by_name.get(&name).map(|index| &self.all[*index]);
+        let user = user.filter(|_| password.len() <= PASSWORD_MAX);
+        let Some(hash) = user.or_else(|| self.decoy(&name)).map(|user| &user.password) else {
+            return Verdict::Denied;
+        };
+        let verified = password::verify(hash, &password[..password.len().min(PASSWORD_MAX)]);
         match user {
             Some(user) if verified => {
                 Verdict::Allowed(Some(Arc::new(Permissions::new(user, client_id))))
@@ -143,77 +148,17 @@ impl Users {
             _ => Verdict::Denied,
         }
     }
+
+    fn decoy(&self, name: &str) -> Option<&User> {
+        let count = NonZeroU64::new(self.all.len() as u64)?;
+        let index = usize::try_from(self.decoys.hash_one(name) % count);
+        self.all.get(index.expect("it is less than a length"))
+    }
 }
 
 /// `{tenant}/{client}`, also for a user name that leaves the tenant `default` out.
 pub fn full_name(name: &str) -> String {
     if name.contains('/') { name.to_owned() } else { format!("{DEFAULT_TENANT}/{name}") }
-}
-
-/// What the password of a user that does not exist is compared with, so that it takes as long.
-const NOBODYS_PASSWORD: &str = "$argon2id$v=19$m=19456,t=2,p=1$bm9ib2R5bm9ib2R5$\
-     0000000000000000000000000000000000000000000";
-
-/// The hash of a password, as it stands in the configuration (argon2id, PHC string format).
-pub fn hash_password(password: &str) -> String {
-    let salt = SaltString::generate(&mut OsRng);
-    Argon2::default()
-        .hash_password(password.as_bytes(), &salt)
-        .expect("the default parameters are valid")
-        .to_string()
-}
-
-/// A login to be verified.
-pub struct Login {
-    /// The users as they were when the client connected.
-    pub users: Arc<Users>,
-    /// The user name.
-    pub name: String,
-    /// The password.
-    pub password: Vec<u8>,
-    /// The client identifier.
-    pub client_id: String,
-    /// Gone when the client does not wait any more.
-    pub waits: Weak<()>,
-    /// Where the verdict goes.
-    pub reply_to: (Mailbox, ConnectionId),
-}
-
-/// Threads that verify logins.
-#[derive(Debug)]
-pub struct Verifier(SyncSender<Login>);
-
-impl Verifier {
-    /// Starts `threads` threads. They end with the verifier.
-    pub fn start(threads: usize) -> Self {
-        let (sender, receiver) = sync_channel(WAITING_PER_THREAD * threads);
-        let receiver = Arc::new(Mutex::new(receiver));
-        for _ in 0..threads {
-            let receiver = Arc::clone(&receiver);
-            thread::Builder::new()
-                .name("barid-login".into())
-                .spawn(move || verify_all(&receiver))
-                .expect("the operating system has room for a thread");
-        }
-        Self(sender)
-    }
-
-    /// Verifies a login some time soon. False: too many wait.
-    pub fn submit(&self, login: Login) -> bool {
-        !matches!(self.0.try_send(login), Err(TrySendError::Full(_)))
-    }
-}
-
-fn verify_all(receiver: &Mutex<Receiver<Login>>) {
-    loop {
-        let Ok(login) = receiver.lock().recv() else { return };
-        if login.waits.strong_count() == 0 {
-            continue;
-        }
-        let verdict = login.users.verify(&login.name, &login.password, &login.client_id);
-        let (mailbox, connection) = login.reply_to;
-        mailbox.post(Post::Authenticated(connection, verdict));
-    }
 }
 
 #[cfg(test)]
@@ -224,7 +169,7 @@ mod tests {
         let owned = |rules: &[&str]| rules.iter().map(|rule| (*rule).to_owned()).collect();
         User {
             name: "acme/ada".into(),
-            password: hash_password("secret"),
+            password: password::hash("secret", password::Cost::Device),
             publish: owned(publish),
             subscribe: owned(subscribe),
             state: None,
@@ -237,7 +182,10 @@ mod tests {
         assert!(matches!(users.verify("acme/ada", b"secret", "c"), Verdict::Allowed(Some(_))));
         assert!(matches!(users.verify("acme/ada", b"wrong", "c"), Verdict::Denied));
         assert!(matches!(users.verify("acme/bob", b"secret", "c"), Verdict::Denied));
-        assert!(PasswordHash::new(NOBODYS_PASSWORD).is_ok(), "it must cost as much as a real one");
+        let decoy = |name| users.decoy(name).map(|user| &*user.name);
+        assert_eq!(decoy("acme/bob"), Some("acme/ada"), "it costs as much as a user");
+        assert_eq!(decoy("acme/bob"), decoy("acme/bob"));
+        assert!(matches!(Users::default().verify("a", b"b", "c"), Verdict::Denied));
     }
 
     #[test]

@@ -8,27 +8,30 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use barid_core::durable::{RecoveryError, keys};
+use barid_store::private::Exposure;
 use barid_store::{DataDir, Engine, Options, StoreError};
 use parking_lot::{Mutex, RwLock};
 use thiserror::Error;
-use tracing::info;
+use tracing::{info, warn};
 
-use crate::admin::Admin;
-use crate::auth::{Users, Verifier};
+use crate::admin::{self, Admin};
+use crate::auth::Users;
 use crate::bindings::{self, Bridge};
 use crate::clock::Clock;
+use crate::descriptors::Descriptors;
 use crate::durable::{Commits, Loader, Shards, recover};
 use crate::entities::EntityError;
 use crate::event_loop::{ConnectionId, EventLoop, IoThreads, Post, Watchdog};
 use crate::housekeeping::Housekeeping;
 use crate::lifecycle::Context;
-use crate::listener::{Acceptor, Listening};
+use crate::listener::{Accepting, Acceptor};
 use crate::router::Router;
-use crate::settings::{Listener, Settings, ShareStrategy, StorageEngine, Tls};
+use crate::settings::{Settings, ShareStrategy, StorageEngine, Tls};
+use crate::sockets::{BoundSockets, ListeningSockets, alpn};
 use crate::strangers::Strangers;
 use crate::tenant::{DEFAULT_TENANT, TenantSettings, Tenants};
-use crate::transport::websocket::WebSocketOptions;
-use crate::transport::{CertificateError, ListenerContext, Protocol, server_config};
+use crate::transport::{CertificateError, ListenerContext, server_config};
+use crate::verifier::Verifier;
 use crate::worker::Worker;
 
 /// The shards that a new data directory gets at most, unless the settings say otherwise.
@@ -38,7 +41,7 @@ const SHARDS_MAX: usize = 8;
 pub struct Broker {
     shared: Arc<Shared>,
     listeners: Vec<(Arc<ListenerContext>, SocketAddr)>,
-    acceptor: Acceptor,
+    accepting: Accepting,
     threads: IoThreads,
     loops: Vec<JoinHandle<()>>,
     housekeeping: JoinHandle<()>,
@@ -68,6 +71,8 @@ pub struct Shared {
     pub shards: Arc<Shards>,
     /// Who reads messages back.
     pub loader: Loader,
+    /// Connections that were closed at once because too few file descriptors were left.
+    pub refused_connections: Arc<AtomicU64>,
     /// Keeps other brokers away from the data directory.
     data_dir: Mutex<Option<DataDir>>,
     settings: RwLock<Arc<Settings>>,
@@ -98,6 +103,12 @@ pub enum StartError {
         /// Why not.
         source: io::Error,
     },
+    /// The admin address can be reached from the network, and has no password.
+    #[error(
+        "the admin address {0} can be reached from the network, and the admin API has no password: listen on \
+         127.0.0.1 or [::1], and let operators come through a tunnel (ssh -L)"
+    )]
+    AdminExposed(SocketAddr),
     /// A TLS listener without certificates.
     #[error("the {0} listener needs certificates: add [tls] with certificate and key")]
     NoCertificates(&'static str),
@@ -149,20 +160,23 @@ fn hint(error: &io::Error) -> &'static str {
 impl Broker {
     /// Starts a broker. It accepts connections when this returns.
     ///
+    /// All addresses are taken before anything else is done, and nobody can connect to any of them before all
+    /// that can fail has succeeded.
+    ///
     /// # Errors
-    /// When an address, a certificate or the data directory cannot be used.
+    /// When an address, a certificate or the data directory cannot be used. Nothing runs then.
     pub fn start(settings: Settings) -> Result<Self, StartError> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let workers = if settings.workers == 0 { cores } else { settings.workers };
+        let descriptors = Descriptors::raise();
         let strangers = Arc::new(Strangers::new(settings.max_connecting_bytes));
-        let listening = listen(&settings, &strangers)?;
-        let mut listeners = Vec::new();
-        for listening in &listening {
-            listeners.push((Arc::clone(listening.context()), listening.address()?));
-        }
+        let sockets = BoundSockets::bind(&settings, &strangers)?;
+        let acceptor = Acceptor::new()?;
+        let loops = (0..workers).map(|_| EventLoop::new()).collect::<io::Result<Vec<_>>>()?;
         let path = settings.data_dir.display().to_string();
-        let data_dir = open_data_dir(&settings, cores)
+        let data_dir = open_data_dir(&settings, cores, descriptors)
             .map_err(|source| StartError::DataDir { path: path.clone(), source })?;
+        tell_exposure(&data_dir);
         let (loader, loader_threads) = Loader::new(data_dir.shards().len());
         let (bridge, bridge_thread) = Bridge::new();
         let shared = Arc::new(Shared::new(settings, workers, data_dir, loader, bridge, strangers));
@@ -182,12 +196,13 @@ impl Broker {
             .declare(&shared.settings())
             .map_err(|(tenant, source)| StartError::Entities { tenant, source })?;
         bindings::configure(&shared, &shared.settings());
+        let ListeningSockets { listening, listeners, admin } = sockets.listen(&acceptor)?;
+        // From here on nothing fails, and threads run.
         let worker = |id| Worker { id, now: shared.clock.now(), shared: Arc::clone(&shared) };
         let context = |id| Context { worker: worker(id), router: Router::default() };
         let committers = shared.shards.iter().map(|shard| shard.start()).collect();
         let loaders =
             loader_threads.start(&shared.shards, |shard| worker(workers + 1 + usize::from(shard)));
-        let loops = (0..workers).map(|_| EventLoop::new()).collect::<io::Result<Vec<_>>>()?;
         let seen = loops.iter().zip(&shared.watchdogs);
         let threads = IoThreads::new(seen.map(|(one, dog)| one.as_thread(dog)).collect());
         let loops = loops
@@ -197,12 +212,13 @@ impl Broker {
             .collect();
         let housekeeping = shared.housekeeping.start(context(workers));
         let bindings = bridge_thread.start(context(workers + 1 + shared.shards.count()));
-        let admin = Admin::start(Arc::clone(&shared))?;
-        let acceptor = Acceptor::start(listening, threads.clone())?;
+        let admin = admin.start(Arc::clone(&shared), descriptors);
+        let refused = Arc::clone(&shared.refused_connections);
+        let accepting = acceptor.start(listening, threads.clone(), descriptors, refused);
         Ok(Self {
             shared,
             listeners,
-            acceptor,
+            accepting,
             threads,
             loops,
             housekeeping,
@@ -211,6 +227,15 @@ impl Broker {
             loaders,
             admin,
         })
+    }
+
+    /// Answers what a client of the admin address sends over one connection, without the connection: for tests and
+    /// fuzzing.
+    ///
+    /// # Errors
+    /// The operating system has run out of something.
+    pub fn converse(&self, sent: &[u8]) -> io::Result<Vec<u8>> {
+        admin::converse(&self.shared, sent)
     }
 
     /// Where it listens: `mqtt`, `mqtts`, `ws`, `wss`, `amqp`, `amqps`, `admin`.
@@ -305,7 +330,7 @@ impl Broker {
 
     /// Stops: no new connections, DISCONNECT to the clients, and a moment for them to go.
     pub fn shutdown(self) {
-        self.acceptor.stop();
+        self.accepting.stop();
         for thread in self.threads.iter() {
             thread.mailbox().post(Post::Shutdown);
         }
@@ -357,6 +382,7 @@ impl Shared {
             data_dir: Mutex::new(Some(data_dir)),
             housekeeping: Housekeeping::new(clock),
             bridge,
+            refused_connections: Arc::default(),
             verifier: Verifier::start(cores),
             strangers,
             watchdogs: (0..workers).map(|_| Arc::default()).collect(),
@@ -435,7 +461,11 @@ fn settings_of(settings: &Settings, tenant: &str) -> TenantSettings {
     }
 }
 
-fn open_data_dir(settings: &Settings, cores: usize) -> Result<DataDir, StoreError> {
+fn open_data_dir(
+    settings: &Settings,
+    cores: usize,
+    descriptors: Descriptors,
+) -> Result<DataDir, StoreError> {
     let storage = &settings.storage;
     let wanted = if storage.shards == 0 { cores.min(SHARDS_MAX) } else { storage.shards };
     let options = Options {
@@ -447,60 +477,25 @@ fn open_data_dir(settings: &Settings, cores: usize) -> Result<DataDir, StoreErro
         keyspaces: &keys::NAMES,
         cache_bytes: storage.cache as u64,
         reserve_bytes: storage.min_free,
+        open_files: usize::try_from(descriptors.reserve() / 2).unwrap_or(usize::MAX),
         ..Options::default()
     };
     DataDir::open(&settings.data_dir, &options)
 }
 
-fn listen(settings: &Settings, strangers: &Arc<Strangers>) -> Result<Vec<Listening>, StartError> {
-    let listeners = &settings.listeners;
-    let mut listening = Vec::new();
-    let (mqtt, amqp) = (Protocol::Mqtt, Protocol::Amqp);
-    let all: [(&'static str, &Option<Listener>, Protocol, bool, bool); 6] = [
-        ("mqtt", &listeners.mqtt, mqtt, false, false),
-        ("mqtts", &listeners.mqtts, mqtt, true, false),
-        ("ws", &listeners.ws, mqtt, false, true),
-        ("wss", &listeners.wss, mqtt, true, true),
-        ("amqp", &listeners.amqp, amqp, false, false),
-        ("amqps", &listeners.amqps, amqp, true, false),
-    ];
-    for (name, listener, protocol, secure, websocket) in all {
-        let Some(listener) = listener else { continue };
-        let tls = if secure {
-            let tls = settings.tls.as_ref().ok_or(StartError::NoCertificates(name))?;
-            Some(RwLock::new(Arc::new(server_config(tls, alpn(name))?)))
-        } else {
-            None
-        };
-        let context = Arc::new(ListenerContext {
-            name,
-            protocol,
-            address: listener.address,
-            proxy_protocol: listener.proxy_protocol,
-            websocket: websocket.then(|| WebSocketOptions {
-                path: listener.path.clone(),
-                origins: listener.origins.clone(),
-                secure,
-                loopback: listener.address.ip().is_loopback(),
-            }),
-            tls,
-            strangers: Arc::clone(strangers),
-        });
-        let address = listener.address;
-        listening.push(Listening::bind(address, context).map_err(|source| StartError::Listen {
-            name,
-            address,
-            source,
-        })?);
-    }
-    Ok(listening)
-}
-
-/// The ALPN protocol of a TLS listener.
-fn alpn(listener: &str) -> &'static str {
-    match listener {
-        "wss" => "http/1.1",
-        "amqps" => "amqp",
-        _ => "mqtt",
+/// Says that others could read the data directory, or still can.
+fn tell_exposure(data_dir: &DataDir) {
+    let path = data_dir.path().display();
+    match data_dir.exposure() {
+        Exposure::None => {}
+        Exposure::Ended(mode) => info!(
+            "the data directory {path} had mode {mode:o}, with which other users of this machine could read \
+             it; it is its owner's alone now"
+        ),
+        Exposure::Stays(mode, error) => warn!(
+            %error,
+            "the data directory {path} has mode {mode:o}, with which other users of this machine can read it, \
+             and that cannot be changed: give it to the user of the broker, and `chmod 700` it"
+        ),
     }
 }

@@ -21,7 +21,7 @@ const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 const STEPS_UNSEEN: usize = 32;
 
 /// The time of one turn.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Budget {
     until: Instant,
     /// Steps since the clock was looked at.

@@ -4,6 +4,7 @@ mod bindings;
 mod entities;
 
 use std::fmt::Write as _;
+use std::sync::atomic::Ordering;
 
 use barid_core::session::DropReason;
 use barid_core::state_store::Usage;
@@ -198,6 +199,10 @@ pub fn exposition(shared: &Shared) -> String {
     let name = "barid_store_memory_bytes";
     header(&mut text, name, "gauge", "Bytes of stored messages that wait in memory as well.");
     let _ = writeln!(text, "{name} {}", shared.shards.in_memory());
+    let name = "barid_refused_connections_total";
+    header(&mut text, name, "counter", "Connections closed at once, before a byte was read.");
+    let refused = shared.refused_connections.load(Ordering::Relaxed);
+    let _ = writeln!(text, "{name}{{reason=\"descriptors\"}} {refused}");
     for (name, kind, help, value) in PER_TENANT {
         header(&mut text, name, kind, help);
         for snapshot in &snapshots {

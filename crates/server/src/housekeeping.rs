@@ -116,7 +116,7 @@ pub enum After {
     ForgetBequest(SessionRef, Vec<StoredAs>),
     /// Messages were moved elsewhere, and go from where they were.
     Complete(Arc<Mover>, SmallVec<[LockToken; 8]>),
-    /// Somebody waits to be told.
+    /// Somebody waits to be told; or to see that nobody will be, because the commits have failed.
     Tell(oneshot::Sender<()>),
 }
 
@@ -186,9 +186,12 @@ impl Housekeeping {
         self.0.changed.notify_one();
     }
 
-    /// What was to be noted after commits that are durable now.
+    /// What was to be noted after commits that are durable now. Who waits for what has failed is let go.
     pub fn take_durable(&self, shards: &Shards) -> Vec<After> {
         let mut after = self.0.after.lock();
+        after.retain(|(commits, what)| {
+            !(matches!(what, After::Tell(_)) && shards.have_failed(commits))
+        });
         let due = after.extract_if(.., |(commits, _)| shards.have_committed(commits));
         due.map(|(_, what)| what).collect()
     }

@@ -6,16 +6,19 @@
 
 pub mod auth;
 pub mod budget;
+pub mod descriptors;
 pub mod durability;
 pub mod durable;
 pub mod entities;
 pub mod event_loop;
 pub mod metrics;
+pub mod password;
 pub mod router;
 pub mod run;
 pub mod session;
 pub mod settings;
 pub mod state_store;
+pub mod strangers;
 pub mod tenant;
 pub mod transport;
 
@@ -23,7 +26,6 @@ mod admin;
 mod amqp;
 mod bindings;
 mod broker;
-
 mod clock;
 mod connection;
 mod drops;
@@ -32,10 +34,12 @@ mod exposition;
 mod housekeeping;
 mod lifecycle;
 mod listener;
+mod rate_limit;
 mod retained;
 mod sessions;
-pub mod strangers;
+mod sockets;
 mod sys;
+mod verifier;
 mod worker;
 
 pub use broker::{Broker, ReloadReport, StartError};

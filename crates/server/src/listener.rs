@@ -3,15 +3,18 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token, Waker};
 use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};
 use tracing::warn;
 
+use crate::descriptors::Descriptors;
 use crate::event_loop::{IoThreads, Post};
+use crate::rate_limit::Seldom;
 use crate::transport::{Accepted, ListenerContext, Protocol};
 
 /// Connections that may wait to be accepted.
@@ -20,7 +23,43 @@ const BACKLOG: i32 = 4096;
 /// How long nothing is accepted when the operating system has run out of something.
 const PAUSE: Duration = Duration::from_millis(50);
 
+/// Connections accepted from one listener before the others have their turn.
+const ACCEPTED_TOGETHER: usize = 256;
+
 const STOP: Token = Token(usize::MAX);
+
+/// An address that is taken, where nobody is let in yet.
+#[derive(Debug)]
+pub struct Bound {
+    socket: Socket,
+    address: SocketAddr,
+}
+
+impl Bound {
+    /// Takes an address.
+    ///
+    /// Two sockets can be bound to one address as long as neither listens, so another broker that starts at the
+    /// same time may be noticed by [`Bound::listen`] only.
+    pub fn to(address: SocketAddr) -> io::Result<Self> {
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+        socket.set_reuse_address(true)?;
+        socket.set_nonblocking(true)?;
+        socket.bind(&address.into())?;
+        let address = socket.local_addr()?.as_socket().unwrap_or(address);
+        Ok(Self { socket, address })
+    }
+
+    /// The address, with the port that the operating system chose if it was asked to.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Lets clients come.
+    pub fn listen(self) -> io::Result<std::net::TcpListener> {
+        self.socket.listen(BACKLOG)?;
+        Ok(self.socket.into())
+    }
+}
 
 /// A socket that listens.
 #[derive(Debug)]
@@ -30,66 +69,66 @@ pub struct Listening {
 }
 
 impl Listening {
-    /// Listens on an address.
-    pub fn bind(address: SocketAddr, context: Arc<ListenerContext>) -> io::Result<Self> {
-        let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
-        socket.set_reuse_address(true)?;
-        socket.set_nonblocking(true)?;
-        socket.bind(&address.into())?;
-        socket.listen(BACKLOG)?;
-        Ok(Self { socket: TcpListener::from_std(socket.into()), context })
+    /// A socket that listens, and what it is for.
+    pub fn new(socket: std::net::TcpListener, context: Arc<ListenerContext>) -> Self {
+        Self { socket: TcpListener::from_std(socket), context }
     }
+}
 
-    /// The address, with the port that the operating system chose if it was asked to.
-    pub fn address(&self) -> io::Result<SocketAddr> {
-        self.socket.local_addr()
-    }
-
-    /// What it is for.
-    pub fn context(&self) -> &Arc<ListenerContext> {
-        &self.context
-    }
+/// The thread that accepts, before it runs.
+#[derive(Debug)]
+pub struct Acceptor {
+    poll: Poll,
+    stop: Waker,
 }
 
 /// The thread that accepts.
 #[derive(Debug)]
-pub struct Acceptor {
+pub struct Accepting {
     thread: JoinHandle<()>,
     stop: Waker,
 }
 
 impl Acceptor {
-    /// Starts to accept, and hands each connection to an IO thread.
-    pub fn start(mut listeners: Vec<Listening>, threads: IoThreads) -> io::Result<Self> {
-        let mut poll = Poll::new()?;
-        for (index, listening) in listeners.iter_mut().enumerate() {
-            let token = Token(index);
-            poll.registry().register(&mut listening.socket, token, Interest::READABLE)?;
-        }
+    /// Makes what the kernel has to make.
+    pub fn new() -> io::Result<Self> {
+        let poll = Poll::new()?;
         let stop = Waker::new(poll.registry(), STOP)?;
-        let thread = thread::Builder::new().name("barid-accept".into()).spawn(move || {
-            let mut events = Events::with_capacity(16);
-            loop {
-                let mut timeout = None;
-                for listening in &listeners {
-                    if let Err(error) = accept_all(listening, &threads) {
-                        warn!(listener = listening.context.name, %error, "accepting");
-                        timeout = Some(PAUSE);
-                    }
-                }
-                if let Err(error) = poll.poll(&mut events, timeout)
-                    && error.kind() != io::ErrorKind::Interrupted
-                {
-                    warn!(%error, "waiting for clients");
-                }
-                if events.iter().any(|event| event.token() == STOP) {
-                    return;
-                }
-            }
-        })?;
-        Ok(Self { thread, stop })
+        Ok(Self { poll, stop })
     }
 
+    /// Watches a listener, before it is served.
+    pub fn watch(&self, index: usize, listening: &mut Listening) -> io::Result<()> {
+        self.poll.registry().register(&mut listening.socket, Token(index), Interest::READABLE)
+    }
+
+    /// Starts to accept, and hands each connection to an IO thread. `refused` counts those that were closed at
+    /// once because too few descriptors were left.
+    pub fn start(
+        self,
+        listeners: Vec<Listening>,
+        threads: IoThreads,
+        descriptors: Descriptors,
+        refused: Arc<AtomicU64>,
+    ) -> Accepting {
+        let serving = Serving {
+            listeners,
+            threads,
+            descriptors,
+            refused,
+            too_few: Seldom::default(),
+            failed: Seldom::default(),
+        };
+        let poll = self.poll;
+        let thread = thread::Builder::new()
+            .name("barid-accept".into())
+            .spawn(move || serving.run(poll))
+            .expect("the operating system has room for a thread");
+        Accepting { thread, stop: self.stop }
+    }
+}
+
+impl Accepting {
     /// Stops listening.
     pub fn stop(self) {
         if self.stop.wake().is_ok() {
@@ -98,26 +137,85 @@ impl Acceptor {
     }
 }
 
-fn accept_all(listening: &Listening, threads: &IoThreads) -> io::Result<()> {
-    loop {
-        let (socket, peer) = match listening.socket.accept() {
-            Ok(accepted) => accepted,
-            Err(error) => match error.kind() {
-                io::ErrorKind::WouldBlock => return Ok(()),
-                // The client has gone already.
-                io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted => continue,
-                _ => return Err(error),
-            },
-        };
-        // Packets are written whole, so there is nothing to wait for.
-        let _ = socket.set_nodelay(true);
-        if listening.context.protocol == Protocol::Amqp {
-            watch(&socket);
+/// What the thread goes by.
+struct Serving {
+    listeners: Vec<Listening>,
+    threads: IoThreads,
+    descriptors: Descriptors,
+    refused: Arc<AtomicU64>,
+    /// Connections that were closed for want of descriptors.
+    too_few: Seldom,
+    /// The operating system has refused to accept.
+    failed: Seldom,
+}
+
+impl Serving {
+    fn run(mut self, mut poll: Poll) {
+        let mut events = Events::with_capacity(16);
+        loop {
+            let mut timeout = None;
+            for index in 0..self.listeners.len() {
+                match self.accept_some(index) {
+                    Ok(false) => {}
+                    Ok(true) => timeout = timeout.or(Some(Duration::ZERO)),
+                    Err(error) => {
+                        timeout = Some(PAUSE);
+                        if let Some(times) = self.failed.happened(Instant::now()) {
+                            let listener = self.listeners[index].context.name;
+                            warn!(listener, %error, times, "accepting");
+                        }
+                    }
+                }
+            }
+            if let Err(error) = poll.poll(&mut events, timeout)
+                && error.kind() != io::ErrorKind::Interrupted
+            {
+                warn!(%error, "waiting for clients");
+            }
+            if events.iter().any(|event| event.token() == STOP) {
+                return;
+            }
         }
-        let accepted = Accepted { socket, peer, listener: Arc::clone(&listening.context) };
-        let thread = threads.for_new_connection();
-        thread.connection_comes();
-        thread.mailbox().post(Post::Accept(Box::new(accepted)));
+    }
+
+    /// Accepts from one listener. True: there may be more.
+    fn accept_some(&mut self, index: usize) -> io::Result<bool> {
+        let Listening { socket: listener, context } = &self.listeners[index];
+        for _ in 0..ACCEPTED_TOGETHER {
+            let (socket, peer) = match listener.accept() {
+                Ok(accepted) => accepted,
+                Err(error) => match error.kind() {
+                    io::ErrorKind::WouldBlock => return Ok(false),
+                    // The client has gone already.
+                    io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted => continue,
+                    _ => return Err(error),
+                },
+            };
+            if !self.descriptors.are_enough_for_client(&socket) {
+                drop(socket);
+                self.refused.fetch_add(1, Ordering::Relaxed);
+                if let Some(connections) = self.too_few.happened(Instant::now()) {
+                    warn!(
+                        connections,
+                        limit = self.descriptors.limit(),
+                        reserved = self.descriptors.reserve(),
+                        "connections were closed at once: all file descriptors are in use but those that the \
+                         broker needs for itself; allow it more (`ulimit -n`, systemd: LimitNOFILE)"
+                    );
+                }
+                continue;
+            }
+            // Packets are written whole, so there is nothing to wait for.
+            let _ = socket.set_nodelay(true);
+            if context.protocol == Protocol::Amqp {
+                watch(&socket);
+            }
+            let accepted = Accepted { socket, peer, listener: Arc::clone(context) };
+            let thread = self.threads.for_new_connection();
+            thread.connection_comes();
+            thread.mailbox().post(Post::Accept(Box::new(accepted)));
+        }
+        Ok(true)
     }
 }
 

@@ -9,6 +9,7 @@ use barid_core::time::Timestamp;
 use barid_core::topic_index::TopicIndex;
 use hashbrown::HashMap;
 use parking_lot::{Mutex, RwLock};
+use thiserror::Error;
 
 use crate::bindings::Bindings;
 use crate::drops::DropLog;
@@ -28,7 +29,7 @@ use crate::worker::Worker;
 pub const DEFAULT_TENANT: &str = "default";
 
 /// The longest name of a tenant, in bytes.
-const NAME_MAX: usize = 64;
+pub const NAME_MAX: usize = 64;
 
 /// One tenant.
 pub struct Tenant {
@@ -364,14 +365,37 @@ impl Tenants {
 pub fn tenant_of(user_name: Option<&str>) -> Option<&str> {
     match user_name.and_then(|name| name.split_once('/')) {
         None => Some(DEFAULT_TENANT),
-        Some((tenant, _)) => is_tenant_name(tenant).then_some(tenant),
+        Some((tenant, _)) => check_tenant_name(tenant).is_ok().then_some(tenant),
     }
 }
 
-fn is_tenant_name(name: &str) -> bool {
-    !name.is_empty()
-        && name.len() <= NAME_MAX
-        && !name.chars().any(|c| c.is_control() || c.is_whitespace() || matches!(c, '+' | '#'))
+/// Why a text cannot be the name of a tenant.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum TenantNameError {
+    /// It is empty.
+    #[error("a tenant needs a name")]
+    Empty,
+    /// It has more than [`NAME_MAX`] bytes.
+    #[error("a tenant's name has at most {NAME_MAX} bytes, and this one has {0}")]
+    TooLong(usize),
+    /// It has a slash, a wildcard, white space or a control character.
+    #[error("a tenant's name cannot contain {0:?}")]
+    Character(char),
+}
+
+/// Checks the name of a tenant, which is the part of a user name before the first slash.
+///
+/// # Errors
+/// [`TenantNameError`]: no client can belong to a tenant of that name.
+pub fn check_tenant_name(name: &str) -> Result<(), TenantNameError> {
+    if name.is_empty() {
+        return Err(TenantNameError::Empty);
+    }
+    if name.len() > NAME_MAX {
+        return Err(TenantNameError::TooLong(name.len()));
+    }
+    let is_bad = |c: &char| c.is_control() || c.is_whitespace() || matches!(c, '/' | '+' | '#');
+    name.chars().find(is_bad).map_or(Ok(()), |c| Err(TenantNameError::Character(c)))
 }
 
 #[cfg(test)]

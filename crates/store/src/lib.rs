@@ -10,6 +10,7 @@ pub mod backup;
 pub mod log;
 pub mod lsm;
 pub mod memory;
+pub mod private;
 
 mod batch;
 mod checksum;

@@ -39,6 +39,7 @@ impl Engine for Directory {
             cache_bytes: 1 << 20,
             memtable_bytes: 4 << 20,
             reserve_bytes: 0,
+            open_files: 64,
             accept_loss: false,
         };
         Box::new(LsmStore::open(&self.0.path().join("store"), &["a", "b"], options).unwrap())

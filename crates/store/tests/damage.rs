@@ -22,6 +22,7 @@ fn options() -> LsmOptions {
         cache_bytes: 1 << 20,
         memtable_bytes: 32 << 10,
         reserve_bytes: 0,
+        open_files: 64,
         accept_loss: false,
     }
 }

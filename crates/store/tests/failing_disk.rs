@@ -26,6 +26,7 @@ fn open(dir: &Path, reserve_bytes: u64) -> LsmStore {
         cache_bytes: 1 << 20,
         memtable_bytes: 64 << 10,
         reserve_bytes,
+        open_files: 64,
         accept_loss: false,
     };
     LsmStore::open(dir, &["a"], options).unwrap()

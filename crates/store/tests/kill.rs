@@ -26,6 +26,7 @@ fn open(dir: &Path) -> LsmStore {
         cache_bytes: 1 << 20,
         memtable_bytes: 1 << 20,
         reserve_bytes: 0,
+        open_files: 64,
         accept_loss: false,
     };
     LsmStore::open(dir, &["records", "last"], options).unwrap()

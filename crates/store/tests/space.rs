@@ -18,6 +18,7 @@ fn a_drained_backlog_leaves_the_disk() {
         cache_bytes: 1 << 20,
         memtable_bytes: 8 << 20,
         reserve_bytes: 0,
+        open_files: 64,
         accept_loss: false,
     };
     let store = LsmStore::open(&path, &["a"], options).unwrap();

@@ -22,11 +22,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use barid_server::descriptors::Descriptors;
 use clap::Subcommand;
 use mqtt_proto::{QoS, Version};
 
 use crate::client::{parse_qos, parse_version};
-use crate::open_files;
 use engine::Engine;
 use process::Process;
 use report::Report;
@@ -184,7 +184,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let address = resolve(&options.target.host, options.target.port)?;
     let plan = Plan::new(scenario, options.n);
-    if let Some(limit) = open_files::raise_limit()
+    if let Some(limit) = Descriptors::raise().limit()
         && (plan.clients.len() as u64) + 32 > limit
     {
         bail!(

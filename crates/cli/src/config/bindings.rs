@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use barid_server::settings::Settings;
+use barid_server::tenant::check_tenant_name;
 
-use super::limits::check_tenant_name;
 use super::problem::Place;
 use super::validate::Objections;
 
@@ -12,10 +12,10 @@ pub fn check(settings: &Settings, found: &mut Objections) {
     let mut names = BTreeSet::new();
     for (i, binding) in settings.bindings.iter().enumerate() {
         let place = Place::of(&["bindings"]).index(i);
-        if let Err(message) = check_tenant_name(&binding.tenant) {
-            found.add(place.key("tenant"), message, "without a tenant it is `default`");
+        if let Err(error) = check_tenant_name(&binding.tenant) {
+            found.add(place.key("tenant"), error.to_string(), "without a tenant it is `default`");
         }
-        if let Err(error) = binding.way() {
+        if let Err(error) = binding.check() {
             let place = error.key().map_or(place.clone(), |key| place.key(key));
             found.add(place, error.to_string(), error.hint());
         } else if !names.insert((&binding.tenant, &binding.name)) {

@@ -1,10 +1,12 @@
 //! Durability classes, and where durable data are kept.
 
+use std::collections::BTreeSet;
+
 use barid_server::durability::DurabilityClass;
 use barid_server::settings::Settings;
+use barid_server::tenant::check_tenant_name;
 use mqtt_proto::topic;
 
-use super::limits::check_tenant_name;
 use super::problem::Place;
 use super::validate::Objections;
 
@@ -25,11 +27,17 @@ pub fn check(settings: &Settings, found: &mut Objections) {
             check_class(&Place::of(&["tenants", name, "limits", "durability"]), class, found);
         }
     }
+    let mut known = BTreeSet::new();
     for (i, rule) in settings.durability.iter().enumerate() {
         let place = Place::of(&["durability"]).index(i);
+        if !known.insert((&rule.filter, &rule.keys, &rule.tenant)) {
+            let hint = "the first one counts; keep one of the two";
+            found.add(place.clone(), "a rule for the same topics or keys stands above", hint);
+        }
         check_class(&place.key("class"), rule.class, found);
-        if let Some(Err(message)) = rule.tenant.as_deref().map(check_tenant_name) {
-            found.add(place.key("tenant"), message, "without a tenant it is for all of them");
+        if let Some(Err(error)) = rule.tenant.as_deref().map(check_tenant_name) {
+            let hint = "without a tenant it is for all of them";
+            found.add(place.key("tenant"), error.to_string(), hint);
         }
         let filter = match (&rule.filter, &rule.keys) {
             (Some(filter), None) => filter,

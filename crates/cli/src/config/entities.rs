@@ -2,8 +2,8 @@
 
 use barid_server::entities::{DefinitionError, Definitions, SubscriptionDefinition};
 use barid_server::settings::Settings;
+use barid_server::tenant::check_tenant_name;
 
-use super::limits::check_tenant_name;
 use super::problem::{Place, Step};
 use super::validate::Objections;
 
@@ -36,8 +36,8 @@ pub fn check(settings: &Settings, found: &mut Objections) {
     let of_topics = settings.topics.iter().map(|topic| &topic.tenant).enumerate();
     let of_topics = of_topics.map(|(i, tenant)| (Place::of(&["topics"]).index(i), tenant));
     for (place, tenant) in tenants.chain(of_topics) {
-        if let Err(message) = check_tenant_name(tenant) {
-            found.add(place.key("tenant"), message, "without a tenant it is `default`");
+        if let Err(error) = check_tenant_name(tenant) {
+            found.add(place.key("tenant"), error.to_string(), "without a tenant it is `default`");
         }
     }
     let all = Definitions {

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
+use barid_server::entities::{Address, NAME_MAX, PATH_MAX};
 use barid_server::settings::{Key, Secret, Settings};
 
 use super::problem::Place;
@@ -12,12 +13,15 @@ use super::validate::Objections;
 const SECRET_HINT: &str = "`key = \"…\"` has the secret itself, `key_file = \"…\"` names a file that has it; \
      `openssl rand -base64 32` makes a good one";
 
+/// What stands between the path of a topic and the name of a subscription.
+const SUBSCRIPTIONS: &str = "/Subscriptions/";
+
 pub fn check(settings: &Settings, found: &mut Objections) {
     let mut names = BTreeSet::new();
     for (i, key) in settings.keys.iter().enumerate() {
         let place = Place::of(&["keys"]).index(i);
-        if check_name(&key.name).is_err() {
-            let hint = "the name of a key is {tenant}/{name}, or {name} for the tenant `default`";
+        if check_name(&key.name).is_err() || key.name.contains('%') {
+            let hint = "the name of a key is {tenant}/{name}, or {name} for the tenant `default`, without %";
             found.add(place.key("name"), "this cannot be the name of a key", hint);
         } else if !names.insert(full_name(&key.name)) {
             let message = format!("the key `{}` stands here twice", key.name);
@@ -31,12 +35,22 @@ pub fn check(settings: &Settings, found: &mut Objections) {
             found.add(place.key("rights"), "a key without rights is good for nothing", hint);
         }
         if let Some(entity) = &key.entity
-            && (entity.is_empty() || entity.starts_with('/') || entity.ends_with('/'))
+            && !can_begin_a_path(entity)
         {
             let hint = "the name of a queue or topic, without it the key is for all of them";
             found.add(place.key("entity"), "this cannot be the path of an entity", hint);
         }
     }
+}
+
+/// Whether the path of an entity, or of one of its dead-letter queues, can be or begin with this.
+fn can_begin_a_path(written: &str) -> bool {
+    let entity = Address::parse(written).entity;
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | '~' | '$');
+    !written.starts_with('/')
+        && !written.ends_with('/')
+        && entity.len() <= PATH_MAX + SUBSCRIPTIONS.len() + NAME_MAX
+        && entity.split('/').all(|segment| !segment.is_empty() && segment.chars().all(allowed))
 }
 
 /// Puts what the `key_file`s hold into their keys. The settings must have been checked.

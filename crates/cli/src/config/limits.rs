@@ -1,6 +1,7 @@
 //! Limits and tenants.
 
 use barid_server::settings::{Limits, Settings};
+use barid_server::tenant::check_tenant_name;
 
 use super::problem::Place;
 use super::validate::Objections;
@@ -11,26 +12,18 @@ const MAX_PACKET_SIZE: usize = 268_435_460;
 /// Below this not even a CONNECT with a user name and a password fits.
 const MIN_PACKET_SIZE: usize = 64;
 
+/// A server must allow client identifiers of so many bytes (MQTT-3.1.3-5).
+const MIN_CLIENT_ID_BYTES: usize = 23;
+
 pub fn check(settings: &Settings, found: &mut Objections) {
     check_limits(&Place::of(&["limits"]), &settings.limits, None, found);
     for name in settings.tenants.keys() {
         let place = Place::of(&["tenants", name]);
-        if let Err(message) = check_tenant_name(name) {
-            found.add(place.clone(), message, "a user name is {tenant}/{client}");
+        if let Err(error) = check_tenant_name(name) {
+            found.add(place.clone(), error.to_string(), "a user name is {tenant}/{client}");
         }
         let limits = settings.limits_of(name);
         check_limits(&place.key("limits"), &limits, Some(&settings.limits), found);
-    }
-}
-
-/// Checks the name of a tenant, which is the part of a user name before the first slash.
-pub fn check_tenant_name(name: &str) -> Result<(), String> {
-    if name.is_empty() {
-        return Err("a tenant needs a name".into());
-    }
-    match name.chars().find(|c| matches!(c, '/' | '+' | '#') || c.is_control()) {
-        Some(c) => Err(format!("a tenant's name cannot contain {c:?}")),
-        None => Ok(()),
     }
 }
 
@@ -68,6 +61,20 @@ const RULES: &[Rule] = &[
         min: 1,
         max: ANY,
         why: "with 0 nobody can connect",
+    },
+    Rule {
+        key: "max_sessions",
+        value: |limits| limits.max_sessions,
+        min: 1,
+        max: ANY,
+        why: "with 0 nobody can connect",
+    },
+    Rule {
+        key: "max_client_id_bytes",
+        value: |limits| limits.max_client_id_bytes,
+        min: MIN_CLIENT_ID_BYTES,
+        max: ANY,
+        why: "a server must allow client identifiers of 23 bytes (MQTT 5, 3.1.3.1)",
     },
     Rule {
         key: "max_packet_size",

@@ -5,6 +5,7 @@ mod document;
 mod durability;
 mod emulator;
 mod entities;
+mod exposed;
 mod files;
 mod hints;
 mod keys;
@@ -22,6 +23,7 @@ use barid_server::settings::{Listener, Settings};
 use clap::Args;
 
 use document::Document;
+pub use exposed::warnings;
 use problem::{Objection, Place};
 pub use problem::{Problem, Problems};
 

@@ -136,6 +136,15 @@ fn listeners() {
         "listeners.ws = { address = '127.0.0.1:1', path = 'mqtt' }",
         &["1:50 the path must begin with `/` -> \"/mqtt\""],
     );
+    for path in ["/a b", "/ä", "/mqtt?x", "/#"] {
+        let toml = format!("listeners.ws = {{ address = '127.0.0.1:1', path = '{path}' }}");
+        check(
+            &toml,
+            &[
+                "1:50 no client can ask for this path: only visible ASCII characters but ? and # can stand in it -> /mqtt",
+            ],
+        );
+    }
     assert_eq!(accept("listeners.ws = false", &[]).listeners.ws, None);
 }
 
@@ -148,13 +157,27 @@ fn the_network_needs_users() {
         "listeners.mqtt.address = '0.0.0.0:1883'\nadmin.address = '192.0.2.1:1'",
         &[
             &format!("1:26 {} -> barid passwd", message("0.0.0.0:1883")),
-            &format!("2:17 {} -> 127.0.0.1", message("192.0.2.1:1")),
+            "2:17 192.0.2.1:1 can be reached from the network, and the admin API has no password -> ssh -L",
         ],
     );
     let flags = ["--mqtt", "[::]:1883"];
     check_with("", &flags, &[&format!("--mqtt (BARID_MQTT) {}", message("[::]:1883"))]);
     accept("", &["--mqtt", "[::1]:1883", "--ws", "[::ffff:127.0.0.1]:1"]);
     accept("[[users]]\nname = 'a'\npassword = 'HASH'", &flags);
+}
+
+#[test]
+fn the_admin_address_is_loopback_whatever_users_there_are() {
+    let users = "[[users]]\nname = 'a'\npassword = 'HASH'";
+    for address in ["0.0.0.0:8081", "[::]:8081", "10.0.0.7:8081"] {
+        let message = format!(
+            "--admin (BARID_ADMIN) {address} can be reached from the network, and the admin API has no password -> 127.0.0.1"
+        );
+        check_with(users, &["--admin", address], &[&message]);
+    }
+    for address in ["127.0.0.2:8081", "[::1]:8081", "[::ffff:127.0.0.1]:8081"] {
+        accept(users, &["--admin", address]);
+    }
 }
 
 #[test]
@@ -277,6 +300,14 @@ fn bindings() {
         "[[bindings]]\nname = 'a'\nfilter = 'a'\nqueue = 'q'\nsession = '{clinet}'",
         &["5:11 `{clinet}` means nothing here"],
     );
+    check(
+        "[[bindings]]\nname = 'a'\nfilter = 'a'\nqueue = 'no such'\n\
+         [[bindings]]\nname = \"a\\tb\"\nfrom_queue = 'q'\npublish = 'p'",
+        &[
+            "4:9 \"no such\" is not the name of a queue: letters and digits of ASCII, '.', '-', '_', '~' and '/' are allowed -> entities.md",
+            "6:8 the name of a binding has 128 bytes at most, and no control characters",
+        ],
+    );
     let settings = accept(
         "[[bindings]]\nname = 'd'\nfilter = 'd/+/t'\nqueue = 'q'\nsession = '{2}'\n\
          [[bindings]]\nname = 'd'\ntenant = 'acme'\nfrom_queue = 'q'\npublish = 'd/{session}'",
@@ -346,6 +377,13 @@ fn limits_and_tenants() {
             "8:19 max_packet_size is 268435461; the most is 268435460",
         ],
     );
+    check(
+        "[limits]\nmax_client_id_bytes = 1\nmax_sessions = 0",
+        &[
+            "2:23 max_client_id_bytes is 1; the least is 23 -> 23 bytes",
+            "3:16 max_sessions is 0; the least is 1",
+        ],
+    );
     accept("[limits]\nmax_packet_size = 268435460\nmax_qos = 0\nreceive_maximum = 1", &[]);
     check("[tenants.'a/b']", &["1:10 a tenant's name cannot contain '/' -> {tenant}/{client}"]);
     check("max_tenants = 0", &["1:15 with no tenant at all nobody can connect"]);
@@ -372,6 +410,12 @@ fn durability() {
     );
     check("limits.durability = 'lokal'", &["1:21 unknown value `lokal` -> did you mean `local`?"]);
     check("[[durability]]\nfilter = 'a'", &["1:1 the key `class` is missing -> class"]);
+    check(
+        "[[durability]]\nfilter = 'a'\nclass = 'memory'\n\
+         [[durability]]\nfilter = 'a'\ntenant = 'acme'\nclass = 'memory'\n\
+         [[durability]]\nfilter = 'a'\nclass = 'local'",
+        &["8:1 a rule for the same topics or keys stands above -> keep one"],
+    );
     accept("[[durability]]\nfilter = 'a/#'\nclass = 'memory'\ntenant = 'acme'", &[]);
 }
 
@@ -390,6 +434,75 @@ fn users() {
             "9:8 a tenant needs a name",
             "10:12 the password is hashed, but not with argon2id",
         ],
+    );
+}
+
+#[test]
+fn a_user_has_one_block_however_its_name_is_written() {
+    let two = |one: &str, other: &str| {
+        format!(
+            "[[users]]\nname = '{one}'\npassword = 'HASH'\n\
+             [[users]]\nname = '{other}'\npassword = 'HASH'"
+        )
+    };
+    let message = "5:8 `default/x` and `x` are one user, who stands here twice -> one [[users]]";
+    check(&two("x", "default/x"), &[message]);
+    check(&two("default/x", "x"), &["5:8 the user `x` stands here twice -> one [[users]]"]);
+    accept(&two("x", "acme/x"), &[]);
+    accept(&two("default/x", "default/x/y"), &[]);
+}
+
+#[test]
+fn what_can_never_log_in_is_refused() {
+    let long = "t".repeat(65);
+    for (name, message) in [
+        ("", "the user name is empty"),
+        ("acme/", "the user name is empty"),
+        ("/x", "a tenant needs a name"),
+        ("a b/x", "a tenant's name cannot contain ' '"),
+        ("a+b/x", "a tenant's name cannot contain '+'"),
+        (&format!("{long}/x"), "a tenant's name has at most 64 bytes, and this one has 65"),
+        ("\\u0000", "a user name cannot contain '\\0'"),
+        (&"x".repeat(65_536), "a user name has at most 65535 bytes, and this one has 65536"),
+    ] {
+        let toml = format!("[[users]]\nname = \"{name}\"\npassword = 'HASH'");
+        check(&toml, &[&format!("2:8 {message} -> {{tenant}}/{{client}}")]);
+    }
+    for (hash, message) in [
+        (
+            "$argon2id$v=19$m=1,t=1,p=1$c29tZXNhbHQxMjM0$iWh06vD8Fy27wf9npn6FXWiCX4K6pW6Ue1Bnzz07Z8A",
+            "invalid",
+        ),
+        (
+            "$argon2id$v=19$m=4194304,t=1,p=1$c29tZXNhbHQxMjM0$iWh06vD8Fy27wf9npn6FXWiCX4K6pW6Ue1Bnzz07Z8A",
+            "1 GiB",
+        ),
+    ] {
+        let toml = format!("[[users]]\nname = 'x'\npassword = '{hash}'");
+        let Err(problems) = resolve("b.toml", &toml, &Overrides::default()) else {
+            panic!("accepted: {hash}");
+        };
+        assert!(problems.to_string().contains(message), "{problems}");
+    }
+    let long = format!("[tenants.{long}.limits]\nmax_qos = 1");
+    check(&long, &["1:10 a tenant's name has at most 64 bytes, and this one has 65 -> user name"]);
+    check(
+        "[[users]]\nname = 'a/#'\npassword = 'HASH'\npublish = ['x/%c', 'all/%u']",
+        &[
+            "4:20 %u stands for a user name that has + or #, which would be wildcards -> another name",
+        ],
+    );
+    check(
+        "[[keys]]\nname = 'a%2Fb'\nkey = 's'\nrights = ['Send']\nentity = 'a//b'",
+        &[
+            "2:8 this cannot be the name of a key -> without %",
+            "5:10 this cannot be the path of an entity -> queue or topic",
+        ],
+    );
+    accept(
+        "[[keys]]\nname = 'a'\nkey = 's'\nrights = ['Send']\n\
+         entity = 'events/Subscriptions/billing/$DeadLetterQueue'",
+        &[],
     );
 }
 

@@ -2,16 +2,20 @@
 
 use std::collections::BTreeSet;
 
-use argon2::PasswordHash;
+use barid_server::auth::full_name;
+use barid_server::password;
 use barid_server::settings::{Settings, User};
 use barid_server::state_store::KeyRules;
+use barid_server::tenant::check_tenant_name;
 use mqtt_proto::topic;
 
-use super::limits::check_tenant_name;
 use super::problem::Place;
 use super::validate::Objections;
 
 const PASSWORD_HINT: &str = "`barid passwd NAME` asks for a password and prints the line to paste";
+
+/// Bytes of the longest user name: more cannot be said in a CONNECT (MQTT 5, 1.5.4).
+const NAME_MAX: usize = 65_535;
 
 pub fn check(settings: &Settings, found: &mut Objections) {
     let mut names = BTreeSet::new();
@@ -20,23 +24,32 @@ pub fn check(settings: &Settings, found: &mut Objections) {
         if let Err(message) = check_name(&user.name) {
             let hint = "a user name is {tenant}/{client}, or {client} for the tenant `default`";
             found.add(place.key("name"), message, hint);
-        } else if !names.insert(&user.name) {
-            let message = format!("the user `{}` stands here twice", user.name);
+        } else if !names.insert(full_name(&user.name)) {
+            let message = match user.name.strip_prefix("default/") {
+                Some(short) => {
+                    format!("`{}` and `{short}` are one user, who stands here twice", user.name)
+                }
+                None => format!("the user `{}` stands here twice", user.name),
+            };
             found.add(place.key("name"), message, "put all rules of a user into one [[users]]");
         }
-        if let Err(message) = check_password(&user.password) {
+        if let Err(message) = password::check(&user.password) {
             found.add(place.key("password"), message, PASSWORD_HINT);
         }
         check_rules(&place, user, found);
     }
 }
 
-/// Checks a user name, `{tenant}/{client}` or without a slash.
+/// Checks a user name, `{tenant}/{client}` or without a slash: whether a client can log in with it.
 pub fn check_name(name: &str) -> Result<(), String> {
     let (tenant, client) = name.split_once('/').unwrap_or(("default", name));
-    check_tenant_name(tenant)?;
+    check_tenant_name(tenant).map_err(|error| error.to_string())?;
     if client.is_empty() {
         return Err("the user name is empty".into());
+    }
+    if name.len() > NAME_MAX {
+        let len = name.len();
+        return Err(format!("a user name has at most {NAME_MAX} bytes, and this one has {len}"));
     }
     match name.chars().find(|c| c.is_control()) {
         Some(c) => Err(format!("a user name cannot contain {c:?}")),
@@ -44,17 +57,14 @@ pub fn check_name(name: &str) -> Result<(), String> {
     }
 }
 
-fn check_password(password: &str) -> Result<(), &'static str> {
-    match PasswordHash::new(password) {
-        Ok(hash) if hash.algorithm.as_str() == "argon2id" && hash.hash.is_some() => Ok(()),
-        Ok(_) => Err("the password is hashed, but not with argon2id"),
-        Err(_) => Err("this is no argon2id hash; a password must not stand here as it is"),
-    }
-}
-
 fn check_rules(place: &Place, user: &User, found: &mut Objections) {
     for (key, filters) in [("publish", &user.publish), ("subscribe", &user.subscribe)] {
         for (i, filter) in filters.iter().enumerate() {
+            if filter.contains("%u") && user.name.contains(['+', '#']) {
+                let message = "%u stands for a user name that has + or #, which would be wildcards";
+                found.add(place.key(key).index(i), message, "give the user another name");
+                continue;
+            }
             // Whatever is put in place of %c and %u at run time has no wildcards.
             let substituted = filter.replace("%c", "c").replace("%u", "u");
             if let Err(error) = topic::validate_filter(&substituted) {

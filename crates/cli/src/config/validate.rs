@@ -132,27 +132,43 @@ fn addresses(settings: &Settings, found: &mut Objections) {
             "nobody can connect; leave at least one on",
         );
     }
-    for (name, listener) in listeners(settings) {
-        if matches!(name, "ws" | "wss") && !listener.path.starts_with('/') {
-            found.add(
-                Place::of(&["listeners", name, "path"]),
-                "the path must begin with `/`",
-                "the usual path is \"/mqtt\"",
-            );
+    for (name, listener) in listeners(settings).filter(|(name, _)| matches!(*name, "ws" | "wss")) {
+        if let Some(message) = wrong_with_path(&listener.path) {
+            let place = Place::of(&["listeners", name, "path"]);
+            found.add(place, message, "the usual path is \"/mqtt\"");
         }
     }
 }
 
+/// Why no WebSocket could be opened at a path. Clients percent-encode what is not ASCII, and send neither a
+/// query nor a fragment as part of it.
+fn wrong_with_path(path: &str) -> Option<&'static str> {
+    if !path.starts_with('/') {
+        return Some("the path must begin with `/`");
+    }
+    let is_possible = |c: char| c.is_ascii_graphic() && !matches!(c, '?' | '#');
+    (!path.chars().all(is_possible)).then_some("no client can ask for this path: only visible ASCII characters but ? and # can stand in it")
+}
+
 /// Without users anybody may connect with any password, without keys anybody may sign with a key that everybody
-/// knows. Both are for one machine only.
+/// knows. Both are for one machine only, and so is the admin address, which never asks for a password.
 fn exposure(settings: &Settings, found: &mut Objections) {
-    let admin = Place::of(&["admin", "address"]);
-    let addresses = listeners(settings)
-        .map(|(name, listener)| {
-            let place = Place::of(&["listeners", name, "address"]);
-            (name.starts_with("amqp"), place, listener.address)
-        })
-        .chain([(false, admin, settings.admin.address)]);
+    let is_exposed = |address: SocketAddr| !address.ip().to_canonical().is_loopback();
+    if is_exposed(settings.admin.address) {
+        found.add(
+            Place::of(&["admin", "address"]),
+            format!(
+                "{} can be reached from the network, and the admin API has no password",
+                settings.admin.address
+            ),
+            "listen on 127.0.0.1 or [::1], whatever [[users]] there are; operators elsewhere come through a \
+             tunnel (`ssh -L 8081:127.0.0.1:8081 HOST`), programs through a proxy on this machine that asks who they are",
+        );
+    }
+    let addresses = listeners(settings).map(|(name, listener)| {
+        let place = Place::of(&["listeners", name, "address"]);
+        (name.starts_with("amqp"), place, listener.address)
+    });
     // One objection for each address, not one for each listener on it.
     let mut told = BTreeSet::new();
     for (is_amqp, place, address) in addresses {
@@ -164,7 +180,7 @@ fn exposure(settings: &Settings, found: &mut Objections) {
                         or listen on 127.0.0.1";
             (!settings.users.is_empty(), "[[users]]", hint)
         };
-        if !is_guarded && !address.ip().to_canonical().is_loopback() && told.insert(address) {
+        if !is_guarded && is_exposed(address) && told.insert(address) {
             let message = format!(
                 "{address} can be reached from the network, and no {guard} say who may connect"
             );

@@ -37,6 +37,7 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    stored::make_private();
     let report = match examine(&args.data_dir) {
         Ok(report) => report,
         Err(error) => {

@@ -17,6 +17,22 @@ pub struct Refusal {
 pub type Answer<T> = Result<Json<T>, Refusal>;
 
 impl Refusal {
+    /// For any other reason.
+    pub fn of(status: StatusCode, sentence: impl Into<String>) -> Self {
+        Self { status, sentence: sentence.into() }
+    }
+
+    /// It is not answered, whoever asks.
+    pub fn forbidden(sentence: impl Into<String>) -> Self {
+        Self::of(StatusCode::FORBIDDEN, sentence)
+    }
+
+    /// The status.
+    #[cfg(test)]
+    pub fn status(&self) -> StatusCode {
+        self.status
+    }
+
     /// What was asked for does not exist.
     pub fn not_found(sentence: impl Into<String>) -> Self {
         Self { status: StatusCode::NOT_FOUND, sentence: sentence.into() }
@@ -59,6 +75,12 @@ impl From<QueryRejection> for Refusal {
     fn from(rejection: QueryRejection) -> Self {
         Self { status: rejection.status(), sentence: rejection.body_text() }
     }
+}
+
+/// For what was done, and is not durable: the broker stops, or its disk takes nothing.
+pub fn not_durable(consequence: &str) -> Refusal {
+    let sentence = "the broker stops, or its disk is full or broken";
+    Refusal::unavailable(format!("{sentence}: it was done, and {consequence}"))
 }
 
 /// For every path that is not served.

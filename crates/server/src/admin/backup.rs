@@ -18,7 +18,7 @@ use hyper::body::Frame;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use super::answer::Refusal;
-use super::deadline::Deadline;
+use super::progress::Progress;
 use super::{Served, facts};
 
 /// Bytes that travel together.
@@ -37,7 +37,7 @@ enum Part {
 
 pub async fn stream(
     State(served): State<Served>,
-    Extension(deadline): Extension<Deadline>,
+    Extension(progress): Extension<Progress>,
 ) -> Result<Response, Refusal> {
     let permit = Arc::clone(&served.backups)
         .try_acquire_owned()
@@ -49,7 +49,7 @@ pub async fn stream(
         Some(Part::Failed(error)) => return Err(Refusal::unavailable(error.to_string())),
         first => first,
     };
-    let body = Backup { first, parts, deadline, _permit: permit };
+    let body = Backup { first, parts, progress, _permit: permit };
     Ok(([(CONTENT_TYPE, "application/octet-stream")], Body::new(body)).into_response())
 }
 
@@ -105,7 +105,7 @@ impl Write for Chunks {
 struct Backup {
     first: Option<Part>,
     parts: mpsc::Receiver<Part>,
-    deadline: Deadline,
+    progress: Progress,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -124,7 +124,7 @@ impl HttpBody for Backup {
         };
         part.map(|part| match part {
             Some(Part::Chunk(bytes)) => {
-                self.deadline.postpone();
+                self.progress.postpone();
                 Some(Ok(Frame::data(bytes)))
             }
             Some(Part::End) => None,
@@ -148,7 +148,7 @@ mod tests {
             let mut body = Backup {
                 first: None,
                 parts: write(export).unwrap(),
-                deadline: Deadline::default(),
+                progress: Progress::new(),
                 _permit: backups.try_acquire_owned().unwrap(),
             };
             let mut bytes = Vec::new();

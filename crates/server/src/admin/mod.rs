@@ -4,46 +4,75 @@
 
 mod answer;
 mod backup;
-mod deadline;
+mod connections;
 mod drops;
 mod entities;
 mod facts;
+mod guard;
 mod health;
+mod progress;
 mod rfc3339;
 mod sessions;
 mod state;
 mod tenants;
 
-use std::convert::Infallible;
 use std::fmt::Write as _;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use axum::Router;
+use axum::body::{Body, Bytes, HttpBody, to_bytes};
 use axum::extract::State;
-use axum::http::header::CONTENT_TYPE;
-use axum::response::IntoResponse;
+use axum::http::header::{
+    CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HeaderName, X_CONTENT_TYPE_OPTIONS,
+};
+use axum::http::{HeaderValue, Request, StatusCode};
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use axum::{Extension, Router};
-use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper::service::Service as _;
 use hyper_util::service::TowerToHyperService;
+use tokio::runtime::{Handle, Runtime};
 use tokio::sync::{Semaphore, oneshot};
+use tokio::time::timeout;
 
 use crate::broker::Shared;
+use crate::descriptors::Descriptors;
 use crate::exposition::exposition;
-use deadline::Deadline;
+use crate::listener::Bound;
+use answer::Refusal;
+use progress::Progress;
 
-/// Connections at once.
-const CONNECTIONS_MAX: usize = 64;
+/// How long the body of a request may take to arrive.
+const BODY_WITHIN: Duration = Duration::from_secs(5);
 
-/// How long a request may take to arrive.
-const HEADERS_WITHIN: Duration = Duration::from_secs(5);
+/// Bytes of the longest body. The longest that makes sense are the properties of an entity.
+const BODY_MAX: usize = 256 * 1024;
 
-/// How long nothing is accepted when the operating system has run out of something.
-const PAUSE: Duration = Duration::from_millis(50);
+/// Requests that are answered at a time, each on a thread: some look at all sessions, wait for the disk, or read
+/// from it.
+const ANSWERED_TOGETHER: usize = 8;
+
+/// How long answers have at the end.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// Keeps pages of other sites from taking an answer for a picture or a program, in browsers of this machine.
+const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
+
+/// The admin address, taken, and all that it needs; nobody is answered yet.
+pub struct BoundAdmin {
+    bound: Bound,
+    runtime: Runtime,
+}
+
+/// The admin address, where clients can come.
+pub struct ListeningAdmin {
+    address: SocketAddr,
+    listener: tokio::net::TcpListener,
+    runtime: Runtime,
+}
 
 /// The HTTP server, on a thread of its own.
 pub struct Admin {
@@ -52,26 +81,54 @@ pub struct Admin {
     thread: JoinHandle<()>,
 }
 
-impl Admin {
-    /// Starts to serve.
-    pub fn start(shared: Arc<Shared>) -> Result<Self, crate::StartError> {
-        let wanted = shared.settings().admin.address;
-        let listener = TcpListener::bind(wanted).map_err(|source| crate::StartError::Listen {
-            name: "admin",
-            address: wanted,
-            source,
-        })?;
-        listener.set_nonblocking(true)?;
-        let address = listener.local_addr()?;
-        let (stop, stopped) = oneshot::channel();
-        let thread = thread::Builder::new().name("barid-admin".into()).spawn(move || {
-            if let Err(error) = serve(listener, shared, stopped) {
-                tracing::error!(%error, "the admin address is not served any more");
-            }
-        })?;
-        Ok(Self { address, stop, thread })
+impl BoundAdmin {
+    /// Takes the address.
+    pub fn to(address: SocketAddr) -> io::Result<Self> {
+        let bound = Bound::to(address)?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .max_blocking_threads(ANSWERED_TOGETHER)
+            .thread_name("barid-answer")
+            .build()?;
+        Ok(Self { bound, runtime })
     }
 
+    /// Lets clients come.
+    pub fn listen(self) -> io::Result<ListeningAdmin> {
+        let Self { bound, runtime } = self;
+        let address = bound.address();
+        let listener = {
+            let _entered = runtime.enter();
+            tokio::net::TcpListener::from_std(bound.listen()?)?
+        };
+        Ok(ListeningAdmin { address, listener, runtime })
+    }
+}
+
+impl ListeningAdmin {
+    /// Starts to serve.
+    pub fn start(self, shared: Arc<Shared>, descriptors: Descriptors) -> Admin {
+        let Self { address, listener, runtime } = self;
+        let (stop, stopped) = oneshot::channel();
+        let serve = move || {
+            runtime.block_on(async {
+                tokio::select! {
+                    never = connections::serve(listener, Service::new(shared), descriptors) => match never {},
+                    // Nobody waits for a slow scraper at the end.
+                    _ = stopped => {}
+                }
+            });
+            runtime.shutdown_timeout(FAREWELL);
+        };
+        let thread = thread::Builder::new()
+            .name("barid-admin".into())
+            .spawn(serve)
+            .expect("the operating system has room for a thread");
+        Admin { address, stop, thread }
+    }
+}
+
+impl Admin {
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -84,6 +141,19 @@ impl Admin {
     }
 }
 
+/// Answers what `sent` has, as it would come over one connection, until there is nothing more: for tests and
+/// fuzzing.
+///
+/// # Errors
+/// The operating system refuses what a runtime needs.
+pub fn converse(shared: &Arc<Shared>, sent: &[u8]) -> io::Result<Vec<u8>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let service = Service::new(Arc::clone(shared));
+    let answered = runtime.block_on(connections::converse(sent, service));
+    runtime.shutdown_background();
+    Ok(answered)
+}
+
 /// What all requests share.
 #[derive(Clone)]
 struct Served {
@@ -92,71 +162,118 @@ struct Served {
     backups: Arc<Semaphore>,
 }
 
-fn serve(
-    listener: TcpListener,
-    shared: Arc<Shared>,
-    stopped: oneshot::Receiver<()>,
-) -> io::Result<()> {
-    let routes = Router::new()
-        .route("/", get(index))
-        .route("/healthz", get(|| async { "ok\n" }))
-        .route("/health", get(health::health))
-        .route("/metrics", get(metrics))
-        .route("/v1/tenants", get(tenants::list))
-        .route("/v1/tenants/{tenant}/sessions", get(sessions::list))
-        .route("/v1/tenants/{tenant}/sessions/{client}", get(sessions::show).delete(sessions::end))
-        .route("/v1/tenants/{tenant}/drops", get(drops::list))
-        .route("/v1/tenants/{tenant}/state", get(state::list))
-        .route("/v1/tenants/{tenant}/state/{key}", get(state::show))
-        .nest("/v1/tenants/{tenant}", entities::routes())
-        .route("/v1/backup", get(backup::stream))
-        .fallback(answer::no_such_path)
-        .method_not_allowed_fallback(answer::no_such_method)
-        .with_state(Served { shared, backups: Arc::new(Semaphore::new(1)) });
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
-        let listener = tokio::net::TcpListener::from_std(listener)?;
-        tokio::select! {
-            never = accept(listener, routes) => match never {},
-            // Nobody waits for a slow scraper at the end.
-            _ = stopped => Ok(()),
-        }
-    })
+/// Answers requests, whoever brings them.
+#[derive(Clone)]
+struct Service {
+    routes: TowerToHyperService<Router>,
+    answering: Arc<Semaphore>,
 }
 
-/// Serves all who come, a bounded number at once and none for long: they take file descriptors that the
-/// broker's clients need.
-async fn accept(listener: tokio::net::TcpListener, routes: Router) -> Infallible {
-    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    loop {
-        let permit = Arc::clone(&room).acquire_owned().await.expect("nobody closes it");
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
-            Err(error) => {
-                tracing::warn!(%error, "accepting on the admin address");
-                tokio::time::sleep(PAUSE).await;
-                continue;
+impl Service {
+    fn new(shared: Arc<Shared>) -> Self {
+        let routes = Router::new()
+            .route("/", get(index))
+            .route("/healthz", get(|| async { "ok\n" }))
+            .route("/health", get(health::health))
+            .route("/metrics", get(metrics))
+            .route("/v1/tenants", get(tenants::list))
+            .route("/v1/tenants/{tenant}/sessions", get(sessions::list))
+            .route(
+                "/v1/tenants/{tenant}/sessions/{client}",
+                get(sessions::show).delete(sessions::end),
+            )
+            .route("/v1/tenants/{tenant}/drops", get(drops::list))
+            .route("/v1/tenants/{tenant}/state", get(state::list))
+            .route("/v1/tenants/{tenant}/state/{key}", get(state::show))
+            .nest("/v1/tenants/{tenant}", entities::routes())
+            .route("/v1/backup", get(backup::stream))
+            .fallback(answer::no_such_path)
+            .method_not_allowed_fallback(answer::no_such_method)
+            .with_state(Served { shared, backups: Arc::new(Semaphore::new(1)) });
+        Self {
+            routes: TowerToHyperService::new(routes),
+            answering: Arc::new(Semaphore::new(ANSWERED_TOGETHER)),
+        }
+    }
+
+    /// Answers a request. One that is refused is the last of its connection: its body is not read.
+    async fn answer<B>(&self, request: Request<B>, progress: Progress) -> Response
+    where
+        B: HttpBody<Data = Bytes, Error: Into<axum::BoxError>> + Send + 'static,
+    {
+        let (parts, body) = request.into_parts();
+        let body = match guard::check(&parts) {
+            Ok(()) => read(body).await,
+            Err(refusal) => Err(refusal),
+        };
+        let mut response = match body {
+            Ok(body) => {
+                progress.answers();
+                let mut request = Request::from_parts(parts, Body::from(body));
+                request.extensions_mut().insert(progress.clone());
+                let response = self.dispatch(request).await;
+                progress.waits();
+                response
+            }
+            Err(refusal) => {
+                let mut response = refusal.into_response();
+                response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                response
             }
         };
-        let deadline = Deadline::default();
-        let routes = routes.clone().layer(Extension(deadline.clone()));
-        let service = TowerToHyperService::new(routes);
-        tokio::spawn(async move {
-            let connection = http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(HEADERS_WITHIN)
-                .serve_connection(TokioIo::new(stream), service);
-            // What a client of the admin address does wrong is its own affair.
-            let _ = deadline.bound(connection).await;
-            drop(permit);
+        let headers = response.headers_mut();
+        for (name, value) in [
+            (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+            (RESOURCE_POLICY, "same-origin"),
+            (CACHE_CONTROL, "no-store"),
+        ] {
+            headers.insert(name, HeaderValue::from_static(value));
+        }
+        response
+    }
+
+    /// Has a request answered on a thread, unless that is done at once: whether the broker is well is answered
+    /// whatever others have asked for.
+    async fn dispatch(&self, request: Request<Body>) -> Response {
+        let routes = self.routes.clone();
+        if matches!(request.uri().path(), "/healthz" | "/health") {
+            let Ok(response) = routes.call(request).await;
+            return response;
+        }
+        let permit = Arc::clone(&self.answering).acquire_owned().await;
+        let runtime = Handle::current();
+        let answering = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            let Ok(response) = runtime.block_on(routes.call(request));
+            response
         });
+        answering.await.unwrap_or_else(|_| Refusal::unavailable("the broker stops").into_response())
+    }
+}
+
+/// The body of a request, if it comes soon.
+async fn read<B>(body: B) -> Result<Bytes, Refusal>
+where
+    B: HttpBody<Data = Bytes, Error: Into<axum::BoxError>> + Send + 'static,
+{
+    if body.size_hint().lower() > BODY_MAX as u64 {
+        let sentence = format!("the body has more than {BODY_MAX} bytes");
+        return Err(Refusal::of(StatusCode::PAYLOAD_TOO_LARGE, sentence));
+    }
+    match timeout(BODY_WITHIN, to_bytes(Body::new(body), BODY_MAX)).await {
+        Ok(Ok(body)) => Ok(body),
+        Ok(Err(_)) => Err(Refusal::bad_request("the body breaks off")),
+        Err(_) => {
+            let sentence = format!("the body did not arrive within {} s", BODY_WITHIN.as_secs());
+            Err(Refusal::of(StatusCode::REQUEST_TIMEOUT, sentence))
+        }
     }
 }
 
 async fn index() -> String {
     let mut text = String::new();
     for (path, what) in [
-        ("/healthz", "200 when the broker accepts connections"),
+        ("/healthz", "200 while the broker accepts connections"),
         ("/health", "the same, as the emulator for Service Bus has it"),
         ("/metrics", "Prometheus text format"),
         ("/v1/tenants", "tenants; JSON, like all below /v1"),

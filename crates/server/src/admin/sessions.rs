@@ -9,7 +9,7 @@ use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 
-use super::answer::{Answer, Refusal};
+use super::answer::{Answer, Refusal, not_durable};
 use super::rfc3339::Rfc3339;
 use super::{Served, facts, tenants};
 use crate::session::{SessionRef, State as SessionState};
@@ -114,7 +114,7 @@ pub async fn end(State(served): State<Served>, path: SessionPath) -> Result<Stat
     let session = named(&served, path)?;
     match facts::end_session(&served.shared, &session).await {
         Ok(()) => Ok(StatusCode::NO_CONTENT),
-        Err(_) => Err(Refusal::unavailable("the broker stops, and the session may not have ended")),
+        Err(_) => Err(not_durable("the session may come back with the broker")),
     }
 }
 

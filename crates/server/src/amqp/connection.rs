@@ -121,7 +121,7 @@ impl AmqpConnection {
             }
             Stage::Closing { .. } => Next::Gone,
             Stage::Open => {
-                self.container.begin_turn();
+                self.container.begin_turn(turn);
                 self.container.on_time(turn);
                 self.after(turn).unwrap_or_else(|lost| self.lose(turn, &lost))
             }
@@ -181,7 +181,7 @@ impl AmqpConnection {
                 }
             }
         }
-        self.container.begin_turn();
+        self.container.begin_turn(turn);
         self.container.attend(turn);
         // What TLS and WebSocket hold back goes first.
         let _ = self.transport.flush();
@@ -249,7 +249,6 @@ impl AmqpConnection {
     fn after(&mut self, turn: &mut Turn<'_>) -> Result<Next, Lost> {
         if let (Stage::Opening { .. }, true) = (self.stage, self.container.is_open()) {
             self.stage = Stage::Open;
-            self.transport.set_frame_max(WEBSOCKET_FRAME_MAX);
             let tenant = self.container.tenant_name();
             debug!(peer = %self.container.peer, tenant, "AMQP connection");
         }

@@ -11,13 +11,13 @@ use hashbrown::{HashMap, HashSet};
 use tracing::debug;
 
 use super::access::Access;
-use super::budget::Budget;
 use super::held::{Answer, Held};
 use super::inbox::Inbox;
 use super::link::Link;
 use super::loading::Loading;
 use super::refusals::condition;
 use super::sas::Token;
+use crate::budget::Budget;
 use crate::connection::Turn;
 use crate::durable::Commits;
 use crate::entities::Told;
@@ -134,13 +134,13 @@ impl Container {
             heartbeat: None,
             opened: false,
             stopped: None,
-            budget: Budget::new(),
+            budget: Budget::unbounded(),
         }
     }
 
     /// The connection has its turn.
-    pub fn begin_turn(&mut self) {
-        self.budget = Budget::new();
+    pub fn begin_turn(&mut self, turn: &Turn<'_>) {
+        self.budget = turn.budget.clone();
     }
 
     /// Whether the turn is over, and there may be more to do.

@@ -3,9 +3,10 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
-use barid_amqp::{DeliveryState, IncomingId, LinkId, OutgoingId};
+use barid_amqp::{DeliveryState, Error, IncomingId, LinkId, OutgoingId};
 
 use super::inbox::Inbox;
+use super::refusals::condition;
 use crate::durable::{Commits, Shards};
 
 /// What a client is told when something is durable.
@@ -53,13 +54,25 @@ impl Held {
         None
     }
 
-    /// The next answer that may leave.
+    /// The next answer that may leave. A message whose commit has failed is refused, whatever its client waits for
+    /// besides: it would wait until the disk works again.
     pub fn pop(&mut self, shards: &Shards) -> Option<Answer> {
         let (commits, _) = self.answers.front()?;
-        if !shards.have_committed(commits) {
-            return None;
+        if shards.have_committed(commits) {
+            return self.answers.pop_front().map(|(_, answer)| answer);
         }
-        self.answers.pop_front().map(|(_, answer)| answer)
+        let has_failed = |(commits, answer): &(Commits, Answer)| {
+            matches!(answer, Answer::Incoming(..)) && shards.have_failed(commits)
+        };
+        let index = self.answers.iter().position(has_failed)?;
+        match self.answers.remove(index)? {
+            (_, Answer::Incoming(id, DeliveryState::Accepted)) => {
+                let text = "The disk is full or broken: try again later.";
+                let error = Box::new(Error::new(condition::SERVER_BUSY, text));
+                Some(Answer::Incoming(id, DeliveryState::Rejected(Some(error))))
+            }
+            (_, answer) => Some(answer),
+        }
     }
 
     /// Whether what is waited for is more than the disk takes at a time.

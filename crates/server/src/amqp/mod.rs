@@ -4,7 +4,6 @@
 //! | --- | --- |
 //! | `connection.rs` | one network connection: bytes in, bytes out |
 //! | `container.rs` | what clients and entities say to each other over it |
-//! | `budget.rs` | how much it may do before others have their turn |
 //! | `access.rs`, `sas.rs` | which keys a client has proved to have, and what they are for |
 //! | `attach.rs`, `link.rs` | links that clients ask for; what each is for |
 //! | `sending.rs` | messages from clients |
@@ -20,7 +19,6 @@
 
 mod access;
 mod attach;
-mod budget;
 mod connection;
 mod container;
 mod encode;

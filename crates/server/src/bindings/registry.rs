@@ -21,9 +21,6 @@ use crate::entities::DeclaredBy;
 use crate::settings::{Binding, BindingError, Settings};
 use crate::tenant::Tenant;
 
-/// The longest name of a binding that is stored, in bytes.
-pub const NAME_MAX: usize = 128;
-
 /// The most bindings of a tenant that are stored.
 const STORED_MAX: usize = 1_000;
 
@@ -64,9 +61,6 @@ pub enum BindingsError {
     /// It makes no sense.
     #[error("{0}\n  hint: {hint}", hint = .0.hint())]
     Binding(#[from] BindingError),
-    /// Its name is too long.
-    #[error("the name of a binding has {NAME_MAX} bytes at most")]
-    Name,
     /// The configuration has it.
     #[error("the binding {0:?} stands in the configuration: change it there")]
     Configured(Box<str>),
@@ -131,10 +125,7 @@ impl Bindings {
         binding: &Binding,
         commits: &mut Commits,
     ) -> Result<bool, BindingsError> {
-        binding.way()?;
-        if binding.name.len() > NAME_MAX {
-            return Err(BindingsError::Name);
-        }
+        binding.check()?;
         let mut declared = self.declared.lock();
         declared.check_free(&binding.name)?;
         let known = declared.stored.get(&*binding.name).map(|(_, number)| *number);

@@ -19,11 +19,15 @@ use super::active::Active;
 use super::opening::{Opening, revoke};
 use super::wanted::{Refusal, assigned_client_id, connack_properties, want};
 use super::{Connection, End, Stage, Turn};
-use crate::auth::{Login, Verdict, full_name, may_publish};
+use crate::auth::{PASSWORD_MAX, Verdict, full_name, may_publish};
 use crate::housekeeping::Task;
 use crate::session::Link;
 use crate::strangers::Collected;
 use crate::tenant::{DEFAULT_TENANT, tenant_of};
+use crate::verifier::Login;
+
+/// The logins of an address that has most waiting are not looked at.
+const TOO_MANY_LOGINS: Refusal = Refusal(ReasonCode::ServerBusy, "too many logins at once");
 
 /// A CONNECT whose login is being verified.
 #[derive(Debug)]
@@ -70,17 +74,20 @@ impl Connection {
             return Err(self.refuse(turn, &connect, &refusal));
         }
         let waits = Arc::new(());
+        // Of one that is too long so much is kept that this is known.
+        let password = connect.password.unwrap_or_default();
+        let password = &password[..password.len().min(PASSWORD_MAX + 1)];
         let login = Login {
             waits: Arc::downgrade(&waits),
             users,
+            address: self.peer.ip(),
             name: connect.username.unwrap_or_default().to_owned(),
-            password: connect.password.unwrap_or_default().to_vec(),
+            password: password.to_vec(),
             client_id: assigned.clone().unwrap_or_else(|| connect.client_id.to_owned()),
             reply_to: (turn.mailbox.clone(), self.id),
         };
         if !shared.verifier.submit(login) {
-            let refusal = Refusal(ReasonCode::ServerBusy, "too many logins at once");
-            return Err(self.refuse(turn, &connect, &refusal));
+            return Err(self.refuse(turn, &connect, &TOO_MANY_LOGINS));
         }
         let timeout = shared.settings().limits.connect_timeout;
         let until = turn.context.worker.now.after(Duration::from_secs(u64::from(timeout)));
@@ -129,11 +136,15 @@ impl Connection {
     ) -> Result<(), Refusal> {
         let context = &mut *turn.context;
         let shared = Arc::clone(&context.worker.shared);
-        let Verdict::Allowed(permissions) = verdict else {
-            return Err(Refusal(
-                ReasonCode::BadUserNameOrPassword,
-                "user name or password is wrong",
-            ));
+        let permissions = match verdict {
+            Verdict::Allowed(permissions) => permissions,
+            Verdict::Denied => {
+                return Err(Refusal(
+                    ReasonCode::BadUserNameOrPassword,
+                    "user name or password is wrong",
+                ));
+            }
+            Verdict::Busy => return Err(TOO_MANY_LOGINS),
         };
         let tenant = tenant_of(connect.username).ok_or(Refusal(
             ReasonCode::BadUserNameOrPassword,

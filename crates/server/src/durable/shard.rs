@@ -12,6 +12,7 @@ use barid_core::durable::{
 };
 use barid_core::message::Message;
 use barid_store::{Batch, Store, StoreError};
+use hashbrown::HashSet;
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard};
 use tracing::{error, info};
 
@@ -19,6 +20,14 @@ use crate::state_store::Timings;
 
 /// How long a shard that could not commit waits before it tries again.
 const RETRY: Duration = Duration::from_millis(200);
+
+/// How often a shard without anything to commit asks whether there is room: others fill disks, too, and what meets a
+/// full one is worse off than what is refused.
+const ROOM_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How long it tries before those are told who wait for what it cannot commit. What a disk refuses for a moment, as
+/// when a file cannot be opened, is nobody else's affair.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// When at least so many changes, and a good part of a batch, came to nothing because clients took their
 /// messages at once, the next batch is given time: what vanishes need not be written at all. Who waits alone, or
@@ -37,7 +46,7 @@ const PACE: Duration = Duration::from_micros(500);
 
 /// Who can wait for a batch.
 pub trait OnCommit: Send + Sync + 'static {
-    /// A batch that it waits for is durable.
+    /// A batch that it waits for is durable, or has failed.
     fn on_commit(&self);
 }
 
@@ -62,7 +71,9 @@ pub struct DurableShard {
     boundary: RwLock<()>,
     /// The last batch that is durable; with all before it.
     durable: AtomicU64,
-    waiters: Mutex<Vec<(u64, Weak<dyn OnCommit>)>>,
+    /// The last batch that has failed for longer than [`PATIENCE`]; with all before it that are not durable.
+    failed: AtomicU64,
+    waiters: Mutex<Vec<Waiter>>,
     /// A thread that commits by rounds has changed something.
     changed_in_round: AtomicBool,
     /// Requests that a batch answers: their number, and since when they wait.
@@ -75,6 +86,14 @@ pub struct DurableShard {
     commits: AtomicU64,
     /// Held while the store is written to.
     gate: Arc<RwLock<()>>,
+}
+
+/// Somebody waits for a batch.
+struct Waiter {
+    batch: u64,
+    who: Weak<dyn OnCommit>,
+    /// It has been told that the batch has failed.
+    is_told: bool,
 }
 
 struct Pending {
@@ -112,6 +131,7 @@ impl DurableShard {
             changed: Condvar::new(),
             boundary: RwLock::default(),
             durable: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
             waiters: Mutex::default(),
             changed_in_round: AtomicBool::new(false),
             timed: Mutex::default(),
@@ -179,6 +199,12 @@ impl DurableShard {
         self.durable.load(Ordering::Acquire) >= batch
     }
 
+    /// Whether a batch could not be committed, for so long that nobody should wait for it. It may become durable
+    /// all the same, when the disk works again.
+    pub fn has_failed(&self, batch: u64) -> bool {
+        batch <= self.failed.load(Ordering::Acquire) && !self.is_durable(batch)
+    }
+
     /// Whether the store takes nothing new for now.
     pub fn refuses(&self) -> bool {
         self.refuses.load(Ordering::Relaxed)
@@ -199,16 +225,22 @@ impl DurableShard {
         self.pending.lock().closing
     }
 
-    /// Has somebody told when a batch is durable. False: it is already.
+    /// Has somebody told when a batch is durable, and when it [has failed](Self::has_failed). False: it is durable
+    /// already.
     pub fn wake_when_durable<W: OnCommit>(&self, batch: u64, waiter: &Weak<W>) -> bool {
         // Under the lock, so that the committer cannot pass between the question and the answer.
         let mut waiters = self.waiters.lock();
         let waits = !self.is_durable(batch);
-        let is_known = waiters.last().is_some_and(|(known, last)| {
-            *known == batch && std::ptr::addr_eq(Weak::as_ptr(last), Weak::as_ptr(waiter))
+        let known = waiters.last_mut().filter(|last| {
+            last.batch == batch && std::ptr::addr_eq(Weak::as_ptr(&last.who), Weak::as_ptr(waiter))
         });
-        if waits && !is_known {
-            waiters.push((batch, Weak::<W>::clone(waiter)));
+        match known {
+            // It has something else that waits, and may have to hear again.
+            Some(known) => known.is_told = false,
+            None if waits => {
+                waiters.push(Waiter { batch, who: Weak::<W>::clone(waiter), is_told: false });
+            }
+            None => {}
         }
         waits
     }
@@ -361,6 +393,7 @@ impl DurableShard {
         let mut batch = Batch::default();
         let mut spared = 0;
         let mut begun = Instant::now();
+        let mut failing_since = None;
         while self.wait() {
             if spared >= BUSY && spared >= batch.len() / 4 {
                 thread::sleep(LINGER);
@@ -370,6 +403,9 @@ impl DurableShard {
             begun = Instant::now();
             if let Err(error) = self.commit(&mut batch, &mut spared) {
                 self.refuse(&error);
+                if failing_since.get_or_insert_with(Instant::now).elapsed() >= PATIENCE {
+                    self.give_up();
+                }
                 if self.is_closing() {
                     error!(shard = self.index, "what was not acknowledged is not stored");
                     return;
@@ -377,6 +413,7 @@ impl DurableShard {
                 thread::sleep(RETRY);
                 continue;
             }
+            failing_since = None;
             match self.store.room() {
                 Ok(()) => self.accept_again(),
                 Err(error) => self.refuse(&error),
@@ -389,9 +426,8 @@ impl DurableShard {
     fn wait(&self) -> bool {
         let mut pending = self.pending.lock();
         while !pending.ripe && !pending.closing {
-            if !self.refuses() {
-                self.changed.wait(&mut pending);
-            } else if self.changed.wait_for(&mut pending, RETRY).timed_out() {
+            let patience = if self.refuses() { RETRY } else { ROOM_INTERVAL };
+            if self.changed.wait_for(&mut pending, patience).timed_out() {
                 return true;
             }
         }
@@ -451,11 +487,33 @@ impl DurableShard {
     /// Wakes who waits for a batch.
     fn wake(&self, number: u64) {
         let woken: Vec<_> =
-            self.waiters.lock().extract_if(.., |(waits_for, _)| *waits_for <= number).collect();
-        for (_, waiter) in woken {
-            if let Some(waiter) = waiter.upgrade() {
+            self.waiters.lock().extract_if(.., |waiter| waiter.batch <= number).collect();
+        for waiter in woken {
+            if let Some(waiter) = waiter.who.upgrade() {
                 waiter.on_commit();
             }
+        }
+    }
+
+    /// Tells who waits that it is in vain for now. They go on waiting for what they still have to hear of.
+    fn give_up(&self) {
+        // All before the batch that accumulates is in the set that was put back.
+        let last = self.pending.lock().shard.batch() - 1;
+        self.failed.store(last, Ordering::Release);
+        let (mut told, mut known) = (Vec::new(), HashSet::new());
+        self.waiters.lock().retain_mut(|waiter| {
+            if waiter.batch > last {
+                return true;
+            }
+            let Some(who) = waiter.who.upgrade() else { return false };
+            if !std::mem::replace(&mut waiter.is_told, true) {
+                told.push(who);
+            }
+            // All these batches become durable together, so one entry for each is enough.
+            known.insert(Weak::as_ptr(&waiter.who).cast::<()>())
+        });
+        for waiter in told {
+            waiter.on_commit();
         }
     }
 

@@ -105,6 +105,11 @@ impl Shards {
         commits.iter().all(|(shard, batch)| self.get(shard).is_durable(batch))
     }
 
+    /// Whether any of these commits has failed: see [`DurableShard::has_failed`].
+    pub fn have_failed(&self, commits: &Commits) -> bool {
+        commits.iter().any(|(shard, batch)| self.get(shard).has_failed(batch))
+    }
+
     /// Whether more waits for one of these commits than should: publishers are faster than the disk.
     pub fn are_congested(&self, commits: &Commits) -> bool {
         commits.iter().any(|(shard, _)| self.get(shard).pending_bytes() > PENDING_MAX)

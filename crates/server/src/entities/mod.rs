@@ -46,7 +46,7 @@ pub use effects::QueueEffects;
 pub use iso8601::{IsoDuration, NoDuration};
 pub use mover::Mover;
 pub use path::{
-    Address, Kind, NAME_MAX, NameError, PATH_MAX, check_name, key, split_subscription,
+    Address, Kind, NAME_MAX, NameError, PATH_MAX, check_name, check_path, key, split_subscription,
     subscription_path,
 };
 pub use properties::{MessageProperties, Work};

@@ -161,6 +161,23 @@ pub fn check_name(of: Kind, name: &str) -> Result<(), NameError> {
     Ok(())
 }
 
+/// Whether something can be at a path: a queue, a topic, or a subscription as
+/// `{topic}/Subscriptions/{name}`. Slashes around it do not count.
+///
+/// # Errors
+/// [`NameError`]: nothing of that name can be declared.
+pub fn check_path(path: &str) -> Result<(), NameError> {
+    let trimmed = path.trim_matches('/');
+    let key = trimmed.to_ascii_lowercase();
+    match split_subscription(&key) {
+        Some((topic, name)) => {
+            check_name(Kind::Topic, topic)?;
+            check_name(Kind::Subscription, name)
+        }
+        None => check_name(Kind::Queue, trimmed),
+    }
+}
+
 /// What is left of a URI without its scheme and authority; anything else as it is.
 fn without_authority(written: &str) -> &str {
     let Some((scheme, rest)) = written.split_once("://") else { return written };
@@ -193,6 +210,20 @@ fn strip_repeated_name(text: &mut &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_path_is_possible_if_something_can_be_declared_there() {
+        for possible in ["orders", "/a/b/", "events/Subscriptions/billing", "a/b/subscriptions/c"] {
+            assert_eq!(check_path(possible), Ok(()), "{possible}");
+        }
+        for impossible in
+            ["", "/", "a b", "a//b", "q/$DeadLetterQueue", "Subscriptions/s", "t/Subscriptions/a/b"]
+        {
+            assert!(check_path(impossible).is_err(), "{impossible}");
+        }
+        assert!(check_path(&"q".repeat(PATH_MAX + 1)).is_err());
+        assert!(check_path(&format!("t/Subscriptions/{}", "s".repeat(NAME_MAX + 1))).is_err());
+    }
 
     fn parse(written: &str) -> (String, Part, bool) {
         let Address { entity, part, management } = Address::parse(written);

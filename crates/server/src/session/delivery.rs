@@ -285,16 +285,6 @@ impl Outlet {
         }
     }
 
-    /// Lets those packets go for which all is durable.
-    pub(super) fn release_held(&mut self, worker: &Worker) {
-        if let Some(held) = &mut self.held {
-            held.release(&worker.shared.shards, &mut self.unsent);
-            if held.is_empty() {
-                self.held = None;
-            }
-        }
-    }
-
     /// Whether messages that are delivered with `qos` are stored, if the session is.
     fn stores(&self, messages: &Messages<'_>, qos: QoS) -> bool {
         // What tells of something else that may not be durable yet must not outlive that.

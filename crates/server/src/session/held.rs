@@ -3,9 +3,16 @@
 use std::collections::VecDeque;
 use std::sync::Weak;
 
+use mqtt_proto::{
+    Ack, ConnAck, FixedHeader, MAX_PACKET_LEN, Packet, PacketType, Properties, ReasonCode, Version,
+};
+
 use super::Session;
+use super::outlet::Outlet;
 use super::packets::Packets;
 use crate::durable::{Commits, Shards};
+use crate::event_loop::Post;
+use crate::worker::Worker;
 
 /// What an outlet keeps back. There is one only while something waits.
 ///
@@ -18,6 +25,21 @@ pub(super) struct Held {
     bytes: usize,
     /// The CONNACK is among the answers, and nothing may leave before it.
     pub(super) opening: bool,
+    /// An answer will never leave, so the connection is being closed.
+    hopeless: bool,
+}
+
+/// What has become of answers whose commit has failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Failed {
+    /// There are none, or not any more: the client is told.
+    Told,
+    /// The client cannot be told by an answer. The connection has to end: then it and the broker settle what is
+    /// unfinished when it comes back.
+    Untold {
+        /// Whether it can be told by a DISCONNECT.
+        has_session: bool,
+    },
 }
 
 /// A session whose queue was full.
@@ -105,8 +127,118 @@ impl Held {
     }
 }
 
+impl Held {
+    /// Moves to `unsent` what clients are told instead of the answers in front whose commits have failed: they
+    /// would wait for them until the disk works again.
+    ///
+    /// A PUBACK of MQTT 5 can say so. A PUBREC cannot: it would end the exchange, and the message, which may
+    /// become durable yet, could come twice if its client sent it again.
+    fn refuse_failed(&mut self, shards: &Shards, version: Version, unsent: &mut Packets) -> Failed {
+        while let Some(first) = self.answers.front().filter(|_| !self.hopeless)
+            && shards.have_failed(&first.commits)
+        {
+            if self.opening {
+                self.hopeless = true;
+                unsent.push(&refused_connack(version));
+                return Failed::Untold { has_session: false };
+            }
+            let Some(refused) = refused(version, first.packets.chunk()) else {
+                self.hopeless = true;
+                return Failed::Untold { has_session: true };
+            };
+            self.bytes -= first.packets.len();
+            self.answers.pop_front();
+            unsent.push(&refused);
+            self.release(shards, unsent);
+        }
+        Failed::Told
+    }
+}
+
+impl Outlet {
+    /// Lets those packets go for which all is durable, and refuses what cannot be made durable.
+    pub(super) fn release_held(&mut self, worker: &Worker) {
+        let Some(held) = &mut self.held else { return };
+        let shards = &worker.shared.shards;
+        held.release(shards, &mut self.unsent);
+        if let Some(link) = &self.link {
+            let failed = held.refuse_failed(shards, link.version, &mut self.unsent);
+            if let Failed::Untold { has_session } = failed {
+                let (connection, reason) = (link.connection, ReasonCode::QuotaExceeded);
+                link.owner.post(Post::Close { connection, reason, tell: has_session });
+            }
+        }
+        if held.is_empty() {
+            self.held = None;
+        }
+    }
+}
+
+/// PUBACKs that refuse what these acknowledge. `None`: not all of them are PUBACKs, or they cannot refuse.
+fn refused(version: Version, packets: &[u8]) -> Option<Vec<u8>> {
+    let (mut refused, mut rest) = (Vec::new(), packets);
+    while version == Version::V5 && !rest.is_empty() {
+        let header = FixedHeader::read(rest, MAX_PACKET_LEN).ok()??;
+        let (packet, behind) = rest.split_at_checked(header.packet_len())?;
+        let body = &packet[header.header_len..];
+        let Packet::PubAck(ack) = Packet::decode(version, header, body).ok()? else { return None };
+        let reason = if ack.reason.is_error() { ack.reason } else { ReasonCode::QuotaExceeded };
+        Ack { packet_id: ack.packet_id, reason, properties: Properties::default() }
+            .encode(PacketType::PubAck, version, &mut refused)
+            .ok()?;
+        rest = behind;
+    }
+    (version == Version::V5).then_some(refused)
+}
+
+fn refused_connack(version: Version) -> Vec<u8> {
+    let mut packet = Vec::new();
+    let (reason, properties) = (ReasonCode::QuotaExceeded, Properties::default());
+    ConnAck { session_present: false, reason, properties }
+        .encode(version, &mut packet)
+        .expect("a CONNACK can be encoded");
+    packet
+}
+
 impl Chunk {
     fn is_free(&self, shards: &Shards) -> bool {
         shards.have_committed(&self.commits) && !self.rooms.iter().any(FullRoom::is_full)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mqtt_proto::PacketId;
+
+    fn acks(kinds: &[(PacketType, ReasonCode)]) -> Vec<u8> {
+        let mut packets = Vec::new();
+        for (id, (kind, reason)) in (1..).zip(kinds) {
+            let packet_id = PacketId::new(id).unwrap();
+            Ack { packet_id, reason: *reason, properties: Properties::default() }
+                .encode(*kind, Version::V5, &mut packets)
+                .unwrap();
+        }
+        packets
+    }
+
+    #[test]
+    fn what_was_to_be_acknowledged_is_refused_where_a_puback_can_say_so() {
+        use PacketType::{PubAck, PubRec};
+        use ReasonCode::{NoMatchingSubscribers, NotAuthorized, QuotaExceeded, Success};
+        let held =
+            acks(&[(PubAck, Success), (PubAck, NoMatchingSubscribers), (PubAck, NotAuthorized)]);
+        let expected =
+            acks(&[(PubAck, QuotaExceeded), (PubAck, QuotaExceeded), (PubAck, NotAuthorized)]);
+        assert_eq!(refused(Version::V5, &held), Some(expected));
+        assert_eq!(refused(Version::V3_1_1, &held), None);
+        assert_eq!(refused(Version::V5, &acks(&[(PubAck, Success), (PubRec, Success)])), None);
+        assert_eq!(refused(Version::V5, &held[..3]), None, "not a whole packet");
+    }
+
+    #[test]
+    fn who_cannot_have_a_session_is_told() {
+        assert_eq!(refused_connack(Version::V5), [0x20, 3, 0, 0x97, 0]);
+        assert_eq!(refused_connack(Version::V3_1_1), [0x20, 2, 0, 3]);
     }
 }

@@ -6,6 +6,10 @@ use thiserror::Error;
 
 use super::template::{Placeholder, Template};
 use super::{default_tenant, is_default};
+use crate::entities;
+
+/// The longest name of a binding, in bytes.
+const NAME_MAX: usize = 128;
 
 /// A binding, as it is written. Either it has `filter`, or `publish`: [`Binding::way`] says which.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
@@ -103,6 +107,32 @@ const SESSION_HINT: &str = "a session id is made of text, {1}, {2} … (levels o
 const PUBLISH_HINT: &str = "a topic is made of text, {session}, {subject} and {property:NAME}; an example: \"devices/{session}/commands\"";
 
 impl Binding {
+    /// Whether it can be declared: whether it makes sense, its name is one that it can be asked for by, and
+    /// an entity can have the name that it names. Stricter than [`Binding::way`], which has to take what
+    /// earlier versions have stored.
+    ///
+    /// # Errors
+    /// What cannot be.
+    pub fn check(&self) -> Result<(), BindingError> {
+        let (way, queue_key, other_key) = match self.way()? {
+            Way::In { to, .. } => (to, "queue", "topic"),
+            Way::Out { from, .. } => (from, "from_queue", "from_subscription"),
+        };
+        if self.name.len() > NAME_MAX || self.name.contains(char::is_control) {
+            let message = format!(
+                "the name of a binding has {NAME_MAX} bytes at most, and no control characters"
+            );
+            return Err(BindingError::new("name", message, "letters, digits, `-`, `_` and `.`"));
+        }
+        if let Err(error) = entities::check_path(way) {
+            let is_queue = [&self.queue, &self.from_queue].iter().any(|queue| queue.is_some());
+            let key = if is_queue { queue_key } else { other_key };
+            let hint = "docs/operating/entities.md says what queues, topics and subscriptions can be called";
+            return Err(BindingError::new(key, error.to_string(), hint));
+        }
+        Ok(())
+    }
+
     /// Which way its messages go.
     ///
     /// # Errors
@@ -263,6 +293,32 @@ mod tests {
             panic!("{commands:?}");
         };
         assert_eq!(commands.tenant, "default");
+    }
+
+    #[test]
+    fn what_can_never_be_is_not_declared() {
+        for (members, key) in [
+            (json!({ "filter": "a", "queue": "no such name" }), "queue"),
+            (json!({ "filter": "a", "topic": "q/$DeadLetterQueue" }), "topic"),
+            (json!({ "publish": "b", "from_queue": "a//b" }), "from_queue"),
+            (
+                json!({ "publish": "b", "from_subscription": "t/Subscriptions/" }),
+                "from_subscription",
+            ),
+        ] {
+            let binding = binding(members.clone());
+            assert!(
+                binding.way().is_ok(),
+                "{members}: it may have been stored by an earlier version"
+            );
+            assert_eq!(binding.check().unwrap_err().key, key, "{members}");
+        }
+        let mut named = binding(json!({ "filter": "a", "queue": "/q/" }));
+        assert_eq!(named.check(), Ok(()));
+        for name in ["a\nb".to_owned(), "b".repeat(NAME_MAX + 1)] {
+            named.name = name;
+            assert_eq!(named.check().unwrap_err().key, "name");
+        }
     }
 
     #[test]

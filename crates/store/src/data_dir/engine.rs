@@ -48,6 +48,7 @@ impl Engine {
                     cache_bytes: share(options.cache_bytes).max(1 << 20),
                     memtable_bytes: share(options.memtable_bytes).clamp(4 << 20, 64 << 20),
                     reserve_bytes,
+                    open_files: (options.open_files / shards).max(4),
                     accept_loss,
                 };
                 Arc::new(LsmStore::open(dir, options.keyspaces, options_of_lsm)?)

@@ -1,6 +1,7 @@
 //! One process in a data directory at a time.
 
-use crate::StoreError;
+use super::holder::{self, Holder};
+use crate::{StoreError, private};
 use std::fs::{File, TryLockError};
 use std::io::{Read, Write};
 use std::path::Path;
@@ -16,7 +17,7 @@ impl Lock {
     pub fn acquire(dir: &Path) -> Result<Lock, StoreError> {
         let path = dir.join(NAME);
         let fail = |error| StoreError::io("lock", &path, error);
-        let mut options = File::options();
+        let mut options = private::options();
         let mut file = options
             .read(true)
             .write(true)
@@ -32,18 +33,70 @@ impl Lock {
         file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id())).map_err(fail)?;
         Ok(Lock { _file: file })
     }
+
+    /// Whether a directory has a lock, held or not.
+    pub fn is_in(dir: &Path) -> bool {
+        dir.join(NAME).exists()
+    }
 }
 
-/// Says who has it, if that is known.
+/// Says who has it, and what to do.
 fn in_use(dir: &Path, file: &mut File) -> StoreError {
-    let mut owner = String::new();
-    let known = Read::by_ref(file).take(20).read_to_string(&mut owner).is_ok();
-    let owner = owner.trim();
-    let owner =
-        if known && !owner.is_empty() { format!(" (process {owner})") } else { String::new() };
-    StoreError::Unusable(format!(
-        "the data directory {} is used by another broker{owner}; stop that one, or give this one a \
-         directory of its own",
-        dir.display()
-    ))
+    let mut text = String::new();
+    let read = Read::by_ref(file).take(20).read_to_string(&mut text);
+    let owner: Option<u32> = read.ok().and_then(|_| text.trim().parse().ok());
+    StoreError::Unusable(refusal(dir, owner, holder::of(file)))
+}
+
+/// `owner`: the process that the lock names, which is a broker, or was one. `holder`: the one that holds it.
+fn refusal(dir: &Path, owner: Option<u32>, holder: Option<Holder>) -> String {
+    let (dir, lock) = (dir.display(), dir.join(NAME));
+    let lock = lock.display();
+    match holder {
+        Some(holder) if Some(holder.process) != owner => {
+            let Holder { process, command } = holder;
+            let command = if command.is_empty() { command } else { format!(" ({command})") };
+            format!(
+                "the data directory {dir} is locked by process {process}{command}, which is not the broker \
+                 that used it last; end that process, or have it let go of {lock}, and start again"
+            )
+        }
+        Some(Holder { process, .. }) => format!(
+            "the data directory {dir} is used by another broker (process {process}); stop that one, or give \
+             this one a directory of its own"
+        ),
+        None => {
+            let last =
+                owner.map(|owner| format!(", which was process {owner} there")).unwrap_or_default();
+            format!(
+                "the data directory {dir} is locked by a process that cannot be seen from here: of another \
+                 user, in another container, or on another machine with which the directory is shared. \
+                 Find it there with `fuser -v {lock}`, and stop it; it may be another broker{last}. Or give \
+                 this one a directory of its own"
+            )
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_refusal_says_who_and_what_to_do() {
+        let dir = Path::new("/d");
+        let holder = |process| Some(Holder { process, command: "flock /d/lock sleep 9".into() });
+        let broker = refusal(dir, Some(7), holder(7));
+        assert!(broker.contains("another broker (process 7); stop that one"), "{broker}");
+        for owner in [None, Some(7)] {
+            let foreign = refusal(dir, owner, holder(8));
+            assert!(
+                foreign.contains("process 8 (flock /d/lock sleep 9), which is not"),
+                "{foreign}"
+            );
+            assert!(foreign.contains("let go of /d/lock"), "{foreign}");
+        }
+        let unseen = refusal(dir, Some(7), None);
+        assert!(unseen.contains("fuser -v /d/lock") && unseen.contains("process 7"), "{unseen}");
+    }
 }

@@ -14,8 +14,7 @@
 
 use super::engine::{Engine, has_commits};
 use crate::lsm::sync_directory;
-use crate::{StoreError, checksum};
-use std::fs::File;
+use crate::{StoreError, checksum, private};
 use std::io::{ErrorKind, Write};
 use std::path::Path;
 
@@ -92,7 +91,11 @@ impl Manifest {
     pub fn write(&self, dir: &Path) -> Result<(), StoreError> {
         let path = dir.join(NAME);
         let new = dir.join("manifest.new");
-        File::create(&new)
+        private::options()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(&new)
             .and_then(|mut file| {
                 file.write_all(self.encode().as_bytes())?;
                 file.sync_all()?;

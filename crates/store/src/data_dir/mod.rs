@@ -10,10 +10,12 @@
 //! The page `docs/formats/data-directory.md` says the rest.
 
 mod engine;
+mod holder;
 mod lock;
 mod manifest;
 
 use crate::lsm::sync_directory;
+use crate::private::{self, Exposure};
 use crate::{Store, StoreError};
 pub use engine::Engine;
 pub(crate) use lock::Lock;
@@ -39,6 +41,9 @@ pub struct Options<'a> {
     pub memtable_bytes: u64,
     /// Commits that put something are refused while less of the disk is free.
     pub reserve_bytes: u64,
+    /// Files that an engine may keep open only to read them again soon, of all shards together. The log needs all
+    /// of its segments open, and keeps no others.
+    pub open_files: usize,
     /// Open although acknowledged commits are missing, with what is left.
     pub accept_loss: bool,
 }
@@ -52,6 +57,7 @@ impl Default for Options<'_> {
             cache_bytes: 64 << 20,
             memtable_bytes: 64 << 20,
             reserve_bytes: 256 << 20,
+            open_files: 256,
             accept_loss: false,
         }
     }
@@ -62,6 +68,7 @@ pub struct DataDir {
     /// Before the lock: all is closed when the directory is let go.
     shards: Vec<Arc<dyn Store>>,
     path: PathBuf,
+    exposure: Exposure,
     _lock: Lock,
 }
 
@@ -73,8 +80,7 @@ impl DataDir {
     /// [`StoreError::Unusable`] if another process uses it, or it is of another version, or not a
     /// data directory; [`StoreError::Corrupt`] if something is missing or not as it was written.
     pub fn open(path: &Path, options: &Options<'_>) -> Result<DataDir, StoreError> {
-        std::fs::create_dir_all(path).map_err(|error| StoreError::io("make", path, error))?;
-        let lock = Lock::acquire(path)?;
+        let lock = prepare(path)?;
         let (lock, manifest) = match Manifest::read(path)? {
             Some(manifest) => (lock, manifest),
             None => {
@@ -82,8 +88,15 @@ impl DataDir {
                 New::make(path, lock, Manifest::new(shards, options.engine)?)?.finish()?
             }
         };
+        // Not before: until here it may have been somebody else's directory.
+        let exposure = private::tighten(path);
         let shards = open_shards(path, &manifest, options)?;
-        Ok(DataDir { shards, path: path.to_owned(), _lock: lock })
+        Ok(DataDir { shards, path: path.to_owned(), exposure, _lock: lock })
+    }
+
+    /// Who else could reach what is in it when it was opened.
+    pub fn exposure(&self) -> &Exposure {
+        &self.exposure
     }
 
     /// The stores, one for each shard. They may outlive this value, but should not: the lock does not.
@@ -97,6 +110,15 @@ impl DataDir {
     }
 }
 
+/// Makes the directory if it does not exist, and locks it. One that is something else is left as it is.
+fn prepare(path: &Path) -> Result<Lock, StoreError> {
+    private::create_dir_all(path).map_err(|error| StoreError::io("make", path, error))?;
+    if !Lock::is_in(path) && Manifest::read(path)?.is_none() {
+        manifest::check_unused(path)?;
+    }
+    Lock::acquire(path)
+}
+
 /// A data directory that is being made. Its manifest comes last: one without it was never used.
 pub(crate) struct New<'a> {
     path: &'a Path,
@@ -107,8 +129,7 @@ pub(crate) struct New<'a> {
 impl New<'_> {
     /// Makes a directory with so many shards, which `path` must not be yet.
     pub fn prepare(path: &Path, shards: usize, engine: Engine) -> Result<New<'_>, StoreError> {
-        std::fs::create_dir_all(path).map_err(|error| StoreError::io("make", path, error))?;
-        let lock = Lock::acquire(path)?;
+        let lock = prepare(path)?;
         if Manifest::read(path)?.is_some() {
             return Err(StoreError::Unusable(format!(
                 "{} is a data directory already; give an empty one",
@@ -120,6 +141,7 @@ impl New<'_> {
 
     fn make(path: &Path, lock: Lock, manifest: Manifest) -> Result<New<'_>, StoreError> {
         manifest::check_unused(path)?;
+        private::tighten(path);
         for shard in 0..manifest.shards {
             let dir = shard_dir(path, shard);
             if dir.exists() {

@@ -5,6 +5,7 @@
 //! crash; so is every name that was made, changed or removed before a [`Disk::sync`]. Of the rest any
 //! part may be there, in any order. A rename is all or nothing.
 
+use crate::private;
 use crate::space::free_bytes;
 use rustix::fs::{FallocateFlags, fallocate, fdatasync, ftruncate};
 use rustix::io::{Errno, pread, pwritev, retry_on_intr};
@@ -52,20 +53,42 @@ pub(super) trait File: Send + Sync {
 /// Makes a file with these bytes, in place of any that has the name. After a crash the file has
 /// either all of them, or is what it was before.
 pub(super) fn replace(disk: &dyn Disk, name: &str, bytes: &[u8]) -> io::Result<Arc<dyn File>> {
-    let temporary = format!("{name}{TEMPORARY}");
-    let written = disk.create(&temporary).and_then(|file| {
-        file.write_at(0, &[bytes])?;
-        file.sync()?;
-        disk.rename(&temporary, name)?;
-        Ok(file)
-    });
+    finish(disk, begin(disk, name)?, name, bytes)
+}
+
+/// Opens a file that [`finish`] gives a name. After a crash it is a leftover.
+pub(super) fn begin(disk: &dyn Disk, name: &str) -> io::Result<Arc<dyn File>> {
+    disk.create(&temporary(name))
+}
+
+/// Gives an empty file these bytes and its name, as [`replace`] does.
+pub(super) fn finish(
+    disk: &dyn Disk,
+    file: Arc<dyn File>,
+    name: &str,
+    bytes: &[u8],
+) -> io::Result<Arc<dyn File>> {
+    let written = file
+        .write_at(0, &[bytes])
+        .and_then(|()| file.sync())
+        .and_then(|()| disk.rename(&temporary(name), name));
     if written.is_err() {
         // Gives its space back, at a time when there may be none.
-        let _ = disk.remove(&temporary);
+        abandon(disk, name);
     }
-    let file = written?;
+    written?;
     disk.sync()?;
     Ok(file)
+}
+
+/// Removes a file that was begun and will not be finished.
+pub(super) fn abandon(disk: &dyn Disk, name: &str) {
+    // What stays is a leftover, which the next start removes.
+    let _ = disk.remove(&temporary(name));
+}
+
+fn temporary(name: &str) -> String {
+    format!("{name}{TEMPORARY}")
 }
 
 /// How the names of files end that were never finished.
@@ -108,7 +131,7 @@ impl Disk for Directory {
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn File>> {
-        let mut options = fs::OpenOptions::new();
+        let mut options = private::options();
         let file =
             options.read(true).write(true).create(true).truncate(true).open(self.path(name))?;
         Ok(Arc::new(OsFile(file)))

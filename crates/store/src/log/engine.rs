@@ -7,7 +7,7 @@
 
 use super::bits::Bits;
 use super::commit_mark::CommitMark;
-use super::disk::Disk;
+use super::disk::{Disk, File};
 use super::frame::Encoder;
 use super::segment::{HEADER_LEN, Segment, random_mark};
 use super::state::State;
@@ -61,6 +61,9 @@ pub(super) struct Writer {
     allocated: u64,
     /// The next frame must go to another segment.
     spent: bool,
+    /// The file of the next segment, if it could be opened. When it is needed there may be no descriptor for it,
+    /// or the process may be at its limit for a while.
+    begun: Option<Arc<dyn File>>,
     pub encoder: Encoder,
     mark: CommitMark,
     space: FreeSpace,
@@ -83,6 +86,7 @@ impl Engine {
             next_frame,
             allocated: tally.end,
             spent: false,
+            begun: Segment::begin(&*disk, number.saturating_add(1)).ok(),
             encoder: Encoder::default(),
             mark,
             space: FreeSpace::new(reserve),
@@ -127,6 +131,8 @@ impl Engine {
         let mut state = self.state.write();
         let known = state.apply(number, at, &writer.encoder.frame());
         debug_assert!(known, "what is written can be read");
+        drop(state);
+        self.begin_next(writer);
         Ok(())
     }
 
@@ -136,7 +142,8 @@ impl Engine {
         writer.spent = true;
         let number = writer.segment.number.checked_add(1).expect("2^32 segments are never written");
         let (mark, first_frame) = (random_mark(), writer.next_frame);
-        let next = Segment::create(&*self.disk, number, mark, first_frame, writer.end)?;
+        let begun = writer.begun.take();
+        let next = Segment::create(&*self.disk, begun, number, mark, first_frame, writer.end)?;
         // Only gives back what was set aside: the next segment says where this one ends.
         let _ = writer.segment.file.truncate(writer.end);
         writer.segment = Arc::new(next);
@@ -144,13 +151,31 @@ impl Engine {
         writer.allocated = writer.end;
         writer.spent = false;
         self.state.write().add(writer.segment.clone(), Bits::default());
+        self.begin_next(writer);
         Ok(())
+    }
+
+    /// Opens the file of the next segment, if it is not open.
+    fn begin_next(&self, writer: &mut Writer) {
+        if writer.begun.is_none() {
+            let next = writer.segment.number.saturating_add(1);
+            writer.begun = Segment::begin(&*self.disk, next).ok();
+        }
     }
 
     /// At which length a segment is sealed.
     fn segment_len(&self) -> u64 {
         let Sizes { segment_min, segment_max, .. } = self.sizes;
         (self.state.read().live_len() / 16).clamp(segment_min, segment_max)
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        let writer = self.writer.get_mut();
+        if writer.begun.take().is_some() {
+            Segment::abandon(&*self.disk, writer.segment.number.saturating_add(1));
+        }
     }
 }
 

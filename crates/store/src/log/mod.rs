@@ -36,7 +36,7 @@ mod tidy;
 mod tests;
 
 use crate::port::end_of_prefix;
-use crate::{Batch, Keyspace, Snapshot, Store, StoreError, Visit};
+use crate::{Batch, Keyspace, Snapshot, Store, StoreError, Visit, private};
 use commit_mark::CommitMark;
 use disk::{Directory, Disk};
 use engine::{Engine, Sizes};
@@ -74,7 +74,7 @@ impl LogStore {
     ///
     /// [`StoreError::Io`].
     pub fn create(dir: &Path) -> Result<(), StoreError> {
-        std::fs::create_dir(dir).map_err(|error| StoreError::io("make", dir, error))?;
+        private::create_dir(dir).map_err(|error| StoreError::io("make", dir, error))?;
         create(&open_directory(dir)?)
     }
 
@@ -113,7 +113,7 @@ fn open_directory(dir: &Path) -> Result<Directory, StoreError> {
 
 fn create(disk: &dyn Disk) -> Result<(), StoreError> {
     CommitMark::create(disk, 0)?;
-    Segment::create(disk, 1, random_mark(), 1, 0).map(drop)
+    Segment::create(disk, None, 1, random_mark(), 1, 0).map(drop)
 }
 
 fn open(

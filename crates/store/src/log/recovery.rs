@@ -203,7 +203,8 @@ impl Recovered {
         }
         if self.state.tallies().is_empty() {
             let number = self.next_number;
-            let segment = Segment::create(&*disk, number, random_mark(), self.last_frame + 1, 0)?;
+            let (mark, first_frame) = (random_mark(), self.last_frame + 1);
+            let segment = Segment::create(&*disk, None, number, mark, first_frame, 0)?;
             self.state.add(Arc::new(segment), Bits::default());
         }
         let (number, tally) = self.state.active();

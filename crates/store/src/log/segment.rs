@@ -11,7 +11,7 @@
 //!
 //! The number of a segment is in its name, as in `log-0000000042`.
 
-use super::disk::{Disk, File, read_all, replace};
+use super::disk::{Disk, File, abandon, begin, finish, read_all};
 use super::frame::{take, u32, u64};
 use crate::{StoreError, checksum};
 use std::hash::{BuildHasher, RandomState};
@@ -35,9 +35,21 @@ pub(super) struct Segment {
 }
 
 impl Segment {
-    /// Makes an empty segment that is there after a crash, or not at all.
+    /// Opens the file of a segment that will come, so that its descriptor is there when it does.
+    pub fn begin(disk: &dyn Disk, number: u32) -> io::Result<Arc<dyn File>> {
+        begin(disk, &name(number))
+    }
+
+    /// Gives up a segment that was begun and does not come.
+    pub fn abandon(disk: &dyn Disk, number: u32) {
+        abandon(disk, &name(number));
+    }
+
+    /// Makes an empty segment that is there after a crash, or not at all; of the file that was begun for it, if
+    /// there is one.
     pub fn create(
         disk: &dyn Disk,
+        begun: Option<Arc<dyn File>>,
         number: u32,
         mark: u64,
         first_frame: u64,
@@ -51,7 +63,9 @@ impl Segment {
         }
         header.extend_from_slice(&checksum::of(&header).to_le_bytes());
         let path = disk.path(&name(number));
-        let file = replace(disk, &name(number), &header)
+        let file = begun
+            .map_or_else(|| Self::begin(disk, number), Ok)
+            .and_then(|file| finish(disk, file, &name(number), &header))
             .map_err(|error| StoreError::io("make", &path, error))?;
         Ok(Segment { number, mark, first_frame, end_before, file, path })
     }

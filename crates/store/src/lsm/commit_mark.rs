@@ -3,7 +3,7 @@
 //! Written after each commit is durable, and synced once a second: it may lag behind the database, and
 //! is never ahead of it. If it is ahead at the start, acknowledged commits were lost.
 
-use crate::{StoreError, checksum};
+use crate::{StoreError, checksum, private};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -24,7 +24,10 @@ pub(super) struct CommitMark {
 impl CommitMark {
     pub fn create(dir: &Path) -> Result<(), StoreError> {
         let path = dir.join(NAME);
-        File::create_new(&path)
+        private::options()
+            .write(true)
+            .create_new(true)
+            .open(&path)
             .and_then(|file| file.write_all_at(&encode(0), 0).and_then(|()| file.sync_all()))
             .map_err(|error| StoreError::io("make", &path, error))
     }
@@ -33,7 +36,7 @@ impl CommitMark {
     pub fn open(dir: &Path, accept_loss: bool) -> Result<(CommitMark, u64), StoreError> {
         let path = dir.join(NAME);
         let fail = |error| StoreError::io("open", &path, error);
-        let mut options = File::options();
+        let mut options = private::options();
         let mut file = options
             .read(true)
             .write(true)

@@ -49,6 +49,7 @@ impl Engine {
         let fail = |error| explain(&dir, error);
         let db = Database::builder(&dir)
             .cache_size(options.cache_bytes)
+            .max_cached_files(Some(options.open_files))
             .max_journaling_size(JOURNAL_BYTES)
             .manual_journal_persist(true)
             .worker_threads(1)

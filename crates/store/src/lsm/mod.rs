@@ -18,7 +18,7 @@ mod reclaim;
 
 use crate::port::end_of_prefix;
 use crate::space::{FreeSpace, free_bytes};
-use crate::{Batch, Keyspace, Snapshot, Store, StoreError, Visit};
+use crate::{Batch, Keyspace, Snapshot, Store, StoreError, Visit, private};
 use commit_mark::CommitMark;
 use engine::Engine;
 use parking_lot::{Mutex, RwLock};
@@ -37,6 +37,8 @@ pub struct LsmOptions {
     pub memtable_bytes: u64,
     /// Commits that put are refused while less of the disk is free.
     pub reserve_bytes: u64,
+    /// Files that are kept open to be read again.
+    pub open_files: usize,
     /// Open although acknowledged commits are missing, with what is left.
     pub accept_loss: bool,
 }
@@ -77,7 +79,7 @@ struct Committer {
 impl LsmStore {
     /// Makes an empty store in a directory that does not exist yet.
     pub fn create(dir: &Path) -> Result<(), StoreError> {
-        std::fs::create_dir(dir).map_err(|error| StoreError::io("make", dir, error))?;
+        private::create_dir(dir).map_err(|error| StoreError::io("make", dir, error))?;
         CommitMark::create(dir)?;
         sync_directory(dir)
     }

@@ -13,10 +13,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::bail;
+use barid_server::descriptors::Descriptors;
 use clap::ValueEnum;
 
 use super::resolve;
-use crate::open_files;
 use template::SIZE_MIN;
 
 /// What to measure
@@ -165,7 +165,7 @@ impl Options {
 /// Measures the broker that the options name.
 pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
     let connections = u64::from(options.senders) + u64::from(options.receivers);
-    if let Some(limit) = open_files::raise_limit()
+    if let Some(limit) = Descriptors::raise().limit()
         && connections + 32 > limit
     {
         bail!("{connections} connections need more open files than {limit}; see `ulimit -n`");

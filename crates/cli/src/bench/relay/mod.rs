@@ -8,6 +8,7 @@ use std::io::{self, ErrorKind, Read as _};
 use std::net::SocketAddr;
 
 use anyhow::{Context as _, bail};
+use barid_server::descriptors::Descriptors;
 use mio::event::Event;
 use mio::net::TcpListener;
 use mio::{Events, Interest, Poll, Token};
@@ -35,7 +36,7 @@ pub struct Args {
 
 /// Serves until the process is ended.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    crate::open_files::raise_limit();
+    Descriptors::raise();
     let listener = TcpListener::bind(args.listen)
         .with_context(|| format!("cannot listen on {}", args.listen))?;
     println!("relay on {}", listener.local_addr()?);

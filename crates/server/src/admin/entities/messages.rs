@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::message::Described;
 use super::{change, check_limit};
 use crate::admin::Served;
-use crate::admin::answer::{Answer, Refusal};
+use crate::admin::answer::Answer;
 use crate::entities::Queue;
 
 /// The most messages of one answer.
@@ -79,15 +79,11 @@ pub struct Purged {
 }
 
 /// Messages by their numbers.
-pub async fn list(queue: Arc<Queue>, asked: Asked) -> Answer<Page> {
+pub fn list(queue: &Queue, asked: Asked) -> Answer<Page> {
     let Query(question) = asked?;
     check_limit(question.limit, LIMIT_MAX)?;
-    // Some may have to be read from the disk, which takes its time.
-    let read = tokio::task::spawn_blocking(move || page(&queue, &question));
-    match read.await {
-        Ok(page) => Ok(Json(page)),
-        Err(_) => Err(Refusal::unavailable("the broker stops")),
-    }
+    // Some may have to be read from the disk, which takes its time: this thread is for that.
+    Ok(Json(page(queue, &question)))
 }
 
 fn page(queue: &Queue, question: &Question) -> Page {

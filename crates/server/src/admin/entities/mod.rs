@@ -23,13 +23,13 @@ use axum::routing::get;
 use serde::Deserialize;
 use tokio::sync::oneshot;
 
-use super::answer::Refusal;
+use super::answer::{Refusal, not_durable};
 use super::{Served, tenants};
 use crate::bindings::BindingsError;
 use crate::durable::Commits;
 use crate::entities::{Entities, EntityError};
 use crate::housekeeping::After;
-use crate::tenant::{DEFAULT_TENANT, Tenant, tenant_of};
+use crate::tenant::{Tenant, check_tenant_name};
 
 /// The most entities or sessions of one answer.
 const LIMIT_MAX: usize = 10_000;
@@ -128,8 +128,8 @@ fn of_any_tenant(served: &Served, name: &str) -> Result<Arc<Entities>, Refusal> 
 
 /// A tenant, which comes into being if need be.
 fn any_tenant(served: &Served, name: &str) -> Result<Arc<Tenant>, Refusal> {
-    if name != DEFAULT_TENANT && tenant_of(Some(&format!("{name}/"))) != Some(name) {
-        return Err(Refusal::bad_request(format!("{name:?} cannot be the name of a tenant")));
+    if let Err(error) = check_tenant_name(name) {
+        return Err(Refusal::bad_request(format!("{name:?} cannot be a tenant: {error}")));
     }
     let shared = &served.shared;
     let tenant = shared.tenants.get_or_create(name, || shared.settings_of(name));
@@ -151,7 +151,7 @@ async fn change<T>(
     served.shared.housekeeping.after(commits, After::Tell(tell));
     match told.await {
         Ok(()) => Ok(done),
-        Err(_) => Err(Refusal::unavailable("the broker stops, and the change may be lost")),
+        Err(_) => Err(not_durable("the change may be lost")),
     }
 }
 
@@ -179,7 +179,7 @@ impl From<BindingsError> for Refusal {
     fn from(error: BindingsError) -> Self {
         let sentence = error.to_string();
         match error {
-            BindingsError::Binding(_) | BindingsError::Name => Self::bad_request(sentence),
+            BindingsError::Binding(_) => Self::bad_request(sentence),
             BindingsError::NotFound(_) => Self::not_found(sentence),
             BindingsError::Configured(_) | BindingsError::TooMany => Self::conflict(sentence),
         }

@@ -97,7 +97,7 @@ pub async fn messages(
     question: messages::Asked,
 ) -> Answer<messages::Page> {
     let (_, queue) = named(&served, path)?;
-    messages::list(queue, question).await
+    messages::list(&queue, question)
 }
 
 pub async fn purge(

@@ -100,7 +100,7 @@ pub async fn messages(
     path: SubscriptionPath,
     question: messages::Asked,
 ) -> Answer<messages::Page> {
-    messages::list(Named::of(&served, path)?.queue, question).await
+    messages::list(&Named::of(&served, path)?.queue, question)
 }
 
 pub async fn purge(

@@ -52,7 +52,7 @@ const OPERATIONS: [(&str, Right, Operation); 15] = [
 /// Sequence numbers, or lock tokens, in one request.
 const NAMED_MAX: usize = 10_000;
 
-/// Steps of the [`Budget`](super::budget::Budget) that a request costs at least: so many that the clock is looked
+/// Steps of the [`Budget`](crate::budget::Budget) that a request costs at least: so many that the clock is looked
 /// at.
 const REQUEST_STEPS: usize = 32;
 

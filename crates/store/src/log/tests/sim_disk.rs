@@ -44,6 +44,8 @@ struct World {
     operations: u64,
     /// Bytes that fit.
     capacity: u64,
+    /// There are no descriptors for more files.
+    opens_nothing: bool,
 }
 
 #[derive(Default)]
@@ -80,6 +82,7 @@ impl SimDisk {
             life: 0,
             operations: 0,
             capacity: u64::MAX,
+            opens_nothing: false,
         })))
     }
 
@@ -93,6 +96,11 @@ impl SimDisk {
     pub fn fail_once_in(&self, operation: u64) {
         let mut world = self.0.lock();
         (world.fails_in, world.loses_power) = (Some(operation), false);
+    }
+
+    /// Whether the process is at its limit of open files.
+    pub fn set_opens_nothing(&self, opens_nothing: bool) {
+        self.0.lock().opens_nothing = opens_nothing;
     }
 
     /// The process ends, the computer does not.
@@ -331,6 +339,9 @@ impl Disk for SimDisk {
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn File>> {
         let mut world = self.0.lock();
+        if world.opens_nothing {
+            return Err(io::Error::other("too many open files"));
+        }
         let (life, file) = (world.life, world.files.len());
         world.files.push(Content::default());
         world.change_name(life, NameChange::Add(name.to_owned(), file))?;

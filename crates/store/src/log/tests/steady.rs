@@ -146,3 +146,28 @@ fn nobody_reads_half_a_commit() {
         }
     });
 }
+
+#[test]
+fn a_segment_that_is_full_is_followed_though_no_file_can_be_opened() {
+    let (disk, engine) = new_log(3);
+    let segments = || super::super::segment::numbers(&disk.names()).len();
+    commit(&engine, 0..1, 0..0);
+    disk.set_opens_nothing(true);
+    let mut number = 1;
+    while segments() < 2 {
+        commit(&engine, number..number + 1, 0..0);
+        number += 1;
+    }
+    disk.set_opens_nothing(false);
+    commit(&engine, number..number + 1, 0..0);
+    // The next one is open again, before it is needed.
+    disk.set_opens_nothing(true);
+    while segments() < 3 {
+        number += 1;
+        commit(&engine, number..number + 1, 0..0);
+    }
+    drop(engine);
+    assert!(disk.names().iter().all(|name| !name.ends_with(".tmp")), "{:?}", disk.names());
+    disk.set_opens_nothing(false);
+    assert_eq!(contents(&open_small(&disk).unwrap()).unwrap().len() as u64, number + 1);
+}

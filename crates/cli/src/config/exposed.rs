@@ -1,0 +1,38 @@
+//! Files with secrets that every user of the machine can read.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use barid_server::settings::Settings;
+
+/// The permission bit with which everybody can read a file.
+const EVERYBODY_READS: u32 = 0o004;
+
+/// Says of each file with secrets, the configuration among them, that it can be read by everybody.
+pub fn warnings(file: Option<&Path>, settings: &Settings) -> Vec<String> {
+    let has_keys = settings.keys.iter().any(|key| key.key_file.is_none());
+    let what = match (settings.users.is_empty(), has_keys) {
+        (true, false) => None,
+        (false, false) => Some("the hashes of passwords"),
+        (true, true) => Some("keys"),
+        (false, true) => Some("the hashes of passwords, and keys"),
+    };
+    let configuration = file.and_then(|file| Some((file, what?)));
+    let key_files =
+        settings.keys.iter().filter_map(|key| Some((key.key_file.as_deref()?, "a key")));
+    let private_key =
+        settings.tls.iter().map(|tls| (&*tls.key, "the private key of the certificate"));
+    let exposed = configuration.into_iter().chain(key_files).chain(private_key);
+    exposed
+        .filter(|(file, _)| is_exposed(file))
+        .map(|(file, what)| {
+            let file = file.display();
+            format!("{file} can be read by every user of this machine, and has {what}: `chmod o= {file}`")
+        })
+        .collect()
+}
+
+fn is_exposed(file: &Path) -> bool {
+    fs::metadata(file).is_ok_and(|metadata| metadata.mode() & EVERYBODY_READS != 0)
+}

@@ -1,0 +1,202 @@
+//! Which requests are answered at all.
+//!
+//! The admin API has no password. What protects it is that it listens on loopback, and that browsers of this
+//! machine, which run programs of strangers, are kept out:
+//!
+//! - A name that a stranger has given the address of this machine (DNS rebinding) is in `Host`, and is none of
+//!   those that are answered.
+//! - A page of a stranger that asks for the address itself has a foreign `Origin`, or a `Sec-Fetch-Site` that
+//!   says so. Both are set by the browser, and a page cannot change them.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use axum::http::header::{HOST, HeaderMap, HeaderName, ORIGIN, TRANSFER_ENCODING};
+use axum::http::request::Parts;
+use axum::http::uri::Authority;
+use axum::http::{HeaderValue, Method, StatusCode};
+
+use super::answer::Refusal;
+
+/// Says where a browser's request comes from (Fetch Metadata Request Headers, 2.3).
+const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+/// What it says if it comes from no page of another site.
+const OWN_SITES: [&[u8]; 2] = [b"none", b"same-origin"];
+
+/// Refuses a request that is not answered, whatever it asks for.
+pub fn check(request: &Parts) -> Result<(), Refusal> {
+    let host = host(request)?;
+    check_origin(request, &host)?;
+    // One way to say where a request ends is enough, and no proxy can take it for another (RFC 9112, 6.3).
+    if request.headers.contains_key(TRANSFER_ENCODING) {
+        let sentence =
+            "say the length of the body in Content-Length; Transfer-Encoding is not taken";
+        return Err(Refusal::of(StatusCode::LENGTH_REQUIRED, sentence));
+    }
+    Ok(())
+}
+
+/// The host that the client believes to talk to, which has to be this machine.
+fn host(request: &Parts) -> Result<Authority, Refusal> {
+    let unclear =
+        || Refusal::bad_request("a request needs one Host header, with a host and perhaps a port");
+    let written = only(&request.headers, HOST).ok_or_else(unclear)?;
+    let host = parse(written).ok_or_else(unclear)?;
+    // In absolute form the target has another one, which counts more (RFC 9112, 3.2.2).
+    let target = request.uri.authority();
+    for authority in [Some(&host), target].into_iter().flatten() {
+        if !is_loopback(authority) {
+            let sentence = format!(
+                "this address answers as localhost, 127.0.0.1 or [::1] only, not as {:?}: a name can lead the \
+                 browser of an operator here. From elsewhere, come through a tunnel: \
+                 ssh -L 8081:127.0.0.1:8081 HOST",
+                authority.host()
+            );
+            return Err(Refusal::forbidden(sentence));
+        }
+    }
+    Ok(host)
+}
+
+/// The value of a header that stands there once.
+fn only(headers: &HeaderMap, name: HeaderName) -> Option<&HeaderValue> {
+    let mut values = headers.get_all(name).iter();
+    values.next().filter(|_| values.next().is_none())
+}
+
+fn parse(host: &HeaderValue) -> Option<Authority> {
+    let authority: Authority = host.to_str().ok()?.parse().ok()?;
+    (!authority.as_str().contains('@') && !authority.host().is_empty()).then_some(authority)
+}
+
+fn is_loopback(authority: &Authority) -> bool {
+    let host = authority.host();
+    if authority.as_str().contains('@') {
+        return false;
+    }
+    if let Some(address) = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
+        let address = address.parse::<Ipv6Addr>();
+        return address.is_ok_and(|address| address.to_canonical().is_loopback());
+    }
+    host.eq_ignore_ascii_case("localhost")
+        || host.parse::<Ipv4Addr>().is_ok_and(|address| address.is_loopback())
+}
+
+fn check_origin(request: &Parts, host: &Authority) -> Result<(), Refusal> {
+    let is_change = !matches!(request.method, Method::GET | Method::HEAD | Method::OPTIONS);
+    let has_origin = request.headers.contains_key(ORIGIN);
+    let has_site = request.headers.contains_key(FETCH_SITE);
+    if is_change && (has_origin || has_site) {
+        return Err(Refusal::forbidden(
+            "nothing is changed for a browser; use the tools of barid, or another program",
+        ));
+    }
+    let own = format!("http://{host}");
+    let is_own = |origin: &HeaderValue| origin.as_bytes().eq_ignore_ascii_case(own.as_bytes());
+    let is_own_site = |site: &HeaderValue| OWN_SITES.contains(&site.as_bytes());
+    if has_origin && !only(&request.headers, ORIGIN).is_some_and(is_own)
+        || has_site && !only(&request.headers, FETCH_SITE).is_some_and(is_own_site)
+    {
+        return Err(Refusal::forbidden(
+            "a page of another site asks, which is not answered; to look yourself, type the address",
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::Request;
+
+    use super::*;
+
+    fn status(method: &str, target: &str, headers: &[(&str, &str)]) -> u16 {
+        let mut request = Request::builder().method(method).uri(target);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let (parts, ()) = request.body(()).unwrap().into_parts();
+        check(&parts).map_or_else(|refusal| refusal.status().as_u16(), |()| 200)
+    }
+
+    #[test]
+    fn only_this_machine_is_asked_for() {
+        for host in [
+            "localhost",
+            "LocalHost:8081",
+            "127.0.0.1:8081",
+            "127.8.9.10",
+            "[::1]",
+            "[::1]:80",
+            "[::ffff:127.0.0.1]:8081",
+        ] {
+            assert_eq!(status("GET", "/", &[("host", host)]), 200, "{host}");
+        }
+        for host in [
+            "evil.example",
+            "localhost.evil.example",
+            "127.0.0.1.evil.example",
+            "10.0.0.7",
+            "[::2]",
+            "0.0.0.0",
+            "[::]",
+            "evillocalhost",
+            "127.1",
+            "2130706433",
+            "localhost,evil",
+        ] {
+            assert_eq!(status("GET", "/", &[("host", host)]), 403, "{host}");
+        }
+        for host in ["", ":8081", "me@localhost", "a b", "http://localhost"] {
+            assert_eq!(status("GET", "/", &[("host", host)]), 400, "{host}");
+        }
+        assert_eq!(status("GET", "/", &[]), 400);
+        assert_eq!(status("GET", "/", &[("host", "localhost"), ("host", "localhost")]), 400);
+    }
+
+    #[test]
+    fn a_target_in_absolute_form_has_to_be_this_machine_too() {
+        let host = &[("host", "localhost")];
+        assert_eq!(status("GET", "http://localhost:1/healthz", host), 200);
+        for target in ["http://evil.example/", "http://x@localhost/", "https://[::2]/"] {
+            assert_eq!(status("GET", target, host), 403, "{target}");
+        }
+        assert_eq!(status("GET", "http://localhost/", &[("host", "evil.example")]), 403);
+    }
+
+    #[test]
+    fn pages_of_other_sites_get_nothing_and_browsers_change_nothing() {
+        let ask =
+            |method, name, value| status(method, "/", &[("host", "127.0.0.1:8081"), (name, value)]);
+        for (name, value, expected) in [
+            ("origin", "http://127.0.0.1:8081", 200),
+            ("origin", "http://127.0.0.1", 403),
+            ("origin", "http://localhost:8081", 403),
+            ("origin", "https://127.0.0.1:8081", 403),
+            ("origin", "http://evil.example", 403),
+            ("origin", "null", 403),
+            ("origin", "", 403),
+            ("sec-fetch-site", "none", 200),
+            ("sec-fetch-site", "same-origin", 200),
+            ("sec-fetch-site", "same-site", 403),
+            ("sec-fetch-site", "cross-site", 403),
+            ("sec-fetch-mode", "cors", 200),
+        ] {
+            assert_eq!(ask("GET", name, value), expected, "{name}: {value}");
+            if name != "sec-fetch-mode" {
+                for method in ["PUT", "PATCH", "DELETE", "POST", "BREW"] {
+                    assert_eq!(ask(method, name, value), 403, "{method} with {name}: {value}");
+                }
+            }
+        }
+        let twice = [("host", "localhost"), ("origin", "http://localhost"), ("origin", "null")];
+        assert_eq!(status("GET", "/", &twice), 403);
+        assert_eq!(status("DELETE", "/", &[("host", "localhost")]), 200);
+    }
+
+    #[test]
+    fn a_body_has_one_length() {
+        let chunked = [("host", "localhost"), ("transfer-encoding", "chunked")];
+        assert_eq!(status("PUT", "/", &chunked), 411);
+    }
+}

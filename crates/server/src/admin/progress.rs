@@ -1,0 +1,130 @@
+//! How a connection to the admin address gets on: how long it may stay, and which one goes first when there are too
+//! many.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+/// How long a connection may stay, whatever is asked on it, since it began or last took a part of a
+/// backup.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How a connection gets on. Clones are of the same one.
+#[derive(Clone, Debug)]
+pub struct Progress(Arc<Mutex<State>>);
+
+#[derive(Debug)]
+struct State {
+    /// A request has arrived as a whole, and its answer is being made.
+    is_answering: bool,
+    /// When it last came a step further.
+    since: Instant,
+    /// When it has to be gone.
+    deadline: Instant,
+}
+
+/// The order in which connections go when there are too many: first those that wait for their client, and of
+/// these the one that has waited longest.
+pub type Rank = (bool, Instant);
+
+impl Progress {
+    /// A connection that begins now.
+    pub fn new() -> Self {
+        let since = Instant::now();
+        Self(Arc::new(Mutex::new(State { is_answering: false, since, deadline: since + PATIENCE })))
+    }
+
+    /// A request has arrived as a whole.
+    pub fn answers(&self) {
+        self.step(true);
+    }
+
+    /// The answer is on its way: it is the client's turn.
+    pub fn waits(&self) {
+        self.step(false);
+    }
+
+    fn step(&self, is_answering: bool) {
+        let mut state = self.0.lock();
+        (state.is_answering, state.since) = (is_answering, Instant::now());
+    }
+
+    /// The client has taken a part of something long: it has time again.
+    pub fn postpone(&self) {
+        let mut state = self.0.lock();
+        state.since = Instant::now();
+        state.deadline = state.since + PATIENCE;
+    }
+
+    /// The lowest goes first.
+    pub fn rank(&self) -> Rank {
+        let state = self.0.lock();
+        (state.is_answering, state.since)
+    }
+
+    /// Lets `connection` go on until the deadline. `None`: it was cut off.
+    pub async fn bound<F: Future>(&self, connection: F) -> Option<F::Output> {
+        let mut connection = std::pin::pin!(connection);
+        loop {
+            let deadline = self.0.lock().deadline;
+            if let Ok(ended) = tokio::time::timeout_at(deadline, &mut connection).await {
+                return Some(ended);
+            }
+            if self.0.lock().deadline <= Instant::now() {
+                return None;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn paused(test: impl Future<Output = ()>) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            tokio::time::pause();
+            test.await;
+        });
+    }
+
+    #[test]
+    fn the_deadline_moves_with_what_is_taken_and_then_cuts_off() {
+        paused(async {
+            let progress = Progress::new();
+            let started = Instant::now();
+            let taking = progress.clone();
+            let connection = async move {
+                for _ in 0..3 {
+                    tokio::time::sleep(PATIENCE / 2).await;
+                    taking.postpone();
+                }
+                std::future::pending::<()>().await;
+            };
+            assert_eq!(progress.bound(connection).await, None);
+            assert_eq!(started.elapsed().as_secs(), (PATIENCE * 5 / 2).as_secs());
+            assert_eq!(Progress::new().bound(async { 1 }).await, Some(1));
+        });
+    }
+
+    #[test]
+    fn whoever_keeps_the_broker_waiting_longest_goes_first() {
+        paused(async {
+            let mut all = Vec::new();
+            for _ in 0..4 {
+                all.push(Progress::new());
+                tokio::time::advance(Duration::from_millis(1)).await;
+            }
+            all[0].answers();
+            all[1].waits();
+            all[2].postpone();
+            let mut order: Vec<usize> = (0..4).collect();
+            order.sort_by_key(|index| all[*index].rank());
+            assert_eq!(order[0], 3, "it has not come further since it began");
+            assert_eq!(order[3], 0, "it waits for the broker");
+        });
+    }
+}

@@ -1,0 +1,102 @@
+//! Passwords of users, as argon2id hashes: how they are made, and what they cost to verify.
+//!
+//! A login costs what its hash says, so a hash decides how many logins a core can verify in a second, and how
+//! many passwords somebody can try who has stolen it. `docs/operating/tenants-and-users.md` has the figures.
+
+use argon2::password_hash::rand_core::OsRng;
+use argon2::password_hash::{PasswordHash, PasswordHasher, PasswordVerifier, SaltString};
+use argon2::{Algorithm, Argon2, Params, Version};
+
+/// The most memory that verifying a password may take, in KiB: as many logins at once as there are cores.
+const MEMORY_MAX_KIB: u32 = 1 << 20;
+
+/// What a password is hashed for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Cost {
+    /// A password that a person has chosen: 19 MiB and two passes, as OWASP recommends for argon2id.
+    #[default]
+    Person,
+    /// A random secret of 128 bits or more, which nobody can guess at any cost: 256 KiB, which the cache of a
+    /// core holds, and one pass.
+    Device,
+}
+
+impl Cost {
+    fn params(self) -> Params {
+        match self {
+            Self::Person => Params::default(),
+            Self::Device => Params::new(256, 1, 1, None).expect("the parameters are valid"),
+        }
+    }
+}
+
+/// The hash of a password, as it stands in the configuration (PHC string format).
+pub fn hash(password: &str, cost: Cost) -> String {
+    let salt = SaltString::generate(&mut OsRng);
+    Argon2::new(Algorithm::Argon2id, Version::default(), cost.params())
+        .hash_password(password.as_bytes(), &salt)
+        .expect("the parameters are valid")
+        .to_string()
+}
+
+/// Whether a login can be verified with a hash.
+///
+/// # Errors
+/// A sentence that says why not.
+pub fn check(hash: &str) -> Result<(), &'static str> {
+    let Ok(parsed) = PasswordHash::new(hash) else {
+        return Err("this is no argon2id hash; a password must not stand here as it is");
+    };
+    if parsed.algorithm != argon2::ARGON2ID_IDENT || parsed.hash.is_none() {
+        return Err("the password is hashed, but not with argon2id");
+    }
+    let is_known_version = parsed.version.is_none_or(|version| Version::try_from(version).is_ok());
+    match Params::try_from(&parsed) {
+        Ok(params) if params.m_cost() > MEMORY_MAX_KIB => {
+            Err("verifying this hash takes more than 1 GiB of memory for each login")
+        }
+        Ok(_) if parsed.salt.is_some() && is_known_version => Ok(()),
+        _ => Err("no password can be verified with this argon2id hash: its parameters are invalid"),
+    }
+}
+
+/// Whether `password` is the one that was hashed. Takes as long as the hash says.
+pub fn verify(hash: &str, password: &[u8]) -> bool {
+    PasswordHash::new(hash)
+        .is_ok_and(|hash| Argon2::default().verify_password(password, &hash).is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_is_verified_whatever_its_hash_costs() {
+        for (cost, parameters) in
+            [(Cost::Person, "$m=19456,t=2,p=1$"), (Cost::Device, "$m=256,t=1,p=1$")]
+        {
+            let hash = hash("secret", cost);
+            assert!(hash.starts_with("$argon2id$v=19$") && hash.contains(parameters), "{hash}");
+            assert_eq!(check(&hash), Ok(()));
+            assert!(verify(&hash, b"secret") && !verify(&hash, b"Secret"));
+        }
+    }
+
+    #[test]
+    fn a_hash_that_no_password_has_is_told() {
+        let hash = hash("secret", Cost::Device);
+        for (from, to, expected) in [
+            ("$argon2id", "argon2id", "no argon2id hash"),
+            ("argon2id", "argon2i", "not with argon2id"),
+            ("m=256", "m=1", "invalid"),
+            ("t=1", "t=0", "invalid"),
+            ("v=19", "v=20", "invalid"),
+            ("m=256", "m=2000000", "1 GiB"),
+        ] {
+            let error = check(&hash.replacen(from, to, 1)).unwrap_err();
+            assert!(error.contains(expected), "{from} {to}: {error}");
+        }
+        let without_output = &hash[..hash.rfind('$').unwrap()];
+        assert!(check(without_output).is_err());
+    }
+}
