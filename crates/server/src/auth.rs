@@ -10,7 +10,7 @@ use std::thread;
 use argon2::Argon2;
 use argon2::password_hash::rand_core::OsRng;
 use argon2::password_hash::{PasswordHash, PasswordHasher, PasswordVerifier, SaltString};
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use mqtt_proto::topic;
 use parking_lot::Mutex;
 use statestore_proto::{Verb, topics};
@@ -18,7 +18,7 @@ use statestore_proto::{Verb, topics};
 use crate::event_loop::{ConnectionId, Mailbox, Post};
 use crate::settings::User;
 use crate::state_store::KeyRules;
-use crate::tenant::DEFAULT_TENANT;
+use crate::tenant::{DEFAULT_TENANT, tenant_of};
 
 /// Logins that may wait for each thread that verifies. Beyond, clients are told that the server is busy,
 /// rather than to wait for longer than they are given.
@@ -88,10 +88,13 @@ const RESERVED: [&str; 2] = ["$SYS", "$share"];
 /// Whether a client may publish to a topic, or have its will published there. Without permissions it may
 /// publish everything but what is the broker's own.
 pub fn may_publish(permissions: Option<&Permissions>, topic: &str) -> bool {
+    !is_reserved(topic) && permissions.is_none_or(|permissions| permissions.may_publish(topic))
+}
+
+/// Whether only the broker publishes to a topic.
+pub fn is_reserved(topic: &str) -> bool {
     let first = topic.split('/').next().unwrap_or_default();
-    !RESERVED.contains(&first)
-        && !topic.starts_with(topics::RESERVED)
-        && permissions.is_none_or(|permissions| permissions.may_publish(topic))
+    RESERVED.contains(&first) || topic.starts_with(topics::RESERVED)
 }
 
 /// Whether every topic that `filter` matches is matched by `rule`.
@@ -116,22 +119,33 @@ fn covers(rule: &str, filter: &str) -> bool {
 
 /// The users. None at all: everybody may connect.
 #[derive(Debug, Default)]
-pub struct Users(HashMap<String, User>);
+pub struct Users {
+    by_name: HashMap<String, User>,
+    tenants: HashSet<String>,
+}
 
 impl Users {
     /// The users of the configuration.
     pub fn new(users: &[User]) -> Self {
-        Self(users.iter().map(|user| (full_name(&user.name), user.clone())).collect())
+        let by_name: HashMap<_, _> =
+            users.iter().map(|user| (full_name(&user.name), user.clone())).collect();
+        let tenants = by_name.keys().filter_map(|name| tenant_of(Some(name)).map(str::to_owned));
+        Self { tenants: tenants.collect(), by_name }
     }
 
     /// Whether everybody may connect, with any password.
     pub fn allow_anybody(&self) -> bool {
-        self.0.is_empty()
+        self.by_name.is_empty()
+    }
+
+    /// Whether any user belongs to the tenant of this name.
+    pub fn are_in(&self, tenant: &str) -> bool {
+        self.tenants.contains(tenant)
     }
 
     /// Verifies a login. Takes milliseconds, also for a user that does not exist.
     fn verify(&self, name: &str, password: &[u8], client_id: &str) -> Verdict {
-        let user = self.0.get(&full_name(name)).filter(|_| password.len() <= PASSWORD_MAX);
+        let user = self.by_name.get(&full_name(name)).filter(|_| password.len() <= PASSWORD_MAX);
         let password = &password[..password.len().min(PASSWORD_MAX)];
         let hash = user.map_or(NOBODYS_PASSWORD, |user| &user.password);
         let verified = PasswordHash::new(hash)

@@ -17,6 +17,7 @@ use crate::admin::Admin;
 use crate::auth::{Users, Verifier};
 use crate::bindings::{self, Bridge};
 use crate::clock::Clock;
+use crate::denials::AllLines;
 use crate::durable::{Commits, Loader, Shards, recover};
 use crate::entities::EntityError;
 use crate::event_loop::{ConnectionId, EventLoop, IoThreads, Post};
@@ -58,6 +59,8 @@ pub struct Shared {
     pub bridge: Bridge,
     /// Who verifies logins.
     pub verifier: Verifier,
+    /// How much the log says of denials, of all tenants together.
+    pub denial_lines: AllLines,
     /// The durable plane.
     pub shards: Arc<Shards>,
     /// Who reads messages back.
@@ -347,6 +350,7 @@ impl Shared {
             housekeeping: Housekeeping::new(clock),
             bridge,
             verifier: Verifier::start(cores),
+            denial_lines: AllLines::default(),
             users: RwLock::new(Arc::new(Users::new(&settings.users))),
             settings: RwLock::new(Arc::new(settings)),
             session_ids: AtomicU64::new(1),

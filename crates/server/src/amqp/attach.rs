@@ -13,6 +13,7 @@ use super::link::{Link, ReceiverLink, RequestLink, ResponseLink, SenderLink, Ser
 use super::receiving::Outbound;
 use super::refusals::{condition, error_of, no_entity};
 use crate::connection::Turn;
+use crate::denials::Action;
 use crate::durable::Commits;
 use crate::entities::{Address, Node, Queue, new_receiver_id};
 use crate::settings::Right;
@@ -61,6 +62,15 @@ impl Container {
     /// A client asks for a link.
     pub(super) fn attach(&mut self, turn: &mut Turn<'_>, request: &AttachRequest) {
         if let Err(error) = self.try_attach(turn, request) {
+            if error.condition == condition::UNAUTHORIZED {
+                let entity = request.address().unwrap_or_default();
+                let action = match request.attach.role {
+                    _ if Address::parse(entity).management => Action::Manage,
+                    Role::Sender => Action::Send,
+                    Role::Receiver => Action::Receive,
+                };
+                self.deny(turn, action, entity, "no valid token with the right to do that");
+            }
             self.engine.refuse_attach(request.link, error);
         }
     }

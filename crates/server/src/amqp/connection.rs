@@ -247,6 +247,7 @@ impl AmqpConnection {
             self.stage = Stage::Open;
             let tenant = self.container.tenant_name();
             debug!(peer = %self.container.peer, tenant, "AMQP connection");
+            self.container.admit(turn);
         }
         loop {
             self.container.pump(turn);
@@ -294,6 +295,7 @@ impl AmqpConnection {
     fn lose(&mut self, turn: &mut Turn<'_>, lost: &Lost) -> Next {
         let tenant = self.container.tenant_name();
         debug!(peer = %self.container.peer, tenant, "AMQP connection lost: {}", lost.0);
+        self.container.note_abnormal_end(turn);
         self.gone(turn)
     }
 
