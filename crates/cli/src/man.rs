@@ -1,0 +1,47 @@
+//! `barid man`: the help texts as manual pages.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap_mangen::Man;
+
+use crate::output::print;
+
+/// Write the manual pages, one for each command
+#[derive(clap::Args)]
+#[command(after_help = "\
+Writes barid.1, barid-pub.1, barid-queue-create.1 and so on. Pages that are there are replaced.
+
+Examples:
+  barid man /usr/local/share/man/man1
+  barid man . && man ./barid-pub.1")]
+pub struct Args {
+    /// Directory for the pages; made if it does not exist
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+}
+
+pub fn run(args: &Args, mut command: clap::Command) -> anyhow::Result<ExitCode> {
+    fs::create_dir_all(&args.directory)
+        .with_context(|| format!("making {}", args.directory.display()))?;
+    command = command.disable_help_subcommand(true);
+    // Names the subcommands `barid-pub` and so on.
+    command.build();
+    let mut pages = 0;
+    write(&command, args, &mut pages)?;
+    print(format!("{pages} pages in {}\n", args.directory.display()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes the page of a command, and those of the commands below it.
+fn write(command: &clap::Command, args: &Args, pages: &mut usize) -> anyhow::Result<()> {
+    let man = Man::new(command.clone());
+    let path = args.directory.join(man.get_filename());
+    let mut page = Vec::new();
+    man.render(&mut page).context("making a manual page")?;
+    fs::write(&path, page).with_context(|| format!("writing {}", path.display()))?;
+    *pages += 1;
+    command.get_subcommands().try_for_each(|below| write(below, args, pages))
+}
