@@ -10,6 +10,8 @@ mod figures;
 #[expect(dead_code, unused_imports, reason = "requests of MQTT have more that changes")]
 #[path = "../src/bench/load/mod.rs"]
 mod load;
+#[path = "../src/output.rs"]
+mod output;
 #[path = "../src/bench/process.rs"]
 mod process;
 #[expect(dead_code, reason = "other commands take other spans of time")]
@@ -57,7 +59,7 @@ fn main() -> anyhow::Result<ExitCode> {
         Ok(Stream::new(socket))
     };
     let report = load::measure(&shape, begin, |_| Client::new(&shape))?;
-    Ok(report.print("redis"))
+    report.print("redis")
 }
 
 struct Client {

@@ -7,6 +7,7 @@ use barid_server::settings::Settings;
 use serde_json::json;
 
 use crate::config::{self, Overrides, validate};
+use crate::output::print;
 
 /// Check a configuration file
 #[derive(clap::Args)]
@@ -22,18 +23,21 @@ pub struct Args {
     json: bool,
 }
 
-pub fn run(args: &Args) -> ExitCode {
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let outcome = config::load(Some(&args.file), &Overrides::default());
     if args.json {
         let problems = outcome.as_ref().err().map_or(&[][..], |problems| &problems.0);
-        println!("{}", json!({ "file": args.file, "ok": outcome.is_ok(), "problems": problems }));
+        let ok = outcome.is_ok();
+        print(format!("{}\n", json!({ "file": args.file, "ok": ok, "problems": problems })))?;
     } else {
         match &outcome {
-            Ok(settings) => println!("{}: ok\n{}", args.file.display(), summary(settings)),
-            Err(problems) => println!("{problems}"),
+            Ok(settings) => {
+                print(format!("{}: ok\n{}\n", args.file.display(), summary(settings)))?;
+            }
+            Err(problems) => print(format!("{problems}\n"))?,
         }
     }
-    if outcome.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    Ok(if outcome.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn summary(settings: &Settings) -> String {

@@ -1,5 +1,8 @@
 //! `barid`: the broker and its tools in one program.
 
+// What is printed goes through `output`: that the reader has gone, as `head` does, is no reason to panic.
+#![warn(clippy::print_stdout)]
+
 mod admin;
 mod backup;
 mod bench;
@@ -14,6 +17,7 @@ mod man;
 mod open_files;
 mod output;
 mod passwd;
+mod plural;
 mod progress;
 mod publish;
 mod queue;
@@ -103,7 +107,7 @@ fn main() -> ExitCode {
     };
     let outcome = match command {
         Command::Serve(args) => serve::run(&args),
-        Command::CheckConfig(args) => Ok(check_config::run(&args)),
+        Command::CheckConfig(args) => check_config::run(&args),
         Command::Passwd(args) => passwd::run(&args),
         Command::Pub(args) => publish::run(&args),
         Command::Sub(args) => subscribe::run(&args),

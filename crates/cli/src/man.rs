@@ -8,6 +8,7 @@ use anyhow::Context as _;
 use clap_mangen::Man;
 
 use crate::output::print;
+use crate::plural::count;
 
 /// Write the manual pages, one for each command
 #[derive(clap::Args)]
@@ -29,14 +30,15 @@ pub fn run(args: &Args, mut command: clap::Command) -> anyhow::Result<ExitCode> 
     command = command.disable_help_subcommand(true);
     // Names the subcommands `barid-pub` and so on.
     command.build();
-    let mut pages = 0;
+    let mut pages = 0_u64;
     write(&command, args, &mut pages)?;
-    print(format!("{pages} pages in {}\n", args.directory.display()))?;
+    let pages = count(pages, "page", "pages");
+    print(format!("{pages} in {}\n", args.directory.display()))?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Writes the page of a command, and those of the commands below it.
-fn write(command: &clap::Command, args: &Args, pages: &mut usize) -> anyhow::Result<()> {
+fn write(command: &clap::Command, args: &Args, pages: &mut u64) -> anyhow::Result<()> {
     let man = Man::new(command.clone());
     let path = args.directory.join(man.get_filename());
     let mut page = Vec::new();

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail};
 
 use crate::config::users;
+use crate::output::print;
 
 /// Hash a password for the configuration file
 #[derive(clap::Args)]
@@ -33,8 +34,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let hash = barid_server::auth::hash_password(&password);
     match &args.name {
-        Some(name) => print!("{}", block(name, &hash)),
-        None => println!("{hash}"),
+        Some(name) => print(block(name, &hash))?,
+        None => print(format!("{hash}\n"))?,
     }
     Ok(ExitCode::SUCCESS)
 }

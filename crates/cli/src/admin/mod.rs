@@ -36,7 +36,7 @@ pub struct AdminArgs {
     #[arg(
         long,
         value_name = "HOST:PORT",
-        env = "BARID_ADMIN",
+        env = "BARID_TOOLS_ADMIN",
         default_value = "127.0.0.1:8081",
         value_parser = NonEmptyStringValueParser::new()
     )]
@@ -206,8 +206,13 @@ impl Admin {
     fn unreachable(&self, error: &ureq::Error) -> anyhow::Error {
         anyhow!(
             "cannot ask http://{}: {error}\n  hint: is the broker running? `barid serve` prints its \
-             admin address; name it with --admin HOST:PORT or BARID_ADMIN",
-            self.address
+             admin address; name it with --admin HOST:PORT or BARID_TOOLS_ADMIN{}",
+            self.address,
+            // A variable of that name meant the tools, too, once; and it is guessed first.
+            match std::env::var_os("BARID_ADMIN") {
+                Some(_) => ". (BARID_ADMIN is where `barid serve` listens)",
+                None => "",
+            }
         )
     }
 }

@@ -25,6 +25,7 @@ use clap::Subcommand;
 use mqtt_proto::{QoS, Version};
 
 use crate::client::{BrokerArgs, Protocol, parse_qos, parse_version};
+use crate::output::print;
 use crate::{open_files, span};
 use engine::Engine;
 use process::Process;
@@ -212,10 +213,6 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         };
         Report { scenario, options: (**options).clone(), setup, traffic }
     };
-    if options.json {
-        report.print_json()
-    } else {
-        report.print_table()
-    }
+    print(if options.json { format!("{}\n", report.json()) } else { report.table() })?;
     Ok(if report.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

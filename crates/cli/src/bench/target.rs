@@ -57,6 +57,11 @@ impl Target {
         self.socket
     }
 
+    /// Why nobody can connect, if that is so: a socket that does not block does not always say.
+    pub fn unreachable(&self) -> Option<std::io::Error> {
+        TcpStream::connect_timeout(&self.socket, TRY_WITHIN).err()
+    }
+
     /// The host, as it was given.
     pub fn host(&self) -> &str {
         &self.address.host

@@ -140,7 +140,7 @@ impl Connection {
     fn accept(&mut self, target: &Target, connack: &ConnAck<'_>) -> anyhow::Result<Session> {
         let granted = connack.properties;
         if connack.reason.is_error() {
-            bail!(Failure::refused("the broker refused the connection", connack.reason, granted));
+            bail!(Failure::refused_connection(connack.reason, granted));
         }
         if let Some(seconds) = granted.server_keep_alive() {
             self.keep_alive = Duration::from_secs(seconds.into());

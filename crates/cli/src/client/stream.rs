@@ -182,8 +182,8 @@ fn tls_failed(error: &io::Error) -> anyhow::Error {
     let failed = anyhow!("the TLS handshake failed: {text}");
     if text.contains("UnknownIssuer") {
         failed.context("the broker's certificate is not trusted; see --cafile and --insecure")
-    } else if text.contains("InvalidContentType") || text.contains("corrupt message") {
-        failed.context("the broker does not speak TLS there; see --port, or leave TLS away")
+    } else if error.kind() == ErrorKind::UnexpectedEof || text.contains("InvalidContentType") {
+        failed.context("the broker does not seem to speak TLS at this port; see -p")
     } else {
         failed
     }

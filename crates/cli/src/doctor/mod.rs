@@ -29,7 +29,7 @@ Example:
   barid doctor --data-dir /var/lib/barid")]
 pub struct Args {
     /// The data directory
-    #[arg(long, value_name = "DIR", env = "BARID_DATA_DIR", default_value = "barid-data")]
+    #[arg(long, value_name = "DIR", env = "BARID_TOOLS_DATA_DIR", default_value = "barid-data")]
     data_dir: PathBuf,
     /// Print one JSON object
     #[arg(long)]

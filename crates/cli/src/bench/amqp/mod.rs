@@ -164,5 +164,5 @@ pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
     let mut target = Target::new(&options.broker, Protocol::Amqp)?;
     target.user.get_or_insert_with(|| EMULATOR_USER.into());
     target.password.get_or_insert_with(|| EMULATOR_KEY.into());
-    Ok(driver::measure(options, &target)?.print())
+    driver::measure(options, &target)?.print()
 }

@@ -35,5 +35,5 @@ pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
     let begin = |registry: &Registry, index| target.begin(registry, index);
     let dialogue = |index| Requester::new(options, &target, index);
     let report = load::measure(&options.shape, begin, dialogue)?;
-    Ok(report.print("state"))
+    report.print("state")
 }

@@ -167,8 +167,7 @@ impl Dialogue for Requester {
                     (slot, asked.is_acknowledged)
                 }
                 Packet::ConnAck(connack) if connack.reason.is_error() => {
-                    let what = "the broker refused the connection";
-                    bail!(Failure::refused(what, connack.reason, connack.properties));
+                    bail!(Failure::refused_connection(connack.reason, connack.properties));
                 }
                 Packet::ConnAck(_) => return self.subscribe(output),
                 Packet::SubAck(suback) if suback.codes.iter().any(|code| *code >= 0x80) => {
