@@ -83,7 +83,12 @@ impl DataDir {
             }
         };
         let shards = open_shards(path, &manifest, options)?;
-        Ok(DataDir { shards, path: path.to_owned(), _lock: lock })
+        Ok(DataDir::of(shards, path, lock))
+    }
+
+    /// Stores that were opened in a directory that is locked.
+    pub(crate) fn of(shards: Vec<Arc<dyn Store>>, path: &Path, lock: Lock) -> DataDir {
+        DataDir { shards, path: path.to_owned(), _lock: lock }
     }
 
     /// The stores, one for each shard. They may outlive this value, but should not: the lock does not.
@@ -145,7 +150,7 @@ impl New<'_> {
 }
 
 /// All shards at once, each on a thread: most of it is reading.
-fn open_shards(
+pub(crate) fn open_shards(
     path: &Path,
     manifest: &Manifest,
     options: &Options<'_>,
