@@ -1,6 +1,6 @@
 //! Reads all of a data directory, and says what is wrong.
 
-use crate::data_dir::{Lock, Manifest, Options, open_shard, shard_dir};
+use crate::data_dir::{Engine, Lock, Manifest, Options, open_shard, shard_dir};
 use crate::{Damaged, Keyspace, LostRecord, Store, StoreError};
 use std::ops::{ControlFlow, Range};
 use std::path::{Path, PathBuf};
@@ -18,6 +18,10 @@ pub struct Report {
     pub more_findings: u64,
     /// What is lost with what is damaged, as far as that is known. As many as there is room for in memory.
     pub losses: Vec<Loss>,
+    /// Whether [`salvage`](crate::salvage) can open it without what is damaged.
+    pub can_be_salvaged: bool,
+    /// How many shards were read: not those whose files are damaged.
+    pub shards_read: usize,
 }
 
 /// What is lost with one damaged place.
@@ -71,7 +75,7 @@ impl Report {
 
     fn add_damaged(&mut self, shard: usize, damaged: Damaged) {
         let Damaged { error, file, bytes, mut records, mut is_all } = damaged;
-        self.add(error.to_string());
+        self.add(error.finding());
         if self.losses.len() < FINDINGS_MAX {
             is_all &= records.len() <= RECORDS_MAX;
             records.truncate(RECORDS_MAX);
@@ -108,12 +112,14 @@ pub fn verify(
             return Ok(report);
         }
         Err(error @ StoreError::Corrupt(_)) => {
-            report.add(error.to_string());
+            report.add(error.finding());
             return Ok(report);
         }
         Err(error) => return Err(error),
     };
     report.shards = manifest.shards;
+    report.can_be_salvaged = manifest.engine == Engine::Log
+        && (0..manifest.shards).all(|shard| shard_dir(path, shard).is_dir());
     for shard in 0..report.shards {
         let before = report.findings.len();
         let dir = shard_dir(path, shard);
@@ -122,8 +128,11 @@ pub fn verify(
             continue;
         }
         match open_shard(path, shard, &manifest, options) {
-            Ok(store) => read(&*store, shard, &mut report, check, progress),
-            Err(error) => report.add(error.to_string()),
+            Ok(store) => {
+                read(&*store, shard, &mut report, check, progress);
+                report.shards_read += 1;
+            }
+            Err(error) => report.add(error.finding()),
         }
     }
     Ok(report)
@@ -154,7 +163,7 @@ fn read(
         };
         if let Err(error) = store.scan(keyspace, b"", b"", &mut visit) {
             let name = &report.keyspaces[index].name;
-            report.add(format!("shard {shard}, {name}: {error}"));
+            report.add(format!("shard {shard}, {name}: {}", error.finding()));
         }
     }
 }
