@@ -109,8 +109,8 @@ mod tests {
         assert_eq!(
             references.findings(),
             [
-                "shard 0: 1 messages that wait for clients are missing",
-                "shard 1: 1 messages that wait for clients are missing",
+                "shard 0: 1 message that waits for clients is missing",
+                "shard 1: 1 message that waits for clients is missing",
             ]
         );
         references.note(0, MESSAGES, &message(2), b"");

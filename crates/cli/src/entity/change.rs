@@ -80,7 +80,7 @@ pub fn delete<N: Named + Args>(With { named, args }: &Confirmed<N>) -> anyhow::R
         None => {
             let subscriptions = described.subscriptions.len() as u64;
             let subscriptions = count(subscriptions, "subscription", "subscriptions");
-            format!("{} with its {subscriptions} and what lies in them", entity.name)
+            format!("{} with its {subscriptions} and all messages", entity.name)
         }
     };
     confirm(args, &format!("delete {what}"))?;

@@ -206,7 +206,13 @@ pub fn failed(what: &str, error: Option<&Error>) -> anyhow::Error {
         return anyhow::anyhow!("the broker has ended {what}");
     };
     let description = error.description.as_deref().unwrap_or("no reason given");
-    anyhow::anyhow!("the broker has ended {what}: {description} ({})", error.condition)
+    let hint = match error.condition.as_ref() {
+        "amqp:not-found" => {
+            "\n  hint: the queue of --queue must exist: `barid queue create bench --requires-session`"
+        }
+        _ => "",
+    };
+    anyhow::anyhow!("the broker has ended {what}: {description} ({}){hint}", error.condition)
 }
 
 /// The error of what must have one.
