@@ -10,7 +10,6 @@
 //! | [`ALL_LINES_MAX`] lines of the log in a second for all tenants together | The same |
 
 use std::borrow::Cow;
-use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -149,7 +148,7 @@ pub struct DenialLog(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// Oldest first.
+    /// Those that were repeated or made last come last.
     remembered: VecDeque<Remembered>,
     /// Of the log: this second, and how many lines were written in it.
     second: u64,
@@ -260,11 +259,7 @@ impl DenialLog {
     /// Those that are wanted, the newest first.
     pub fn recent(&self, wanted: &Wanted<'_>) -> Vec<Remembered> {
         let state = self.0.lock();
-        let mut recent: Vec<_> =
-            state.remembered.iter().filter(|denial| wanted.has(denial)).cloned().collect();
-        drop(state);
-        recent.sort_by_key(|denial| Reverse(denial.at));
-        recent
+        state.remembered.iter().rev().filter(|denial| wanted.has(denial)).cloned().collect()
     }
 }
 
@@ -280,21 +275,18 @@ impl State {
                 && known.client == *client
                 && known.user.as_deref() == user.as_deref()
         });
-        if let Some(known) = known {
-            let known = &mut self.remembered[known];
+        if let Some(mut known) = known.and_then(|known| self.remembered.remove(known)) {
             known.count += 1;
             known.at = at;
             known.peer = denial.peer;
             if known.reason != denial.reason {
                 known.reason = cut(denial.reason, OBJECT_MAX).into_owned();
             }
+            self.remembered.push_back(known);
             return;
         }
         if self.remembered.len() == REMEMBERED_MAX {
-            let oldest = self.remembered.iter().enumerate().min_by_key(|(_, known)| known.at);
-            if let Some((oldest, _)) = oldest {
-                self.remembered.remove(oldest);
-            }
+            self.remembered.pop_front();
         }
         self.remembered.push_back(Remembered {
             action: denial.action,

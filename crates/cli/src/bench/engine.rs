@@ -109,9 +109,7 @@ impl<'a> Engine<'a> {
             self.poll(Duration::from_millis(100))?;
             if self.counts.dropped > 0 {
                 let lost = self.lost.take().unwrap_or_else(|| anyhow!("it closes connections"));
-                let lost = target.unreachable().map_or(lost, anyhow::Error::from);
-                let broker = target.socket();
-                return Err(lost.context(format!("cannot connect to the broker at {broker}")));
+                return Err(target.unreachable(lost));
             }
             if self.ready > last_progress.1 {
                 last_progress = (Instant::now(), self.ready);

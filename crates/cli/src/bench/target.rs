@@ -52,13 +52,14 @@ impl Target {
         Ok(Stream::carried_by(Box::new(Layers::around(socket, &self.address)?), fd))
     }
 
-    /// Where the broker is, for messages.
-    pub fn socket(&self) -> SocketAddr {
-        self.socket
+    /// Says where the broker is that could not be connected to, and why.
+    pub fn unreachable(&self, error: anyhow::Error) -> anyhow::Error {
+        let error = self.refused().map_or(error, anyhow::Error::from);
+        error.context(format!("cannot connect to the broker at {}", self.socket))
     }
 
     /// Why nobody can connect, if that is so: a socket that does not block does not always say.
-    pub fn unreachable(&self) -> Option<std::io::Error> {
+    pub fn refused(&self) -> Option<std::io::Error> {
         TcpStream::connect_timeout(&self.socket, TRY_WITHIN).err()
     }
 

@@ -33,10 +33,11 @@ const CANNOT_LOOK: u8 = 2;
 Reads everything, compares all checksums and says what is wrong and what is lost with it. The broker of the
 directory must not be running.
 
-Without --quarantine nothing is changed. With it, what is damaged is taken out, so that the broker starts
-with what is left: damaged files are copied into DIR/quarantine/TIME first, records that cannot be read or
-whose other half is lost are written to records.jsonl there, and lost.txt lists what was lost. The engine
-`lsm` cannot do that.
+Without --quarantine no record is changed. (What a crash has left behind the last commit is cut off, as it
+is when the broker starts.) With it, what is damaged is taken out, so that the broker starts with what is
+left: damaged files are copied into DIR/quarantine/TIME first, records that cannot be read or whose other
+half is lost are written to records.jsonl there, and lost.txt lists what was lost. The engine `lsm` cannot
+do that.
 
 Exit status: 0 all is well, also after --quarantine; 1 something is wrong; 2 it cannot be looked at.
 

@@ -63,13 +63,15 @@ impl Container {
     pub(super) fn attach(&mut self, turn: &mut Turn<'_>, request: &AttachRequest) {
         if let Err(error) = self.try_attach(turn, request) {
             if error.condition == condition::UNAUTHORIZED {
-                let entity = request.address().unwrap_or_default();
+                // Without the scheme and host that many clients write before it.
+                let entity = Address::parse(request.address().unwrap_or_default());
                 let action = match request.attach.role {
-                    _ if Address::parse(entity).management => Action::Manage,
+                    _ if entity.management => Action::Manage,
                     Role::Sender => Action::Send,
                     Role::Receiver => Action::Receive,
                 };
-                self.deny(turn, action, entity, "no valid token with the right to do that");
+                let reason = "no valid token with the right to do that";
+                self.deny(turn, action, &entity.to_string(), reason);
             }
             self.engine.refuse_attach(request.link, error);
         }

@@ -37,7 +37,10 @@ const NAP: Duration = Duration::from_micros(100);
 pub fn measure(options: &Options, target: &Target) -> anyhow::Result<Report> {
     let process = options.pid.map(Process::new).transpose()?;
     let mut driver = Driver::new(options)?;
-    driver.connect(target, Part::senders(options))?;
+    driver.connect(target, Part::senders(options)).map_err(|error| match target.refused() {
+        Some(_) => target.unreachable(error),
+        None => error,
+    })?;
     let stored = match options.stored_first() {
         0 => None,
         messages => Some(driver.store(messages, process)?),

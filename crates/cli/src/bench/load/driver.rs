@@ -30,15 +30,16 @@ const LATENCY_MAX: u64 = 60_000_000;
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Asks a server as `shape` says. `begin` makes the connection with a number, and `dialogue` the client's half of
-/// the protocol for it.
+/// the protocol for it. `unreachable` says where that server is, if connecting fails.
 pub fn measure<D: Dialogue>(
     shape: &Shape,
     begin: impl FnMut(&Registry, usize) -> anyhow::Result<Stream>,
     dialogue: impl FnMut(u32) -> anyhow::Result<D>,
+    unreachable: impl FnOnce(anyhow::Error) -> anyhow::Error,
 ) -> anyhow::Result<Report> {
     let process = shape.pid.map(Process::new).transpose()?;
     let mut driver = Driver::new(shape)?;
-    driver.connect(begin, dialogue)?;
+    driver.connect(begin, dialogue).map_err(unreachable)?;
     driver.fill()?;
     driver.run(process)
 }

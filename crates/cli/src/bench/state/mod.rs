@@ -34,6 +34,6 @@ pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
     let target = Target::new(&options.broker, Protocol::Mqtt(Version::V5))?;
     let begin = |registry: &Registry, index| target.begin(registry, index);
     let dialogue = |index| Requester::new(options, &target, index);
-    let report = load::measure(&options.shape, begin, dialogue)?;
+    let report = load::measure(&options.shape, begin, dialogue, |error| target.unreachable(error))?;
     report.print("state")
 }
