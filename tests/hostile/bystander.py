@@ -28,13 +28,13 @@ PAUSE = 0.005
 class Bystander:
     """Pings the broker in a process of its own, from entering to leaving the context."""
 
-    def __init__(self, broker, tenant: str = "bystander"):
-        self._address, self._tenant = broker.address, tenant
+    def __init__(self, broker, tenant: str = "bystander", password: str = ""):
+        self._address, self._login = broker.address, (tenant, password)
         self.pings: list[float] = []
         self.echoes: list[float] = []
 
     def __enter__(self) -> Bystander:
-        command = [sys.executable, __file__, self._address[0], str(self._address[1]), self._tenant]
+        command = [sys.executable, __file__, self._address[0], str(self._address[1]), *self._login]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout.readline() == "ready\n"
         return self
@@ -70,9 +70,9 @@ def echo_server() -> tuple[str, int]:
     return listener.getsockname()
 
 
-def main(host: str, port: str, tenant: str) -> None:
+def main(host: str, port: str, tenant: str, password: str) -> None:
     client = wire.Client((host, int(port)), timeout=120)
-    client.connect("bystander", username=f"{tenant}/device")
+    client.connect("bystander", username=f"{tenant}/device", password=password.encode() or None)
     echo = socket.create_connection(echo_server())
     stop = threading.Event()
     threading.Thread(target=lambda: (sys.stdin.readline(), stop.set()), daemon=True).start()
