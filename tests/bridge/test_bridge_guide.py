@@ -36,7 +36,7 @@ class Guided(Broker):
             if language == "python":
                 (self.beside / name).write_text(re.sub(r"\b(5672|1883)\b", lambda usual: str(ports[usual[0]]), text))
         port = f'[ "$1" = pub ] && set -- "$@" -p {self.port}'
-        return guide.run(commands, self.beside, f'{port}\nexec {BINARY} "$@"', BARID_ADMIN=f"127.0.0.1:{self.admin_port}")
+        return guide.run(commands, self.beside, f'{port}\nexec {BINARY} "$@"', BARID_TOOLS_ADMIN=f"127.0.0.1:{self.admin_port}")
 
 
 @pytest.fixture

@@ -307,7 +307,7 @@ def test_dead_letters_have_their_reasons_and_purging_removes_them(api, service_b
     assert api.get(f"/queues/{name}")["counts"]["dead_lettered"] == 1
     refused = tool("queue", "purge", name, "--dead-letter", stdin=-3)
     assert refused.returncode == 1 and "--yes" in refused.stderr
-    assert "removed 1 messages in the dead-letter queue" in tool("queue", "purge", name, "--dead-letter", "--yes").stdout
+    assert "removed 1 message in the dead-letter queue" in tool("queue", "purge", name, "--dead-letter", "--yes").stdout
     counts = api.get(f"/queues/{name}")["counts"]
     assert (counts["dead_lettered"], counts["active"]) == (0, 1)
     assert api.ask("DELETE", f"/queues/{name}/messages") == (200, {"removed": 1})
@@ -473,7 +473,7 @@ def test_topics_by_hand(tool, service_bus, unique):
     assert any(line.split() == [topic, "s"] for line in tool("topic", "list").stdout.splitlines())
     assert "subscriptions: s" in tool("topic", "show", topic).stdout
     assert tool("topic", "update", topic, "--max-size", "7").returncode == 0
-    assert "with its 1 messages" in tool("topic", "subscription", "delete", topic, "s", "--yes").stdout
+    assert "with its 1 message\n" in tool("topic", "subscription", "delete", topic, "s", "--yes").stdout
     assert "with its 0 subscriptions" in tool("topic", "delete", topic, "--yes").stdout
 
 

@@ -297,9 +297,9 @@ def test_session_show_and_drop(tool, paho, away, tenant, topic, unique):
     client = away(unique("off"), topic)
     paho(tenant=tenant).publish(topic, bytes(2000), 1)
     shown = tool("session", "show", client).stdout
-    assert client in shown and topic in shown and "1 messages, 2.0 KiB" in shown
+    assert client in shown and topic in shown and "1 message, 2.0 KiB" in shown
     dropped = tool("session", "drop", client)
-    assert dropped.returncode == 0 and "1 subscriptions and 1 waiting messages are gone" in dropped.stdout
+    assert dropped.returncode == 0 and "1 subscription and 1 waiting message are gone" in dropped.stdout
     for command in ("show", "drop"):
         missing = tool("session", command, client)
         assert missing.returncode == 1 and client in missing.stderr
@@ -373,14 +373,14 @@ class TestWhy:
         client = away(unique("off"), topic)
         paho(tenant=tenant).publish(topic, b"x", 1)
         said = tool("why", "--client", client, "--topic", topic).stdout
-        assert "remembers no message" in said and "not connected. 1 messages" in said
+        assert "remembers no message" in said and "not connected. 1 message " in said
 
     def test_it_was_not_acknowledged(self, tool, api, connect, tenant, topic, unique):
         client = unique("c")
         connect(client_id=client, tenant=tenant).subscribe((topic, 1))
         connect(tenant=tenant).publish(topic, b"x", 1)
         until(lambda: api.session(client)["in_flight"] == 1)
-        assert "1 messages have been sent to it, and it has not acknowledged them" in tool("why", "--client", client).stdout
+        assert "1 message has been sent to it, and it has not acknowledged it" in tool("why", "--client", client).stdout
 
     def test_it_was_delivered(self, tool, paho, tenant, topic, unique):
         client = unique("c")

@@ -49,7 +49,7 @@ class Guided(Broker):
 
     def run(self, commands: str) -> str:
         port = f'[ "$1" = pub ] && set -- "$@" -p {self.port}'
-        return guide.run(commands, self.beside, f'{port}\nexec {BINARY} "$@"', BARID_ADMIN=f"127.0.0.1:{self.admin_port}")
+        return guide.run(commands, self.beside, f'{port}\nexec {BINARY} "$@"', BARID_TOOLS_ADMIN=f"127.0.0.1:{self.admin_port}")
 
     def connection_string(self, name: str, key: str) -> str:
         [template] = re.findall(r"```text\n(Endpoint=.*;)\n```", PAGE.text)

@@ -10,8 +10,14 @@ mod figures;
 #[expect(dead_code, unused_imports, reason = "requests of MQTT have more that changes")]
 #[path = "../src/bench/load/mod.rs"]
 mod load;
+#[path = "../src/output.rs"]
+mod output;
 #[path = "../src/bench/process.rs"]
 mod process;
+#[expect(dead_code, reason = "other commands take other spans of time")]
+#[path = "../src/span.rs"]
+mod span;
+#[expect(dead_code, reason = "here no connection ends before the others")]
 #[path = "../src/bench/stream.rs"]
 mod stream;
 
@@ -22,7 +28,10 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail};
 use clap::Parser as _;
 
+use mio::{Interest, Registry, Token};
+
 use load::{Dialogue, Heard, KEY, Request, Shape, Template, Templates, Verb};
+use stream::Stream;
 
 // As in `barid`.
 #[global_allocator]
@@ -43,8 +52,16 @@ struct Args {
 
 fn main() -> anyhow::Result<ExitCode> {
     let Args { shape, host, port } = Args::parse();
-    let report = load::measure(&shape, SocketAddr::new(host, port), |_| Client::new(&shape))?;
-    Ok(report.print("redis"))
+    let address = SocketAddr::new(host, port);
+    let begin = |registry: &Registry, index: usize| {
+        let mut socket = connect::begin(address, index)?;
+        registry.register(&mut socket, Token(index), Interest::READABLE | Interest::WRITABLE)?;
+        Ok(Stream::new(socket))
+    };
+    let unreachable =
+        |error: anyhow::Error| error.context(format!("no server answers on {address}"));
+    let report = load::measure(&shape, begin, |_| Client::new(&shape), unreachable)?;
+    report.print("redis")
 }
 
 struct Client {

@@ -12,6 +12,7 @@ use serde_json::json;
 
 use crate::admin::{AdminArgs, bytes};
 use crate::output::print;
+use crate::plural::count;
 use crate::progress;
 use crate::timestamp::Timestamp;
 
@@ -63,7 +64,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     print(if args.json {
         format!("{}\n", json!({ "file": file, "bytes": size, "records": totals.records }))
     } else {
-        format!("{}  {} records, {}\n", file.display(), totals.records, bytes(size))
+        let records = count(totals.records, "record", "records");
+        format!("{}  {records}, {}\n", file.display(), bytes(size))
     })?;
     Ok(ExitCode::SUCCESS)
 }

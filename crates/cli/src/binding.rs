@@ -148,6 +148,22 @@ impl One {
         })?;
         Ok(ExitCode::SUCCESS)
     }
+
+    /// The same for a binding that holds from now on, with a warning if it carries nothing.
+    fn told_in_force(&self, admin: &Admin, answer: Value, begin: &str) -> anyhow::Result<ExitCode> {
+        let binding: Binding = admin.read(answer.clone())?;
+        self.told(admin, answer, begin)?;
+        if let Some(problem) = &binding.problem {
+            let advice = match binding.entity() {
+                Some((kind, name)) if problem.starts_with("there is no") => {
+                    format!(": `barid {kind} create {}` makes it", printable(name))
+                }
+                _ => String::new(),
+            };
+            eprintln!("barid: warning: the binding carries nothing yet, as {problem}{advice}");
+        }
+        Ok(ExitCode::SUCCESS)
+    }
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
@@ -155,7 +171,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Command::List(args) => list(args),
         Command::Show(one) => {
             let (admin, path) = one.connect();
-            one.told(&admin, admin.get(&path)?, "")
+            one.told_in_force(&admin, admin.get(&path)?, "")
         }
         Command::Set(args) => set(args),
         Command::Delete(Delete { one, confirmation }) => {
@@ -205,14 +221,14 @@ fn set(set: &Set) -> anyhow::Result<ExitCode> {
     let (admin, path) = set.one.connect();
     let body = set.body();
     if !set.new {
-        return set.one.told(&admin, admin.put(&path, &body)?, "set ");
+        return set.one.told_in_force(&admin, admin.put(&path, &body)?, "set ");
     }
     match admin.create(&path, &body) {
         Err(error) if error.is::<Present>() => {
             let binding = printable(&set.one.binding);
             bail!("the binding {binding} exists already\n  hint: without --new it is made anew")
         }
-        made => set.one.told(&admin, made?, "set "),
+        made => set.one.told_in_force(&admin, made?, "set "),
     }
 }
 
@@ -243,6 +259,12 @@ impl Set {
 }
 
 impl Binding {
+    /// The command that makes its queue or topic, and the name of that; `None` for a subscription.
+    fn entity(&self) -> Option<(&'static str, &str)> {
+        let queue = self.queue.as_deref().or(self.from_queue.as_deref());
+        queue.map(|name| ("queue", name)).or(self.topic.as_deref().map(|name| ("topic", name)))
+    }
+
     /// Where messages come from and go to, in words.
     fn ends(&self) -> (String, String) {
         let named = |what: &str, name: &Option<String>| {

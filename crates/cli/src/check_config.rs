@@ -7,6 +7,7 @@ use barid_server::settings::Settings;
 use serde_json::json;
 
 use crate::config::{self, Overrides, validate};
+use crate::output::print;
 
 /// Check a configuration file
 #[derive(clap::Args)]
@@ -22,7 +23,7 @@ pub struct Args {
     json: bool,
 }
 
-pub fn run(args: &Args) -> ExitCode {
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let outcome = config::load(Some(&args.file), &Overrides::default());
     let warnings = outcome
         .as_ref()
@@ -30,20 +31,21 @@ pub fn run(args: &Args) -> ExitCode {
     if args.json {
         let problems = outcome.as_ref().err().map_or(&[][..], |problems| &problems.0);
         let ok = outcome.is_ok();
-        println!(
-            "{}",
-            json!({ "file": args.file, "ok": ok, "problems": problems, "warnings": warnings })
-        );
+        let found =
+            json!({ "file": args.file, "ok": ok, "problems": problems, "warnings": warnings });
+        print(format!("{found}\n"))?;
     } else {
         match &outcome {
             Ok(settings) => {
-                println!("{}: ok\n{}", args.file.display(), summary(settings));
-                warnings.iter().for_each(|warning| println!("warning: {warning}"));
+                print(format!("{}: ok\n{}\n", args.file.display(), summary(settings)))?;
+                for warning in warnings {
+                    print(format!("warning: {warning}\n"))?;
+                }
             }
-            Err(problems) => println!("{problems}"),
+            Err(problems) => print(format!("{problems}\n"))?,
         }
     }
-    if outcome.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    Ok(if outcome.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn summary(settings: &Settings) -> String {

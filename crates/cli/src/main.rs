@@ -1,22 +1,29 @@
 //! `barid`: the broker and its tools in one program.
 
+// What is printed goes through `output`: that the reader has gone, as `head` does, is no reason to panic.
+#![warn(clippy::print_stdout)]
+
 mod admin;
 mod backup;
 mod bench;
 mod binding;
 mod check_config;
 mod client;
+mod completions;
 mod config;
 mod doctor;
 mod entity;
+mod man;
 mod output;
 mod passwd;
+mod plural;
 mod progress;
 mod publish;
 mod queue;
 mod restore;
 mod serve;
 mod session;
+mod span;
 mod state;
 mod stored;
 mod subscribe;
@@ -26,7 +33,8 @@ mod why;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{CommandFactory as _, Parser, Subcommand};
 
 // Message payloads are allocated by one thread and freed by another, all day long. The allocator of
 // the C library takes a lock for that and keeps what it once had; this one does neither.
@@ -83,14 +91,22 @@ enum Command {
     Backup(backup::Args),
     /// Make a data directory of a backup
     Restore(restore::Args),
-    /// Check a data directory
+    /// Check a data directory, and save what can be saved of a damaged one
     Doctor(doctor::Args),
+    /// Print the script with which a shell completes the commands and options of barid
+    Completions(completions::Args),
+    /// Write the manual pages
+    Man(man::Args),
 }
 
 fn main() -> ExitCode {
-    let outcome = match Cli::parse().command {
+    let command = match Cli::try_parse() {
+        Ok(Cli { command }) => command,
+        Err(error) => explained(error).exit(),
+    };
+    let outcome = match command {
         Command::Serve(args) => serve::run(&args),
-        Command::CheckConfig(args) => Ok(check_config::run(&args)),
+        Command::CheckConfig(args) => check_config::run(&args),
         Command::Passwd(args) => passwd::run(&args),
         Command::Pub(args) => publish::run(&args),
         Command::Sub(args) => subscribe::run(&args),
@@ -104,6 +120,8 @@ fn main() -> ExitCode {
         Command::Backup(args) => backup::run(&args),
         Command::Restore(args) => restore::run(&args),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Completions(args) => completions::run(&args, Cli::command()),
+        Command::Man(args) => man::run(&args, Cli::command()),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("barid: {error:#}");
@@ -111,12 +129,119 @@ fn main() -> ExitCode {
     })
 }
 
+/// Wrong usage, as clap tells it. Who wanted help with `-h` where that takes the host is told how to get it.
+fn explained(mut error: clap::Error) -> clap::Error {
+    let is_host = matches!(
+        error.get(ContextKind::InvalidArg),
+        Some(ContextValue::String(name)) if name.starts_with("--host")
+    );
+    let has_no_value = matches!(
+        error.get(ContextKind::InvalidValue),
+        Some(ContextValue::String(value)) if value.is_empty()
+    );
+    if error.kind() == ErrorKind::InvalidValue && is_host && has_no_value {
+        let tip = "here -h takes the host of the broker, as in mosquitto_pub; --help prints help";
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+    }
+    error
+}
+
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
+    use clap::parser::ValueSource;
+
+    use super::*;
 
     #[test]
     fn all_flags_fit_together() {
-        super::Cli::command().debug_assert();
+        Cli::command().debug_assert();
+    }
+
+    /// Calls with each command that has none below it, and its words on the command line.
+    fn each_command(
+        command: &clap::Command,
+        words: &str,
+        visit: &mut impl FnMut(&str, &clap::Command),
+    ) {
+        if !command.has_subcommands() {
+            visit(words, command);
+        }
+        for below in command.get_subcommands() {
+            each_command(below, &format!("{words} {}", below.get_name()), visit);
+        }
+    }
+
+    fn all_commands(mut visit: impl FnMut(&str, &clap::Command)) {
+        let mut command = Cli::command().disable_help_subcommand(true);
+        command.build();
+        each_command(&command, "barid", &mut visit);
+    }
+
+    #[test]
+    fn short_h_is_the_host_where_there_is_one_and_else_help() {
+        let mut with_host = Vec::new();
+        all_commands(|words, command| {
+            let short = |name: &str| {
+                let argument = command.get_arguments().find(|argument| argument.get_id() == name);
+                argument.map(|argument| argument.get_short())
+            };
+            match (short("host"), short("help")) {
+                (Some(host), Some(help)) => {
+                    assert_eq!((host, help), (Some('h'), None), "{words}");
+                    with_host.push(words.to_owned());
+                }
+                (None, Some(help)) => assert_eq!(help, Some('h'), "{words}"),
+                (_, None) => panic!("{words} has no --help"),
+            }
+        });
+        for words in
+            ["barid pub", "barid sub", "barid state get", "barid bench pairs", "barid bench amqp"]
+        {
+            assert!(with_host.iter().any(|with| with == words), "{words}");
+        }
+    }
+
+    #[test]
+    fn who_wants_help_with_short_h_is_told_how() {
+        let Err(error) = Cli::try_parse_from(["barid", "pub", "-h"]) else {
+            panic!("-h has no value")
+        };
+        let text = explained(error).to_string();
+        assert!(text.contains("--help prints help"), "{text}");
+    }
+
+    #[test]
+    fn every_span_of_time_is_read_in_the_same_way() {
+        let mut spans = 0;
+        all_commands(|words, command| {
+            for argument in command.get_arguments() {
+                let names: Vec<_> = argument
+                    .get_value_names()
+                    .unwrap_or_default()
+                    .iter()
+                    .map(|name| name.as_str())
+                    .collect();
+                assert!(
+                    !names.contains(&"SECONDS"),
+                    "{words} {}: a span is called TIME",
+                    argument.get_id()
+                );
+                if names != ["TIME"] {
+                    continue;
+                }
+                spans += 1;
+                let flag = format!("--{}", argument.get_long().expect("a span has a long name"));
+                for text in ["2", "2s", "2000ms"] {
+                    // What else is missing does not matter.
+                    let lenient = command.clone().ignore_errors(true);
+                    let matches = lenient.try_get_matches_from(["barid", &flag, text]);
+                    let source = matches
+                        .expect("errors are ignored")
+                        .value_source(argument.get_id().as_str());
+                    assert_eq!(source, Some(ValueSource::CommandLine), "{words} {flag} {text}");
+                }
+            }
+        });
+        assert!(spans > 20, "{spans}");
     }
 }

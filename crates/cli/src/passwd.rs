@@ -7,6 +7,7 @@ use anyhow::{Context as _, bail};
 use barid_server::password::{self, Cost};
 
 use crate::config::users;
+use crate::output::print;
 
 /// Hash a password for the configuration file
 #[derive(clap::Args)]
@@ -64,8 +65,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     let hash = password::hash(&password, cost);
     match &args.name {
-        Some(name) => print!("{}", block(name, &hash)),
-        None => println!("{hash}"),
+        Some(name) => print(block(name, &hash))?,
+        None => print(format!("{hash}\n"))?,
     }
     Ok(ExitCode::SUCCESS)
 }

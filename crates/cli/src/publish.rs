@@ -12,6 +12,7 @@ use clap::ArgGroup;
 use mqtt_proto::{Packet, PacketId, Publish, QoS, ReasonCode, topic};
 
 use crate::client::{ConnectArgs, Connection, Failure, Session, Target, parse_qos};
+use crate::span;
 
 /// Publish messages, in the manner of mosquitto_pub
 #[derive(clap::Args)]
@@ -57,9 +58,10 @@ pub struct Args {
     /// Publish it so many times
     #[arg(long, value_name = "COUNT", default_value_t = 1, conflicts_with = "stdin_line")]
     repeat: u64,
-    /// Seconds between two times, such as 0.5
-    #[arg(long, value_name = "SECONDS", default_value_t = 0.0, requires = "repeat")]
-    repeat_delay: f64,
+    /// Time between two times: seconds, such as 0.5, or 500ms, 5m
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = span::parse,
+        requires = "repeat")]
+    repeat_delay: Duration,
     /// Messages of QoS 1 and 2 unacknowledged at once
     #[arg(short = 'M', long, value_name = "COUNT", default_value_t = 20)]
     max_inflight: u16,
@@ -81,7 +83,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         bail!("-D publish topic-alias: barid pub chooses no aliases");
     }
     topic::validate_name(name).with_context(|| format!("-t {name}"))?;
-    let delay = Duration::try_from_secs_f64(args.repeat_delay).context("--repeat-delay")?;
+    let delay = args.repeat_delay;
     let payload = payload(args)?;
 
     let mut publisher = Publisher::connect(args, &target, name)?;

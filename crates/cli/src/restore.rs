@@ -7,9 +7,11 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, anyhow};
 use barid_store::{StoreError, backup::import};
+use serde_json::json;
 
 use crate::admin::bytes;
 use crate::output::print;
+use crate::plural::count;
 use crate::{backup, progress, stored};
 
 /// Make a data directory of a backup
@@ -26,8 +28,11 @@ pub struct Args {
     #[arg(value_name = "BACKUP_OR_DIR")]
     from: PathBuf,
     /// The data directory to make
-    #[arg(long, value_name = "DIR", env = "BARID_DATA_DIR")]
+    #[arg(long, value_name = "DIR", env = "BARID_TOOLS_DATA_DIR")]
     data_dir: PathBuf,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
@@ -40,13 +45,22 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let imported = import(&mut input, &args.data_dir, &stored::options(), &mut |_, _| {});
     bar.finish_and_clear();
     let totals = imported.map_err(|error| refused(args, &error))?;
-    print(format!(
-        "{} records, {}, from {}\nnow: barid serve --data-dir {}\n",
-        totals.records,
-        bytes(totals.bytes),
-        from.display(),
-        args.data_dir.display()
-    ))?;
+    print(if args.json {
+        let (records, bytes) = (totals.records, totals.bytes);
+        let data_dir = &args.data_dir;
+        let restored = json!({
+            "backup": from, "data_dir": data_dir, "records": records, "bytes": bytes,
+        });
+        format!("{restored}\n")
+    } else {
+        format!(
+            "{}, {}, from {}\nnow: barid serve --data-dir {}\n",
+            count(totals.records, "record", "records"),
+            bytes(totals.bytes),
+            from.display(),
+            args.data_dir.display()
+        )
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 

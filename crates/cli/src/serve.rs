@@ -17,6 +17,7 @@ use barid_server::settings::{Listener, Settings};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tracing::{error, info, warn};
+use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Registry, fmt, reload};
@@ -169,7 +170,8 @@ fn reload(broker: &Broker, log: &Log, args: &Args) {
     let settings = match config::load(args.config.as_deref(), &args.overrides) {
         Ok(settings) => settings,
         Err(problems) => {
-            error!("nothing reloaded, the settings stay as they are:\n{problems}");
+            let problems = problems.in_one_line();
+            error!("nothing reloaded, the settings stay as they are: {problems}");
             return;
         }
     };
@@ -200,21 +202,32 @@ fn filter(level: &str) -> Result<EnvFilter, tracing_subscriber::filter::ParseErr
 /// The log on standard error.
 struct Log {
     filter: reload::Handle<EnvFilter, Registry>,
+    /// Writes what is left when it is dropped.
+    _writer: WorkerGuard,
 }
+
+/// Lines that wait for standard error, about 2 MB. Beyond, lines are lost: no thread that serves clients waits for
+/// whoever reads the log.
+const LINES_WAITING_MAX: usize = 8_192;
 
 impl Log {
     fn start(settings: &Settings) -> anyhow::Result<Self> {
         let (filter, handle) = reload::Layer::new(filter(&settings.log.level)?);
+        let (writer, guard) = NonBlockingBuilder::default()
+            .lossy(true)
+            .buffered_lines_limit(LINES_WAITING_MAX)
+            .thread_name("barid-log")
+            .finish(io::stderr());
         tracing_subscriber::registry()
             .with(filter)
             .with(
                 fmt::layer()
-                    .with_writer(io::stderr)
+                    .with_writer(writer)
                     .with_ansi(io::stderr().is_terminal())
                     .with_target(false),
             )
             .try_init()?;
-        Ok(Self { filter: handle })
+        Ok(Self { filter: handle, _writer: guard })
     }
 
     /// Sets the level; the settings were checked with the same parser.

@@ -7,14 +7,14 @@ use std::hash::{BuildHasher, RandomState};
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use mqtt_proto::topic;
 use statestore_proto::{Verb, topics};
 
 use crate::password;
 use crate::settings::User;
 use crate::state_store::KeyRules;
-use crate::tenant::DEFAULT_TENANT;
+use crate::tenant::{DEFAULT_TENANT, tenant_of};
 
 /// Bytes of the longest password that is verified.
 pub const PASSWORD_MAX: usize = 4 * 1024;
@@ -82,10 +82,13 @@ const RESERVED: [&str; 2] = ["$SYS", "$share"];
 /// Whether a client may publish to a topic, or have its will published there. Without permissions it may
 /// publish everything but what is the broker's own.
 pub fn may_publish(permissions: Option<&Permissions>, topic: &str) -> bool {
+    !is_reserved(topic) && permissions.is_none_or(|permissions| permissions.may_publish(topic))
+}
+
+/// Whether only the broker publishes to a topic.
+pub fn is_reserved(topic: &str) -> bool {
     let first = topic.split('/').next().unwrap_or_default();
-    !RESERVED.contains(&first)
-        && !topic.starts_with(topics::RESERVED)
-        && permissions.is_none_or(|permissions| permissions.may_publish(topic))
+    RESERVED.contains(&first) || topic.starts_with(topics::RESERVED)
 }
 
 /// Whether every topic that `filter` matches is matched by `rule`.
@@ -114,6 +117,8 @@ pub struct Users {
     all: Vec<User>,
     /// Where each is in `all`, by its full name.
     by_name: HashMap<String, usize>,
+    /// The tenants that they belong to.
+    tenants: HashSet<String>,
     /// Which user's hash is used for a name that nobody has.
     decoys: RandomState,
 }
@@ -121,13 +126,21 @@ pub struct Users {
 impl Users {
     /// The users of the configuration.
     pub fn new(users: &[User]) -> Self {
-        let by_name = users.iter().map(|user| full_name(&user.name)).zip(0..).collect();
-        Self { all: users.to_vec(), by_name, decoys: RandomState::new() }
+        let by_name: HashMap<_, _> =
+            users.iter().map(|user| full_name(&user.name)).zip(0..).collect();
+        let tenants = by_name.keys().filter_map(|name| tenant_of(Some(name)).map(str::to_owned));
+        let tenants = tenants.collect();
+        Self { all: users.to_vec(), by_name, tenants, decoys: RandomState::new() }
     }
 
     /// Whether everybody may connect, with any password.
     pub fn allow_anybody(&self) -> bool {
         self.all.is_empty()
+    }
+
+    /// Whether any user belongs to the tenant of this name.
+    pub fn are_in(&self, tenant: &str) -> bool {
+        self.tenants.contains(tenant)
     }
 
     /// Verifies a login. Takes as long as the hash of the user says, and for a name that nobody has as long as

@@ -18,6 +18,7 @@ use crate::admin::{self, Admin};
 use crate::auth::Users;
 use crate::bindings::{self, Bridge};
 use crate::clock::Clock;
+use crate::denials::AllLines;
 use crate::descriptors::Descriptors;
 use crate::durable::{Commits, Loader, Shards, recover};
 use crate::entities::EntityError;
@@ -67,6 +68,8 @@ pub struct Shared {
     pub strangers: Arc<Strangers>,
     /// How long the turns of the IO threads take.
     pub watchdogs: Box<[Arc<Watchdog>]>,
+    /// How much the log says of denials, of all tenants together.
+    pub denial_lines: AllLines,
     /// The durable plane.
     pub shards: Arc<Shards>,
     /// Who reads messages back.
@@ -386,6 +389,7 @@ impl Shared {
             verifier: Verifier::start(cores),
             strangers,
             watchdogs: (0..workers).map(|_| Arc::default()).collect(),
+            denial_lines: AllLines::default(),
             users: RwLock::new(Arc::new(Users::new(&settings.users))),
             settings: RwLock::new(Arc::new(settings)),
             session_ids: AtomicU64::new(1),

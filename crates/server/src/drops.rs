@@ -143,8 +143,8 @@ fn of(filter: &str, topic: &str) -> bool {
     }
 }
 
-/// At most `max` bytes of a text.
-fn cut(text: &str, max: usize) -> Cow<'_, str> {
+/// At most `max` bytes of a text, of which the end is replaced by an ellipsis if it is longer.
+pub fn cut(text: &str, max: usize) -> Cow<'_, str> {
     if text.len() <= max {
         return text.into();
     }

@@ -11,6 +11,7 @@ use barid_core::state_store::Usage;
 use mqtt_proto::PacketType;
 
 use crate::broker::Shared;
+use crate::denials::Action;
 use crate::durable::DurableShard;
 use crate::event_loop::Watchdog;
 use crate::metrics::{OUTCOMES, Totals, VERBS};
@@ -35,10 +36,12 @@ const PACKETS: [PacketType; 15] = [
 ];
 
 /// One tenant's numbers at one moment.
+#[derive(Default)]
 struct Snapshot {
     tenant: String,
     totals: Totals,
     connected: u64,
+    amqp: u64,
     sessions: u64,
     in_flight: u64,
     in_flight_bytes: u64,
@@ -53,7 +56,6 @@ struct Snapshot {
     keys: u64,
     key_bytes: u64,
     watchers: u64,
-    expired: u64,
 }
 
 impl Snapshot {
@@ -64,14 +66,7 @@ impl Snapshot {
         let mut snapshot = Self {
             tenant: escaped(&tenant.name),
             totals: tenant.totals(),
-            connected: 0,
-            sessions: 0,
-            in_flight: 0,
-            in_flight_bytes: 0,
-            subscription_bytes: 0,
-            queued: 0,
-            queued_bytes: 0,
-            deepest: 0,
+            amqp: tenant.amqp_clients.len() as u64,
             retained: tenant.retained.read().len() as u64,
             retained_bytes: tenant.retained.read().bytes() as u64,
             subscriptions: tenant.index.subscription_count() as u64,
@@ -79,7 +74,7 @@ impl Snapshot {
             keys: of_keys(Usage::keys),
             key_bytes: of_keys(Usage::bytes),
             watchers: of_keys(Usage::watchers),
-            expired: of_keys(Usage::expired),
+            ..Self::default()
         };
         tenant.sessions.for_each(|session| {
             snapshot.sessions += 1;
@@ -94,15 +89,22 @@ impl Snapshot {
                 snapshot.deepest = snapshot.deepest.max(queued);
             });
         });
+        snapshot.connected += snapshot.amqp;
         snapshot
+    }
+
+    /// Of a tenant that was removed: its counters, and nothing that could be gauged.
+    fn of_removed((tenant, totals): (String, Totals)) -> Self {
+        Self { tenant: escaped(&tenant), totals, ..Self::default() }
     }
 }
 
 /// A metric that has one value for each tenant.
 type PerTenant = (&'static str, &'static str, &'static str, fn(&Snapshot) -> u64);
 
-const PER_TENANT: [PerTenant; 22] = [
-    ("barid_connections", "gauge", "Clients connected.", |s| s.connected),
+const PER_TENANT: [PerTenant; 23] = [
+    ("barid_connections", "gauge", "Clients connected, over MQTT and AMQP.", |s| s.connected),
+    ("barid_amqp_connections", "gauge", "Clients connected over AMQP.", |s| s.amqp),
     ("barid_sessions", "gauge", "Sessions, with and without a client.", |s| s.sessions),
     ("barid_subscriptions", "gauge", "Subscriptions.", |s| s.subscriptions),
     ("barid_subscription_bytes", "gauge", "Bytes of these, as limits count.", |s| {
@@ -140,7 +142,7 @@ const PER_TENANT: [PerTenant; 22] = [
     ("barid_state_keys", "gauge", "Keys in the state store.", |s| s.keys),
     ("barid_state_bytes", "gauge", "Bytes of these keys, as limits count.", |s| s.key_bytes),
     ("barid_state_watchers", "gauge", "Watched keys, once for each watcher.", |s| s.watchers),
-    ("barid_state_expired_total", "counter", "Keys that have expired.", |s| s.expired),
+    ("barid_state_expired_total", "counter", "Keys that have expired.", |s| s.totals.expired_keys),
 ];
 
 /// A metric that has one value for each IO thread.
@@ -176,8 +178,10 @@ const PER_SHARD: [PerShard; 4] = [
 
 /// All metrics.
 pub fn exposition(shared: &Shared) -> String {
+    let (tenants, removed) = shared.tenants.counted();
+    let snapshots = tenants.iter().map(|tenant| Snapshot::of(tenant));
     let snapshots: Vec<_> =
-        shared.tenants.all().iter().map(|tenant| Snapshot::of(tenant)).collect();
+        snapshots.chain(removed.into_iter().map(Snapshot::of_removed)).collect();
     let mut text = String::with_capacity(4096 * (1 + snapshots.len()));
     header(&mut text, "barid_uptime_seconds", "gauge", "Time since the start.");
     let _ = writeln!(text, "barid_uptime_seconds {}", shared.clock.uptime().as_secs_f64());
@@ -248,6 +252,19 @@ pub fn exposition(shared: &Shared) -> String {
                 snapshot.tenant,
                 reason.name(),
                 snapshot.totals.dropped[reason as usize]
+            );
+        }
+    }
+    let name = "barid_denied_total";
+    header(&mut text, name, "counter", "What clients were not allowed to do.");
+    for snapshot in &snapshots {
+        for action in Action::ALL {
+            let _ = writeln!(
+                text,
+                "{name}{{tenant=\"{}\",action=\"{}\"}} {}",
+                snapshot.tenant,
+                action.name(),
+                snapshot.totals.denied[action as usize]
             );
         }
     }

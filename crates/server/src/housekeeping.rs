@@ -18,6 +18,7 @@ use tokio::sync::oneshot;
 
 use crate::budget::Budget;
 use crate::clock::Clock;
+use crate::denials;
 use crate::durable::{Commits, Shards};
 use crate::entities::{Mover, Queue};
 use crate::lifecycle::Context;
@@ -84,6 +85,8 @@ pub enum Task {
     },
     /// Messages of a queue are to be moved on.
     Move(Weak<Mover>),
+    /// The log is to say how much more was denied than it has told one by one.
+    SumUpDenials(Weak<Tenant>),
     /// The `$SYS` topics of a new tenant, which should not have to wait for their turn.
     PublishSys(Arc<Tenant>),
 }
@@ -100,6 +103,7 @@ impl Task {
             Self::WakeQueue { queue, at } => {
                 queue.upgrade().is_some_and(|queue| queue.wakes_at(*at))
             }
+            Self::SumUpDenials(tenant) => tenant.strong_count() > 0,
             Self::PublishSys(_) | Self::Give { .. } | Self::End { .. } | Self::Move(_) => true,
         }
     }
@@ -290,6 +294,11 @@ fn perform(context: &mut Context, task: Task) {
             context.end_absent_session(&session, epoch);
         }
         Task::PublishSys(tenant) => sys::publish(context, &tenant),
+        Task::SumUpDenials(tenant) => {
+            if let Some(tenant) = tenant.upgrade() {
+                denials::sum_up(&context.worker, &tenant);
+            }
+        }
         Task::PublishWill { session, epoch } => {
             let Some(session) = SessionRef::upgrade(&session) else { return };
             context.publish_will(&session, epoch);

@@ -28,6 +28,7 @@ mod bindings;
 mod broker;
 mod clock;
 mod connection;
+mod denials;
 mod drops;
 mod encode;
 mod exposition;

@@ -9,6 +9,8 @@ use barid_core::session::DropReason;
 use mqtt_proto::PacketType;
 use statestore_proto::{Refusal, Reply, Verb};
 
+use crate::denials::Action;
+
 /// A number that one thread raises and any thread reads.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
@@ -49,6 +51,7 @@ pub struct Counters {
     /// To clients.
     pub sent: Traffic,
     dropped: [Counter; DropReason::ALL.len()],
+    denied: [Counter; Action::ALL.len()],
     /// PUBLISH packets from clients that no subscription matched.
     pub unmatched: Counter,
     /// PUBLISH packets and SUBSCRIBE filters refused by the user's rules.
@@ -112,6 +115,11 @@ impl Counters {
     pub fn dropped(&self, reason: DropReason) {
         self.dropped[reason as usize].add(1);
     }
+
+    /// Counts what a client was not allowed to do.
+    pub(crate) fn denied(&self, action: Action) {
+        self.denied[action as usize].add(1);
+    }
 }
 
 /// A sum over threads, at one moment.
@@ -127,6 +135,8 @@ pub struct Totals {
     pub bytes_sent: [u64; 16],
     /// Messages dropped, by [`DropReason`].
     pub dropped: [u64; DropReason::ALL.len()],
+    /// What clients were not allowed to do, by [`Action`].
+    pub(crate) denied: [u64; Action::ALL.len()],
     /// See [`Counters::unmatched`].
     pub unmatched: u64,
     /// See [`Counters::unauthorised`].
@@ -141,6 +151,8 @@ pub struct Totals {
     pub take_overs: u64,
     /// Requests to the state store, by [verb](VERBS) and [outcome](OUTCOMES).
     pub requests: [[u64; OUTCOMES.len()]; VERBS.len()],
+    /// Keys of the state store that have expired.
+    pub expired_keys: u64,
 }
 
 impl Totals {
@@ -156,6 +168,7 @@ impl Totals {
         add(&mut self.packets_sent, &counters.sent.packets);
         add(&mut self.bytes_sent, &counters.sent.bytes);
         add(&mut self.dropped, &counters.dropped);
+        add(&mut self.denied, &counters.denied);
         self.unmatched += counters.unmatched.get();
         self.unauthorised += counters.unauthorised.get();
         self.connects += counters.connects.get();
@@ -165,6 +178,29 @@ impl Totals {
         for (sums, counters) in self.requests.iter_mut().zip(&counters.requests.0) {
             add(sums, counters);
         }
+    }
+
+    /// Adds other sums.
+    pub fn join(&mut self, other: &Self) {
+        let add = |sums: &mut [u64], more: &[u64]| {
+            for (sum, more) in sums.iter_mut().zip(more) {
+                *sum += more;
+            }
+        };
+        add(&mut self.packets_received, &other.packets_received);
+        add(&mut self.bytes_received, &other.bytes_received);
+        add(&mut self.packets_sent, &other.packets_sent);
+        add(&mut self.bytes_sent, &other.bytes_sent);
+        add(&mut self.dropped, &other.dropped);
+        add(&mut self.denied, &other.denied);
+        add(self.requests.as_flattened_mut(), other.requests.as_flattened());
+        self.unmatched += other.unmatched;
+        self.unauthorised += other.unauthorised;
+        self.connects += other.connects;
+        self.refused_connects += other.refused_connects;
+        self.abnormal_disconnects += other.abnormal_disconnects;
+        self.take_overs += other.take_overs;
+        self.expired_keys += other.expired_keys;
     }
 
     /// Packets received of one type.

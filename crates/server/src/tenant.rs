@@ -11,7 +11,9 @@ use hashbrown::HashMap;
 use parking_lot::{Mutex, RwLock};
 use thiserror::Error;
 
+use crate::amqp::AmqpClients;
 use crate::bindings::Bindings;
+use crate::denials::DenialLog;
 use crate::drops::DropLog;
 use crate::durability::Durability;
 use crate::durable::{Durable, Shards};
@@ -27,6 +29,14 @@ use crate::worker::Worker;
 
 /// The tenant of users without one.
 pub const DEFAULT_TENANT: &str = "default";
+
+/// Stands in metrics for tenants that were removed and whose counters have no series of their own. No tenant is
+/// called so.
+pub const OTHERS: &str = "#removed";
+
+/// Tenants that were removed whose counters are kept by name: 2 MiB. Only where anybody may connect can there be
+/// more, since users and keys name their tenants.
+const RETIRED_MAX: usize = 1_000;
 
 /// The longest name of a tenant, in bytes.
 pub const NAME_MAX: usize = 64;
@@ -55,6 +65,12 @@ pub struct Tenant {
     entities: OnceLock<Arc<Entities>>,
     /// What joins its MQTT clients to its entities.
     pub bindings: Bindings,
+    /// Its AMQP connections.
+    pub(crate) amqp_clients: AmqpClients,
+    /// What its clients were not allowed to do lately.
+    pub(crate) denials: DenialLog,
+    /// What was counted for a tenant of this name before, until that was removed.
+    before: Option<Box<Totals>>,
     settings: RwLock<TenantSettings>,
     /// One for each thread, made when the thread first has to do with the tenant.
     counters: Box<[OnceLock<Box<ThreadLocal>>]>,
@@ -135,6 +151,9 @@ impl Tenant {
             state: OnceLock::new(),
             entities: OnceLock::new(),
             bindings: Bindings::default(),
+            amqp_clients: AmqpClients::default(),
+            denials: DenialLog::default(),
+            before: tenants.retired.lock().take(name),
             settings: RwLock::new(settings),
             counters: (0..tenants.workers).map(|_| OnceLock::new()).collect(),
         }
@@ -245,9 +264,11 @@ impl Tenant {
         self.retained.read().len()
     }
 
-    /// The sum of what all threads have counted.
+    /// The sum of what all threads have counted since the start of the broker, also while there was no tenant of
+    /// this name.
     pub fn totals(&self) -> Totals {
-        let mut totals = Totals::default();
+        let mut totals = self.before.as_deref().cloned().unwrap_or_default();
+        totals.expired_keys += self.used_state_store().map_or(0, |store| store.usage().expired());
         for own in self.counters.iter().filter_map(OnceLock::get) {
             totals.add(&own.counters);
         }
@@ -269,6 +290,33 @@ pub struct Tenants {
     numbers: AtomicU64,
     seed: u64,
     shards: Arc<Shards>,
+    /// What was counted for tenants that were removed.
+    retired: Mutex<Retired>,
+}
+
+/// What was counted for tenants that were removed because nobody used them: their counters go on if they come
+/// back, and do not vanish if they do not.
+#[derive(Debug, Default)]
+struct Retired {
+    by_name: HashMap<Box<str>, Box<Totals>>,
+    /// The sum of those for which there was no room in `by_name`.
+    others: Option<Box<Totals>>,
+}
+
+impl Retired {
+    /// Takes what was counted for a tenant that comes back.
+    fn take(&mut self, name: &str) -> Option<Box<Totals>> {
+        self.by_name.remove(name)
+    }
+
+    /// Keeps what was counted for a tenant that is removed.
+    fn put(&mut self, name: &str, totals: Totals) {
+        if self.by_name.len() < RETIRED_MAX {
+            self.by_name.insert(name.into(), Box::new(totals));
+        } else {
+            self.others.get_or_insert_default().join(&totals);
+        }
+    }
 }
 
 impl Tenants {
@@ -281,6 +329,7 @@ impl Tenants {
             most: AtomicUsize::new(most),
             numbers: AtomicU64::new(0),
             seed,
+            retired: Mutex::default(),
         }
     }
 
@@ -345,10 +394,30 @@ impl Tenants {
             **name == *DEFAULT_TENANT
                 || Arc::strong_count(tenant) > 1
                 || tenant.retained_by_clients() > 0
-                || !tenant.bindings.is_empty()
+                || !tenant.bindings.are_void()
                 || tenant.used_entities().is_some_and(|entities| !entities.is_empty())
                 || !tenant.forget_void_state(wall)
+                || {
+                    self.retired.lock().put(name, tenant.totals());
+                    false
+                }
         });
+    }
+
+    /// All tenants by name, and what was counted for those that were removed: by name, too, and last the sum of
+    /// those that have no place of their own, as [`OTHERS`]. No tenant is missing or there twice.
+    pub fn counted(&self) -> (Vec<Arc<Tenant>>, Vec<(String, Totals)>) {
+        // Tenants come and go under this lock.
+        let by_name = self.by_name.read();
+        let mut tenants: Vec<_> = by_name.values().cloned().collect();
+        tenants.sort_by(|a, b| a.name.cmp(&b.name));
+        let retired = self.retired.lock();
+        let named = retired.by_name.iter();
+        let mut all: Vec<_> =
+            named.map(|(name, totals)| (name.to_string(), (**totals).clone())).collect();
+        all.sort_by(|(one, _), (other, _)| one.cmp(other));
+        all.extend(retired.others.as_ref().map(|others| (OTHERS.into(), (**others).clone())));
+        (tenants, all)
     }
 
     /// New settings for all.

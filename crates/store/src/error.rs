@@ -45,9 +45,15 @@ impl StoreError {
 
     /// Damage that only a backup heals, or the will to lose something.
     pub(crate) fn damaged(path: &Path, what: &str) -> StoreError {
-        StoreError::Corrupt(format!(
-            "{} is damaged: {what}. Restore a backup, or see what can be saved with `barid doctor`",
-            path.display()
-        ))
+        StoreError::Corrupt(format!("{} is damaged: {what}{ADVICE}", path.display()))
+    }
+
+    /// The sentence without advice, for whoever gives better advice.
+    pub(crate) fn finding(&self) -> String {
+        let text = self.to_string();
+        text.strip_suffix(ADVICE).unwrap_or(&text).to_owned()
     }
 }
+
+/// What is advised where somebody meets damage.
+const ADVICE: &str = ". Restore a backup, or see what can be saved with `barid doctor`";

@@ -14,14 +14,18 @@ pub mod private;
 
 mod batch;
 mod checksum;
+mod damaged;
 mod data_dir;
 mod error;
 mod port;
+mod salvage;
 mod space;
 mod verify;
 
 pub use batch::{Batch, Change};
+pub use damaged::{Damaged, LostRecord};
 pub use data_dir::{DataDir, Engine, Options};
 pub use error::StoreError;
 pub use port::{Keyspace, Snapshot, Store, Visit};
-pub use verify::{Check, Contents, Progress, Report, verify};
+pub use salvage::salvage;
+pub use verify::{Check, Contents, Loss, Progress, Report, verify};

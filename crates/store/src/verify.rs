@@ -1,9 +1,9 @@
 //! Reads all of a data directory, and says what is wrong.
 
-use crate::data_dir::{Lock, Manifest, Options, open_shard, shard_dir};
-use crate::{Keyspace, Store, StoreError};
-use std::ops::ControlFlow;
-use std::path::Path;
+use crate::data_dir::{Engine, Lock, Manifest, Options, open_shard, shard_dir};
+use crate::{Damaged, Keyspace, LostRecord, Store, StoreError};
+use std::ops::{ControlFlow, Range};
+use std::path::{Path, PathBuf};
 
 /// What was found in a data directory.
 #[derive(Debug, Default)]
@@ -16,6 +16,27 @@ pub struct Report {
     pub findings: Vec<String>,
     /// How many findings there are besides: a thousand are enough to read.
     pub more_findings: u64,
+    /// What is lost with what is damaged, as far as that is known. As many as there is room for in memory.
+    pub losses: Vec<Loss>,
+    /// Whether [`salvage`](crate::salvage) can open it without what is damaged.
+    pub can_be_salvaged: bool,
+    /// How many shards were read: not those whose files are damaged.
+    pub shards_read: usize,
+}
+
+/// What is lost with one damaged place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Loss {
+    /// The shard.
+    pub shard: usize,
+    /// The file, if it is there.
+    pub file: Option<PathBuf>,
+    /// The bytes of the file that are of no use.
+    pub bytes: Range<u64>,
+    /// See [`Damaged::records`]; a thousand at most.
+    pub records: Vec<LostRecord>,
+    /// See [`Damaged::is_all`].
+    pub is_all: bool,
 }
 
 /// How much is in a keyspace.
@@ -37,6 +58,9 @@ pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
 
 const FINDINGS_MAX: usize = 1000;
 
+/// How many lost records of one place are kept.
+const RECORDS_MAX: usize = 1000;
+
 /// How many records lie between two calls of a [`Progress`].
 pub(crate) const PROGRESS_EVERY: u64 = 4096;
 
@@ -46,6 +70,16 @@ impl Report {
             self.findings.push(finding);
         } else {
             self.more_findings += 1;
+        }
+    }
+
+    fn add_damaged(&mut self, shard: usize, damaged: Damaged) {
+        let Damaged { error, file, bytes, mut records, mut is_all } = damaged;
+        self.add(error.finding());
+        if self.losses.len() < FINDINGS_MAX {
+            is_all &= records.len() <= RECORDS_MAX;
+            records.truncate(RECORDS_MAX);
+            self.losses.push(Loss { shard, file, bytes, records, is_all });
         }
     }
 }
@@ -78,22 +112,27 @@ pub fn verify(
             return Ok(report);
         }
         Err(error @ StoreError::Corrupt(_)) => {
-            report.add(error.to_string());
+            report.add(error.finding());
             return Ok(report);
         }
         Err(error) => return Err(error),
     };
     report.shards = manifest.shards;
+    report.can_be_salvaged = manifest.engine == Engine::Log
+        && (0..manifest.shards).all(|shard| shard_dir(path, shard).is_dir());
     for shard in 0..report.shards {
         let before = report.findings.len();
         let dir = shard_dir(path, shard);
-        manifest.engine.inspect(&dir, &mut |error| report.add(error.to_string()));
+        manifest.engine.inspect(&dir, &mut |damaged| report.add_damaged(shard, damaged));
         if report.findings.len() > before {
             continue;
         }
         match open_shard(path, shard, &manifest, options) {
-            Ok(store) => read(&*store, shard, &mut report, check, progress),
-            Err(error) => report.add(error.to_string()),
+            Ok(store) => {
+                read(&*store, shard, &mut report, check, progress);
+                report.shards_read += 1;
+            }
+            Err(error) => report.add(error.finding()),
         }
     }
     Ok(report)
@@ -124,7 +163,7 @@ fn read(
         };
         if let Err(error) = store.scan(keyspace, b"", b"", &mut visit) {
             let name = &report.keyspaces[index].name;
-            report.add(format!("shard {shard}, {name}: {error}"));
+            report.add(format!("shard {shard}, {name}: {}", error.finding()));
         }
     }
 }

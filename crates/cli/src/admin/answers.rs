@@ -67,6 +67,34 @@ pub struct Drops {
     pub remembered: u64,
 }
 
+/// `/v1/tenants/{tenant}/denials`.
+#[derive(Debug, Default, Deserialize)]
+pub struct Denials {
+    pub denials: Vec<Denied>,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct Denied {
+    pub at: Moment,
+    pub action: String,
+    pub count: u64,
+    pub user: Option<String>,
+    pub client: String,
+    pub address: String,
+    pub object: Option<String>,
+    pub reason: String,
+}
+
+/// `/v1/tenants/{tenant}/amqp-connections`.
+#[derive(Debug, Deserialize)]
+pub struct AmqpConnection {
+    pub id: u64,
+    pub container: String,
+    pub key: String,
+    pub address: String,
+    pub connected_at: Moment,
+}
+
 #[derive(Debug, Deserialize)]
 pub struct Dropped {
     pub at: Moment,

@@ -36,7 +36,7 @@ pub struct AdminArgs {
     #[arg(
         long,
         value_name = "HOST:PORT",
-        env = "BARID_ADMIN",
+        env = "BARID_TOOLS_ADMIN",
         default_value = "127.0.0.1:8081",
         value_parser = NonEmptyStringValueParser::new()
     )]
@@ -110,7 +110,7 @@ impl std::error::Error for Present {}
 impl Admin {
     /// Asks for JSON. What the broker does not have is a [`Missing`].
     pub fn get(&self, path: &str) -> anyhow::Result<Value> {
-        let answer = self.call(self.agent.get(self.url(path)).call())?;
+        let answer = self.call(path, self.agent.get(self.url(path)).call())?;
         self.json(path, answer)
     }
 
@@ -129,39 +129,39 @@ impl Admin {
 
     /// Has something removed.
     pub fn delete(&self, path: &str) -> anyhow::Result<()> {
-        self.call(self.agent.delete(self.url(path)).call()).map(drop)
+        self.call(path, self.agent.delete(self.url(path)).call()).map(drop)
     }
 
     /// Has something removed, and is told about it.
     pub fn clear(&self, path: &str) -> anyhow::Result<Value> {
-        let answer = self.call(self.agent.delete(self.url(path)).call())?;
+        let answer = self.call(path, self.agent.delete(self.url(path)).call())?;
         self.json(path, answer)
     }
 
     /// Has something made. That it is there already is a [`Present`].
     pub fn create(&self, path: &str, body: &Value) -> anyhow::Result<Value> {
         let request = self.agent.put(self.url(path)).header("If-None-Match", "*");
-        let answer = self.call(request.content_type(JSON).send(body.to_string()))?;
+        let answer = self.call(path, request.content_type(JSON).send(body.to_string()))?;
         self.json(path, answer)
     }
 
     /// Has something made, or made anew if it is there.
     pub fn put(&self, path: &str, body: &Value) -> anyhow::Result<Value> {
         let request = self.agent.put(self.url(path)).content_type(JSON);
-        let answer = self.call(request.send(body.to_string()))?;
+        let answer = self.call(path, request.send(body.to_string()))?;
         self.json(path, answer)
     }
 
     /// Has a part of something changed.
     pub fn change(&self, path: &str, body: &Value) -> anyhow::Result<Value> {
         let request = self.agent.patch(self.url(path)).content_type(JSON);
-        let answer = self.call(request.send(body.to_string()))?;
+        let answer = self.call(path, request.send(body.to_string()))?;
         self.json(path, answer)
     }
 
     /// Asks for something of any length. An answer that breaks off is an error of the reader.
     pub fn stream(&self, path: &str) -> anyhow::Result<impl Read + use<>> {
-        let answer = self.call(self.agent.get(self.url(path)).call())?;
+        let answer = self.call(path, self.agent.get(self.url(path)).call())?;
         Ok(answer.into_body().into_reader())
     }
 
@@ -169,7 +169,11 @@ impl Admin {
         format!("http://{}{path}", self.address)
     }
 
-    fn call(&self, answer: Result<Response<Body>, ureq::Error>) -> anyhow::Result<Response<Body>> {
+    fn call(
+        &self,
+        path: &str,
+        answer: Result<Response<Body>, ureq::Error>,
+    ) -> anyhow::Result<Response<Body>> {
         let answer = answer.map_err(|error| self.unreachable(&error))?;
         if answer.status().is_success() {
             return Ok(answer);
@@ -179,7 +183,11 @@ impl Admin {
             .ok()
             .and_then(|answer: Value| Some(answer.get("error")?.as_str()?.to_owned()));
         match sentence {
-            Some(sentence) if status == StatusCode::NOT_FOUND => bail!(Missing(sentence)),
+            Some(sentence) if status == StatusCode::NOT_FOUND => {
+                let hint =
+                    lister(path).map(|list| format!("\n  hint: `{list}` says what there is"));
+                bail!(Missing(sentence + &hint.unwrap_or_default()))
+            }
             Some(sentence) if status == StatusCode::PRECONDITION_FAILED => bail!(Present(sentence)),
             Some(sentence) => bail!(sentence),
             None => bail!("{}: it says {status}", self.not_barid("this")),
@@ -206,10 +214,31 @@ impl Admin {
     fn unreachable(&self, error: &ureq::Error) -> anyhow::Error {
         anyhow!(
             "cannot ask http://{}: {error}\n  hint: is the broker running? `barid serve` prints its \
-             admin address; name it with --admin HOST:PORT or BARID_ADMIN",
-            self.address
+             admin address; name it with --admin HOST:PORT or BARID_TOOLS_ADMIN{}",
+            self.address,
+            // A variable of that name meant the tools, too, once; and it is guessed first.
+            match std::env::var_os("BARID_ADMIN") {
+                Some(_) => ". (BARID_ADMIN is where `barid serve` listens)",
+                None => "",
+            }
         )
     }
+}
+
+/// The command that lists what there is of the kind of thing that a path names.
+fn lister(path: &str) -> Option<&'static str> {
+    let path = path.split('?').next().unwrap_or_default();
+    [
+        ("/subscriptions/", "barid topic subscription list TOPIC"),
+        ("/topics/", "barid topic list"),
+        ("/queues/", "barid queue list"),
+        ("/bindings/", "barid binding list"),
+        ("/amqp-connections/", "barid session list"),
+        ("/sessions/", "barid session list"),
+    ]
+    .into_iter()
+    .find(|(part, _)| path.contains(part))
+    .map(|(_, list)| list)
 }
 
 /// A text as a part of a path or query.
@@ -233,5 +262,14 @@ mod tests {
     fn a_client_identifier_may_have_any_character() {
         assert_eq!(encode("a-b_c.d~9"), "a-b_c.d~9");
         assert_eq!(encode("a/b?c=ä%"), "a%2Fb%3Fc%3D%C3%A4%25");
+    }
+
+    #[test]
+    fn who_names_what_is_not_there_is_told_what_lists_the_others() {
+        assert_eq!(lister("/v1/tenants/a/queues/q?x=1"), Some("barid queue list"));
+        assert_eq!(lister("/v1/tenants/a/topics/t"), Some("barid topic list"));
+        let subscription = lister("/v1/tenants/a/topics/t/subscriptions/s/messages");
+        assert_eq!(subscription, Some("barid topic subscription list TOPIC"));
+        assert_eq!(lister("/v1/tenants/a/queues"), None);
     }
 }

@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 
 use anyhow::{Context as _, bail};
-use mio::net::TcpStream;
 use mqtt_proto::{
     FixedHeader, MAX_PACKET_LEN, Packet, PacketId, Properties, Publish, QoS, Version,
 };
@@ -45,7 +44,7 @@ struct Template {
 }
 
 impl Connection {
-    pub fn new(socket: TcpStream, version: Version) -> Self {
+    pub fn new(stream: Stream, version: Version) -> Self {
         let flow = Flow {
             version,
             template: None,
@@ -55,7 +54,7 @@ impl Connection {
             backlog: VecDeque::new(),
             undelivered: 0,
         };
-        Self { stream: Stream::new(socket), flow }
+        Self { stream, flow }
     }
 
     /// Queues `packet` for writing.

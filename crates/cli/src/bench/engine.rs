@@ -1,22 +1,22 @@
 //! Drives all connections of a benchmark from one thread.
 
 use std::io::ErrorKind;
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use hdrhistogram::Histogram;
 use indicatif::ProgressBar;
-use mio::{Events, Interest, Poll, Token};
+use mio::{Events, Poll};
 use mqtt_proto::{Ack, Connect, Packet, PropertiesBuf, Property, QoS};
 
+use super::Options;
 use super::bar::bar;
 use super::connection::{Connection, stamp};
 use super::handshake::{Stage, advance};
 use super::process::{Process, Usage};
 use super::report::{Setup, Traffic};
 use super::scenario::{Plan, Role};
-use super::{Options, connect};
+use super::target::Target;
 use crate::client::Failure;
 
 /// Connections that are being made at once.
@@ -50,6 +50,8 @@ pub struct Engine<'a> {
     clients: Vec<Client>,
     ready: usize,
     connect_times: Histogram<u64>,
+    /// Why a connection has ended first, if that is known.
+    lost: Option<anyhow::Error>,
     begun: Instant,
     counts: Counts,
 }
@@ -80,6 +82,7 @@ impl<'a> Engine<'a> {
             clients: Vec::with_capacity(plan.clients.len()),
             ready: 0,
             connect_times: Histogram::new(3)?,
+            lost: None,
             begun: Instant::now(),
             counts: Counts {
                 sent: 0,
@@ -92,7 +95,7 @@ impl<'a> Engine<'a> {
     }
 
     /// Makes all connections and subscriptions.
-    pub fn connect(&mut self, address: SocketAddr) -> anyhow::Result<Setup> {
+    pub fn connect(&mut self, target: &Target) -> anyhow::Result<Setup> {
         let before = self.usage();
         let all = self.plan.clients.len();
         let bar = bar(all as u64, "{msg:11} {wide_bar} {pos}/{len} {per_sec}");
@@ -101,11 +104,12 @@ impl<'a> Engine<'a> {
         let mut last_progress = (Instant::now(), 0);
         while self.ready < all {
             while self.clients.len() < all && self.clients.len() - self.ready < CONNECTING_MAX {
-                self.begin(address)?;
+                self.begin(target)?;
             }
             self.poll(Duration::from_millis(100))?;
             if self.counts.dropped > 0 {
-                bail!("the broker at {address} refuses connections or closes them");
+                let lost = self.lost.take().unwrap_or_else(|| anyhow!("it closes connections"));
+                return Err(target.unreachable(lost));
             }
             if self.ready > last_progress.1 {
                 last_progress = (Instant::now(), self.ready);
@@ -124,14 +128,11 @@ impl<'a> Engine<'a> {
         })
     }
 
-    fn begin(&mut self, address: SocketAddr) -> anyhow::Result<()> {
+    fn begin(&mut self, target: &Target) -> anyhow::Result<()> {
         let index = self.clients.len();
-        let mut socket = connect::begin(address, index)
-            .with_context(|| format!("cannot connect to {address}"))?;
-        let interest = Interest::READABLE | Interest::WRITABLE;
-        self.poll.registry().register(&mut socket, Token(index), interest)?;
+        let stream = target.begin(self.poll.registry(), index)?;
         let version = self.options.version;
-        let mut connection = Connection::new(socket, version);
+        let mut connection = Connection::new(stream, version);
         let is_kept =
             self.options.persistent && matches!(self.plan.clients[index], Role::Subscriber(_));
         let mut properties = PropertiesBuf::new();
@@ -145,8 +146,8 @@ impl<'a> Engine<'a> {
             keep_alive: 0,
             client_id: &format!("bench-{}-{index}", std::process::id()),
             will: None,
-            username: self.options.target.user.as_deref(),
-            password: self.options.target.pw.as_deref().map(str::as_bytes),
+            username: target.user.as_deref(),
+            password: target.password.as_deref().map(str::as_bytes),
             properties: properties.as_properties(),
         }))?;
         if let Role::Publisher(topic) = &self.plan.clients[index] {
@@ -159,7 +160,7 @@ impl<'a> Engine<'a> {
 
     /// Publishes for the time that the options say, and waits for what is on its way.
     pub fn measure(&mut self) -> anyhow::Result<Traffic> {
-        let duration = self.options.duration();
+        let duration = self.options.duration;
         self.begun = Instant::now();
         self.counts.measured = micros(WARM_UP)..micros(WARM_UP + duration);
         let bar = bar(duration.as_millis() as u64, "{msg:24} {wide_bar} {elapsed_precise}");
@@ -277,7 +278,8 @@ impl<'a> Engine<'a> {
     }
 
     fn flush(&mut self, index: usize) {
-        if self.clients[index].connection.stream.flush().is_err() {
+        if let Err(error) = self.clients[index].connection.stream.flush() {
+            self.lost.get_or_insert(error);
             self.close(index);
         }
     }
@@ -287,8 +289,7 @@ impl<'a> Engine<'a> {
         if client.stage != Stage::Closed {
             client.stage = Stage::Closed;
             self.counts.dropped += 1;
-            // Nothing can be done about a socket that cannot be deregistered.
-            let _ = self.poll.registry().deregister(&mut client.connection.stream.socket);
+            client.connection.stream.deregister(self.poll.registry());
         }
     }
 

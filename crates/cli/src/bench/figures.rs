@@ -13,12 +13,14 @@ pub type Row = (&'static str, String, &'static str);
 /// Shown of a histogram.
 pub const QUANTILES: [f64; 4] = [0.5, 0.99, 0.999, 1.0];
 
-/// Prints rows with their numbers in a column.
-pub fn print_rows(rows: Vec<Row>) {
+/// Rows with their numbers in a column, each a line.
+pub fn lines(rows: Vec<Row>) -> String {
     let width = rows.iter().map(|(_, number, _)| number.len()).max().unwrap_or(0);
-    for (label, number, unit) in rows {
-        println!("{}", format!("  {label:<26} {number:>width$} {unit}").trim_end());
-    }
+    let line = |(label, number, unit)| {
+        let line = format!("  {label:<26} {number:>width$} {unit}");
+        format!("{}\n", line.trim_end())
+    };
+    rows.into_iter().map(line).collect()
 }
 
 /// A row for each of the [`QUANTILES`] of some microseconds; none if there are none.

@@ -30,8 +30,7 @@ pub fn advance(
 ) -> anyhow::Result<Stage> {
     match packet {
         Packet::ConnAck(connack) if connack.reason.is_error() => {
-            let what = "the broker refused the connection";
-            bail!(Failure::refused(what, connack.reason, connack.properties));
+            bail!(Failure::refused_connection(connack.reason, connack.properties));
         }
         Packet::ConnAck(connack) => {
             flow.receive_maximum = connack.properties.receive_maximum().unwrap_or(u16::MAX);

@@ -17,16 +17,17 @@ mod stream;
 mod target;
 mod usable;
 
-use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use barid_server::descriptors::Descriptors;
 use clap::Subcommand;
 use mqtt_proto::{QoS, Version};
 
-use crate::client::{parse_qos, parse_version};
+use crate::client::{BrokerArgs, Protocol, parse_qos, parse_version};
+use crate::output::print;
+use crate::span;
 use engine::Engine;
 use process::Process;
 use report::Report;
@@ -44,6 +45,7 @@ Examples:
   barid bench pairs                                    as fast as it goes
   barid bench pairs -n 100 --rate 20000 --qos 1
   barid bench pairs --qos 1 --persistent               what it costs to keep messages safe
+  barid bench pairs --cafile ca.pem -h broker.example  over TLS; --ws: over WebSocket
   barid bench fanout -n 1000 --size 16 --pid $(pidof barid)
   barid bench connections -n 10000 --pid $(pidof barid) --json
   barid bench pairs --find-max                         the highest rate without loss, p99 < 500 ms
@@ -60,23 +62,37 @@ pub struct Args {
 #[derive(Subcommand)]
 enum Command {
     /// N publishers and N subscribers, one topic for each pair
-    Pairs(Options),
+    #[command(after_help = MQTT)]
+    Pairs(Box<Options>),
     /// One publisher, N subscribers to its topic
-    Fanout(Options),
+    #[command(after_help = MQTT)]
+    Fanout(Box<Options>),
     /// N publishers, one subscriber to all their topics
-    Fanin(Options),
+    #[command(after_help = MQTT)]
+    Fanin(Box<Options>),
     /// N idle connections, each with a subscription: how fast they come, what they cost
-    Connections(Options),
+    #[command(after_help = MQTT)]
+    Connections(Box<Options>),
     /// N clients that set and get keys of the state store
     #[command(after_help = STATE)]
-    State(state::Options),
+    State(Box<state::Options>),
     /// Queues with sessions, over AMQP 1.0: send, receive, complete
     #[command(after_help = AMQP)]
-    Amqp(amqp::Options),
+    Amqp(Box<amqp::Options>),
     /// Serve the other benchmarks with the least that can be done
     #[command(after_help = RELAY)]
     Relay(relay::Args),
 }
+
+const MQTT: &str = "\
+Examples:
+  barid bench pairs -n 100 -h broker.example -u acme/bench       the password is in BARID_PASSWORD
+  barid bench pairs -L mqtts://broker.example --cafile ca.pem    over TLS
+  barid bench fanout -n 1000 --ws                                over WebSocket
+  barid bench connections -n 10000 -d 1m
+
+Exit status: 0 nothing was lost; 1 messages were lost, connections were dropped, or an error; 3 the
+broker refused; 27 it does not answer.";
 
 const STATE: &str = "\
 A request counts as answered when both its acknowledgement and its response are there. For the same
@@ -114,6 +130,7 @@ Example:
 
 /// What to measure
 #[derive(clap::Args, Clone, Debug)]
+#[command(disable_help_flag = true)]
 struct Options {
     /// N of the scenario
     #[arg(short, value_name = "N", default_value_t = 50,
@@ -140,15 +157,12 @@ struct Options {
     /// Messages of a publisher on their way at once, without --rate
     #[arg(long, value_name = "MESSAGES", default_value_t = 20)]
     window: u32,
-    /// Seconds to measure, after one second to warm up
-    #[arg(short, long, value_name = "SECONDS", default_value_t = 10,
-        value_parser = clap::value_parser!(u32).range(1..))]
-    duration: u32,
-    #[command(flatten)]
-    target: Target,
+    /// How long to measure, after one second to warm up: seconds, or 500ms, 5m
+    #[arg(short, long, value_name = "TIME", default_value = "10", value_parser = span::parse_some)]
+    duration: Duration,
     /// MQTT version: 5, 311 or 31
-    #[arg(short = 'V', long = "version", value_name = "VERSION", value_parser = parse_version,
-        default_value = "5")]
+    #[arg(short = 'V', long = "protocol-version", alias = "version", value_name = "VERSION",
+        value_parser = parse_version, default_value = "5")]
     version: Version,
     /// Process id of the broker, if it runs on this machine: tells its CPU time and memory
     #[arg(long)]
@@ -156,12 +170,11 @@ struct Options {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
-}
-
-impl Options {
-    fn duration(&self) -> Duration {
-        Duration::from_secs(self.duration.into())
-    }
+    /// Print help
+    #[arg(long, action = clap::ArgAction::Help)]
+    help: Option<bool>,
+    #[command(flatten)]
+    broker: BrokerArgs,
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
@@ -170,19 +183,14 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Command::Fanout(options) => (Scenario::Fanout, options),
         Command::Fanin(options) => (Scenario::Fanin, options),
         Command::Connections(options) => (Scenario::Connections, options),
-        Command::State(options) => {
-            return state::run(options, resolve(&options.target.host, options.target.port)?);
-        }
+        Command::State(options) => return state::run(options),
         Command::Amqp(options) => return amqp::run(options),
         Command::Relay(args) => return relay::run(args).map(|()| ExitCode::SUCCESS),
     };
-    if options.target.pw.is_some() && options.target.user.is_none() && !options.version.is_v5() {
-        bail!("a password without a user name needs MQTT 5; see --user");
-    }
     if options.find_max && scenario == Scenario::Connections {
         bail!("idle connections have no rate: --find-max is for the others");
     }
-    let address = resolve(&options.target.host, options.target.port)?;
+    let target = Target::new(&options.broker, Protocol::Mqtt(options.version))?;
     let plan = Plan::new(scenario, options.n);
     if let Some(limit) = Descriptors::raise().limit()
         && (plan.clients.len() as u64) + 32 > limit
@@ -195,27 +203,17 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let process = options.pid.map(Process::new).transpose()?;
 
     let report = if options.find_max {
-        let (options, setup, traffic) = usable::find(options, &plan, process, address)?;
+        let (options, setup, traffic) = usable::find(options, &plan, process, &target)?;
         Report { scenario, options, setup, traffic: Some(traffic) }
     } else {
         let mut engine = Engine::new(options, &plan, process)?;
-        let setup = engine.connect(address)?;
+        let setup = engine.connect(&target)?;
         let traffic = match scenario {
             Scenario::Connections => None,
             _ => Some(engine.measure()?),
         };
-        Report { scenario, options: options.clone(), setup, traffic }
+        Report { scenario, options: (**options).clone(), setup, traffic }
     };
-    if options.json {
-        report.print_json()
-    } else {
-        report.print_table()
-    }
+    print(if options.json { format!("{}\n", report.json()) } else { report.table() })?;
     Ok(if report.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-fn resolve(host: &str, port: u16) -> anyhow::Result<SocketAddr> {
-    let context = || format!("cannot find {host}");
-    let mut addresses = (host, port).to_socket_addrs().with_context(context)?;
-    addresses.next().with_context(context)
 }

@@ -6,7 +6,7 @@ use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
 use super::Options;
-use super::figures::{Row, grouped, per_second, print_rows, quantile_rows, quantiles, rss_row};
+use super::figures::{Row, grouped, lines, per_second, quantile_rows, quantiles, rss_row};
 use super::process::Usage;
 use super::scenario::Scenario;
 
@@ -60,24 +60,26 @@ impl Report {
         })
     }
 
-    pub fn print_table(&self) {
+    /// For people.
+    pub fn table(&self) -> String {
         let Options { n, size, qos, version, .. } = &self.options;
         let (qos, version) = (*qos as u8, name(*version));
         let scenario = self.scenario.name();
-        let rows = if let Some(traffic) = &self.traffic {
+        let (title, rows) = if let Some(traffic) = &self.traffic {
             let rate = self.options.rate.map(|rate| format!(", {} a second", grouped(rate.into())));
             let rate = rate.unwrap_or_default();
             let kept = if self.options.persistent { ", persistent sessions" } else { "" };
-            println!("{scenario}: {n} × {size} B, QoS {qos}, MQTT {version}{kept}{rate}");
-            traffic_rows(traffic)
+            let title =
+                format!("{scenario}: {n} × {size} B, QoS {qos}, MQTT {version}{kept}{rate}\n");
+            (title, traffic_rows(traffic))
         } else {
-            println!("{scenario}: {n}, MQTT {version}");
-            setup_rows(&self.setup)
+            (format!("{scenario}: {n}, MQTT {version}\n"), setup_rows(&self.setup))
         };
-        print_rows(rows);
+        title + &lines(rows)
     }
 
-    pub fn print_json(&self) {
+    /// For programs: one object.
+    pub fn json(&self) -> Value {
         let mut object = json!({
             "scenario": self.scenario.name(),
             "n": self.options.n,
@@ -109,7 +111,7 @@ impl Report {
             put("broker_rss_bytes_per_connection", self.setup.rss_per_connection().into());
             put("broker_cpu_us_per_connection", self.setup.cpu_us_per_connection().into());
         }
-        println!("{object}");
+        object
     }
 }
 

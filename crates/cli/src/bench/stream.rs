@@ -1,14 +1,39 @@
 //! A socket that never blocks, with its buffers.
 
-use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::{AsRawFd as _, RawFd};
 
+use mio::Registry;
 use mio::net::TcpStream;
+use mio::unix::SourceFd;
 
 /// What each read asks the kernel for.
 const READ_BYTES: usize = 64 * 1024;
 
+/// What carries the bytes: the socket, or layers around it.
+pub trait Carrier: Read + Write {
+    /// Goes on with handshakes. Answers whether bytes can be read and written.
+    fn advance(&mut self) -> anyhow::Result<bool>;
+
+    /// Whether a read that was not filled means that there is no more: not so for layers, which have buffers of
+    /// their own.
+    fn short_read_is_all(&self) -> bool;
+}
+
+impl Carrier for TcpStream {
+    fn advance(&mut self) -> anyhow::Result<bool> {
+        Ok(true)
+    }
+
+    fn short_read_is_all(&self) -> bool {
+        true
+    }
+}
+
 pub struct Stream {
-    pub socket: TcpStream,
+    carrier: Box<dyn Carrier>,
+    fd: RawFd,
+    is_open: bool,
     /// What is still to be written, behind what has been.
     pub output: Vec<u8>,
     written: usize,
@@ -17,8 +42,22 @@ pub struct Stream {
 }
 
 impl Stream {
+    /// The bytes as they are.
     pub fn new(socket: TcpStream) -> Self {
-        Self { socket, output: Vec::new(), written: 0, input: Vec::new() }
+        let fd = socket.as_raw_fd();
+        Self::carried_by(Box::new(socket), fd)
+    }
+
+    /// What `carrier` makes of the bytes, for the socket with this descriptor.
+    pub fn carried_by(carrier: Box<dyn Carrier>, fd: RawFd) -> Self {
+        let (output, input) = (Vec::new(), Vec::new());
+        Self { carrier, fd, is_open: false, output, written: 0, input }
+    }
+
+    /// Hears no more of the socket.
+    pub fn deregister(&self, registry: &Registry) {
+        // Nothing can be done about a socket that cannot be deregistered.
+        let _ = registry.deregister(&mut SourceFd(&self.fd));
     }
 
     /// Bytes that the socket has not taken yet.
@@ -26,19 +65,32 @@ impl Stream {
         self.output.len() - self.written
     }
 
+    fn is_open(&mut self) -> anyhow::Result<bool> {
+        self.is_open = self.is_open || self.carrier.advance()?;
+        Ok(self.is_open)
+    }
+
     /// Writes as much as the socket takes.
-    pub fn flush(&mut self) -> io::Result<()> {
+    pub fn flush(&mut self) -> anyhow::Result<()> {
+        if !self.is_open()? {
+            return Ok(());
+        }
         while self.unwritten() > 0 {
-            match self.socket.write(&self.output[self.written..]) {
+            match self.carrier.write(&self.output[self.written..]) {
+                // Layers that have no room.
+                Ok(0) => return Ok(()),
                 Ok(n) => self.written += n,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if is_not_ready(&error) => return Ok(()),
-                Err(error) => return Err(error),
+                Err(error) => return Err(error.into()),
             }
         }
         self.output.clear();
         self.written = 0;
-        Ok(())
+        match self.carrier.flush() {
+            Err(error) if !is_not_ready(&error) => Err(error.into()),
+            _ => Ok(()),
+        }
     }
 
     /// Reads all there is, and shows it to `take` together with what that has left before; `take`
@@ -52,9 +104,13 @@ impl Stream {
         is_closing: bool,
         mut take: impl FnMut(&mut Self, &[u8]) -> anyhow::Result<usize>,
     ) -> anyhow::Result<bool> {
+        if !self.is_open()? {
+            return Ok(!is_closing);
+        }
         scratch.resize(READ_BYTES, 0);
+        let stops_short = self.carrier.short_read_is_all() && !is_closing;
         loop {
-            let read = match self.socket.read(scratch) {
+            let read = match self.carrier.read(scratch) {
                 Ok(0) => return Ok(false),
                 Ok(read) => read,
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
@@ -72,7 +128,7 @@ impl Stream {
                 input.drain(..taken);
                 self.input = input;
             }
-            if read < scratch.len() && !is_closing {
+            if read < scratch.len() && stops_short {
                 return Ok(true);
             }
         }

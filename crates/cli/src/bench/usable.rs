@@ -1,6 +1,5 @@
 //! `--find-max`: the highest rate that a broker carries.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -10,6 +9,7 @@ use super::engine::Engine;
 use super::process::Process;
 use super::report::{Setup, Traffic};
 use super::scenario::Plan;
+use super::target::Target;
 
 /// A rate is usable if 99 of 100 messages arrive within this time.
 const P99_MICROS_MAX: u64 = 500_000;
@@ -28,12 +28,12 @@ pub fn find(
     options: &Options,
     plan: &Plan,
     process: Option<Process>,
-    address: SocketAddr,
+    target: &Target,
 ) -> anyhow::Result<(Options, Setup, Traffic)> {
     let measure = |rate| {
         let options = Options { rate, ..options.clone() };
         let mut engine = Engine::new(&options, plan, process)?;
-        let setup = engine.connect(address)?;
+        let setup = engine.connect(target)?;
         let traffic = engine.measure()?;
         anyhow::Ok((options, setup, traffic))
     };

@@ -1,4 +1,4 @@
-//! The options that `pub` and `sub` share: where the broker is, who we are, what our will is.
+//! The options that commands share which connect to a broker: where it is, who we are, what our will is.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,28 +11,25 @@ use super::properties::UserProperties;
 use super::stream::Address;
 use super::tls;
 use super::url::Url;
+use crate::span;
 
-/// How to connect
+/// Where a broker is, and who we are there: what every command has that connects to one as a client
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Connection")]
-pub struct ConnectArgs {
-    /// The broker's host
+pub struct BrokerArgs {
+    /// The broker's host. (Help is --help)
+    // As with mosquitto_pub and mosquitto_sub. The commands that have no host have `-h` for help.
     #[arg(short = 'h', long, default_value = "localhost")]
     host: String,
-    /// The broker's port [default: 1883; 8883 with TLS, 8083 with --ws, 8084 with both]
+    /// The broker's port [default: that of the protocol, such as 1883 for MQTT; 8883 with TLS,
+    /// 8083 with --ws, 8084 with both]
     #[arg(short, long)]
     port: Option<u16>,
     /// All in one: mqtt://[user[:password]@]host[:port]/topic, also mqtts://, ws:// and wss://
     #[arg(short = 'L', long, conflicts_with_all = ["host", "port", "ws"])]
     url: Option<Url>,
-    /// Client identifier [default: one the broker or barid chooses]
-    #[arg(short, long, conflicts_with = "id_prefix")]
-    id: Option<String>,
-    /// Make the client identifier of this prefix and the process id
-    #[arg(short = 'I', long, value_name = "PREFIX")]
-    id_prefix: Option<String>,
     /// User name
-    #[arg(short, long, value_name = "NAME")]
+    #[arg(short, long, alias = "user", value_name = "NAME")]
     username: Option<String>,
     /// Password; other users of this machine can see it here, so rather set the variable
     #[arg(
@@ -43,41 +40,58 @@ pub struct ConnectArgs {
         hide_env_values = true
     )]
     pw: Option<String>,
-    /// Keep Alive, in seconds; 0: none
-    #[arg(short, long, value_name = "SECONDS", default_value_t = 60)]
+    /// Over WebSocket
+    #[arg(long)]
+    ws: bool,
+    /// Path of the WebSocket [default: /mqtt; for AMQP /$servicebus/websocket]
+    #[arg(long, value_name = "PATH")]
+    ws_path: Option<String>,
+    #[command(flatten)]
+    tls: TlsArgs,
+}
+
+/// How to connect
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Connection")]
+pub struct ConnectArgs {
+    #[command(flatten)]
+    broker: BrokerArgs,
+    /// Client identifier [default: one the broker or barid chooses]
+    #[arg(short, long, conflicts_with = "id_prefix", help_heading = "Connection")]
+    id: Option<String>,
+    /// Make the client identifier of this prefix and the process id
+    #[arg(short = 'I', long, value_name = "PREFIX", help_heading = "Connection")]
+    id_prefix: Option<String>,
+    /// Keep Alive: seconds, or 5m; 0: none
+    #[arg(short, long, value_name = "TIME", default_value = "60", value_parser = parse_keep_alive,
+        help_heading = "Connection")]
     keepalive: u16,
     /// Continue the session of this client identifier, and keep it when we leave
-    #[arg(short = 'c', long)]
+    #[arg(short = 'c', long, help_heading = "Connection")]
     disable_clean_session: bool,
-    /// Seconds the session outlives the connection, -1 for ever [default: 0; -1 with -c]
-    #[arg(short = 'x', long, value_name = "SECONDS", value_parser = parse_expiry,
-        allow_negative_numbers = true)]
+    /// How long the session outlives the connection: seconds, or 5m, 2h, 1d; -1: for ever
+    /// [default: 0; -1 with -c]
+    #[arg(short = 'x', long, value_name = "TIME", value_parser = parse_expiry,
+        allow_negative_numbers = true, help_heading = "Connection")]
     session_expiry_interval: Option<u32>,
     /// MQTT version: 5, 311 or 31 (also mqttv5 …). mosquitto_pub and _sub default to 311
     #[arg(short = 'V', long, value_name = "VERSION", value_parser = parse_version,
-        default_value = "5")]
+        default_value = "5", help_heading = "Connection")]
     protocol_version: Version,
     /// A property of MQTT 5, such as `-D publish content-type text/plain` or
     /// `-D publish user-property KEY VALUE`; may be repeated
     #[arg(short = 'D', long, num_args = 3..=4, allow_negative_numbers = true,
-        value_names = ["COMMAND", "NAME", "VALUE"])]
+        value_names = ["COMMAND", "NAME", "VALUE"], help_heading = "Connection")]
     property: Vec<String>,
-    /// MQTT over WebSocket
-    #[arg(long)]
-    ws: bool,
-    /// Path of the WebSocket
-    #[arg(long, value_name = "PATH", default_value = "/mqtt")]
-    ws_path: String,
-    /// Seconds to wait for the connection and for each answer
-    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
-    connect_timeout: u16,
+    /// How long to wait for the connection and for each answer: seconds, or 500ms, 1m
+    #[arg(long, value_name = "TIME", default_value = "10", value_parser = span::parse_some,
+        help_heading = "Connection")]
+    connect_timeout: Duration,
     /// Tell on standard error what is sent and received
-    #[arg(short, long)]
+    #[arg(short, long, help_heading = "Connection")]
     debug: bool,
     #[command(flatten)]
     will: WillArgs,
-    #[command(flatten)]
-    tls: TlsArgs,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -174,15 +188,10 @@ impl ConnectArgs {
         if let Some(will) = &self.will.will_topic {
             mqtt_proto::topic::validate_name(will).context("--will-topic")?;
         }
-        let url = self.url.as_ref();
-        let username = self.username.clone().or_else(|| url.and_then(|url| url.username.clone()));
-        let password = self.pw.clone().or_else(|| url.and_then(|url| url.password.clone()));
-        if !version.is_v5() && password.is_some() && username.is_none() {
-            bail!("a password without a user name needs MQTT 5; see -u");
-        }
+        let (username, password) = self.broker.credentials(version)?;
         let expiry_of_kept = if self.disable_clean_session { u32::MAX } else { 0 };
         Ok(Target {
-            address: self.address()?,
+            address: self.broker.address(Protocol::Mqtt(version))?,
             version,
             client_id: self.client_id(),
             username,
@@ -197,44 +206,9 @@ impl ConnectArgs {
                 retain: self.will.will_retain,
             }),
             properties: UserProperties::parse(&self.property)?,
-            timeout: Duration::from_secs(u64::from(self.connect_timeout.max(1))),
+            timeout: self.connect_timeout,
             debug: self.debug,
-            topic: url
-                .filter(|url| !url.websocket && !url.path.is_empty())
-                .map(|url| url.path.clone()),
-        })
-    }
-
-    fn address(&self) -> anyhow::Result<Address> {
-        let url = self.url.as_ref();
-        let websocket = url.map_or(self.ws, |url| url.websocket);
-        let asked = self.tls.asked() || (url.is_none() && self.port == Some(8883));
-        let tls = url.map_or(asked, |url| url.tls);
-        if self.tls.asked() && !tls {
-            bail!("the URL is one without TLS; begin it with mqtts:// or wss://");
-        }
-        let host = url.map_or(&self.host, |url| &url.host).clone();
-        let port = match url {
-            Some(url) => url.port.unwrap_or_else(|| Url::default_port(tls, websocket)),
-            None => self.port.unwrap_or(match (tls, websocket) {
-                (false, false) => 1883,
-                (true, false) => 8883,
-                (false, true) => 8083,
-                (true, true) => 8084,
-            }),
-        };
-        let path = match url {
-            Some(url) if !url.path.is_empty() => format!("/{}", url.path),
-            _ if self.ws_path.starts_with('/') => self.ws_path.clone(),
-            _ => format!("/{}", self.ws_path),
-        };
-        let subprotocol = if self.protocol_version == Version::V3_1 { "mqttv3.1" } else { "mqtt" };
-        let alpn = self.tls.tls_alpn.as_deref().or(websocket.then_some("http/1.1"));
-        Ok(Address {
-            host,
-            port,
-            tls: if tls { Some(tls::config(&self.tls, alpn)?) } else { None },
-            websocket: websocket.then_some((path, subprotocol)),
+            topic: self.broker.topic().map(str::to_owned),
         })
     }
 
@@ -246,6 +220,116 @@ impl ConnectArgs {
             (None, None) if self.protocol_version.is_v5() => String::new(),
             (None, None) => format!("barid-{}", std::process::id()),
         }
+    }
+}
+
+/// What is spoken with the broker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// MQTT of this version.
+    Mqtt(Version),
+    /// AMQP 1.0.
+    Amqp,
+}
+
+impl Protocol {
+    /// The port of a listener that carries it.
+    fn port(self, tls: bool, websocket: bool) -> u16 {
+        match (self, tls, websocket) {
+            (Self::Mqtt(_), false, false) => 1883,
+            (Self::Mqtt(_), true, false) => 8883,
+            (Self::Amqp, false, false) => 5672,
+            (Self::Amqp, true, false) => 5671,
+            (_, false, true) => 8083,
+            (_, true, true) => 8084,
+        }
+    }
+
+    /// The path and the subprotocol of a WebSocket that carries it.
+    fn websocket(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Mqtt(Version::V3_1) => ("/mqtt", "mqttv3.1"),
+            Self::Mqtt(_) => ("/mqtt", "mqtt"),
+            Self::Amqp => ("/$servicebus/websocket", "AMQPWSB10"),
+        }
+    }
+}
+
+impl BrokerArgs {
+    /// Where the broker is, and how bytes get there.
+    ///
+    /// # Errors
+    /// The options contradict each other, or a file cannot be read.
+    pub fn address(&self, protocol: Protocol) -> anyhow::Result<Address> {
+        let url = self.url.as_ref();
+        if let Some(url) = url.filter(|url| !url.websocket) {
+            let is_amqp = protocol == Protocol::Amqp;
+            match (url.amqp, is_amqp) {
+                (false, true) => bail!("this speaks AMQP; begin the URL with amqp:// or amqps://"),
+                (true, false) => bail!("this speaks MQTT; begin the URL with mqtt:// or mqtts://"),
+                _ => {}
+            }
+        }
+        let websocket = url.map_or(self.ws, |url| url.websocket);
+        let is_port_of_tls = self.port == Some(protocol.port(true, false));
+        let asked = self.tls.asked() || (url.is_none() && is_port_of_tls);
+        let tls = url.map_or(asked, |url| url.tls);
+        if self.tls.asked() && !tls {
+            bail!("the URL is one without TLS; begin it with mqtts:// or wss://");
+        }
+        let host = url.map_or(&self.host, |url| &url.host).clone();
+        let port = match url {
+            Some(url) if url.websocket => url.port.unwrap_or(if tls { 443 } else { 80 }),
+            Some(url) => url.port.unwrap_or_else(|| protocol.port(tls, false)),
+            None => self.port.unwrap_or_else(|| protocol.port(tls, websocket)),
+        };
+        let (usual_path, subprotocol) = protocol.websocket();
+        let path = match (url, &self.ws_path) {
+            (Some(url), _) if !url.path.is_empty() => format!("/{}", url.path),
+            (_, Some(path)) if path.starts_with('/') => path.clone(),
+            (_, Some(path)) => format!("/{path}"),
+            _ => usual_path.into(),
+        };
+        let alpn = match &self.tls.tls_alpn {
+            Some(alpn) => Some(alpn.as_str()),
+            None if websocket => Some("http/1.1"),
+            None => None,
+        };
+        Ok(Address {
+            host,
+            port,
+            tls: if tls { Some(tls::config(&self.tls, alpn)?) } else { None },
+            websocket: websocket.then_some((path, subprotocol)),
+        })
+    }
+
+    /// User name and password for MQTT.
+    ///
+    /// # Errors
+    /// This version cannot have the one without the other.
+    pub fn credentials(
+        &self,
+        version: Version,
+    ) -> anyhow::Result<(Option<String>, Option<String>)> {
+        let (username, password) = self.username_and_password();
+        if !version.is_v5() && password.is_some() && username.is_none() {
+            bail!("a password without a user name needs MQTT 5; see -u");
+        }
+        Ok((username, password))
+    }
+
+    /// User name and password, of the flags or of the URL.
+    pub fn username_and_password(&self) -> (Option<String>, Option<String>) {
+        let url = self.url.as_ref();
+        let username = self.username.clone().or_else(|| url.and_then(|url| url.username.clone()));
+        let password = self.pw.clone().or_else(|| url.and_then(|url| url.password.clone()));
+        (username, password)
+    }
+
+    /// The topic of the URL.
+    fn topic(&self) -> Option<&str> {
+        let url = self.url.as_ref().filter(|url| !url.websocket && !url.path.is_empty())?;
+        Some(&url.path)
     }
 }
 
@@ -278,8 +362,16 @@ pub fn parse_qos(text: &str) -> Result<QoS, String> {
 fn parse_expiry(text: &str) -> Result<u32, String> {
     match text {
         "-1" | "∞" => Ok(u32::MAX),
-        _ => text.parse().map_err(|_| "seconds from 0 to 4294967295, or -1 for ever".into()),
+        _ => {
+            let seconds = span::parse_seconds(text, u32::MAX);
+            seconds.map_err(|error| format!("{error}; -1: for ever"))
+        }
     }
+}
+
+fn parse_keep_alive(text: &str) -> Result<u16, String> {
+    let seconds = span::parse_seconds(text, u16::MAX.into())?;
+    Ok(u16::try_from(seconds).expect("it is at most u16::MAX"))
 }
 
 #[cfg(test)]
@@ -333,6 +425,11 @@ mod tests {
         assert!(target("-V 31").unwrap().client_id.starts_with("barid-"));
         assert!(target("-I x-").unwrap().client_id.starts_with("x-"));
         assert_eq!(target("-x 60").unwrap().session_expiry, 60);
+        assert_eq!(target("-x 1h").unwrap().session_expiry, 3_600);
+        assert_eq!(target("-k 2m").unwrap().keep_alive, Duration::from_secs(120));
+        let timeout = |line| target(line).unwrap().timeout;
+        assert_eq!(timeout("--connect-timeout 500ms"), Duration::from_millis(500));
+        assert_eq!(timeout("--connect-timeout 2"), timeout("--connect-timeout 2s"));
         assert_eq!(target("-x -1").unwrap().session_expiry, u32::MAX);
     }
 
@@ -349,7 +446,9 @@ mod tests {
             ("--cert x", "--key"),
             ("-L mqtt://h --insecure", "begin it with mqtts:// or wss://"),
             ("-L mqtt://h -p 1", "cannot be used with"),
-            ("-x soon", "or -1 for ever"),
+            ("-x soon", "-1: for ever"),
+            ("-k 70000", "65535 seconds at most"),
+            ("-L amqp://h", "begin the URL with mqtt://"),
             ("--cafile /no/such.pem", "--cafile /no/such.pem"),
         ] {
             let error = target(line).err().unwrap_or_default();

@@ -99,11 +99,18 @@ impl Connection {
         let deadline = Instant::now() + target.timeout;
         let frame = connection
             .receive(deadline)
-            .map_err(|error| match error.downcast_ref::<DecodeError>() {
-                Some(_) => {
+            .map_err(|error| {
+                let is_lost = error.to_string() == LOST;
+                if error.is::<DecodeError>() {
                     error.context("this is no MQTT; is it a port for TLS, WebSocket or HTTP?")
+                } else if is_lost {
+                    error.context(
+                        "the broker closed the connection without an answer; is it a port for TLS, \
+                         WebSocket (--ws) or HTTP?",
+                    )
+                } else {
+                    error
                 }
-                None => error,
             })?
             .ok_or(Failure::Timeout("the broker did not answer the CONNECT in time"))?;
         let Packet::ConnAck(connack) = frame.packet()? else {
@@ -140,7 +147,7 @@ impl Connection {
     fn accept(&mut self, target: &Target, connack: &ConnAck<'_>) -> anyhow::Result<Session> {
         let granted = connack.properties;
         if connack.reason.is_error() {
-            bail!(Failure::refused("the broker refused the connection", connack.reason, granted));
+            bail!(Failure::refused_connection(connack.reason, granted));
         }
         if let Some(seconds) = granted.server_keep_alive() {
             self.keep_alive = Duration::from_secs(seconds.into());

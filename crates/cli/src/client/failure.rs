@@ -16,6 +16,8 @@ pub enum Failure {
         reason: ReasonCode,
         /// Why, in the broker's words.
         text: Option<String>,
+        /// It was the connection: the broker may not know who we are.
+        is_login: bool,
     },
     /// Nothing happened in time.
     Timeout(&'static str),
@@ -29,7 +31,14 @@ impl Failure {
         properties: Properties<'_>,
     ) -> Self {
         let text = properties.reason_string().map(Into::into);
-        Failure::Refused { what: what.into(), reason, text }
+        Failure::Refused { what: what.into(), reason, text, is_login: false }
+    }
+
+    /// The refusal of a CONNECT.
+    pub fn refused_connection(reason: ReasonCode, properties: Properties<'_>) -> Self {
+        let text = properties.reason_string().map(Into::into);
+        let what = "the broker refused the connection".into();
+        Failure::Refused { what, reason, text, is_login: true }
     }
 
     /// Whether the same might succeed a little later.
@@ -58,7 +67,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Failure::Timeout(what) => f.write_str(what),
-            Failure::Refused { what, reason, text } => {
+            Failure::Refused { what, reason, text, is_login } => {
                 write!(f, "{what}: {reason}")?;
                 // Some brokers say only the name of the code again.
                 if let Some(text) =
@@ -66,7 +75,7 @@ impl fmt::Display for Failure {
                 {
                     write!(f, ", \"{text}\"")?;
                 }
-                match advice(*reason) {
+                match advice(*reason, *is_login) {
                     Some(advice) => write!(f, "\n  hint: {advice}"),
                     None => Ok(()),
                 }
@@ -77,11 +86,17 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-fn advice(reason: ReasonCode) -> Option<&'static str> {
+fn advice(reason: ReasonCode, is_login: bool) -> Option<&'static str> {
     use ReasonCode as R;
     Some(match reason {
         R::BadUserNameOrPassword => "check -u and -P",
-        R::NotAuthorized => "the user may not do this; check -u and -P, and the rules of the user",
+        R::NotAuthorized if is_login => {
+            "check -u and -P; a client identifier (-i) that is another user's is refused, too"
+        }
+        R::NotAuthorized => {
+            "the rules of the user do not allow this; Barid's stand in [[users]], and `barid why --client` \
+             tells of what was not allowed"
+        }
         R::BadAuthenticationMethod => "the broker does not know this authentication method",
         R::ClientIdentifierNotValid => "choose another client identifier with -i",
         R::UnsupportedProtocolVersion => "try another version: -V 5, -V 311 or -V 31",

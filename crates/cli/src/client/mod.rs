@@ -8,6 +8,7 @@ mod stream;
 mod tls;
 mod url;
 
-pub use args::{ConnectArgs, Target, parse_qos, parse_version};
+pub use args::{BrokerArgs, ConnectArgs, Protocol, Target, parse_qos, parse_version};
 pub use connection::{Connection, Frame, Session};
 pub use failure::{Failure, exit_code};
+pub use stream::{Address, Layers};

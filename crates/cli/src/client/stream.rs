@@ -1,16 +1,25 @@
 //! One byte stream, whether TCP, TLS or WebSocket carries it.
+//!
+//! [`Layers`] works with sockets that block and with those that do not: the command-line client has one of the
+//! first kind, [`Stream`], and the benchmarks have thousands of the second.
 
-use std::io::{self, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs as _};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, anyhow};
+use anyhow::{Context as _, anyhow, bail};
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use rustls_pki_types::ServerName;
-use tungstenite::handshake::client::generate_key;
+use tungstenite::handshake::client::{ClientHandshake, generate_key};
+use tungstenite::handshake::{HandshakeError, MidHandshake};
 use tungstenite::http::Request;
 use tungstenite::{Bytes, Message, WebSocket};
+
+use super::failure::Failure;
+
+/// Bytes of the largest WebSocket message that is sent.
+const MESSAGE_MAX: usize = 64 * 1024;
 
 /// Where a broker is and what to wrap the bytes in.
 #[derive(Clone)]
@@ -22,13 +31,168 @@ pub struct Address {
     pub websocket: Option<(String, &'static str)>,
 }
 
-trait Io: Read + Write {}
+impl Address {
+    /// Whether the socket carries the bytes as they are.
+    pub fn is_plain(&self) -> bool {
+        self.tls.is_none() && self.websocket.is_none()
+    }
+}
+
+/// What bytes are read from and written to.
+pub trait Io: Read + Write {}
 impl<T: Read + Write> Io for T {}
 
-/// A connected stream.
+/// A socket with TLS and WebSocket around it, as an [`Address`] wants, and the handshakes of both.
+pub struct Layers {
+    websocket: Option<(String, &'static str)>,
+    authority: String,
+    is_tls: bool,
+    stage: Stage,
+}
+
+enum Stage {
+    /// The TLS handshake is under way.
+    Tls(Box<StreamOwned<ClientConnection, Box<dyn Io>>>),
+    /// The WebSocket handshake is to begin, if there is to be one.
+    Connected(Box<dyn Io>),
+    /// The WebSocket handshake is under way.
+    Upgrading(Box<MidHandshake<ClientHandshake<Box<dyn Io>>>>),
+    /// Bytes can be read and written.
+    Open(Box<dyn Io>),
+    /// A handshake has failed.
+    Failed,
+}
+
+impl Layers {
+    /// Layers around a socket that is connected, or is going to be. Nothing is written yet.
+    pub fn around(socket: impl Io + 'static, address: &Address) -> anyhow::Result<Self> {
+        let socket: Box<dyn Io> = Box::new(socket);
+        let stage = match &address.tls {
+            None => Stage::Connected(socket),
+            Some(config) => {
+                let name = ServerName::try_from(address.host.clone())
+                    .with_context(|| format!("{} is no name for TLS", address.host))?;
+                let connection = ClientConnection::new(config.clone(), name)?;
+                Stage::Tls(Box::new(StreamOwned::new(connection, socket)))
+            }
+        };
+        let host = match &address.host {
+            host if host.contains(':') => format!("[{host}]"),
+            host => host.clone(),
+        };
+        Ok(Self {
+            websocket: address.websocket.clone(),
+            authority: format!("{host}:{}", address.port),
+            is_tls: address.tls.is_some(),
+            stage,
+        })
+    }
+
+    /// Goes on with the handshakes as far as the socket lets it. Answers whether they are done.
+    ///
+    /// # Errors
+    /// A handshake fails. That the socket is not ready is none.
+    pub fn advance(&mut self) -> anyhow::Result<bool> {
+        loop {
+            match std::mem::replace(&mut self.stage, Stage::Failed) {
+                Stage::Tls(mut stream) => match stream.conn.complete_io(&mut stream.sock) {
+                    Ok(_) if stream.conn.is_handshaking() => self.stage = Stage::Tls(stream),
+                    Ok(_) => self.stage = Stage::Connected(stream),
+                    Err(error) if is_not_ready(&error) => {
+                        self.stage = Stage::Tls(stream);
+                        return Ok(false);
+                    }
+                    Err(error) => return Err(tls_failed(&error)),
+                },
+                Stage::Connected(stream) => match &self.websocket {
+                    None => self.stage = Stage::Open(stream),
+                    Some((path, subprotocol)) => {
+                        let request = self.upgrade(path, subprotocol)?;
+                        let begun = ClientHandshake::start(stream, request, None)?;
+                        self.stage = Stage::Upgrading(Box::new(begun));
+                    }
+                },
+                Stage::Upgrading(handshake) => match handshake.handshake() {
+                    Ok((socket, _)) => {
+                        let pending = Bytes::new();
+                        self.stage = Stage::Open(Box::new(WebSocketStream { socket, pending }));
+                    }
+                    Err(HandshakeError::Interrupted(handshake)) => {
+                        self.stage = Stage::Upgrading(Box::new(handshake));
+                        return Ok(false);
+                    }
+                    Err(HandshakeError::Failure(error)) => {
+                        let path = self.websocket.as_ref().map_or("", |(path, _)| path);
+                        bail!("the WebSocket handshake with {path} failed: {error}");
+                    }
+                },
+                open @ Stage::Open(_) => {
+                    self.stage = open;
+                    return Ok(true);
+                }
+                Stage::Failed => bail!("the handshake has failed before"),
+            }
+        }
+    }
+
+    fn upgrade(&self, path: &str, subprotocol: &str) -> anyhow::Result<Request<()>> {
+        let scheme = if self.is_tls { "wss" } else { "ws" };
+        Ok(Request::builder()
+            .uri(format!("{scheme}://{}{path}", self.authority))
+            .header("Host", &self.authority)
+            .header("Upgrade", "websocket")
+            .header("Connection", "Upgrade")
+            .header("Sec-WebSocket-Version", "13")
+            .header("Sec-WebSocket-Key", generate_key())
+            .header("Sec-WebSocket-Protocol", subprotocol)
+            .body(())?)
+    }
+
+    /// What bytes are read from and written to when the handshakes are done.
+    fn io(&mut self) -> io::Result<&mut dyn Io> {
+        match &mut self.stage {
+            Stage::Open(io) => Ok(&mut **io),
+            _ => Err(ErrorKind::NotConnected.into()),
+        }
+    }
+}
+
+impl Read for Layers {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.io()?.read(buf)
+    }
+}
+
+impl Write for Layers {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.io()?.write(buf)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.io()?.flush()
+    }
+}
+
+fn is_not_ready(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::NotConnected | ErrorKind::TimedOut)
+}
+
+fn tls_failed(error: &io::Error) -> anyhow::Error {
+    let text = error.to_string();
+    let failed = anyhow!("the TLS handshake failed: {text}");
+    if text.contains("UnknownIssuer") {
+        failed.context("the broker's certificate is not trusted; see --cafile and --insecure")
+    } else if error.kind() == ErrorKind::UnexpectedEof || text.contains("InvalidContentType") {
+        failed.context("the broker does not seem to speak TLS at this port; see -p")
+    } else {
+        failed
+    }
+}
+
+/// A connected stream whose calls block.
 pub struct Stream {
     socket: TcpStream,
-    io: Box<dyn Io>,
+    layers: Layers,
 }
 
 impl Stream {
@@ -39,11 +203,14 @@ impl Stream {
             .with_context(|| format!("cannot connect to {host}:{port}"))?;
         socket.set_nodelay(true)?;
         socket.set_read_timeout(Some(timeout))?;
-        let io: Box<dyn Io> = match &address.tls {
-            None => wrap(socket.try_clone()?, address)?,
-            Some(config) => wrap(connect_tls(socket.try_clone()?, host, config)?, address)?,
-        };
-        Ok(Self { socket, io })
+        let mut layers = Layers::around(socket.try_clone()?, address)?;
+        let deadline = Instant::now() + timeout;
+        while !layers.advance()? {
+            if Instant::now() >= deadline {
+                bail!(Failure::Timeout("the broker did not answer the handshake in time"));
+            }
+        }
+        Ok(Self { socket, layers })
     }
 
     /// How long a read waits; at least a millisecond.
@@ -54,22 +221,22 @@ impl Stream {
 
 impl Read for Stream {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        self.io.read(buf)
+        self.layers.read(buf)
     }
 }
 
 impl Write for Stream {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        self.io.write(buf)
+        self.layers.write(buf)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.io.flush()
+        self.layers.flush()
     }
 }
 
 fn connect_tcp(host: &str, port: u16, timeout: Duration) -> io::Result<TcpStream> {
-    let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
+    let mut last = io::Error::new(ErrorKind::NotFound, "the host has no address");
     for address in (host, port).to_socket_addrs()? {
         match TcpStream::connect_timeout(&address, timeout) {
             Ok(socket) => return Ok(socket),
@@ -79,58 +246,13 @@ fn connect_tcp(host: &str, port: u16, timeout: Duration) -> io::Result<TcpStream
     Err(last)
 }
 
-fn connect_tls(
-    socket: TcpStream,
-    host: &str,
-    config: &Arc<ClientConfig>,
-) -> anyhow::Result<StreamOwned<ClientConnection, TcpStream>> {
-    let name = ServerName::try_from(host.to_owned())?;
-    let connection = ClientConnection::new(config.clone(), name)?;
-    let mut stream = StreamOwned::new(connection, socket);
-    while stream.conn.is_handshaking() {
-        stream.conn.complete_io(&mut stream.sock).map_err(|error| {
-            let unknown = error.to_string().contains("UnknownIssuer");
-            let error = anyhow!("the TLS handshake failed: {error}");
-            if unknown {
-                error
-                    .context("the broker's certificate is not trusted; see --cafile and --insecure")
-            } else {
-                error
-            }
-        })?;
-    }
-    Ok(stream)
-}
-
-fn wrap<S: Read + Write + 'static>(stream: S, address: &Address) -> anyhow::Result<Box<dyn Io>> {
-    let Some((path, subprotocol)) = &address.websocket else { return Ok(Box::new(stream)) };
-    let scheme = if address.tls.is_some() { "wss" } else { "ws" };
-    let host = match &address.host {
-        host if host.contains(':') => format!("[{host}]:{}", address.port),
-        host => format!("{host}:{}", address.port),
-    };
-    let request = Request::builder()
-        .uri(format!("{scheme}://{host}{path}"))
-        .header("Host", &host)
-        .header("Upgrade", "websocket")
-        .header("Connection", "Upgrade")
-        .header("Sec-WebSocket-Version", "13")
-        .header("Sec-WebSocket-Key", generate_key())
-        .header("Sec-WebSocket-Protocol", *subprotocol)
-        .body(())?;
-    match tungstenite::client(request, stream) {
-        Ok((socket, _)) => Ok(Box::new(WebSocketStream { socket, pending: Bytes::new() })),
-        Err(error) => Err(anyhow!("the WebSocket handshake with {path} failed: {error}")),
-    }
-}
-
 /// A WebSocket as the byte stream it carries: MQTT packets do not align with its messages.
-struct WebSocketStream<S> {
-    socket: WebSocket<S>,
+struct WebSocketStream {
+    socket: WebSocket<Box<dyn Io>>,
     pending: Bytes,
 }
 
-impl<S: Read + Write> Read for WebSocketStream<S> {
+impl Read for WebSocketStream {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         while self.pending.is_empty() {
             match self.socket.read() {
@@ -141,7 +263,7 @@ impl<S: Read + Write> Read for WebSocketStream<S> {
                 }
                 Ok(Message::Text(_)) => {
                     return Err(io::Error::new(
-                        io::ErrorKind::InvalidData,
+                        ErrorKind::InvalidData,
                         "the broker sent text over the WebSocket, and MQTT is binary",
                     ));
                 }
@@ -155,10 +277,18 @@ impl<S: Read + Write> Read for WebSocketStream<S> {
     }
 }
 
-impl<S: Read + Write> Write for WebSocketStream<S> {
+impl Write for WebSocketStream {
+    /// Takes nothing while the socket has not taken what came before: so little waits in here, and a message is
+    /// never refused after a part of it was written.
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        self.socket.write(Message::Binary(Bytes::copy_from_slice(buf))).map_err(to_io)?;
-        Ok(buf.len())
+        self.flush()?;
+        let len = buf.len().min(MESSAGE_MAX);
+        let message = Message::Binary(Bytes::copy_from_slice(&buf[..len]));
+        match self.socket.write(message).map_err(to_io) {
+            // It waits to be flushed.
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(len),
+            result => result.map(|()| len),
+        }
     }
 
     fn flush(&mut self) -> io::Result<()> {

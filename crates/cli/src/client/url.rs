@@ -5,6 +5,8 @@ use std::str::FromStr;
 /// A broker's address, and for the `mqtt` schemes perhaps a topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Url {
+    /// AMQP is spoken, and MQTT otherwise; over WebSocket it may be either.
+    pub amqp: bool,
     pub tls: bool,
     pub websocket: bool,
     pub username: Option<String>,
@@ -15,30 +17,20 @@ pub struct Url {
     pub path: String,
 }
 
-impl Url {
-    /// The port of the scheme.
-    pub fn default_port(tls: bool, websocket: bool) -> u16 {
-        match (tls, websocket) {
-            (false, false) => 1883,
-            (true, false) => 8883,
-            (false, true) => 80,
-            (true, true) => 443,
-        }
-    }
-}
-
 impl FromStr for Url {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (scheme, rest) =
             text.split_once("://").ok_or("a URL looks like mqtt://host:port/topic")?;
-        let (tls, websocket) = match scheme {
-            "mqtt" => (false, false),
-            "mqtts" => (true, false),
-            "ws" => (false, true),
-            "wss" => (true, true),
-            _ => return Err(format!("`{scheme}` is none of mqtt, mqtts, ws, wss")),
+        let (amqp, tls, websocket) = match scheme {
+            "mqtt" => (false, false, false),
+            "mqtts" => (false, true, false),
+            "amqp" => (true, false, false),
+            "amqps" => (true, true, false),
+            "ws" => (false, false, true),
+            "wss" => (false, true, true),
+            _ => return Err(format!("`{scheme}` is none of mqtt, mqtts, ws, wss, amqp, amqps")),
         };
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
         let (credentials, address) = match authority.rsplit_once('@') {
@@ -55,6 +47,7 @@ impl FromStr for Url {
             return Err("the URL has no host".into());
         }
         Ok(Url {
+            amqp,
             tls,
             websocket,
             username: username.map(decode).transpose()?,
@@ -111,6 +104,7 @@ mod tests {
         assert_eq!(
             url,
             Url {
+                amqp: false,
                 tls: true,
                 websocket: false,
                 username: Some("acme/me".into()),
@@ -128,7 +122,7 @@ mod tests {
     fn mistakes() {
         for (text, expected) in [
             ("localhost:1883", "a URL looks like mqtt://host:port/topic"),
-            ("http://x", "`http` is none of mqtt, mqtts, ws, wss"),
+            ("http://x", "`http` is none of mqtt, mqtts, ws, wss, amqp, amqps"),
             ("mqtt:///topic", "the URL has no host"),
             ("mqtt://h:port", "`port` is no port"),
             ("mqtt://[::1", "the bracket `[` is not closed"),

@@ -168,6 +168,18 @@ impl Problems {
         problems.sort_by_key(|problem| (problem.line, problem.column));
         Self(problems)
     }
+
+    /// All of them in one line, for a log that has one line for each event.
+    pub fn in_one_line(&self) -> String {
+        let one = |problem: &Problem| {
+            let Problem { origin, line, column, message, hint, .. } = problem;
+            let place = line.zip(*column).map(|(line, column)| format!(":{line}:{column}"));
+            let hint = hint.as_ref().map(|hint| format!(" ({hint})"));
+            let (place, hint) = (place.unwrap_or_default(), hint.unwrap_or_default());
+            format!("{origin}{place}: {message}{hint}").replace('\n', " ")
+        };
+        self.0.iter().map(one).collect::<Vec<_>>().join("; ")
+    }
 }
 
 impl fmt::Display for Problems {

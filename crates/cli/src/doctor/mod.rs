@@ -1,18 +1,28 @@
-//! `barid doctor`: is everything in a data directory as it was written.
+//! `barid doctor`: is everything in a data directory as it was written, and what can be done if not.
 
+mod describe;
+mod quarantine;
 mod references;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use barid_core::durable::keys::NAMES;
 use barid_core::durable::records;
 use barid_store::{Report, StoreError, verify};
 use serde_json::json;
 
-use crate::admin::{Column, Table, bytes};
+use crate::admin::{Column, Table, bytes, printable};
+use crate::entity::{Confirmation, confirm};
 use crate::output::print;
+use crate::plural::count;
 use crate::{progress, stored};
+use describe::describe;
+use quarantine::{Quarantined, quarantine};
 use references::References;
+
+/// Lost records that are printed. A file has all of them.
+const LISTED_MAX: usize = 100;
 
 /// Cannot look: another exit status than having found something.
 const CANNOT_LOOK: u8 = 2;
@@ -20,17 +30,29 @@ const CANNOT_LOOK: u8 = 2;
 /// Check a data directory
 #[derive(clap::Args)]
 #[command(after_help = "\
-Reads everything, compares all checksums and says what is wrong. It changes nothing that is damaged. The
-broker of the directory must not be running.
+Reads everything, compares all checksums and says what is wrong and what is lost with it. The broker of the
+directory must not be running.
 
-Exit status: 0 all is well, 1 something is wrong, 2 it cannot be looked at.
+Without --quarantine no record is changed. (What a crash has left behind the last commit is cut off, as it
+is when the broker starts.) With it, what is damaged is taken out, so that the broker starts with what is
+left: damaged files are copied into DIR/quarantine/TIME first, records that cannot be read or whose other
+half is lost are written to records.jsonl there, and lost.txt lists what was lost. The engine `lsm` cannot
+do that.
 
-Example:
-  barid doctor --data-dir /var/lib/barid")]
+Exit status: 0 all is well, also after --quarantine; 1 something is wrong; 2 it cannot be looked at.
+
+Examples:
+  barid doctor --data-dir /var/lib/barid
+  barid doctor --data-dir /var/lib/barid --quarantine")]
 pub struct Args {
     /// The data directory
-    #[arg(long, value_name = "DIR", env = "BARID_DATA_DIR", default_value = "barid-data")]
+    #[arg(long, value_name = "DIR", env = "BARID_TOOLS_DATA_DIR", default_value = "barid-data")]
     data_dir: PathBuf,
+    /// Take out what is damaged, and keep it in the directory `quarantine` of the data directory
+    #[arg(long)]
+    quarantine: bool,
+    #[command(flatten)]
+    confirmation: Confirmation,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -45,6 +67,9 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::from(CANNOT_LOOK));
         }
     };
+    if args.quarantine && !report.findings.is_empty() {
+        return take_out(args, &report);
+    }
     print(if args.json {
         format!("{}\n", as_json(&args.data_dir, &report))
     } else {
@@ -68,13 +93,62 @@ fn examine(path: &Path) -> Result<Report, StoreError> {
     Ok(report)
 }
 
+/// Takes out what is damaged, and says what that was.
+fn take_out(args: &Args, before: &Report) -> anyhow::Result<ExitCode> {
+    let path = &args.data_dir;
+    if !args.json {
+        print(as_text(path, before))?;
+    }
+    let what = format!("take what is damaged out of {}, and go on without it", path.display());
+    confirm(&args.confirmation, &what)?;
+    let Quarantined { directory, files, lost, records } = quarantine(path, &before.losses)?;
+    let after = examine(path)?;
+    let is_well = after.findings.is_empty();
+    print(if args.json {
+        let mut object = as_json(path, &after);
+        object["quarantine"] = json!({
+            "directory": directory, "files": files, "lost": lost, "records": records,
+        });
+        format!("{object}\n")
+    } else {
+        let mut text = String::from("\n");
+        for line in lost.iter().take(LISTED_MAX) {
+            text += &format!("- {}\n", printable(line));
+        }
+        if lost.len() > LISTED_MAX {
+            text += &format!("… and {} more, in lost.txt.\n", lost.len() - LISTED_MAX);
+        }
+        text += &format!(
+            "{} and {} taken out: {}\n",
+            count(files.len() as u64, "file", "files"),
+            count(records, "record", "records"),
+            directory.display()
+        );
+        text + if is_well {
+            "All that is left is well: start the broker.\n"
+        } else {
+            "Something is still wrong: restore a backup. `barid doctor` says what it is.\n"
+        }
+    })?;
+    Ok(if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
 fn as_text(path: &Path, report: &Report) -> String {
     let mut table =
         Table::new([Column::Left("KEYSPACE"), Column::Right("RECORDS"), Column::Right("BYTES")]);
     for keyspace in &report.keyspaces {
         table.push([keyspace.name.clone(), keyspace.records.to_string(), bytes(keyspace.bytes)]);
     }
-    let mut text = format!("{}: {} shards\n\n{table}\n", path.display(), report.shards);
+    let shards = count(report.shards as u64, "shard", "shards");
+    let mut text = format!("{}: {shards}\n\n", path.display());
+    match report.shards - report.shards_read {
+        0 => text += &format!("{table}\n"),
+        unread if unread == report.shards => {}
+        unread => {
+            let unread = count(unread as u64, "damaged shard", "damaged shards");
+            text += &format!("{table}\nWhat is in {unread} was not read.\n\n");
+        }
+    }
     if report.findings.is_empty() {
         return text + "All is well.\n";
     }
@@ -84,7 +158,56 @@ fn as_text(path: &Path, report: &Report) -> String {
     if report.more_findings > 0 {
         text += &format!("… and {} more.\n", report.more_findings);
     }
-    text + "\nKeep a copy of the directory, and restore a backup: barid restore --help\n"
+    let lost = lost(report);
+    if !lost.is_empty() {
+        text += "\nLost with it:\n";
+    }
+    for line in lost.iter().take(LISTED_MAX) {
+        text += &format!("- {}\n", printable(line));
+    }
+    if lost.len() > LISTED_MAX {
+        text += &format!("… and {} more.\n", lost.len() - LISTED_MAX);
+    }
+    text + &advice(path, report)
+}
+
+/// Records that are lost, in words.
+fn lost(report: &Report) -> Vec<String> {
+    let mut lines = Vec::new();
+    for loss in &report.losses {
+        let is_sure = if loss.is_all { "" } else { "perhaps " };
+        let known = loss.records.iter().filter(|lost| usize::from(lost.keyspace.0) < NAMES.len());
+        lines.extend(known.map(|lost| match lost.value_len {
+            Some(_) => format!("{is_sure}{}", describe(lost.keyspace, &lost.key)),
+            None => {
+                format!("{is_sure}the removal of {}", describe(lost.keyspace, &lost.key))
+            }
+        }));
+        if !loss.is_all {
+            lines.push("perhaps more: what was damaged there cannot all be told".into());
+        }
+    }
+    lines.dedup();
+    lines
+}
+
+fn advice(path: &Path, report: &Report) -> String {
+    let path = path.display();
+    let mut text = format!(
+        "\nWhat to do:\n\
+         - Look after the machine first: bytes change by themselves on a disk or in memory that fails.\n\
+         - Keep a copy: cp -a {path} {path}.damaged\n\
+         - If there is a backup, make a new directory of it, and start the broker with that:\n    \
+           barid restore BACKUP --data-dir {path}.restored\n  \
+           What came after the backup is lost.\n"
+    );
+    if report.can_be_salvaged {
+        text += &format!(
+            "- Or go on with what is left, without what is listed above:\n    \
+               barid doctor --data-dir {path} --quarantine\n"
+        );
+    }
+    text
 }
 
 fn as_json(path: &Path, report: &Report) -> serde_json::Value {
@@ -97,6 +220,8 @@ fn as_json(path: &Path, report: &Report) -> serde_json::Value {
         "shards": report.shards,
         "keyspaces": keyspaces.collect::<Vec<_>>(),
         "findings": report.findings,
+        "lost": lost(report),
+        "can_be_quarantined": report.can_be_salvaged && !report.findings.is_empty(),
         "more_findings": report.more_findings,
     })
 }

@@ -9,6 +9,8 @@ use barid_core::durable::records::decode_queue_entry;
 use barid_core::durable::{EntryRecord, MessageId, QueueNumber};
 use barid_store::Keyspace;
 
+use crate::plural;
+
 /// What entries refer to and has not been seen. Keyspaces are read in the order of their numbers, entries
 /// before messages and bodies.
 #[derive(Debug, Default)]
@@ -52,10 +54,14 @@ impl References {
         let messages = by_shard(self.messages.iter().map(|(shard, _)| *shard));
         let bodies = by_shard(self.bodies.iter().map(|(shard, ..)| *shard));
         let message = |(shard, count)| {
-            format!("shard {shard}: {count} messages that wait for clients are missing")
+            let messages = plural::count(count as u64, "message", "messages");
+            let (waits, is) = if count == 1 { ("waits", "is") } else { ("wait", "are") };
+            format!("shard {shard}: {messages} that {waits} for clients {is} missing")
         };
         let body = |(shard, count)| {
-            format!("shard {shard}: {count} bodies of messages in queues are missing")
+            let bodies = plural::count(count as u64, "body", "bodies");
+            let is = if count == 1 { "is" } else { "are" };
+            format!("shard {shard}: {bodies} of messages in queues {is} missing")
         };
         messages.into_iter().map(message).chain(bodies.into_iter().map(body)).collect()
     }
@@ -103,8 +109,8 @@ mod tests {
         assert_eq!(
             references.findings(),
             [
-                "shard 0: 1 messages that wait for clients are missing",
-                "shard 1: 1 messages that wait for clients are missing",
+                "shard 0: 1 message that waits for clients is missing",
+                "shard 1: 1 message that waits for clients is missing",
             ]
         );
         references.note(0, MESSAGES, &message(2), b"");

@@ -10,6 +10,7 @@ use super::show::{described, properties};
 use super::{Confirmation, Described, Given, Named, confirm};
 use crate::admin::{Admin, Present};
 use crate::output::print;
+use crate::plural::count;
 
 /// An entity, and what is to be done with it.
 #[derive(Args)]
@@ -73,10 +74,13 @@ pub fn delete<N: Named + Args>(With { named, args }: &Confirmed<N>) -> anyhow::R
     let before = admin.get(&entity.path)?;
     let described: Described = admin.read(before.clone())?;
     let what = match &described.counts {
-        Some(counts) => format!("{} with its {} messages", entity.name, counts.messages()),
+        Some(counts) => {
+            format!("{} with its {}", entity.name, count(counts.messages(), "message", "messages"))
+        }
         None => {
-            let subscriptions = described.subscriptions.len();
-            format!("{} with its {subscriptions} subscriptions and their messages", entity.name)
+            let subscriptions = described.subscriptions.len() as u64;
+            let subscriptions = count(subscriptions, "subscription", "subscriptions");
+            format!("{} with its {subscriptions} and all messages", entity.name)
         }
     };
     confirm(args, &format!("delete {what}"))?;

@@ -3,7 +3,7 @@
 use clap::Args;
 use serde_json::{Map, Value};
 
-use crate::state::span;
+use crate::span;
 
 /// Flags that give properties.
 pub trait Given {
@@ -74,8 +74,8 @@ struct Receiving {
     /// Each message belongs to a session; cannot be changed later
     #[arg(long, visible_alias = "enable-session", value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     requires_session: Option<bool>,
-    /// How long a message, or a session, is locked: 30s, 5m, PT1M [default: PT1M]
-    #[arg(long, value_name = "SPAN", value_parser = parse_span)]
+    /// How long a message, or a session, is locked: 30, 30s, 5m, PT1M [default: PT1M]
+    #[arg(long, value_name = "TIME", value_parser = parse_span)]
     lock_duration: Option<String>,
     /// How often a message is delivered before it becomes a dead letter [default: 10]
     #[arg(long, value_name = "N")]
@@ -97,8 +97,8 @@ struct Storing {
     /// A message whose id was seen lately is dropped; cannot be changed later
     #[arg(long, visible_alias = "enable-duplicate-detection", value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     requires_duplicate_detection: Option<bool>,
-    /// How long a message id is remembered: 20s, 10m, PT10M [default: PT10M]
-    #[arg(long, value_name = "SPAN", value_parser = parse_span)]
+    /// How long a message id is remembered: 20, 20s, 10m, PT10M [default: PT10M]
+    #[arg(long, value_name = "TIME", value_parser = parse_span)]
     duplicate_detection_history_time_window: Option<String>,
     /// The most that messages and states of sessions take, in MiB [default: 1024]
     #[arg(long, visible_alias = "max-size", value_name = "MIB")]
@@ -111,8 +111,8 @@ struct Storing {
 /// What concerns all.
 #[derive(Args)]
 struct Common {
-    /// How long messages live at most: 1h, 14d, P14D [default: for ever]
-    #[arg(long, value_name = "SPAN", value_parser = parse_span)]
+    /// How long messages live at most: 3600, 1h, 14d, P14D [default: for ever]
+    #[arg(long, value_name = "TIME", value_parser = parse_span)]
     default_message_time_to_live: Option<String>,
     /// Any text, of up to 1024 bytes
     #[arg(long, value_name = "TEXT")]
@@ -162,7 +162,7 @@ fn parse_span(text: &str) -> Result<String, String> {
     if text.starts_with('P') {
         return Ok(text.into());
     }
-    let span = span::parse_duration(text).map_err(|error| format!("{error}, or PT1M"))?;
+    let span = span::parse_some(text).map_err(|error| format!("{error}, or PT1M"))?;
     Ok(match span.subsec_millis() {
         0 => format!("PT{}S", span.as_secs()),
         millis => format!("PT{}.{millis:03}S", span.as_secs()),
@@ -210,6 +210,7 @@ mod tests {
             &["--max-delivery-count", "3", "--max-size", "5", "--requires-duplicate-detection"],
             &json!({ "MaxDeliveryCount": 3, "MaxSizeInMegabytes": 5, "RequiresDuplicateDetection": true }),
         );
+        check(&["--lock-duration", "30"], &json!({ "LockDuration": "PT30S" }));
         assert!(parse_span("1 minute").unwrap_err().contains("PT1M"));
     }
 }

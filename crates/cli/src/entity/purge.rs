@@ -7,6 +7,7 @@ use serde::Deserialize;
 use super::peek::PartArgs;
 use super::{Confirmation, Entity, Named, With, confirm};
 use crate::output::print;
+use crate::plural::count;
 
 /// Which messages.
 #[derive(clap::Args)]
@@ -36,7 +37,7 @@ pub fn run<N: Named + clap::Args>(
         format!("{answer}\n")
     } else {
         let Purged { removed } = admin.read(answer)?;
-        format!("removed {removed} messages{of} of {name}\n")
+        format!("removed {}{of} of {name}\n", count(removed, "message", "messages"))
     })?;
     Ok(ExitCode::SUCCESS)
 }

@@ -6,8 +6,9 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::admin::answers::Session;
+use crate::admin::answers::{AmqpConnection, Session};
 use crate::admin::{Admin, Column, Moment, Table, TenantArgs, bytes, encode, now, span};
+use crate::entity::MORE;
 use crate::output::print;
 
 /// Sessions that are asked for at once.
@@ -17,7 +18,8 @@ const PAGE: usize = 10_000;
 #[derive(clap::Args)]
 #[command(after_help = "\
 QUEUED and BYTES are of the messages that wait, OLDEST is how long the first of them has waited, IN
-FLIGHT are messages sent and not acknowledged.
+FLIGHT are messages sent and not acknowledged. Clients of AMQP have no such sessions: their connections
+are listed below the sessions, with the name of the container, the key, and how long they have been there.
 
 Examples:
   barid session list
@@ -43,14 +45,22 @@ pub struct Args {
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let (admin, tenant) = args.of.connect();
     let Page { sessions, next } = fetch(args, &admin, &tenant)?;
+    let (amqp, more_amqp) = fetch_amqp(args, &admin, &tenant)?;
     if args.of.json {
-        print(format!("{}\n", json!({ "sessions": sessions, "next": next })))?;
+        let answer = json!({ "sessions": sessions, "next": next, "amqp_connections": amqp });
+        print(format!("{answer}\n"))?;
         return Ok(ExitCode::SUCCESS);
     }
     let table = table(&admin, sessions)?;
     let mut text = if table.is_empty() { "no sessions\n".into() } else { table.to_string() };
     if next.is_some() {
-        text += "… and more: raise --limit\n";
+        text += MORE;
+    }
+    if !amqp.is_empty() {
+        text += &format!("\n{}", amqp_table(&admin, amqp)?);
+        if more_amqp {
+            text += MORE;
+        }
     }
     print(text)?;
     Ok(ExitCode::SUCCESS)
@@ -83,6 +93,36 @@ fn fetch(args: &Args, admin: &Admin, tenant: &str) -> anyhow::Result<Page> {
         }
     }
     Ok(all)
+}
+
+/// The AMQP connections, and whether there are more. None for who looks for clients that are away, or goes on
+/// behind a session.
+fn fetch_amqp(args: &Args, admin: &Admin, tenant: &str) -> anyhow::Result<(Vec<Value>, bool)> {
+    if args.away || args.after.is_some() || args.limit == 0 {
+        return Ok((Vec::new(), false));
+    }
+    let path = format!("{tenant}/amqp-connections?limit={}", args.limit.min(PAGE));
+    let mut page = admin.get(&path)?;
+    let connections = admin.read(page["connections"].take())?;
+    Ok((connections, !page["next"].is_null()))
+}
+
+fn amqp_table(admin: &Admin, connections: Vec<Value>) -> anyhow::Result<Table<5>> {
+    let now = now();
+    let mut table = Table::new([
+        Column::Left("AMQP CONTAINER"),
+        Column::Left("KEY"),
+        Column::Left("ADDRESS"),
+        Column::Right("FOR"),
+        Column::Right("CONNECTION"),
+    ]);
+    for connection in connections {
+        let connection: AmqpConnection = admin.read(connection)?;
+        let since = span(connection.connected_at.until(now));
+        let id = connection.id.to_string();
+        table.push([connection.container, connection.key, connection.address, since, id]);
+    }
+    Ok(table)
 }
 
 fn table(admin: &Admin, sessions: Vec<Value>) -> anyhow::Result<Table<7>> {

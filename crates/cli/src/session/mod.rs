@@ -11,6 +11,7 @@ use clap::builder::NonEmptyStringValueParser;
 use crate::admin::answers::Detailed;
 use crate::admin::{Admin, TenantArgs, encode, printable};
 use crate::output::print;
+use crate::plural::count;
 
 /// See and end the sessions of a running broker
 #[derive(clap::Args)]
@@ -31,7 +32,26 @@ enum Command {
     /// Show one session
     Show(One),
     /// End a session: close its connection, drop its subscriptions and what waits for it
-    Drop(One),
+    Drop(DropArgs),
+}
+
+#[derive(clap::Args)]
+#[command(after_help = "\
+The client may connect again at once: to keep it out, take its user or key from the configuration first.
+
+Examples:
+  barid session drop sensor-7
+  barid session drop --amqp 17              closes an AMQP connection; `barid session list` has its number")]
+struct DropArgs {
+    /// The client identifier
+    #[arg(value_name = "CLIENT", value_parser = NonEmptyStringValueParser::new(),
+        required_unless_present = "amqp")]
+    client: Option<String>,
+    /// Close the AMQP connection with this number instead
+    #[arg(long, value_name = "CONNECTION", conflicts_with = "client")]
+    amqp: Option<u64>,
+    #[command(flatten)]
+    of: TenantArgs,
 }
 
 /// One session.
@@ -56,23 +76,33 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match &args.command {
         Command::List(args) => list::run(args),
         Command::Show(one) => show::run(one),
-        Command::Drop(one) => end(one),
+        Command::Drop(args) => end(args),
     }
 }
 
-fn end(one: &One) -> anyhow::Result<ExitCode> {
-    let (admin, path) = one.connect();
+fn end(args: &DropArgs) -> anyhow::Result<ExitCode> {
+    let (admin, tenant) = args.of.connect();
+    if let Some(connection) = args.amqp {
+        admin.delete(&format!("{tenant}/amqp-connections/{connection}"))?;
+        let closed = serde_json::json!({ "closed": connection });
+        print(match args.of.json {
+            true => format!("{closed}\n"),
+            false => format!("closed the AMQP connection {connection}\n"),
+        })?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let path = format!("{tenant}/sessions/{}", encode(args.client.as_deref().unwrap_or_default()));
     let before = admin.get(&path)?;
     admin.delete(&path)?;
-    print(if one.of.json {
+    print(if args.of.json {
         format!("{before}\n")
     } else {
         let Detailed { session, .. } = admin.read(before)?;
         format!(
-            "ended the session of {}: {} subscriptions and {} waiting messages are gone\n",
+            "ended the session of {}: {} and {} are gone\n",
             printable(&session.client),
-            session.subscriptions.len(),
-            session.queued_messages,
+            count(session.subscriptions.len() as u64, "subscription", "subscriptions"),
+            count(session.queued_messages, "waiting message", "waiting messages"),
         )
     })?;
     Ok(ExitCode::SUCCESS)

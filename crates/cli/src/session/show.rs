@@ -7,6 +7,7 @@ use super::list::expires;
 use crate::admin::answers::{Detailed, Subscription};
 use crate::admin::{Column, Table, bytes, now, printable, span};
 use crate::output::print;
+use crate::plural::count;
 
 pub fn run(one: &One) -> anyhow::Result<ExitCode> {
     let (admin, path) = one.connect();
@@ -26,8 +27,9 @@ fn text(detailed: &Detailed) -> String {
         Some(oldest) => format!(", the first for {}", span(oldest.until(now))),
         None => String::new(),
     };
-    let queued =
-        format!("{} messages, {}{waiting}", session.queued_messages, bytes(session.queued_bytes));
+    let messages = |number| count(number, "message", "messages");
+    let queued = messages(session.queued_messages);
+    let queued = format!("{queued}, {}{waiting}", bytes(session.queued_bytes));
     let will = match will {
         Some(will) if will.delay_seconds > 0 => {
             format!("to {}, {} s after the connection", printable(&will.topic), will.delay_seconds)
@@ -43,8 +45,11 @@ fn text(detailed: &Detailed) -> String {
         ("expires", expires(session, now)),
         ("durability", session.durability.clone()),
         ("queued", queued),
-        ("in flight", format!("{} messages sent and not acknowledged", session.in_flight)),
-        ("unreleased", format!("{} QoS 2 messages received and not released", session.unreleased)),
+        ("in flight", format!("{} sent and not acknowledged", messages(session.in_flight))),
+        (
+            "unreleased",
+            format!("{} of QoS 2 received and not released", messages(session.unreleased)),
+        ),
         ("will", will),
     ] {
         text += &format!("{name:<11} {value}\n");

@@ -9,7 +9,6 @@ mod reconnect;
 mod refused;
 mod scan;
 mod set;
-pub mod span;
 mod store;
 mod watch;
 
@@ -114,7 +113,7 @@ mod tests {
             ("set k", "<VALUE|--file <FILE>>"),
             ("set k v --file f", "cannot be used with"),
             ("set k v --if-absent --if-absent-or-equal", "cannot be used with"),
-            ("set k v --ttl 10", "say the unit"),
+            ("set k v --ttl soon", "a number and a unit"),
             ("set k v --ttl 0s", "more than nothing"),
             ("set k v --fencing 12", "no version"),
             ("get k --hex --base64", "cannot be used with"),

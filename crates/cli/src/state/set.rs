@@ -11,10 +11,10 @@ use statestore_proto::{Command, Condition, Hlc, Reply};
 
 use super::json::Line;
 use super::key::{Notation, shown};
-use super::span::parse_milliseconds;
 use super::store::{Extras, Store, unexpected};
 use crate::client::ConnectArgs;
 use crate::output::print;
+use crate::span;
 
 /// Set the value of a key
 #[derive(clap::Args)]
@@ -52,8 +52,8 @@ pub struct Args {
     /// Only if there is no such key or it has this value already (NEX)
     #[arg(long)]
     if_absent_or_equal: bool,
-    /// Delete the key after this time, such as 500ms, 10s, 5m, 2h or 1d (PX)
-    #[arg(long, value_name = "TIME", value_parser = parse_milliseconds)]
+    /// Delete the key after this time (PX): seconds, or 500ms, 5m, 2h, 1d
+    #[arg(long, value_name = "TIME", value_parser = span::parse_milliseconds)]
     ttl: Option<NonZeroU64>,
     /// The version of the lock that protects the key
     #[arg(long, value_name = "TOKEN", value_parser = parse_token)]

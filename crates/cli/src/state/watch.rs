@@ -13,10 +13,10 @@ use statestore_proto::{Command, Reply};
 use super::json::Line;
 use super::key::Notation;
 use super::reconnect::Pauses;
-use super::span::parse_duration;
 use super::store::{Change, Extras, Store, unexpected};
 use crate::client::{ConnectArgs, Target};
 use crate::output::print_on;
+use crate::span;
 
 /// Print the changes of keys as they happen
 #[derive(clap::Args)]
@@ -46,8 +46,8 @@ pub struct Args {
     /// Exit after so many changes
     #[arg(short = 'C', long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
-    /// Exit after this time, such as 30s, with status 27
-    #[arg(short = 'W', long, value_name = "TIME", value_parser = parse_duration)]
+    /// Exit after this time, with status 27: seconds, or 500ms, 5m, 1h
+    #[arg(short = 'W', long, value_name = "TIME", value_parser = span::parse_some)]
     timeout: Option<Duration>,
     /// Exit with the connection instead of connecting again
     #[arg(long)]

@@ -5,11 +5,13 @@ mod json;
 mod subscriber;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use mqtt_proto::{QoS, topic};
 
 use crate::client::{ConnectArgs, parse_qos};
+use crate::span;
 use format::Format;
 
 /// Subscribe to topics and print messages, in the manner of mosquitto_sub
@@ -37,9 +39,9 @@ pub struct Args {
     /// Exit after so many messages
     #[arg(short = 'C', value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
-    /// Exit after so many seconds, with status 27
-    #[arg(short = 'W', value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
-    timeout: Option<u32>,
+    /// Exit after this time, with status 27: seconds, or 500ms, 5m, 1h
+    #[arg(short = 'W', long, value_name = "TIME", value_parser = span::parse_some)]
+    timeout: Option<Duration>,
     /// Exit as soon as the broker has granted the subscriptions
     #[arg(short = 'E')]
     exit_after_subscribing: bool,

@@ -58,7 +58,6 @@ impl<'a> Subscriber<'a> {
             signal_hook::flag::register_conditional_shutdown(signal, 130, stop.clone())?;
             signal_hook::flag::register(signal, stop.clone())?;
         }
-        let timeout = args.timeout.map(|seconds| Duration::from_secs(seconds.into()));
         Ok(Self {
             args,
             target,
@@ -66,7 +65,7 @@ impl<'a> Subscriber<'a> {
             format,
             out: BufWriter::new(io::stdout()),
             stop,
-            deadline: timeout.map(|timeout| Instant::now() + timeout),
+            deadline: args.timeout.map(|timeout| Instant::now() + timeout),
             printed: 0,
             received: BTreeSet::new(),
             subscribed: false,

@@ -7,6 +7,7 @@ use mqtt_proto::topic;
 use super::near::near_miss;
 use crate::admin::answers::{Detailed, Drops, Session, Subscription};
 use crate::admin::{bytes, span};
+use crate::plural::count;
 
 /// Filters that are listed.
 const FILTERS_MAX: usize = 10;
@@ -58,9 +59,11 @@ fn dropped(facts: &Facts<'_>) -> Vec<String> {
         return vec![none];
     }
     let forgotten = format!(
-        "It has forgotten earlier ones, though: since its start it has dropped {total} messages of \
-         the tenant {}, and remembers the last {}.",
-        facts.tenant, drops.remembered
+        "It has forgotten earlier ones, though: since its start it has dropped {} of the tenant {}, and \
+         remembers the last {}.",
+        count(total, "message", "messages"),
+        facts.tenant,
+        drops.remembered
     );
     vec![none, forgotten]
 }
@@ -134,11 +137,21 @@ fn waiting(session: &Session<Vec<Subscription>>, facts: &Facts<'_>) -> Vec<Strin
     let oldest = session.oldest_queued_at.as_ref().map_or(String::new(), |oldest| {
         format!(", the first for {}", span(oldest.until(facts.now)))
     });
-    let wait = format!("{queued} messages ({}) wait for it{oldest}", bytes(session.queued_bytes));
-    let unacknowledged = format!(
-        "{in_flight} messages have been sent to it, and it has not acknowledged them: it may not have \
-         handled them"
+    let wait = format!(
+        "{} ({}) {} for it{oldest}",
+        count(*queued, "message", "messages"),
+        bytes(session.queued_bytes),
+        if *queued == 1 { "waits" } else { "wait" },
     );
+    let unacknowledged = if *in_flight == 1 {
+        "1 message has been sent to it, and it has not acknowledged it: it may not have handled it"
+            .into()
+    } else {
+        format!(
+            "{in_flight} messages have been sent to it, and it has not acknowledged them: it may not have \
+             handled them"
+        )
+    };
     let mut answer = Vec::new();
     match (session.connected, *queued, *in_flight) {
         (false, 0, 0) => answer.push(
@@ -147,7 +160,8 @@ fn waiting(session: &Session<Vec<Subscription>>, facts: &Facts<'_>) -> Vec<Strin
                 .into(),
         ),
         (false, 0, _) => {
-            answer.push(format!("It is not connected. {unacknowledged}. It gets them again."));
+            let again = if *in_flight == 1 { "gets it again" } else { "gets them again" };
+            answer.push(format!("It is not connected. {unacknowledged}. It {again}."));
         }
         (false, _, _) => {
             answer.push(format!("It is not connected. {wait}, until it connects."));
@@ -167,7 +181,7 @@ fn waiting(session: &Session<Vec<Subscription>>, facts: &Facts<'_>) -> Vec<Strin
         )),
     }
     if !session.connected && session.durability == "memory" && *queued > 0 {
-        answer.push("They are kept in memory: a restart of the broker loses them.".into());
+        answer.push("What waits is kept in memory: a restart of the broker loses it.".into());
     }
     answer
 }
@@ -178,7 +192,8 @@ fn elsewhere(facts: &Facts<'_>) -> String {
     format!(
         "A message that it misses came before it subscribed, or did not reach the broker, or was refused \
          there: watch with `barid sub -v -t {topic}`, let the publisher look at the reason in its PUBACK \
-         (0x10 nobody had subscribed, 0x87 not allowed, 0x97 no room), and look at barid_unauthorised_total in /metrics."
+         (0x10 nobody had subscribed, 0x87 not allowed, 0x97 no room), and ask `barid why --client` about the \
+         publisher: it lists what that was not allowed to do."
     )
 }
 
@@ -251,7 +266,10 @@ mod tests {
             (vec![away.clone()], None, "not connected, and nothing waits"),
             (vec![("in_flight", json!(3))], None, "3 messages have been sent"),
             (vec![away.clone(), ("in_flight", json!(3))], None, "gets them again"),
-            (vec![("queued_messages", json!(7))], None, "but 7 messages (0 B) wait"),
+            (vec![("queued_messages", json!(7))], None, "but 7 messages (0 B) wait for it"),
+            (vec![("queued_messages", json!(1))], None, "but 1 message (0 B) waits for it"),
+            (vec![("in_flight", json!(1))], None, "1 message has been sent"),
+            (vec![away.clone(), ("in_flight", json!(1))], None, "gets it again"),
             (vec![("subscriptions", json!([subscription("#", 0)]))], Some("a"), "QoS 0 nothing is"),
             (
                 vec![("subscriptions", json!([subscription("$share/g/a", 1)]))],
@@ -266,7 +284,7 @@ mod tests {
                     ("durability", json!("memory")),
                 ],
                 Some("plant/4"),
-                "wait for it, the first for 59s, until it connects.\nThey are kept in memory",
+                "wait for it, the first for 59s, until it connects.\nWhat waits is kept in memory",
             ),
         ] {
             let answer = answer_of(Some(&session(&change)), topic);

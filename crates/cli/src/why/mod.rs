@@ -1,6 +1,7 @@
 //! `barid why`: where did my message go.
 
 mod answer;
+mod denied;
 mod near;
 
 use std::collections::BTreeMap;
@@ -8,9 +9,9 @@ use std::process::ExitCode;
 
 use clap::builder::NonEmptyStringValueParser;
 use mqtt_proto::topic;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::admin::answers::{Detailed, Dropped, Drops, Tenants};
+use crate::admin::answers::{Denials, Denied, Detailed, Dropped, Drops, Tenants};
 use crate::admin::{Admin, Column, Table, TenantArgs, encode, now, printable, span};
 use crate::output::print;
 use answer::Facts;
@@ -25,8 +26,9 @@ const CLIENTS_MAX: usize = 10_000;
 #[derive(clap::Args)]
 #[command(after_help = "\
 Lists the messages for the client that the broker has dropped and still remembers, newest first, and what
-to do about it; then, what the client's session says about the rest: whether there is one, whether it
-matches the topic, what waits in it.
+to do about it; what the client was not allowed to do (logins, subscriptions, messages that it
+published); with --topic also who was not allowed to publish there. Then, what the client's session
+says about the rest: whether there is one, whether it matches the topic, what waits in it.
 
 Examples:
   barid why --client sensor-7
@@ -38,7 +40,7 @@ pub struct Args {
     /// The topic that it was published to
     #[arg(long, value_parser = parse_topic)]
     topic: Option<String>,
-    /// The most drops to list
+    /// The most drops, and the most denials, to list
     #[arg(long, value_name = "N", default_value_t = 20)]
     limit: usize,
     #[command(flatten)]
@@ -62,6 +64,22 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Some(_) => (Vec::new(), Vec::new()),
         None => (tenants_with(&admin, &client)?, similar(&admin, &tenant, &args.client)?),
     };
+    let asked = format!("{tenant}/denials?limit={}", args.limit);
+    let of_client = admin.find(&format!("{asked}&client={client}"))?;
+    let of_topic = match &args.topic {
+        Some(topic) => admin.find(&format!("{asked}&object={}", encode(topic)))?,
+        None => None,
+    };
+    let known_denials = |answer: &Option<Value>| -> anyhow::Result<Denials> {
+        answer.clone().map_or(Ok(Denials::default()), |answer| admin.read(answer))
+    };
+    let (own, others) = (known_denials(&of_client)?, known_denials(&of_topic)?);
+    let own: Vec<&Denied> = own.denials.iter().collect();
+    let others: Vec<&Denied> = others
+        .denials
+        .iter()
+        .filter(|denial| denial.action == "publish" && denial.client != args.client)
+        .collect();
     let detailed: Option<Detailed> = session.clone().map(|it| admin.read(it)).transpose()?;
     let known: Option<Drops> = drops.clone().map(|it| admin.read(it)).transpose()?;
     let answer = answer::answer(&Facts {
@@ -75,13 +93,28 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         now: now(),
     });
     if args.of.json {
-        let answer = json!({ "drops": drops, "session": session, "answer": answer });
+        let answer = json!({
+            "drops": drops,
+            "denials": of_client,
+            "denials_of_topic": of_topic,
+            "session": session,
+            "answer": answer,
+        });
         print(format!("{answer}\n"))?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut text = String::new();
     if let Some(Drops { drops, .. }) = known.filter(|known| !known.drops.is_empty()) {
         text = table(&drops) + "\n";
+    }
+    if !own.is_empty() {
+        text += &format!("{}\n", denied::table(&own));
+    }
+    if !others.is_empty() {
+        let topic = args.topic.as_deref().unwrap_or_default();
+        let table = denied::table(&others);
+        text +=
+            &format!("Others were not allowed to publish to {}:\n\n{table}\n", printable(topic));
     }
     for sentence in answer {
         text += &format!("{}\n", printable(&sentence));

@@ -2,9 +2,11 @@
 //!
 //! `docs/operating/admin-api.md` is the contract.
 
+mod amqp_connections;
 mod answer;
 mod backup;
 mod connections;
+mod denials;
 mod drops;
 mod entities;
 mod facts;
@@ -31,7 +33,7 @@ use axum::http::header::{
 };
 use axum::http::{HeaderValue, Request, StatusCode};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{delete, get};
 use hyper::service::Service as _;
 use hyper_util::service::TowerToHyperService;
 use tokio::runtime::{Handle, Runtime};
@@ -183,6 +185,9 @@ impl Service {
                 get(sessions::show).delete(sessions::end),
             )
             .route("/v1/tenants/{tenant}/drops", get(drops::list))
+            .route("/v1/tenants/{tenant}/denials", get(denials::list))
+            .route("/v1/tenants/{tenant}/amqp-connections", get(amqp_connections::list))
+            .route("/v1/tenants/{tenant}/amqp-connections/{id}", delete(amqp_connections::close))
             .route("/v1/tenants/{tenant}/state", get(state::list))
             .route("/v1/tenants/{tenant}/state/{key}", get(state::show))
             .nest("/v1/tenants/{tenant}", entities::routes())
@@ -280,6 +285,11 @@ async fn index() -> String {
         ("/v1/tenants/{tenant}/sessions", "its sessions, by client identifier"),
         ("/v1/tenants/{tenant}/sessions/{client}", "one session; DELETE ends it"),
         ("/v1/tenants/{tenant}/drops", "messages that were dropped, and why"),
+        ("/v1/tenants/{tenant}/denials", "what clients were not allowed to do, and why"),
+        (
+            "/v1/tenants/{tenant}/amqp-connections",
+            "clients connected over AMQP; DELETE …/{id} closes one",
+        ),
         ("/v1/tenants/{tenant}/state", "keys of its state store"),
         ("/v1/tenants/{tenant}/state/{key}", "one key, with its value"),
         ("/v1/tenants/{tenant}/queues", "its queues"),

@@ -63,6 +63,11 @@ impl Access {
         self.tenant.as_ref()
     }
 
+    /// The name of the key that it has proved last to have.
+    pub fn key(&self) -> Option<&str> {
+        self.grants.last().map(|grant| &*grant.key.name)
+    }
+
     /// Takes a token of a client that connected to a listener at `address`. `wall`: what other clocks show now.
     pub fn put_token(
         &mut self,

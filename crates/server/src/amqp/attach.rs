@@ -13,6 +13,7 @@ use super::link::{Link, ReceiverLink, RequestLink, ResponseLink, SenderLink, Ser
 use super::receiving::Outbound;
 use super::refusals::{condition, error_of, no_entity};
 use crate::connection::Turn;
+use crate::denials::Action;
 use crate::durable::Commits;
 use crate::entities::{Address, Node, Queue, new_receiver_id};
 use crate::settings::Right;
@@ -61,6 +62,17 @@ impl Container {
     /// A client asks for a link.
     pub(super) fn attach(&mut self, turn: &mut Turn<'_>, request: &AttachRequest) {
         if let Err(error) = self.try_attach(turn, request) {
+            if error.condition == condition::UNAUTHORIZED {
+                // Without the scheme and host that many clients write before it.
+                let entity = Address::parse(request.address().unwrap_or_default());
+                let action = match request.attach.role {
+                    _ if entity.management => Action::Manage,
+                    Role::Sender => Action::Send,
+                    Role::Receiver => Action::Receive,
+                };
+                let reason = "no valid token with the right to do that";
+                self.deny(turn, action, &entity.to_string(), reason);
+            }
             self.engine.refuse_attach(request.link, error);
         }
     }

@@ -251,6 +251,7 @@ impl AmqpConnection {
             self.stage = Stage::Open;
             let tenant = self.container.tenant_name();
             debug!(peer = %self.container.peer, tenant, "AMQP connection");
+            self.container.admit(turn);
         }
         let mut next = Next::Wait;
         loop {
@@ -303,6 +304,7 @@ impl AmqpConnection {
     fn lose(&mut self, turn: &mut Turn<'_>, lost: &Lost) -> Next {
         let tenant = self.container.tenant_name();
         debug!(peer = %self.container.peer, tenant, "AMQP connection lost: {}", lost.0);
+        self.container.note_abnormal_end(turn);
         self.gone(turn)
     }
 

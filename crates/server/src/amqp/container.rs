@@ -11,6 +11,7 @@ use hashbrown::{HashMap, HashSet};
 use tracing::debug;
 
 use super::access::Access;
+use super::clients::Listed;
 use super::held::{Answer, Held};
 use super::inbox::Inbox;
 use super::link::Link;
@@ -19,6 +20,7 @@ use super::refusals::condition;
 use super::sas::Token;
 use crate::budget::Budget;
 use crate::connection::Turn;
+use crate::denials::Action;
 use crate::durable::Commits;
 use crate::entities::Told;
 use crate::settings::Right;
@@ -68,6 +70,10 @@ pub struct Container {
     /// Where others tell it what concerns the connection.
     inbox: Arc<Inbox>,
     pub(super) access: Access,
+    /// The name that the client gives its container; empty before it has opened the connection.
+    pub(super) container_id: Box<str>,
+    /// Its place in the list of its tenant.
+    pub(super) listed: Option<Listed>,
     pub(super) links: HashMap<LinkId, Link>,
     pub(super) receivers: HashMap<ReceiverId, LinkId>,
     pub(super) held: Held,
@@ -121,6 +127,8 @@ impl Container {
             peer,
             inbox,
             access: Access::default(),
+            container_id: Box::default(),
+            listed: None,
             links: HashMap::new(),
             receivers: HashMap::new(),
             held: Held::default(),
@@ -211,8 +219,9 @@ impl Container {
                 let ok = self.authenticate(turn, &mechanism, response.as_deref());
                 self.engine.sasl_outcome(ok);
             }
-            Event::Opened(_) => {
+            Event::Opened(open) => {
                 self.opened = true;
+                self.name(&open.container_id);
                 self.beat(turn.context.worker.now);
             }
             Event::Attach(request) => self.attach(turn, &request),
@@ -234,14 +243,15 @@ impl Container {
             return matches!(mechanism, "ANONYMOUS" | "MSSBCBS" | "EXTERNAL");
         }
         let Some((name, key)) = plain(response.unwrap_or_default()) else {
-            debug!(peer = %self.peer, "SASL PLAIN refused: not [authzid] NUL authcid NUL passwd");
+            let reason = "the response of SASL PLAIN is not [authzid] NUL authcid NUL passwd";
+            self.deny_login(turn, None, None, reason);
             return false;
         };
         let shared = &turn.context.worker.shared;
         let put = self.access.put_key(shared, self.listener, name, key);
         match &put {
             Ok(()) => self.welcome(),
-            Err(denied) => debug!(peer = %self.peer, key = name, "SASL PLAIN refused: {denied}"),
+            Err(denied) => self.deny_login(turn, Some(name), None, &denied.to_string()),
         }
         put.is_ok()
     }
@@ -262,8 +272,8 @@ impl Container {
         match &put {
             Ok(()) => self.welcome(),
             Err(denied) => {
-                let key = Token::parse(token).map(|token| token.key_name).unwrap_or_default();
-                debug!(peer = %self.peer, key, "token refused: {denied}");
+                let key = Token::parse(token).map(|token| token.key_name).ok();
+                self.deny_login(turn, key.as_deref(), None, &denied.to_string());
             }
         }
         put
@@ -355,18 +365,19 @@ impl Container {
         let mut expired = Vec::new();
         let mut until = None;
         for (link, what) in &self.links {
-            let (right, path) = match what {
-                Link::Sender(sender) => (Right::Send, &sender.path),
-                Link::Receiver(receiver) => (Right::Listen, &receiver.path),
+            let (right, action, path) = match what {
+                Link::Sender(sender) => (Right::Send, Action::Send, &sender.path),
+                Link::Receiver(receiver) => (Right::Listen, Action::Receive, &receiver.path),
                 Link::Requests(_) | Link::Responses(_) => continue,
             };
             match self.access.allows(right, path, now) {
-                None => expired.push(*link),
+                None => expired.push((action, path.clone(), *link)),
                 Some(next) => until = Some(until.map_or(next, |until: Timestamp| until.min(next))),
             }
         }
         self.expiry = until;
-        for link in expired {
+        for (action, path, link) in expired {
+            self.deny(turn, action, &path, "the token has expired");
             self.end(turn, link, Error::new(condition::UNAUTHORIZED, "The token has expired."));
         }
     }

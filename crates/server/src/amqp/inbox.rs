@@ -1,6 +1,7 @@
 //! What other threads tell a connection.
 
 use barid_core::entity::ReceiverId;
+use mqtt_proto::ReasonCode;
 use parking_lot::Mutex;
 
 use crate::durable::OnCommit;
@@ -27,6 +28,17 @@ impl Inbox {
     pub fn new(connection: ConnectionId, owner: &Mailbox) -> Self {
         let state = State { owner: owner.clone(), woken: false, told: Vec::new() };
         Self { connection, state: Mutex::new(state) }
+    }
+
+    /// Whose inbox it is.
+    pub fn connection(&self) -> ConnectionId {
+        self.connection
+    }
+
+    /// Has the connection closed by its thread, because an operator wants it.
+    pub fn close(&self) {
+        let (connection, reason) = (self.connection, ReasonCode::AdministrativeAction);
+        self.state.lock().owner.post(Post::Close { connection, reason, tell: true });
     }
 
     /// Takes what has come.

@@ -1,26 +1,46 @@
 //! A binding that is in force.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::entities::{self, DeclaredBy, Node};
 use crate::settings::{Binding, BindingError, Template, Way};
 use crate::tenant::Tenant;
 
-/// A binding, and what has passed it since it is as it is.
+/// A binding, and what has passed it.
 #[derive(Debug)]
 pub struct Bound {
     /// As it was declared.
     pub binding: Binding,
     /// By whom.
     pub declared_by: DeclaredBy,
-    /// What has passed.
-    pub counts: Counts,
+    /// What has passed bindings of this name and way.
+    pub counts: Arc<Counts>,
     /// The canonical key of its entity.
     pub(super) entity: Box<str>,
     pub(super) passage: Passage,
 }
 
-/// Which way messages go.
+/// From where to where messages go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Direction {
+    /// From MQTT into an entity.
+    In,
+    /// From an entity to MQTT.
+    Out,
+}
+
+impl Direction {
+    /// Its name in metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::In => "in",
+            Self::Out => "out",
+        }
+    }
+}
+
+/// Which way messages go, and how.
 #[derive(Debug)]
 pub(super) enum Passage {
     /// From MQTT into the entity.
@@ -29,7 +49,8 @@ pub(super) enum Passage {
     Out { publish: Template, qos: u8, retain: bool },
 }
 
-/// What has passed a binding since the process began or it was changed, whichever was later.
+/// What has passed the bindings of one name and way since the process began, also before a change and while there
+/// was none.
 #[derive(Debug, Default)]
 pub struct Counts {
     passed: AtomicU64,
@@ -41,7 +62,11 @@ impl Bound {
     ///
     /// # Errors
     /// It makes no sense.
-    pub(super) fn new(binding: &Binding, declared_by: DeclaredBy) -> Result<Self, BindingError> {
+    pub(super) fn new(
+        binding: &Binding,
+        declared_by: DeclaredBy,
+        counts_of: impl FnOnce(Direction) -> Arc<Counts>,
+    ) -> Result<Self, BindingError> {
         let (entity, passage) = match binding.way()? {
             Way::In { filter, to, session } => {
                 (to, Passage::In { filter: filter.into(), session: session.cloned() })
@@ -51,7 +76,8 @@ impl Bound {
             }
         };
         let (entity, binding) = (entities::key(entity), binding.clone());
-        Ok(Self { binding, declared_by, counts: Counts::default(), entity, passage })
+        let direction = passage.direction();
+        Ok(Self { binding, declared_by, counts: counts_of(direction), entity, passage })
     }
 
     /// Its name.
@@ -82,7 +108,16 @@ impl Bound {
 
     /// Whether messages go from MQTT into an entity.
     pub fn is_in(&self) -> bool {
-        matches!(self.passage, Passage::In { .. })
+        self.passage.direction() == Direction::In
+    }
+}
+
+impl Passage {
+    fn direction(&self) -> Direction {
+        match self {
+            Self::In { .. } => Direction::In,
+            Self::Out { .. } => Direction::Out,
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use parking_lot::{Mutex, RwLock};
 use smallvec::SmallVec;
 use thiserror::Error;
 
-use super::bound::{Bound, Passage};
+use super::bound::{Bound, Counts, Direction, Passage};
 use crate::broker::Shared;
 use crate::durable::Commits;
 use crate::entities::DeclaredBy;
@@ -53,7 +53,17 @@ struct Declared {
     configured: Vec<Binding>,
     /// With the number under which the store has each.
     stored: BTreeMap<Box<str>, (Binding, QueueNumber)>,
+    /// What has passed, also of bindings that were deleted.
+    counts: BTreeMap<(Box<str>, Direction), Arc<Counts>>,
 }
+
+/// Names of bindings whose counts are kept when they are not in force any more. What has passed others is added to
+/// [`OTHERS`] when they are deleted.
+const COUNTS_MAX: usize = 2 * STORED_MAX;
+
+/// Stands in metrics for bindings that were deleted and have no series of their own. Nobody can give a binding this
+/// name, because it has a slash.
+const OTHERS: &str = "/deleted";
 
 /// Why a binding is not set or deleted.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -96,9 +106,16 @@ impl Bindings {
         self.table.read().all.get(name).cloned()
     }
 
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.table.read().all.is_empty()
+    /// Whether there is none, and nothing was ever counted.
+    pub fn are_void(&self) -> bool {
+        self.table.read().all.is_empty() && self.declared.lock().counts.is_empty()
+    }
+
+    /// What has passed bindings, by name and direction; also those that were deleted.
+    pub fn counts(&self) -> Vec<(Box<str>, Direction, Arc<Counts>)> {
+        let declared = self.declared.lock();
+        let counts = declared.counts.iter();
+        counts.map(|((name, way), counts)| (name.clone(), *way, Arc::clone(counts))).collect()
     }
 
     /// A binding was found in the store.
@@ -142,7 +159,7 @@ impl Bindings {
             commits.add(shard.index(), shard.batch());
             declared.stored.insert(binding.name.as_str().into(), (binding.clone(), queue));
         }
-        self.put_in_force(&declared);
+        self.put_in_force(&mut declared);
         Ok(known.is_none())
     }
 
@@ -166,22 +183,23 @@ impl Bindings {
             shard.remove_entity(tenant.stored_number(), &path, number);
             commits.add(shard.index(), shard.batch());
         }
-        self.put_in_force(&declared);
+        self.put_in_force(&mut declared);
         Ok(())
     }
 
     fn configure(&self, bindings: Vec<Binding>) {
         let mut declared = self.declared.lock();
         declared.configured = bindings;
-        self.put_in_force(&declared);
+        self.put_in_force(&mut declared);
     }
 
-    /// What is as it was goes on with its counts, and with what it is doing.
-    fn put_in_force(&self, declared: &Declared) {
+    /// What is as it was goes on with what it is doing. What was changed goes on with its counts.
+    fn put_in_force(&self, declared: &mut Declared) {
         let before = Arc::clone(&self.table.read());
         let mut all = BTreeMap::new();
-        let stored = declared.stored.values().map(|(binding, _)| (binding, DeclaredBy::Admin));
-        let configured = declared.configured.iter();
+        let Declared { configured, stored, counts } = declared;
+        let stored = stored.values().map(|(binding, _)| (binding, DeclaredBy::Admin));
+        let configured = configured.iter();
         let configured = configured.map(|binding| (binding, DeclaredBy::Configuration));
         for (binding, by) in stored.chain(configured) {
             let same = before
@@ -190,13 +208,20 @@ impl Bindings {
                 .filter(|known| known.binding == *binding && known.declared_by == by);
             let bound = match same {
                 Some(known) => Ok(Arc::clone(known)),
-                None => Bound::new(binding, by).map(Arc::new),
+                None => {
+                    let counts_of = |way| {
+                        let of = (binding.name.as_str().into(), way);
+                        Arc::clone(counts.entry(of).or_default())
+                    };
+                    Bound::new(binding, by, counts_of).map(Arc::new)
+                }
             };
             match bound {
                 Ok(bound) => drop(all.insert(binding.name.as_str().into(), bound)),
                 Err(error) => tracing::error!(binding = binding.name, %error, "left out"),
             }
         }
+        declared.forget_counts(&all);
         let ins: Box<[_]> = all.values().filter(|bound| bound.is_in()).cloned().collect();
         let has_in = !ins.is_empty();
         *self.table.write() = Arc::new(Table { all, ins });
@@ -205,6 +230,33 @@ impl Bindings {
 }
 
 impl Declared {
+    /// Adds counts of bindings that are not in force any more to those of [`OTHERS`], as many as are too many.
+    fn forget_counts(&mut self, in_force: &BTreeMap<Box<str>, Arc<Bound>>) {
+        let mut too_many = self.counts.len().saturating_sub(COUNTS_MAX.max(2 * in_force.len()));
+        if too_many == 0 {
+            return;
+        }
+        let mut others = [(Direction::In, 0, 0), (Direction::Out, 0, 0)];
+        self.counts.retain(|(name, way), counts| {
+            let is_kept = too_many == 0 || &**name == OTHERS || in_force.contains_key(name);
+            if !is_kept {
+                too_many -= 1;
+                for (_, passed, refused) in others.iter_mut().filter(|(of, ..)| of == way) {
+                    *passed += counts.passed() as usize;
+                    *refused += counts.refused() as usize;
+                }
+            }
+            is_kept
+        });
+        for (way, passed, refused) in others {
+            if passed + refused > 0 {
+                let counts = self.counts.entry((OTHERS.into(), way)).or_default();
+                counts.pass(passed);
+                counts.refuse(refused);
+            }
+        }
+    }
+
     fn check_free(&self, name: &str) -> Result<(), BindingsError> {
         match self.configured.iter().any(|binding| binding.name == name) {
             true => Err(BindingsError::Configured(name.into())),

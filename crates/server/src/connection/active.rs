@@ -1,6 +1,7 @@
 //! A connection that has a session: what its client sends.
 
 use std::io::Write;
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::{Arc, Weak};
 
@@ -32,6 +33,8 @@ const ACKS_TOGETHER: usize = 1024;
 #[derive(Debug)]
 pub(super) struct Active {
     pub(super) id: ConnectionId,
+    /// Where the client is.
+    pub(super) peer: SocketAddr,
     pub(super) session: SessionRef,
     /// Which of the session's connections it is.
     pub(super) epoch: u32,

@@ -16,11 +16,11 @@ use statestore_proto::topics;
 use tracing::debug;
 
 use super::active::Active;
+use super::denied::WILL_REFUSED;
 use super::opening::{Opening, revoke};
 use super::wanted::{Refusal, assigned_client_id, connack_properties, want};
 use super::{Connection, End, Stage, Turn};
 use crate::auth::{PASSWORD_MAX, Verdict, full_name, may_publish};
-use crate::housekeeping::Task;
 use crate::session::Link;
 use crate::strangers::Collected;
 use crate::tenant::{DEFAULT_TENANT, tenant_of};
@@ -153,18 +153,10 @@ impl Connection {
         let assigned = assigned.map(Ok).or_else(|| assigned_client_id(connect).transpose());
         let assigned = assigned.transpose()?;
         let client_id = assigned.as_deref().unwrap_or(connect.client_id);
-        let mut is_new = false;
-        let tenant = shared
-            .tenants
-            .get_or_create(tenant, || {
-                is_new = true;
-                shared.settings_of(tenant)
-            })
+        let tenant = context
+            .worker
+            .tenant(tenant)
             .ok_or(Refusal(ReasonCode::QuotaExceeded, "there are too many tenants"))?;
-        if is_new {
-            let task = Task::PublishSys(Arc::clone(&tenant));
-            shared.housekeeping.schedule(context.worker.now, task);
-        }
         let limits = tenant.limits();
         let durability = tenant.durability();
         if client_id.len() > limits.max_client_id_bytes.min(keys::TEXT_LEN_MAX) {
@@ -182,7 +174,7 @@ impl Connection {
         if let Some(will) = &connect.will
             && (will.topic == topics::INVOKE || !may_publish(permissions.as_deref(), will.topic))
         {
-            return Err(Refusal(ReasonCode::NotAuthorized, "the will's topic is not allowed"));
+            return Err(Refusal(ReasonCode::NotAuthorized, WILL_REFUSED));
         }
         if wanted.expiry > 0
             && (wanted.persist || durability.stores_sessions())
@@ -242,9 +234,7 @@ impl Connection {
         let counters = tenant.counters(context.worker.id);
         counters.received.add(PacketType::Connect, 1, len as u64 + 2);
         counters.connects.add(1);
-        if let Some(permissions) = &permissions {
-            revoke(&session, permissions);
-        }
+        let revoked = permissions.as_ref().map(|permissions| revoke(&session, permissions));
         debug!(
             peer = %self.peer,
             listener = self.listener.name,
@@ -255,6 +245,7 @@ impl Connection {
         );
         let active = Active {
             id: self.id,
+            peer: self.peer,
             session,
             epoch,
             version: connect.version,
@@ -272,6 +263,10 @@ impl Connection {
             partner: None,
             watched: Default::default(),
         };
+        for filter in revoked.iter().flatten() {
+            active.deny_subscribed(turn, filter);
+        }
+        let context = &mut *turn.context;
         let transport = &mut self.transport;
         active.session.drain(&context.worker, epoch, false, |bytes| transport.write(bytes));
         self.stage = Stage::Active(Box::new(active));
@@ -279,10 +274,16 @@ impl Connection {
     }
 
     fn refuse(&mut self, turn: &Turn<'_>, connect: &Connect<'_>, refusal: &Refusal) -> End {
-        let tenants = &turn.context.worker.shared.tenants;
-        let tenant = tenant_of(connect.username).and_then(|tenant| tenants.get(tenant));
+        let worker = &turn.context.worker;
+        let tenants = &worker.shared.tenants;
+        let tenant = tenant_of(connect.username).and_then(|tenant| {
+            // Strangers make no tenants, but those of the configuration are there for them.
+            let is_configured = worker.shared.users().are_in(tenant);
+            if is_configured { worker.tenant(tenant) } else { tenants.get(tenant) }
+        });
         if let Some(tenant) = tenant.or_else(|| tenants.get(DEFAULT_TENANT)) {
             tenant.counters(turn.context.worker.id).refused_connects.add(1);
+            self.deny(turn, &tenant, connect, refusal);
         }
         let most = connect.properties.maximum_packet_size().map_or(MAX_PACKET_LEN, |n| n as usize);
         self.say_refusal(connect.version, refusal, most);

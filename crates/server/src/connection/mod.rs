@@ -11,6 +11,7 @@
 
 mod active;
 mod connect;
+mod denied;
 mod opening;
 mod publish;
 mod requests;

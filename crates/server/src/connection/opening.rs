@@ -129,8 +129,8 @@ impl Context {
     }
 }
 
-/// Takes away the subscriptions of a resumed session that its user may not have any more.
-pub(super) fn revoke(session: &SessionRef, permissions: &Permissions) {
+/// Takes away the subscriptions of a resumed session that its user may not have any more. Answers their filters.
+pub(super) fn revoke(session: &SessionRef, permissions: &Permissions) -> Vec<Box<str>> {
     let mut state = session.state();
     let revoked: Vec<_> = state
         .subscriptions
@@ -138,14 +138,15 @@ pub(super) fn revoke(session: &SessionRef, permissions: &Permissions) {
         .map(|subscription| subscription.filter.clone())
         .filter(|filter| !permissions.may_subscribe(shared_filter(filter)))
         .collect();
-    for filter in revoked {
-        state.subscriptions.remove(&filter);
-        unsubscribe(&session.tenant, &filter, session.id);
-        session.forget_subscription(&filter);
+    for filter in &revoked {
+        state.subscriptions.remove(filter);
+        unsubscribe(&session.tenant, filter, session.id);
+        session.forget_subscription(filter);
     }
+    revoked
 }
 
 /// The Topic Filter behind `$share/{name}/`, or the filter itself.
-fn shared_filter(filter: &str) -> &str {
+pub(super) fn shared_filter(filter: &str) -> &str {
     topic::parse_shared(filter).ok().flatten().map_or(filter, |shared| shared.filter)
 }

@@ -42,6 +42,8 @@ impl Active {
             self.finish_run(turn, bytes, false)?;
             let topic = topic_of(&mut self.aliases, &parsed, bytes)?;
             if !may_publish(self.permissions.as_deref(), topic) {
+                let topic = topic.to_owned();
+                self.deny_publish(turn, &topic);
                 self.refuse(turn, &parsed, frame.len(), ReasonCode::NotAuthorized);
                 return Ok(());
             }

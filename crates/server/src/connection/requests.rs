@@ -5,7 +5,7 @@ use std::time::Instant;
 use barid_core::state_store::Limits;
 use mqtt_proto::{PacketId, PacketType, Properties, ReasonCode, topic};
 use smallvec::SmallVec;
-use statestore_proto::{Verb, topics};
+use statestore_proto::{Refusal, Reply, Verb, topics};
 
 use super::active::Active;
 use super::{End, Scratch, Turn};
@@ -52,6 +52,7 @@ impl Active {
         let mut reasons = SmallVec::<[ReasonCode; 16]>::new();
         let mut waits_for = Commits::default();
         let mut ended = Ok(());
+        let mut denied = SmallVec::<[usize; 4]>::new();
         for (index, id) in ids.iter().enumerate() {
             let request = messages.publication(index);
             let Some(envelope) = Envelope::read(Properties::from_validated(request.properties))
@@ -84,6 +85,9 @@ impl Active {
             reasons.push(ReasonCode::Success);
             answered.tell(|reply| {
                 counters.requests.add(answered.verb, reply);
+                if let Reply::Refused(Refusal::NotAuthorized) = reply {
+                    denied.push(index);
+                }
                 let told = (reply, answered.version, &answered.after);
                 let to = (envelope.response_topic, envelope.correlation);
                 room.take(responses.push(context, requester, to, told));
@@ -94,10 +98,15 @@ impl Active {
             waits_for.join(&answered.after);
         }
         responses.publish(context, requester);
+        let denied: SmallVec<[Vec<u8>; 4]> =
+            denied.iter().map(|index| messages.publication(*index).payload.to_vec()).collect();
         run.clear();
         context.worker.shared.shards.time_requests(&waits_for, reasons.len() as u64, since);
         turn.scratch.answers.commits.join(&waits_for);
         turn.scratch.answers.are_of_requests = true;
+        for request in denied {
+            self.deny_key(turn, &request);
+        }
         for (id, reason) in ids.iter().zip(reasons) {
             let id = PacketId::new(*id).expect("the decoder refuses 0");
             self.put_ack(turn, PacketType::PubAck, id, reason);

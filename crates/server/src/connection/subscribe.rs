@@ -88,7 +88,11 @@ impl Active {
         mut done: Done,
     ) -> Result<(), End> {
         while let Some(wanted) = filters.next() {
-            done.codes.push(match self.subscribe(turn, &wanted, identifier) {
+            let granted = self.subscribe(turn, &wanted, identifier);
+            if let Err(ReasonCode::NotAuthorized) = granted {
+                self.deny_subscribe(turn, wanted.filter);
+            }
+            done.codes.push(match granted {
                 // The SUBACK of MQTT 3.1 has no code for a failure.
                 Err(reason) if self.version == Version::V3_1 => {
                     return Err(End::Refused(reason, "the subscription is refused"));

@@ -5,20 +5,18 @@ use std::fmt::Write as _;
 use super::{escaped, header};
 use crate::broker::Shared;
 
-/// Appends the metrics of all bindings.
+/// Appends the metrics of all bindings, also of those that were deleted.
 pub fn bindings(text: &mut String, shared: &Shared) {
     let name = "barid_binding_messages_total";
-    let help = "Messages that came to a binding, since it is as it is.";
-    header(text, name, "counter", help);
+    header(text, name, "counter", "Messages that came to a binding.");
     for tenant in shared.tenants.all() {
-        for bound in tenant.bindings.all() {
-            let way = if bound.is_in() { "in" } else { "out" };
-            let counts = &bound.counts;
+        let tenant_label = escaped(&tenant.name);
+        for (binding, way, counts) in tenant.bindings.counts() {
+            let (binding, way) = (escaped(&binding), way.name());
             for (outcome, count) in [("passed", counts.passed()), ("refused", counts.refused())] {
-                let (tenant, binding) = (escaped(&tenant.name), escaped(bound.name()));
                 let _ = writeln!(
                     text,
-                    "{name}{{tenant=\"{tenant}\",binding=\"{binding}\",way=\"{way}\",outcome=\"{outcome}\"}} {count}"
+                    "{name}{{tenant=\"{tenant_label}\",binding=\"{binding}\",way=\"{way}\",outcome=\"{outcome}\"}} {count}"
                 );
             }
         }

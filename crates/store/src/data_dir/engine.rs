@@ -3,7 +3,7 @@
 use crate::data_dir::Options;
 use crate::log::{LogOptions, LogStore};
 use crate::lsm::{LsmOptions, LsmStore};
-use crate::{Store, StoreError};
+use crate::{Damaged, Store, StoreError};
 use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
@@ -57,10 +57,10 @@ impl Engine {
     }
 
     /// Compares all of a closed store with its checksums, and changes nothing.
-    pub(crate) fn inspect(self, dir: &Path, bad: &mut dyn FnMut(StoreError)) {
+    pub(crate) fn inspect(self, dir: &Path, bad: &mut dyn FnMut(Damaged)) {
         match self {
             Engine::Log => LogStore::inspect(dir, bad),
-            Engine::Lsm => LsmStore::inspect(dir, bad),
+            Engine::Lsm => LsmStore::inspect(dir, &mut |error| bad(Damaged::unknown(error))),
         }
     }
 }

@@ -91,7 +91,12 @@ impl DataDir {
         // Not before: until here it may have been somebody else's directory.
         let exposure = private::tighten(path);
         let shards = open_shards(path, &manifest, options)?;
-        Ok(DataDir { shards, path: path.to_owned(), exposure, _lock: lock })
+        Ok(DataDir { exposure, ..DataDir::of(shards, path, lock) })
+    }
+
+    /// Stores that were opened in a directory that is locked.
+    pub(crate) fn of(shards: Vec<Arc<dyn Store>>, path: &Path, lock: Lock) -> DataDir {
+        DataDir { shards, path: path.to_owned(), exposure: Exposure::None, _lock: lock }
     }
 
     /// Who else could reach what is in it when it was opened.
@@ -167,7 +172,7 @@ impl New<'_> {
 }
 
 /// All shards at once, each on a thread: most of it is reading.
-fn open_shards(
+pub(crate) fn open_shards(
     path: &Path,
     manifest: &Manifest,
     options: &Options<'_>,

@@ -10,7 +10,7 @@ use crate::{StoreError, checksum};
 use std::time::{Duration, Instant};
 use std::{io, sync::Arc};
 
-const NAME: &str = "commits";
+pub(super) const NAME: &str = "commits";
 const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(super) struct CommitMark {

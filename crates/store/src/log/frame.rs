@@ -206,6 +206,14 @@ impl<'a> Frame<'a> {
         as_written.then_some(frame)
     }
 
+    /// The frame that `bytes` begin with, if it can be one, though its checksum is wrong.
+    pub fn unchecked(bytes: &'a [u8]) -> Option<Frame<'a>> {
+        let (header, rest) = bytes.split_at_checked(HEADER_LEN)?;
+        let header = Header::decode(&header[16..]);
+        let meta = rest.get(..(header.meta_len as usize).min(rest.len()))?;
+        Some(Frame { header, meta })
+    }
+
     /// The records of a frame that begins at `at` in its segment.
     pub fn records(&self, at: u64) -> impl Iterator<Item = Record<'a>> + use<'a> {
         let mut rest = self.meta;

@@ -36,7 +36,7 @@ mod tidy;
 mod tests;
 
 use crate::port::end_of_prefix;
-use crate::{Batch, Keyspace, Snapshot, Store, StoreError, Visit, private};
+use crate::{Batch, Damaged, Keyspace, Snapshot, Store, StoreError, Visit, private};
 use commit_mark::CommitMark;
 use disk::{Directory, Disk};
 use engine::{Engine, Sizes};
@@ -98,11 +98,11 @@ impl LogStore {
     }
 
     /// Compares all of a closed store with its checksums, and changes nothing.
-    pub fn inspect(dir: &Path, bad: &mut dyn FnMut(StoreError)) {
+    pub fn inspect(dir: &Path, bad: &mut dyn FnMut(Damaged)) {
         let read = open_directory(dir)
             .and_then(|disk| recovery::read(&disk, 0, &mut Damage::report(bad)).map(drop));
         if let Err(error) = read {
-            bad(error);
+            bad(Damaged::unknown(error));
         }
     }
 }
@@ -122,7 +122,7 @@ fn open(
     options: &LogOptions,
     sizes: Sizes,
 ) -> Result<Engine, StoreError> {
-    let mut accept = |_| ();
+    let mut accept = |_: Damaged| ();
     let mut damage = match options.accept_loss {
         true => Damage::report(&mut accept),
         false => Damage::refuse(),

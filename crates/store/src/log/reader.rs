@@ -1,12 +1,16 @@
 //! Reads the frames of a segment one after the other, mostly without their values.
 
-use super::frame::{Content, Frame, HEADER_LEN, Header, next_start};
+use super::frame::{Content, Frame, HEADER_LEN, Header, Record, next_start};
 use super::segment::{self, Segment};
-use crate::{StoreError, checksum};
+use crate::{LostRecord, StoreError, checksum};
+use std::ops::Range;
 
 /// How much is read at once. More than header and meta of most frames, and less than a frame with many
 /// values, which are passed over.
 const READ_LEN: usize = 64 << 10;
+
+/// Bytes of a damaged frame in which records are looked for: those of frames with many records.
+const LOOKED_AT_MAX: u64 = 64 << 20;
 
 pub(super) struct Reader<'a> {
     segment: &'a Segment,
@@ -118,21 +122,47 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Where a value of a frame is not what was written.
-pub(super) fn bad_value(
+/// The values of a frame that are not what was written: where they lie, and their records.
+pub(super) fn bad_values(
     segment: &Segment,
     at: u64,
     frame: &Frame<'_>,
     buffer: &mut Vec<u8>,
-) -> Result<Option<u64>, StoreError> {
+) -> Result<Vec<(Range<u64>, LostRecord)>, StoreError> {
+    let mut bad = Vec::new();
     for record in frame.records(at) {
         let Content::Stored { at, len, checksum } = record.content else { continue };
         buffer.resize(len as usize, 0);
         let read = segment.file.read_at(at, buffer);
         let read = read.map_err(|error| StoreError::io("read", &segment.path, error))?;
         if read < buffer.len() || checksum::of(buffer) != checksum {
-            return Ok(Some(at));
+            bad.push((at..at + u64::from(len), lost(&record)));
         }
     }
-    Ok(None)
+    Ok(bad)
+}
+
+/// The records of a frame that is damaged and lies in these bytes, as far as they can be made out. Some may be
+/// missing, and others wrong: nothing vouches for them.
+pub(super) fn lost_records(
+    segment: &Segment,
+    bytes: Range<u64>,
+) -> Result<Vec<LostRecord>, StoreError> {
+    let len = bytes.end.saturating_sub(bytes.start).min(LOOKED_AT_MAX);
+    let mut head = vec![0; len as usize];
+    let read = segment.file.read_at(bytes.start, &mut head);
+    let read = read.map_err(|error| StoreError::io("read", &segment.path, error))?;
+    head.truncate(read);
+    Ok(Frame::unchecked(&head).map_or(Vec::new(), |frame| {
+        frame.records(bytes.start).map(|record| lost(&record)).collect()
+    }))
+}
+
+fn lost(record: &Record<'_>) -> LostRecord {
+    let value_len = match record.content {
+        Content::Removed => None,
+        Content::Held(value) => Some(value.len() as u32),
+        Content::Stored { len, .. } => Some(len),
+    };
+    LostRecord { keyspace: record.keyspace, key: record.key.to_vec(), value_len }
 }

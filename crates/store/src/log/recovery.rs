@@ -3,22 +3,27 @@
 //! Nothing is changed until all has been read and found intact: a log that is refused is as it was.
 
 use super::bits::Bits;
-use super::commit_mark::CommitMark;
+use super::commit_mark::{self, CommitMark};
 use super::disk::{Disk, TEMPORARY};
 use super::engine::{Engine, Sizes};
-use super::reader::{Found, Reader, bad_value};
-use super::roster::Roster;
+use super::reader::{Found, Reader, bad_values, lost_records};
+use super::roster::{self, Roster};
 use super::segment::{self, Segment, random_mark};
 use super::state::State;
-use crate::StoreError;
+use crate::{Damaged, StoreError};
 use std::collections::BTreeSet;
+use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::Arc;
+
+/// Said of a value that is lost, while the frame around it is intact.
+const BAD_VALUE: &str = "the checksum of a value is wrong";
 
 /// What is done about damage.
 pub(super) struct Damage<'a> {
     /// Told of it. Without one, the log is refused; with one, it is read as far as it can be, all
     /// values included.
-    report: Option<&'a mut dyn FnMut(StoreError)>,
+    report: Option<&'a mut dyn FnMut(Damaged)>,
     count: usize,
 }
 
@@ -27,21 +32,28 @@ impl<'a> Damage<'a> {
         Damage { report: None, count: 0 }
     }
 
-    pub fn report(report: &'a mut dyn FnMut(StoreError)) -> Damage<'a> {
+    pub fn report(report: &'a mut dyn FnMut(Damaged)) -> Damage<'a> {
         Damage { report: Some(report), count: 0 }
     }
 
-    fn found(&mut self, error: StoreError) -> Result<(), StoreError> {
-        let Some(report) = &mut self.report else { return Err(error) };
+    fn found(&mut self, damaged: Damaged) -> Result<(), StoreError> {
+        let Some(report) = &mut self.report else { return Err(damaged.error) };
         self.count += 1;
-        report(error);
+        report(damaged);
         Ok(())
     }
 
-    /// The value that there is, or one that stands for what is damaged.
-    fn or<T>(&mut self, value: Result<T, StoreError>, or: fn() -> T) -> Result<T, StoreError> {
+    /// The value that there is, or one that stands for what is damaged, in the file of this path.
+    fn or<T>(
+        &mut self,
+        path: PathBuf,
+        value: Result<T, StoreError>,
+        or: fn() -> T,
+    ) -> Result<T, StoreError> {
         match value {
-            Err(error @ StoreError::Corrupt(_)) => self.found(error).map(|()| or()),
+            Err(error @ StoreError::Corrupt(_)) => {
+                self.found(Damaged::of_file(error, path)).map(|()| or())
+            }
             value => value,
         }
     }
@@ -74,8 +86,9 @@ pub(super) fn read(
     damage: &mut Damage<'_>,
 ) -> Result<Recovered, StoreError> {
     let names = disk.list().map_err(|error| StoreError::io("read", &disk.path(""), error))?;
-    let acknowledged = damage.or(CommitMark::read(disk), || 0)?;
-    let roster = damage.or(Roster::read(disk, &names), Roster::default)?;
+    let acknowledged = damage.or(disk.path(commit_mark::NAME), CommitMark::read(disk), || 0)?;
+    let roster = Roster::read(disk, &names);
+    let roster = damage.or(disk.path(roster::NAME), roster, Roster::default)?;
     let is_wanted = |&number: &u32| number >= roster.next || roster.listed.contains_key(&number);
     let (wanted, unwanted): (Vec<u32>, Vec<u32>) =
         segment::numbers(&names).into_iter().partition(is_wanted);
@@ -83,12 +96,15 @@ pub(super) fn read(
     for number in roster.listed.keys().copied().chain(roster.next..=newest) {
         if wanted.binary_search(&number).is_err() {
             let path = disk.path(&segment::name(number));
-            damage.found(StoreError::damaged(&path, "it is missing"))?;
+            let error = StoreError::damaged(&path, "it is missing");
+            damage.found(Damaged::of_file(error, path))?;
         }
     }
     let mut segments = Vec::new();
     for number in wanted {
-        segments.extend(damage.or(Segment::open(disk, number).map(Some), || None)?.map(Arc::new));
+        let path = disk.path(&segment::name(number));
+        let opened = Segment::open(disk, number).map(Some);
+        segments.extend(damage.or(path, opened, || None)?.map(Arc::new));
     }
     let unfinished = names.iter().filter(|name| name.ends_with(TEMPORARY)).cloned();
     let mut recovered = Recovered {
@@ -110,7 +126,7 @@ pub(super) fn read(
     if recovered.last_frame < acknowledged {
         let (last, next) = (recovered.last_frame, acknowledged + 1);
         let what = format!("what was committed after frame {last} and before {next} is missing");
-        damage.found(StoreError::damaged(&disk.path(""), &what))?;
+        damage.found(Damaged::unknown(StoreError::damaged(&disk.path(""), &what)))?;
         recovered.last_frame = acknowledged;
     }
     recovered.is_damaged = damage.count > 0;
@@ -130,15 +146,20 @@ impl Recovered {
         let file_len =
             segment.file.len().map_err(|error| StoreError::io("read", &segment.path, error))?;
         let read_to = end.unwrap_or(file_len).min(file_len);
-        let mut found_bad = |this: &mut Recovered, at: u64, what: &str| {
+        let mut found_bad = |this: &mut Recovered, bytes: Range<u64>, what: &str, records| {
             this.damaged.insert(segment.number);
-            damage.found(segment.damaged(at, what))
+            let error = segment.damaged(bytes.start, what);
+            // A value that is lost is known by its record, which is intact. Of a frame that is, nothing is sure.
+            let is_all = what == BAD_VALUE;
+            let file = Some(segment.path.clone());
+            damage.found(Damaged { error, file, bytes, records, is_all })
         };
-        if end.is_some_and(|end| end > file_len) {
-            found_bad(self, file_len, "the file ends too early")?;
+        let nothing = Vec::new;
+        if let Some(end) = end.filter(|end| *end > file_len) {
+            found_bad(self, file_len..end, "the file ends too early", nothing())?;
         }
         if segment.first_frame <= self.last_frame {
-            found_bad(self, 0, "its frames are older than those before it")?;
+            found_bad(self, 0..0, "its frames are older than those before it", nothing())?;
         }
         // Those before it may be gone with their segments.
         self.last_frame = self.last_frame.max(segment.first_frame.saturating_sub(1));
@@ -155,22 +176,24 @@ impl Recovered {
             match reader.next()? {
                 Found::End => return Ok(()),
                 Found::Frame(at, frame) => {
+                    let len = frame.header.len().unwrap_or(0);
                     if frame.header.number != expected {
-                        found_bad(self, at, "a frame has the wrong number")?;
+                        found_bad(self, at..at, "a frame has the wrong number", nothing())?;
                     }
                     let read_values = end.is_none() || self.reads_values;
-                    let bad_value = match read_values {
-                        true => bad_value(segment, at, &frame, &mut buffer)?,
-                        false => None,
+                    let bad_values = match read_values {
+                        true => bad_values(segment, at, &frame, &mut buffer)?,
+                        false => Vec::new(),
                     };
-                    if let Some(value_at) = bad_value {
+                    for (bytes, record) in bad_values {
                         if never_finished(frame.header.number, at + 1)? {
                             return Ok(());
                         }
-                        found_bad(self, value_at, "the checksum of a value is wrong")?;
+                        found_bad(self, bytes, BAD_VALUE, vec![record])?;
                     }
                     if !self.state.apply(segment.number, at, &frame) {
-                        found_bad(self, at, "a frame has records that are not known")?;
+                        let what = "a frame has records that are not known";
+                        found_bad(self, at..at + len, what, nothing())?;
                     }
                     self.last_frame = self.last_frame.max(frame.header.number);
                     expected = frame.header.number + 1;
@@ -180,8 +203,10 @@ impl Recovered {
                     if never_finished(expected, at + 1)? {
                         return Ok(());
                     }
-                    found_bad(self, at, what)?;
-                    if !reader.find(at + 1)? {
+                    let goes_on = reader.find(at + 1)?;
+                    let next = if goes_on { reader.at() } else { read_to };
+                    found_bad(self, at..next, what, lost_records(segment, at..next)?)?;
+                    if !goes_on {
                         return Ok(());
                     }
                     // What is missing has been said.

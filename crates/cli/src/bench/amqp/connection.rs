@@ -5,10 +5,9 @@ use barid_amqp::Error;
 use barid_amqp::frame::{
     self, AMQP_HEADER, Begin, Body, Close, Flow, Open, Performative, SASL_HEADER, Sasl,
 };
-use mio::net::TcpStream;
 
 use super::super::stream::Stream;
-use super::Options;
+use super::super::target::Target;
 
 /// Transfer frames that the broker may send; the window is told anew with all credit.
 const INCOMING_WINDOW: u32 = 1 << 20;
@@ -48,14 +47,14 @@ pub struct Session {
 
 impl Connection {
     /// Begins with SASL.
-    pub fn new(socket: TcpStream, options: &Options) -> Self {
-        let mut stream = Stream::new(socket);
+    pub fn new(mut stream: Stream, target: &Target) -> Self {
         stream.output.extend_from_slice(&SASL_HEADER);
-        let response = format!("\0{}\0{}", options.user, options.pw);
+        let (user, password) = (target.user.as_deref(), target.password.as_deref());
+        let response = format!("\0{}\0{}", user.unwrap_or_default(), password.unwrap_or_default());
         let init = Sasl::Init {
             mechanism: "PLAIN".into(),
             initial_response: Some(response.into()),
-            hostname: Some(options.host.clone()),
+            hostname: Some(target.host().to_owned()),
         };
         frame::encode_sasl(&mut stream.output, &init);
         let session =
@@ -207,7 +206,13 @@ pub fn failed(what: &str, error: Option<&Error>) -> anyhow::Error {
         return anyhow::anyhow!("the broker has ended {what}");
     };
     let description = error.description.as_deref().unwrap_or("no reason given");
-    anyhow::anyhow!("the broker has ended {what}: {description} ({})", error.condition)
+    let hint = match error.condition.as_ref() {
+        "amqp:not-found" => {
+            "\n  hint: the queue of --queue must exist: `barid queue create bench --requires-session`"
+        }
+        _ => "",
+    };
+    anyhow::anyhow!("the broker has ended {what}: {description} ({}){hint}", error.condition)
 }
 
 /// The error of what must have one.

@@ -1,17 +1,16 @@
 //! Drives all connections from one thread.
 
 use std::io::ErrorKind;
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use hdrhistogram::Histogram;
 use indicatif::ProgressBar;
-use mio::{Events, Interest, Poll, Token};
+use mio::{Events, Poll};
 
 use super::super::bar::bar;
-use super::super::connect;
 use super::super::process::Process;
+use super::super::target::Target;
 use super::connection::{Connection, Heard};
 use super::ledger::Ledger;
 use super::receiver::{Measured, Receiver};
@@ -34,16 +33,19 @@ const LOOK: Duration = Duration::from_millis(10);
 /// The poll waits whole milliseconds; for less than that it is asked so often.
 const NAP: Duration = Duration::from_micros(100);
 
-/// Measures the broker at `address`.
-pub fn measure(options: &Options, address: SocketAddr) -> anyhow::Result<Report> {
+/// Measures a broker.
+pub fn measure(options: &Options, target: &Target) -> anyhow::Result<Report> {
     let process = options.pid.map(Process::new).transpose()?;
     let mut driver = Driver::new(options)?;
-    driver.connect(address, Part::senders(options))?;
+    driver.connect(target, Part::senders(options)).map_err(|error| match target.refused() {
+        Some(_) => target.unreachable(error),
+        None => error,
+    })?;
     let stored = match options.stored_first() {
         0 => None,
         messages => Some(driver.store(messages, process)?),
     };
-    driver.connect(address, Part::receivers(options))?;
+    driver.connect(target, Part::receivers(options))?;
     let span = driver.run(process)?;
     driver.drain()?;
     driver.close();
@@ -139,16 +141,13 @@ impl<'a> Driver<'a> {
     }
 
     /// Makes a connection for each of `parts`.
-    fn connect(&mut self, address: SocketAddr, parts: Vec<Part>) -> anyhow::Result<()> {
+    fn connect(&mut self, target: &Target, parts: Vec<Part>) -> anyhow::Result<()> {
         let all = self.clients.len() + parts.len();
         self.heard = self.now();
         for part in parts {
             let index = self.clients.len();
-            let context = || format!("cannot connect to {address}");
-            let mut socket = connect::begin(address, index).with_context(context)?;
-            let interest = Interest::READABLE | Interest::WRITABLE;
-            self.poll.registry().register(&mut socket, Token(index), interest)?;
-            self.clients.push(Client { connection: Connection::new(socket, self.options), part });
+            let stream = target.begin(self.poll.registry(), index)?;
+            self.clients.push(Client { connection: Connection::new(stream, target), part });
             // Not more than a listener has places for.
             while self.clients.len() - self.ready > 100 {
                 self.poll(LOOK)?;
@@ -186,7 +185,7 @@ impl<'a> Driver<'a> {
     fn run(&mut self, process: Option<Process>) -> anyhow::Result<Span> {
         let is_live = self.options.scenario == Scenario::Live;
         let warm_up = if is_live { WARM_UP } else { Duration::ZERO };
-        let end = warm_up + self.options.duration();
+        let end = warm_up + self.options.duration;
         let bar = bar(end.as_millis() as u64, "{msg:24} {wide_bar} {elapsed_precise}");
         self.left = if is_live { u64::MAX } else { 0 };
         let start = self.now();

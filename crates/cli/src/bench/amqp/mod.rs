@@ -16,11 +16,18 @@ use anyhow::bail;
 use barid_server::descriptors::Descriptors;
 use clap::ValueEnum;
 
-use super::resolve;
+use super::target::Target;
+use crate::client::{BrokerArgs, Protocol};
+use crate::span;
 use template::SIZE_MIN;
+
+/// The key of the emulator's connection string, which a broker without keys takes on loopback.
+const EMULATOR_USER: &str = "RootManageSharedAccessKey";
+const EMULATOR_KEY: &str = "SAS_KEY_VALUE";
 
 /// What to measure
 #[derive(clap::Args, Clone, Debug)]
+#[command(disable_help_flag = true)]
 pub struct Options {
     /// What happens
     #[arg(value_enum, default_value_t = Scenario::Live)]
@@ -72,35 +79,21 @@ pub struct Options {
     /// Nothing is stored first in `accept` and `backlog`: the messages of an earlier run are there
     #[arg(long)]
     no_store: bool,
-    /// Seconds to measure, after one second to warm up; `accept` and `backlog` may end earlier
-    #[arg(short, long, value_name = "SECONDS", default_value_t = 10,
-        value_parser = clap::value_parser!(u32).range(1..))]
-    duration: u32,
-    /// The broker's host
-    #[arg(long, default_value = "127.0.0.1")]
-    host: String,
-    /// The broker's port (AMQP)
-    #[arg(short, long, default_value_t = 5672)]
-    port: u16,
-    /// User name, which is the name of a key
-    #[arg(short, long, value_name = "NAME", default_value = "RootManageSharedAccessKey")]
-    user: String,
-    /// Password, which is the key
-    #[arg(
-        short = 'P',
-        long,
-        value_name = "PASSWORD",
-        env = "BARID_PASSWORD",
-        hide_env_values = true,
-        default_value = "SAS_KEY_VALUE"
-    )]
-    pw: String,
+    /// How long to measure, after one second to warm up: seconds, or 500ms, 5m; `accept` and `backlog`
+    /// may end earlier
+    #[arg(short, long, value_name = "TIME", default_value = "10", value_parser = span::parse_some)]
+    duration: Duration,
     /// Process id of the broker, if it runs on this machine: tells its CPU time and memory
     #[arg(long)]
     pid: Option<u32>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
+    /// Print help
+    #[arg(long, action = clap::ArgAction::Help)]
+    help: Option<bool>,
+    #[command(flatten)]
+    broker: BrokerArgs,
 }
 
 /// What happens.
@@ -127,10 +120,6 @@ impl Scenario {
 }
 
 impl Options {
-    fn duration(&self) -> Duration {
-        Duration::from_secs(self.duration.into())
-    }
-
     /// Messages that are stored before any is received.
     fn stored_first(&self) -> u64 {
         match self.scenario {
@@ -173,6 +162,8 @@ pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
     if options.senders > options.sessions {
         bail!("each sender needs a session of its own: --senders is more than --sessions");
     }
-    let address = resolve(&options.host, options.port)?;
-    Ok(driver::measure(options, address)?.print())
+    let mut target = Target::new(&options.broker, Protocol::Amqp)?;
+    target.user.get_or_insert_with(|| EMULATOR_USER.into());
+    target.password.get_or_insert_with(|| EMULATOR_KEY.into());
+    driver::measure(options, &target)?.print()
 }

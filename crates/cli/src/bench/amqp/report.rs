@@ -6,12 +6,11 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
-use super::super::figures::{
-    Row, grouped, per_second, print_rows, quantile_rows, quantiles, rss_row,
-};
+use super::super::figures::{Row, grouped, lines, per_second, quantile_rows, quantiles, rss_row};
 use super::super::process::Usage;
 use super::ledger::Counts;
 use super::{Options, Scenario};
+use crate::output::print;
 
 /// One result.
 pub struct Report {
@@ -52,26 +51,25 @@ impl Report {
     }
 
     /// Prints it.
-    pub fn print(&self) -> ExitCode {
-        if self.options.json {
-            println!("{}", self.json());
-        } else {
-            self.print_table();
-        }
-        if self.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    pub fn print(&self) -> anyhow::Result<ExitCode> {
+        let is_json = self.options.json;
+        print(if is_json { format!("{}\n", self.json()) } else { self.table() })?;
+        Ok(if self.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
-    fn print_table(&self) {
+    fn table(&self) -> String {
         let Options { scenario, sessions, senders, receivers, size, rate, plain, .. } =
             &self.options;
         let rate = rate.map(|rate| format!(", {} a second", grouped(rate.into())));
         let sessions = match plain {
             true => "no sessions".to_owned(),
-            false => format!("{} sessions", grouped((*sessions).into())),
+            false => counted(*sessions, "session"),
         };
-        println!(
-            "{}: {sessions}, {senders} senders, {receivers} receivers, {size} B{}",
+        let title = format!(
+            "{}: {sessions}, {}, {}, {size} B{}\n",
             scenario.name(),
+            counted(*senders, "sender"),
+            counted(*receivers, "receiver"),
             rate.unwrap_or_default()
         );
         let mut rows = Vec::new();
@@ -93,7 +91,7 @@ impl Report {
             rows.push(("in a second of its CPU", grouped(rate), "messages"));
         }
         rows.extend(self.after.map(|usage| rss_row("broker memory", usage)));
-        print_rows(rows);
+        title + &lines(rows)
     }
 
     fn fault_rows(&self) -> Vec<Row> {
@@ -172,3 +170,8 @@ const RECEIVED: [&str; 4] =
     ["received after p50", "received after p99", "received after p99.9", "received after max"];
 const ACCEPTED: [&str; 4] =
     ["session after p50", "session after p99", "session after p99.9", "session after max"];
+
+/// So many things, of which several are called so with an `s` behind it.
+fn counted(number: u32, one: &str) -> String {
+    format!("{} {one}{}", grouped(number.into()), if number == 1 { "" } else { "s" })
+}

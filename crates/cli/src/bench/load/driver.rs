@@ -1,16 +1,14 @@
 //! Drives all connections from one thread.
 
 use std::io::ErrorKind;
-use std::net::SocketAddr;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, bail, ensure};
 use hdrhistogram::Histogram;
 use indicatif::ProgressBar;
-use mio::{Events, Interest, Poll, Token};
+use mio::{Events, Poll, Registry};
 
 use super::super::bar::bar;
-use super::super::connect;
 use super::super::process::Process;
 use super::super::stream::Stream;
 use super::mix::{Mix, Verb};
@@ -31,16 +29,17 @@ const LATENCY_MAX: u64 = 60_000_000;
 /// How long the poll waits at most: somebody may look at the progress.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Asks the server at `address` as `shape` says. `dialogue` makes the client's half of the protocol for
-/// each client.
+/// Asks a server as `shape` says. `begin` makes the connection with a number, and `dialogue` the client's half of
+/// the protocol for it. `unreachable` says where that server is, if connecting fails.
 pub fn measure<D: Dialogue>(
     shape: &Shape,
-    address: SocketAddr,
+    begin: impl FnMut(&Registry, usize) -> anyhow::Result<Stream>,
     dialogue: impl FnMut(u32) -> anyhow::Result<D>,
+    unreachable: impl FnOnce(anyhow::Error) -> anyhow::Error,
 ) -> anyhow::Result<Report> {
     let process = shape.pid.map(Process::new).transpose()?;
     let mut driver = Driver::new(shape)?;
-    driver.connect(address, dialogue)?;
+    driver.connect(begin, dialogue).map_err(unreachable)?;
     driver.fill()?;
     driver.run(process)
 }
@@ -121,7 +120,7 @@ impl<'a, D: Dialogue> Driver<'a, D> {
     /// Makes all connections.
     fn connect(
         &mut self,
-        address: SocketAddr,
+        mut begin: impl FnMut(&Registry, usize) -> anyhow::Result<Stream>,
         mut dialogue: impl FnMut(u32) -> anyhow::Result<D>,
     ) -> anyhow::Result<()> {
         let all = self.shape.n as usize;
@@ -130,11 +129,7 @@ impl<'a, D: Dialogue> Driver<'a, D> {
         while self.ready < all {
             while self.clients.len() < all && self.clients.len() - self.ready < CONNECTING_MAX {
                 let index = self.clients.len();
-                let context = || format!("cannot connect to {address}");
-                let mut socket = connect::begin(address, index).with_context(context)?;
-                let interest = Interest::READABLE | Interest::WRITABLE;
-                self.poll.registry().register(&mut socket, Token(index), interest)?;
-                let mut stream = Stream::new(socket);
+                let mut stream = begin(self.poll.registry(), index)?;
                 let mut dialogue = dialogue(index as u32)?;
                 dialogue.open(&mut stream.output)?;
                 let slots = vec![None; self.shape.in_flight()].into();
@@ -164,7 +159,7 @@ impl<'a, D: Dialogue> Driver<'a, D> {
     /// Asks for the time that the shape says, and waits for what is on its way.
     fn run(mut self, process: Option<Process>) -> anyhow::Result<Report> {
         let usage = || process.and_then(Process::usage);
-        let end = WARM_UP + self.shape.duration();
+        let end = WARM_UP + self.shape.duration;
         let bar = bar(end.as_millis() as u64, "{msg:24} {wide_bar} {elapsed_precise}");
         self.phase = Phase::Asking;
         self.ask_everywhere()?;

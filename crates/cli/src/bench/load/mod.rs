@@ -8,6 +8,7 @@ mod template;
 
 use std::time::Duration;
 
+use crate::span;
 pub use driver::measure;
 pub use mix::{Request, Verb};
 pub use report::Report;
@@ -36,10 +37,9 @@ pub struct Shape {
     #[arg(long, value_name = "KEYS", default_value_t = 10_000,
         value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
     keys: u32,
-    /// Seconds to measure, after one second to warm up
-    #[arg(short, long, value_name = "SECONDS", default_value_t = 10,
-        value_parser = clap::value_parser!(u32).range(1..))]
-    duration: u32,
+    /// How long to measure, after one second to warm up: seconds, or 500ms, 5m
+    #[arg(short, long, value_name = "TIME", default_value = "10", value_parser = span::parse_some)]
+    duration: Duration,
     /// Process id of the server, if it runs on this machine: tells its CPU time and memory
     #[arg(long)]
     pid: Option<u32>,
@@ -57,10 +57,6 @@ impl Shape {
     /// Bytes of a value.
     pub fn size(&self) -> usize {
         self.size as usize
-    }
-
-    fn duration(&self) -> Duration {
-        Duration::from_secs(self.duration.into())
     }
 }
 

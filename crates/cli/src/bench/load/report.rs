@@ -4,11 +4,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::super::figures::{grouped, per_second, print_rows, quantile_rows, quantiles, rss_row};
+use super::super::figures::{grouped, lines, per_second, quantile_rows, quantiles, rss_row};
 use super::super::process::Usage;
 use super::Shape;
+use crate::output::print;
 
 /// One result.
 pub struct Report {
@@ -32,20 +33,20 @@ pub struct Report {
 
 impl Report {
     /// Prints it, under the name of `what` was measured.
-    pub fn print(&self, what: &str) -> ExitCode {
-        if self.shape.json {
-            self.print_json(what);
-        } else {
-            self.print_table(what);
-        }
+    pub fn print(&self, what: &str) -> anyhow::Result<ExitCode> {
+        let is_json = self.shape.json;
+        print(if is_json { format!("{}\n", self.json(what)) } else { self.table(what) })?;
         let is_clean = self.errors == 0 && self.unanswered == 0;
-        if is_clean { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        Ok(if is_clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
-    fn print_table(&self, what: &str) {
+    fn table(&self, what: &str) -> String {
         let Shape { n, in_flight, sets, size, keys, .. } = &self.shape;
+        let noun = if *keys == 1 { "key" } else { "keys" };
         let keys = grouped((*keys).into());
-        println!("{what}: {n} × {in_flight} in flight, {sets} % SETs, {size} B, {keys} keys");
+        let title = format!(
+            "{what}: {n} × {in_flight} in flight, {sets} % SETs, {size} B, {keys} {noun}\n"
+        );
         let operations = per_second(self.operations, self.elapsed);
         let mut rows = vec![
             ("answered", grouped(operations), "operations/s"),
@@ -59,12 +60,12 @@ impl Report {
             rows.push(("in a second of its CPU", grouped(rate), "operations"));
         }
         rows.extend(self.after.map(|usage| rss_row("server memory", usage)));
-        print_rows(rows);
+        title + &lines(rows)
     }
 
-    fn print_json(&self, what: &str) {
+    fn json(&self, what: &str) -> Value {
         let Shape { n, in_flight, sets, size, keys, .. } = &self.shape;
-        let object = json!({
+        json!({
             "scenario": what,
             "n": n,
             "in_flight": in_flight,
@@ -80,8 +81,7 @@ impl Report {
             "server_cpu_us_per_operation": self.us_per_operation(self.cpu),
             "generator_cpu_us_per_operation": self.us_per_operation(self.generator_cpu),
             "server_rss_bytes": self.after.map(|usage| usage.rss_bytes),
-        });
-        println!("{object}");
+        })
     }
 
     fn per_cpu_s(&self) -> Option<u64> {

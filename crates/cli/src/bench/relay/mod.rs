@@ -17,6 +17,7 @@ use mqtt_proto::{
     ConnAck, FixedHeader, MAX_PACKET_LEN, Packet, PacketType, Properties, ReasonCode, SubAck,
 };
 
+use crate::output::print;
 use client::Client;
 
 /// What each read asks the kernel for, unless a packet is longer.
@@ -39,7 +40,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     Descriptors::raise();
     let listener = TcpListener::bind(args.listen)
         .with_context(|| format!("cannot listen on {}", args.listen))?;
-    println!("relay on {}", listener.local_addr()?);
+    print(format!("relay on {}\n", listener.local_addr()?))?;
     let poll = Poll::new()?;
     let relay = Relay {
         poll,

@@ -2,15 +2,19 @@
 
 mod requester;
 
-use std::net::SocketAddr;
 use std::process::ExitCode;
+
+use mio::Registry;
+use mqtt_proto::Version;
 
 use super::load::{self, Shape};
 use super::target::Target;
+use crate::client::{BrokerArgs, Protocol};
 use requester::Requester;
 
 /// What to measure
 #[derive(clap::Args, Clone, Debug)]
+#[command(disable_help_flag = true)]
 pub struct Options {
     #[command(flatten)]
     shape: Shape,
@@ -18,12 +22,18 @@ pub struct Options {
     /// send
     #[arg(long)]
     plain: bool,
+    /// Print help
+    #[arg(long, action = clap::ArgAction::Help)]
+    help: Option<bool>,
     #[command(flatten)]
-    pub target: Target,
+    broker: BrokerArgs,
 }
 
-/// Measures the broker at `address`.
-pub fn run(options: &Options, address: SocketAddr) -> anyhow::Result<ExitCode> {
-    let report = load::measure(&options.shape, address, |index| Requester::new(options, index))?;
-    Ok(report.print("state"))
+/// Measures the broker that the options name.
+pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
+    let target = Target::new(&options.broker, Protocol::Mqtt(Version::V5))?;
+    let begin = |registry: &Registry, index| target.begin(registry, index);
+    let dialogue = |index| Requester::new(options, &target, index);
+    let report = load::measure(&options.shape, begin, dialogue, |error| target.unreachable(error))?;
+    report.print("state")
 }

@@ -9,6 +9,7 @@ use statestore_proto::{Command, Condition, Hlc, Reply, properties, topics};
 
 use super::super::connection::take_packets;
 use super::super::load::{Dialogue, Heard, KEY, Request, Template, Templates, Verb, put_decimal};
+use super::super::target::Target;
 use super::Options;
 use crate::client::Failure;
 
@@ -54,7 +55,7 @@ struct Asked {
 
 impl Requester {
     /// Number `index`.
-    pub fn new(options: &Options, index: u32) -> anyhow::Result<Self> {
+    pub fn new(options: &Options, target: &Target, index: u32) -> anyhow::Result<Self> {
         let client_id = format!("bench-{}-{index}", std::process::id());
         let response_topic = format!("clients/{client_id}/services/{}/response", topics::INVOKE);
         let value = vec![b'.'; options.shape.size()];
@@ -65,8 +66,8 @@ impl Requester {
         let nothing =
             Asked { verb: Verb::Get, is_acknowledged: true, is_replied: true, well: true };
         Ok(Self {
-            user: options.target.user.clone(),
-            password: options.target.pw.clone(),
+            user: target.user.clone(),
+            password: target.password.clone(),
             templates,
             unix_ms: 0,
             value_len: value.len(),
@@ -168,8 +169,7 @@ impl Dialogue for Requester {
                     (slot, asked.is_acknowledged)
                 }
                 Packet::ConnAck(connack) if connack.reason.is_error() => {
-                    let what = "the broker refused the connection";
-                    bail!(Failure::refused(what, connack.reason, connack.properties));
+                    bail!(Failure::refused_connection(connack.reason, connack.properties));
                 }
                 Packet::ConnAck(_) => return self.subscribe(output),
                 Packet::SubAck(suback) if suback.codes.iter().any(|code| *code >= 0x80) => {

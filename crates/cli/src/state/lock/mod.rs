@@ -17,8 +17,8 @@ use std::time::Duration;
 use anyhow::Context as _;
 
 use super::key::{Notation, shown};
-use super::span::parse_duration;
 use crate::client::ConnectArgs;
+use crate::span;
 use command::Running;
 use keeper::{Acquired, Keeper};
 use lease::Lease;
@@ -63,8 +63,8 @@ pub struct Args {
     /// How long the lock outlives us if we vanish
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_lease)]
     lease: Duration,
-    /// Wait for the lock no longer than this
-    #[arg(short = 'W', long, value_name = "TIME", value_parser = parse_duration)]
+    /// Wait for the lock no longer than this: seconds, or 500ms, 5m, 1h
+    #[arg(short = 'W', long, value_name = "TIME", value_parser = span::parse_some)]
     timeout: Option<Duration>,
     /// Do not wait for the lock
     #[arg(long, conflicts_with = "timeout")]
@@ -73,7 +73,7 @@ pub struct Args {
     #[arg(long, value_name = "VARIABLE", value_parser = parse_variable)]
     fencing: Option<String>,
     /// How long the command may take to end when the lock is lost
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = span::parse_some)]
     grace: Duration,
     /// Print help
     #[arg(long, action = clap::ArgAction::Help)]
@@ -89,7 +89,7 @@ pub struct Args {
 const LEASE_MIN: Duration = Duration::from_millis(100);
 
 fn parse_lease(text: &str) -> Result<Duration, String> {
-    match parse_duration(text)? {
+    match span::parse_some(text)? {
         lease if lease < LEASE_MIN => Err(format!("at least {}ms", LEASE_MIN.as_millis())),
         lease => Ok(lease),
     }

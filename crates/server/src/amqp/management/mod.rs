@@ -22,6 +22,7 @@ use super::held::Answer;
 use super::link::{Link, RequestLink, Service};
 use super::refusals::{condition, error_of, no_entity, status_of};
 use crate::connection::Turn;
+use crate::denials::Action;
 use crate::durable::Commits;
 use crate::entities::{Address, Entities, Node, Queue};
 use crate::settings::Right;
@@ -247,6 +248,9 @@ impl Container {
                 return;
             }
             Err(error) => {
+                if error.condition == condition::UNAUTHORIZED {
+                    self.deny(turn, Action::Manage, path, "the token lacks the right to do that");
+                }
                 let description = error.description.as_deref().unwrap_or_default();
                 let status = status_of(&error.condition);
                 to.encode(status, description, Some(&error.condition), |_| {})

@@ -3,6 +3,7 @@
 use super::super::tidy::Tidy;
 use super::super::{Damage, recovery};
 use super::*;
+use crate::Damaged;
 
 /// A log of several segments, some of them deleted, and what is in it.
 fn history(seed: u64, commits: usize) -> (SimDisk, Contents) {
@@ -23,7 +24,8 @@ fn history(seed: u64, commits: usize) -> (SimDisk, Contents) {
 
 fn findings(disk: &SimDisk) -> Vec<StoreError> {
     let mut found = Vec::new();
-    let result = recovery::read(disk, 0, &mut Damage::report(&mut |error| found.push(error)));
+    let mut report = |damaged: Damaged| found.push(damaged.error);
+    let result = recovery::read(disk, 0, &mut Damage::report(&mut report));
     found.extend(result.err());
     found
 }
@@ -132,6 +134,58 @@ fn an_accepted_loss_takes_little_and_is_not_found_again() {
         let expected = contents(&open_with_loss(&damaged).unwrap()).unwrap();
         assert_eq!(contents(&open_small(&damaged).unwrap()).unwrap(), expected, "without {name}");
     }
+}
+
+/// Whoever accepts a loss is told of it: of each record by its key, or that more may be lost than is known.
+#[test]
+fn an_accepted_loss_is_told() {
+    let (disk, model) = history(18, 90);
+    let (mut known, mut unknown) = (0, 0);
+    for name in disk.names() {
+        let bytes = disk.bytes(&name);
+        for at in (0..bytes.len()).step_by(3) {
+            let damaged = disk.copy();
+            let mut flipped = bytes.clone();
+            flipped[at] ^= 1 << (at % 8);
+            damaged.set_bytes(&name, flipped);
+            let mut found = Vec::new();
+            let mut report = |damaged| found.push(damaged);
+            recovery::read(&damaged, 0, &mut Damage::report(&mut report)).unwrap();
+            if found.iter().any(|damaged| !damaged.is_all) {
+                unknown += 1;
+                continue;
+            }
+            let left = contents(&open_with_loss(&damaged).unwrap()).unwrap();
+            let is_told = |(keyspace, key): &(u8, Vec<u8>)| {
+                let mut told = found.iter().flat_map(|damaged| &damaged.records);
+                told.any(|record| record.keyspace == Keyspace(*keyspace) && record.key == *key)
+            };
+            let keys = model.keys().chain(left.keys());
+            for key in keys.filter(|key| model.get(*key) != left.get(*key)) {
+                assert!(is_told(key), "{name}, byte {at}: {key:?} was lost and nobody was told");
+                known += 1;
+            }
+        }
+    }
+    assert!(known > 50 && unknown > 50, "{known} {unknown}");
+}
+
+#[test]
+fn the_records_of_a_damaged_frame_are_told_as_far_as_they_can_be_read() {
+    let (disk, first_frame) = one_segment();
+    let name = "log-0000000001";
+    let mut bytes = disk.bytes(name);
+    // The number of the frame: its records are as they were.
+    bytes[first_frame + 16] ^= 1;
+    disk.set_bytes(name, bytes);
+    let mut found = Vec::new();
+    let mut report = |damaged| found.push(damaged);
+    recovery::read(&disk, 0, &mut Damage::report(&mut report)).unwrap();
+    let [Damaged { bytes, records, is_all: false, .. }] = &found[..] else { panic!("{found:?}") };
+    assert_eq!(bytes.start, first_frame as u64);
+    let told: Vec<_> =
+        records.iter().map(|record| (record.key.as_slice(), record.value_len)).collect();
+    assert_eq!(told, [(&[0][..], Some(200)), (&[0, 0][..], Some(20))]);
 }
 
 /// A log of one segment, and where its frames begin; each has a large value in 200 bytes.

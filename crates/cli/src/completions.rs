@@ -1,0 +1,40 @@
+//! `barid completions`: scripts with which shells complete the words of a command.
+
+use std::process::ExitCode;
+
+use clap::ValueEnum;
+use clap_complete::{Shell, generate};
+
+use crate::output::print;
+
+/// Print the script with which a shell completes the commands and options of barid
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  barid completions bash > /etc/bash_completion.d/barid
+  barid completions zsh  > \"${fpath[1]}/_barid\"
+  barid completions fish > ~/.config/fish/completions/barid.fish
+  source <(barid completions bash)                         for this shell only")]
+pub struct Args {
+    /// The shell
+    shell: Supported,
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug)]
+enum Supported {
+    Bash,
+    Zsh,
+    Fish,
+}
+
+pub fn run(args: &Args, mut command: clap::Command) -> anyhow::Result<ExitCode> {
+    let shell = match args.shell {
+        Supported::Bash => Shell::Bash,
+        Supported::Zsh => Shell::Zsh,
+        Supported::Fish => Shell::Fish,
+    };
+    let mut script = Vec::new();
+    generate(shell, &mut command, "barid", &mut script);
+    print(script)?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,109 @@
+//! Records of a data directory in words, by their keys.
+
+use barid_core::durable::keys::{
+    self, AnsweredKey, EntityKey, EntryKey, MessageKey, QueueBodyKey, QueueEntryKey,
+    QueueNumbersKey, QueueSeenKey, QueueSessionKey, ReceivedKey, SessionKey, StateClockKey,
+    StateKey, SubscriptionKey,
+};
+use barid_core::durable::records::RecordError;
+use barid_store::Keyspace;
+
+/// What stands between the levels of a topic in a key.
+const SEPARATOR: u8 = 0;
+
+/// What the record with this key is, and whose.
+pub fn describe(keyspace: Keyspace, key: &[u8]) -> String {
+    let name = keys::NAMES.get(usize::from(keyspace.0)).copied().unwrap_or("unknown keyspace");
+    match (in_words(keyspace, key), keys::tenant_of(key)) {
+        (Ok(words), Some(tenant)) => format!("{words} (tenant {tenant:?})"),
+        _ => format!("a record of {name} with the damaged key {}", hex(key)),
+    }
+}
+
+fn in_words(keyspace: Keyspace, key: &[u8]) -> Result<String, RecordError> {
+    Ok(match keyspace {
+        keys::SESSIONS => format!("the session of client {:?}", SessionKey::decode(key)?.client_id),
+        keys::SUBSCRIPTIONS => {
+            let SubscriptionKey { session, filter, .. } = SubscriptionKey::decode(key)?;
+            format!("the subscription of session {session} to {filter:?}")
+        }
+        keys::ENTRIES => {
+            let EntryKey { session, entry, .. } = EntryKey::decode(key)?;
+            format!("entry {entry} in the queue of session {session}")
+        }
+        keys::MESSAGES => format!("message {}", MessageKey::decode(key)?.message),
+        keys::RECEIVED => {
+            let ReceivedKey { session, packet_id, .. } = ReceivedKey::decode(key)?;
+            format!("packet identifier {packet_id} received from session {session}")
+        }
+        keys::RETAINED => format!("the retained message of {:?}", topic(key)),
+        keys::STATE => {
+            let StateKey { key, .. } = StateKey::decode(key)?;
+            format!("the key {:?} of the state store", String::from_utf8_lossy(key))
+        }
+        keys::STATE_CLOCKS => {
+            StateClockKey::decode(key)?;
+            "the clock of the state store".into()
+        }
+        keys::STATE_ANSWERS => {
+            let AnsweredKey { session, packet_id, .. } = AnsweredKey::decode(key)?;
+            format!("what request {packet_id} of session {session} was answered")
+        }
+        keys::ENTITIES => format!("the definition of {:?}", EntityKey::decode(key)?.path),
+        keys::QUEUE_ENTRIES => {
+            let QueueEntryKey { queue, part, number, .. } = QueueEntryKey::decode(key)?;
+            format!("message {number} of queue {queue}, {part:?}")
+        }
+        keys::QUEUE_BODIES => {
+            let QueueBodyKey { queue, id, .. } = QueueBodyKey::decode(key)?;
+            format!("body {id} of a message in queue {queue}")
+        }
+        keys::QUEUE_SESSIONS => {
+            let QueueSessionKey { queue, session, .. } = QueueSessionKey::decode(key)?;
+            format!("the state of message session {session:?} of queue {queue}")
+        }
+        keys::QUEUE_SEEN => {
+            let QueueSeenKey { queue, message_id, .. } = QueueSeenKey::decode(key)?;
+            format!("that queue {queue} has seen the message id {message_id:?}")
+        }
+        keys::QUEUE_NUMBERS => {
+            let QueueNumbersKey { queue, part, .. } = QueueNumbersKey::decode(key)?;
+            format!("the sequence numbers of queue {queue}, {part:?}")
+        }
+        _ => return Err(RecordError::Malformed("its keyspace is unknown")),
+    })
+}
+
+/// The topic in the key of a retained message: behind the tenant and the version.
+fn topic(key: &[u8]) -> String {
+    let behind = keys::tenant_of(key).map_or(0, |tenant| 1 + tenant.len() + 1);
+    let topic = key.get(behind..).unwrap_or_default();
+    let topic = topic.iter().map(|byte| if *byte == SEPARATOR { b'/' } else { *byte });
+    String::from_utf8_lossy(&topic.collect::<Vec<_>>()).into_owned()
+}
+
+/// The first bytes of a key.
+fn hex(key: &[u8]) -> String {
+    let more = if key.len() > 32 { "…" } else { "" };
+    data_encoding::HEXLOWER.encode(&key[..key.len().min(32)]) + more
+}
+
+#[cfg(test)]
+mod tests {
+    use barid_core::durable::keys::RetainedKey;
+
+    use super::*;
+
+    #[test]
+    fn records_are_named_by_their_keys() {
+        let mut key = Vec::new();
+        RetainedKey { tenant: "acme", topic: "a/b" }.encode(&mut key);
+        let said = describe(keys::RETAINED, &key);
+        assert_eq!(said, "the retained message of \"a/b\" (tenant \"acme\")");
+        SessionKey { tenant: "default", client_id: "pump" }.encode(&mut key);
+        let said = describe(keys::SESSIONS, &key);
+        assert_eq!(said, "the session of client \"pump\" (tenant \"default\")");
+        assert!(describe(keys::SESSIONS, b"\xff\xfe").contains("damaged key fffe"));
+        assert!(describe(Keyspace(99), b"").contains("unknown keyspace"));
+    }
+}

@@ -1,0 +1,56 @@
+//! What clients were not allowed to do, as a table and what to do about it.
+
+use std::collections::BTreeSet;
+
+use crate::admin::answers::Denied;
+use crate::admin::{Column, Table, now, printable, span};
+
+/// The denials, and below them for each reason what to do about it.
+pub fn table(denials: &[&Denied]) -> String {
+    let now = now();
+    let mut table = Table::new([
+        Column::Left("NOT ALLOWED AT"),
+        Column::Right("AGO"),
+        Column::Right("TIMES"),
+        Column::Left("ACTION"),
+        Column::Left("OF"),
+        Column::Left("CLIENT"),
+        Column::Left("USER"),
+        Column::Left("ADDRESS"),
+    ]);
+    for denial in denials {
+        table.push([
+            denial.at.as_str().into(),
+            span(denial.at.until(now)),
+            denial.count.to_string(),
+            denial.action.clone(),
+            denial.object.clone().unwrap_or("-".into()),
+            denial.client.clone(),
+            denial.user.clone().unwrap_or("-".into()),
+            denial.address.clone(),
+        ]);
+    }
+    let reasons: BTreeSet<_> =
+        denials.iter().map(|denial| (&*denial.action, &*denial.reason)).collect();
+    let mut text = table.to_string();
+    for (action, reason) in reasons {
+        text += &format!("\n{action}: {}. {}", printable(reason), advice(action));
+    }
+    text + "\n"
+}
+
+fn advice(action: &str) -> &'static str {
+    match action {
+        "login" => {
+            "Check the user name and the password; `barid passwd` makes a new hash for [[users]]. With AMQP \
+             check the key: its name, its text in [[keys]], and the time on the client's machine."
+        }
+        "publish" | "subscribe" | "will" | "state" => {
+            "The rules of a user stand in [[users]]. After a reload they hold when the client connects again."
+        }
+        "send" | "receive" | "manage" => {
+            "What a key may do, and with which entity, stands in [[keys]]."
+        }
+        _ => "See docs/operating/tenants-and-users.md.",
+    }
+}

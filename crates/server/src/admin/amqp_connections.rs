@@ -1,0 +1,88 @@
+//! `/v1/tenants/{tenant}/amqp-connections`: which clients are connected over AMQP.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use serde::{Deserialize, Serialize};
+
+use super::answer::{Answer, Refusal};
+use super::rfc3339::Rfc3339;
+use super::{Served, tenants};
+use crate::amqp::AmqpClient;
+
+/// The most connections of one answer.
+const LIMIT_MAX: usize = 10_000;
+
+#[derive(Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Question {
+    limit: usize,
+    after: u64,
+}
+
+impl Default for Question {
+    fn default() -> Self {
+        Self { limit: 100, after: 0 }
+    }
+}
+
+#[derive(Debug, Serialize)]
+pub struct Page {
+    connections: Vec<Described>,
+    /// The number of the last connection, to go on `after`, when there are more.
+    next: Option<u64>,
+}
+
+#[derive(Debug, Serialize)]
+struct Described {
+    id: u64,
+    container: String,
+    key: String,
+    address: String,
+    connected_at: Rfc3339,
+}
+
+pub async fn list(
+    State(served): State<Served>,
+    path: Result<Path<String>, PathRejection>,
+    question: Result<Query<Question>, QueryRejection>,
+) -> Answer<Page> {
+    let (Path(tenant), Query(question)) = (path?, question?);
+    if !(1..=LIMIT_MAX).contains(&question.limit) {
+        return Err(Refusal::bad_request(format!("limit must be from 1 to {LIMIT_MAX}")));
+    }
+    let tenant = tenants::named(&served, &tenant)?;
+    // One more than wanted, to know whether there are more.
+    let mut clients = tenant.amqp_clients.page(question.after, question.limit + 1);
+    let more = clients.len() > question.limit;
+    clients.truncate(question.limit);
+    let next = clients.last().filter(|_| more).map(|last| last.id.0);
+    Ok(Json(Page { connections: clients.iter().map(Described::of).collect(), next }))
+}
+
+pub async fn close(
+    State(served): State<Served>,
+    path: Result<Path<(String, u64)>, PathRejection>,
+) -> Result<StatusCode, Refusal> {
+    let Path((tenant, id)) = path?;
+    let client = tenants::named(&served, &tenant)?.amqp_clients.get(id);
+    let missing =
+        || Refusal::not_found(format!("the tenant {tenant:?} has no AMQP connection {id}"));
+    client.ok_or_else(missing)?.close();
+    Ok(StatusCode::ACCEPTED)
+}
+
+impl Described {
+    fn of(client: &Arc<AmqpClient>) -> Self {
+        Self {
+            id: client.id.0,
+            container: client.container.clone(),
+            key: client.key.clone(),
+            address: client.peer.to_string(),
+            connected_at: Rfc3339(client.since),
+        }
+    }
+}

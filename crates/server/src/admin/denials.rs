@@ -1,0 +1,96 @@
+//! `/v1/tenants/{tenant}/denials`: what clients were not allowed to do.
+
+use std::collections::BTreeMap;
+
+use axum::Json;
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{Path, Query, State};
+use serde::{Deserialize, Serialize};
+
+use super::answer::{Answer, Refusal};
+use super::rfc3339::Rfc3339;
+use super::{Served, tenants};
+use crate::denials::{Action, Remembered, Wanted};
+use crate::tenant::DEFAULT_TENANT;
+
+#[derive(Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Question {
+    client: Option<String>,
+    object: Option<String>,
+    limit: usize,
+}
+
+impl Default for Question {
+    fn default() -> Self {
+        Self { client: None, object: None, limit: 100 }
+    }
+}
+
+#[derive(Debug, Serialize)]
+pub struct Denials {
+    denials: Vec<Denied>,
+    /// Of the tenant since the start of the broker, whoever it was.
+    totals: BTreeMap<&'static str, u64>,
+}
+
+#[derive(Debug, Serialize)]
+struct Denied {
+    at: Rfc3339,
+    action: &'static str,
+    count: u64,
+    user: Option<String>,
+    client: String,
+    address: String,
+    object: Option<String>,
+    reason: String,
+}
+
+pub async fn list(
+    State(served): State<Served>,
+    path: Result<Path<String>, PathRejection>,
+    question: Result<Query<Question>, QueryRejection>,
+) -> Answer<Denials> {
+    let (Path(name), Query(question)) = (path?, question?);
+    let tenants = &served.shared.tenants;
+    let (client, object) = (question.client.as_deref(), question.object.as_deref());
+    let tenant = tenants.get(&name);
+    let own = tenant
+        .as_ref()
+        .map(|tenant| tenant.denials.recent(&Wanted { client, object, users_of: None }));
+    // Logins of users whose tenant does not exist are noted for the default tenant.
+    let strangers = tenants.get(DEFAULT_TENANT).filter(|_| name != DEFAULT_TENANT);
+    let strangers = strangers
+        .map(|tenant| tenant.denials.recent(&Wanted { client, object, users_of: Some(&name) }));
+    let strangers = strangers.unwrap_or_default();
+    if own.is_none() && strangers.is_empty() {
+        // Says what to do about it.
+        return Err(tenants::named(&served, &name).err().unwrap_or_else(|| {
+            Refusal::unavailable("the tenant has come into being just now: ask again")
+        }));
+    }
+    let mut denials = own.unwrap_or_default();
+    denials.extend(strangers);
+    denials.sort_by_key(|denial| std::cmp::Reverse(denial.at));
+    denials.truncate(question.limit);
+    let totals = tenant.map_or([0; Action::ALL.len()], |tenant| tenant.totals().denied);
+    Ok(Json(Denials {
+        denials: denials.into_iter().map(Denied::from).collect(),
+        totals: Action::ALL.map(|action| (action.name(), totals[action as usize])).into(),
+    }))
+}
+
+impl From<Remembered> for Denied {
+    fn from(denial: Remembered) -> Self {
+        Self {
+            at: Rfc3339(denial.at),
+            action: denial.action.name(),
+            count: denial.count,
+            user: denial.user,
+            client: denial.client,
+            address: denial.peer.to_string(),
+            object: denial.object,
+            reason: denial.reason,
+        }
+    }
+}

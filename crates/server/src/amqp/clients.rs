@@ -1,0 +1,80 @@
+//! The AMQP connections of a tenant, to be counted and listed.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use barid_core::time::Timestamp;
+use parking_lot::Mutex;
+
+use super::inbox::Inbox;
+use crate::event_loop::ConnectionId;
+use crate::tenant::Tenant;
+
+/// AMQP connections of one tenant, in the order in which they were accepted. `max_connections` bounds them.
+#[derive(Debug, Default)]
+pub struct AmqpClients(Mutex<BTreeMap<u64, Arc<AmqpClient>>>);
+
+/// One of them: open, and with a key that counts.
+#[derive(Debug)]
+pub struct AmqpClient {
+    /// Which connection it is.
+    pub id: ConnectionId,
+    /// The name that the client gives its container, cut off after 96 bytes.
+    pub container: String,
+    /// The name of the first key that it has proved to have.
+    pub key: String,
+    /// Where the client is.
+    pub peer: SocketAddr,
+    /// Since when, by the wall clock.
+    pub since: Timestamp,
+    /// Where the connection is told to end.
+    pub(super) inbox: Arc<Inbox>,
+}
+
+impl AmqpClients {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.0.lock().len()
+    }
+
+    /// The first `limit` of them behind the connection number `after`.
+    pub fn page(&self, after: u64, limit: usize) -> Vec<Arc<AmqpClient>> {
+        let behind = after.saturating_add(1);
+        self.0.lock().range(behind..).take(limit).map(|(_, client)| Arc::clone(client)).collect()
+    }
+
+    /// One of them.
+    pub fn get(&self, id: u64) -> Option<Arc<AmqpClient>> {
+        self.0.lock().get(&id).cloned()
+    }
+}
+
+impl AmqpClient {
+    /// Has the connection closed. The client is told that an operator wanted it.
+    pub fn close(&self) {
+        self.inbox.close();
+    }
+}
+
+/// A connection in the list of its tenant, until it is dropped.
+#[derive(Debug)]
+pub struct Listed {
+    tenant: Arc<Tenant>,
+    id: u64,
+}
+
+impl Listed {
+    /// Puts a connection into the list.
+    pub fn new(tenant: &Arc<Tenant>, client: AmqpClient) -> Self {
+        let id = client.id.0;
+        tenant.amqp_clients.0.lock().insert(id, Arc::new(client));
+        Self { tenant: Arc::clone(tenant), id }
+    }
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        self.tenant.amqp_clients.0.lock().remove(&self.id);
+    }
+}

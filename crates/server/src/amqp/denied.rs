@@ -1,0 +1,94 @@
+//! What an AMQP client is not allowed to do is counted, remembered and logged, as with MQTT.
+
+use std::sync::Arc;
+
+use super::clients::{AmqpClient, Listed};
+use super::container::Container;
+use crate::connection::Turn;
+use crate::denials::{self, Action, Denial};
+use crate::drops::cut;
+use crate::tenant::{DEFAULT_TENANT, Tenant, tenant_of};
+
+/// Bytes that are kept of the name that a client gives its container.
+const CONTAINER_MAX: usize = 96;
+
+impl Container {
+    /// Notes that the client was not allowed to do something with the entity of this address.
+    pub(super) fn deny(&self, turn: &Turn<'_>, action: Action, entity: &str, reason: &str) {
+        let Some(tenant) = self.access.tenant() else {
+            // A stranger: whatever it asks for, it has not logged in.
+            self.deny_login(turn, None, Some(entity), reason);
+            return;
+        };
+        self.note(turn, tenant, action, self.access.key(), Some(entity), reason);
+    }
+
+    /// Notes that a key or token was not accepted.
+    pub(super) fn deny_login(
+        &self,
+        turn: &Turn<'_>,
+        key: Option<&str>,
+        entity: Option<&str>,
+        reason: &str,
+    ) {
+        let worker = &turn.context.worker;
+        let tenants = &worker.shared.tenants;
+        let known = self.access.tenant().cloned();
+        let is_stranger = known.is_none();
+        let named = || {
+            let tenant = tenant_of(key)?;
+            // Strangers make no tenants, but those of the configuration are there for them.
+            let keys = &worker.shared.settings().keys;
+            let is_configured = keys.iter().any(|key| tenant_of(Some(&key.name)) == Some(tenant));
+            if is_configured { worker.tenant(tenant) } else { tenants.get(tenant) }
+        };
+        let Some(tenant) = known.or_else(named).or_else(|| tenants.get(DEFAULT_TENANT)) else {
+            return;
+        };
+        if is_stranger {
+            tenant.counters(worker.id).refused_connects.add(1);
+        }
+        self.note(turn, &tenant, Action::Login, key, entity, reason);
+    }
+
+    fn note(
+        &self,
+        turn: &Turn<'_>,
+        tenant: &Arc<Tenant>,
+        action: Action,
+        user: Option<&str>,
+        object: Option<&str>,
+        reason: &str,
+    ) {
+        let denial =
+            Denial { action, user, client: &self.container_id, peer: self.peer, object, reason };
+        denials::deny(&turn.context.worker, tenant, &denial);
+    }
+
+    /// Remembers the name that the client gives its container.
+    pub(super) fn name(&mut self, container_id: &str) {
+        self.container_id = cut(container_id, CONTAINER_MAX).into();
+    }
+
+    /// Counts the connection, which is open and has a tenant now, and puts it into the list of the tenant.
+    pub fn admit(&mut self, turn: &Turn<'_>) {
+        let Some(tenant) = self.access.tenant() else { return };
+        tenant.counters(turn.context.worker.id).connects.add(1);
+        let client = AmqpClient {
+            id: self.inbox().connection(),
+            container: self.container_id.to_string(),
+            key: self.access.key().unwrap_or_default().to_owned(),
+            peer: self.peer,
+            since: turn.context.worker.wall(),
+            inbox: Arc::clone(self.inbox()),
+        };
+        self.listed = Some(Listed::new(tenant, client));
+    }
+
+    /// Counts that the connection is lost without having been closed.
+    pub fn note_abnormal_end(&self, turn: &Turn<'_>) {
+        if let Some(tenant) = self.access.tenant().filter(|_| !self.is_closed()) {
+            tenant.counters(turn.context.worker.id).abnormal_disconnects.add(1);
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! What an MQTT client is not allowed to do is counted, remembered and logged.
+
+use std::sync::Arc;
+
+use mqtt_proto::{Connect, ReasonCode};
+use statestore_proto::Command;
+
+use super::active::Active;
+use super::opening::shared_filter;
+use super::wanted::Refusal;
+use super::{Connection, Turn};
+use crate::auth;
+use crate::denials::{self, Action, Denial};
+use crate::state_store;
+use crate::tenant::Tenant;
+
+/// Why a Will Message is refused with its CONNECT.
+pub(super) const WILL_REFUSED: &str = "the will's topic is not allowed";
+
+impl Connection {
+    /// Notes a CONNECT that is refused, if that is because of who the client is or what it may do.
+    pub(super) fn deny(
+        &self,
+        turn: &Turn<'_>,
+        tenant: &Arc<Tenant>,
+        connect: &Connect<'_>,
+        refusal: &Refusal,
+    ) {
+        let Refusal(code, reason) = *refusal;
+        let (action, object) = match code {
+            ReasonCode::NotAuthorized if reason == WILL_REFUSED => {
+                (Action::Will, connect.will.as_ref().map(|will| will.topic))
+            }
+            ReasonCode::BadUserNameOrPassword
+            | ReasonCode::NotAuthorized
+            | ReasonCode::BadAuthenticationMethod => (Action::Login, None),
+            _ => return,
+        };
+        let user = connect.username;
+        let (client, peer) = (connect.client_id, self.peer);
+        let denial = Denial { action, user, client, peer, object, reason };
+        denials::deny(&turn.context.worker, tenant, &denial);
+    }
+}
+
+impl Active {
+    /// Notes that the client may not publish to a topic.
+    pub(super) fn deny_publish(&self, turn: &Turn<'_>, topic: &str) {
+        let reason = if auth::is_reserved(topic) {
+            "only the broker publishes there"
+        } else {
+            "no rule in `publish` of the user allows it"
+        };
+        self.deny(turn, Action::Publish, topic, reason);
+    }
+
+    /// Notes that the client may not subscribe to a topic filter.
+    pub(super) fn deny_subscribe(&self, turn: &Turn<'_>, filter: &str) {
+        let inner = shared_filter(filter);
+        let reason = if state_store::may_subscribe(&self.session.client_id, inner) {
+            "no rule in `subscribe` of the user allows all that it matches"
+        } else {
+            "the state store keeps it for another client, or for itself"
+        };
+        self.deny(turn, Action::Subscribe, filter, reason);
+    }
+
+    /// Notes that the rules, which have changed, take a subscription from the session.
+    pub(super) fn deny_subscribed(&self, turn: &Turn<'_>, filter: &str) {
+        let reason = "the rules of the user have changed, and the subscription is removed";
+        self.deny(turn, Action::Subscribe, filter, reason);
+    }
+
+    /// Notes that the client may not do with a key of the state store what this request asks for.
+    pub(super) fn deny_key(&self, turn: &Turn<'_>, request: &[u8]) {
+        let key = match Command::decode(request) {
+            Ok(
+                Command::Set { key, .. }
+                | Command::Get { key }
+                | Command::Del { key }
+                | Command::VDel { key, .. }
+                | Command::KeyNotify { key, .. },
+            ) => key,
+            Ok(Command::Scan { pattern, .. }) => pattern,
+            Err(_) => return,
+        };
+        // More than is shown is not needed, and a key may have megabytes.
+        let key = String::from_utf8_lossy(&key[..key.len().min(1_024)]);
+        self.deny(turn, Action::State, &key, "no rule in `state` of the user allows it");
+    }
+
+    fn deny(&self, turn: &Turn<'_>, action: Action, object: &str, reason: &str) {
+        let user = self.session.state().user.clone();
+        let denial = Denial {
+            action,
+            user: user.as_deref(),
+            client: &self.session.client_id,
+            peer: self.peer,
+            object: Some(object),
+            reason,
+        };
+        denials::deny(&turn.context.worker, &self.session.tenant, &denial);
+    }
+}

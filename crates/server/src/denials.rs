@@ -1,0 +1,418 @@
+//! What clients were not allowed to do: failed logins, and what the rules or keys of a client refuse.
+//!
+//! Each denial is counted for its tenant and action. The last denials of a tenant are remembered for `barid why`,
+//! and the first of each second are written to the log, which bounds what a flood of denials costs:
+//!
+//! | bound | what happens beyond |
+//! | --- | --- |
+//! | [`REMEMBERED_MAX`] different denials of a tenant are remembered | The oldest is forgotten. One that is repeated takes no room: its count goes up |
+//! | [`LINES_MAX`] lines of the log in a second for a tenant | The denials are counted, and one line tells how many there were |
+//! | [`ALL_LINES_MAX`] lines of the log in a second for all tenants together | The same |
+
+use std::borrow::Cow;
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use barid_core::time::Timestamp;
+use mqtt_proto::topic;
+use parking_lot::Mutex;
+use tracing::info;
+
+use crate::drops::cut;
+use crate::housekeeping::Task;
+use crate::tenant::Tenant;
+use crate::worker::Worker;
+
+/// Different denials that are remembered for a tenant: 25 KiB at most, and enough to see who is affected.
+const REMEMBERED_MAX: usize = 64;
+
+/// Lines of the log for one tenant in a second. An operator who tries one client sees each denial; beyond that
+/// the summary says more than the lines would.
+const LINES_MAX: u32 = 5;
+
+/// Lines of the log for all tenants together in a second, which a disk or a terminal takes easily.
+const ALL_LINES_MAX: u64 = 50;
+
+/// Bytes that are remembered and written of a user name, a client identifier, and of what was asked for.
+const USER_MAX: usize = 96;
+const CLIENT_MAX: usize = 96;
+const OBJECT_MAX: usize = 160;
+
+/// When the denials that were not written one by one are summed up.
+const SUMMARY_AFTER: Duration = Duration::from_secs(1);
+
+/// What a client was not allowed to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// To connect: user name and password, or a key or token of AMQP, were not accepted.
+    Login,
+    /// To connect with this will.
+    Will,
+    /// To publish to a topic of MQTT.
+    Publish,
+    /// To subscribe to a topic filter of MQTT.
+    Subscribe,
+    /// To read or write a key of the state store.
+    State,
+    /// To send to an entity of AMQP.
+    Send,
+    /// To receive from an entity of AMQP.
+    Receive,
+    /// To make a request to the `$management` node of an entity.
+    Manage,
+}
+
+impl Action {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::Login,
+        Self::Will,
+        Self::Publish,
+        Self::Subscribe,
+        Self::State,
+        Self::Send,
+        Self::Receive,
+        Self::Manage,
+    ];
+
+    /// Its name in metrics, in the log and in the admin API.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Login => "login",
+            Self::Will => "will",
+            Self::Publish => "publish",
+            Self::Subscribe => "subscribe",
+            Self::State => "state",
+            Self::Send => "send",
+            Self::Receive => "receive",
+            Self::Manage => "manage",
+        }
+    }
+}
+
+/// A client was not allowed to do something.
+#[derive(Clone, Copy, Debug)]
+pub struct Denial<'a> {
+    /// What.
+    pub action: Action,
+    /// The user name, or the name of the key. `None`: the client has given none.
+    pub user: Option<&'a str>,
+    /// The client identifier, or the container id of an AMQP connection.
+    pub client: &'a str,
+    /// Where the client is.
+    pub peer: SocketAddr,
+    /// The topic, topic filter, key or address that was asked for.
+    pub object: Option<&'a str>,
+    /// Why, as a part of a sentence.
+    pub reason: &'a str,
+}
+
+/// A denial that is remembered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remembered {
+    /// What the client wanted to do.
+    pub action: Action,
+    /// When it was denied last.
+    pub at: Timestamp,
+    /// How often it was denied since it is remembered.
+    pub count: u64,
+    /// As in [`Denial`], cut off after 96 bytes.
+    pub user: Option<String>,
+    /// As in [`Denial`], cut off after 96 bytes.
+    pub client: String,
+    /// Where the client was last.
+    pub peer: SocketAddr,
+    /// As in [`Denial`], cut off after 160 bytes.
+    pub object: Option<String>,
+    /// The last reason.
+    pub reason: String,
+}
+
+/// Which denials somebody wants to see. What is `None` does not matter.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Wanted<'a> {
+    /// Of this client identifier.
+    pub client: Option<&'a str>,
+    /// Of what was asked for under this name, or matches this topic filter.
+    pub object: Option<&'a str>,
+    /// Of users of this tenant: the log of the default tenant has those of tenants that do not exist.
+    pub users_of: Option<&'a str>,
+}
+
+/// The last denials of one tenant.
+#[derive(Debug, Default)]
+pub struct DenialLog(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// Those that were repeated or made last come last.
+    remembered: VecDeque<Remembered>,
+    /// Of the log: this second, and how many lines were written in it.
+    second: u64,
+    lines: u32,
+    /// Denials that were counted instead of written, since the last summary.
+    unwritten: u64,
+}
+
+/// What becomes of a denial in the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Line {
+    /// It is written.
+    Written,
+    /// It is summed up with others; the first of them has the summary made.
+    Summed { first: bool },
+}
+
+/// Lines of the log in a second, of all tenants.
+#[derive(Debug, Default)]
+pub struct AllLines(AtomicU64);
+
+impl AllLines {
+    /// Whether one more line may be written in this second.
+    fn admit(&self, now: Timestamp) -> bool {
+        let second = second(now);
+        self.0
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |word| {
+                let (of, lines) = (word >> 16, word & 0xFFFF);
+                // A thread whose turn began earlier may still be in the second before.
+                if second > of {
+                    Some(second << 16 | 1)
+                } else {
+                    (lines < ALL_LINES_MAX).then_some(word + 1)
+                }
+            })
+            .is_ok()
+    }
+}
+
+/// Counts a denial, remembers it, and writes it to the log if there is room in this second.
+pub fn deny(worker: &Worker, tenant: &Arc<Tenant>, denial: &Denial<'_>) {
+    tenant.counters(worker.id).denied(denial.action);
+    let shared = &worker.shared;
+    match tenant.denials.note(worker.now, denial, || shared.denial_lines.admit(worker.now)) {
+        Line::Written => write(&tenant.name, denial),
+        Line::Summed { first: false } => {}
+        Line::Summed { first: true } => {
+            let task = Task::SumUpDenials(Arc::downgrade(tenant));
+            shared.housekeeping.schedule(worker.now.after(SUMMARY_AFTER), task);
+        }
+    }
+}
+
+/// Writes how many denials of a tenant were counted and not written.
+pub fn sum_up(worker: &Worker, tenant: &Arc<Tenant>) {
+    if !worker.shared.denial_lines.admit(worker.now) {
+        let task = Task::SumUpDenials(Arc::downgrade(tenant));
+        worker.shared.housekeeping.schedule(worker.now.after(SUMMARY_AFTER), task);
+        return;
+    }
+    let denials = std::mem::take(&mut tenant.denials.0.lock().unwritten);
+    if denials > 0 {
+        info!(
+            tenant = &*tenant.name,
+            denials,
+            "denied besides: too many to write each; see barid_denied_total and `barid why`"
+        );
+    }
+}
+
+fn write(tenant: &str, denial: &Denial<'_>) {
+    let Denial { action, peer, reason, .. } = *denial;
+    let user = denial.user.map(|user| cut(user, USER_MAX));
+    let client = cut(denial.client, CLIENT_MAX);
+    let object = denial.object.map(|object| cut(object, OBJECT_MAX));
+    let object_of = |actions: &[Action]| object.as_deref().filter(|_| actions.contains(&action));
+    info!(
+        %peer,
+        tenant,
+        user = user.as_deref(),
+        client = &*client,
+        topic = object_of(&[Action::Publish, Action::Will]),
+        filter = object_of(&[Action::Subscribe]),
+        key = object_of(&[Action::State]),
+        entity = object_of(&[Action::Login, Action::Send, Action::Receive, Action::Manage]),
+        "{} denied: {reason}",
+        action.name()
+    );
+}
+
+impl DenialLog {
+    /// Remembers a denial, and decides whether the log gets a line for it.
+    fn note(&self, now: Timestamp, denial: &Denial<'_>, may_write: impl FnOnce() -> bool) -> Line {
+        let mut state = self.0.lock();
+        state.remember(now, denial);
+        let second = second(now);
+        if second > state.second {
+            (state.second, state.lines) = (second, 0);
+        }
+        if state.lines < LINES_MAX && may_write() {
+            state.lines += 1;
+            return Line::Written;
+        }
+        state.unwritten += 1;
+        Line::Summed { first: state.unwritten == 1 }
+    }
+
+    /// Those that are wanted, the newest first.
+    pub fn recent(&self, wanted: &Wanted<'_>) -> Vec<Remembered> {
+        let state = self.0.lock();
+        state.remembered.iter().rev().filter(|denial| wanted.has(denial)).cloned().collect()
+    }
+}
+
+impl State {
+    fn remember(&mut self, at: Timestamp, denial: &Denial<'_>) {
+        let user = denial.user.map(|user| cut(user, USER_MAX));
+        let client = cut(denial.client, CLIENT_MAX);
+        let object = denial.object.map(|object| cut(object, OBJECT_MAX));
+        // A flood repeats its newest denial.
+        let known = self.remembered.iter().rposition(|known| {
+            known.action == denial.action
+                && known.object.as_deref() == object.as_deref()
+                && known.client == *client
+                && known.user.as_deref() == user.as_deref()
+        });
+        if let Some(mut known) = known.and_then(|known| self.remembered.remove(known)) {
+            known.count += 1;
+            known.at = at;
+            known.peer = denial.peer;
+            if known.reason != denial.reason {
+                known.reason = cut(denial.reason, OBJECT_MAX).into_owned();
+            }
+            self.remembered.push_back(known);
+            return;
+        }
+        if self.remembered.len() == REMEMBERED_MAX {
+            self.remembered.pop_front();
+        }
+        self.remembered.push_back(Remembered {
+            action: denial.action,
+            at,
+            count: 1,
+            user: user.map(Cow::into_owned),
+            client: client.into_owned(),
+            peer: denial.peer,
+            object: object.map(Cow::into_owned),
+            reason: cut(denial.reason, OBJECT_MAX).into_owned(),
+        });
+    }
+}
+
+impl Wanted<'_> {
+    fn has(&self, denial: &Remembered) -> bool {
+        let is_of = |name: &str, asked: &str| {
+            cut(asked, OBJECT_MAX) == name
+                || (topic::has_wildcards(asked) && topic::matches(asked, name))
+                || (topic::has_wildcards(name) && topic::matches(name, asked))
+        };
+        let is_of_tenant =
+            |user: &String, tenant: &str| user.split_once('/').is_some_and(|(of, _)| of == tenant);
+        self.client.is_none_or(|client| cut(client, CLIENT_MAX) == denial.client)
+            && self
+                .object
+                .is_none_or(|asked| denial.object.as_deref().is_none_or(|name| is_of(name, asked)))
+            && self.users_of.is_none_or(|tenant| {
+                denial.user.as_ref().is_some_and(|user| is_of_tenant(user, tenant))
+            })
+    }
+}
+
+fn second(now: Timestamp) -> u64 {
+    now.as_millis() / 1_000
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn denial<'a>(action: Action, client: &'a str, object: &'a str) -> Denial<'a> {
+        Denial {
+            action,
+            user: Some("acme/ada"),
+            client,
+            peer: SocketAddr::from(([192, 0, 2, 1], 4711)),
+            object: Some(object),
+            reason: "no rule of the user allows it",
+        }
+    }
+
+    fn at(millis: u64) -> Timestamp {
+        Timestamp::from_millis(millis)
+    }
+
+    #[test]
+    fn the_first_of_each_second_are_written_and_the_others_summed_up() {
+        let log = DenialLog::default();
+        let note = |millis| log.note(at(millis), &denial(Action::Publish, "c", "t"), || true);
+        for _ in 0..LINES_MAX {
+            assert_eq!(note(1_000), Line::Written);
+        }
+        assert_eq!(note(1_500), Line::Summed { first: true });
+        assert_eq!(note(1_999), Line::Summed { first: false });
+        // A thread whose turn began in the second before makes no room.
+        assert_eq!(note(999), Line::Summed { first: false });
+        assert_eq!(note(2_000), Line::Written);
+        assert_eq!(log.0.lock().unwritten, 3);
+    }
+
+    #[test]
+    fn all_tenants_together_have_a_bound() {
+        let lines = AllLines::default();
+        let admitted = (0..1_000).filter(|_| lines.admit(at(5_000))).count();
+        assert_eq!(admitted as u64, ALL_LINES_MAX);
+        assert!(!lines.admit(at(4_999)), "a second that is over makes no room");
+        assert!(lines.admit(at(6_000)));
+        let log = DenialLog::default();
+        let line = log.note(at(6_000), &denial(Action::Login, "c", "t"), || false);
+        assert_eq!(line, Line::Summed { first: true });
+    }
+
+    #[test]
+    fn a_repeated_denial_takes_no_room_and_the_oldest_goes_first() {
+        let log = DenialLog::default();
+        let note = |millis, client: &str| {
+            log.note(at(millis), &denial(Action::Subscribe, client, "a/#"), || true);
+        };
+        note(1, "first");
+        for n in 0..REMEMBERED_MAX as u64 + 10 {
+            note(10 + n, &format!("client {n}"));
+            note(1_000 + n, "again");
+        }
+        let all = log.recent(&Wanted::default());
+        assert_eq!(all.len(), REMEMBERED_MAX);
+        assert_eq!((all[0].client.as_str(), all[0].count), ("again", REMEMBERED_MAX as u64 + 10));
+        assert!(all.iter().all(|denial| denial.client != "first"));
+    }
+
+    #[test]
+    fn one_can_ask_for_a_client_a_topic_and_the_users_of_a_tenant() {
+        let log = DenialLog::default();
+        log.note(at(1), &denial(Action::Publish, "one", "a/b"), || true);
+        log.note(at(2), &denial(Action::Subscribe, "two", "a/#"), || true);
+        log.note(at(3), &Denial { object: None, ..denial(Action::Login, "one", "") }, || true);
+        let ask = |client, object, users_of| {
+            let wanted = Wanted { client, object, users_of };
+            log.recent(&wanted).iter().map(|denial| denial.at.as_millis()).collect::<Vec<_>>()
+        };
+        assert_eq!(ask(None, None, None), [3, 2, 1]);
+        assert_eq!(ask(Some("one"), None, None), [3, 1]);
+        assert_eq!(ask(Some("two"), Some("a/b"), None), [2], "the filter matches the topic");
+        assert_eq!(ask(None, Some("x"), None), [3], "a login is about no topic");
+        assert_eq!(ask(None, None, Some("acme")), [3, 2, 1]);
+        assert!(ask(None, None, Some("acm")).is_empty());
+    }
+
+    #[test]
+    fn what_is_long_is_cut_and_found_by_its_whole_name() {
+        let log = DenialLog::default();
+        let (client, object) = ("ö".repeat(500), "ä/".repeat(500));
+        log.note(at(1), &denial(Action::Publish, &client, &object), || true);
+        let wanted = Wanted { client: Some(&client), object: Some(&object), users_of: None };
+        let [denial] = &log.recent(&wanted)[..] else { panic!("it is found") };
+        assert!(denial.client.len() <= CLIENT_MAX && denial.client.ends_with('…'));
+        assert!(denial.object.as_ref().is_some_and(|object| object.len() <= OBJECT_MAX));
+    }
+}
