@@ -84,6 +84,7 @@ fn encode_publish(criterion: &mut Criterion) {
 fn connect(criterion: &mut Criterion) {
     let connect = Packet::Connect(Connect {
         version: Version::V5,
+        is_bridge: false,
         clean_start: true,
         keep_alive: 60,
         client_id: "press-12",

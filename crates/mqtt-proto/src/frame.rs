@@ -156,9 +156,12 @@ impl FixedHeader {
         if version.is_v5() && self.header_len != 1 + varint_len(self.body_len) {
             return Err(DecodeError::VariableByteInteger);
         }
-        // MQTT 3.1 knows a DUP flag for more packets than PUBLISH.
-        let dup_outside_publish = self.first & 0x08 != 0 && self.first >> 4 != 3;
-        if dup_outside_publish && version != Version::V3_1 {
+        // MQTT 3.1 knows a DUP flag for more packets than PUBLISH, and says nothing of the flags of CONNECT.
+        let packet_type = self.packet_type();
+        if packet_type != PacketType::Publish
+            && self.first != packet_type.first_byte()
+            && version != Version::V3_1
+        {
             return Err(DecodeError::ReservedHeaderFlags);
         }
         Ok(())
@@ -185,7 +188,7 @@ pub(crate) fn check_first_byte(first: u8) -> Result<(), DecodeError> {
     let packet_type = PacketType::from_first_byte(first).ok_or(DecodeError::UnknownPacketType)?;
     let flags = first & 0x0F;
     match packet_type {
-        PacketType::Publish => Ok(()),
+        PacketType::Connect | PacketType::Publish => Ok(()),
         PacketType::PubRel | PacketType::Subscribe | PacketType::Unsubscribe
             if flags & 0b0111 == 0b0010 =>
         {
@@ -269,15 +272,15 @@ mod tests {
     #[test]
     fn mqtt_2_1_3_1_reserved_flags() {
         for first in 0..=u8::MAX {
-            let dup_of_3_1 = matches!(first, 0x6A | 0x8A | 0xAA);
+            let only_in_3_1 = matches!(first, 0x6A | 0x8A | 0xAA | 0x11..=0x1F);
             let allowed = match first >> 4 {
                 0 => false,
-                3 => true,
-                6 | 8 | 10 => first & 0x0F == 2 || dup_of_3_1,
+                1 | 3 => true,
+                6 | 8 | 10 => first & 0x0F == 2 || only_in_3_1,
                 _ => first & 0x0F == 0,
             };
             assert_eq!(FixedHeader::read(&[first, 0], 2).is_ok(), allowed, "0x{first:02X}");
-            if dup_of_3_1 {
+            if only_in_3_1 {
                 let header = FixedHeader { first, header_len: 2, body_len: 0 };
                 assert!(header.check(Version::V3_1, &[]).is_ok());
                 assert_eq!(

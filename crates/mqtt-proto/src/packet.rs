@@ -69,9 +69,7 @@ impl<'a> Packet<'a> {
                 return Publish::decode(version, header, body).map(Packet::Publish);
             }
             PacketType::Connect => {
-                let connect = Connect::decode(body)?;
-                header.check(connect.version, body)?;
-                return Ok(Packet::Connect(connect));
+                return Connect::decode(header, body).map(Packet::Connect);
             }
             _ => header.check(version, body)?,
         }

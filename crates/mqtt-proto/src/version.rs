@@ -26,9 +26,6 @@ impl Version {
     }
 
     /// The version a CONNECT names, unless this crate does not speak it.
-    ///
-    /// The bridge bit (0x80 of the level) that some brokers set is no part of any standard and
-    /// gives `None`.
     pub fn from_protocol(name: &[u8], level: u8) -> Option<Self> {
         match (name, level) {
             (b"MQIsdp", 3) => Some(Version::V3_1),

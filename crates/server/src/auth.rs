@@ -1,7 +1,7 @@
 //! Who may connect, and what they may publish and subscribe to.
 //!
 //! Verifying a password takes milliseconds on purpose, so no IO thread does it: a
-//! [`Verifier`](crate::verifier::Verifier) has threads of its own, and posts the verdict.
+//! `Verifier` has threads of its own, and posts the verdict.
 
 use std::hash::{BuildHasher, RandomState};
 use std::num::NonZeroU64;
@@ -14,6 +14,7 @@ use statestore_proto::{Verb, topics};
 use crate::password;
 use crate::settings::User;
 use crate::state_store::KeyRules;
+use crate::sys;
 use crate::tenant::{DEFAULT_TENANT, tenant_of};
 
 /// Bytes of the longest password that is verified.
@@ -80,12 +81,16 @@ impl Permissions {
 const RESERVED: [&str; 2] = ["$SYS", "$share"];
 
 /// Whether a client may publish to a topic, or have its will published there. Without permissions it may
-/// publish everything but what is the broker's own.
-pub fn may_publish(permissions: Option<&Permissions>, topic: &str) -> bool {
-    !is_reserved(topic) && permissions.is_none_or(|permissions| permissions.may_publish(topic))
+/// publish everything but what is the broker's own. Its [state as a bridge](sys::is_connection_state) it may tell
+/// whatever its permissions are: nobody else can, and a bridge that may not is unable to connect.
+pub fn may_publish(permissions: Option<&Permissions>, client_id: &str, topic: &str) -> bool {
+    if is_reserved(topic) {
+        return sys::is_connection_state(topic, client_id);
+    }
+    permissions.is_none_or(|permissions| permissions.may_publish(topic))
 }
 
-/// Whether only the broker publishes to a topic.
+/// Whether only the broker publishes to a topic, but for the [state of a bridge](sys::is_connection_state).
 pub fn is_reserved(topic: &str) -> bool {
     let first = topic.split('/').next().unwrap_or_default();
     RESERVED.contains(&first) || topic.starts_with(topics::RESERVED)

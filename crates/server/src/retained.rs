@@ -9,7 +9,7 @@ use barid_core::session::DropReason;
 use barid_core::time::Timestamp;
 
 use crate::settings::Limits;
-use crate::sys;
+use crate::sys::is_own;
 
 /// About what a retained message takes besides its bytes and the bytes of its topic, which are there twice: itself,
 /// its place in the tree, and the levels that are found by it.
@@ -135,11 +135,6 @@ impl Retained {
     }
 }
 
-/// Whether a topic is the broker's own.
-fn is_own(topic: &str) -> bool {
-    topic.starts_with(sys::PREFIX)
-}
-
 fn weight(message: &Message) -> usize {
     OVERHEAD + message.size() + message.publication().topic.len()
 }
@@ -165,8 +160,8 @@ mod tests {
     #[test]
     fn what_is_counted_is_what_is_there() {
         let mut retained = Retained::with_seed(1);
-        let own = format!("{}x", sys::PREFIX);
-        for (topic, payload) in [("a", 1), ("a", 100), ("b", 7), (own.as_str(), 9), ("c", 5)] {
+        let own = "$SYS/x";
+        for (topic, payload) in [("a", 1), ("a", 100), ("b", 7), (own, 9), ("c", 5)] {
             retained.set(&message(topic, payload));
         }
         let weighs = |payloads: &[usize]| payloads.iter().map(|n| OVERHEAD + n + 2).sum::<usize>();
@@ -176,7 +171,7 @@ mod tests {
         let walked = retained.remove_expired(None, now, |topic| expired.push(topic.to_owned()));
         assert_eq!((walked, expired), (Walked::All, vec!["b".to_owned()]));
         retained.remove("a");
-        retained.remove(&own);
+        retained.remove(own);
         assert_eq!((retained.len(), retained.bytes()), (1, weighs(&[5])));
     }
 
@@ -198,6 +193,6 @@ mod tests {
         assert_eq!(admits("a", 101, &limits(9, bytes)), Err(DropReason::RetainedBytes));
         assert_eq!(admits("a", 99, &limits(9, 10)), Ok(()), "it becomes less");
         assert_eq!(admits("b", 1, &limits(9, bytes)), Err(DropReason::RetainedBytes));
-        assert_eq!(admits(&format!("{}x", sys::PREFIX), 9, &limits(0, 0)), Ok(()));
+        assert_eq!(admits("$SYS/x", 9, &limits(0, 0)), Ok(()));
     }
 }

@@ -13,8 +13,23 @@ use crate::lifecycle::Context;
 use crate::router::Publisher;
 use crate::tenant::Tenant;
 
-/// How all of these topics begin, and no topic of a client.
-pub const PREFIX: &str = "$SYS/";
+/// How all of these topics begin.
+const PREFIX: &str = "$SYS/";
+
+/// How the only topics of clients begin that begin with [`PREFIX`].
+const CONNECTIONS: &str = "$SYS/broker/connection/";
+
+/// Whether only the broker publishes to a topic.
+pub fn is_own(topic: &str) -> bool {
+    topic.starts_with(PREFIX) && !topic.starts_with(CONNECTIONS)
+}
+
+/// Whether a topic is the one to which a client tells, as the bridges of Mosquitto do, whether it is connected:
+/// `$SYS/broker/connection/{client_id}/state`.
+pub fn is_connection_state(topic: &str, client_id: &str) -> bool {
+    let name = topic.strip_prefix(CONNECTIONS).and_then(|rest| rest.strip_suffix("/state"));
+    name == Some(client_id)
+}
 
 /// When `$SYS` is due.
 #[derive(Debug, Default)]

@@ -35,7 +35,7 @@ pub fn options() -> OpenOptions {
     options
 }
 
-/// Who could reach a directory before [`tighten`], and whether they still can.
+/// Who could reach a directory before `tighten`, and whether they still can.
 #[derive(Debug, Default)]
 pub enum Exposure {
     /// Only the owner.

@@ -18,7 +18,7 @@ pub struct Report {
     pub more_findings: u64,
     /// What is lost with what is damaged, as far as that is known. As many as there is room for in memory.
     pub losses: Vec<Loss>,
-    /// Whether [`salvage`](crate::salvage) can open it without what is damaged.
+    /// Whether [`salvage`](crate::salvage()) can open it without what is damaged.
     pub can_be_salvaged: bool,
     /// How many shards were read: not those whose files are damaged.
     pub shards_read: usize,

@@ -142,6 +142,7 @@ impl<'a> Engine<'a> {
         connection.send(&Packet::Connect(Connect {
             version,
             // In MQTT 3 it says both: where a session begins, and how long it lasts.
+            is_bridge: false,
             clean_start: !is_kept || version.is_v5(),
             keep_alive: 0,
             client_id: &format!("bench-{}-{index}", std::process::id()),

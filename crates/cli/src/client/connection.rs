@@ -128,6 +128,7 @@ impl Connection {
         }
         self.send(&Packet::Connect(Connect {
             version: target.version,
+            is_bridge: false,
             clean_start: target.clean_start,
             keep_alive: target.keep_alive.as_secs() as u16,
             client_id: &target.client_id,

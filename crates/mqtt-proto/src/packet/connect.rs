@@ -1,5 +1,5 @@
 use super::{put_properties, read_properties};
-use crate::frame::put_packet;
+use crate::frame::{FixedHeader, put_packet};
 use crate::topic;
 use crate::wire::{Reader, put_bytes, put_str, put_u16};
 use crate::{DecodeError, EncodeError, PacketType, Properties, PropertySet, QoS, Version};
@@ -12,11 +12,17 @@ const WILL_RETAIN: u8 = 0x20;
 const PASSWORD: u8 = 0x40;
 const USER_NAME: u8 = 0x80;
 
+/// What bridges of MQTT 3 add to the protocol level.
+const BRIDGE: u8 = 0x80;
+
 /// CONNECT: the first packet of a connection (section 3.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Connect<'a> {
     /// The version of this connection.
     pub version: Version,
+    /// The client is a bridge: another broker. Bridges of Mosquitto say so in MQTT 3, in which a subscription has no
+    /// options, by the bit 0x80 of the protocol level; it is in no standard. No bridge of MQTT 5 does.
+    pub is_bridge: bool,
     /// Clean Start; in MQTT 3 Clean Session.
     pub clean_start: bool,
     /// Seconds between two packets of the client at most; 0 is no limit.
@@ -49,18 +55,22 @@ pub struct Will<'a> {
 }
 
 impl<'a> Connect<'a> {
-    /// Decodes the body of a CONNECT of any version.
+    /// Decodes a CONNECT of any version, of which `body` is all that follows the `header`.
     ///
     /// # Errors
     /// [`DecodeError::UnsupportedVersion`] as soon as protocol name and level are read and are none
-    /// of the three; [`Connect::refusal_version`] tells in which version to answer that.
-    pub fn decode(body: &'a [u8]) -> Result<Self, DecodeError> {
+    /// of the three; [`Connect::refusal_version`] tells in which version to answer that. Reserved flags are no error
+    /// in MQTT 3.1, which says nothing of their values.
+    pub fn decode(header: FixedHeader, body: &'a [u8]) -> Result<Self, DecodeError> {
         let reader = &mut Reader::new(body);
         let name = reader.bytes()?;
-        let version =
-            Version::from_protocol(name, reader.u8()?).ok_or(DecodeError::UnsupportedVersion)?;
+        let level = reader.u8()?;
+        let is_bridge = is_level_of_bridge(level);
+        let level = if is_bridge { level & !BRIDGE } else { level };
+        let version = Version::from_protocol(name, level).ok_or(DecodeError::UnsupportedVersion)?;
+        header.check(version, body)?;
         let flags = reader.u8()?;
-        if flags & RESERVED != 0 {
+        if flags & RESERVED != 0 && version != Version::V3_1 {
             return Err(DecodeError::ReservedConnectFlag);
         }
         let keep_alive = reader.u16()?;
@@ -83,6 +93,7 @@ impl<'a> Connect<'a> {
         reader.finish()?;
         Ok(Connect {
             version,
+            is_bridge,
             clean_start: flags & CLEAN_START != 0,
             keep_alive,
             client_id,
@@ -98,7 +109,7 @@ impl<'a> Connect<'a> {
     pub fn refusal_version(body: &[u8]) -> Version {
         let mut reader = Reader::new(body);
         let level = reader.bytes().and_then(|_| reader.u8());
-        if level.is_ok_and(|level| level >= Version::V5 as u8) {
+        if level.is_ok_and(|level| level >= Version::V5 as u8 && !is_level_of_bridge(level)) {
             Version::V5
         } else {
             Version::V3_1_1
@@ -112,7 +123,8 @@ impl<'a> Connect<'a> {
         }
         put_packet(PacketType::Connect, out, |out| {
             put_str(self.version.protocol_name(), out)?;
-            out.extend_from_slice(&[self.version as u8, self.flags()]);
+            let bridge = if self.is_bridge && !self.version.is_v5() { BRIDGE } else { 0 };
+            out.extend_from_slice(&[self.version as u8 | bridge, self.flags()]);
             put_u16(self.keep_alive, out);
             put_properties(self.version, self.properties, out)?;
             put_str(self.client_id, out)?;
@@ -152,12 +164,20 @@ impl<'a> Connect<'a> {
     }
 }
 
+fn is_level_of_bridge(level: u8) -> bool {
+    [Version::V3_1, Version::V3_1_1].map(|version| version as u8 | BRIDGE).contains(&level)
+}
+
 impl<'a> Will<'a> {
     fn decode(
         version: Version,
         flags: u8,
         reader: &mut Reader<'a>,
     ) -> Result<Option<Self>, DecodeError> {
+        if flags & WILL == 0 && version == Version::V3_1 {
+            // Its section 3.1: the other flags of the will are disregarded then.
+            return Ok(None);
+        }
         let qos = QoS::try_from(flags >> WILL_QOS_SHIFT & 3)?;
         let retain = flags & WILL_RETAIN != 0;
         if flags & WILL == 0 {
@@ -181,6 +201,7 @@ mod tests {
     fn plain(version: Version) -> Connect<'static> {
         Connect {
             version,
+            is_bridge: false,
             clean_start: true,
             keep_alive: 60,
             client_id: "c",
@@ -233,8 +254,9 @@ mod tests {
     fn mqtt_3_1_2_2_unsupported_versions_are_told_apart_from_malformed_ones() {
         for bytes in [
             &b"\x10\x0C\0\x04MQTT\x06\x02\0\x3C\0\0"[..],
-            b"\x10\x0C\0\x04MQTT\x84\x02\0\x3C\0\0",
+            b"\x10\x0C\0\x04MQTT\x85\x02\0\x3C\0\0",
             b"\x10\x07\0\x04MQTT\x03",
+            b"\x10\x07\0\x04MQTT\x83",
             b"\x10\x07\0\x04HTTP\x04",
             b"\x10\x07\0\x04\xFF\xFF\xFF\xFF\x04",
         ] {
@@ -245,6 +267,45 @@ mod tests {
         assert_eq!(Connect::refusal_version(b"\0\x04MQTT\x06\x02"), Version::V5);
         assert_eq!(Connect::refusal_version(b"\0\x04MQTT\x03\x02"), Version::V3_1_1);
         assert_eq!(Connect::refusal_version(b"\0\x04MQ"), Version::V3_1_1);
+    }
+
+    #[test]
+    fn bridges_of_mqtt_3_say_so_in_the_level() {
+        for (version, bytes) in [
+            (Version::V3_1, &b"\x10\x0F\0\x06MQIsdp\x83\x02\0\x3C\0\x01c"[..]),
+            (Version::V3_1_1, b"\x10\x0D\0\x04MQTT\x84\x02\0\x3C\0\x01c"),
+        ] {
+            let connect = Connect { is_bridge: true, ..plain(version) };
+            check(Version::V5, &Packet::Connect(connect), bytes);
+        }
+        for body in [&b"\0\x04MQTT\x84\x01"[..], b"\0\x06MQIsdp\x83"] {
+            assert_eq!(Connect::refusal_version(body), Version::V3_1_1);
+        }
+        assert_eq!(Connect::refusal_version(b"\0\x04MQTT\x85\x02"), Version::V5);
+    }
+
+    #[test]
+    fn mqtt_3_1_disregards_reserved_flags_and_those_of_a_will_that_is_not_there() {
+        for flags in [0x03, 0x0A, 0x22, 0x1A, 0x3B] {
+            let mut bytes = b"\x10\x0F\0\x06MQIsdp\x03\x02\0\x3C\0\x01c".to_vec();
+            bytes[11] = flags;
+            let packet = decode(Version::V3_1, &bytes);
+            assert_eq!(packet, Ok(Packet::Connect(plain(Version::V3_1))), "{flags:#x}");
+        }
+    }
+
+    #[test]
+    fn only_mqtt_3_1_disregards_the_flags_of_the_fixed_header() {
+        for flags in 1..=0x0F {
+            let mut old = *b"\x10\x0F\0\x06MQIsdp\x03\x02\0\x3C\0\x01c";
+            old[0] |= flags;
+            let packet = decode(Version::V3_1, &old);
+            assert_eq!(packet, Ok(Packet::Connect(plain(Version::V3_1))), "{flags:#x}");
+            let mut new = *b"\x10\x0D\0\x04MQTT\x04\x02\0\x3C\0\x01c";
+            new[0] |= flags;
+            let refused = decode(Version::V3_1, &new);
+            assert_eq!(refused, Err(DecodeError::ReservedHeaderFlags), "{flags:#x}");
+        }
     }
 
     #[test]

@@ -62,18 +62,25 @@ pub fn packet(version: Version) -> BoxedStrategy<Packet<'static>> {
 fn connect(version: Version) -> impl Strategy<Value = Connect<'static>> {
     let credentials = (option::of(string()), option::of(data()));
     (
-        any::<(bool, u16)>(),
+        any::<(bool, bool, u16)>(),
         string(),
         option::of(will(version)),
         credentials,
         properties(version, PropertySet::CONNECT),
     )
         .prop_map(
-            move |((clean_start, keep_alive), client_id, will, credentials, properties)| {
+            move |(
+                (is_bridge, clean_start, keep_alive),
+                client_id,
+                will,
+                credentials,
+                properties,
+            )| {
                 let (username, password) = credentials;
                 let password = password.filter(|_| version.is_v5() || username.is_some());
                 Connect {
                     version,
+                    is_bridge: is_bridge && !version.is_v5(),
                     clean_start,
                     keep_alive,
                     client_id,

@@ -39,6 +39,8 @@ pub(super) struct Active {
     /// Which of the session's connections it is.
     pub(super) epoch: u32,
     pub(super) version: Version,
+    /// See [`Connect::is_bridge`](mqtt_proto::Connect::is_bridge).
+    pub(super) is_bridge: bool,
     pub(super) keep_alive: KeepAlive,
     pub(super) aliases: InboundAliases,
     /// What the user may do; `None`: everything.

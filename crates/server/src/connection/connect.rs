@@ -9,8 +9,8 @@ use barid_core::durable::keys;
 use barid_core::time::Timestamp;
 use mqtt_proto::flow::{InboundAliases, KeepAlive};
 use mqtt_proto::{
-    ConnAck, Connect, MAX_PACKET_LEN, PacketType, Properties, PropertiesBuf, Property, ReasonCode,
-    Version,
+    ConnAck, Connect, FixedHeader, MAX_PACKET_LEN, PacketType, Properties, PropertiesBuf, Property,
+    ReasonCode, Version,
 };
 use statestore_proto::topics;
 use tracing::debug;
@@ -33,6 +33,7 @@ const TOO_MANY_LOGINS: Refusal = Refusal(ReasonCode::ServerBusy, "too many login
 #[derive(Debug)]
 pub(super) struct Waiting {
     /// The packet, to be read again.
+    header: FixedHeader,
     body: Box<[u8]>,
     /// The client identifier that the client gets if it has none.
     assigned: Option<String>,
@@ -44,9 +45,14 @@ pub(super) struct Waiting {
 }
 
 impl Connection {
-    /// The first packet, without its fixed header.
-    pub(super) fn on_connect(&mut self, turn: &mut Turn<'_>, body: &[u8]) -> Result<(), End> {
-        let connect = match Connect::decode(body) {
+    /// The first packet.
+    pub(super) fn on_connect(
+        &mut self,
+        turn: &mut Turn<'_>,
+        header: FixedHeader,
+        body: &[u8],
+    ) -> Result<(), End> {
+        let connect = match Connect::decode(header, body) {
             Ok(connect) => connect,
             Err(error) => {
                 let version = Connect::refusal_version(body);
@@ -92,6 +98,7 @@ impl Connection {
         let timeout = shared.settings().limits.connect_timeout;
         let until = turn.context.worker.now.after(Duration::from_secs(u64::from(timeout)));
         self.stage = Stage::Authenticating(Box::new(Waiting {
+            header,
             body: body.into(),
             assigned,
             _waits: waits,
@@ -108,7 +115,7 @@ impl Connection {
         waiting: &Waiting,
         verdict: Verdict,
     ) -> Result<(), End> {
-        let connect = Connect::decode(&waiting.body)?;
+        let connect = Connect::decode(waiting.header, &waiting.body)?;
         self.admit(turn, &connect, waiting.body.len(), verdict, waiting.assigned.clone())
     }
 
@@ -172,7 +179,8 @@ impl Connection {
         }
         let wanted = want(connect, &limits)?;
         if let Some(will) = &connect.will
-            && (will.topic == topics::INVOKE || !may_publish(permissions.as_deref(), will.topic))
+            && (will.topic == topics::INVOKE
+                || !may_publish(permissions.as_deref(), client_id, will.topic))
         {
             return Err(Refusal(ReasonCode::NotAuthorized, WILL_REFUSED));
         }
@@ -249,6 +257,7 @@ impl Connection {
             session,
             epoch,
             version: connect.version,
+            is_bridge: connect.is_bridge,
             keep_alive: KeepAlive::new(keep_alive, context.worker.now.as_millis()),
             aliases: InboundAliases::new(limits.topic_alias_maximum),
             permissions,

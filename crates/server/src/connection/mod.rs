@@ -503,7 +503,7 @@ impl Connection {
             return Err(End::Malformed(DecodeError::UnknownPacketType));
         }
         let Some(packet) = bytes.get(..header.packet_len()) else { return Ok(None) };
-        self.on_connect(turn, &packet[header.header_len..])?;
+        self.on_connect(turn, header, &packet[header.header_len..])?;
         Ok(Some(packet.len()))
     }
 

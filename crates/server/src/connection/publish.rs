@@ -41,7 +41,7 @@ impl Active {
             *alone &= run.is_empty();
             self.finish_run(turn, bytes, false)?;
             let topic = topic_of(&mut self.aliases, &parsed, bytes)?;
-            if !may_publish(self.permissions.as_deref(), topic) {
+            if !may_publish(self.permissions.as_deref(), &self.session.client_id, topic) {
                 let topic = topic.to_owned();
                 self.deny_publish(turn, &topic);
                 self.refuse(turn, &parsed, frame.len(), ReasonCode::NotAuthorized);

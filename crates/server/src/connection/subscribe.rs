@@ -175,12 +175,15 @@ impl Active {
     ) -> Result<(QoS, bool), ReasonCode> {
         self.check_filter(wanted.filter)?;
         let session = &self.session;
+        // Of what a bridge publishes nothing is to come back to it, and it hands on what is retained as retained: as if
+        // it had asked for that in MQTT 5 (No Local is for no shared subscription, §3.8.3.1).
+        let no_local = self.is_bridge && !topic::is_shared(wanted.filter);
         let max_qos = QoS::try_from(self.limits.max_qos).unwrap_or(QoS::ExactlyOnce);
         let subscription = Subscription {
             filter: wanted.filter.into(),
             qos: wanted.options.qos.min(max_qos),
-            no_local: wanted.options.no_local,
-            retain_as_published: wanted.options.retain_as_published,
+            no_local: wanted.options.no_local || no_local,
+            retain_as_published: wanted.options.retain_as_published || self.is_bridge,
             identifier,
         };
         let mut state = session.state();

@@ -106,7 +106,7 @@ impl Responses {
             return;
         }
         let Context { worker, router } = context;
-        let is_public = may_publish(permissions, self.run.topic());
+        let is_public = may_publish(permissions, &session.client_id, self.run.topic());
         let mut messages = self.run.in_buffer(&mut self.buffer, worker.now);
         if is_public {
             // Not the client publishes, so No Local does not keep it from its answers.

@@ -110,6 +110,7 @@ impl Dialogue for Requester {
     fn open(&mut self, output: &mut Vec<u8>) -> anyhow::Result<()> {
         let connect = Packet::Connect(Connect {
             version: Version::V5,
+            is_bridge: false,
             clean_start: true,
             keep_alive: 0,
             client_id: &self.client_id,
