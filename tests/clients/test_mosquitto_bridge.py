@@ -146,8 +146,9 @@ def test_a_bridge_that_is_gone_is_seen(bridged, ours, topic):
     until(lambda: state(ours, edge) == b"0")
 
 
+@pytest.mark.parametrize("version", ["v3.1", "v3.1.1"])
 def test_what_was_sent_meanwhile_waits_for_the_bridge(bridged, ours, paho, topic):
-    """Its session is kept, with the options of its subscriptions."""
+    """Its session is kept, with the options of its subscriptions. (With MQTT 5 bridges ask for no Session Expiry.)"""
     lasting = (f"topic {topic}/# both 1", "cleansession false")
     edge = bridged(*lasting)
     here = paho(to=ours)

@@ -277,7 +277,7 @@ def test_session_list_is_a_table(tool, paho, away, tenant, topic, unique):
     title, first, second, *_ = tool("session", "list").stdout.splitlines()
     assert title.split()[:4] == ["CLIENT", "CONNECTED", "QUEUED", "BYTES"]
     assert first.split()[:4] == [online, "MQTT", "5.0", "0"]
-    assert second.split()[:5] == [offline, "no", "1", "2.0", "KiB"]
+    assert second.split()[:5] == [offline, "no", "1", "2.2", "KiB"]
     assert "with its connection" in first and ("in 9m" in second or "in 10m" in second)
     assert offline not in tool("session", "list", "--connected").stdout
     assert online not in tool("session", "list", "--away").stdout
@@ -297,7 +297,7 @@ def test_session_show_and_drop(tool, paho, away, tenant, topic, unique):
     client = away(unique("off"), topic)
     paho(tenant=tenant).publish(topic, bytes(2000), 1)
     shown = tool("session", "show", client).stdout
-    assert client in shown and topic in shown and "1 message, 2.0 KiB" in shown
+    assert client in shown and topic in shown and "1 message, 2.2 KiB" in shown
     dropped = tool("session", "drop", client)
     assert dropped.returncode == 0 and "1 subscription and 1 waiting message are gone" in dropped.stdout
     for command in ("show", "drop"):
