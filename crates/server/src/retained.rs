@@ -11,9 +11,12 @@ use barid_core::time::Timestamp;
 use crate::settings::Limits;
 use crate::sys::is_own;
 
-/// About what a retained message takes besides its bytes and the bytes of its topic, which are there twice: itself,
-/// its place in the tree, and the levels that are found by it.
+/// About what a retained message takes besides its bytes and [copies](COPIES) of its topic: itself, its place in the
+/// tree, and the levels that are found by it.
 const OVERHEAD: usize = 240;
+
+/// How often its topic is there besides: in the tree and as a key of the store.
+const COPIES: usize = 2;
 
 /// Steps that are made under one lock: some tenths of a millisecond.
 pub const STEPS: usize = 1_000;
@@ -136,7 +139,7 @@ impl Retained {
 }
 
 fn weight(message: &Message) -> usize {
-    OVERHEAD + message.size() + message.publication().topic.len()
+    OVERHEAD + message.size() + COPIES * message.publication().topic.len()
 }
 
 #[cfg(test)]
@@ -164,7 +167,8 @@ mod tests {
         for (topic, payload) in [("a", 1), ("a", 100), ("b", 7), (own, 9), ("c", 5)] {
             retained.set(&message(topic, payload));
         }
-        let weighs = |payloads: &[usize]| payloads.iter().map(|n| OVERHEAD + n + 2).sum::<usize>();
+        let weighs =
+            |payloads: &[usize]| payloads.iter().map(|n| OVERHEAD + n + 1 + COPIES).sum::<usize>();
         assert_eq!((retained.len(), retained.bytes()), (3, weighs(&[100, 7, 5])));
         let mut expired = Vec::new();
         let now = Timestamp::from_millis(2);

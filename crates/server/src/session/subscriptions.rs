@@ -31,7 +31,7 @@ const OVERHEAD: usize = 384;
 const COPIES: usize = 4;
 
 /// About what the index takes for a level of a filter with wildcards that no other filter has.
-const LEVEL: usize = 100;
+const LEVEL: usize = 80;
 
 /// The subscriptions of one session. Most sessions have very few, so those take no more memory than they
 /// need; some have a hundred thousand.
