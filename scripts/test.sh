@@ -26,6 +26,7 @@ step_setup() {
     packages_for openssl openssl
     packages_for cc build-essential
     packages_for mosquitto_pub mosquitto-clients
+    PATH=$PATH:/usr/sbin packages_for mosquitto mosquitto
     packages_for npm nodejs npm
     packages_for curl curl
     # Microsoft's SDK links OpenSSL.

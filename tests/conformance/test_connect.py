@@ -137,9 +137,9 @@ def test_a_malformed_connect_ends_the_connection(dial, connect, oasis, build):
 
 @normative("5:MQTT-2.1.3-1", "311:MQTT-2.2.2-1", "311:MQTT-2.2.2-2")
 @pytest.mark.parametrize("flags", [1, 2, 4, 8, 15])
-def test_a_connect_with_header_flags_ends_the_connection(dial, version, flags):
-    """Before the version is known, so without an answer in any of them, or with that of MQTT 5."""
-    client = dial(version).send(bytes([0x10 | flags]) + wire.connect("c", version=version)[1:])
+def test_a_connect_with_header_flags_ends_the_connection(dial, oasis, flags):
+    """Without an answer, or with that of MQTT 5. MQTT 3.1 says nothing of these flags."""
+    client = dial(oasis).send(bytes([0x10 | flags]) + wire.connect("c", version=oasis)[1:])
     try:
         assert client.expect(wire.CONNACK).reason == 0x81
     except wire.Closed:
@@ -445,3 +445,30 @@ def test_connections_are_limited(broker_with, connect, dial):
     except (wire.Closed, ConnectionError):
         pass
     second.ping()
+
+
+def test_mqtt_3_1_disregards_what_it_says_nothing_of(dial, ours, unique):
+    """Reserved flags, those of a will that is not there, and those of the fixed header: other brokers do, too."""
+    for flags in (0x01, 0x02 | 0x08, 0x02 | 0x20, 0x02 | 0x18):
+        packet = wire.connect(unique("c"), version=wire.V31, flags=flags)
+        assert dial(wire.V31, ours).send(packet).expect(wire.CONNACK).reason == 0
+    packet = bytearray(wire.connect(unique("c"), version=wire.V31))
+    packet[0] |= 0x04
+    assert dial(wire.V31, ours).send(bytes(packet)).expect(wire.CONNACK).reason == 0
+
+
+@pytest.mark.parametrize("version, level", [(wire.V31, 0x83), (wire.V311, 0x84)])
+def test_the_bit_of_bridges_is_no_other_version(dial, connect, ours, unique, topic, version, level):
+    """What a bridge publishes does not come back to it, and RETAIN stays as it was."""
+    bridge = dial(version, ours)
+    bridge.send(wire.connect(unique("bridge"), version=version, level=level)).expect(wire.CONNACK, reason=0)
+    bridge.subscribe(topic, qos=1)
+    bridge.publish(topic, b"own", 1)
+    connect(V5, to=ours).publish(topic, b"other", 1, retain=True)
+    assert bridge.receive(b"other").retain
+
+
+def test_a_bridge_of_a_version_that_is_unknown_is_told_in_its_shape(dial, ours, unique):
+    """3.1.1 for the names and levels before 5."""
+    refused = dial(wire.V311, ours).send(wire.connect(unique("b"), version=wire.V311, name="MQTT", level=0x83))
+    assert refused.expect(wire.CONNACK).reason == 1

@@ -72,24 +72,48 @@ INVALID_FILTERS = ["#/a", "a/#/b", "a#", "a/#b", "##", "a+", "+a", "a/+b/c", "a/
 
 @normative("5:MQTT-4.7.1-1", "5:MQTT-4.7.1-2", "311:MQTT-4.7.1-2", "311:MQTT-4.7.1-3")
 @pytest.mark.parametrize("pattern", INVALID_FILTERS)
-def test_misplaced_wildcards_are_refused(connect, version, pattern):
-    """In the SUBACK, or with the end of the connection."""
+def test_misplaced_wildcards_are_malformed(connect, version, pattern):
     refuse_filter(connect(version), pattern)
     connect(version).ping()
 
 
 @normative("5:MQTT-4.7.3-1", "311:MQTT-4.7.3-1")
-def test_an_empty_filter_is_refused(connect, version):
+def test_an_empty_filter_is_malformed(connect, version):
     refuse_filter(connect(version), "")
 
 
+@normative("5:MQTT-4.8.2-1", "5:MQTT-4.8.2-2")
+@pytest.mark.parametrize("pattern", ["$share/g", "$share/g/", "$share//a", "$share/+/a", "$share/#", "$share/g#/a", "$share/g/a#"])
+def test_a_shared_filter_that_is_not_whole_is_malformed(connect, version, pattern):
+    refuse_filter(connect(version), pattern)
+
+
+@pytest.mark.parametrize("pattern", ["", "a#", "$share/g"])
+def test_nothing_of_a_packet_with_a_malformed_filter_is_done(connect, topic, unique, pattern):
+    """Neither what stands before it nor what stands behind; and the same in UNSUBSCRIBE."""
+    name = unique("c")
+    kept = {"session_expiry_interval": 60}
+    client = connect(V5, name, properties=kept)
+    client.subscribe(f"{topic}/there")
+    client.send(wire.subscribe(1, (f"{topic}/before", 0), (pattern, 0), (f"{topic}/behind", 0)))
+    client.expect_refused(0x81)
+    again = connect(V5, name, clean=False, properties=kept)
+    again.send(wire.unsubscribe(1, f"{topic}/there", pattern)).expect_refused(0x81)
+    last = connect(V5, name, clean=False, properties=kept)
+    for part in ("before", "behind", "there"):
+        last.publish(f"{topic}/{part}", part.encode())
+    last.receive(b"there")
+
+
 def refuse_filter(client: wire.Client, pattern: str) -> None:
-    """SUBACK with a failure, or the end of the connection; MQTT 3.1 knows only the latter."""
+    """The end of the connection (§4.13.1). Others answer with a failure in SUBACK, which their users rely on."""
     client.send(wire.subscribe(1, (pattern, 0), version=client.version))
+    if client.explains:
+        client.expect_refused(0x81)
+        return
     try:
         found = client.recv()
     except wire.Closed:
-        assert client.version != V5 or not client.explains
         return
     if found.kind == wire.SUBACK:
         assert found.reasons in ([0x8F], [0x80]), found
