@@ -9,12 +9,10 @@ use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 
 use super::answer::{Answer, Refusal};
+use super::page::{LIMIT_MAX, check_limit, cut};
 use super::rfc3339::Rfc3339;
 use super::{Served, tenants};
 use crate::amqp::AmqpClient;
-
-/// The most connections of one answer.
-const LIMIT_MAX: usize = 10_000;
 
 #[derive(Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -51,15 +49,10 @@ pub async fn list(
     question: Result<Query<Question>, QueryRejection>,
 ) -> Answer<Page> {
     let (Path(tenant), Query(question)) = (path?, question?);
-    if !(1..=LIMIT_MAX).contains(&question.limit) {
-        return Err(Refusal::bad_request(format!("limit must be from 1 to {LIMIT_MAX}")));
-    }
+    check_limit(question.limit, LIMIT_MAX)?;
     let tenant = tenants::named(&served, &tenant)?;
-    // One more than wanted, to know whether there are more.
-    let mut clients = tenant.amqp_clients.page(question.after, question.limit + 1);
-    let more = clients.len() > question.limit;
-    clients.truncate(question.limit);
-    let next = clients.last().filter(|_| more).map(|last| last.id.0);
+    let found = tenant.amqp_clients.page(question.after, question.limit + 1);
+    let (clients, next) = cut(found, question.limit, |last| last.id.0);
     Ok(Json(Page { connections: clients.iter().map(Described::of).collect(), next }))
 }
 

@@ -12,6 +12,7 @@ mod entities;
 mod facts;
 mod guard;
 mod health;
+mod page;
 mod progress;
 mod rfc3339;
 mod sessions;

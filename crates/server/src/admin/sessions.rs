@@ -10,13 +10,11 @@ use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 
 use super::answer::{Answer, Refusal, not_durable};
+use super::page::{LIMIT_MAX, check_limit, cut};
 use super::rfc3339::Rfc3339;
 use super::{Served, facts, tenants};
 use crate::session::{SessionRef, State as SessionState};
 use crate::tenant::Tenant;
-
-/// The most sessions of one answer.
-const LIMIT_MAX: usize = 10_000;
 
 #[derive(Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -88,15 +86,10 @@ pub async fn list(
     question: Result<Query<Question>, QueryRejection>,
 ) -> Answer<Page> {
     let (Path(tenant), Query(question)) = (path?, question?);
-    if !(1..=LIMIT_MAX).contains(&question.limit) {
-        return Err(Refusal::bad_request(format!("limit must be from 1 to {LIMIT_MAX}")));
-    }
+    check_limit(question.limit, LIMIT_MAX)?;
     let tenant = tenants::named(&served, &tenant)?;
-    // One more than wanted, to know whether there are more.
-    let mut sessions = first_after(&tenant, &question, question.limit + 1);
-    let more = sessions.len() > question.limit;
-    sessions.truncate(question.limit);
-    let next = sessions.last().filter(|_| more).map(|last| last.client_id.clone());
+    let found = first_after(&tenant, &question, question.limit + 1);
+    let (sessions, next) = cut(found, question.limit, |last| last.client_id.clone());
     let describe = |session: &SessionRef| describe(session, |state| state.subscriptions.len());
     Ok(Json(Page { sessions: sessions.iter().map(describe).collect(), next }))
 }

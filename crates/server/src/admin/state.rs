@@ -10,12 +10,10 @@ use percent_encoding::percent_decode_str;
 use serde::{Deserialize, Serialize};
 
 use super::answer::{Answer, Refusal};
+use super::page::{LIMIT_MAX, check_limit, cut};
 use super::rfc3339::Rfc3339;
 use super::{Served, tenants};
 use crate::tenant::Tenant;
-
-/// The most keys of one answer.
-const LIMIT_MAX: usize = 10_000;
 
 #[derive(Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -90,9 +88,7 @@ pub async fn list(
     question: Result<Query<Question>, QueryRejection>,
 ) -> Answer<Page> {
     let (Path(tenant), Query(question)) = (path?, question?);
-    if !(1..=LIMIT_MAX).contains(&question.limit) {
-        return Err(Refusal::bad_request(format!("limit must be from 1 to {LIMIT_MAX}")));
-    }
+    check_limit(question.limit, LIMIT_MAX)?;
     let after = question.after.as_deref().unwrap_or_default();
     let after = BASE64URL_NOPAD
         .decode(after.as_bytes())
@@ -103,14 +99,11 @@ pub async fn list(
     let mut keys = Vec::new();
     for shard in tenant.shards.iter() {
         let partition = store.partition(shard.index());
-        // One more than wanted, to know whether there are more.
         let entries = partition.entries(now, question.prefix.as_bytes(), &after);
         keys.extend(entries.take(question.limit + 1).map(describe));
     }
     keys.sort_unstable_by(|a, b| a.bytes.cmp(&b.bytes));
-    let more = keys.len() > question.limit;
-    keys.truncate(question.limit);
-    let next = keys.last().filter(|_| more).map(|last| BASE64URL_NOPAD.encode(&last.bytes));
+    let (keys, next) = cut(keys, question.limit, |last| BASE64URL_NOPAD.encode(&last.bytes));
     Ok(Json(Page { keys, next, usage: usage(&tenant) }))
 }
 

@@ -8,8 +8,9 @@ use axum::extract::rejection::QueryRejection;
 use barid_core::entity::{Entry, Part};
 use serde::{Deserialize, Serialize};
 
+use super::super::page::check_limit;
+use super::change;
 use super::message::Described;
-use super::{change, check_limit};
 use crate::admin::Served;
 use crate::admin::answer::Answer;
 use crate::entities::Queue;

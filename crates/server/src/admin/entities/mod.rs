@@ -24,15 +24,13 @@ use serde::Deserialize;
 use tokio::sync::oneshot;
 
 use super::answer::{Refusal, not_durable};
+use super::page::{LIMIT_MAX, check_limit, cut};
 use super::{Served, tenants};
 use crate::bindings::BindingsError;
 use crate::durable::Commits;
 use crate::entities::{Entities, EntityError};
 use crate::housekeeping::After;
 use crate::tenant::{Tenant, check_tenant_name};
-
-/// The most entities or sessions of one answer.
-const LIMIT_MAX: usize = 10_000;
 
 /// The routes, below `/v1/tenants/{tenant}`.
 pub fn routes() -> Router<Served> {
@@ -93,10 +91,7 @@ impl Paging {
 
     /// The first of what is sorted and comes behind `after`, and the last of them if there are more.
     fn cut<T>(&self, all: impl Iterator<Item = T>, name: impl Fn(&T) -> String) -> Cut<T> {
-        let mut found: Vec<T> = all.take(self.limit + 1).collect();
-        let more = found.len() > self.limit;
-        found.truncate(self.limit);
-        let next = found.last().filter(|_| more).map(name);
+        let (found, next) = cut(all, self.limit, name);
         Cut { found, next }
     }
 }
@@ -105,13 +100,6 @@ impl Paging {
 struct Cut<T> {
     found: Vec<T>,
     next: Option<String>,
-}
-
-fn check_limit(limit: usize, most: usize) -> Result<(), Refusal> {
-    if (1..=most).contains(&limit) {
-        return Ok(());
-    }
-    Err(Refusal::bad_request(format!("limit must be from 1 to {most}")))
 }
 
 /// The entities of a tenant that exists.
