@@ -12,7 +12,7 @@ use super::{Connection, Turn};
 use crate::auth;
 use crate::denials::{self, Action, Denial};
 use crate::state_store;
-use crate::tenant::Tenant;
+use crate::tenant::{DEFAULT_TENANT, Tenant};
 
 /// Why a Will Message is refused with its CONNECT.
 pub(super) const WILL_REFUSED: &str = "the will's topic is not allowed";
@@ -40,6 +40,15 @@ impl Connection {
         let (client, peer) = (connect.client_id, self.peer);
         let denial = Denial { action, user, client, peer, object, reason };
         denials::deny(&turn.context.worker, tenant, &denial);
+    }
+
+    /// Notes that a page of a browser may not connect.
+    pub(super) fn deny_page(&self, turn: &Turn<'_>, reason: &str) {
+        let worker = &turn.context.worker;
+        let Some(tenant) = worker.shared.tenants.get(DEFAULT_TENANT) else { return };
+        let (action, peer) = (Action::Login, self.peer);
+        let denial = Denial { action, user: None, client: "", peer, object: None, reason };
+        denials::deny(worker, &tenant, &denial);
     }
 }
 

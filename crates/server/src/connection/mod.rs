@@ -422,6 +422,9 @@ impl Connection {
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(error) => {
                     debug!(peer = %self.peer, %error, "read");
+                    if error.kind() == ErrorKind::PermissionDenied {
+                        self.deny_page(turn, &error.to_string());
+                    }
                     return Err(End::Lost(error.kind()));
                 }
             };

@@ -49,6 +49,8 @@ pub enum Outcome {
         response: Vec<u8>,
         /// Why.
         reason: String,
+        /// It is a page of a browser that may not connect.
+        is_foreign: bool,
     },
 }
 
@@ -198,7 +200,8 @@ impl From<Refusal> for Outcome {
         let mut bytes = Vec::new();
         write_response(&mut bytes, &response).expect("a vector takes everything");
         bytes.extend_from_slice(body.as_bytes());
-        Self::Refused { response: bytes, reason }
+        let is_foreign = status == StatusCode::FORBIDDEN;
+        Self::Refused { response: bytes, reason, is_foreign }
     }
 }
 

@@ -38,7 +38,8 @@ pub struct WebSocketOptions {
 /// A WebSocket as a byte stream. Reading drives the handshake.
 ///
 /// A call to `read` reads from the stream below once. If that brings no payload, the answer is
-/// [`ErrorKind::Interrupted`]: there may be more, and the caller decides how long to go on.
+/// [`ErrorKind::Interrupted`]: there may be more, and the caller decides how long to go on. A page of a foreign origin
+/// is [`ErrorKind::PermissionDenied`].
 #[derive(Debug)]
 pub struct WebSocket<S> {
     stream: S,
@@ -179,11 +180,13 @@ impl<S: Read + Write> Read for WebSocket<S> {
                 buffer[..rest_len].copy_from_slice(&rest);
                 self.decode(&mut buffer[..rest_len])
             }
-            Outcome::Refused { response, reason } => {
+            Outcome::Refused { response, reason, is_foreign } => {
                 self.output = response;
                 self.stage = Stage::Closed;
                 let _ = self.flush();
-                Err(io::Error::new(ErrorKind::InvalidData, reason))
+                let kind =
+                    if is_foreign { ErrorKind::PermissionDenied } else { ErrorKind::InvalidData };
+                Err(io::Error::new(kind, reason))
             }
         }
     }
