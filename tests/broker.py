@@ -12,21 +12,31 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
+from collections import deque
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 BINARY = Path(os.environ.get("BARID_BIN", ROOT / "target" / "release" / "barid"))
 
 
+# Each process of a run has ports of its own, and does not give the same one to two that are about to listen.
+WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", 1))
+_given: deque[int] = deque(maxlen=200)
+
+
 def free_port() -> int:
     """A port nobody listens on, below the range from which the kernel picks ports for outgoing connections."""
     while True:
-        port = random.randrange(10_000, 32_000)
+        port = random.randrange(10_000 + WORKER, 32_000, WORKERS)
+        if port in _given:
+            continue
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 continue
+            _given.append(port)
             return port
 
 
@@ -119,6 +129,12 @@ class Broker:
         """The sum of all samples of /metrics whose name and labels match `pattern`."""
         samples = (line.rsplit(" ", 1) for line in self.http("/metrics")[1].splitlines() if line and line[0] != "#")
         return sum(float(value) for name, value in samples if re.search(pattern, name))
+
+    def is_at_rest(self) -> bool:
+        """Whether for a while nothing waits to be stored, and no commit begins."""
+        commits = self.metric("^barid_store_commits_total")
+        time.sleep(0.3)
+        return self.metric("^barid_store_pending_bytes") == 0 and self.metric("^barid_store_commits_total") == commits
 
     def running(self) -> bool:
         return self._process is not None and self._process.poll() is None

@@ -522,11 +522,11 @@ class Client:
         self.complete(found)
         return found
 
-    def receive_all(self, seconds: float = 0.25) -> list[Packet]:
-        """What comes until nothing does for so long, and until a PINGREQ, which shows that the broker is not merely slow,
-        brings nothing either.
+    def receive_all(self, seconds: float = 0.25, count: int = 0) -> list[Packet]:
+        """The next `count` messages, however long they take, and what comes then until nothing does for so long, and until
+        a PINGREQ, which shows that the broker is not merely slow, brings nothing either.
         """
-        found = []
+        found = [self.receive() for _ in range(count)]
         while True:
             try:
                 found.append(self.receive(timeout=seconds))

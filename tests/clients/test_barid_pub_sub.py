@@ -21,7 +21,7 @@ class Subscribers:
     def start(self, *options, tool: tuple = (BINARY, "sub"), count: int = 1, where: tuple | None = None) -> subprocess.Popen:
         before = self.broker.metric("^barid_packets_total.*suback")
         where = where or ("-h", "localhost", "-p", self.broker.port)
-        command = [*tool, *where, "-C", count, "-W", 10, *options]
+        command = [*tool, *where, "-C", count, "-W", 30, *options]
         process = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT)
         self.started.append(process)
         # One that gets a retained message at once may have ended already.
@@ -31,7 +31,7 @@ class Subscribers:
 
 
 def heard(process: subprocess.Popen) -> list[str]:
-    out, err = process.communicate(timeout=12)
+    out, err = process.communicate(timeout=35)
     assert process.returncode == 0, (process.returncode, out, err)
     return out.decode().splitlines()
 
@@ -103,7 +103,7 @@ def test_lines_and_files(pub, sub, topic, tmp_path):
     file.write_bytes(bytes(range(256)) * 3000)
     subscriber = sub("-t", topic, "-N")
     pub("-t", topic, "-f", file)
-    assert subscriber.communicate(timeout=12)[0] == file.read_bytes()
+    assert subscriber.communicate(timeout=35)[0] == file.read_bytes()
 
 
 def test_retained_messages_come_and_go(pub, sub, topic):

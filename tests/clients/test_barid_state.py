@@ -64,6 +64,12 @@ def watch(start, broker):
     return run
 
 
+@pytest.fixture(autouse=True)
+def _nobody_watches(broker):
+    """Watchers of the test before may be gone, and the broker not know it yet. They would be taken for those that are to come."""
+    until(lambda: watchers(broker) == 0)
+
+
 @pytest.fixture
 def linked():
     """Makes ways to a broker that can be cut."""
@@ -435,7 +441,7 @@ def test_a_command_that_does_not_want_to_end(state, start, unique, tmp_path):
 
 def test_a_lock_outlives_its_connection(state, start, link, unique):
     name = unique()
-    holder = start("lock", name, "--lease", "4s", "--", "sleep", "6", to=link)
+    holder = start("lock", name, "--lease", "4s", "--", "cat", to=link, stdin=subprocess.PIPE)  # until the end of its input
     until(lambda: exists(state, name))
     before = state("get", name).stdout
     for _ in range(2):

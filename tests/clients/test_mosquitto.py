@@ -23,7 +23,7 @@ class Mosquitto:
 
     def subscribe(self, topic: str, *options, count: int = 1, tenant: str | None = None) -> subprocess.Popen:
         """Starts a subscriber, and answers when the broker has granted what it asks for."""
-        command = self._command("mosquitto_sub", topic, tenant, ["-C", str(count), "-W", "10", "-d", *options])
+        command = self._command("mosquitto_sub", topic, tenant, ["-C", str(count), "-W", "30", "-d", *options])
         # Into a pipe it would say that it has subscribed only at its end.
         process = subprocess.Popen(["stdbuf", "-oL", *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                    bufsize=0)
@@ -42,7 +42,7 @@ class Mosquitto:
 
 def heard(subscriber: subprocess.Popen) -> list[str]:
     """The lines it printed, without what -d adds."""
-    out, err = subscriber.communicate(timeout=12)
+    out, err = subscriber.communicate(timeout=35)
     assert subscriber.returncode == 0, (subscriber.returncode, out, err)
     return [line for line in out.decode().splitlines() if not line.startswith(("Client ", "Subscribed ", "Unsubscribed "))]
 
@@ -116,8 +116,8 @@ def test_a_session_that_outlives_its_client(tools, topic, unique):
     assert heard(first) == ["present"]
     for text in ("away 1", "away 2"):
         tools.publish(topic, "-q", "1", "-m", text)
-    command = tools._command("mosquitto_sub", topic, None, ["-C", "2", "-W", "10", *options])
-    assert subprocess.run(command, capture_output=True, timeout=12).stdout.decode().split("\n") == ["away 1", "away 2", ""]
+    command = tools._command("mosquitto_sub", topic, None, ["-C", "2", "-W", "30", *options])
+    assert subprocess.run(command, capture_output=True, timeout=35).stdout.decode().split("\n") == ["away 1", "away 2", ""]
 
 
 def test_tls(tools, broker, certificates, topic):

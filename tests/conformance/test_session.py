@@ -102,10 +102,14 @@ def test_a_session_lasts_as_long_as_its_connection(connect, topic, oasis):
 
 @normative("5:MQTT-4.1.0-2")
 def test_a_session_expires(persistent, connect, topic):
-    first = persistent(V5, expiry=1)
+    """Its will, whose delay is longer, tells that it has."""
+    watcher, started = connect(), time.monotonic()
+    watcher.subscribe(topic + "/ended")
+    first = persistent(V5, expiry=1, will=wire.Will(topic + "/ended", properties={"will_delay_interval": 60}))
     first.subscribe(topic, qos=1)
     first.drop()
-    time.sleep(1.6)
+    watcher.receive()
+    assert time.monotonic() - started > 0.9
     connect().publish(topic, b"too late", qos=1)
     second = persistent(V5)
     assert not second.connack.session_present
@@ -146,12 +150,14 @@ def test_the_expiry_of_the_last_connection_counts(persistent):
     assert not persistent(V5).connack.session_present
 
 
-def test_the_server_limits_the_expiry(broker_with, persistent):
+def test_the_server_limits_the_expiry(broker_with, persistent, connect):
     limited = broker_with("[limits]\nmax_session_expiry = 1\n")
-    first = persistent(V5, to=limited, expiry=FOREVER)
+    watcher = connect(to=limited)
+    watcher.subscribe("ended")
+    first = persistent(V5, to=limited, expiry=FOREVER, will=wire.Will("ended", properties={"will_delay_interval": 60}))
     assert first.connack.properties["session_expiry_interval"] == 1
     first.drop()
-    time.sleep(1.6)
+    watcher.receive()
     assert not persistent(V5, to=limited).connack.session_present
 
 

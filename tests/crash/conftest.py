@@ -7,6 +7,7 @@ import random
 
 import pytest
 import wire
+from broker import until
 from steps import FOREVER
 from victim import Victim
 from wire import V5
@@ -50,6 +51,20 @@ def crash(victim):
         victim.revive()
 
     return crash_
+
+
+@pytest.fixture
+def rest(victim, connect):
+    """Waits until what the broker has noted is on the disk, of which nobody is told. A shard commits in order: when a new
+    session of it is answered, all that it noted before is written.
+    """
+
+    def rest_() -> None:
+        until(victim.is_at_rest)
+        for number in range(32):  # sessions enough to have some in each shard
+            connect(f"rest{number}")
+
+    return rest_
 
 
 @pytest.fixture

@@ -1,9 +1,11 @@
 """One promise each, told step by step: what a client is told before a crash holds after it (5: §4.1, §3.1.2.5, §3.1.2.11)."""
 
+import contextlib
 import time
 
 import pytest
 import wire
+from broker import until
 from steps import received
 from wire import V5, V311, Will
 
@@ -87,7 +89,7 @@ def test_a_received_identifier_is_remembered(connect, crash, version):
     publisher = connect("p", version, present=True)
     publisher.send(wire.publish("a", b"two", 2, 9, version=version))
     publisher.expect(wire.PUBREC, packet_id=9)
-    assert received(connect("s", present=True)) == [b"one", b"two"]
+    assert received(connect("s", present=True), 2) == [b"one", b"two"]
 
 
 def test_receive_maximum_counts_what_was_received_before(connect, crash):
@@ -106,16 +108,20 @@ def test_receive_maximum_counts_what_was_received_before(connect, crash):
 
 
 def test_an_acknowledged_message_does_not_come_again(connect, crash):
-    """PUBCOMP is the last word of the receiver; the broker's word is PUBREL, which it says once the end is certain."""
+    """PUBREL is the broker's word that it has the PUBREC: the message is over. Of PUBCOMP nobody is told when it is on the
+    disk, so PUBREL may come again after a crash, and is answered again (§4.3.3).
+    """
     connect("s").subscribe("a", qos=2)
     connect("p").publish("a", b"one", qos=2)
     client = connect("s")
-    client.receive(b"one")
+    packet_id = client.receive(b"one").packet_id
     client.ping()
     client.disconnect()
     crash()
     client = connect("s", present=True)
-    assert received(client) == []
+    with contextlib.suppress(TimeoutError):
+        while client.expect(wire.PUBREL, timeout=0.5, packet_id=packet_id):
+            client.send(wire.acknowledge(wire.PUBCOMP, packet_id))
 
 
 @both
@@ -127,7 +133,7 @@ def test_an_unsubscribed_filter_stays_gone(connect, crash, version):
     publisher = connect("p")
     publisher.publish("a", b"no", qos=1)
     publisher.publish("b", b"yes", qos=1)
-    assert received(connect("s", version, present=True)) == [b"yes"]
+    assert received(connect("s", version, present=True), 1) == [b"yes"]
 
 
 @both
@@ -147,11 +153,11 @@ def test_a_clean_start_keeps_only_what_came_after_it(connect, crash):
     publisher = connect("p")
     publisher.publish("a", b"no", qos=1)
     publisher.publish("b", b"yes", qos=1)
-    assert received(connect("s", present=True)) == [b"yes"]
+    assert received(connect("s", present=True), 1) == [b"yes"]
 
 
 @pytest.mark.parametrize("goes", ["drop", "disconnect"])
-def test_session_expiry_runs_on(connect, crash, goes):
+def test_session_expiry_runs_on(connect, crash, rest, goes):
     client = connect("short", expiry=2)
     client.subscribe("a", qos=1)
     other = connect("long", expiry=60)
@@ -159,29 +165,29 @@ def test_session_expiry_runs_on(connect, crash, goes):
     getattr(client, goes)()
     getattr(other, goes)()
     gone = time.monotonic()
-    time.sleep(0.3)
+    rest()
     crash()
     time.sleep(max(0.0, gone + 4 - time.monotonic()))
     connect("short", present=False)
     connect("long", present=True)
 
 
-def test_expiry_while_the_broker_is_down(connect, victim):
+def test_expiry_while_the_broker_is_down(connect, victim, rest):
     connect("short", expiry=1).subscribe("a", qos=1)
     connect("short", expiry=1).disconnect()
-    time.sleep(0.5)
+    rest()
     victim.die()
     time.sleep(2)
     victim.revive()
     connect("short", present=False)
 
 
-def test_disconnect_changes_the_expiry_for_good(connect, crash):
+def test_disconnect_changes_the_expiry_for_good(connect, crash, rest):
     """§3.14.2.2.2: the Session Expiry Interval of DISCONNECT replaces that of CONNECT."""
     client = connect("s", expiry=1)
     client.subscribe("a", qos=1)
     client.disconnect(0, {"session_expiry_interval": 60})
-    time.sleep(0.5)
+    rest()
     crash()
     time.sleep(1.5)
     connect("s", present=True)
@@ -201,12 +207,12 @@ def test_message_expiry_runs_on(connect, crash):
     assert received(client) == []
 
 
-def test_a_will_delay_runs_on(connect, crash):
+def test_a_will_delay_runs_on(connect, crash, rest):
     watcher = connect("w")
     watcher.subscribe("will/#", qos=2)
     connect("m", will=Will("will/m", b"gone", 2, properties={"will_delay_interval": 2})).drop()
     gone = time.monotonic()
-    time.sleep(0.3)
+    rest()
     crash()
     watcher = connect("w", present=True)
     assert watcher.receive().payload == b"gone"
@@ -229,26 +235,27 @@ def test_a_client_that_comes_back_in_time_does_not_die(connect, crash):
     connect("m", will=Will("will/m", b"gone", 1, properties={"will_delay_interval": 3}))
     crash()
     connect("m", present=True)
-    assert received(connect("w", present=True), 4) == []
+    assert received(connect("w", present=True), quiet=4) == []
 
 
-def test_a_discarded_will_stays_discarded(connect, crash):
+def test_a_discarded_will_stays_discarded(connect, crash, rest):
     connect("w").subscribe("will/#", qos=1)
     connect("m", will=Will("will/m", b"gone", 1, properties={"will_delay_interval": 1})).disconnect()
-    time.sleep(0.3)
+    rest()
     crash()
-    assert received(connect("w", present=True), 2) == []
+    assert received(connect("w", present=True), quiet=2) == []
 
 
-def test_a_will_is_published_once(connect, crash):
+def test_a_will_is_published_once(connect, crash, rest):
+    """If the broker ends before it has noted that, it may be published again."""
     connect("w").subscribe("will/#", qos=1)
     connect("m", will=Will("will/m", b"gone", 1)).drop()
     watcher = connect("w")
     watcher.receive(b"gone")
     watcher.ping()
-    time.sleep(0.3)
+    rest()
     crash()
-    assert received(connect("w", present=True), 1) == []
+    assert received(connect("w", present=True), quiet=1) == []
 
 
 @both
@@ -292,7 +299,7 @@ def test_tenants_stay_apart(connect, crash):
     connect("p", tenant="globex").publish("a", b"globex", qos=1)
     crash()
     for tenant in ("acme", "globex"):
-        assert received(connect("s", tenant=tenant, present=True)) == [tenant.encode()]
+        assert received(connect("s", tenant=tenant, present=True), 1) == [tenant.encode()]
 
 
 def test_a_restart_in_order_keeps_everything_too(connect, victim):
@@ -300,7 +307,7 @@ def test_a_restart_in_order_keeps_everything_too(connect, victim):
     connect("s").disconnect()
     connect("p").publish("a", b"one", qos=2)
     victim.restart()
-    assert received(connect("s", present=True)) == [b"one"]
+    assert received(connect("s", present=True), 1) == [b"one"]
 
 
 def test_shared_subscriptions_survive(connect, crash):
@@ -313,5 +320,12 @@ def test_shared_subscriptions_survive(connect, crash):
     for number in range(20):
         publisher.publish("a", b"%d" % number, qos=1)
     crash()
-    found = received(connect("s1", present=True)) + received(connect("s2", present=True))
+    members, found = [connect(name, present=True) for name in ("s1", "s2")], []
+
+    def have_all() -> bool:
+        for member in members:
+            found.extend(received(member, quiet=0.1))
+        return len(found) >= 20
+
+    until(have_all)
     assert sorted(found, key=int) == [b"%d" % one for one in range(20)]

@@ -158,7 +158,7 @@ class World:
             missing = {topic for topic, values in allowed.items() if ABSENT not in values}
             try:
                 while missing:
-                    packet = client.expect(wire.PUBLISH, timeout=2)
+                    packet = client.expect(wire.PUBLISH, timeout=self.patience)
                     found[packet.topic] = packet.payload or ABSENT
                     missing.discard(packet.topic)
                 client.ping()

@@ -91,7 +91,7 @@ def test_batches_of_the_smallest_messages(one_thread, subscriptions):
 
 
 def test_many_locks_that_end_at_one_time(one_thread):
-    broker = one_thread("[[queues]]\nname = 'q'\nproperties = { LockDuration = 'PT2S' }\n")
+    broker = one_thread("[[queues]]\nname = 'q'\nproperties = { LockDuration = 'PT8S' }\n")
     sender = dial(broker).sender("q")
     for _ in range(14):
         sender.send(batch(Message.of("x").encode(), 4_500), message_format=BATCH)

@@ -103,7 +103,7 @@ class Retained:
         self.publisher = Grower(running, "publisher")
 
     def grow(self, numbers: range) -> None:
-        self.publisher.publish(self.topic, bytes(self.payload), numbers, qos=0, retain=True)
+        self.publisher.publish(self.topic, bytes(self.payload), numbers, retain=True)
 
 
 class Subscriptions:

@@ -105,6 +105,7 @@ def test_what_is_durable_is_committed(limited, connect, engine, messages):
     away.subscribe("t", qos=1)
     away.disconnect()
     publisher = connect(to=broker, timeout=30)
+    started = time.monotonic()
     with Bystander(broker) as bystander, strangers(broker, broker.port):
         worst = longest_wait(publisher, "t", messages)
         assert worst < SECONDS, f"a PUBACK took {worst:.1f} s"
@@ -114,8 +115,10 @@ def test_what_is_durable_is_committed(limited, connect, engine, messages):
         assert broker.metric("^barid_store_refuses") == 0
         assert "limits" in broker.reload("[limits]\nmax_qos = 1\n")
     bystander.assert_served()
+    # Once in ten seconds.
+    most = 1 + max(3, (time.monotonic() - started) // 10)
     told = broker.stderr.count("connections were closed at once")
-    assert 1 <= told <= 4, f"told {told} times"
+    assert 1 <= told <= most, f"told {told} times"
     until(lambda: is_admitted(broker), 15)
 
 

@@ -22,7 +22,7 @@ BEGIN = performative("begin", next_outgoing_id=Uint(0), incoming_window=Uint(100
 ENTRY = SASL + PLAIN + AMQP + OPEN + BEGIN
 MOST_MEGABYTES = 192
 
-pytestmark = [pytest.mark.queue("good", RequiresSession=True), pytest.mark.queue("target"), pytest.mark.queue("sessions", RequiresSession=True)]
+pytestmark = [pytest.mark.queue("good", RequiresSession=True, LockDuration="PT5M"), pytest.mark.queue("target"), pytest.mark.queue("sessions", RequiresSession=True)]
 
 
 def memory(broker) -> int:
@@ -286,10 +286,9 @@ def test_frames_out_of_place(broker, path):
     }
     for name, data in wrong.items():
         bare = enter(broker, ENTRY + data)
-        bare.settimeout(0.3)
         said = b""
         with contextlib.suppress(OSError):
-            while data := bare.recv(65_536):
+            while b"amqp:" not in said and (data := bare.recv(65_536)):
                 said += data
         assert b"amqp:" in said, f"{name}: the client is told what was wrong"
         bare.close()

@@ -15,9 +15,9 @@ def after(seconds: float) -> datetime:
 
 @pytest.mark.queue()
 def test_a_message_comes_at_its_time_and_not_before(queue):
+    receiver, sender = queue.plain(), queue.sender.__enter__()
     due = after(3)
-    [number] = queue.sender.schedule_messages(ServiceBusMessage("later"), due)
-    receiver = queue.plain()
+    [number] = sender.schedule_messages(ServiceBusMessage("later"), due)
     assert nothing_comes(receiver)
     message = take_one(receiver)
     assert due <= datetime.now(timezone.utc) < due + timedelta(seconds=2)
@@ -110,6 +110,6 @@ def test_a_topic_schedules_too(subscription):
 
 @pytest.mark.queue()
 def test_the_time_to_live_begins_when_it_is_enqueued(queue):
-    queue.send("a", scheduled_enqueue_time_utc=after(2), time_to_live=timedelta(seconds=1))
     receiver = queue.plain()
+    queue.send("a", scheduled_enqueue_time_utc=after(2), time_to_live=timedelta(seconds=1))
     assert complete_all(receiver, 1) == ["a"]

@@ -108,12 +108,12 @@ def test_a_message_may_live_shorter_than_the_queue_allows(queue):
     assert (text(dead), dead.dead_letter_reason) == ("short", "TTLExpiredException")
 
 
-@pytest.mark.queue(DefaultMessageTimeToLive="PT1S", DeadLetteringOnMessageExpiration=True)
+@pytest.mark.queue(DefaultMessageTimeToLive="PT3S", DeadLetteringOnMessageExpiration=True)
 def test_dead_letters_do_not_expire(queue):
     receiver = queue.plain()
     queue.send("a")
     receiver.dead_letter_message(take_one(receiver))
-    time.sleep(1.5)
+    time.sleep(3.5)
     assert text(take_one(queue.dead_letters())) == "a"
 
 

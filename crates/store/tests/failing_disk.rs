@@ -125,7 +125,7 @@ fn an_engine_that_cannot_write_its_tables_goes_on_when_it_can() {
     let mut next = 0;
     while store.commit(&batch(next)).is_ok() {
         next += 1;
-        assert!(start.elapsed() < Duration::from_secs(20), "the engine did not fail");
+        assert!(start.elapsed() < Duration::from_secs(60), "the engine did not fail");
     }
     std::fs::rename(&away, &tables).unwrap();
     store.commit(&batch(next)).unwrap();

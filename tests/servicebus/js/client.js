@@ -47,6 +47,15 @@ export async function complete(receiver, count) {
   return bodies(messages);
 }
 
+/** What is left of an entity, whose messages have some time to go. */
+export async function left(client, name) {
+  for (const until = Date.now() + 15_000; ; await sleep(50)) {
+    const receiver = client.createReceiver(path(name)), found = await receiver.peekMessages(5);
+    await receiver.close();
+    if (found.length === 0 || Date.now() > until) return found;
+  }
+}
+
 export const bodies = (messages) => messages.map((message) => message.body);
 export const silent = async (receiver, ms = 400) => (await receiver.receiveMessages(1, { maxWaitTimeInMs: ms })).length === 0;
 export const after = (ms) => new Date(Date.now() + ms);

