@@ -9,14 +9,24 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
+/// Bytes that `act` allocates: the least of several times, as the thread of the test runner allocates meanwhile.
+fn least(mut act: impl FnMut()) -> usize {
+    let mut once = || {
+        let region = Region::new(ALLOCATOR);
+        act();
+        region.change().bytes_allocated
+    };
+    (0..5).map(|_| once()).min().expect("it was done")
+}
+
 /// Bytes allocated to decode `bytes`, if they are a packet or not.
 fn allocated(version: Version, bytes: &[u8]) -> usize {
-    let region = Region::new(ALLOCATOR);
-    if let Ok(Some(header)) = FixedHeader::read(bytes, MAX_PACKET_LEN) {
-        let body = &bytes[header.header_len..];
-        drop(std::hint::black_box(Packet::decode(version, header, body)));
-    }
-    region.change().bytes_allocated
+    least(|| {
+        if let Ok(Some(header)) = FixedHeader::read(bytes, MAX_PACKET_LEN) {
+            let body = &bytes[header.header_len..];
+            drop(std::hint::black_box(Packet::decode(version, header, body)));
+        }
+    })
 }
 
 fn packet(first: u8, body: &[u8]) -> Vec<u8> {
@@ -54,8 +64,10 @@ fn memory_is_bounded_by_the_input() {
     let header = FixedHeader::read(&publish, MAX_PACKET_LEN).unwrap().unwrap();
     let decoded = Publish::decode(Version::V5, header, &publish[header.header_len..]).unwrap();
     let mut out = Vec::with_capacity(publish.len());
-    let region = Region::new(ALLOCATOR);
-    decoded.encode(Version::V5, &mut out).unwrap();
-    assert_eq!(region.change().bytes_allocated, 0);
+    let allocated = least(|| {
+        out.clear();
+        decoded.encode(Version::V5, &mut out).unwrap();
+    });
+    assert_eq!(allocated, 0);
     assert_eq!(out, publish);
 }

@@ -11,10 +11,14 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-fn allocated<T>(read: impl FnOnce() -> T) -> usize {
-    let region = Region::new(ALLOCATOR);
-    drop(black_box(read()));
-    region.change().bytes_allocated
+/// Bytes that `read` allocates: the least of several times, as the thread of the test runner allocates meanwhile.
+fn allocated<T>(read: impl Fn() -> T) -> usize {
+    let once = |_| {
+        let region = Region::new(ALLOCATOR);
+        drop(black_box(read()));
+        region.change().bytes_allocated
+    };
+    (0..5).map(once).min().expect("it was done")
 }
 
 #[test]
