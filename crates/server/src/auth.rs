@@ -81,11 +81,16 @@ impl Permissions {
 const RESERVED: [&str; 2] = ["$SYS", "$share"];
 
 /// Whether a client may publish to a topic, or have its will published there. Without permissions it may
-/// publish everything but what is the broker's own. Its [state as a bridge](sys::is_connection_state) it may tell
-/// whatever its permissions are: nobody else can, and a bridge that may not is unable to connect.
-pub fn may_publish(permissions: Option<&Permissions>, client_id: &str, topic: &str) -> bool {
+/// publish everything but what is the broker's own. Its [state as a bridge](sys::is_connection_state), which is `0` or
+/// `1`, it may tell whatever its permissions are: nobody else can, and a bridge that may not is unable to connect.
+pub fn may_publish(
+    permissions: Option<&Permissions>,
+    client_id: &str,
+    topic: &str,
+    payload: &[u8],
+) -> bool {
     if is_reserved(topic) {
-        return sys::is_connection_state(topic, client_id);
+        return sys::is_connection_state(topic, client_id) && matches!(payload, b"" | b"0" | b"1");
     }
     permissions.is_none_or(|permissions| permissions.may_publish(topic))
 }

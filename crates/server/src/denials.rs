@@ -36,10 +36,12 @@ const LINES_MAX: u32 = 5;
 /// Lines of the log for all tenants together in a second, which a disk or a terminal takes easily.
 const ALL_LINES_MAX: u64 = 50;
 
-/// Bytes that are remembered and written of a user name, a client identifier, and of what was asked for.
+/// Bytes that are remembered and written of a user name, a client identifier, what was asked for, and why not: it may
+/// have what the client said in it.
 const USER_MAX: usize = 96;
 const CLIENT_MAX: usize = 96;
 const OBJECT_MAX: usize = 160;
+const REASON_MAX: usize = 256;
 
 /// When the denials that were not written one by one are summed up.
 const SUMMARY_AFTER: Duration = Duration::from_secs(1);
@@ -220,7 +222,8 @@ pub fn sum_up(worker: &Worker, tenant: &Arc<Tenant>) {
 }
 
 fn write(tenant: &str, denial: &Denial<'_>) {
-    let Denial { action, peer, reason, .. } = *denial;
+    let Denial { action, peer, .. } = *denial;
+    let reason = cut(denial.reason, REASON_MAX);
     let user = denial.user.map(|user| cut(user, USER_MAX));
     let client = cut(denial.client, CLIENT_MAX);
     let object = denial.object.map(|object| cut(object, OBJECT_MAX));

@@ -8,6 +8,7 @@ use barid_core::message::{Message, Publication};
 use barid_core::retained::Walked;
 use barid_core::session::{Delivery, DropReason, Waiting};
 use barid_core::topic_index::{Member, SharedGroup, SubscribeOptions};
+use hashbrown::HashMap;
 use mqtt_proto::{Properties, QoS, ReasonCode, topic};
 use tracing::error;
 
@@ -290,12 +291,9 @@ impl Context {
             return Vec::new();
         }
         // Who else there is must be known before: two sessions are never locked at once.
-        let with_others: Vec<_> = session
-            .inspect(|outbound, _| outbound.shared())
-            .into_iter()
-            .filter_map(|waiting| waiting.shared().cloned())
-            .filter(|name| other_member(session, ended, name).is_some())
-            .collect();
+        let mut others = Others::of(session, ended);
+        let mut with_others = session.inspect(|outbound, _| outbound.shared());
+        with_others.retain(|name| others.member(name).is_some());
         if with_others.is_empty() {
             return Vec::new();
         }
@@ -327,6 +325,7 @@ impl Context {
         mut commits: Commits,
     ) {
         let (mut given, mut unread) = (Vec::new(), Vec::new());
+        let mut others = Others::of(session, ended);
         for waiting in taken {
             if !unread.is_empty() {
                 // Nothing overtakes what cannot be read.
@@ -347,7 +346,7 @@ impl Context {
                     continue;
                 }
             };
-            match self.give_to_other(session, ended, &delivery) {
+            match self.give_to_other(&mut others, &delivery) {
                 Some(theirs) => {
                     commits.join(&theirs);
                     given.extend(stored);
@@ -376,16 +375,11 @@ impl Context {
 
     /// Gives a message to another member of its shared subscription. `None`: there is none; otherwise
     /// what has to be durable before the session forgets the message.
-    fn give_to_other(
-        &self,
-        session: &SessionRef,
-        ended: bool,
-        delivery: &Delivery,
-    ) -> Option<Commits> {
+    fn give_to_other(&self, others: &mut Others<'_>, delivery: &Delivery) -> Option<Commits> {
         let name = delivery.shared.as_ref()?;
         // Members come and go meanwhile; one that has just gone is not found again.
         for _ in 0..GIVE_ATTEMPTS {
-            let member = other_member(session, ended, name)?;
+            let member = others.member(name)?;
             let delivery = Delivery {
                 qos: delivery.message.qos().min(member.options.qos),
                 identifiers: member.options.identifier.into_iter().collect(),
@@ -405,23 +399,48 @@ pub fn persists(message: &Message) -> bool {
     asks_to_persist(Properties::from_validated(message.publication().properties))
 }
 
-/// Another member of the shared subscription of this name: the least busy one that is connected, or, if
-/// the session has `ended`, any.
-fn other_member(session: &SessionRef, ended: bool, name: &str) -> Option<Member<SessionRef>> {
-    let shared = topic::parse_shared(name).ok().flatten()?;
-    // Any topic that the filter matches leads to the group.
-    let levels = shared.filter.split('/').map(|level| if level == "#" { "+" } else { level });
+/// Who may have what a session has got as a member of shared subscriptions.
+struct Others<'a> {
+    session: &'a SessionRef,
+    /// The session has ended: others may have its messages also if they are away.
+    ended: bool,
+    /// The groups of each filter that was asked for, by name: there may be ten thousand of one filter, and they are
+    /// found together.
+    groups: HashMap<String, HashMap<Box<str>, Arc<SharedGroup<SessionRef>>>>,
+}
+
+impl<'a> Others<'a> {
+    fn of(session: &'a SessionRef, ended: bool) -> Self {
+        Self { session, ended, groups: HashMap::new() }
+    }
+
+    /// Another member of the shared subscription of this name: the least busy one that is connected, or, if the
+    /// session has ended, any.
+    fn member(&mut self, name: &str) -> Option<Member<SessionRef>> {
+        let shared = topic::parse_shared(name).ok().flatten()?;
+        let session = self.session;
+        let groups = self.groups.entry_ref(shared.filter);
+        let groups = groups.or_insert_with(|| groups_of(session, shared.filter));
+        let members = groups.get(shared.group)?.members();
+        let others = || members.iter().filter(|member| member.subscriber.id != session.id);
+        others()
+            .filter(|member| member.subscriber.is_online())
+            .min_by_key(|member| member.subscriber.inspect(|outbound, _| outbound.depth()))
+            .or_else(|| self.ended.then(|| others().next()).flatten())
+            .cloned()
+    }
+}
+
+/// The shared subscriptions to a filter, by their names.
+fn groups_of(
+    session: &SessionRef,
+    filter: &str,
+) -> HashMap<Box<str>, Arc<SharedGroup<SessionRef>>> {
+    // Any topic that the filter matches leads to them.
+    let levels = filter.split('/').map(|level| if level == "#" { "+" } else { level });
     let route = session.tenant.index.route(&levels.collect::<Vec<_>>().join("/"));
-    let is_wanted = |group: &&Arc<SharedGroup<SessionRef>>| {
-        group.name() == shared.group && group.filter() == shared.filter
-    };
-    let members = route.groups().iter().find(is_wanted)?.members();
-    let others = || members.iter().filter(|member| member.subscriber.id != session.id);
-    others()
-        .filter(|member| member.subscriber.is_online())
-        .min_by_key(|member| member.subscriber.inspect(|outbound, _| outbound.depth()))
-        .or_else(|| ended.then(|| others().next()).flatten())
-        .cloned()
+    let groups = route.groups().iter().filter(|group| group.filter() == filter);
+    groups.map(|group| (group.name().into(), Arc::clone(group))).collect()
 }
 
 /// Enters one subscription of a session in its tenant's index.

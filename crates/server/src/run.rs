@@ -41,6 +41,8 @@ pub struct Run {
     largest: usize,
     /// They are requests to the state store, and nobody else gets them.
     pub is_requests: bool,
+    /// No other message joins it: what may be published there depends on the payload.
+    pub is_single: bool,
     items: Vec<Item>,
     /// Properties that do not lie in one piece in the buffer.
     arena: Vec<u8>,
@@ -96,6 +98,13 @@ pub struct Parsed {
     pub alias: Option<u16>,
     /// Whether there is a Subscription Identifier, which a client must not send.
     pub has_identifier: bool,
+}
+
+impl Parsed {
+    /// Where the payload lies.
+    pub fn payload(&self) -> Range<usize> {
+        self.properties.end..self.frame.end
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -182,7 +191,8 @@ impl Run {
     /// Whether a message with the run's topic belongs to the run: it lies right behind the last one and
     /// is like it.
     pub fn continues(&self, parsed: &Parsed) -> bool {
-        self.qos == Some(parsed.qos)
+        !self.is_single
+            && self.qos == Some(parsed.qos)
             && self.retain == parsed.retain
             && self.items.last().is_some_and(|last| last.frame.end == parsed.frame.start)
     }
@@ -199,6 +209,7 @@ impl Run {
         self.v5 = v5;
         self.as_is = true;
         self.is_requests = false;
+        self.is_single = false;
         self.class = class;
     }
 
@@ -209,7 +220,7 @@ impl Run {
 
     /// Appends a message that lies in `bytes`.
     pub fn push(&mut self, parsed: Parsed, bytes: &[u8], now: Timestamp) {
-        let payload = parsed.properties.end..parsed.frame.end;
+        let payload = parsed.payload();
         let properties = if parsed.expiry.is_none() && parsed.alias.is_none() {
             PropertiesAt::Buffer(parsed.properties)
         } else {

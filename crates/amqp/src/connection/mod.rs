@@ -208,6 +208,11 @@ impl Connection {
         self.limits.max_unfinished
     }
 
+    /// Bytes of messages whose last transfers have not come, and of what is to be written.
+    pub fn held(&self) -> usize {
+        self.unfinished + self.out.len()
+    }
+
     /// Sets how many bytes of unfinished messages are held from now on; see [`Limits::max_unfinished`].
     pub fn set_max_unfinished(&mut self, bytes: usize) {
         self.limits.max_unfinished = bytes;

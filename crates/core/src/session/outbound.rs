@@ -4,6 +4,8 @@ use std::collections::VecDeque;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
+use hashbrown::HashSet;
+
 use mqtt_proto::QoS;
 
 use super::send_window::{Recovered, Resend};
@@ -353,17 +355,10 @@ impl Outbound {
         self.window.resume(window);
     }
 
-    /// One message of each shared subscription that has something in flight or waiting here.
-    pub fn shared(&self) -> Vec<Waiting> {
-        let mut found: Vec<Waiting> = Vec::new();
-        for waiting in self.window.kept().chain(self.queue.iter()) {
-            if waiting.shared().is_some()
-                && !found.iter().any(|one| one.shared() == waiting.shared())
-            {
-                found.push(waiting.clone());
-            }
-        }
-        found
+    /// The names of the shared subscriptions that have something in flight or waiting here.
+    pub fn shared(&self) -> HashSet<Arc<str>> {
+        let all = self.window.kept().chain(self.queue.iter());
+        all.filter_map(Waiting::shared).cloned().collect()
     }
 
     /// The client has gone: takes what shared subscriptions can give to other members, which
@@ -549,7 +544,8 @@ mod tests {
         );
         next(&mut outbound);
         next(&mut outbound);
-        assert_eq!(outbound.shared(), [shared(0, QoS::AtLeastOnce).into()]);
+        let names: HashSet<_> = shared(0, QoS::AtLeastOnce).shared.into_iter().collect();
+        assert_eq!(outbound.shared(), names);
         let taken = outbound.take_shared(|_| true);
         assert_eq!(taken, [0, 2].map(|n| shared(n, QoS::AtLeastOnce).into()));
         outbound.resume(2);

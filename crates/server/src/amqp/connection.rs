@@ -17,6 +17,7 @@ use super::inbox::Inbox;
 use crate::connection::{Next, Parts, Readiness, Turn};
 use crate::event_loop::{ConnectionId, Mailbox, Peer, Post};
 use crate::lifecycle::Context;
+use crate::strangers::Collected;
 use crate::transport::{Proxied, Transport};
 
 /// Reads of one connection before others have their turn.
@@ -41,6 +42,8 @@ pub struct AmqpConnection {
     /// The client has closed its side.
     ends: bool,
     stage: Stage,
+    /// What its client has made it collect; `None`: it is open.
+    collected: Option<Collected>,
     container: Container,
 }
 
@@ -70,7 +73,9 @@ impl AmqpConnection {
         let stage = if is_behind_proxy { Stage::Proxy { until } } else { Stage::Opening { until } };
         let inbox = Arc::new(Inbox::new(id, owner));
         let container = Container::new(listener.address, peer, inbox);
-        Self { id, socket, transport, unread, paused: false, ends: false, stage, container }
+        let collected = Some(Collected::new(&listener.strangers));
+        let (paused, ends) = (false, false);
+        Self { id, socket, transport, unread, paused, ends, stage, collected, container }
     }
 
     /// Which one it is.
@@ -162,7 +167,19 @@ impl AmqpConnection {
         if let Stage::Closing { .. } = self.stage {
             return self.drain_closing(buffer);
         }
-        self.read(turn, buffer, readable).unwrap_or_else(|lost| self.lose(turn, &lost))
+        let next = self.read(turn, buffer, readable);
+        let next = next.and_then(|next| self.count_collected().map(|()| next));
+        next.unwrap_or_else(|lost| self.lose(turn, &lost))
+    }
+
+    /// Counts what is collected for a client that has not opened the connection with a valid token.
+    fn count_collected(&mut self) -> Result<(), Lost> {
+        if self.stage == Stage::Open {
+            self.collected = None;
+        }
+        let Some(collected) = &mut self.collected else { return Ok(()) };
+        let bytes = self.unread.len() + self.container.collected();
+        collected.set(bytes).map_err(|error| Lost(error.kind()))
     }
 
     /// Reads what there is, up to a bound, handles it, and does what there is to do besides.

@@ -146,9 +146,19 @@ impl Container {
         }
     }
 
+    /// How many bytes may wait for the client before it is not read from.
+    fn output_max(&self) -> usize {
+        if self.is_open() { OUTPUT_MAX } else { OUTPUT_MAX / 8 }
+    }
+
     /// The connection has its turn.
     pub fn begin_turn(&mut self, turn: &Turn<'_>) {
         self.budget = turn.budget.clone();
+    }
+
+    /// Bytes of messages that are not whole, and of what the client has not read.
+    pub fn collected(&self) -> usize {
+        self.engine.held()
     }
 
     /// Whether the turn is over, and there may be more to do.
@@ -195,7 +205,7 @@ impl Container {
     /// over.
     pub(super) fn handle_events(&mut self, turn: &mut Turn<'_>) -> bool {
         loop {
-            let is_full = self.engine.output().len() > OUTPUT_MAX
+            let is_full = self.engine.output().len() > self.output_max()
                 || self.responding > RESPONDING_MAX && !self.waits_for_window();
             self.stopped = if is_full {
                 Some(Stopped::Full)
@@ -454,7 +464,7 @@ impl Container {
     /// Whether so much waits for the client, or for the disk, that nothing more is to be read.
     pub fn is_full(&mut self, turn: &Turn<'_>) -> bool {
         self.stopped == Some(Stopped::Full)
-            || self.engine.output().len() > OUTPUT_MAX
+            || self.engine.output().len() > self.output_max()
             || self.held.is_congested(&turn.context.worker.shared.shards)
     }
 }

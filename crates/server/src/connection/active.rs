@@ -348,6 +348,8 @@ impl Active {
     fn answer(&mut self, turn: &mut Turn<'_>, transport: &mut Transport) {
         let answers = &mut turn.scratch.answers;
         if answers.is_empty() {
+            // What has no answer waits for nothing, and must not make the next client's answers wait.
+            answers.clear();
             return;
         }
         let write = |bytes: &[u8]| transport.write(bytes);

@@ -39,9 +39,16 @@ pub(super) struct Waiting {
     assigned: Option<String>,
     /// Whoever verifies the login sees by it that it still matters.
     _waits: Arc<()>,
-    /// Counts `body`, and the login, which has copies of parts of it.
-    _collected: Collected,
+    /// Counts `body`, the login, which has copies of parts of it, and what the client has sent behind.
+    collected: Collected,
     pub(super) until: Timestamp,
+}
+
+impl Waiting {
+    /// Counts so many bytes that the client has sent behind its CONNECT.
+    pub(super) fn count_unread(&mut self, bytes: usize) -> std::io::Result<()> {
+        self.collected.set(2 * self.body.len() + bytes)
+    }
 }
 
 impl Connection {
@@ -102,7 +109,7 @@ impl Connection {
             body: body.into(),
             assigned,
             _waits: waits,
-            _collected: collected,
+            collected,
             until,
         }));
         Ok(())
@@ -180,7 +187,7 @@ impl Connection {
         let wanted = want(connect, &limits)?;
         if let Some(will) = &connect.will
             && (will.topic == topics::INVOKE
-                || !may_publish(permissions.as_deref(), client_id, will.topic))
+                || !may_publish(permissions.as_deref(), client_id, will.topic, will.payload))
         {
             return Err(Refusal(ReasonCode::NotAuthorized, WILL_REFUSED));
         }

@@ -247,15 +247,18 @@ impl Connection {
         next.unwrap_or_else(|end| self.end(turn, &end))
     }
 
-    /// Counts what has been collected of a CONNECT.
+    /// Counts what has been collected of a CONNECT, or behind one whose login is being verified.
     fn count_collected(&mut self) -> Result<(), End> {
-        let Stage::Connect { collected, .. } = &mut self.stage else { return Ok(()) };
-        if self.partial.is_empty() && collected.is_none() {
-            return Ok(());
-        }
-        let strangers = &self.listener.strangers;
-        let collected = collected.get_or_insert_with(|| Box::new(Collected::new(strangers)));
-        collected.set(self.partial.len()).map_err(|_| {
+        let counted = match &mut self.stage {
+            Stage::Authenticating(waiting) => waiting.count_unread(self.partial.len()),
+            Stage::Connect { collected, .. } if !self.partial.is_empty() || collected.is_some() => {
+                let strangers = &self.listener.strangers;
+                let new = || Box::new(Collected::new(strangers));
+                collected.get_or_insert_with(new).set(self.partial.len())
+            }
+            _ => Ok(()),
+        };
+        counted.map_err(|_| {
             End::Refused(
                 ReasonCode::ServerBusy,
                 "connections without a session have sent more than max_connecting_bytes",

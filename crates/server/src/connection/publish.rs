@@ -9,7 +9,7 @@ use statestore_proto::topics;
 
 use super::active::{Active, Partner};
 use super::{End, Turn};
-use crate::auth::may_publish;
+use crate::auth::{is_reserved, may_publish};
 use crate::bindings::{self, Entered};
 use crate::budget::Budget;
 use crate::lifecycle::Context;
@@ -41,7 +41,12 @@ impl Active {
             *alone &= run.is_empty();
             self.finish_run(turn, bytes, false)?;
             let topic = topic_of(&mut self.aliases, &parsed, bytes)?;
-            if !may_publish(self.permissions.as_deref(), &self.session.client_id, topic) {
+            if !may_publish(
+                self.permissions.as_deref(),
+                &self.session.client_id,
+                topic,
+                &bytes[parsed.payload()],
+            ) {
                 let topic = topic.to_owned();
                 self.deny_publish(turn, &topic);
                 self.refuse(turn, &parsed, frame.len(), ReasonCode::NotAuthorized);
@@ -57,6 +62,7 @@ impl Active {
             let v5 = self.version == Version::V5;
             turn.scratch.run.begin(topic, parsed.qos, parsed.retain, v5, class);
             turn.scratch.run.is_requests = is_request;
+            turn.scratch.run.is_single = is_reserved(topic);
         }
         let mut reached_before = None;
         if let (QoS::ExactlyOnce, Some(id)) = (parsed.qos, parsed.id) {

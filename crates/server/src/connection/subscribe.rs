@@ -11,6 +11,7 @@ use mqtt_proto::{
 
 use super::active::Active;
 use super::{End, Turn};
+use crate::durable::Commits;
 use crate::lifecycle;
 use crate::session::{Replay, Subscription, Subscriptions};
 use crate::state_store;
@@ -24,10 +25,7 @@ const FILTER_STEPS: usize = 4;
 pub(super) struct Unfinished {
     packet_id: PacketId,
     rest: Rest,
-    /// The codes of those that have been handled.
-    codes: Vec<u8>,
-    /// One of them asks for retained messages.
-    replays: bool,
+    done: Done,
 }
 
 #[derive(Debug)]
@@ -39,8 +37,12 @@ enum Rest {
 /// What has been done for the first filters of a packet.
 #[derive(Debug, Default)]
 struct Done {
+    /// The codes of those that have been handled.
     codes: Vec<u8>,
+    /// One of them asks for retained messages.
     replays: bool,
+    /// What has to be durable before the packet is acknowledged.
+    commits: Commits,
 }
 
 impl Active {
@@ -61,20 +63,19 @@ impl Active {
         packet: &Unsubscribe<'_>,
     ) -> Result<(), End> {
         self.check_answer(packet.filters.len())?;
-        self.unsubscribe_all(turn, packet.packet_id, packet.filters, Vec::new())
+        self.unsubscribe_all(turn, packet.packet_id, packet.filters, Done::default())
     }
 
     /// Goes on with a packet that was not finished in the turn before, if there is one.
     pub(super) fn resume(&mut self, turn: &mut Turn<'_>) -> Result<(), End> {
         let Some(unfinished) = self.unfinished.take() else { return Ok(()) };
-        let Unfinished { packet_id, rest, codes, replays } = *unfinished;
+        let Unfinished { packet_id, rest, done } = *unfinished;
         match rest {
             Rest::Subscribe(rest, identifier) => {
-                let done = Done { codes, replays };
                 self.subscribe_all(turn, packet_id, rest.as_filters(), identifier, done)
             }
             Rest::Unsubscribe(rest) => {
-                self.unsubscribe_all(turn, packet_id, rest.as_filters(), codes)
+                self.unsubscribe_all(turn, packet_id, rest.as_filters(), done)
             }
         }
     }
@@ -88,7 +89,7 @@ impl Active {
         mut done: Done,
     ) -> Result<(), End> {
         while let Some(wanted) = filters.next() {
-            let granted = self.subscribe(turn, &wanted, identifier);
+            let granted = self.subscribe(&wanted, identifier, &mut done.commits);
             if let Err(ReasonCode::NotAuthorized) = granted {
                 self.deny_subscribe(turn, wanted.filter);
             }
@@ -105,15 +106,14 @@ impl Active {
             });
             if turn.budget.spend(FILTER_STEPS) && !filters.is_empty() {
                 let rest = Rest::Subscribe(filters.to_buf(), identifier);
-                let Done { codes, replays } = done;
-                self.unfinished = Some(Box::new(Unfinished { packet_id, rest, codes, replays }));
+                self.unfinished = Some(Box::new(Unfinished { packet_id, rest, done }));
                 return Ok(());
             }
         }
         if done.replays {
-            let commits = self.session.store(&self.session.state());
-            turn.scratch.answers.commits.join(&commits);
+            done.commits.join(&self.session.store(&self.session.state()));
         }
+        turn.scratch.answers.commits.join(&done.commits);
         let refused = done.codes.contains(&(ReasonCode::NotAuthorized as u8));
         self.put_answer(turn, PacketType::SubAck, |answers| {
             SubAck { packet_id, properties: Properties::default(), codes: &done.codes }
@@ -169,9 +169,9 @@ impl Active {
     /// Subscribes to one filter. Returns the QoS granted and whether the subscription is new.
     fn subscribe(
         &mut self,
-        turn: &mut Turn<'_>,
         wanted: &SubscribeFilter<'_>,
         identifier: Option<NonZeroU32>,
+        commits: &mut Commits,
     ) -> Result<(QoS, bool), ReasonCode> {
         self.check_filter(wanted.filter)?;
         let session = &self.session;
@@ -207,7 +207,7 @@ impl Active {
         if session.durable().is_some() && wanted.filter.len() > keys::TEXT_LEN_MAX {
             return Err(ReasonCode::TopicFilterInvalid);
         }
-        turn.scratch.answers.commits.join(&session.store_subscription(&subscription));
+        commits.join(&session.store_subscription(&subscription));
         lifecycle::subscribe(session, &subscription);
         let qos = subscription.qos;
         Ok((qos, state.subscriptions.insert(subscription)))
@@ -235,7 +235,7 @@ impl Active {
         turn: &mut Turn<'_>,
         packet_id: PacketId,
         mut filters: UnsubscribeFilters<'_>,
-        mut codes: Vec<u8>,
+        mut done: Done,
     ) -> Result<(), End> {
         while let Some(filter) = filters.next() {
             // Index and state change together, also before the eyes of a connection that takes over.
@@ -244,22 +244,21 @@ impl Active {
             let existed = state.subscriptions.remove(filter);
             if existed {
                 lifecycle::unsubscribe(&self.session.tenant, filter, self.session.id);
-                let commits = self.session.forget_subscription(filter);
-                turn.scratch.answers.commits.join(&commits);
+                done.commits.join(&self.session.forget_subscription(filter));
             }
             drop(state);
             let code =
                 if existed { ReasonCode::Success } else { ReasonCode::NoSubscriptionExisted };
-            codes.push(code as u8);
+            done.codes.push(code as u8);
             if turn.budget.spend(FILTER_STEPS) && !filters.is_empty() {
                 let rest = Rest::Unsubscribe(filters.to_buf());
-                let unfinished = Unfinished { packet_id, rest, codes, replays: false };
-                self.unfinished = Some(Box::new(unfinished));
+                self.unfinished = Some(Box::new(Unfinished { packet_id, rest, done }));
                 return Ok(());
             }
         }
+        turn.scratch.answers.commits.join(&done.commits);
         self.put_answer(turn, PacketType::UnsubAck, |answers| {
-            UnsubAck { packet_id, properties: Properties::default(), codes: &codes }
+            UnsubAck { packet_id, properties: Properties::default(), codes: &done.codes }
                 .encode(self.version, answers)
                 .expect("there is one code for each filter");
         });

@@ -84,7 +84,7 @@ impl Drop for Locked<'_> {
         }
         // Two sessions are never locked at once.
         drop(outlet);
-        if after.messages < before.messages {
+        if after.messages < before.messages || after.bytes < before.bytes {
             // What all queues of the tenant may hold has room for others.
             for full in tenant.queued.take_full() {
                 if let Some(full) = full.upgrade() {

@@ -37,12 +37,6 @@ use crate::tenant::Tenant;
 use crate::worker::Worker;
 use outlet::Outlet;
 
-/// Subscriptions of a session whose retained messages are still to be sent.
-const REPLAYS_MAX: usize = 10_000;
-
-/// About how many bytes their topic filters may have: all are written again when the store has to know how far one has come.
-const REPLAY_BYTES_MAX: usize = 256 * 1024;
-
 /// The session of one client.
 #[derive(Debug)]
 pub struct Session {
@@ -345,12 +339,6 @@ impl Session {
     /// without taking them.
     pub fn replay(&self, replay: Replay) -> bool {
         let mut outlet = self.outlet.lock();
-        let replays = outlet.replays.get_or_insert_default();
-        let bytes = replays.0.len() * replay.filter.len();
-        let room = replays.0.len() < REPLAYS_MAX && bytes < REPLAY_BYTES_MAX;
-        if room {
-            replays.0.push_back(replay);
-        }
-        room
+        outlet.replays.get_or_insert_default().push(replay)
     }
 }

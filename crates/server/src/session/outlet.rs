@@ -154,9 +154,52 @@ impl Outlet {
 #[derive(Debug, Default)]
 pub(super) struct RoomWaiters(pub(super) Vec<Weak<Session>>);
 
+/// Walks that may wait, and bytes of their filters.
+const REPLAYS_MAX: usize = 10_000;
+const REPLAY_BYTES_MAX: usize = 1024 * 1024;
+
 /// Walks through the retained messages, one for each subscription that asked for them.
 #[derive(Debug, Default)]
-pub(super) struct Replays(pub(super) VecDeque<Replay>);
+pub(super) struct Replays {
+    walks: VecDeque<Replay>,
+    /// Bytes of their filters.
+    bytes: usize,
+}
+
+impl Replays {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.walks.len()
+    }
+
+    /// All of them, in their order.
+    pub fn iter(&self) -> impl Iterator<Item = &Replay> {
+        self.walks.iter()
+    }
+
+    /// The one that is under way.
+    pub fn front_mut(&mut self) -> Option<&mut Replay> {
+        self.walks.front_mut()
+    }
+
+    /// The first one has come to its end.
+    pub fn pop_front(&mut self) {
+        if let Some(done) = self.walks.pop_front() {
+            self.bytes -= done.filter.len();
+        }
+    }
+
+    /// Adds one at the end. False: there are too many.
+    pub fn push(&mut self, replay: Replay) -> bool {
+        let bytes = self.bytes + replay.filter.len();
+        let has_room = self.walks.len() < REPLAYS_MAX && bytes <= REPLAY_BYTES_MAX;
+        if has_room {
+            self.bytes = bytes;
+            self.walks.push_back(replay);
+        }
+        has_room
+    }
+}
 
 /// One subscription's walk through the retained messages: they are fetched a few at a time, as the client
 /// takes them, so that a wide filter costs no memory.

@@ -16,30 +16,32 @@ use crate::worker::Worker;
 const FETCHED: usize = 64;
 
 impl Session {
-    /// Looks for the next retained messages that subscriptions have asked for, some steps far. They are stored from
-    /// then on, if the session is. False: none has been found yet, and the search goes on.
+    /// Looks for the next retained messages that subscriptions have asked for, some of the `steps` far, which become
+    /// less. They are stored from then on, if the session is. False: none has been found, and the search is to go on
+    /// later.
     pub(super) fn fetch_retained(
         &self,
         worker: &Worker,
         outlet: &mut Outlet,
         journal: &mut SessionJournal<'_>,
+        steps: &mut usize,
     ) -> bool {
-        let mut steps = retained::STEPS;
         while let Some(replays) = &mut outlet.replays {
-            let Some(replay) = replays.0.front_mut() else {
+            let Some(replay) = replays.front_mut() else {
                 outlet.replays = None;
                 return true;
             };
-            if steps == 0 {
+            if *steps == 0 {
                 return false;
             }
-            // A filter that needs no walk is a step, too.
-            steps -= 1;
+            // A filter that needs no walk is a step, too. Under one lock there are only so many.
+            let granted = (*steps).min(retained::STEPS);
+            let mut left = granted - 1;
             let mut found = Vec::new();
             let mut seen = 0;
             let retained = self.tenant.retained.read();
             let after = replay.after.as_deref();
-            let walked = retained.walk(&replay.filter, after, &mut steps, |_, message| {
+            let walked = retained.walk(&replay.filter, after, &mut left, |_, message| {
                 seen += 1;
                 if !message.is_expired(worker.now) {
                     found.push(Delivery {
@@ -56,9 +58,10 @@ impl Session {
                 if seen < FETCHED { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
             });
             drop(retained);
+            *steps -= granted - left;
             match walked {
                 Walked::To(topic) => replay.after = Some(topic),
-                Walked::All => drop(replays.0.pop_front()),
+                Walked::All => replays.pop_front(),
             }
             if !found.is_empty() {
                 for delivery in &mut found {

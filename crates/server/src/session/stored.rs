@@ -74,7 +74,7 @@ impl Session {
             expiry: will.expiry,
             delay: will.delay,
         });
-        let replays = outlet.replays.iter().flat_map(|replays| &replays.0);
+        let replays = outlet.replays.iter().flat_map(|replays| replays.iter());
         let replays = replays.map(|replay| ReplayRecord {
             filter: replay.filter.clone(),
             qos: replay.qos,
@@ -95,16 +95,23 @@ impl Session {
     /// Fetches the next retained messages that subscriptions have asked for, and notes them together with
     /// how far that has come: after a crash none is missing, and none comes twice. False: see
     /// [`Self::fetch_retained`].
-    pub(super) fn fetch_and_store_retained(&self, worker: &Worker, epoch: u32) -> bool {
+    pub(super) fn fetch_and_store_retained(
+        &self,
+        worker: &Worker,
+        epoch: u32,
+        steps: &mut usize,
+    ) -> bool {
         let state = self.state();
         let mut outlet = self.lock();
         if outlet.epoch != epoch {
             return true;
         }
         let mut journal = SessionJournal::new(self.durable());
-        let fetched = self.fetch_retained(worker, &mut outlet, &mut journal);
+        let fetched = self.fetch_retained(worker, &mut outlet, &mut journal, steps);
         if fetched {
             self.put_record(&state, &outlet, &mut journal);
+            let noted = outlet.replays.as_ref().map_or(0, |replays| replays.len());
+            *steps = steps.saturating_sub(noted / 4);
         }
         fetched
     }

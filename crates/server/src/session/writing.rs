@@ -42,6 +42,10 @@ pub(super) const FOREIGN_BYTES: usize = 256 * 1024;
 /// written to would keep the thread.
 const OWNER_BYTES: usize = 1024 * 1024;
 
+/// Messages that are encoded, or retained messages that are looked at, by one writer in a row: a millisecond or two,
+/// also if they are so small, or so many are dropped, that no bytes come together.
+const STEPS: usize = 4_096;
+
 /// What a client is told in answer to what it has sent.
 #[derive(Debug, Default)]
 pub struct Answers {
@@ -189,6 +193,7 @@ impl Session {
         write: impl FnMut(&[u8]) -> io::Result<usize>,
     ) {
         let mut writer = Writer { write, room: most };
+        let mut steps = STEPS;
         let mut taken: Option<Packets> = None;
         let mut sent = 0;
         loop {
@@ -215,10 +220,10 @@ impl Session {
                 return;
             }
             if outlet.unsent.is_empty() && !outlet.is_idle() {
-                while self.refill(worker, &mut outlet) {
+                while self.refill(worker, &mut outlet, &mut steps) {
                     // The state is locked before the outlet.
                     drop(outlet);
-                    let fetched = self.fetch_and_store_retained(worker, epoch);
+                    let fetched = self.fetch_and_store_retained(worker, epoch, &mut steps);
                     outlet = self.lock();
                     if outlet.epoch != epoch {
                         return;
@@ -243,9 +248,9 @@ impl Session {
         }
     }
 
-    /// Encodes messages from the queue until enough bytes wait for one write. True: what comes next are
-    /// retained messages that are to be [stored](Self::fetch_and_store_retained).
-    fn refill(&self, worker: &Worker, outlet: &mut Outlet) -> bool {
+    /// Encodes messages from the queue until enough bytes wait for one write, or no steps are left. True: what comes
+    /// next are retained messages that are to be [stored](Self::fetch_and_store_retained).
+    fn refill(&self, worker: &Worker, outlet: &mut Outlet, steps: &mut usize) -> bool {
         if outlet.is_opening() {
             return false;
         }
@@ -255,13 +260,18 @@ impl Session {
         // What has to be durable before some of the packets leave.
         let mut waits_for = Commits::default();
         while outlet.backlog() < UNSENT_MAX {
+            if *steps == 0 {
+                // Others have their turn.
+                outlet.wake_owner();
+                break;
+            }
+            *steps -= 1;
             if outlet.replays.is_some() && !outlet.outbound.is_replaying() {
                 if self.durable().is_some() {
                     wants_retained = true;
                     break;
                 }
-                if !self.fetch_retained(worker, outlet, &mut journal) {
-                    // Others have their turn.
+                if !self.fetch_retained(worker, outlet, &mut journal, steps) {
                     outlet.wake_owner();
                     break;
                 }

@@ -106,8 +106,9 @@ impl Responses {
             return;
         }
         let Context { worker, router } = context;
-        let is_public = may_publish(permissions, &session.client_id, self.run.topic());
         let mut messages = self.run.in_buffer(&mut self.buffer, worker.now);
+        let (client, payload) = (&session.client_id, messages.publication(0).payload);
+        let is_public = may_publish(permissions, client, messages.topic(), payload);
         if is_public {
             // Not the client publishes, so No Local does not keep it from its answers.
             let publisher = Publisher { session: 0, client_id: &session.client_id };
