@@ -201,6 +201,7 @@ def test_nobody_tells_the_state_of_another(ours, connect, dial, unique, other):
     client = connect(wire.V5, name)
     told = client.publish(f"$SYS/broker/connection/{name}/state", b"1", qos=1)
     assert told.reason in (0, 0x10), "perhaps nobody listens"
+    assert client.publish(f"$SYS/broker/connection/{name}/state", b"more than bridges say", qos=1, retain=True).reason == 0x87
     topic = f"$SYS/broker/connection/{other.format(name)}/state"
     assert client.publish(topic, b"1", qos=1).reason == 0x87
     assert dial(wire.V5).connect(unique("thief"), will=wire.Will(topic, b"0")).reason == 0x87

@@ -119,3 +119,21 @@ def test_a_client_that_sends_and_never_reads(ours, connect, dial):
     except (TimeoutError, ConnectionError):
         pass
     connect(V5).ping()
+
+
+def test_room_that_an_acknowledgement_makes_is_noticed(broker_with, connect, unique):
+    """What is in flight counts for the tenant: when it is acknowledged, publishers that are held back for others go on."""
+    running = broker_with('[limits]\nqueue_overflow = "block"\nmax_tenant_queued_bytes = 100_000\n')
+    kept = {"session_expiry_interval": 3_600}
+    reader, away = connect(V5, to=running, properties=kept), connect(V5, unique("away"), to=running, properties=kept)
+    reader.subscribe("reader", qos=1)
+    away.subscribe("away", qos=1)
+    away.send(wire.disconnect())
+    filler, held_back = connect(V5, to=running), connect(V5, to=running)
+    filler.send(*(wire.publish("reader", bytes(60_000), 1, number) for number in (1, 2)))
+    taken = [reader.expect(wire.PUBLISH) for _ in range(2)]
+    held_back.send(wire.publish("away", b"x", 1, 7))
+    held_back.expect_nothing()
+    for message in taken:
+        reader.send(wire.acknowledge(wire.PUBACK, message.packet_id))
+    held_back.expect(wire.PUBACK, packet_id=7)

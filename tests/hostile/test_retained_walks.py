@@ -20,7 +20,7 @@ def crowded():
     publisher = wire.Client(running.address)
     publisher.connect("publisher")
     for first in range(0, RETAINED, 10_000):
-        publisher.send(b"".join(wire.publish(f"{number}/{number}", b"x", retain=True) for number in range(first, first + 10_000)))
+        publisher.send(b"".join(wire.publish(f"{number}/{number}", bytes(100), retain=True) for number in range(first, first + 10_000)))
     publisher.ping()
     until(lambda: running.metric("^barid_retained_messages") == RETAINED)
     yield running
@@ -46,6 +46,20 @@ def test_a_subscribe_holds_no_thread(crowded, name, filters):
         time.sleep(0.5)
         attacker.send(wire.unsubscribe(2, *filters))
         until_answered(attacker, len(filters))
+    bystander.assert_served()
+    attacker.stream.close()
+
+
+def test_messages_that_are_too_large_for_their_client(crowded):
+    """They are fetched one after the other, and none of them leaves."""
+    attacker = wire.Client(crowded.address, timeout=60)
+    attacker.connect("small", properties={"maximum_packet_size": 100})
+    with Bystander(crowded) as bystander:
+        attacker.send(b"".join(wire.subscribe(1 + number, ("#", 0)) for number in range(300)))
+        for _ in range(300):
+            while attacker.recv().kind != wire.SUBACK:
+                pass
+        time.sleep(1)
     bystander.assert_served()
     attacker.stream.close()
 

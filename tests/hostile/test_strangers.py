@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+import amqp
 import wire
 from broker import free_port, until
 from bystander import Bystander
@@ -51,15 +52,23 @@ def certificates(tmp_path_factory) -> Certificates:
     return Certificates(tmp_path_factory.mktemp("tls"))
 
 
-@pytest.mark.parametrize("transport", ["tcp", "tls"])
+def frame_but_its_end(size: int) -> bytes:
+    """An AMQP client without a token, and the beginning of a long frame."""
+    return amqp.STRANGER + struct.pack("!IBBH", 65_000, 2, 0, 0) + bytes(size)
+
+
+@pytest.mark.parametrize("transport", ["tcp", "tls", "amqp"])
 def test_what_strangers_send_is_bounded_together(one_thread, certificates, transport):
     port = free_port()
     running = one_thread(f'{LIMIT}{certificates.toml()}\n[listeners.mqtts]\naddress = "127.0.0.1:{port}"\n[limits]\nconnect_timeout = 60\n')
-    tcp = transport == "tcp"
-    said = connect_but_its_end(100_000) if tcp else hello_but_its_end(58_000)
+    address, said = {
+        "tcp": (running.address, connect_but_its_end(100_000)),
+        "tls": (("127.0.0.1", port), hello_but_its_end(58_000)),
+        "amqp": (("127.0.0.1", running.amqp_port), frame_but_its_end(64_000)),
+    }[transport]
     before = running.memory()
     with Bystander(running) as bystander:
-        streams = open_many(running.address if tcp else ("127.0.0.1", port), said)
+        streams = open_many(address, said)
         until(lambda: running.metric("^barid_connecting_bytes") > 0.5 * BOUND_MIB * 2**20)
         time.sleep(0.5)  # in which it could become too much
         taken = running.memory() - before

@@ -168,11 +168,7 @@ impl Router {
 
     /// Delivers messages to one session, whether or not it has subscribed to them.
     pub fn notify(&mut self, worker: &Worker, session: &SessionRef, messages: &mut Messages<'_>) {
-        let identifiers: Vec<_> = {
-            let state = session.state();
-            let matching = |own: &&Subscription| topic::matches(&own.filter, messages.topic());
-            state.subscriptions.iter().filter(matching).filter_map(|own| own.identifier).collect()
-        };
+        let identifiers = session.state().subscriptions.identifiers_for(messages.topic());
         self.offer(worker, session, messages, (messages.qos(), false, &identifiers));
     }
 

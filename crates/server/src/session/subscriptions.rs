@@ -39,6 +39,19 @@ const LEVEL: usize = 80;
 pub struct Subscriptions {
     held: Held,
     bytes: usize,
+    /// See [`Self::identifiers_for`].
+    below: Option<Box<Below>>,
+}
+
+/// The Subscription Identifiers of those that match topics with one parent.
+#[derive(Debug)]
+struct Below {
+    /// All levels of these topics but the last.
+    parent: Box<str>,
+    /// Of those that match whatever the last level is.
+    any: Vec<NonZeroU32>,
+    /// Of those that have the last level written out.
+    by_level: HashMap<String, Vec<NonZeroU32>>,
 }
 
 #[derive(Debug)]
@@ -73,6 +86,7 @@ impl Subscriptions {
     pub fn insert(&mut self, subscription: Subscription) -> bool {
         let cost = Self::cost(&subscription.filter);
         let is_new = self.held.insert(subscription);
+        self.below = None;
         self.bytes += if is_new { cost } else { 0 };
         is_new
     }
@@ -80,8 +94,28 @@ impl Subscriptions {
     /// Removes the one with this filter. False: there is none.
     pub fn remove(&mut self, filter: &str) -> bool {
         let was_there = self.held.remove(filter);
+        self.below = None;
         self.bytes -= if was_there { Self::cost(filter) } else { 0 };
         was_there
+    }
+
+    /// The Subscription Identifiers of those that match a topic. All are looked at for the first topic of a parent, and
+    /// none for the next ones: a client may watch many keys, and have many subscriptions.
+    pub fn identifiers_for(&mut self, topic: &str) -> Vec<NonZeroU32> {
+        let Some((parent, level)) = topic.rsplit_once('/') else {
+            return self.matching(topic).collect();
+        };
+        if self.below.as_ref().is_none_or(|below| *below.parent != *parent) {
+            self.below = Some(Box::new(Below::of(self, parent)));
+        }
+        let below = self.below.as_ref().expect("it was just made");
+        let exact = below.by_level.get(level).into_iter().flatten();
+        below.any.iter().chain(exact).copied().collect()
+    }
+
+    fn matching<'a>(&'a self, topic: &'a str) -> impl Iterator<Item = NonZeroU32> + 'a {
+        let matching = self.iter().filter(|own| topic::matches(&own.filter, topic));
+        matching.filter_map(|own| own.identifier)
     }
 
     /// Whether there is one with this filter.
@@ -111,6 +145,28 @@ impl Subscriptions {
             Held::Many(by_filter) => Box::new(by_filter.values()),
             Held::Few(few) => Box::new(few.iter()),
         }
+    }
+}
+
+impl Below {
+    fn of(subscriptions: &Subscriptions, parent: &str) -> Self {
+        let (mut any, mut by_level) = (Vec::new(), HashMap::new());
+        let child = format!("{parent}/x");
+        for subscription in subscriptions.iter() {
+            let Some(identifier) = subscription.identifier else { continue };
+            // `a/b/#` matches `a/b`, too (MQTT 5 §4.7.1.2).
+            let filter = &*subscription.filter;
+            match filter.strip_suffix("/#").unwrap_or(filter).rsplit_once('/') {
+                Some((before, last))
+                    if !topic::has_wildcards(last) && topic::matches(before, parent) =>
+                {
+                    by_level.entry(last.to_owned()).or_insert_with(Vec::new).push(identifier);
+                }
+                _ if topic::matches(filter, &child) => any.push(identifier),
+                _ => {}
+            }
+        }
+        Self { parent: parent.into(), any, by_level }
     }
 }
 
@@ -151,6 +207,9 @@ impl Held {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
     use super::*;
 
     fn subscription(filter: &str, qos: QoS) -> Subscription {
@@ -160,6 +219,34 @@ mod tests {
             no_local: false,
             retain_as_published: false,
             identifier: None,
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn identifiers_are_those_of_all_that_match(
+            filters in vec("([ab+]/){0,3}[abx+#]", 0..60),
+            topics in vec("([ab]/){0,3}[abx]", 1..6),
+        ) {
+            let mut subscriptions = Subscriptions::default();
+            for (number, filter) in (1..).zip(&filters) {
+                let identifier = NonZeroU32::new(number);
+                let plain = subscription(filter, QoS::AtMostOnce);
+                subscriptions.insert(Subscription { identifier, ..plain });
+            }
+            for topic in &topics {
+                let sorted = |mut identifiers: Vec<NonZeroU32>| {
+                    identifiers.sort_unstable();
+                    identifiers
+                };
+                let expected = sorted(subscriptions.matching(topic).collect());
+                prop_assert_eq!(sorted(subscriptions.identifiers_for(topic)), expected);
+            }
+            if let Some(filter) = filters.first() {
+                subscriptions.remove(filter);
+                let expected = subscriptions.matching(&topics[0]).count();
+                prop_assert_eq!(subscriptions.identifiers_for(&topics[0]).len(), expected);
+            }
         }
     }
 
