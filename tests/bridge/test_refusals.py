@@ -103,3 +103,16 @@ def test_a_full_queue(broker_with, connect, entity):
     with entity(running, "full").plain() as worker:
         complete_all(worker, taken)
     assert publisher.publish("full", payload, 1).reason == 0
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_what_may_not_be_retained_enters_no_queue(connect, entity, broker_with, qos):
+    """The publisher is told 0x97, and would send it again: then the queue had it twice."""
+    running = broker_with(queue("q", RequiresSession=False) + binding("q", filter="t/#", queue="q")
+                          + "[limits]\nmax_retained_messages = 1\n")
+    publisher = connect(to=running)
+    assert publisher.publish("t/first", b"kept", qos, retain=True).reason in (0, 0x10)
+    kind = wire.PUBACK if qos == 1 else wire.PUBREC
+    publisher.send(wire.publish("t/second", b"too many", qos, 7, retain=True))
+    assert publisher.expect(kind, packet_id=7).reason == 0x97
+    assert [str(message) for message in entity(running, "q").peek()] == ["kept"]

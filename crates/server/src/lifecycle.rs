@@ -85,6 +85,15 @@ impl Context {
         self.router.take_full();
     }
 
+    /// Whether the limits of the tenant let the last of some messages become the retained message of their topic.
+    pub fn may_retain(&self, tenant: &Tenant, messages: &mut Messages<'_>) -> bool {
+        let last = messages.len() - 1;
+        messages.publication(last).payload.is_empty() || {
+            let message = messages.message(last);
+            tenant.retained.read().admits(&message, &tenant.limits()).is_ok()
+        }
+    }
+
     /// Makes the last of some messages the retained message of their topic (MQTT 5 §3.3.1.3); or says which
     /// limit of the tenant does not allow it.
     pub fn retain(&self, tenant: &Tenant, messages: &mut Messages<'_>) -> Result<(), DropReason> {

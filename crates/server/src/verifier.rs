@@ -141,7 +141,8 @@ impl<T> Queue<T> {
             let longest = self.waiting.iter().max_by_key(|(_, items)| items.len());
             let (longest, len) =
                 longest.map_or((address, 0), |(address, items)| (*address, items.len()));
-            if own >= len {
+            // Not the only one of another address: then those who come last wait for longer than they are given.
+            if own + 1 >= len {
                 return Some(item);
             }
             // The last one: those before it have waited longer.

@@ -144,12 +144,15 @@ impl Active {
         // them: after a crash, a repetition is not handed to a shard that has.
         let once = run.qos() == QoS::ExactlyOnce && session.durable().is_some();
         let together = once.then(|| tenant.shards.stay_in_batch());
-        let (Entered { taken, refused, .. }, all_ids) = if admitted > 0 && tenant.bindings.has_in()
-        {
-            self.enter(context, run, bytes)
-        } else {
-            Default::default()
+        // What is refused with 0x97 below is in no entity, either.
+        let may_enter = admitted > 0 && tenant.bindings.has_in() && {
+            let mut messages = run.in_buffer(bytes, context.worker.now);
+            self.version != Version::V5
+                || !messages.retain()
+                || context.may_retain(tenant, &mut messages)
         };
+        let (Entered { taken, refused, .. }, all_ids) =
+            if may_enter { self.enter(context, run, bytes) } else { Default::default() };
         let mut reason = ReasonCode::QuotaExceeded;
         if !run.is_empty() {
             let mut messages = run.in_buffer(bytes, context.worker.now);
