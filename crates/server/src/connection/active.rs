@@ -18,7 +18,7 @@ use super::{End, Scratch, Turn, UNREAD_ANSWERS_MAX, disconnect};
 use crate::auth::Permissions;
 use crate::durability::Durability;
 use crate::event_loop::ConnectionId;
-use crate::session::{Session, SessionRef};
+use crate::session::{Session, SessionRef, Stint};
 use crate::settings::Limits;
 use crate::transport::Transport;
 
@@ -333,7 +333,8 @@ impl Active {
         acks.clear();
         if waiting {
             let write = |bytes: &[u8]| transport.write(bytes);
-            self.session.drain(&turn.context.worker, self.epoch, false, write);
+            let stint = Stint::of_one_among(turn.writers);
+            self.session.drain(&turn.context.worker, self.epoch, false, stint, write);
         }
         if out_of_turn {
             return Err(End::Refused(

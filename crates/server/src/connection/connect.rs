@@ -21,7 +21,7 @@ use super::opening::{Opening, revoke};
 use super::wanted::{Refusal, assigned_client_id, connack_properties, want};
 use super::{Connection, End, Stage, Turn};
 use crate::auth::{PASSWORD_MAX, Verdict, full_name, may_publish};
-use crate::session::Link;
+use crate::session::{Link, Stint};
 use crate::strangers::Collected;
 use crate::tenant::{DEFAULT_TENANT, tenant_of};
 use crate::verifier::Login;
@@ -284,7 +284,8 @@ impl Connection {
         }
         let context = &mut *turn.context;
         let transport = &mut self.transport;
-        active.session.drain(&context.worker, epoch, false, |bytes| transport.write(bytes));
+        let write = |bytes: &[u8]| transport.write(bytes);
+        active.session.drain(&context.worker, epoch, false, Stint::SHORT, write);
         self.stage = Stage::Active(Box::new(active));
         Ok(())
     }

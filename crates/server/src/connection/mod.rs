@@ -36,7 +36,7 @@ use crate::budget::Budget;
 use crate::event_loop::{ConnectionId, Mailbox};
 use crate::lifecycle::Context;
 use crate::run::Run;
-use crate::session::{Answers, SessionRef};
+use crate::session::{Answers, SessionRef, Stint};
 use crate::state_store::Responses;
 use crate::strangers::Collected;
 use crate::transport::{Accepted, ListenerContext, Proxied, Transport};
@@ -66,6 +66,8 @@ pub struct Turn<'a> {
     pub mailbox: &'a Mailbox,
     /// How long it may go on.
     pub budget: Budget,
+    /// For about how many clients the present round writes what they had no room for.
+    pub writers: usize,
 }
 
 /// Memory for one turn; empty between turns but for its capacity.
@@ -371,7 +373,8 @@ impl Connection {
         if let Stage::Active(active) = &self.stage {
             let transport = &mut self.transport;
             let write = |bytes: &[u8]| transport.write(bytes);
-            active.session.drain(&turn.context.worker, active.epoch, writable, write);
+            let stint = Stint::of_one_among(turn.writers);
+            active.session.drain(&turn.context.worker, active.epoch, writable, stint, write);
         }
     }
 
@@ -545,7 +548,7 @@ impl Connection {
             let transport = &mut self.transport;
             if active.session.append(active.epoch, &told) {
                 let write = |bytes: &[u8]| transport.write(bytes);
-                active.session.drain(worker, active.epoch, false, write);
+                active.session.drain(worker, active.epoch, false, Stint::SHORT, write);
             } else {
                 // The session is another connection's, and this one ended between two packets.
                 let _ = transport.write(&told);

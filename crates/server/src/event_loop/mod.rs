@@ -92,6 +92,7 @@ impl EventLoop {
             accepted: VecDeque::new(),
             strangers: Duration::ZERO,
             turns: 1,
+            writers: 0,
             turn_start: Instant::now(),
             balance: Balance::new(),
             next_sweep: Timestamp::default(),
@@ -126,6 +127,8 @@ struct Running {
     strangers: Duration,
     /// About how many turns the present round has.
     turns: usize,
+    /// For about how many clients the present round writes what they had no room for.
+    writers: usize,
     /// When the last turn ended, or the round began.
     turn_start: Instant,
     balance: Balance,
@@ -164,6 +167,7 @@ impl Running {
             self.threads.get(self.me).watchdog().round_begins(start);
             self.turn_start = start;
             self.turns = events.iter().count() + self.again.len();
+            self.writers = events.iter().filter(|event| event.is_writable()).count();
             self.strangers = Duration::ZERO;
             for event in &events {
                 if event.token() == MAILBOX {
@@ -184,6 +188,7 @@ impl Running {
             }
             self.mailbox.collect(&mut posts);
             self.turns += posts.len();
+            self.writers = posts.iter().filter(|post| matches!(post, Post::Drain(_))).count();
             for post in posts.drain(..) {
                 self.on_post(post);
             }
@@ -365,6 +370,7 @@ impl Running {
                 scratch: &mut self.scratch,
                 mailbox: &self.mailbox,
                 budget: Budget::new(self.turn_start, self.turns),
+                writers: self.writers,
             };
             slot.connection.on_close(&mut turn, ReasonCode::ServerUnavailable, true);
             self.threads.get(self.me).connection_leaves();
@@ -448,6 +454,7 @@ impl Running {
             scratch: &mut self.scratch,
             mailbox: &self.mailbox,
             budget: Budget::new(start, self.turns),
+            writers: self.writers,
         };
         let next = act(&mut slot.connection, &mut turn, &mut self.buffer);
         let id = slot.connection.id();

@@ -14,7 +14,7 @@ use mqtt_proto::{PacketType, QoS, Version};
 use super::Session;
 use super::outlet::Outlet;
 use super::packets::{Packets, SHARED_FROM};
-use super::writing::{FOREIGN_BYTES, InHand, NOTHING, direct};
+use super::writing::{InHand, NOTHING, Stint, direct};
 use crate::durable::{Commits, SessionJournal};
 use crate::encode::PublishFrame;
 use crate::run::{Messages, PacketForm};
@@ -134,7 +134,7 @@ impl Session {
         {
             let epoch = outlet.epoch;
             drop(outlet);
-            self.pump(worker, epoch, packets, FOREIGN_BYTES, direct(&socket));
+            self.pump(worker, epoch, packets, Stint::SHORT, direct(&socket));
             return Offered::Done;
         }
         if bytes < SHARED_FROM {
@@ -149,7 +149,7 @@ impl Session {
         {
             let epoch = outlet.epoch;
             drop(outlet);
-            self.pump(worker, epoch, NOTHING, FOREIGN_BYTES, direct(&socket));
+            self.pump(worker, epoch, NOTHING, Stint::SHORT, direct(&socket));
             return Offered::Done;
         }
         outlet.after_append()

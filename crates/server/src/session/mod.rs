@@ -14,7 +14,7 @@ pub use delivery::{Offer, Offered, Writes};
 pub use outlet::{Link, Replay};
 pub use packets::{Packets, SHARED_FROM};
 pub use subscriptions::{Subscription, Subscriptions};
-pub use writing::Answers;
+pub use writing::{Answers, Stint};
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -34,17 +34,29 @@ use crate::durable::{Commits, SessionJournal};
 use crate::encode::PublishFrame;
 use crate::worker::Worker;
 
-/// Bytes that a thread writes in a row for a client whose connection it does not own, before it leaves the rest to
-/// the owner.
-pub(super) const FOREIGN_BYTES: usize = 256 * 1024;
+/// How much is written for one client in a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stint {
+    bytes: usize,
+    /// Messages that are encoded, or retained messages that are looked at: also if they are so small, or so many are
+    /// dropped, that no bytes come together.
+    steps: usize,
+}
 
-/// Bytes that the owner writes in a row, before it lets others have their turn: a client that reads as fast as it is
-/// written to would keep the thread.
-const OWNER_BYTES: usize = 1024 * 1024;
+impl Stint {
+    /// Of a thread that does not own the connection, or has something else to do for it: it leaves the rest to the
+    /// owner.
+    pub const SHORT: Self = Self { bytes: 1024 * 1024, steps: 4 * 1024 };
 
-/// Messages that are encoded, or retained messages that are looked at, by one writer in a row: a millisecond or two,
-/// also if they are so small, or so many are dropped, that no bytes come together.
-const STEPS: usize = 4_096;
+    /// Of the owner, whose thread writes for so many clients in a round: all of them together take some 10 ms, as far as
+    /// their number allows. So the only subscriber of many publishers gets what they send in a round, and is idle
+    /// again.
+    pub fn of_one_among(writers: usize) -> Self {
+        let writers = writers.max(1);
+        let bytes = (16 * 1024 * 1024 / writers).max(256 * 1024);
+        Self { bytes, steps: (32 * 1024 / writers).max(1024) }
+    }
+}
 
 /// What a client is told in answer to what it has sent.
 #[derive(Debug, Default)]
@@ -92,6 +104,7 @@ impl Session {
         worker: &Worker,
         epoch: u32,
         writable: bool,
+        stint: Stint,
         write: impl FnMut(&[u8]) -> io::Result<usize>,
     ) {
         let mut outlet = self.lock();
@@ -109,7 +122,7 @@ impl Session {
         }
         if (!outlet.unsent.is_empty() || !outlet.is_idle()) && outlet.start_writing() {
             drop(outlet);
-            self.pump(worker, epoch, NOTHING, OWNER_BYTES, write);
+            self.pump(worker, epoch, NOTHING, stint, write);
         }
     }
 
@@ -144,7 +157,7 @@ impl Session {
         }
         if (!first.is_empty() || !outlet.unsent.is_empty()) && outlet.start_writing() {
             drop(outlet);
-            self.pump(worker, epoch, first, OWNER_BYTES, write);
+            self.pump(worker, epoch, first, Stint::SHORT, write);
             outlet = self.outlet.lock();
         }
         let waits = outlet.held.is_some() && self.tenant.shards.are_congested(&answers.commits);
@@ -189,11 +202,11 @@ impl Session {
         worker: &Worker,
         epoch: u32,
         mut first: impl InHand,
-        most: usize,
+        stint: Stint,
         write: impl FnMut(&[u8]) -> io::Result<usize>,
     ) {
-        let mut writer = Writer { write, room: most };
-        let mut steps = STEPS;
+        let Stint { bytes: room, mut steps } = stint;
+        let mut writer = Writer { write, room };
         let mut taken: Option<Packets> = None;
         let mut sent = 0;
         loop {
@@ -352,7 +365,7 @@ impl SessionRef {
                 if outlet.start_writing() {
                     let epoch = outlet.epoch;
                     drop(outlet);
-                    self.pump(worker, epoch, NOTHING, FOREIGN_BYTES, direct(&socket));
+                    self.pump(worker, epoch, NOTHING, Stint::SHORT, direct(&socket));
                 }
             }
             None => outlet.wake_owner(),
