@@ -81,7 +81,7 @@ impl Permissions {
 const RESERVED: [&str; 2] = ["$SYS", "$share"];
 
 /// Whether a client may publish to a topic, or have its will published there. Without permissions it may
-/// publish everything but what is the broker's own. Its [state as a bridge](sys::is_connection_state), which is `0` or
+/// publish everything but what is the broker's own. Its state as a bridge, which is `0` or
 /// `1`, it may tell whatever its permissions are: nobody else can, and a bridge that may not is unable to connect.
 pub fn may_publish(
     permissions: Option<&Permissions>,
@@ -95,7 +95,7 @@ pub fn may_publish(
     permissions.is_none_or(|permissions| permissions.may_publish(topic))
 }
 
-/// Whether only the broker publishes to a topic, but for the [state of a bridge](sys::is_connection_state).
+/// Whether only the broker publishes to a topic, but for the state of a bridge.
 pub fn is_reserved(topic: &str) -> bool {
     let first = topic.split('/').next().unwrap_or_default();
     RESERVED.contains(&first) || topic.starts_with(topics::RESERVED)
