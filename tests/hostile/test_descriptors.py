@@ -1,9 +1,7 @@
 """Strangers that take all file descriptors: what is durable is committed all the same."""
 
-import contextlib
 import resource
 import socket
-import threading
 import time
 
 import pytest
@@ -11,6 +9,7 @@ import pytest
 import wire
 from broker import Broker, until
 from bystander import Bystander
+from flooding import crowd
 
 # As many as the broker may have. Strangers come with twice as many connections.
 DESCRIPTORS = 256
@@ -42,39 +41,17 @@ def limited():
         one.end()
 
 
-@contextlib.contextmanager
 def strangers(broker, port: int):
     """Hold as many connections as they get, and try again and again to get more."""
-    stop = threading.Event()
-    full = threading.Event()
-
-    def hold() -> None:
-        held: list[socket.socket] = []
-        while not stop.is_set():
-            for one in [one for one in held if is_closed(one)]:
-                one.close()
-                held.remove(one)
-            while len(held) < STRANGERS:
-                one = socket.socket()
-                one.settimeout(1)
-                if one.connect_ex(("127.0.0.1", port)):
-                    one.close()
-                    break
-                one.setblocking(False)
-                held.append(one)
-            full.set()
-            time.sleep(0.02)
-        for one in held:
+    def open_one() -> socket.socket | None:
+        one = socket.socket()
+        one.settimeout(1)
+        if one.connect_ex(("127.0.0.1", port)):
             one.close()
+            return None
+        return one
 
-    holder = threading.Thread(target=hold)
-    holder.start()
-    assert full.wait(30)
-    try:
-        yield
-    finally:
-        stop.set()
-        holder.join()
+    return crowd(STRANGERS, open_one, is_closed)
 
 
 def is_closed(stream: socket.socket) -> bool:

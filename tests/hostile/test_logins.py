@@ -3,7 +3,6 @@
 import contextlib
 import socket
 import subprocess
-import threading
 import time
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 import wire
 from broker import BINARY
 from bystander import Bystander
+from flooding import crowd
 
 # Logins that the attacker has waiting at once: as many as may wait, and more.
 LOGINS = 1500
@@ -27,40 +27,20 @@ def guarded(one_thread):
     return one_thread("\n".join(users))
 
 
-@contextlib.contextmanager
 def guessing(broker):
     """Wrong passwords from another address, as many at once as are let in."""
-    stop, begun = threading.Event(), threading.Event()
     attempt = wire.connect(username="acme/ada", password=b"wrong" + bytes(1000), clean=True)
 
-    def attack() -> None:
-        open_: list[socket.socket] = []
-        while not stop.is_set():
-            for one in [one for one in open_ if answered(one)]:
-                one.close()
-                open_.remove(one)
-            while len(open_) < LOGINS and not stop.is_set():
-                one = socket.socket()
-                one.bind(("127.0.0.2", 0))
-                one.settimeout(5)
-                with contextlib.suppress(OSError):
-                    one.connect(broker.address)
-                    one.sendall(attempt)
-                one.setblocking(False)
-                open_.append(one)
-            begun.set()
-            time.sleep(0.01)
-        for one in open_:
-            one.close()
+    def open_one() -> socket.socket:
+        one = socket.socket()
+        one.bind(("127.0.0.2", 0))
+        one.settimeout(5)
+        with contextlib.suppress(OSError):
+            one.connect(broker.address)
+            one.sendall(attempt)
+        return one
 
-    attacker = threading.Thread(target=attack)
-    attacker.start()
-    assert begun.wait(30)
-    try:
-        yield
-    finally:
-        stop.set()
-        attacker.join()
+    return crowd(LOGINS, open_one, answered)
 
 
 def answered(stream: socket.socket) -> bool:

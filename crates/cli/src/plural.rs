@@ -1,6 +1,6 @@
 //! Numbers of things in sentences.
 
-/// So many things: `1 message`, `2 messages`.
+/// A number with the name of what is counted: `1 message`, `2 messages`.
 pub fn count(number: impl Into<u64>, one: &str, many: &str) -> String {
     let number = number.into();
     format!("{number} {}", if number == 1 { one } else { many })

@@ -223,7 +223,7 @@ impl ConnectArgs {
     }
 }
 
-/// What is spoken with the broker.
+/// The protocol, and its version, in which a command talks to the broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// MQTT of this version.

@@ -30,13 +30,13 @@ use crate::timestamp::Timestamp;
 /// Bytes of removals in one commit.
 const BATCH_BYTES: usize = 1 << 20;
 
-/// What was taken out, and where it is.
+/// The outcome of a quarantine: what was taken out of the data directory, and where the copies are.
 pub struct Quarantined {
     /// The directory with the copies, the list and the records.
     pub directory: PathBuf,
     /// Copies of damaged files.
     pub files: Vec<PathBuf>,
-    /// What has become of the records that were lost with damaged bytes, in words.
+    /// A sentence for each record that was lost with damaged bytes.
     pub lost: Vec<String>,
     /// Records that were taken out because they could not be read or made no sense alone.
     pub records: u64,
@@ -57,7 +57,7 @@ pub fn quarantine(data_dir: &Path, losses: &[Loss]) -> anyhow::Result<Quarantine
         let Taken { removed, said } = take_out(shard, &**store, &mut out, &path)?;
         records += removed.len() as u64;
         lost.extend(said);
-        // What is removed is on the disk elsewhere before.
+        // The copies have to be on the disk before the records are removed.
         out.flush().and_then(|()| out.get_ref().sync_all()).with_context(|| writing(&path))?;
         remove(&**store, &removed)?;
     }
@@ -74,7 +74,7 @@ fn writing(path: &Path) -> String {
     format!("writing {}", path.display())
 }
 
-/// What has become of the records of one damaged place.
+/// A sentence for each record of one damaged place: it is lost, has another value, or is back although it was removed.
 fn outcome(store: &dyn Store, loss: &Loss) -> anyhow::Result<Vec<String>> {
     let mut lines = Vec::new();
     for record in &loss.records {

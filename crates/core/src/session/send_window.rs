@@ -58,7 +58,7 @@ pub struct WindowLimits {
 }
 
 impl From<u16> for WindowLimits {
-    /// So many messages, of any size.
+    /// A limit for the number of messages alone.
     fn from(messages: u16) -> Self {
         Self { messages, kept_bytes: usize::MAX }
     }
@@ -259,7 +259,7 @@ impl SendWindow {
                     Waiting::Here(delivery) => {
                         Some(Resend::Publish(id, Box::new(delivery.clone())))
                     }
-                    // What is fetched is kept until it is acknowledged.
+                    // A message that is fetched takes memory until it is acknowledged.
                     Waiting::Away(_)
                         if self.on_wire > 0 && self.kept_bytes >= self.limits.kept_bytes =>
                     {

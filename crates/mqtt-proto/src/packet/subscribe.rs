@@ -117,7 +117,7 @@ impl<'a> Subscribe<'a> {
 }
 
 impl SubscribeFilters<'_> {
-    /// What is left, in memory of its own.
+    /// A copy of the filters that have not been read, which outlives the packet.
     pub fn to_buf(&self) -> SubscribeFiltersBuf {
         SubscribeFiltersBuf { wire: self.wire.to_vec(), count: self.count }
     }

@@ -66,7 +66,7 @@ impl<'a> Unsubscribe<'a> {
 }
 
 impl UnsubscribeFilters<'_> {
-    /// What is left, in memory of its own.
+    /// A copy of the filters that have not been read, which outlives the packet.
     pub fn to_buf(&self) -> UnsubscribeFiltersBuf {
         UnsubscribeFiltersBuf { wire: self.wire.to_vec(), count: self.count }
     }

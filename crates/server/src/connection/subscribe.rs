@@ -10,6 +10,7 @@ use mqtt_proto::{
 };
 
 use super::active::Active;
+use super::opening::shared_filter;
 use super::{End, Turn};
 use crate::durable::Commits;
 use crate::lifecycle;
@@ -197,10 +198,9 @@ impl Active {
         {
             return Err(ReasonCode::QuotaExceeded);
         }
-        let inner = topic::parse_shared(wanted.filter).ok().flatten();
-        let inner = inner.map_or(wanted.filter, |shared| shared.filter);
+        let most = self.limits.max_pattern_levels;
         if session.store_refuses()
-            || !session.tenant.index.admits(inner, self.limits.max_pattern_levels)
+            || !session.tenant.index.admits(shared_filter(wanted.filter), most)
         {
             return Err(ReasonCode::QuotaExceeded);
         }

@@ -171,7 +171,7 @@ const RECEIVED: [&str; 4] =
 const ACCEPTED: [&str; 4] =
     ["session after p50", "session after p99", "session after p99.9", "session after max"];
 
-/// So many things, of which several are called so with an `s` behind it.
+/// A number with the name of what is counted, in the plural if it is not 1.
 fn counted(number: u32, one: &str) -> String {
     format!("{} {one}{}", grouped(number.into()), if number == 1 { "" } else { "s" })
 }
