@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
-use barid_core::topic_index::{Route, SubscribeOptions, Subscriber, TopicIndex};
+use barid_core::topic_index::{Load, Route, SubscribeOptions, Subscriber, TopicIndex};
 use mqtt_proto::QoS;
 use parking_lot::Mutex;
 
@@ -140,7 +140,7 @@ fn members_of_a_shared_subscription_come_and_go_while_it_is_used() {
         scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
                 let route = index.route("jobs/1");
-                let picked = route.groups()[0].pick(Default::default(), 0, |_| Some(0));
+                let picked = route.groups()[0].pick(Default::default(), 0, |_| Load::InFlight(0));
                 assert!(picked.is_some(), "session 0 never leaves");
             }
         });

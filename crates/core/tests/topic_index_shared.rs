@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use barid_core::topic_index::{SharedGroup, Strategy, SubscribeOptions, Subscriber, TopicIndex};
+use barid_core::topic_index::{
+    Load, SharedGroup, Strategy, SubscribeOptions, Subscriber, TopicIndex,
+};
 use mqtt_proto::QoS;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,7 +39,8 @@ fn pick(
     hash: u64,
     load: impl Fn(u64) -> Option<usize>,
 ) -> Option<u64> {
-    group.pick(strategy, hash, |session| load(session.0)).map(|member| member.subscriber.0)
+    let load = |session: &Session| load(session.0).map_or(Load::Away, Load::InFlight);
+    group.pick(strategy, hash, load).map(|member| member.subscriber.0)
 }
 
 /// How many of `messages` each member gets.
@@ -80,6 +83,19 @@ fn when_nobody_can_take_it_somebody_still_gets_it() {
     for strategy in [Strategy::RoundRobin, Strategy::LeastInFlight, Strategy::Hash] {
         let all = shares(&group, strategy, 99, |_| None);
         assert_eq!(all.len(), 3, "{strategy:?} spreads them");
+    }
+}
+
+#[test]
+fn who_is_gone_gets_nothing() {
+    let (_index, group) = group_of(100);
+    for strategy in [Strategy::RoundRobin, Strategy::LeastInFlight, Strategy::Hash] {
+        for rest in [Load::Away, Load::InFlight(1)] {
+            let load = |session: &Session| if session.0 == 93 { rest } else { Load::Gone };
+            let chosen = group.pick(strategy, 7, load).map(|member| member.subscriber.0);
+            assert_eq!(chosen, Some(93), "{strategy:?}");
+        }
+        assert!(group.pick(strategy, 7, |_| Load::Gone).is_none(), "{strategy:?}");
     }
 }
 

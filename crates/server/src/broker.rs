@@ -19,6 +19,7 @@ use crate::auth::Users;
 use crate::bindings::{self, Bridge};
 use crate::clock::Clock;
 use crate::denials::AllLines;
+use crate::departures::Departures;
 use crate::descriptors::Descriptors;
 use crate::durable::{Commits, Loader, Shards, recover};
 use crate::entities::EntityError;
@@ -202,7 +203,11 @@ impl Broker {
         let ListeningSockets { listening, listeners, admin } = sockets.listen(&acceptor)?;
         // From here on nothing fails, and threads run.
         let worker = |id| Worker { id, now: shared.clock.now(), shared: Arc::clone(&shared) };
-        let context = |id| Context { worker: worker(id), router: Router::default() };
+        let context = |id| Context {
+            worker: worker(id),
+            router: Router::default(),
+            departures: Departures::default(),
+        };
         let committers = shared.shards.iter().map(|shard| shard.start()).collect();
         let loaders =
             loader_threads.start(&shared.shards, |shard| worker(workers + 1 + usize::from(shard)));

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use barid_core::durable::StoredAs;
 use barid_core::entity::LockToken;
@@ -251,6 +251,8 @@ impl Housekeeping {
                 next_sweep = now.after(SWEEP);
             }
             context.router.flush(&context.worker, &mut Budget::unbounded());
+            // What comes meanwhile waits for one slice.
+            context.departures.go_on(&mut Budget::new(Instant::now(), 1));
             let wake_at = sys.due().map_or(next_sweep, |due| due.min(next_sweep));
             self.note_after(context);
             let mut agenda = self.0.agenda.lock();
@@ -259,6 +261,7 @@ impl Housekeeping {
             }
             let wake_at = agenda.tasks.peek().map_or(wake_at, |next| next.at.min(wake_at));
             let is_done = self.0.after.lock().is_empty();
+            let wake_at = if context.departures.is_empty() { wake_at } else { now };
             let wake_at = if is_done { wake_at } else { wake_at.min(now.after(COMMITS)) };
             let wait = wake_at.since(shared.clock.now());
             if !wait.is_zero() {

@@ -29,6 +29,7 @@ mod broker;
 mod clock;
 mod connection;
 mod denials;
+mod departures;
 mod drops;
 mod encode;
 mod exposition;

@@ -14,6 +14,7 @@ use tracing::error;
 
 use crate::bindings;
 use crate::budget::Budget;
+use crate::departures::Departures;
 use crate::durability::asks_to_persist;
 use crate::durable::{Commits, READ_RETRY};
 use crate::event_loop::ConnectionId;
@@ -33,6 +34,8 @@ pub struct Context {
     pub worker: Worker,
     /// Its way to subscribers.
     pub router: Router,
+    /// Sessions that it has ended, as long as their subscriptions are in an index.
+    pub departures: Departures,
 }
 
 /// A session that the store has forgotten, or is about to.
@@ -224,7 +227,7 @@ impl Context {
     pub fn retire(&mut self, session: &SessionRef, reason: ReasonCode) -> Option<Retired> {
         {
             let mut state = session.state();
-            if std::mem::replace(&mut state.ended, true) {
+            if !session.end(&mut state) {
                 return None;
             }
             // What its connection still has to say must not count any more.
@@ -244,9 +247,7 @@ impl Context {
             store.forget_session(&session.tenant, session.answered_as());
         }
         let subscriptions = std::mem::take(&mut session.state().subscriptions);
-        for subscription in subscriptions.iter() {
-            unsubscribe(&session.tenant, &subscription.filter, session.id);
-        }
+        self.departures.begin(session, subscriptions);
         let will = session.state().will.take();
         let commits = match will {
             Some(will) => self.publish_will_message(session, &will),
@@ -360,7 +361,7 @@ impl Context {
                     commits.join(&theirs);
                     given.extend(stored);
                 }
-                None if ended || session.state().ended => {
+                None if ended || session.has_ended() => {
                     let topic = Some(delivery.message.publication().topic);
                     session.dropped(&self.worker, DropReason::SessionEnded, topic);
                     given.extend(stored);
@@ -431,7 +432,10 @@ impl<'a> Others<'a> {
         let groups = self.groups.entry_ref(shared.filter);
         let groups = groups.or_insert_with(|| groups_of(session, shared.filter));
         let members = groups.get(shared.group)?.members();
-        let others = || members.iter().filter(|member| member.subscriber.id != session.id);
+        let others = || {
+            let others = members.iter().filter(|member| member.subscriber.id != session.id);
+            others.filter(|member| !member.subscriber.has_ended())
+        };
         others()
             .filter(|member| member.subscriber.is_online())
             .min_by_key(|member| member.subscriber.inspect(|outbound, _| outbound.depth()))

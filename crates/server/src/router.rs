@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, Weak};
 
 use barid_core::session::{DropReason, Room};
-use barid_core::topic_index::{Route, SharedGroup, Strategy};
+use barid_core::topic_index::{Load, Route, SharedGroup, Strategy};
 use hashbrown::HashTable;
 use mqtt_proto::{QoS, topic};
 
@@ -112,6 +112,12 @@ impl Router {
             self.publish_shared(worker, group, publisher, messages, writes);
         }
         route
+    }
+
+    /// How many sessions a message of a topic goes to.
+    pub fn subscribers(&mut self, tenant: &Arc<Tenant>, topic: &str) -> usize {
+        let route = self.route(tenant, topic);
+        route.targets().len() + route.groups().len()
     }
 
     /// Sends what has been offered and not been written, as far as the budget goes.
@@ -373,9 +379,14 @@ fn weight(topic: &str, route: &Route<SessionRef>) -> usize {
     route.targets().len() + identifiers + route.groups().len() + topic.len() / 48 + 4
 }
 
-/// How busy a member of a shared subscription is; `None` if it is not there.
-fn load(session: &SessionRef) -> Option<usize> {
-    session.is_online().then(|| session.inspect(|outbound, _| outbound.depth()))
+fn load(session: &SessionRef) -> Load {
+    match () {
+        () if session.has_ended() => Load::Gone,
+        () if session.is_online() => {
+            Load::InFlight(session.inspect(|outbound, _| outbound.depth()))
+        }
+        () => Load::Away,
+    }
 }
 
 /// The filter of a shared subscription as clients write it.

@@ -41,8 +41,8 @@ pub struct Run {
     largest: usize,
     /// They are requests to the state store, and nobody else gets them.
     pub is_requests: bool,
-    /// No other message joins it: what may be published there depends on the payload.
-    pub is_single: bool,
+    /// How long it may get.
+    pub limit: RunLimit,
     items: Vec<Item>,
     /// Properties that do not lie in one piece in the buffer.
     arena: Vec<u8>,
@@ -65,6 +65,40 @@ pub struct Run {
     /// Their first identifiers in the shards that store them.
     message_ids: SmallVec<[(u16, MessageId); 2]>,
     overflowed: bool,
+}
+
+/// How long a run may get. Its messages are handed on in one piece, to each subscriber.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RunLimit {
+    messages: usize,
+    /// Bytes of all packets.
+    bytes: usize,
+}
+
+/// Messages that a run brings to all subscribers together, if it has more than one: some 10 ms …
+const OFFERS_MAX: usize = 32 * 1024;
+
+/// … and their bytes.
+const OFFERED_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+impl RunLimit {
+    /// Whatever comes in one read.
+    pub const NONE: Self = Self { messages: usize::MAX, bytes: usize::MAX };
+
+    /// A single message.
+    pub const ONE: Self = Self { messages: 1, bytes: usize::MAX };
+
+    /// For messages that go to so many.
+    pub fn for_subscribers(count: usize) -> Self {
+        let count = count.max(1);
+        Self { messages: OFFERS_MAX / count, bytes: OFFERED_BYTES_MAX / count }
+    }
+}
+
+impl Default for RunLimit {
+    fn default() -> Self {
+        Self::NONE
+    }
 }
 
 /// One message: where its parts lie in the buffer.
@@ -189,12 +223,16 @@ impl Run {
     }
 
     /// Whether a message with the run's topic belongs to the run: it lies right behind the last one and
-    /// is like it.
+    /// is like it, and there is room for it.
     pub fn continues(&self, parsed: &Parsed) -> bool {
-        !self.is_single
-            && self.qos == Some(parsed.qos)
+        let (Some(first), Some(last)) = (self.items.first(), self.items.last()) else {
+            return false;
+        };
+        self.qos == Some(parsed.qos)
             && self.retain == parsed.retain
-            && self.items.last().is_some_and(|last| last.frame.end == parsed.frame.start)
+            && last.frame.end == parsed.frame.start
+            && self.items.len() < self.limit.messages
+            && parsed.frame.end - first.frame.start <= self.limit.bytes
     }
 
     /// Begins a run.
@@ -209,7 +247,7 @@ impl Run {
         self.v5 = v5;
         self.as_is = true;
         self.is_requests = false;
-        self.is_single = false;
+        self.limit = RunLimit::NONE;
         self.class = class;
     }
 

@@ -33,6 +33,7 @@ pub struct Usage {
     keys: AtomicU64,
     bytes: AtomicU64,
     watchers: AtomicU64,
+    most_watchers: AtomicU64,
     answers: AtomicU64,
     expired: AtomicU64,
 }
@@ -51,6 +52,11 @@ impl Usage {
     /// How many keys are watched, once for each who watches.
     pub fn watchers(&self) -> u64 {
         self.watchers.load(Ordering::Relaxed)
+    }
+
+    /// How many have watched one key, at most, since nobody watched any.
+    pub fn most_watchers(&self) -> u64 {
+        self.most_watchers.load(Ordering::Relaxed)
     }
 
     /// How many answers are kept for requests that may be sent again.
@@ -92,17 +98,27 @@ impl Usage {
         self.expired.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Somebody watches a key of this length.
-    pub(super) fn add_watcher(&self, key_len: usize, limits: &Limits) -> Result<(), Refusal> {
+    /// Somebody watches a key of this length, which so many watch then.
+    pub(super) fn add_watcher(
+        &self,
+        key_len: usize,
+        of_key: u64,
+        limits: &Limits,
+    ) -> Result<(), Refusal> {
         take(&self.watchers, 1, limits.watchers)?;
         take(&self.bytes, watcher_size(key_len), limits.bytes)
-            .inspect_err(|_| give_back(&self.watchers, 1))
+            .inspect_err(|_| give_back(&self.watchers, 1))?;
+        self.most_watchers.fetch_max(of_key, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Somebody does not watch such a key any more.
     pub(super) fn remove_watcher(&self, key_len: usize) {
         give_back(&self.watchers, 1);
         give_back(&self.bytes, watcher_size(key_len));
+        if self.watchers() == 0 {
+            self.most_watchers.store(0, Ordering::Relaxed);
+        }
     }
 
     pub(super) fn add_answers(&self, count: u64) {
@@ -155,11 +171,11 @@ mod tests {
     fn what_is_watched_takes_bytes() {
         let usage = Usage::default();
         let limits = Limits { watchers: 3, bytes: 2 * ENTRY_BYTES + 10, ..Limits::UNBOUNDED };
-        assert_eq!(usage.add_watcher(6, &limits), Ok(()));
-        assert_eq!(usage.add_watcher(5, &limits), Err(Refusal::QuotaExceeded));
+        assert_eq!(usage.add_watcher(6, 1, &limits), Ok(()));
+        assert_eq!(usage.add_watcher(5, 1, &limits), Err(Refusal::QuotaExceeded));
         assert_eq!((usage.watchers(), usage.bytes()), (1, ENTRY_BYTES + 6));
         assert_eq!(usage.add_key(ENTRY_BYTES + 5, &limits), Err(Refusal::QuotaExceeded));
-        assert_eq!(usage.add_watcher(4, &limits), Ok(()));
+        assert_eq!(usage.add_watcher(4, 1, &limits), Ok(()));
         usage.remove_watcher(6);
         usage.remove_watcher(4);
         assert_eq!((usage.watchers(), usage.bytes()), (0, 0));

@@ -15,6 +15,7 @@ pub trait Watcher: Clone {
 /// The watchers of each key. The key need not be there.
 #[derive(Debug)]
 pub(super) struct Watchers<W> {
+    /// Those of a key by their [`Watcher::id`], ascending: a whole fleet may watch one key.
     by_key: HashMap<Box<[u8]>, SmallVec<[W; 1]>>,
 }
 
@@ -33,18 +34,17 @@ impl<W: Watcher> Watchers<W> {
         usage: &Usage,
         limits: &Limits,
     ) -> Result<(), Refusal> {
-        if self.of(key).iter().any(|known| known.id() == watcher.id()) {
-            return Ok(());
-        }
-        usage.add_watcher(key.len(), limits)?;
-        self.by_key.entry(key.into()).or_default().push(watcher);
+        let known = self.of(key);
+        let Err(at) = known.binary_search_by_key(&watcher.id(), W::id) else { return Ok(()) };
+        usage.add_watcher(key.len(), 1 + known.len() as u64, limits)?;
+        self.by_key.entry(key.into()).or_default().insert(at, watcher);
         Ok(())
     }
 
     /// Ends it. False: that one did not watch.
     pub fn unwatch(&mut self, key: &[u8], id: u64, usage: &Usage) -> bool {
         let Some(watchers) = self.by_key.get_mut(key) else { return false };
-        let Some(at) = watchers.iter().position(|watcher| watcher.id() == id) else { return false };
+        let Ok(at) = watchers.binary_search_by_key(&id, W::id) else { return false };
         watchers.remove(at);
         if watchers.is_empty() {
             self.by_key.remove(key);
@@ -70,6 +70,21 @@ mod tests {
         fn id(&self) -> u64 {
             self.0
         }
+    }
+
+    #[test]
+    fn who_comes_in_any_order_is_told_once() {
+        let (mut watchers, usage) = (Watchers::default(), Usage::default());
+        for id in [5, 2, 9, 2, 5, 1] {
+            watchers.watch(b"k", Connection(id), &usage, &Limits::UNBOUNDED).unwrap();
+        }
+        let ids: Vec<_> = watchers.of(b"k").iter().map(Watcher::id).collect();
+        assert_eq!(ids, [1, 2, 5, 9]);
+        assert_eq!((usage.watchers(), usage.most_watchers()), (4, 4));
+        for id in ids {
+            assert!(watchers.unwatch(b"k", id, &usage));
+        }
+        assert_eq!((usage.watchers(), usage.most_watchers()), (0, 0));
     }
 
     #[test]

@@ -35,7 +35,7 @@ use subscribers::{Change, Subscribers};
 use trie::Trie;
 
 pub use route::{Identifiers, Route, Target};
-pub use shared::{Members, SharedGroup, Strategy};
+pub use shared::{Load, Members, SharedGroup, Strategy};
 
 /// From this many subscriptions on, an index affords the large table of change counters.
 const MANY_SUBSCRIPTIONS: usize = 4096;

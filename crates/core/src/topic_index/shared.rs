@@ -24,6 +24,17 @@ pub enum Strategy {
     Hash,
 }
 
+/// Whether a member of a shared subscription can take a message.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Load {
+    /// Now, with so much in flight.
+    InFlight(usize),
+    /// Later: messages wait with it.
+    Away,
+    /// Never again.
+    Gone,
+}
+
 /// How many members [`Strategy::LeastInFlight`] compares.
 const COMPARED_MAX: usize = 64;
 
@@ -64,37 +75,38 @@ impl<S: Subscriber> SharedGroup<S> {
         Members(Arc::clone(&self.members.read()))
     }
 
-    /// The member that gets the next message; `None` only when all members have left.
+    /// The member that gets the next message; `None` only when all members have left or are gone.
     ///
-    /// `load` answers how much a member has in flight, or `None` when it cannot take a message
-    /// now. Members that can are preferred; when none can, the strategy chooses among all, and
-    /// the message waits with that member. `hash` decides for [`Strategy::Hash`] only. No lock
-    /// is held while `load` runs.
+    /// `load` answers whether a member can take a message. Members that can do so now are preferred;
+    /// when none can, the strategy chooses among those that can later, and the message waits with that
+    /// member. `hash` decides for [`Strategy::Hash`] only. No lock is held while `load` runs.
     pub fn pick(
         &self,
         strategy: Strategy,
         hash: u64,
-        load: impl Fn(&S) -> Option<usize>,
+        load: impl Fn(&S) -> Load,
     ) -> Option<Member<S>> {
         let members = self.members();
         if members.is_empty() {
             return None;
         }
+        let from = |start| members.from(start).map(|member| (load(&member.subscriber), member));
+        let is_there = |(load, _): &(Load, &Member<S>)| *load != Load::Gone;
         let chosen = match strategy {
             Strategy::RoundRobin => {
-                let mut turn = members.from(self.next());
-                turn.clone().find(|member| load(&member.subscriber).is_some()).or(turn.next())
+                let mut turn = from(self.next());
+                let ready = turn.clone().find(|(load, _)| matches!(load, Load::InFlight(_)));
+                ready.or_else(|| turn.find(is_there))
             }
-            Strategy::LeastInFlight => members
-                .from(self.next())
-                .take(COMPARED_MAX)
-                .min_by_key(|member| load(&member.subscriber).unwrap_or(usize::MAX)),
-            Strategy::Hash => members.iter().max_by_key(|member| {
+            Strategy::LeastInFlight => {
+                from(self.next()).filter(is_there).take(COMPARED_MAX).min_by_key(|(load, _)| *load)
+            }
+            Strategy::Hash => from(0).filter(is_there).max_by_key(|(load, member)| {
                 let weight = Hashing::with_seed(hash).number(member.subscriber.key());
-                (load(&member.subscriber).is_some(), weight)
+                (*load != Load::Away, weight)
             }),
         };
-        chosen.cloned()
+        chosen.map(|(_, member)| member.clone())
     }
 
     pub(super) fn insert(&self, member: Member<S>) -> Option<Member<S>> {

@@ -489,6 +489,8 @@ impl World {
                 assert_eq!(spoken(&answer).0.is_ok(), may);
                 if may && !watches {
                     self.watchers.push(watching);
+                    // They are told in the order of their connections.
+                    self.watchers.sort_unstable();
                 }
             }
             Step::Stop(id, key) => {

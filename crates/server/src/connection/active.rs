@@ -23,8 +23,11 @@ use crate::settings::Limits;
 use crate::transport::Transport;
 
 /// Requests to the state store that are executed before it is looked whether their client reads the
-/// responses.
+/// responses …
 const REQUESTS_TOGETHER: usize = 16;
+
+/// … if they tell no more watchers than this.
+const NOTIFICATIONS_TOGETHER: usize = 16 * 1024;
 
 /// Acknowledgements that are applied together at most, under one lock.
 const ACKS_TOGETHER: usize = 1024;
@@ -99,6 +102,7 @@ impl Active {
         self.interrupted = false;
         let mut handled = 0;
         let mut alone = true;
+        let was_unfinished = self.unfinished.is_some();
         let mut result = self.resume(turn);
         while result.is_ok() && self.unfinished.is_none() {
             let rest = &bytes[handled..];
@@ -117,7 +121,7 @@ impl Active {
             } else {
                 self.on_packet(turn, bytes, header, frame, &mut alone)
             };
-            if turn.scratch.run.is_requests && turn.scratch.run.len() >= REQUESTS_TOGETHER {
+            if turn.scratch.run.is_requests && turn.scratch.run.len() >= self.requests_together() {
                 result = result.and_then(|()| self.finish_run(turn, bytes, false));
                 alone = false;
                 // Others have their turn, or the client has to read first.
@@ -133,7 +137,8 @@ impl Active {
             }
         }
         self.interrupted |= self.unfinished.is_some();
-        if handled > 0 {
+        // What is behind a packet that takes long has not been looked at; a PINGREQ may be among it.
+        if handled > 0 || was_unfinished {
             self.keep_alive.packet_received(turn.context.worker.now.as_millis());
         }
         // What came before an error counts, and its answers come before the farewell.
@@ -141,6 +146,14 @@ impl Active {
         let acked = self.apply_acks(turn, transport);
         self.answer(turn, transport);
         result.and(finished).and(acked).map(|()| handled)
+    }
+
+    /// How many requests are executed in one piece. Each may change the key that most watch.
+    fn requests_together(&self) -> usize {
+        let store = self.session.tenant.used_state_store();
+        let watchers = store.map_or(0, |store| store.usage().most_watchers());
+        let watchers = usize::try_from(watchers).unwrap_or(usize::MAX);
+        (NOTIFICATIONS_TOGETHER / watchers.max(1)).clamp(1, REQUESTS_TOGETHER)
     }
 
     fn on_packet(

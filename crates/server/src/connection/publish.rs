@@ -14,7 +14,7 @@ use crate::bindings::{self, Entered};
 use crate::budget::Budget;
 use crate::lifecycle::Context;
 use crate::router::Publisher;
-use crate::run::{Messages, Parsed, Run};
+use crate::run::{Messages, Parsed, Run, RunLimit};
 use crate::session::Session;
 use crate::settings::QueueOverflow;
 
@@ -31,7 +31,11 @@ impl Active {
     ) -> Result<(), End> {
         let parsed = turn.scratch.run.parse(self.version, header, bytes, &frame)?;
         self.check(&parsed)?;
-        let run = &turn.scratch.run;
+        let run = &mut turn.scratch.run;
+        if run.len() == 1 && run.limit == RunLimit::NONE && !run.is_requests {
+            let count = turn.context.router.subscribers(&self.session.tenant, run.topic());
+            run.limit = RunLimit::for_subscribers(count);
+        }
         let same_topic = if parsed.alias.is_some() || parsed.topic.is_empty() {
             topic_of(&mut self.aliases, &parsed, bytes)? == run.topic()
         } else {
@@ -62,7 +66,10 @@ impl Active {
             let v5 = self.version == Version::V5;
             turn.scratch.run.begin(topic, parsed.qos, parsed.retain, v5, class);
             turn.scratch.run.is_requests = is_request;
-            turn.scratch.run.is_single = is_reserved(topic);
+            if is_reserved(topic) {
+                // What may be published there depends on the payload.
+                turn.scratch.run.limit = RunLimit::ONE;
+            }
         }
         let mut reached_before = None;
         if let (QoS::ExactlyOnce, Some(id)) = (parsed.qos, parsed.id) {
@@ -132,7 +139,7 @@ impl Active {
         let publisher = Publisher { session: session.id, client_id: &session.client_id };
         let messages = run.in_buffer(bytes, context.worker.now);
         let reject = self.limits.queue_overflow == QueueOverflow::Reject;
-        let Context { worker, router } = &mut *context;
+        let Context { worker, router, .. } = &mut *context;
         // What some have from before a crash cannot be refused any more.
         let admitted = if messages.is_resumed() {
             messages.len()
@@ -248,7 +255,7 @@ impl Active {
     ) -> ReasonCode {
         let tenant = &self.session.tenant;
         let count = messages.len() as u64;
-        let Context { worker, router } = context;
+        let Context { worker, router, .. } = context;
         let route = router.publish(worker, tenant, publisher, messages, alone, budget);
         if let [only] = route.targets()
             && self.partner.as_ref().is_none_or(|partner| partner.id != only.subscriber.id)

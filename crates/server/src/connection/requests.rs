@@ -16,6 +16,9 @@ use crate::state_store::{Envelope, Requester};
 /// thousands.
 const SCAN_COST: usize = 128 * 1024;
 
+/// Steps of a turn for each watcher who is told of a change.
+const NOTIFICATION_STEPS: usize = 2;
+
 impl Active {
     /// Executes the run, whose messages are requests, one after the other. They are acknowledged when
     /// what they have changed is durable.
@@ -95,6 +98,7 @@ impl Active {
             if answered.verb == Some(Verb::Scan) {
                 responses.charge(SCAN_COST);
             }
+            turn.budget.spend(NOTIFICATION_STEPS * answered.told);
             waits_for.join(&answered.after);
         }
         responses.publish(context, requester);

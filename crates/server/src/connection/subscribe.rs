@@ -188,7 +188,7 @@ impl Active {
             identifier,
         };
         let mut state = session.state();
-        if state.ended || self.check_owner().is_err() {
+        if session.has_ended() || self.check_owner().is_err() {
             return Err(ReasonCode::UnspecifiedError);
         }
         let bytes = state.subscriptions.bytes() + Subscriptions::cost(wanted.filter);

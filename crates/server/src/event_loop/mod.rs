@@ -166,7 +166,7 @@ impl Running {
             self.context.worker.now = self.context.worker.shared.clock.at(start);
             self.threads.get(self.me).watchdog().round_begins(start);
             self.turn_start = start;
-            self.turns = events.iter().count() + self.again.len();
+            self.turns = events.iter().count() + self.again.len() + self.context.departures.len();
             self.writers = events.iter().filter(|event| event.is_writable()).count();
             self.strangers = Duration::ZERO;
             for event in &events {
@@ -209,6 +209,7 @@ impl Running {
                     self.give_turn_to(id, |connection, turn, _| connection.on_timer(turn));
                 }
             }
+            self.go_on_with_departures();
             let mut budget = Budget::new(self.turn_start, 1);
             self.context.router.flush(&self.context.worker, &mut budget);
             self.context.worker.shared.shards.end_round();
@@ -259,6 +260,17 @@ impl Running {
         }
     }
 
+    /// Each session that has ended has a turn's share of the round: so whoever lets many end, and has others begin,
+    /// keeps them from being begun faster than they end.
+    fn go_on_with_departures(&mut self) {
+        let departures = &mut self.context.departures;
+        if !departures.is_empty() {
+            let mut budget = Budget::new(Instant::now(), self.turns / departures.len());
+            departures.go_on(&mut budget);
+            self.turn_start = Instant::now();
+        }
+    }
+
     fn forget_stale_routes(&mut self) {
         let now = self.context.worker.now;
         if now >= self.next_sweep {
@@ -273,7 +285,8 @@ impl Running {
 
     fn patience(&self) -> Option<Duration> {
         let is_behind = !self.later.is_empty() || !self.accepted.is_empty();
-        if is_behind || !self.again.is_empty() || self.context.router.has_unflushed() {
+        let has_more = self.context.router.has_unflushed() || !self.context.departures.is_empty();
+        if is_behind || !self.again.is_empty() || has_more {
             return Some(Duration::ZERO);
         }
         let now = self.context.worker.now;

@@ -62,7 +62,7 @@ pub enum Offered {
     Done,
     /// [`SessionRef::flush`](super::SessionRef::flush), when all is offered.
     FlushLater,
-    /// The session has gone, and a shared subscription must choose another member.
+    /// The session has gone. A shared subscription must choose another member.
     Gone,
 }
 
@@ -75,6 +75,9 @@ impl Session {
         messages: &mut Messages<'_>,
         offer: &Offer<'_>,
     ) -> Offered {
+        if self.has_ended() {
+            return Offered::Gone;
+        }
         let counters = self.tenant.counters(worker.id);
         let mut outlet = self.lock();
         // Also what is not stored itself may cost something that is.

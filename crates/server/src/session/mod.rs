@@ -54,6 +54,8 @@ pub struct Session {
     fullness: AtomicU64,
     me: Weak<Session>,
     online: AtomicBool,
+    /// It must not be resumed, and gets nothing. Changed under the lock of the state.
+    ended: AtomicBool,
     /// The connection that has, or had last, the session. Changed under the lock of the state.
     owner: AtomicU64,
     outlet: Mutex<Outlet>,
@@ -80,8 +82,6 @@ pub struct State {
     pub expiry: u32,
     /// Since when its client is away; `None`: it is connected.
     pub away_since: Option<Timestamp>,
-    /// The session has ended and must not be resumed.
-    pub ended: bool,
 }
 
 /// A Will Message (MQTT 5 §3.1.2.5).
@@ -120,6 +120,7 @@ impl SessionRef {
             fullness: AtomicU64::new(0),
             me: Weak::clone(me),
             online: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
             owner: AtomicU64::new(0),
             outlet: Mutex::default(),
             state: Mutex::default(),
@@ -157,6 +158,17 @@ impl Session {
     /// Whether a client is connected.
     pub fn is_online(&self) -> bool {
         self.online.load(Ordering::Relaxed)
+    }
+
+    /// Whether the session has ended: it must not be resumed, and messages are not for it any more. Ask while holding
+    /// the state, where it must not end meanwhile.
+    pub fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Relaxed)
+    }
+
+    /// The session ends. Goes with the state, which it guards. False: it had ended before.
+    pub fn end(&self, _state: &mut State) -> bool {
+        !self.ended.swap(true, Ordering::Relaxed)
     }
 
     /// Session State that is not on a message's way out.

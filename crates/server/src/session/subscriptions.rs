@@ -148,6 +148,18 @@ impl Subscriptions {
     }
 }
 
+impl IntoIterator for Subscriptions {
+    type Item = Subscription;
+    type IntoIter = Box<dyn Iterator<Item = Subscription> + Send>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        match self.held {
+            Held::Many(by_filter) => Box::new(by_filter.into_values()),
+            Held::Few(few) => Box::new(few.into_iter()),
+        }
+    }
+}
+
 impl Below {
     fn of(subscriptions: &Subscriptions, parent: &str) -> Self {
         let (mut any, mut by_level) = (Vec::new(), HashMap::new());

@@ -68,6 +68,8 @@ pub struct Answered {
     pub version: Option<Version>,
     /// What has to be durable before the answer leaves.
     pub after: Commits,
+    /// How many watchers were told of a change.
+    pub told: usize,
 }
 
 #[derive(Debug)]
@@ -94,6 +96,7 @@ impl Answered {
             answer: Told::Answer(refusal.into()),
             version: None,
             after: Commits::default(),
+            told: 0,
         }
     }
 }
@@ -151,13 +154,13 @@ impl StateStore {
             self.apply(requester, &mut partition, &command, &request, &mut following)
         });
         let alarm = partition.take_alarm();
-        following.tell(context);
+        let told = following.tell(context);
         drop(partition);
         context.schedule_expiry(tenant, shard.index(), alarm);
         let after = answer.after.filter(|batch| !shard.is_durable(*batch));
         let after = after.map(|batch| Commits::one(shard.index(), batch)).unwrap_or_default();
         let version = answer.version;
-        Some(Answered { verb: Some(verb), answer: Told::Answer(answer), version, after })
+        Some(Answered { verb: Some(verb), answer: Told::Answer(answer), version, after, told })
     }
 
     fn apply(
@@ -250,7 +253,7 @@ impl StateStore {
         keys.truncate(page);
         let next = next.map(|key| self.cursors.seal(&key));
         let answer = Told::Page { keys, next };
-        Answered { verb: Some(Verb::Scan), answer, version: None, after: commits }
+        Answered { verb: Some(Verb::Scan), answer, version: None, after: commits, told: 0 }
     }
 }
 

@@ -61,13 +61,14 @@ impl<'a> Following<'a> {
     }
 
     /// Tells the watchers, in the order of the changes; so while the keys are still locked. What they are
-    /// told leaves when it is durable.
-    pub fn tell(mut self, context: &mut Context) {
+    /// told leaves when it is durable. Answers how often somebody was told something.
+    pub fn tell(mut self, context: &mut Context) -> usize {
         // Their sessions may be of the same shard.
         self.guard = None;
         if self.notices.is_empty() {
-            return;
+            return 0;
         }
+        let mut told = 0;
         for notice in self.notices {
             // Also if that is durable by now: what was told before may still wait, and comes first.
             let after = notice.after.map(|batch| Commits::one(self.shard.index(), batch));
@@ -77,11 +78,13 @@ impl<'a> Following<'a> {
                     && session.is_owned_by(watcher.connection)
                 {
                     notice.tell(context, &session, after.clone());
+                    told += 1;
                 }
             }
         }
         // Nobody is held back because a watcher is slow.
         context.router.take_full();
+        told
     }
 }
 
@@ -101,7 +104,7 @@ impl Notice {
             retain: false,
             expires_at: None,
         };
-        let Context { worker, router } = context;
+        let Context { worker, router, .. } = context;
         // It is told to a connection, so it need not outlive one.
         let (mut run, mut buffer) = Run::of(&publication, DurabilityClass::Memory, worker.now);
         run.after = after;

@@ -105,7 +105,7 @@ impl Responses {
         if self.run.is_empty() {
             return;
         }
-        let Context { worker, router } = context;
+        let Context { worker, router, .. } = context;
         let mut messages = self.run.in_buffer(&mut self.buffer, worker.now);
         let (client, payload) = (&session.client_id, messages.publication(0).payload);
         let is_public = may_publish(permissions, client, messages.topic(), payload);
