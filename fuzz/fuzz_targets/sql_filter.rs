@@ -4,10 +4,9 @@
 
 #![no_main]
 
-use barid_core::entity::Scope;
-use barid_core::rules::{
-    Action, Change, Properties, SqlFilter, SystemProperty, Value, ValueRef, same_name,
-};
+use barid_core::value::Scope;
+use barid_core::rules::{Action, Change, Properties, SqlFilter, SystemProperty, same_name};
+use barid_core::value::{Value, ValueRef};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &str| {

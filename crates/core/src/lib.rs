@@ -5,8 +5,11 @@
 //! ([`time::Timestamp`]); what has to happen is an answer. That is what lets property tests and a
 //! simulation run this crate through any history.
 
+pub mod commits;
+pub mod drop_reason;
 pub mod durable;
 pub mod entity;
+pub mod ids;
 pub mod message;
 pub mod queue;
 pub mod retained;
@@ -15,3 +18,4 @@ pub mod session;
 pub mod state_store;
 pub mod time;
 pub mod topic_index;
+pub mod value;

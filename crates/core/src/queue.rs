@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::session::DropReason;
+use crate::drop_reason::DropReason;
 use crate::time::Timestamp;
 
 /// A first-in-first-out queue. Who pushes says how much it may hold.

@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use barid_core::entity::{
     Accept, Body, Effects, Entity, Entry, Incoming, Mode, Outcome, Overlay, Part, Properties,
-    ReceiverId, Scope, SequenceNumber, State,
+    ReceiverId, SequenceNumber, State,
 };
 use barid_core::time::Timestamp;
+use barid_core::value::Scope;
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 
 #[global_allocator]

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 
-use barid_core::session::DropReason;
+use barid_core::drop_reason::DropReason;
 use barid_core::time::Timestamp;
 use mqtt_proto::topic;
 use parking_lot::Mutex;

@@ -6,7 +6,7 @@ mod entities;
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering;
 
-use barid_core::session::DropReason;
+use barid_core::drop_reason::DropReason;
 use barid_core::state_store::Usage;
 use mqtt_proto::PacketType;
 

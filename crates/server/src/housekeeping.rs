@@ -7,8 +7,8 @@ use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use barid_core::durable::StoredAs;
 use barid_core::entity::LockToken;
+use barid_core::ids::StoredAs;
 use barid_core::session::Waiting;
 use barid_core::time::Timestamp;
 use mqtt_proto::ReasonCode;

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use barid_core::durable::keys;
+use barid_core::drop_reason::DropReason;
+use barid_core::ids;
 use barid_core::message::{Message, Publication};
 use barid_core::retained::Walked;
-use barid_core::session::{Delivery, DropReason, Waiting};
+use barid_core::session::{Delivery, Waiting};
 use barid_core::topic_index::{Member, SharedGroup, SubscribeOptions};
 use hashbrown::HashMap;
 use mqtt_proto::{Properties, QoS, ReasonCode, topic};
@@ -105,7 +106,7 @@ impl Context {
         let message = (!removes).then(|| messages.message(last));
         let mut retained = tenant.retained.write();
         let is_stored = messages.class().is_stored() || message.as_deref().is_some_and(persists);
-        if is_stored && messages.topic().len() > keys::TEXT_LEN_MAX {
+        if is_stored && messages.topic().len() > ids::TEXT_LEN_MAX {
             return Err(DropReason::RetainedMessages);
         }
         if let Some(message) = &message {

@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use barid_core::session::DropReason;
+use barid_core::drop_reason::DropReason;
 use mqtt_proto::PacketType;
 use statestore_proto::{Refusal, Reply, Verb};
 

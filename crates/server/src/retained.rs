@@ -3,9 +3,9 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use barid_core::drop_reason::DropReason;
 use barid_core::message::Message;
 use barid_core::retained::{RetainedStore, Walked};
-use barid_core::session::DropReason;
 use barid_core::time::Timestamp;
 
 use crate::settings::Limits;

@@ -5,7 +5,8 @@ use std::hash::{BuildHasher, RandomState};
 use std::num::NonZeroU32;
 use std::sync::{Arc, Weak};
 
-use barid_core::session::{DropReason, Room};
+use barid_core::drop_reason::DropReason;
+use barid_core::queue::Room;
 use barid_core::topic_index::{Load, Route, SharedGroup, Strategy};
 use hashbrown::HashTable;
 use mqtt_proto::{QoS, topic};

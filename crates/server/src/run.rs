@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use barid_core::durable::{MessageId, SessionNumber, StoredAs, TenantNumber};
+use barid_core::ids::{MessageId, SessionNumber, StoredAs, TenantNumber};
 use barid_core::message::{Message, Publication};
 use barid_core::session::{Delivery, OVERHEAD, ShardSet};
 use barid_core::time::Timestamp;

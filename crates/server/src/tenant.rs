@@ -3,8 +3,9 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-use barid_core::durable::TenantNumber;
-use barid_core::session::{DropReason, Overflow, QueueLimits, Room};
+use barid_core::drop_reason::DropReason;
+use barid_core::ids::TenantNumber;
+use barid_core::queue::{Overflow, QueueLimits, Room};
 use barid_core::time::Timestamp;
 use barid_core::topic_index::TopicIndex;
 use hashbrown::HashMap;

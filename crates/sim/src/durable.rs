@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use barid_core::commits::Commits;
 use barid_core::durable::keys::{self, MessageKey, QueueBodyKey};
-use barid_core::durable::{
-    Commits, MessageId, QueueNumber, Shard, TenantNumber, WriteSet, records,
-};
+use barid_core::durable::{Shard, WriteSet, records};
+use barid_core::ids::{MessageId, QueueNumber, TenantNumber};
 use barid_core::message::Message;
 use barid_store::memory::MemoryStore;
 use barid_store::{Batch, Store};

@@ -5,7 +5,7 @@
 //! list. A simulation may break one of
 //! them, to see that it matters and that the checkers notice.
 
-use barid_core::durable::Commits;
+use barid_core::commits::Commits;
 
 /// One of the rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

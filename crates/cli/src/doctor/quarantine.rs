@@ -16,9 +16,9 @@ use barid_core::durable::keys::{
     QueueSeenKey, QueueSessionKey, SessionKey, SubscriptionKey,
 };
 use barid_core::durable::records::{self, decode_queue_entry};
-use barid_core::durable::{
-    EntityRecord, EntryRecord, MessageId, QueueNumber, SessionNumber, SessionRecord,
-};
+use barid_core::durable::{EntityRecord, SessionRecord};
+use barid_core::ids::{MessageId, QueueNumber, SessionNumber};
+use barid_core::session::EntryRecord;
 use barid_store::{Batch, Keyspace, Loss, Store, salvage};
 use data_encoding::BASE64;
 use serde_json::json;

@@ -6,7 +6,8 @@ use barid_core::durable::keys::{
     ENTRIES, MESSAGES, MessageKey, QUEUE_BODIES, QUEUE_ENTRIES, QueueBodyKey, QueueEntryKey,
 };
 use barid_core::durable::records::decode_queue_entry;
-use barid_core::durable::{EntryRecord, MessageId, QueueNumber};
+use barid_core::ids::{MessageId, QueueNumber};
+use barid_core::session::EntryRecord;
 use barid_store::Keyspace;
 
 use crate::plural;

@@ -18,12 +18,7 @@
 //!
 //! `docs/formats/records.md` has the bytes.
 
-use std::num::NonZeroU64;
-
-use crate::session::PacketId;
-
 mod changes;
-mod commits;
 pub mod keys;
 mod queue;
 pub mod records;
@@ -32,55 +27,12 @@ pub mod shard;
 mod wire;
 pub mod write_set;
 
-pub use commits::Commits;
 pub use records::{
-    AnsweredRecord, EntityRecord, EntryRecord, RecordError, ReplayRecord, SessionRecord,
-    SessionStateRecord, StateRecord, SubscriptionRecord, WillRecord,
+    EntityRecord, RecordError, ReplayRecord, SessionRecord, SessionStateRecord, SubscriptionRecord,
+    WillRecord,
 };
 pub use recovery::{
     AnsweredIn, ReceivedIn, Recovered, Recovery, RecoveryError, Trace, recover, settle,
 };
 pub use shard::{Shard, TenantNames, shard_of};
 pub use write_set::WriteSet;
-
-/// Names a stored message within its shard. Given in ascending order.
-pub type MessageId = u64;
-
-/// Names a stored session within the data directory; the upper 16 bits are its [`ShardIndex`]. A
-/// client that begins a new session gets a new number, so nothing of the old one can be mistaken.
-pub type SessionNumber = u64;
-
-/// Names the queue of a stored entity within the data directory, as [`SessionNumber`] names a session;
-/// the two have one counter. An entity that is made anew gets a new number.
-pub type QueueNumber = u64;
-
-/// Names an entry in the queue of its session, in the order of the queue. Never 0.
-pub type EntryNumber = u64;
-
-/// Which shard of the data directory, from 0.
-pub type ShardIndex = u16;
-
-/// Stands for a tenant's name in the life of the process. Never stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct TenantNumber(pub u32);
-
-/// Where a delivery is stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StoredAs {
-    /// Its entry in the queue of its session.
-    pub entry: NonZeroU64,
-    /// Its message.
-    pub message: MessageId,
-}
-
-/// How far the client has got with an entry.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Phase {
-    /// It has no packet identifier.
-    #[default]
-    Waiting,
-    /// Sent as PUBLISH with this packet identifier; PUBACK or PUBREC has not come.
-    Sent(PacketId),
-    /// PUBREC has come, PUBCOMP has not. The client has the message, so it is no longer stored.
-    Released(PacketId),
-}

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use super::changes::Change;
-use super::{EntityRecord, QueueNumber, SessionStateRecord, Shard, TenantNumber};
+use super::{EntityRecord, SessionStateRecord, Shard};
 use crate::entity::{Body, Entry, Part, SequenceNumber};
+use crate::ids::{QueueNumber, TenantNumber};
 use crate::time::Timestamp;
 
 impl Shard {

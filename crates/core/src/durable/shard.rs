@@ -8,13 +8,15 @@ use statestore_proto::Version;
 
 use super::changes::Change;
 use super::keys::TENANT_LEN_MAX;
-use super::{
-    AnsweredRecord, EntryNumber, EntryRecord, MessageId, QueueNumber, SessionNumber, SessionRecord,
-    ShardIndex, StateRecord, StoredAs, SubscriptionRecord, TenantNumber, WriteSet,
-};
+use super::{SessionRecord, SubscriptionRecord, WriteSet};
 use crate::entity::{Part, SequenceNumber};
+use crate::ids::PacketId;
+use crate::ids::{
+    EntryNumber, MessageId, QueueNumber, SessionNumber, ShardIndex, StoredAs, TenantNumber,
+};
 use crate::message::Message;
-use crate::session::PacketId;
+use crate::session::EntryRecord;
+use crate::state_store::{AnsweredRecord, StateRecord};
 
 /// The bits of a session number below its shard.
 const SESSION_BITS: u32 = 48;
@@ -126,8 +128,8 @@ impl Shard {
         self.changes.entries.note((tenant, session, entry), Change::New(record));
     }
 
-    /// Notes that an entry has come from [`Waiting`](super::Phase::Waiting) to
-    /// [`Sent`](super::Phase::Sent), or back.
+    /// Notes that an entry has come from [`Waiting`](crate::session::Phase::Waiting) to
+    /// [`Sent`](crate::session::Phase::Sent), or back.
     pub fn update_entry(
         &mut self,
         tenant: TenantNumber,

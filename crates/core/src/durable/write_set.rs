@@ -19,13 +19,13 @@ use super::records::{
     encode_state_clock,
 };
 use super::shard::TenantNames;
-use super::{
-    AnsweredRecord, EntityRecord, EntryNumber, EntryRecord, MessageId, QueueNumber, SessionNumber,
-    SessionRecord, SessionStateRecord, StateRecord, SubscriptionRecord, TenantNumber,
-};
+use super::{EntityRecord, SessionRecord, SessionStateRecord, SubscriptionRecord};
 use crate::entity::{Entry, Part, SequenceNumber};
+use crate::ids::PacketId;
+use crate::ids::{EntryNumber, MessageId, QueueNumber, SessionNumber, TenantNumber};
 use crate::message::Message;
-use crate::session::PacketId;
+use crate::session::EntryRecord;
+use crate::state_store::{AnsweredRecord, StateRecord};
 use crate::time::Timestamp;
 
 /// The last change of each key since the last commit, to be written as one batch.

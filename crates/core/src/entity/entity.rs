@@ -14,11 +14,12 @@ use super::plain::Plain;
 use super::ready::Ready;
 use super::sessions::Sessions;
 use super::{
-    Changes, Counts, Effects, Entry, LockToken, Mode, Overlay, Part, Properties, ReceiverId, Scope,
+    Changes, Counts, Effects, Entry, LockToken, Mode, Overlay, Part, Properties, ReceiverId,
     SequenceNumber, State,
 };
-use crate::rules::Value;
 use crate::time::Timestamp;
+use crate::value::Scope;
+use crate::value::Value;
 
 /// A queue, or a subscription of a topic: its messages, and who has which of them.
 ///

@@ -63,7 +63,7 @@ pub use effects::Effects;
 pub use entity::Entity;
 pub use entry::{Body, Entry, Incoming, Sent, SequenceNumber, State};
 pub use footprint::{MESSAGE_OVERHEAD, SEEN_OVERHEAD, SESSION_OVERHEAD, STATE_OVERHEAD};
-pub use overlay::{CHANGED_BYTES_MAX, CHANGED_MAX, Overlay, Scope};
+pub use overlay::{CHANGED_BYTES_MAX, CHANGED_MAX, Overlay};
 pub use part::Part;
 pub use properties::Properties;
 pub use receiving::{Accept, Accepted, Changes, Delivery, LockToken, Mode, Outcome, ReceiverId};

@@ -1,19 +1,7 @@
 //! What was changed of a message since it came.
 
 use super::Changes;
-use crate::rules::Value;
-
-/// Whose names a changed property has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(u8)]
-pub enum Scope {
-    /// The message's properties: `Label`, `CorrelationId`, `SessionId`, …
-    System = 0,
-    /// Application properties.
-    User = 1,
-    /// Message annotations.
-    Annotation = 2,
-}
+use crate::value::{Scope, Value};
 
 /// Properties of one message that receivers may change, one after the other, and their bytes with their names.
 pub const CHANGED_MAX: usize = 100;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::{Entry, SequenceNumber};
-use crate::rules::Value;
 use crate::time::Timestamp;
+use crate::value::Value;
 
 /// A receiver link. Unique in the life of the broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

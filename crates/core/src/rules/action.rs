@@ -5,9 +5,9 @@ use std::str::FromStr;
 
 use super::properties::{Kind, Properties, SystemProperty, same_name};
 use super::sql::{ParseError, Parser, Program, Target};
-use super::value::WrittenUuid;
-use super::{Value, ValueRef};
-use crate::entity::Scope;
+use crate::value::Scope;
+use crate::value::WrittenUuid;
+use crate::value::{Value, ValueRef};
 
 /// A change of a message: the property of that name has this value now. [`Value::Null`]: there is
 /// no such property any more.

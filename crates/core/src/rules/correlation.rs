@@ -1,7 +1,8 @@
 //! Filters that compare without a language.
 
 use super::sql::equal;
-use super::{Properties, SystemProperty, Value, ValueRef};
+use super::{Properties, SystemProperty};
+use crate::value::{Value, ValueRef};
 
 /// Those messages whose properties have the values that are given here, every one of them. Case
 /// counts. A filter that asks for nothing is true of every message.

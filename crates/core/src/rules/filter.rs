@@ -3,9 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
+use super::Properties;
 use super::correlation::CorrelationFilter;
 use super::sql::{Parameters, ParseError, Parser, Program};
-use super::{Properties, Value};
+use crate::value::Value;
 
 /// A condition on the properties of a message.
 #[derive(Clone, Debug, PartialEq)]

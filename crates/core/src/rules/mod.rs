@@ -9,7 +9,6 @@ mod filter;
 mod properties;
 mod rule;
 mod sql;
-mod value;
 
 pub use action::{Action, Change};
 pub use correlation::CorrelationFilter;
@@ -17,4 +16,3 @@ pub use filter::{Filter, SqlFilter};
 pub use properties::{Properties, SystemProperty, same_name};
 pub use rule::{Copies, DEFAULT_RULE, RULE_NAME, Rule};
 pub use sql::{DEPTH_MAX, JOINED_MAX, Parameters, ParseError, Reason, TEXT_MAX};
-pub use value::{Value, ValueRef};

@@ -1,6 +1,6 @@
 //! The properties that a message offers to rules.
 
-use super::ValueRef;
+use crate::value::ValueRef;
 
 /// A message, as far as rules look at it: its properties, never its body.
 ///

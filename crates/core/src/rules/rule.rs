@@ -2,8 +2,9 @@
 
 use smallvec::SmallVec;
 
-use super::{Action, Change, Filter, Properties, Value, same_name};
-use crate::entity::Scope;
+use super::{Action, Change, Filter, Properties, same_name};
+use crate::value::Scope;
+use crate::value::Value;
 
 /// The name of the rule that a subscription has from the beginning: every message.
 pub const DEFAULT_RULE: &str = "$Default";

@@ -1,7 +1,8 @@
 //! What has to be stored of what is on its way to a session.
 
-use super::{Delivery, PacketId};
-use crate::durable::StoredAs;
+use super::Delivery;
+use crate::ids::PacketId;
+use crate::ids::StoredAs;
 
 /// Hears each change of a session's stored deliveries, in order. A session that is not stored has one
 /// that does nothing: `()`.

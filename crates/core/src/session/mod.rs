@@ -3,23 +3,23 @@
 //! | type | what it holds |
 //! | --- | --- |
 //! | [`SendWindow`] | packet identifiers of messages sent to the client and not yet acknowledged |
-//! | [`Queue`] | messages that wait for the client, bounded by count and bytes |
+//! | [`Queue`](crate::queue::Queue) | messages that wait for the client, bounded by count and bytes |
 //! | [`Outbound`] | both, in the one order in which messages leave |
 //! | [`ReceivedIds`] | QoS 2 messages received from the client and not yet released |
 //! | [`Journal`] | hears what has to be stored of all that |
 
-mod drop_reason;
+mod entry_record;
 mod journal;
 mod outbound;
 mod received;
 mod send_window;
 mod waiting;
 
-pub use drop_reason::DropReason;
+pub use entry_record::{EntryRecord, Phase};
 pub use journal::Journal;
 pub use outbound::{Outbound, Outgoing};
 pub use received::{ReceivedIds, Reception, ShardSet};
-pub use send_window::{Acked, PacketId, SendWindow, WindowLimits};
+pub use send_window::{Acked, SendWindow, WindowLimits};
 pub use waiting::{OVERHEAD, Stub, Waiting};
 
 use std::num::NonZeroU32;
@@ -28,9 +28,8 @@ use std::sync::Arc;
 use mqtt_proto::QoS;
 use smallvec::SmallVec;
 
-pub use crate::queue::{Overflow, Queue, QueueLimits, Room};
-
-use crate::durable::{Commits, StoredAs};
+use crate::commits::Commits;
+use crate::ids::StoredAs;
 use crate::message::Message;
 use crate::time::Timestamp;
 

@@ -9,12 +9,13 @@ use hashbrown::HashSet;
 use mqtt_proto::QoS;
 
 use super::send_window::{Recovered, Resend};
-use super::{
-    Acked, Delivery, DropReason, Journal, PacketId, Queue, QueueLimits, SendWindow, Waiting,
-    WindowLimits,
-};
-use crate::durable::{EntryNumber, EntryRecord, Phase, StoredAs};
+use super::{Acked, Delivery, Journal, SendWindow, Waiting, WindowLimits};
+use crate::drop_reason::DropReason;
+use crate::ids::PacketId;
+use crate::ids::{EntryNumber, StoredAs};
 use crate::message::Message;
+use crate::queue::{Queue, QueueLimits};
+use crate::session::{EntryRecord, Phase};
 use crate::time::Timestamp;
 
 /// The send window and the queue behind it.
@@ -391,8 +392,8 @@ impl Outbound {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::queue::{Overflow, Room};
     use crate::session::tests_support::{delivery, expiring, shared};
-    use crate::session::{Overflow, Room};
 
     const LIMITS: QueueLimits = QueueLimits {
         messages: 9,

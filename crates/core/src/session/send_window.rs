@@ -17,7 +17,7 @@ use std::sync::Arc;
 use mqtt_proto::QoS;
 
 use super::{Delivery, Journal, Waiting};
-use crate::durable::StoredAs;
+use crate::ids::{PacketId, StoredAs};
 use crate::message::Message;
 
 impl Default for SendWindow {
@@ -26,9 +26,6 @@ impl Default for SendWindow {
         Self::new(0)
     }
 }
-
-/// A packet identifier: 1 to 65,535.
-pub type PacketId = u16;
 
 const IDS: u32 = 65_535;
 

@@ -7,9 +7,10 @@ use mqtt_proto::QoS;
 use smallvec::SmallVec;
 
 use super::Delivery;
-use crate::durable::{EntryRecord, Phase, StoredAs};
+use crate::ids::StoredAs;
 use crate::message::Message;
 use crate::queue::Queued;
+use crate::session::{EntryRecord, Phase};
 use crate::time::Timestamp;
 
 /// About what a message that waits takes, in memory and on the disk, besides its bytes: its place in the queue,

@@ -7,8 +7,9 @@ use hashbrown::{HashMap, HashSet};
 use smallvec::SmallVec;
 
 use super::{Answer, Origin, Outcome, Usage};
-use crate::durable::{AnsweredRecord, SessionNumber};
-use crate::session::PacketId;
+use crate::ids::PacketId;
+use crate::ids::SessionNumber;
+use crate::state_store::AnsweredRecord;
 use crate::time::Timestamp;
 
 /// How many answers to one session a partition keeps; the oldest go. So many answers about keys of one

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use statestore_proto::{Notification, Version};
 
-use crate::durable::{AnsweredRecord, SessionNumber, StateRecord};
-use crate::session::PacketId;
+use crate::ids::PacketId;
+use crate::ids::SessionNumber;
+use crate::state_store::{AnsweredRecord, StateRecord};
 
 /// Hears what follows from a command, in order, while the partition is locked.
 ///

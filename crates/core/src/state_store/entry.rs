@@ -5,7 +5,7 @@ use std::sync::Arc;
 use statestore_proto::{Hlc, Version};
 
 use super::{Answer, FencingToken, Verdict, fencing};
-use crate::durable::StateRecord;
+use crate::state_store::StateRecord;
 use crate::time::Timestamp;
 
 /// What a key costs beside its bytes, value and fencing token, and what it costs to watch one beside its

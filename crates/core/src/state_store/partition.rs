@@ -15,9 +15,10 @@ use super::{
     Answer, Effects, EntryView, Limits, Origin, Outcome, Request, Scope, Set, Usage, Verdict,
     Watcher,
 };
-use crate::durable::keys::TEXT_LEN_MAX;
-use crate::durable::{AnsweredRecord, SessionNumber, StateRecord};
-use crate::session::PacketId;
+use crate::ids::PacketId;
+use crate::ids::SessionNumber;
+use crate::ids::TEXT_LEN_MAX;
+use crate::state_store::{AnsweredRecord, StateRecord};
 use crate::time::Timestamp;
 
 /// The longest key, in bytes: engines take no longer ones beside the tenant.

@@ -8,12 +8,14 @@ use std::sync::Arc;
 use barid_core::durable::keys::{self, EntityKey, QueueBodyKey};
 use barid_core::durable::records::decode_body;
 use barid_core::durable::{
-    EntityRecord, EntryNumber, EntryRecord, QueueNumber, Recovery, SessionNumber, SessionRecord,
-    SessionStateRecord, Shard, StateRecord, SubscriptionRecord, TenantNumber, recover, settle,
-    shard_of,
+    EntityRecord, Recovery, SessionRecord, SessionStateRecord, Shard, SubscriptionRecord, recover,
+    settle, shard_of,
 };
 use barid_core::entity::{Body, Entry, Part, SequenceNumber, State};
+use barid_core::ids::{EntryNumber, QueueNumber, SessionNumber, TenantNumber};
 use barid_core::message::Message;
+use barid_core::session::EntryRecord;
+use barid_core::state_store::StateRecord;
 use barid_core::time::Timestamp;
 use barid_store::memory::{Disk, Fault, MemoryStore};
 use barid_store::{Batch, Keyspace, Store};

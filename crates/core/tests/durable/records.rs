@@ -8,13 +8,15 @@ use barid_core::durable::records::{
     encode_seen, encode_state_clock, verify,
 };
 use barid_core::durable::{
-    AnsweredRecord, EntityRecord, EntryRecord, RecordError, SessionRecord, SessionStateRecord,
-    StateRecord, SubscriptionRecord, keys,
+    EntityRecord, RecordError, SessionRecord, SessionStateRecord, SubscriptionRecord, keys,
 };
-use barid_core::entity::{Entry, Scope, State};
-use barid_core::rules::Value;
+use barid_core::entity::{Entry, State};
+use barid_core::session::EntryRecord;
 use barid_core::state_store::Verdict;
+use barid_core::state_store::{AnsweredRecord, StateRecord};
 use barid_core::time::Timestamp;
+use barid_core::value::Scope;
+use barid_core::value::Value;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use statestore_proto::{Refusal, Version};

@@ -9,14 +9,18 @@ use std::sync::Arc;
 use barid_core::durable::keys::{self, MessageKey};
 use barid_core::durable::records::{decode_message, encode_message};
 use barid_core::durable::{
-    AnsweredRecord, EntityRecord, EntryNumber, EntryRecord, Phase, QueueNumber, Recovery,
-    SessionNumber, SessionRecord, SessionStateRecord, Shard, ShardIndex, StateRecord, StoredAs,
-    SubscriptionRecord, TenantNumber, Trace, WriteSet, recover, settle, shard_of,
+    EntityRecord, Recovery, SessionRecord, SessionStateRecord, Shard, SubscriptionRecord, Trace,
+    WriteSet, recover, settle, shard_of,
 };
 use barid_core::entity::{Entry, Part, SequenceNumber};
+use barid_core::ids::PacketId;
+use barid_core::ids::{
+    EntryNumber, QueueNumber, SessionNumber, ShardIndex, StoredAs, TenantNumber,
+};
 use barid_core::message::{Message, Publication};
-use barid_core::session::PacketId;
+use barid_core::session::{EntryRecord, Phase};
 use barid_core::state_store::Verdict;
+use barid_core::state_store::{AnsweredRecord, StateRecord};
 use barid_core::time::Timestamp;
 use barid_store::memory::{Disk, Fault, MemoryStore};
 use barid_store::{Batch, Change, Keyspace, Store};

@@ -4,14 +4,16 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use barid_core::durable::{
-    AnsweredRecord, EntityRecord, EntryRecord, Phase, ReplayRecord, SessionRecord,
-    SessionStateRecord, StateRecord, SubscriptionRecord, WillRecord,
+    EntityRecord, ReplayRecord, SessionRecord, SessionStateRecord, SubscriptionRecord, WillRecord,
 };
-use barid_core::entity::{Body, Entry, Overlay, Part, Scope, State};
+use barid_core::entity::{Body, Entry, Overlay, Part, State};
 use barid_core::message::{Message, Publication};
-use barid_core::rules::Value;
+use barid_core::session::{EntryRecord, Phase};
+use barid_core::state_store::{AnsweredRecord, StateRecord};
 use barid_core::state_store::{FencingToken, Verdict};
 use barid_core::time::Timestamp;
+use barid_core::value::Scope;
+use barid_core::value::Value;
 use mqtt_proto::QoS;
 use proptest::collection::vec;
 use proptest::option;

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use barid_core::entity::{Entry, Mode, Outcome, Overlay, Part, ReceiverId, Refusal, Scope};
-use barid_core::rules::Value;
+use barid_core::entity::{Entry, Mode, Outcome, Overlay, Part, ReceiverId, Refusal};
+use barid_core::value::Scope;
+use barid_core::value::Value;
 
 use super::store::Told;
 use super::world::{LOCK, World, abandon, counted, dead_letter, defer, message, texts};

@@ -1,7 +1,8 @@
 //! What actions change.
 
-use barid_core::entity::Scope;
-use barid_core::rules::{Action, Change, SystemProperty, Value};
+use barid_core::rules::{Action, Change, SystemProperty};
+use barid_core::value::Scope;
+use barid_core::value::Value;
 
 use crate::message::{Message, NEW_ID};
 

@@ -1,7 +1,8 @@
 //! What the rules of a subscription make of a message.
 
-use barid_core::entity::Scope;
-use barid_core::rules::{DEFAULT_RULE, Filter, RULE_NAME, Rule, Value};
+use barid_core::rules::{DEFAULT_RULE, Filter, RULE_NAME, Rule};
+use barid_core::value::Scope;
+use barid_core::value::Value;
 
 use crate::message::Message;
 

@@ -1,6 +1,7 @@
 //! Correlation filters.
 
-use barid_core::rules::{CorrelationFilter, Filter, SystemProperty, Value};
+use barid_core::rules::{CorrelationFilter, Filter, SystemProperty};
+use barid_core::value::Value;
 
 use crate::message::Message;
 

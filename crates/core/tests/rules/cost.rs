@@ -2,7 +2,8 @@
 
 use std::cell::Cell;
 
-use barid_core::rules::{Action, Properties, SqlFilter, SystemProperty, ValueRef};
+use barid_core::rules::{Action, Properties, SqlFilter, SystemProperty};
+use barid_core::value::ValueRef;
 
 use crate::message::{Message, NEW_ID};
 

@@ -1,6 +1,7 @@
 //! Conditions, rule of the grammar by rule of the grammar.
 
-use barid_core::rules::{Filter, SqlFilter, SystemProperty, Value};
+use barid_core::rules::{Filter, SqlFilter, SystemProperty};
+use barid_core::value::Value;
 
 use crate::message::{Message, NEW_ID};
 

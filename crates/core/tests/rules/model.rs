@@ -1,7 +1,7 @@
 //! Conditions made at random, written down in as few parentheses as the grammar needs, have the
 //! answer that a plain evaluation of their tree has.
 
-use barid_core::rules::Value;
+use barid_core::value::Value;
 use proptest::prelude::*;
 
 use crate::message::Message;

@@ -4,16 +4,18 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use barid_core::durable::{
-    AnsweredIn, AnsweredRecord, EntityRecord, EntryNumber, EntryRecord, QueueNumber, Recovery,
-    SessionNumber, SessionRecord, SessionStateRecord, Shard, StateRecord, SubscriptionRecord,
-    TenantNumber, Trace, keys, recover, settle,
+    AnsweredIn, EntityRecord, Recovery, SessionRecord, SessionStateRecord, Shard,
+    SubscriptionRecord, Trace, keys, recover, settle,
 };
 use barid_core::entity::{Entry, Part, SequenceNumber};
+use barid_core::ids::PacketId;
+use barid_core::ids::{EntryNumber, QueueNumber, SessionNumber, TenantNumber};
 use barid_core::message::Message;
-use barid_core::session::PacketId;
+use barid_core::session::EntryRecord;
 use barid_core::state_store::{
     Answer, Clock, Effects, Limits, Origin, Partition, Request, Scope, Set, Usage,
 };
+use barid_core::state_store::{AnsweredRecord, StateRecord};
 use barid_core::time::Timestamp;
 use barid_store::memory::MemoryStore;
 use barid_store::{Batch, Store};

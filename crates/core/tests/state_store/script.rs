@@ -23,12 +23,13 @@ use std::fmt::Write as _;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use barid_core::durable::{AnsweredRecord, SessionNumber, StateRecord};
-use barid_core::session::PacketId;
+use barid_core::ids::PacketId;
+use barid_core::ids::SessionNumber;
 use barid_core::state_store::{
     Answer, Clock, ENTRY_BYTES, Effects, Limits, Origin, Outcome, Partition, Request, ScanLimits,
     Scope, Set, Usage, Verdict, Watcher,
 };
+use barid_core::state_store::{AnsweredRecord, StateRecord};
 use barid_core::time::Timestamp;
 use statestore_proto::{Condition, Glob, Notification, Version};
 

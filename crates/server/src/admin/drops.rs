@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use axum::Json;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
-use barid_core::session::DropReason;
+use barid_core::drop_reason::DropReason;
 use mqtt_proto::topic;
 use serde::{Deserialize, Serialize};
 

@@ -3,9 +3,10 @@
 use barid_amqp::message::{
     Change, Delivered, Malformed, Scope as To, Sections, State as As, ValueRef,
 };
-use barid_core::entity::{Entry, LockToken, Scope, State};
-use barid_core::rules::Value;
+use barid_core::entity::{Entry, LockToken, State};
 use barid_core::time::Timestamp;
+use barid_core::value::Scope;
+use barid_core::value::Value;
 use smallvec::SmallVec;
 
 use crate::entities::value::encoded;

@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
+use barid_core::drop_reason::DropReason;
 use barid_core::entity::{Incoming, Refusal};
-use barid_core::session::DropReason;
 use mqtt_proto::ReasonCode;
 use smallvec::SmallVec;
 

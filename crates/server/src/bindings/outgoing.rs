@@ -3,8 +3,9 @@
 use std::borrow::Cow;
 
 use barid_amqp::message::{Field, Sections, ValueRef, id_text};
-use barid_core::entity::{Changes, Entry, Outcome, Overlay, Scope};
-use barid_core::rules::Value;
+use barid_core::entity::{Changes, Entry, Outcome, Overlay};
+use barid_core::value::Scope;
+use barid_core::value::Value;
 use mqtt_proto::{PropertiesBuf, Property, topic};
 
 use super::incoming::{FORMAT, OURS};

@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use barid_core::durable::EntityRecord;
 use barid_core::durable::records::RecordError;
-use barid_core::durable::{EntityRecord, QueueNumber};
+use barid_core::ids::QueueNumber;
 use mqtt_proto::topic;
 use parking_lot::{Mutex, RwLock};
 use smallvec::SmallVec;

@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::{Arc, Weak};
 
-use barid_core::session::{Acked, DropReason};
+use barid_core::drop_reason::DropReason;
+use barid_core::session::Acked;
 use barid_core::time::Timestamp;
 use hashbrown::HashSet;
 use mqtt_proto::flow::{InboundAliases, KeepAlive};

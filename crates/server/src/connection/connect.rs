@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use barid_core::durable::keys;
+use barid_core::ids;
 use barid_core::time::Timestamp;
 use mqtt_proto::flow::{InboundAliases, KeepAlive};
 use mqtt_proto::{
@@ -173,7 +173,7 @@ impl Connection {
             .ok_or(Refusal(ReasonCode::QuotaExceeded, "there are too many tenants"))?;
         let limits = tenant.limits();
         let durability = tenant.durability();
-        if client_id.len() > limits.max_client_id_bytes.min(keys::TEXT_LEN_MAX) {
+        if client_id.len() > limits.max_client_id_bytes.min(ids::TEXT_LEN_MAX) {
             return Err(Refusal(
                 ReasonCode::ClientIdentifierNotValid,
                 "the client identifier is too long",

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use barid_core::durable::keys;
+use barid_core::ids;
 use mqtt_proto::{
     PacketId, PacketType, Properties, QoS, ReasonCode, RetainHandling, SubAck, Subscribe,
     SubscribeFilter, SubscribeFilters, SubscribeFiltersBuf, UnsubAck, Unsubscribe,
@@ -204,7 +204,7 @@ impl Active {
         {
             return Err(ReasonCode::QuotaExceeded);
         }
-        if session.durable().is_some() && wanted.filter.len() > keys::TEXT_LEN_MAX {
+        if session.durable().is_some() && wanted.filter.len() > ids::TEXT_LEN_MAX {
             return Err(ReasonCode::TopicFilterInvalid);
         }
         commits.join(&session.store_subscription(&subscription));

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use barid_core::durable::{Phase, SessionNumber, StoredAs, TenantNumber};
-use barid_core::session::{Delivery, Journal, PacketId};
+use barid_core::ids::PacketId;
+use barid_core::ids::{SessionNumber, StoredAs, TenantNumber};
+use barid_core::session::Phase;
+use barid_core::session::{Delivery, Journal};
 
 use super::shard::ChangeGuard;
 use super::{Commits, DurableShard};

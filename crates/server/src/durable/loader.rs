@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::{self, JoinHandle};
 
-use barid_core::durable::StoredAs;
 use barid_core::entity::ReceiverId;
+use barid_core::ids::StoredAs;
 use barid_store::StoreError;
 use tracing::error;
 

@@ -21,7 +21,7 @@ mod shards;
 
 use std::time::Duration;
 
-pub use barid_core::durable::Commits;
+pub use barid_core::commits::Commits;
 pub use journal::{Durable, SessionJournal};
 pub use loader::{Loader, LoaderThreads, Wanted};
 pub use recovery::{Recovered, recover};

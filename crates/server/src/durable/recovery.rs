@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use barid_core::durable::recovery::RecoveryCause;
 use barid_core::durable::{
-    self, EntityRecord, EntryNumber, EntryRecord, QueueNumber, Recovery, RecoveryError,
-    SessionNumber, SessionRecord, SessionStateRecord, StateRecord, SubscriptionRecord,
-    TenantNumber, Trace, keys,
+    self, EntityRecord, Recovery, RecoveryError, SessionRecord, SessionStateRecord,
+    SubscriptionRecord, Trace, keys,
 };
 use barid_core::entity::{Entry, Part, SequenceNumber};
+use barid_core::ids::{EntryNumber, QueueNumber, SessionNumber, TenantNumber};
 use barid_core::message::Message;
+use barid_core::session::EntryRecord;
+use barid_core::state_store::StateRecord;
 use barid_core::time::Timestamp;
 use hashbrown::HashMap;
 use statestore_proto::Version;

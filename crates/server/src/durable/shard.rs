@@ -7,9 +7,8 @@ use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use barid_core::durable::{
-    MessageId, QueueNumber, Shard, TenantNames, TenantNumber, WriteSet, keys,
-};
+use barid_core::durable::{Shard, TenantNames, WriteSet, keys};
+use barid_core::ids::{MessageId, QueueNumber, TenantNumber};
 use barid_core::message::Message;
 use barid_store::{Batch, Store, StoreError};
 use hashbrown::HashSet;

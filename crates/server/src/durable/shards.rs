@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use barid_core::durable::{Commits, TenantNumber};
+use barid_core::commits::Commits;
+use barid_core::ids::TenantNumber;
 use barid_store::{Snapshot, Store, StoreError};
 use parking_lot::{RwLock, RwLockReadGuard};
 use smallvec::SmallVec;

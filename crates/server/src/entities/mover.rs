@@ -13,10 +13,11 @@ use std::sync::{Arc, Weak};
 
 use barid_amqp::message::Sections;
 use barid_core::entity::{
-    Delivery, Incoming, LockToken, Outcome, Overlay, Part, ReceiverId, Refusal, Scope,
+    Delivery, Incoming, LockToken, Outcome, Overlay, Part, ReceiverId, Refusal,
 };
-use barid_core::rules::Value;
 use barid_core::time::Timestamp;
+use barid_core::value::Scope;
+use barid_core::value::Value;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 

@@ -3,8 +3,10 @@
 use std::cell::Cell;
 
 use barid_amqp::message::{Field, Sections};
-use barid_core::entity::{Incoming, Overlay, Scope};
-use barid_core::rules::{Properties, SystemProperty, ValueRef, same_name};
+use barid_core::entity::{Incoming, Overlay};
+use barid_core::rules::{Properties, SystemProperty, same_name};
+use barid_core::value::Scope;
+use barid_core::value::ValueRef;
 
 use super::value::widened;
 
@@ -58,7 +60,7 @@ impl<'a> MessageProperties<'a> {
         found.unwrap_or(name)
     }
 
-    fn overlay(&self) -> impl Iterator<Item = (Scope, &str, &barid_core::rules::Value)> {
+    fn overlay(&self) -> impl Iterator<Item = (Scope, &str, &barid_core::value::Value)> {
         self.message.overlay.iter().flat_map(|overlay: &std::sync::Arc<Overlay>| overlay.iter())
     }
 

@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use barid_core::durable::{EntityRecord, QueueNumber, TenantNumber};
+use barid_core::durable::EntityRecord;
 use barid_core::entity::{Counts, Entity, Incoming, Mode, Part, ReceiverId, Sent};
+use barid_core::ids::{QueueNumber, TenantNumber};
 use barid_core::time::Timestamp;
 use parking_lot::{Mutex, RwLock};
 use smallvec::SmallVec;

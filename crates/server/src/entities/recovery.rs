@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use barid_core::durable::EntityRecord;
 use barid_core::durable::records::RecordError;
-use barid_core::durable::{EntityRecord, QueueNumber};
 use barid_core::entity::Entity;
+use barid_core::ids::QueueNumber;
 use hashbrown::HashMap;
 
 use super::configured::{Configured, Definition, Stored};

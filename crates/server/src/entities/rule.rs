@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use barid_core::rules::{self, CorrelationFilter, Filter, Rule, SqlFilter, SystemProperty, Value};
+use barid_core::rules::{self, CorrelationFilter, Filter, Rule, SqlFilter, SystemProperty};
+use barid_core::value::Value;
 use data_encoding::{BASE64, HEXLOWER_PERMISSIVE};
 use serde::{Deserialize, Serialize};
 

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use barid_core::entity::{Incoming, Overlay, Part, Refusal, Scope, SequenceNumber};
-use barid_core::rules::Value;
+use barid_core::entity::{Incoming, Overlay, Part, Refusal, SequenceNumber};
 use barid_core::session::ShardSet;
 use barid_core::time::Timestamp;
+use barid_core::value::Scope;
+use barid_core::value::Value;
 use smallvec::SmallVec;
 use thiserror::Error;
 

@@ -3,9 +3,11 @@
 use std::fmt;
 use std::sync::Arc;
 
-use barid_core::entity::{Incoming, Overlay, Part, Refusal, Scope};
-use barid_core::rules::{RULE_NAME, Rule, Value};
+use barid_core::entity::{Incoming, Overlay, Part, Refusal};
+use barid_core::rules::{RULE_NAME, Rule};
 use barid_core::time::Timestamp;
+use barid_core::value::Scope;
+use barid_core::value::Value;
 use parking_lot::{Mutex, RwLock};
 use smallvec::SmallVec;
 

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use barid_amqp::message::ValueRef as Encoded;
-use barid_core::rules::{Value, ValueRef};
+use barid_core::value::{Value, ValueRef};
 
 /// A value as it is encoded in a message.
 pub fn encoded(value: &Value) -> Encoded<'_> {

@@ -4,9 +4,11 @@ use std::num::NonZeroU32;
 use std::ops::Range;
 use std::sync::Arc;
 
-use barid_core::durable::StoredAs;
+use barid_core::drop_reason::DropReason;
+use barid_core::ids::StoredAs;
 use barid_core::message::Message;
-use barid_core::session::{Acked, Delivery, DropReason, Overflow, Waiting};
+use barid_core::queue::Overflow;
+use barid_core::session::{Acked, Delivery, Waiting};
 use mio::net::TcpStream;
 use mqtt_proto::flow::AliasUse;
 use mqtt_proto::{PacketType, QoS, Version};

@@ -3,7 +3,7 @@
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::Ordering;
 
-use barid_core::session::Overflow;
+use barid_core::queue::Overflow;
 use parking_lot::MutexGuard;
 
 use super::Session;

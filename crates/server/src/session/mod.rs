@@ -20,10 +20,10 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
+use barid_core::drop_reason::DropReason;
 use barid_core::message::Message;
-use barid_core::session::{
-    DropReason, Outbound, QueueLimits, ReceivedIds, Room, Waiting, WindowLimits,
-};
+use barid_core::queue::{QueueLimits, Room};
+use barid_core::session::{Outbound, ReceivedIds, Waiting, WindowLimits};
 use barid_core::time::Timestamp;
 use barid_core::topic_index;
 use mqtt_proto::ReasonCode;

@@ -3,12 +3,12 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
-use barid_core::durable::{
-    EntryNumber, EntryRecord, ReplayRecord, SessionNumber, SessionRecord, StoredAs,
-    SubscriptionRecord, WillRecord,
-};
+use barid_core::durable::{ReplayRecord, SessionRecord, SubscriptionRecord, WillRecord};
+use barid_core::ids::{EntryNumber, SessionNumber, StoredAs};
 use barid_core::message::Message;
-use barid_core::session::{Delivery, Room, ShardSet, Waiting};
+use barid_core::queue::Room;
+use barid_core::session::EntryRecord;
+use barid_core::session::{Delivery, ShardSet, Waiting};
 use barid_store::StoreError;
 
 use super::held::FullRoom;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use barid_core::durable::Commits;
+use barid_core::commits::Commits;
 use barid_core::state_store::{Answer, Limits, Origin, Partition, Request, ScanLimits, Set};
 use barid_core::time::Timestamp;
 use hashbrown::HashSet;

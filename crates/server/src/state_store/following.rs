@@ -2,9 +2,10 @@
 
 use std::sync::{Arc, Weak};
 
-use barid_core::durable::{AnsweredRecord, SessionNumber, StateRecord, TenantNumber};
+use barid_core::ids::PacketId;
+use barid_core::ids::{SessionNumber, TenantNumber};
 use barid_core::message::Publication;
-use barid_core::session::PacketId;
+use barid_core::state_store::{AnsweredRecord, StateRecord};
 use barid_core::state_store::{Effects, Watcher};
 use mqtt_proto::{PropertiesBuf, Property, QoS};
 use statestore_proto::{Notification, Version, properties, topics};

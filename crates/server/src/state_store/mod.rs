@@ -35,7 +35,9 @@ pub use timings::Timings;
 
 use std::sync::Arc;
 
-use barid_core::durable::{AnsweredIn, SessionNumber, StateRecord};
+use barid_core::durable::AnsweredIn;
+use barid_core::ids::SessionNumber;
+use barid_core::state_store::StateRecord;
 use barid_core::state_store::{Clock, Limits, Partition, Scope, Usage};
 use barid_core::time::Timestamp;
 use parking_lot::{Mutex, MutexGuard};

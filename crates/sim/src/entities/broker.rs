@@ -7,11 +7,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use barid_core::durable::{Commits, EntityRecord, QueueNumber, keys, recover, settle};
+use barid_core::commits::Commits;
+use barid_core::durable::{EntityRecord, keys, recover, settle};
 use barid_core::entity::{
     Accept, Accepted, Delivery, Entity, Entry, Incoming, LockToken, Mode, Outcome, Part,
     Properties, ReceiverId, Refusal, Sent, State,
 };
+use barid_core::ids::QueueNumber;
 use barid_core::time::Timestamp;
 use barid_store::memory::Disk;
 

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use barid_core::durable::{QueueNumber, SessionStateRecord, Shard};
+use barid_core::durable::{SessionStateRecord, Shard};
 use barid_core::entity::{Effects, Entry, Part, ReceiverId, SequenceNumber};
+use barid_core::ids::QueueNumber;
 use barid_core::time::Timestamp;
 
 use crate::durable::TENANT_NUMBER;

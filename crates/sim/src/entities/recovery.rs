@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use barid_core::durable::{
-    EntityRecord, EntryNumber, EntryRecord, QueueNumber, Recovery, SessionNumber, SessionRecord,
-    SessionStateRecord, StateRecord, SubscriptionRecord, TenantNumber,
+    EntityRecord, Recovery, SessionRecord, SessionStateRecord, SubscriptionRecord,
 };
 use barid_core::entity::{Entity, Entry, Part, SequenceNumber};
+use barid_core::ids::{EntryNumber, QueueNumber, SessionNumber, TenantNumber};
 use barid_core::message::Message;
+use barid_core::session::EntryRecord;
+use barid_core::state_store::StateRecord;
 use barid_core::time::Timestamp;
 use statestore_proto::Version;
 

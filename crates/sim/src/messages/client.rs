@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use barid_core::session::PacketId;
+use barid_core::ids::PacketId;
 
 use super::packet::{MessageNumber, Packet, Verdict};
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use barid_core::session::PacketId;
+use barid_core::ids::PacketId;
 use mqtt_proto::QoS;
 
 /// Which message, of all that are ever published in a history; from 1.

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use barid_core::session::{OVERHEAD, Overflow, QueueLimits, Room};
+use barid_core::queue::{Overflow, QueueLimits, Room};
+use barid_core::session::OVERHEAD;
 use barid_store::memory::Disk;
 use fastrand::Rng;
 

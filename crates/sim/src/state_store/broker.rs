@@ -6,17 +6,20 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use barid_core::commits::Commits;
 use barid_core::durable::{
-    AnsweredIn, AnsweredRecord, Commits, EntityRecord, EntryNumber, EntryRecord, QueueNumber,
-    Recovery, SessionNumber, SessionRecord, SessionStateRecord, StateRecord, SubscriptionRecord,
-    TenantNumber, Trace, keys, recover, settle,
+    AnsweredIn, EntityRecord, Recovery, SessionRecord, SessionStateRecord, SubscriptionRecord,
+    Trace, keys, recover, settle,
 };
 use barid_core::entity::{Entry, Part, SequenceNumber};
+use barid_core::ids::PacketId;
+use barid_core::ids::{EntryNumber, QueueNumber, SessionNumber, TenantNumber};
 use barid_core::message::Message;
-use barid_core::session::PacketId;
+use barid_core::session::EntryRecord;
 use barid_core::state_store::{
     Answer, Clock, Effects, Limits, Origin, Outcome, Partition, Scope, Set, Usage, Verdict, Watcher,
 };
+use barid_core::state_store::{AnsweredRecord, StateRecord};
 use barid_core::time::Timestamp;
 use barid_store::Store;
 use barid_store::memory::Disk;

@@ -1,6 +1,6 @@
 //! A client: its session, its clock, and what it sends again.
 
-use barid_core::session::PacketId;
+use barid_core::ids::PacketId;
 use statestore_proto::Version;
 
 use super::packet::{Packet, Request, RequestNumber, Told};

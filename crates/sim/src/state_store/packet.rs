@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use barid_core::session::PacketId;
+use barid_core::ids::PacketId;
 use statestore_proto::{Condition, Refusal, Version};
 
 /// Which key, by its index in [`KEYS`].

@@ -7,8 +7,8 @@ use barid_store::Keyspace;
 
 use super::records::RecordError;
 use super::wire::{Reader, utf8};
-use super::{EntryNumber, MessageId, SessionNumber};
-use crate::session::PacketId;
+use crate::ids::PacketId;
+use crate::ids::{EntryNumber, MessageId, SessionNumber};
 
 pub use queue::{
     EntityKey, QueueBodyKey, QueueEntryKey, QueueNumbersKey, QueueSeenKey, QueueSessionKey,
@@ -20,7 +20,7 @@ mod queue;
 pub const SESSIONS: Keyspace = Keyspace(0);
 /// [`SubscriptionKey`] → [`SubscriptionRecord`](super::SubscriptionRecord).
 pub const SUBSCRIPTIONS: Keyspace = Keyspace(1);
-/// [`EntryKey`] → [`EntryRecord`](super::EntryRecord).
+/// [`EntryKey`] → [`EntryRecord`](crate::session::EntryRecord).
 pub const ENTRIES: Keyspace = Keyspace(2);
 /// [`MessageKey`] → [`Message`](crate::message::Message).
 pub const MESSAGES: Keyspace = Keyspace(3);
@@ -29,11 +29,11 @@ pub const RECEIVED: Keyspace = Keyspace(4);
 /// [`RetainedKey`] → [`Message`](crate::message::Message).
 pub const RETAINED: Keyspace = Keyspace(5);
 
-/// [`StateKey`] → [`StateRecord`](super::StateRecord).
+/// [`StateKey`] → [`StateRecord`](crate::state_store::StateRecord).
 pub const STATE: Keyspace = Keyspace(6);
 /// [`StateClockKey`] → [`Version`](statestore_proto::Version): the last that the shard knows of.
 pub const STATE_CLOCKS: Keyspace = Keyspace(7);
-/// [`AnsweredKey`] → [`AnsweredRecord`](super::AnsweredRecord).
+/// [`AnsweredKey`] → [`AnsweredRecord`](crate::state_store::AnsweredRecord).
 pub const STATE_ANSWERS: Keyspace = Keyspace(8);
 
 /// [`EntityKey`] → [`EntityRecord`](super::EntityRecord).
@@ -71,11 +71,6 @@ pub const NAMES: [&str; 15] = [
 
 /// The longest name of a tenant, in bytes.
 pub const TENANT_LEN_MAX: usize = 255;
-
-/// The longest client identifier, topic, topic filter, key of the state store, path, session id or message
-/// id that fits into a key beside the longest tenant, in bytes: engines take keys of 65,535 bytes. MQTT
-/// would allow a few hundred more.
-pub const TEXT_LEN_MAX: usize = 65_000;
 
 /// Stands for `/` in topics, as in [`RetainedStore`](crate::retained::RetainedStore).
 const SEPARATOR: u8 = 0;

@@ -1,10 +1,10 @@
 //! Keys of entities and of what lies in their queues.
 
 use super::{begin, tenant};
-use crate::durable::QueueNumber;
 use crate::durable::records::RecordError;
 use crate::durable::wire::{Reader, utf8};
 use crate::entity::{Part, SequenceNumber};
+use crate::ids::QueueNumber;
 
 /// The key of an entity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

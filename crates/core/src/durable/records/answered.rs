@@ -1,27 +1,14 @@
 //! What a request to the state store was answered, for when it is sent again.
 
-use statestore_proto::{Refusal, Version};
+use statestore_proto::Refusal;
 
 use super::{RecordError, known_flags, put_state_version, state_version, versioned};
 use crate::durable::wire::flag;
-use crate::state_store::Verdict;
+use crate::state_store::{AnsweredRecord, Verdict};
 
 const VERSION: u8 = 1;
 
 const VERSIONED: u8 = 1 << 0;
-
-/// What became of a request that its client may send again, and has then to be told again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AnsweredRecord {
-    /// A fingerprint of the Correlation Data: packet identifiers are used again.
-    pub correlation: u128,
-    /// What the client was told.
-    pub verdict: Verdict,
-    /// The version that it was told.
-    pub version: Option<Version>,
-    /// The last version of the tenant at that moment: which of two answers is older.
-    pub answered_at: Version,
-}
 
 impl AnsweredRecord {
     /// Appends the record.

@@ -1,7 +1,7 @@
 //! What an entity is.
 
 use super::{RecordError, versioned};
-use crate::durable::QueueNumber;
+use crate::ids::QueueNumber;
 
 const VERSION: u8 = 1;
 

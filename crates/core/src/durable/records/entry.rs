@@ -3,13 +3,12 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use mqtt_proto::QoS;
 use smallvec::SmallVec;
 
 use super::{RecordError, qos, versioned};
 use crate::durable::wire::{Reader, flag, put_str, put_varint};
-use crate::durable::{MessageId, Phase};
-use crate::session::PacketId;
+use crate::ids::PacketId;
+use crate::session::{EntryRecord, Phase};
 use crate::time::Timestamp;
 
 const VERSION: u8 = 1;
@@ -25,50 +24,7 @@ const WAITING: u8 = 0;
 const SENT: u8 = 1;
 const RELEASED: u8 = 2;
 
-/// One message on its way to one session, as it is stored.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EntryRecord {
-    /// The stored message.
-    pub message: MessageId,
-    /// Bytes of its topic, properties and payload: what queue limits count.
-    pub size: u32,
-    /// The QoS it is delivered with.
-    pub qos: QoS,
-    /// The RETAIN flag to send.
-    pub retain: bool,
-    /// When the message expires, if ever.
-    pub expires_at: Option<Timestamp>,
-    /// When it came into the queue.
-    pub queued_at: Timestamp,
-    /// Identifiers of the subscriptions that matched.
-    pub identifiers: SmallVec<[NonZeroU32; 1]>,
-    /// The shared subscription that chose this session, if one did.
-    pub shared: Option<Arc<str>>,
-    /// How far it has come.
-    pub phase: Phase,
-}
-
 impl EntryRecord {
-    /// What is left of an entry when PUBREC has come: its packet identifier. All else is zero.
-    pub fn released(packet_id: PacketId) -> Self {
-        Self {
-            message: 0,
-            size: 0,
-            qos: QoS::ExactlyOnce,
-            retain: false,
-            expires_at: None,
-            queued_at: Timestamp::default(),
-            identifiers: SmallVec::new(),
-            shared: None,
-            phase: Phase::Released(packet_id),
-        }
-    }
-
-    /// The message that has to be stored for this entry.
-    pub fn refers_to(&self) -> Option<MessageId> {
-        (!matches!(self.phase, Phase::Released(_))).then_some(self.message)
-    }
-
     /// Appends the record. Of a released entry nothing but the packet identifier is kept.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.push(VERSION);

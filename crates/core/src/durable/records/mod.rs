@@ -33,13 +33,12 @@ use super::keys::{
     StateClockKey, StateKey, SubscriptionKey,
 };
 use super::wire::{Reader, put_varint};
+use crate::session::EntryRecord;
+use crate::state_store::{AnsweredRecord, StateRecord};
 
-pub use answered::AnsweredRecord;
 pub use entity::EntityRecord;
-pub use entry::EntryRecord;
 pub use session::{ReplayRecord, SessionRecord, WillRecord};
 pub use session_state::SessionStateRecord;
-pub use state::StateRecord;
 pub use subscription::SubscriptionRecord;
 
 pub use body::{decode as decode_body, encode as encode_body};

@@ -2,8 +2,9 @@
 
 use super::RecordError;
 use crate::durable::wire::{Reader, put_str, put_varint};
-use crate::entity::{Overlay, Scope};
-use crate::rules::Value;
+use crate::entity::Overlay;
+use crate::value::Scope;
+use crate::value::Value;
 
 const SYSTEM: u8 = 0;
 const USER: u8 = 1;

@@ -7,8 +7,8 @@ use mqtt_proto::QoS;
 
 use super::entry::identifier;
 use super::{RecordError, decode_message, encode_message, known_flags, qos, versioned};
-use crate::durable::SessionNumber;
 use crate::durable::wire::{Reader, flag, put_str, put_varint};
+use crate::ids::SessionNumber;
 use crate::message::Message;
 use crate::time::Timestamp;
 

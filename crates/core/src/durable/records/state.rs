@@ -1,31 +1,14 @@
 //! What a key of the state store has.
 
-use std::sync::Arc;
-
-use statestore_proto::Version;
-
 use super::{RecordError, known_flags, put_state_version, state_version, versioned};
 use crate::durable::wire::{flag, put_str, put_varint};
-use crate::state_store::FencingToken;
+use crate::state_store::{FencingToken, StateRecord};
 use crate::time::Timestamp;
 
 const VERSION: u8 = 1;
 
 const EXPIRES: u8 = 1 << 0;
 const FENCED: u8 = 1 << 1;
-
-/// A key's value, and what comes with it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StateRecord {
-    /// The value.
-    pub value: Arc<[u8]>,
-    /// The version that the SET was answered with.
-    pub version: Version,
-    /// What protects the key: nobody changes it with a lower one.
-    pub fencing_token: Option<FencingToken>,
-    /// When the key goes by itself, if ever.
-    pub expires_at: Option<Timestamp>,
-}
 
 impl StateRecord {
     /// Appends the record.

@@ -26,14 +26,13 @@ use super::keys::{
 };
 use super::records::{RecordError, decode_message, decode_received, decode_state_clock};
 use super::shard::{Shard, shard_of};
-use super::{
-    AnsweredRecord, EntityRecord, EntryNumber, EntryRecord, QueueNumber, SessionNumber,
-    SessionRecord, SessionStateRecord, ShardIndex, StateRecord, StoredAs, SubscriptionRecord,
-    TenantNumber,
-};
+use super::{EntityRecord, SessionRecord, SessionStateRecord, SubscriptionRecord};
 use crate::entity::{Entry, Part, SequenceNumber};
+use crate::ids::PacketId;
+use crate::ids::{EntryNumber, QueueNumber, SessionNumber, ShardIndex, StoredAs, TenantNumber};
 use crate::message::Message;
-use crate::session::PacketId;
+use crate::session::EntryRecord;
+use crate::state_store::{AnsweredRecord, StateRecord};
 use crate::time::Timestamp;
 
 mod queues;

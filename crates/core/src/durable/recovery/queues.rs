@@ -5,7 +5,8 @@ use crate::durable::keys::{
     self, EntityKey, QueueEntryKey, QueueNumbersKey, QueueSeenKey, QueueSessionKey,
 };
 use crate::durable::records::{RecordError, decode_numbers, decode_queue_entry, decode_seen};
-use crate::durable::{EntityRecord, QueueNumber, SessionStateRecord, TenantNumber, shard_of};
+use crate::durable::{EntityRecord, SessionStateRecord, shard_of};
+use crate::ids::{QueueNumber, TenantNumber};
 
 impl Reading<'_> {
     pub(super) fn entities(&mut self) -> Result<(), RecoveryError> {

@@ -15,7 +15,7 @@ pub(super) use operators::equal;
 pub(super) use parser::{Parser, Target};
 pub(super) use program::Program;
 
-use super::Value;
+use crate::value::Value;
 
 /// How many characters a filter or an action may have.
 pub const TEXT_MAX: usize = 1024;

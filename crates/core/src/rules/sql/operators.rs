@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::cmp::Ordering;
 
 use super::JOINED_MAX;
-use crate::rules::ValueRef;
+use crate::value::ValueRef;
 
 /// A comparison.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -6,7 +6,8 @@ use super::operators::{Arithmetic, Comparison};
 use super::program::{Instruction, Program, only_character};
 use super::tokens::{Token, Tokens};
 use super::{DEPTH_MAX, Parameters, TEXT_MAX};
-use crate::rules::{SystemProperty, Value, same_name};
+use crate::rules::{SystemProperty, same_name};
+use crate::value::Value;
 
 /// Words that are no names unless they stand in brackets or behind `sys.` and `user.`.
 const RESERVED: [&str; 13] = [

@@ -5,7 +5,8 @@ use smallvec::SmallVec;
 use super::TEXT_MAX;
 use super::like::Pattern;
 use super::operators::{self, Arithmetic, Comparison};
-use crate::rules::{Properties, SystemProperty, Value, ValueRef};
+use crate::rules::{Properties, SystemProperty};
+use crate::value::{Value, ValueRef};
 
 /// What is computed at the moment.
 type Stack<'a> = SmallVec<[ValueRef<'a>; 8]>;

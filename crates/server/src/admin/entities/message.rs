@@ -1,9 +1,11 @@
 //! A message as it is answered.
 
 use barid_amqp::message::{Field, Sections, ValueRef, id_text};
-use barid_core::entity::{Entry, Overlay, Scope, State};
-use barid_core::rules::{Value, same_name};
+use barid_core::entity::{Entry, Overlay, State};
+use barid_core::rules::same_name;
 use barid_core::time::Timestamp;
+use barid_core::value::Scope;
+use barid_core::value::Value;
 use data_encoding::{BASE64, HEXLOWER};
 use serde::Serialize;
 use serde_json::{Map, Value as Json};

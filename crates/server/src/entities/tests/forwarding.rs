@@ -1,7 +1,8 @@
 //! The way on from what forwards.
 
-use barid_core::entity::{Outcome, Overlay, Scope};
-use barid_core::rules::Value;
+use barid_core::entity::{Outcome, Overlay};
+use barid_core::value::Scope;
+use barid_core::value::Value;
 
 use super::*;
 

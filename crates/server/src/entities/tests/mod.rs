@@ -10,11 +10,13 @@ use std::sync::Arc;
 
 use barid_amqp::message::{Builder, Field, ValueRef};
 use barid_core::durable::{
-    self, EntityRecord, EntryNumber, EntryRecord, QueueNumber, Recovery, SessionNumber,
-    SessionRecord, SessionStateRecord, StateRecord, SubscriptionRecord, TenantNumber, keys,
+    self, EntityRecord, Recovery, SessionRecord, SessionStateRecord, SubscriptionRecord, keys,
 };
 use barid_core::entity::{Delivery, Entry, Incoming, Mode, Part, SequenceNumber, State};
+use barid_core::ids::{EntryNumber, QueueNumber, SessionNumber, TenantNumber};
 use barid_core::message::Message;
+use barid_core::session::EntryRecord;
+use barid_core::state_store::StateRecord;
 use barid_core::time::Timestamp;
 use barid_store::Store;
 use barid_store::memory::MemoryStore;

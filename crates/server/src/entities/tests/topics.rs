@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use barid_core::entity::{Outcome, Refusal, Scope};
-use barid_core::rules::Value;
+use barid_core::entity::{Outcome, Refusal};
+use barid_core::value::Scope;
+use barid_core::value::Value;
 
 use super::*;
 

@@ -11,10 +11,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use barid_core::durable::Commits;
+use barid_core::commits::Commits;
 use barid_core::message::Message;
+use barid_core::queue::QueueLimits;
 use barid_core::retained::RetainedStore;
-use barid_core::session::QueueLimits;
 use barid_core::time::Timestamp;
 use barid_core::topic_index::{SubscribeOptions, Subscriber, TopicIndex};
 use mqtt_proto::QoS;

@@ -5,9 +5,11 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use barid_core::durable::{Commits, MessageId};
+use barid_core::commits::Commits;
+use barid_core::ids::MessageId;
+use barid_core::ids::PacketId;
 use barid_core::message::{Message, Publication};
-use barid_core::session::{PacketId, Reception, ShardSet};
+use barid_core::session::{Reception, ShardSet};
 use barid_core::time::Timestamp;
 use mqtt_proto::QoS;
 use std::time::Duration;

@@ -4,14 +4,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use barid_core::durable::{
-    EntityRecord, EntryNumber, EntryRecord, MessageId, QueueNumber, Recovery, SessionNumber,
-    SessionRecord, SessionStateRecord, StateRecord, SubscriptionRecord, TenantNumber, Trace, keys,
+    EntityRecord, Recovery, SessionRecord, SessionStateRecord, SubscriptionRecord, Trace, keys,
     recover, settle,
 };
 use barid_core::entity::{Entry, Part, SequenceNumber};
+use barid_core::ids::PacketId;
+use barid_core::ids::{EntryNumber, MessageId, QueueNumber, SessionNumber, TenantNumber};
 use barid_core::message::Message;
 use barid_core::retained::RetainedStore;
-use barid_core::session::{PacketId, ShardSet};
+use barid_core::session::EntryRecord;
+use barid_core::session::ShardSet;
+use barid_core::state_store::StateRecord;
 use barid_core::time::Timestamp;
 use barid_core::topic_index::TopicIndex;
 use barid_store::Store;

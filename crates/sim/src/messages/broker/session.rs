@@ -3,14 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use barid_core::durable::{
-    Commits, Phase, SessionNumber, SessionRecord, Shard, StoredAs, SubscriptionRecord,
-};
+use barid_core::commits::Commits;
+use barid_core::drop_reason::DropReason;
+use barid_core::durable::{SessionRecord, Shard, SubscriptionRecord};
+use barid_core::ids::PacketId;
+use barid_core::ids::{SessionNumber, StoredAs};
 use barid_core::message::Message;
-use barid_core::session::{
-    Acked, Delivery, DropReason, Journal, Outbound, Outgoing, PacketId, QueueLimits, ReceivedIds,
-    Waiting,
-};
+use barid_core::queue::QueueLimits;
+use barid_core::session::Phase;
+use barid_core::session::{Acked, Delivery, Journal, Outbound, Outgoing, ReceivedIds, Waiting};
 use barid_core::time::Timestamp;
 use mqtt_proto::QoS;
 use smallvec::SmallVec;

@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::ShardIndex;
+use crate::ids::ShardIndex;
 
 /// The last batch of each shard that something waits for. Nothing: it need not wait.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -3,6 +3,18 @@
 use std::borrow::Cow;
 use std::fmt;
 
+/// Whose names a changed property has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Scope {
+    /// The message's properties: `Label`, `CorrelationId`, `SessionId`, …
+    System = 0,
+    /// Application properties.
+    User = 1,
+    /// Message annotations.
+    Annotation = 2,
+}
+
 /// The value of a message's property, as rules see it.
 ///
 /// AMQP has more types than SQL: an adapter widens every integer to [`Value::Long`] (a `ulong`

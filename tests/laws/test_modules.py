@@ -1,0 +1,83 @@
+"""The arrows between the modules of a crate: the files and folders right below `src`.
+
+A module that reaches itself through others is tangled: it can't be read, or changed, without them.
+"""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from broker import ROOT
+
+CRATES = {path.parent.name: path for path in ROOT.glob("crates/*/src")}
+
+# How many modules of a crate are tangled. May become fewer, and never more; what is not here has none.
+TANGLED = {"server": 29, "sim": 6}
+
+
+def production(path: Path) -> str:
+    """The code of a file without comments and without what is behind a `#[cfg(test)]` that begins a module."""
+    code = re.sub(r"//[^\n]*", "", path.read_text())
+    return re.split(r"#\[cfg\(test\)\]\s*(?:pub(?:\(\w+\))? )?mod \w+ \{", code)[0]
+
+
+def modules(source: Path) -> dict[str, str]:
+    """The code of each module."""
+    code: dict[str, str] = {}
+    for path in sorted(source.rglob("*.rs")):
+        parts = path.relative_to(source).with_suffix("").parts
+        is_test = "tests" in parts or parts[-1].endswith("tests")
+        if parts[0] not in ("lib", "main") and not is_test:
+            code[parts[0]] = code.get(parts[0], "") + production(path)
+    return code
+
+
+def roots(tree: str) -> set[str]:
+    """The first names in the braces of `use crate::{…}`."""
+    names, depth, name = set(), 0, ""
+    for character in tree + ",":
+        depth += (character == "{") - (character == "}")
+        if character == "," and depth == 0:
+            names.add(re.match(r"\s*(\w*)", name)[1])
+            name = ""
+        else:
+            name += character
+    return names
+
+
+def arrows(source: Path) -> dict[str, set[str]]:
+    """Which modules each module uses."""
+    found = {}
+    code = modules(source)
+    for module, text in code.items():
+        uses = set(re.findall(r"\bcrate::(\w+)", text))
+        for tree in re.findall(r"\bcrate::\{([^;]*?)\};", text):
+            uses |= roots(tree)
+        found[module] = uses & code.keys() - {module}
+    return found
+
+
+def tangled(uses: dict[str, set[str]]) -> set[str]:
+    """The modules that reach themselves."""
+    def reaches_itself(module: str) -> bool:
+        seen, ahead = set(), list(uses[module])
+        while ahead:
+            if (step := ahead.pop()) not in seen:
+                seen.add(step)
+                ahead += uses[step]
+        return module in seen
+
+    return {module for module in uses if reaches_itself(module)}
+
+
+@pytest.mark.parametrize("crate", CRATES)
+def test_modules_are_no_more_tangled_than_they_were(crate):
+    found = tangled(arrows(CRATES[crate]))
+    allowed = TANGLED.get(crate, 0)
+    assert len(found) <= allowed, f"there is a cycle among {sorted(found)}"
+    assert len(found) == allowed, f"only {len(found)} modules of {crate} are tangled now: say so in TANGLED"
+
+
+def test_a_tangle_is_found():
+    assert tangled({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}) == {"b", "c"}
