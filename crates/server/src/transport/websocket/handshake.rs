@@ -72,6 +72,12 @@ impl Handshake {
         let (taken, beyond) = bytes.split_at(bytes.len().min(room));
         self.request.extend_from_slice(taken);
         let Some(end) = memmem::find(&self.request[unseen..], END_OF_REQUEST) else {
+            // MQTT, TLS or AMQP without a WebSocket: its end would be waited for in vain.
+            if taken.iter().any(|byte| is_never_in_a_request(*byte)) {
+                let reason =
+                    "this is no HTTP request; MQTT and AMQP are spoken over WebSocket here";
+                return Refusal(StatusCode::BAD_REQUEST, reason.into()).into();
+            }
             if self.request.len() < REQUEST_MAX {
                 return Outcome::Incomplete;
             }
@@ -88,6 +94,11 @@ impl Handshake {
             Err(refusal) => refusal.into(),
         }
     }
+}
+
+/// Whether a byte is in no request line and no header (RFC 9112 §2, §5).
+fn is_never_in_a_request(byte: u8) -> bool {
+    byte.is_ascii_control() && !matches!(byte, b'\r' | b'\n' | b'\t')
 }
 
 /// Checks a whole request. Returns what is to be spoken, and the response.
@@ -275,6 +286,8 @@ mod tests {
         assert_eq!(answer(&request("/mqtt", &[host]), &options()), 400);
         assert_eq!(answer(b"GET /mqtt HTTP/1.1\r\nHost: localhost\r\n\r\n", &options()), 426);
         assert_eq!(answer(b"\x10\x0c\0\x04MQTT\r\n\r\n", &options()), 400);
+        assert_eq!(answer(b"\x10\x0c\0\x04MQTT", &options()), 400, "nothing is waited for");
+        assert_eq!(answer(b"AMQP\0\x01\0\0", &options()), 400);
         assert_eq!(answer(&vec![b'x'; REQUEST_MAX - 1], &options()), 0);
         assert_eq!(answer(&vec![b'x'; 3 * REQUEST_MAX], &options()), 431);
     }
