@@ -62,6 +62,7 @@ class Broker:
         self.start()
 
     def start(self) -> None:
+        self._log_begins = len(self.stderr) if (self.directory / "stderr").exists() else 0
         # A port can be taken between the probe and the bind; with new ports the next attempt succeeds.
         for attempt in range(3):
             self.port, self.ws_port, self.admin_port, self.amqp_port = (free_port() for _ in range(4))
@@ -162,6 +163,8 @@ class Broker:
 
     def reload(self, toml: str) -> str:
         """Writes the configuration anew, sends SIGHUP and answers with what the log says then."""
+        # It says so when it has been healthy for a moment.
+        until(lambda: "\nready in" in self.stderr[self._log_begins:])
         before = len(self.stderr)
         (self.directory / "barid.toml").write_text(toml)
         self.signal(signal.SIGHUP)
