@@ -152,10 +152,13 @@ macro_rules! peer {
             incoming: &Sender<Packet>,
             vanishing: &AtomicBool,
         ) -> String {
+            let mut has_left = false;
             while !vanishing.load(Ordering::Relaxed) {
                 match connection.recv_timeout(TICK) {
                     Ok(Ok(Event::Incoming(packet))) => drop(incoming.send(packet)),
-                    Ok(Ok(Event::Outgoing(Outgoing::Disconnect))) => return "left".into(),
+                    // It may not have been written yet: a tick cuts the writing off, and the next one goes on.
+                    Ok(Ok(Event::Outgoing(Outgoing::Disconnect))) => has_left = true,
+                    Ok(Err(_)) if has_left => return "left".into(),
                     Ok(Ok(Event::Outgoing(_))) | Err(RecvTimeoutError::Timeout) => {}
                     // It would connect again by itself.
                     Ok(Err(error)) => return format!("{error:?}"),
