@@ -264,6 +264,8 @@ def test_a_log_that_nobody_reads_holds_up_nobody(tmp_path, guard):
 
 
 def test_a_refused_reload_is_one_line(guarded):
+    # The log is written by a thread of its own, perhaps a moment later.
+    until(lambda: " INFO read " in guarded.stderr)
     said = guarded.reload("[limits]\nmax_qos = 'x'\nmax_qso = 1\n")
     events = [line for line in said.splitlines() if re.match(r"\d{4}-\d\d-\d\dT", line)]
     assert len(said.splitlines()) == len(events) == 1, said
