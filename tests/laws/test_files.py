@@ -29,8 +29,9 @@ def test_decisions_are_numbered_without_gaps():
     assert numbers == list(range(1, len(numbers) + 1)) != []
 
 
+SERVER = ROOT / "crates/server/src"
 SETTINGS = "".join(path.read_text().split("#[cfg(test)]")[0] for path in
-                   [ROOT / "crates/server/src/settings.rs", *sorted((ROOT / "crates/server/src/settings").glob("*.rs"))])
+                   [*(SERVER / f"{name}.rs" for name in ("settings", "limits", "key_rules")), *sorted((SERVER / "settings").glob("*.rs"))])
 
 
 def settings() -> list[str]:

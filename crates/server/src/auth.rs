@@ -9,13 +9,12 @@ use std::sync::Arc;
 
 use hashbrown::{HashMap, HashSet};
 use mqtt_proto::topic;
-use statestore_proto::{Verb, topics};
+use statestore_proto::Verb;
 
+use crate::key_rules::KeyRules;
+use crate::names::{full_name, is_connection_state, is_reserved, tenant_of};
 use crate::password;
 use crate::settings::User;
-use crate::state_store::KeyRules;
-use crate::sys;
-use crate::tenant::{DEFAULT_TENANT, tenant_of};
 
 /// Bytes of the longest password that is verified.
 pub const PASSWORD_MAX: usize = 4 * 1024;
@@ -77,9 +76,6 @@ impl Permissions {
     }
 }
 
-/// Topic levels below which only the broker publishes.
-const RESERVED: [&str; 2] = ["$SYS", "$share"];
-
 /// Whether a client may publish to a topic, or have its will published there. Without permissions it may
 /// publish everything but what is the broker's own. Its state as a bridge, which is `0` or
 /// `1`, it may tell whatever its permissions are: nobody else can, and a bridge that may not is unable to connect.
@@ -90,15 +86,9 @@ pub fn may_publish(
     payload: &[u8],
 ) -> bool {
     if is_reserved(topic) {
-        return sys::is_connection_state(topic, client_id) && matches!(payload, b"" | b"0" | b"1");
+        return is_connection_state(topic, client_id) && matches!(payload, b"" | b"0" | b"1");
     }
     permissions.is_none_or(|permissions| permissions.may_publish(topic))
-}
-
-/// Whether only the broker publishes to a topic, but for the state of a bridge.
-pub fn is_reserved(topic: &str) -> bool {
-    let first = topic.split('/').next().unwrap_or_default();
-    RESERVED.contains(&first) || topic.starts_with(topics::RESERVED)
 }
 
 /// Whether every topic that `filter` matches is matched by `rule`.
@@ -177,11 +167,6 @@ impl Users {
         let index = usize::try_from(self.decoys.hash_one(name) % count);
         self.all.get(index.expect("it is less than a length"))
     }
-}
-
-/// `{tenant}/{client}`, also for a user name that leaves the tenant `default` out.
-pub fn full_name(name: &str) -> String {
-    if name.contains('/') { name.to_owned() } else { format!("{DEFAULT_TENANT}/{name}") }
 }
 
 #[cfg(test)]

@@ -1,39 +1,33 @@
 //! The broker as a whole: what is started, shared, reloaded and stopped.
 
-use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use barid_core::durable::{RecoveryError, keys};
 use barid_store::private::Exposure;
 use barid_store::{DataDir, Engine, Options, StoreError};
-use parking_lot::{Mutex, RwLock};
 use thiserror::Error;
 use tracing::{info, warn};
 
 use crate::admin::{self, Admin};
-use crate::auth::Users;
 use crate::bindings::{self, Bridge};
-use crate::clock::Clock;
-use crate::denials::AllLines;
 use crate::departures::Departures;
 use crate::descriptors::Descriptors;
-use crate::durable::{Commits, Loader, Shards, recover};
+use crate::durable::Commits;
 use crate::entities::EntityError;
-use crate::event_loop::{ConnectionId, EventLoop, IoThreads, Post, Watchdog};
-use crate::housekeeping::Housekeeping;
+use crate::event_loop::{EventLoop, IoThreads, Post};
 use crate::lifecycle::Context;
 use crate::listener::{Accepting, Acceptor};
+use crate::names::DEFAULT_TENANT;
+use crate::recovery::recover;
 use crate::router::Router;
-use crate::settings::{Settings, ShareStrategy, StorageEngine, Tls};
+use crate::settings::{Settings, StorageEngine, Tls};
+use crate::shared::Shared;
 use crate::sockets::{BoundSockets, ListeningSockets, alpn};
 use crate::strangers::Strangers;
-use crate::tenant::{DEFAULT_TENANT, TenantSettings, Tenants};
 use crate::transport::{CertificateError, ListenerContext, server_config};
-use crate::verifier::Verifier;
 use crate::worker::Worker;
 
 /// The shards that a new data directory gets at most, unless the settings say otherwise.
@@ -49,40 +43,8 @@ pub struct Broker {
     housekeeping: JoinHandle<()>,
     bindings: JoinHandle<()>,
     committers: Vec<JoinHandle<()>>,
-    loaders: Vec<JoinHandle<()>>,
+    readers: Vec<JoinHandle<()>>,
     admin: Admin,
-}
-
-/// What all threads share.
-pub struct Shared {
-    /// The time.
-    pub clock: Clock,
-    /// The tenants.
-    pub tenants: Tenants,
-    /// What is due at a time.
-    pub housekeeping: Housekeeping,
-    /// What bindings have receive from entities.
-    pub bridge: Bridge,
-    /// Who verifies logins.
-    pub verifier: Verifier,
-    /// What connections without a session have collected.
-    pub strangers: Arc<Strangers>,
-    /// How long the turns of the IO threads take.
-    pub watchdogs: Box<[Arc<Watchdog>]>,
-    /// How much the log says of denials, of all tenants together.
-    pub denial_lines: AllLines,
-    /// The durable plane.
-    pub shards: Arc<Shards>,
-    /// Who reads messages back.
-    pub loader: Loader,
-    /// Connections that were closed at once because too few file descriptors were left.
-    pub refused_connections: Arc<AtomicU64>,
-    /// Keeps other brokers away from the data directory.
-    data_dir: Mutex<Option<DataDir>>,
-    settings: RwLock<Arc<Settings>>,
-    users: RwLock<Arc<Users>>,
-    session_ids: AtomicU64,
-    connection_ids: AtomicU64,
 }
 
 /// What a reload did.
@@ -181,9 +143,8 @@ impl Broker {
         let data_dir = open_data_dir(&settings, cores, descriptors)
             .map_err(|source| StartError::DataDir { path: path.clone(), source })?;
         tell_exposure(&data_dir);
-        let (loader, loader_threads) = Loader::new(data_dir.shards().len());
         let (bridge, bridge_thread) = Bridge::new();
-        let shared = Arc::new(Shared::new(settings, workers, data_dir, loader, bridge, strangers));
+        let shared = Arc::new(Shared::new(settings, workers, data_dir, bridge, strangers));
         shared.tenants.recover(DEFAULT_TENANT, || shared.settings_of(DEFAULT_TENANT));
         let recovered = recover(&shared)
             .map_err(|source| StartError::Recovery { path: path.clone(), source })?;
@@ -202,15 +163,19 @@ impl Broker {
         bindings::configure(&shared, &shared.settings());
         let ListeningSockets { listening, listeners, admin } = sockets.listen(&acceptor)?;
         // From here on nothing fails, and threads run.
-        let worker = |id| Worker { id, now: shared.clock.now(), shared: Arc::clone(&shared) };
+        let worker = |id| Worker { id, now: shared.clock.now() };
         let context = |id| Context {
             worker: worker(id),
+            shared: Arc::clone(&shared),
             router: Router::default(),
             departures: Departures::default(),
         };
         let committers = shared.shards.iter().map(|shard| shard.start()).collect();
-        let loaders =
-            loader_threads.start(&shared.shards, |shard| worker(workers + 1 + usize::from(shard)));
+        let readers = shared.shards.iter().map(|shard| {
+            let worker = worker(workers + 1 + usize::from(shard.index()));
+            shard.start_fetching(worker, shared.clock)
+        });
+        let readers = readers.collect();
         let seen = loops.iter().zip(&shared.watchdogs);
         let threads = IoThreads::new(seen.map(|(one, dog)| one.as_thread(dog)).collect());
         let loops = loops
@@ -232,7 +197,7 @@ impl Broker {
             housekeeping,
             bindings,
             committers,
-            loaders,
+            readers,
             admin,
         })
     }
@@ -350,7 +315,6 @@ impl Broker {
         self.shared.housekeeping.close();
         let _ = self.housekeeping.join();
         self.admin.stop();
-        self.shared.loader.close();
         for tenant in self.shared.tenants.all() {
             if let Some(entities) = tenant.used_entities() {
                 entities.note_numbers(&mut Commits::default());
@@ -360,113 +324,10 @@ impl Broker {
         for shard in self.shared.shards.iter() {
             shard.close();
         }
-        for thread in self.committers.into_iter().chain(self.loaders) {
+        for thread in self.committers.into_iter().chain(self.readers) {
             let _ = thread.join();
         }
-        drop(self.shared.data_dir.lock().take());
-    }
-}
-
-impl Shared {
-    fn new(
-        settings: Settings,
-        workers: usize,
-        data_dir: DataDir,
-        loader: Loader,
-        bridge: Bridge,
-        strangers: Arc<Strangers>,
-    ) -> Self {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        // Besides the IO threads count housekeeping, one for each shard that reads back, and that of bindings.
-        let counting = workers + 1 + data_dir.shards().len() + 1;
-        let shards = Arc::new(Shards::new(data_dir.shards(), settings.storage.queue_memory));
-        let seed = RandomState::new().hash_one(0);
-        let clock = Clock::start();
-        Self {
-            clock,
-            tenants: Tenants::new(counting, settings.max_tenants, seed, Arc::clone(&shards)),
-            shards,
-            loader,
-            data_dir: Mutex::new(Some(data_dir)),
-            housekeeping: Housekeeping::new(clock),
-            bridge,
-            refused_connections: Arc::default(),
-            verifier: Verifier::start(cores),
-            strangers,
-            watchdogs: (0..workers).map(|_| Arc::default()).collect(),
-            denial_lines: AllLines::default(),
-            users: RwLock::new(Arc::new(Users::new(&settings.users))),
-            settings: RwLock::new(Arc::new(settings)),
-            session_ids: AtomicU64::new(1),
-            connection_ids: AtomicU64::new(1),
-        }
-    }
-
-    /// The settings as they are now.
-    pub fn settings(&self) -> Arc<Settings> {
-        Arc::clone(&self.settings.read())
-    }
-
-    /// What a tenant gets of the settings as they are now.
-    pub fn settings_of(&self, tenant: &str) -> TenantSettings {
-        settings_of(&self.settings(), tenant)
-    }
-
-    /// The users as they are now.
-    pub fn users(&self) -> Arc<Users> {
-        Arc::clone(&self.users.read())
-    }
-
-    /// How shared subscriptions choose.
-    pub fn share_strategy(&self) -> ShareStrategy {
-        self.settings.read().shared_subscriptions.strategy
-    }
-
-    /// A session's number.
-    pub fn next_session_id(&self) -> u64 {
-        self.session_ids.fetch_add(1, Ordering::Relaxed)
-    }
-
-    /// A connection's number.
-    pub fn next_connection_id(&self) -> ConnectionId {
-        ConnectionId(self.connection_ids.fetch_add(1, Ordering::Relaxed))
-    }
-
-    /// Has the queues and topics that a configuration declares. The error comes with its tenant.
-    fn declare(&self, settings: &Settings) -> Result<(), (String, EntityError)> {
-        for (tenant, definitions) in settings.declared() {
-            // As many as the configuration names, whatever clients may bring into being.
-            let found = self.tenants.recover(&tenant, || settings_of(settings, &tenant));
-            let entities = found.entities(&self.housekeeping);
-            entities
-                .declare(&definitions, &mut Commits::default())
-                .map_err(|error| (tenant, error))?;
-        }
-        Ok(())
-    }
-
-    fn apply(&self, settings: Settings) {
-        *self.users.write() = Arc::new(Users::new(&settings.users));
-        self.strangers.set_most(settings.max_connecting_bytes);
-        self.tenants.set(settings.max_tenants, |tenant| settings_of(&settings, tenant));
-        *self.settings.write() = Arc::new(settings);
-        // Queues that were full may have room by the new limits.
-        for tenant in self.tenants.all() {
-            tenant.sessions.for_each(|session| session.look_for_room());
-        }
-    }
-}
-
-impl std::fmt::Debug for Shared {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shared").finish_non_exhaustive()
-    }
-}
-
-fn settings_of(settings: &Settings, tenant: &str) -> TenantSettings {
-    TenantSettings {
-        limits: Arc::new(settings.limits_of(tenant)),
-        durability: Arc::new(settings.durability_of(tenant)),
+        self.shared.close_data_dir();
     }
 }
 

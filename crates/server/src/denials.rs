@@ -12,19 +12,15 @@
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use barid_core::time::Timestamp;
 use mqtt_proto::topic;
 use parking_lot::Mutex;
 use tracing::info;
 
+use crate::denied_action::Action;
 use crate::drops::cut;
-use crate::housekeeping::Task;
-use crate::tenant::Tenant;
-use crate::worker::Worker;
 
 /// Different denials that are remembered for a tenant: 25 KiB at most, and enough to see who is affected.
 const REMEMBERED_MAX: usize = 64;
@@ -42,58 +38,6 @@ const USER_MAX: usize = 96;
 const CLIENT_MAX: usize = 96;
 const OBJECT_MAX: usize = 160;
 const REASON_MAX: usize = 256;
-
-/// When the denials that were not written one by one are summed up.
-const SUMMARY_AFTER: Duration = Duration::from_secs(1);
-
-/// What a client was not allowed to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// To connect: user name and password, or a key or token of AMQP, were not accepted.
-    Login,
-    /// To connect with this will.
-    Will,
-    /// To publish to a topic of MQTT.
-    Publish,
-    /// To subscribe to a topic filter of MQTT.
-    Subscribe,
-    /// To read or write a key of the state store.
-    State,
-    /// To send to an entity of AMQP.
-    Send,
-    /// To receive from an entity of AMQP.
-    Receive,
-    /// To make a request to the `$management` node of an entity.
-    Manage,
-}
-
-impl Action {
-    /// All of them.
-    pub const ALL: [Self; 8] = [
-        Self::Login,
-        Self::Will,
-        Self::Publish,
-        Self::Subscribe,
-        Self::State,
-        Self::Send,
-        Self::Receive,
-        Self::Manage,
-    ];
-
-    /// Its name in metrics, in the log and in the admin API.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Login => "login",
-            Self::Will => "will",
-            Self::Publish => "publish",
-            Self::Subscribe => "subscribe",
-            Self::State => "state",
-            Self::Send => "send",
-            Self::Receive => "receive",
-            Self::Manage => "manage",
-        }
-    }
-}
 
 /// A client was not allowed to do something.
 #[derive(Clone, Copy, Debug)]
@@ -161,11 +105,14 @@ struct State {
 
 /// What becomes of a denial in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Line {
+pub enum Line {
     /// It is written.
     Written,
-    /// It is summed up with others; the first of them has the summary made.
-    Summed { first: bool },
+    /// It is summed up with others.
+    Summed {
+        /// It is the first of them: somebody has to make the summary.
+        first: bool,
+    },
 }
 
 /// Lines of the log in a second, of all tenants.
@@ -174,7 +121,7 @@ pub struct AllLines(AtomicU64);
 
 impl AllLines {
     /// Whether one more line may be written in this second.
-    fn admit(&self, now: Timestamp) -> bool {
+    pub fn admit(&self, now: Timestamp) -> bool {
         let second = second(now);
         self.0
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |word| {
@@ -190,38 +137,8 @@ impl AllLines {
     }
 }
 
-/// Counts a denial, remembers it, and writes it to the log if there is room in this second.
-pub fn deny(worker: &Worker, tenant: &Arc<Tenant>, denial: &Denial<'_>) {
-    tenant.counters(worker.id).denied(denial.action);
-    let shared = &worker.shared;
-    match tenant.denials.note(worker.now, denial, || shared.denial_lines.admit(worker.now)) {
-        Line::Written => write(&tenant.name, denial),
-        Line::Summed { first: false } => {}
-        Line::Summed { first: true } => {
-            let task = Task::SumUpDenials(Arc::downgrade(tenant));
-            shared.housekeeping.schedule(worker.now.after(SUMMARY_AFTER), task);
-        }
-    }
-}
-
-/// Writes how many denials of a tenant were counted and not written.
-pub fn sum_up(worker: &Worker, tenant: &Arc<Tenant>) {
-    if !worker.shared.denial_lines.admit(worker.now) {
-        let task = Task::SumUpDenials(Arc::downgrade(tenant));
-        worker.shared.housekeeping.schedule(worker.now.after(SUMMARY_AFTER), task);
-        return;
-    }
-    let denials = std::mem::take(&mut tenant.denials.0.lock().unwritten);
-    if denials > 0 {
-        info!(
-            tenant = &*tenant.name,
-            denials,
-            "denied besides: too many to write each; see barid_denied_total and `barid why`"
-        );
-    }
-}
-
-fn write(tenant: &str, denial: &Denial<'_>) {
+/// Writes a denial to the log.
+pub fn write(tenant: &str, denial: &Denial<'_>) {
     let Denial { action, peer, .. } = *denial;
     let reason = cut(denial.reason, REASON_MAX);
     let user = denial.user.map(|user| cut(user, USER_MAX));
@@ -243,8 +160,18 @@ fn write(tenant: &str, denial: &Denial<'_>) {
 }
 
 impl DenialLog {
+    /// How many were counted and not written since the last time.
+    pub fn take_unwritten(&self) -> u64 {
+        std::mem::take(&mut self.0.lock().unwritten)
+    }
+
     /// Remembers a denial, and decides whether the log gets a line for it.
-    fn note(&self, now: Timestamp, denial: &Denial<'_>, may_write: impl FnOnce() -> bool) -> Line {
+    pub fn note(
+        &self,
+        now: Timestamp,
+        denial: &Denial<'_>,
+        may_write: impl FnOnce() -> bool,
+    ) -> Line {
         let mut state = self.0.lock();
         state.remember(now, denial);
         let second = second(now);

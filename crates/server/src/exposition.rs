@@ -10,11 +10,11 @@ use barid_core::drop_reason::DropReason;
 use barid_core::state_store::Usage;
 use mqtt_proto::PacketType;
 
-use crate::broker::Shared;
-use crate::denials::Action;
+use crate::denied_action::Action;
 use crate::durable::DurableShard;
 use crate::event_loop::Watchdog;
 use crate::metrics::{OUTCOMES, Totals, VERBS};
+use crate::shared::Shared;
 use crate::tenant::Tenant;
 
 const PACKETS: [PacketType; 15] = [
@@ -288,7 +288,7 @@ fn requests(text: &mut String, shared: &Shared, snapshots: &[Snapshot]) {
     }
     let name = "barid_state_request_seconds";
     header(text, name, "summary", "From reading a request to when what answers it is durable.");
-    let times = shared.shards.request_times().summary();
+    let times = shared.request_times.summary();
     let _ = writeln!(text, "{name}{{quantile=\"0.5\"}} {}", times.p50.as_secs_f64());
     let _ = writeln!(text, "{name}{{quantile=\"0.99\"}} {}", times.p99.as_secs_f64());
     let _ = writeln!(text, "{name}_sum {}", times.sum.as_secs_f64());

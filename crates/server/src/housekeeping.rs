@@ -18,19 +18,16 @@ use tokio::sync::oneshot;
 
 use crate::budget::Budget;
 use crate::clock::Clock;
-use crate::denials;
-use crate::durable::{Commits, Shards};
-use crate::entities::{Mover, Queue};
+use crate::durable::Commits;
+use crate::entities::{Alarm, Mover, Queue};
 use crate::lifecycle::Context;
+use crate::progress::{Sources, WaitSet, Waiter};
 use crate::session::{Session, SessionRef};
 use crate::sys::{self, Sys};
 use crate::tenant::Tenant;
 
 /// How often expired retained messages and stale routes are looked for.
 const SWEEP: Duration = Duration::from_secs(10);
-
-/// How often it is looked whether what something waits for is durable.
-const COMMITS: Duration = Duration::from_millis(5);
 
 /// Something to be done at a time.
 #[derive(Debug)]
@@ -87,6 +84,8 @@ pub enum Task {
     Move(Weak<Mover>),
     /// The log is to say how much more was denied than it has told one by one.
     SumUpDenials(Weak<Tenant>),
+    /// Something was to be noted when something else is durable, which it is.
+    Note(After),
     /// The `$SYS` topics of a new tenant, which should not have to wait for their turn.
     PublishSys(Arc<Tenant>),
 }
@@ -104,7 +103,11 @@ impl Task {
                 queue.upgrade().is_some_and(|queue| queue.wakes_at(*at))
             }
             Self::SumUpDenials(tenant) => tenant.strong_count() > 0,
-            Self::PublishSys(_) | Self::Give { .. } | Self::End { .. } | Self::Move(_) => true,
+            Self::PublishSys(_)
+            | Self::Give { .. }
+            | Self::End { .. }
+            | Self::Move(_)
+            | Self::Note(_) => true,
         }
     }
 }
@@ -134,12 +137,15 @@ struct Inner {
     clock: Option<Clock>,
     agenda: Mutex<Agenda>,
     changed: Condvar,
-    after: Mutex<Vec<(Commits, After)>>,
+    sources: Sources,
+    after: Mutex<WaitSet<After>>,
 }
 
 #[derive(Debug, Default)]
 struct Agenda {
     tasks: BinaryHeap<Scheduled>,
+    /// What something is to be noted after may be durable.
+    has_durable: bool,
     closed: bool,
 }
 
@@ -150,20 +156,20 @@ struct Scheduled {
 }
 
 impl Housekeeping {
-    /// By this clock.
-    pub fn new(clock: Clock) -> Self {
-        Self::with(Some(clock))
+    /// By this clock; what is to be noted later waits for these sources.
+    pub fn new(clock: Clock, sources: Sources) -> Self {
+        Self::with(Some(clock), sources)
     }
 
     /// By the hand of a test.
     #[cfg(test)]
-    pub fn by_hand() -> Self {
-        Self::with(None)
+    pub fn by_hand(sources: Sources) -> Self {
+        Self::with(None, sources)
     }
 
-    fn with(clock: Option<Clock>) -> Self {
+    fn with(clock: Option<Clock>, sources: Sources) -> Self {
         let (agenda, after) = (Mutex::default(), Mutex::default());
-        Self(Arc::new(Inner { clock, agenda, changed: Condvar::new(), after }))
+        Self(Arc::new(Inner { clock, agenda, changed: Condvar::new(), sources, after }))
     }
 
     /// Has a task done when the operating system's clock shows a time.
@@ -184,38 +190,24 @@ impl Housekeeping {
 
     /// Has something noted when `commits` are durable.
     pub fn after(&self, commits: Commits, what: After) {
-        self.0.after.lock().push((commits, what));
-        // Under the lock, so that it does not come between a look and the sleep after it.
-        let _agenda = self.0.agenda.lock();
-        self.0.changed.notify_one();
+        let waiter = Arc::downgrade(&self.0);
+        let now = self.0.after.lock().push(commits, what, &self.0.sources, &waiter);
+        if let Some(what) = now {
+            let task = Task::Note(what);
+            self.schedule(Timestamp::default(), task);
+        }
     }
 
     /// What was to be noted after commits that are durable now. Who waits for what has failed is let go.
-    pub fn take_durable(&self, shards: &Shards) -> Vec<After> {
-        let mut after = self.0.after.lock();
-        after.retain(|(commits, what)| {
-            !(matches!(what, After::Tell(_)) && shards.have_failed(commits))
-        });
-        let due = after.extract_if(.., |(commits, _)| shards.have_committed(commits));
-        due.map(|(_, what)| what).collect()
+    pub fn take_durable(&self) -> Vec<After> {
+        let waiter = Arc::downgrade(&self.0);
+        let is_told = |what: &After| matches!(what, After::Tell(_));
+        self.0.after.lock().take(&self.0.sources, &waiter, is_told)
     }
 
     /// Notes what was to be noted after commits that are durable now.
     fn note_after(&self, context: &Context) {
-        for what in self.take_durable(&context.worker.shared.shards) {
-            match what {
-                After::StoreSession(session) => {
-                    if let Some(session) = SessionRef::upgrade(&session) {
-                        session.store(&session.state());
-                    }
-                }
-                After::ForgetGiven(session, given) => session.forget_given(&given),
-                After::ForgetBequest(session, given) => session.forget_bequest(&given),
-                After::Complete(mover, done) => mover.complete(&done, context.worker.wall()),
-                // Who asked may have gone.
-                After::Tell(done) => drop(done.send(())),
-            }
-        }
+        self.take_durable().into_iter().for_each(|what| note(context, what));
     }
 
     /// Starts the thread.
@@ -234,7 +226,7 @@ impl Housekeeping {
     }
 
     fn run(&self, context: &mut Context) {
-        let shared = Arc::clone(&context.worker.shared);
+        let shared = Arc::clone(&context.shared);
         let mut sys = Sys::default();
         let mut next_sweep = shared.clock.now().after(SWEEP);
         loop {
@@ -259,10 +251,11 @@ impl Housekeeping {
             if agenda.closed {
                 return;
             }
+            if std::mem::take(&mut agenda.has_durable) {
+                continue;
+            }
             let wake_at = agenda.tasks.peek().map_or(wake_at, |next| next.at.min(wake_at));
-            let is_done = self.0.after.lock().is_empty();
             let wake_at = if context.departures.is_empty() { wake_at } else { now };
-            let wake_at = if is_done { wake_at } else { wake_at.min(now.after(COMMITS)) };
             let wait = wake_at.since(shared.clock.now());
             if !wait.is_zero() {
                 self.0.changed.wait_for(&mut agenda, wait);
@@ -290,16 +283,54 @@ impl Housekeeping {
     }
 }
 
+impl Alarm for Housekeeping {
+    fn wake(&self, queue: Weak<Queue>, at: Timestamp) {
+        self.schedule_by_wall(at, Task::WakeQueue { queue, at });
+    }
+
+    fn move_on(&self, mover: Weak<Mover>) {
+        self.schedule(Timestamp::default(), Task::Move(mover));
+    }
+
+    fn complete(&self, commits: Commits, mover: Arc<Mover>, done: SmallVec<[LockToken; 8]>) {
+        self.after(commits, After::Complete(mover, done));
+    }
+}
+
+impl Waiter for Inner {
+    fn wake(&self) {
+        self.agenda.lock().has_durable = true;
+        self.changed.notify_one();
+    }
+}
+
+/// Notes what was to be noted after something that is durable now.
+fn note(context: &Context, what: After) {
+    match what {
+        After::StoreSession(session) => {
+            if let Some(session) = SessionRef::upgrade(&session) {
+                session.store(&session.state());
+            }
+        }
+        After::ForgetGiven(session, given) => session.forget_given(&given),
+        After::ForgetBequest(session, given) => session.forget_bequest(&given),
+        After::Complete(mover, done) => mover.complete(&done, context.wall()),
+        // Who asked may have gone.
+        After::Tell(done) => drop(done.send(())),
+    }
+}
+
 fn perform(context: &mut Context, task: Task) {
     match task {
         Task::Expire { session, epoch } => {
             let Some(session) = SessionRef::upgrade(&session) else { return };
             context.end_absent_session(&session, epoch);
         }
+        Task::Note(what) => note(context, what),
         Task::PublishSys(tenant) => sys::publish(context, &tenant),
         Task::SumUpDenials(tenant) => {
             if let Some(tenant) = tenant.upgrade() {
-                denials::sum_up(&context.worker, &tenant);
+                context.sum_up_denials(&tenant);
             }
         }
         Task::PublishWill { session, epoch } => {
@@ -317,33 +348,33 @@ fn perform(context: &mut Context, task: Task) {
         }
         Task::WakeQueue { queue, at } => {
             if let Some(queue) = queue.upgrade() {
-                queue.wake(at, context.worker.wall());
+                queue.wake(at, context.wall());
             }
         }
         Task::Move(mover) => {
             if let Some(mover) = mover.upgrade() {
-                mover.run(context.worker.wall(), &context.worker.shared.loader);
+                mover.run(context.wall());
             }
         }
         Task::End { session, done } => {
             let commits = context.end_session(&session, ReasonCode::AdministrativeAction);
-            context.worker.shared.housekeeping.after(commits, After::Tell(done));
+            context.shared.housekeeping.after(commits, After::Tell(done));
         }
     }
 }
 
 fn sweep(context: &mut Context) {
     context.router.forget_stale();
-    let shared = &context.worker.shared;
-    shared.shards.request_times().turn(shared.clock.uptime());
-    for tenant in context.worker.shared.tenants.all() {
+    let shared = &context.shared;
+    shared.request_times.turn(shared.clock.uptime());
+    for tenant in context.shared.tenants.all() {
         context.remove_expired_retained(&tenant);
         context.expire_overdue_keys(&tenant);
         if let Some(entities) = tenant.used_entities() {
-            entities.wake_overdue(context.worker.wall());
+            entities.wake_overdue(context.wall());
         }
     }
-    let shared = &context.worker.shared;
+    let shared = &context.shared;
     shared.tenants.remove_unused(shared.clock.wall());
 }
 

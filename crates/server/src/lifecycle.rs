@@ -8,6 +8,7 @@ use barid_core::ids;
 use barid_core::message::{Message, Publication};
 use barid_core::retained::Walked;
 use barid_core::session::{Delivery, Waiting};
+use barid_core::time::Timestamp;
 use barid_core::topic_index::{Member, SharedGroup, SubscribeOptions};
 use hashbrown::HashMap;
 use mqtt_proto::{Properties, QoS, ReasonCode, topic};
@@ -18,11 +19,12 @@ use crate::budget::Budget;
 use crate::departures::Departures;
 use crate::durability::asks_to_persist;
 use crate::durable::{Commits, READ_RETRY};
-use crate::event_loop::ConnectionId;
 use crate::housekeeping::{After, Task};
+use crate::ids::ConnectionId;
 use crate::router::{Publisher, Router};
 use crate::run::{Messages, Run};
 use crate::session::{Detached, SessionRef, Subscription, Will};
+use crate::shared::Shared;
 use crate::tenant::Tenant;
 use crate::worker::Worker;
 
@@ -33,6 +35,8 @@ const GIVE_ATTEMPTS: usize = 16;
 pub struct Context {
     /// Who it is.
     pub worker: Worker,
+    /// What all threads share.
+    pub shared: Arc<Shared>,
     /// Its way to subscribers.
     pub router: Router,
     /// Sessions that it has ended, as long as their subscriptions are in an index.
@@ -48,6 +52,26 @@ pub struct Retired {
 }
 
 impl Context {
+    /// What the operating system's clock shows: the time of entities, whose clients compare it with their own.
+    pub fn wall(&self) -> Timestamp {
+        self.shared.clock.wall()
+    }
+
+    /// The tenant of this name, made if it is not there. `None`: there are too many.
+    pub fn tenant(&self, name: &str) -> Option<Arc<Tenant>> {
+        let mut is_new = false;
+        let settings = || {
+            is_new = true;
+            self.shared.settings_of(name)
+        };
+        let tenant = self.shared.tenants.get_or_create(name, settings)?;
+        if is_new {
+            let task = Task::PublishSys(Arc::clone(&tenant));
+            self.shared.housekeeping.schedule(self.worker.now, task);
+        }
+        Some(tenant)
+    }
+
     /// Publishes a message that does not come from a connection's buffer. It leaves with the router's next flush at
     /// the latest. Answers what has to be durable before it counts as handed on.
     pub fn publish(
@@ -62,7 +86,8 @@ impl Context {
             let mut messages = run.in_buffer(&mut buffer, self.worker.now);
             let client = publisher.client_id;
             // There is nobody to be told what is refused.
-            let entered = bindings::enter(&self.worker, tenant, client, &messages, false);
+            let entered =
+                bindings::enter((&self.worker, self.wall()), tenant, client, &messages, false);
             messages.note_entered(&tenant.shards, &entered.commits);
         }
         self.hand_on(tenant, publisher, &mut run, &mut buffer);
@@ -173,7 +198,7 @@ impl Context {
             return;
         }
         let now = self.worker.now;
-        let housekeeping = &self.worker.shared.housekeeping;
+        let housekeeping = &self.shared.housekeeping;
         if expiry != u32::MAX {
             let at = now.after(Duration::from_secs(u64::from(expiry)));
             housekeeping.schedule(at, Task::Expire { session: session.downgrade(), epoch });
@@ -270,7 +295,7 @@ impl Context {
             if session.durable().is_some() {
                 // The store forgets the will when it has what became of it, not before.
                 let after = After::StoreSession(session.downgrade());
-                self.worker.shared.housekeeping.after(commits, after);
+                self.shared.housekeeping.after(commits, after);
             }
         }
     }
@@ -321,7 +346,7 @@ impl Context {
         if taken.iter().any(|waiting| waiting.stored().is_some()) {
             // What is in the store only has to be read, and no IO thread waits for the disk.
             let task = Task::Give { session: session.clone(), ended, taken, commits };
-            self.worker.shared.housekeeping.schedule(self.worker.now, task);
+            self.shared.housekeeping.schedule(self.worker.now, task);
             return;
         }
         self.give_now(session, ended, taken, commits);
@@ -370,7 +395,7 @@ impl Context {
                 None => session.restore(waiting),
             }
         }
-        let housekeeping = &self.worker.shared.housekeeping;
+        let housekeeping = &self.shared.housekeeping;
         let is_all = unread.is_empty();
         if !is_all {
             let (session, commits) = (session.clone(), commits.clone());

@@ -9,7 +9,7 @@ use barid_core::drop_reason::DropReason;
 use mqtt_proto::PacketType;
 use statestore_proto::{Refusal, Reply, Verb};
 
-use crate::denials::Action;
+use crate::denied_action::Action;
 
 /// A number that one thread raises and any thread reads.
 #[derive(Debug, Default)]

@@ -8,8 +8,8 @@ use barid_core::message::Message;
 use barid_core::retained::{RetainedStore, Walked};
 use barid_core::time::Timestamp;
 
-use crate::settings::Limits;
-use crate::sys::is_own;
+use crate::limits::Limits;
+use crate::names::is_sys;
 
 /// About what a retained message takes besides its bytes and [copies](COPIES) of its topic: itself, its place in the
 /// tree, and the levels that are found by it.
@@ -54,7 +54,7 @@ impl Retained {
     /// Whether a message may become that of its topic.
     pub fn admits(&self, message: &Message, limits: &Limits) -> Result<(), DropReason> {
         let topic = message.publication().topic;
-        if is_own(topic) {
+        if is_sys(topic) {
             return Ok(());
         }
         let present = self.store.get(topic).map(|present| weight(present));
@@ -72,7 +72,7 @@ impl Retained {
     /// Makes a message that of its topic.
     pub fn set(&mut self, message: &Arc<Message>) {
         let added = weight(message);
-        let own = is_own(message.publication().topic);
+        let own = is_sys(message.publication().topic);
         let replaced = self.store.set(message.publication().topic, Arc::clone(message));
         match (own, &replaced) {
             (true, None) => self.own += 1,
@@ -130,7 +130,7 @@ impl Retained {
     }
 
     fn forget(&mut self, removed: &Message) {
-        if is_own(removed.publication().topic) {
+        if is_sys(removed.publication().topic) {
             self.own -= 1;
         } else {
             self.bytes -= weight(removed);

@@ -12,9 +12,10 @@ use hashbrown::HashTable;
 use mqtt_proto::{QoS, topic};
 
 use crate::budget::Budget;
+use crate::limits::ShareStrategy;
+use crate::offer::{Offer, Writes};
 use crate::run::Messages;
-use crate::session::{Offer, Offered, SessionRef, Subscription, Writes};
-use crate::settings::ShareStrategy;
+use crate::session::{Offered, SessionRef, Subscription};
 use crate::tenant::Tenant;
 use crate::worker::Worker;
 
@@ -110,7 +111,7 @@ impl Router {
         for group in route.groups() {
             let writes =
                 if budget.spend(messages.len()) { Writes::WithFlush } else { Writes::Together };
-            self.publish_shared(worker, group, publisher, messages, writes);
+            self.publish_shared(worker, tenant, group, publisher, messages, writes);
         }
         route
     }
@@ -297,13 +298,14 @@ impl Router {
     fn publish_shared(
         &mut self,
         worker: &Worker,
+        tenant: &Tenant,
         group: &SharedGroup<SessionRef>,
         publisher: Publisher<'_>,
         messages: &mut Messages<'_>,
         writes: Writes,
     ) {
         let name: Arc<str> = share_name(group).into();
-        let (strategy, hash) = self.strategy(worker, publisher, messages.topic());
+        let (strategy, hash) = strategy(tenant.share_strategy(), publisher, messages.topic());
         for index in 0..messages.len() {
             // A member that goes away at this moment is not chosen again: it is offline or has left.
             while let Some(member) = group.pick(strategy, hash, load) {
@@ -326,17 +328,6 @@ impl Router {
                     Offered::Done | Offered::Gone => break,
                 }
             }
-        }
-    }
-
-    fn strategy(&self, worker: &Worker, publisher: Publisher<'_>, topic: &str) -> (Strategy, u64) {
-        // Fixed hashing: the choice must be the same on all threads.
-        let hash = |text: &str| foldhash::fast::FixedState::default().hash_one(text);
-        match worker.shared.share_strategy() {
-            ShareStrategy::RoundRobin => (Strategy::RoundRobin, 0),
-            ShareStrategy::LeastInFlight => (Strategy::LeastInFlight, 0),
-            ShareStrategy::HashClient => (Strategy::Hash, hash(publisher.client_id)),
-            ShareStrategy::HashTopic => (Strategy::Hash, hash(topic)),
         }
     }
 
@@ -370,6 +361,18 @@ impl Router {
         self.cache
             .insert_unique(hash, cached, |cached| hasher.hash_one((cached.number, &*cached.topic)));
         route
+    }
+}
+
+/// How a member of a shared subscription is chosen, and by which hash.
+fn strategy(of: ShareStrategy, publisher: Publisher<'_>, topic: &str) -> (Strategy, u64) {
+    // Fixed hashing: the choice must be the same on all threads.
+    let hash = |text: &str| foldhash::fast::FixedState::default().hash_one(text);
+    match of {
+        ShareStrategy::RoundRobin => (Strategy::RoundRobin, 0),
+        ShareStrategy::LeastInFlight => (Strategy::LeastInFlight, 0),
+        ShareStrategy::HashClient => (Strategy::Hash, hash(publisher.client_id)),
+        ShareStrategy::HashTopic => (Strategy::Hash, hash(topic)),
     }
 }
 

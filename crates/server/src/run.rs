@@ -24,7 +24,8 @@ use smallvec::SmallVec;
 use crate::durability::DurabilityClass;
 use crate::durable::{ChangeGuard, Commits, Shards};
 use crate::encode::{self, Layout, PublishFrame};
-use crate::session::{Offer, Packets, SHARED_FROM};
+use crate::offer::Offer;
+use crate::packets::{Packets, SHARED_FROM};
 
 /// Version × QoS × RETAIN.
 const FORMS: usize = 12;

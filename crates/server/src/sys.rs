@@ -13,24 +13,6 @@ use crate::lifecycle::Context;
 use crate::router::Publisher;
 use crate::tenant::Tenant;
 
-/// How all of these topics begin.
-const PREFIX: &str = "$SYS/";
-
-/// How the only topics of clients begin that begin with [`PREFIX`].
-const CONNECTIONS: &str = "$SYS/broker/connection/";
-
-/// Whether only the broker publishes to a topic.
-pub fn is_own(topic: &str) -> bool {
-    topic.starts_with(PREFIX) && !topic.starts_with(CONNECTIONS)
-}
-
-/// Whether a topic is the one to which a client tells, as the bridges of Mosquitto do, whether it is connected:
-/// `$SYS/broker/connection/{client_id}/state`.
-pub fn is_connection_state(topic: &str, client_id: &str) -> bool {
-    let name = topic.strip_prefix(CONNECTIONS).and_then(|rest| rest.strip_suffix("/state"));
-    name == Some(client_id)
-}
-
 /// When `$SYS` is due.
 #[derive(Debug, Default)]
 pub struct Sys {
@@ -45,7 +27,7 @@ impl Sys {
 
     /// Publishes, for all tenants, if it is time.
     pub fn publish_if_due(&mut self, context: &mut Context) {
-        let shared = Arc::clone(&context.worker.shared);
+        let shared = Arc::clone(&context.shared);
         let interval = shared.settings().sys.interval;
         let now = context.worker.now;
         if interval == 0 {
@@ -65,7 +47,7 @@ impl Sys {
 
 /// Publishes a tenant's `$SYS` topics, unless that is switched off.
 pub fn publish(context: &mut Context, tenant: &Arc<Tenant>) {
-    let shared = Arc::clone(&context.worker.shared);
+    let shared = Arc::clone(&context.shared);
     if shared.settings().sys.interval == 0 {
         return;
     }

@@ -10,37 +10,26 @@ use barid_core::time::Timestamp;
 use barid_core::topic_index::TopicIndex;
 use hashbrown::HashMap;
 use parking_lot::{Mutex, RwLock};
-use thiserror::Error;
 
-use crate::amqp::AmqpClients;
+use crate::amqp_clients::AmqpClients;
 use crate::bindings::Bindings;
 use crate::denials::DenialLog;
 use crate::drops::DropLog;
 use crate::durability::Durability;
 use crate::durable::{Durable, Shards};
-use crate::entities::Entities;
-use crate::housekeeping::Housekeeping;
+use crate::entities::{Alarm, Entities};
+use crate::limits::{Limits, QueueOverflow, ShareStrategy};
 use crate::metrics::{Counters, Totals};
+use crate::names::{DEFAULT_TENANT, OTHERS};
 use crate::retained::Retained;
 use crate::session::{Session, SessionRef};
 use crate::sessions::Sessions;
-use crate::settings::{Limits, QueueOverflow};
 use crate::state_store::StateStore;
 use crate::worker::Worker;
-
-/// The tenant of users without one.
-pub const DEFAULT_TENANT: &str = "default";
-
-/// Stands in metrics for tenants that were removed and whose counters have no series of their own. No tenant is
-/// called so.
-pub const OTHERS: &str = "#removed";
 
 /// Tenants that were removed whose counters are kept by name: 2 MiB. Only where anybody may connect can there be
 /// more, since users and keys name their tenants.
 const RETIRED_MAX: usize = 1_000;
-
-/// The longest name of a tenant, in bytes.
-pub const NAME_MAX: usize = 64;
 
 /// One tenant.
 pub struct Tenant {
@@ -67,7 +56,7 @@ pub struct Tenant {
     /// What joins its MQTT clients to its entities.
     pub bindings: Bindings,
     /// Its AMQP connections.
-    pub(crate) amqp_clients: AmqpClients,
+    pub(crate) amqp_clients: Arc<AmqpClients>,
     /// What its clients were not allowed to do lately.
     pub(crate) denials: DenialLog,
     /// What was counted for a tenant of this name before, until that was removed.
@@ -78,12 +67,14 @@ pub struct Tenant {
 }
 
 /// What a reload can change.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct TenantSettings {
     /// The limits.
     pub limits: Arc<Limits>,
     /// The durability classes.
     pub durability: Arc<Durability>,
+    /// How its shared subscriptions choose.
+    pub share_strategy: ShareStrategy,
 }
 
 /// What one thread notes for a tenant.
@@ -152,7 +143,7 @@ impl Tenant {
             state: OnceLock::new(),
             entities: OnceLock::new(),
             bindings: Bindings::default(),
-            amqp_clients: AmqpClients::default(),
+            amqp_clients: Arc::default(),
             denials: DenialLog::default(),
             before: tenants.retired.lock().take(name),
             settings: RwLock::new(settings),
@@ -192,9 +183,14 @@ impl Tenant {
         self.state.get().map(|store| &**store)
     }
 
-    /// Its queues, topics and subscriptions, whose timers `housekeeping` sets.
-    pub fn entities(self: &Arc<Self>, housekeeping: &Housekeeping) -> &Arc<Entities> {
-        self.entities.get_or_init(|| Entities::new(self, housekeeping))
+    /// Its queues, topics and subscriptions, which `alarm` looks at when something in them is due.
+    pub fn entities(self: &Arc<Self>, alarm: &Arc<dyn Alarm>) -> &Arc<Entities> {
+        self.entities.get_or_init(|| {
+            let me = Arc::downgrade(self);
+            let most = move || me.upgrade().map_or(0, |tenant| tenant.limits().max_entities);
+            let named = (self.stored_number(), &*self.name);
+            Entities::new(named, &self.shards, alarm, Box::new(most))
+        })
     }
 
     /// Its queues, topics and subscriptions, if anybody has ever had to do with them.
@@ -217,6 +213,11 @@ impl Tenant {
     /// Its durability classes, as they are now.
     pub fn durability(&self) -> Arc<Durability> {
         Arc::clone(&self.settings.read().durability)
+    }
+
+    /// How its shared subscriptions choose, as they do now.
+    pub fn share_strategy(&self) -> ShareStrategy {
+        self.settings.read().share_strategy
     }
 
     /// What a session's queue may hold.
@@ -430,65 +431,15 @@ impl Tenants {
     }
 }
 
-/// Splits a user name into tenant and client: `{tenant}/{client}`, or the default tenant. `None`: the
-/// part before the slash cannot be a tenant.
-pub fn tenant_of(user_name: Option<&str>) -> Option<&str> {
-    match user_name.and_then(|name| name.split_once('/')) {
-        None => Some(DEFAULT_TENANT),
-        Some((tenant, _)) => check_tenant_name(tenant).is_ok().then_some(tenant),
-    }
-}
-
-/// Why a text cannot be the name of a tenant.
-#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-pub enum TenantNameError {
-    /// It is empty.
-    #[error("a tenant needs a name")]
-    Empty,
-    /// It has more than [`NAME_MAX`] bytes.
-    #[error("a tenant's name has at most {NAME_MAX} bytes, and this one has {0}")]
-    TooLong(usize),
-    /// It has a slash, a wildcard, white space or a control character.
-    #[error("a tenant's name cannot contain {0:?}")]
-    Character(char),
-}
-
-/// Checks the name of a tenant, which is the part of a user name before the first slash.
-///
-/// # Errors
-/// [`TenantNameError`]: no client can belong to a tenant of that name.
-pub fn check_tenant_name(name: &str) -> Result<(), TenantNameError> {
-    if name.is_empty() {
-        return Err(TenantNameError::Empty);
-    }
-    if name.len() > NAME_MAX {
-        return Err(TenantNameError::TooLong(name.len()));
-    }
-    let is_bad = |c: &char| c.is_control() || c.is_whitespace() || matches!(c, '/' | '+' | '#');
-    name.chars().find(is_bad).map_or(Ok(()), |c| Err(TenantNameError::Character(c)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use barid_store::memory::MemoryStore;
 
-    #[test]
-    fn the_tenant_is_what_comes_before_the_first_slash() {
-        assert_eq!(tenant_of(None), Some("default"));
-        assert_eq!(tenant_of(Some("ada")), Some("default"));
-        assert_eq!(tenant_of(Some("acme/ada")), Some("acme"));
-        assert_eq!(tenant_of(Some("acme/ada/x")), Some("acme"));
-        for bad in ["/ada", "a b/ada", "a\n/x", "+/x", "#/x"] {
-            assert_eq!(tenant_of(Some(bad)), None, "{bad:?}");
-        }
-        assert_eq!(tenant_of(Some(&format!("{}/x", "t".repeat(65)))), None);
-    }
-
     fn settings(max_qos: u8) -> TenantSettings {
         TenantSettings {
             limits: Arc::new(Limits { max_qos, ..Limits::default() }),
-            durability: Arc::default(),
+            ..TenantSettings::default()
         }
     }
 

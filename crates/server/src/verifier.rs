@@ -10,7 +10,7 @@ use hashbrown::HashMap;
 use parking_lot::{Condvar, Mutex};
 
 use crate::auth::{Users, Verdict};
-use crate::event_loop::{ConnectionId, Mailbox, Post};
+use crate::ids::ConnectionId;
 
 /// Logins that may wait for each thread that verifies. Beyond, clients are told that the server is busy,
 /// rather than to wait for longer than they are given.
@@ -30,8 +30,10 @@ pub struct Login {
     pub client_id: String,
     /// Gone when the client does not wait any more.
     pub waits: Weak<()>,
-    /// Where the verdict goes.
-    pub reply_to: (Mailbox, ConnectionId),
+    /// Which connection it is of.
+    pub connection: ConnectionId,
+    /// Told the verdict, unless the login is refused at once.
+    pub reply: Box<dyn FnOnce(Verdict) + Send>,
 }
 
 /// Threads that verify logins.
@@ -61,13 +63,13 @@ impl Verifier {
     /// Verifies a login some time soon. False: too many wait, most of them from the same address. Another login
     /// may have to go for it, whose client is told [`Verdict::Busy`].
     pub fn submit(&self, login: Login) -> bool {
-        let connection = login.reply_to.1;
+        let connection = login.connection;
         let refused = self.0.queue.lock().push(login.address, login);
-        let is_taken = refused.as_ref().is_none_or(|login| login.reply_to.1 != connection);
+        let is_taken = refused.as_ref().is_none_or(|login| login.connection != connection);
         if is_taken {
             self.0.changed.notify_one();
             if let Some(login) = refused {
-                login.answer(Verdict::Busy);
+                (login.reply)(Verdict::Busy);
             }
         }
         is_taken
@@ -92,7 +94,7 @@ impl Shared {
         while let Some(login) = self.next() {
             if login.waits.strong_count() > 0 {
                 let verdict = login.users.verify(&login.name, &login.password, &login.client_id);
-                login.answer(verdict);
+                (login.reply)(verdict);
             }
         }
     }
@@ -107,13 +109,6 @@ impl Shared {
             }
         }
         None
-    }
-}
-
-impl Login {
-    fn answer(self, verdict: Verdict) {
-        let (mailbox, connection) = self.reply_to;
-        mailbox.post(Post::Authenticated(connection, verdict));
     }
 }
 

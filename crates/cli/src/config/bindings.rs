@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use barid_server::names::check_tenant_name;
 use barid_server::settings::Settings;
-use barid_server::tenant::check_tenant_name;
 
 use super::problem::Place;
 use super::validate::Objections;

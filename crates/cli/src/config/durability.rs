@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use barid_server::durability::DurabilityClass;
+use barid_server::names::check_tenant_name;
 use barid_server::settings::Settings;
-use barid_server::tenant::check_tenant_name;
 use mqtt_proto::topic;
 
 use super::problem::Place;

@@ -1,8 +1,8 @@
 //! Queues and topics: what is declared must be possible.
 
 use barid_server::entities::{DefinitionError, Definitions, SubscriptionDefinition};
+use barid_server::names::check_tenant_name;
 use barid_server::settings::Settings;
-use barid_server::tenant::check_tenant_name;
 
 use super::problem::{Place, Step};
 use super::validate::Objections;

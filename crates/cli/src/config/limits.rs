@@ -1,7 +1,8 @@
 //! Limits and tenants.
 
-use barid_server::settings::{Limits, Settings};
-use barid_server::tenant::check_tenant_name;
+use barid_server::limits::Limits;
+use barid_server::names::check_tenant_name;
+use barid_server::settings::Settings;
 
 use super::problem::Place;
 use super::validate::Objections;

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use barid_server::auth::full_name;
+use barid_server::key_rules::KeyRules;
+use barid_server::names::check_tenant_name;
+use barid_server::names::full_name;
 use barid_server::password;
 use barid_server::settings::{Settings, User};
-use barid_server::state_store::KeyRules;
-use barid_server::tenant::check_tenant_name;
 use mqtt_proto::topic;
 
 use super::problem::Place;

@@ -8,11 +8,11 @@ use barid_core::session::Waiting;
 use barid_core::time::Timestamp;
 use tokio::sync::oneshot;
 
-use crate::broker::Shared;
 use crate::drops::DropLog;
 use crate::durability::DurabilityClass;
 use crate::housekeeping::Task;
 use crate::session::SessionRef;
+use crate::shared::Shared;
 use crate::tenant::Tenant;
 
 /// Where a session's messages are kept.

@@ -41,10 +41,10 @@ use tokio::runtime::{Handle, Runtime};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::timeout;
 
-use crate::broker::Shared;
 use crate::descriptors::Descriptors;
 use crate::exposition::exposition;
 use crate::listener::Bound;
+use crate::shared::Shared;
 use answer::Refusal;
 use progress::Progress;
 

@@ -8,10 +8,11 @@ use barid_core::time::Timestamp;
 use thiserror::Error;
 
 use super::sas::{InvalidToken, Token};
-use crate::broker::Shared;
 use crate::entities::Address;
+use crate::names::{DEFAULT_TENANT, tenant_of};
 use crate::settings::{Key, Right, Settings};
-use crate::tenant::{DEFAULT_TENANT, Tenant, tenant_of};
+use crate::shared::Shared;
+use crate::tenant::Tenant;
 
 /// Tokens that count for one connection. A client has one or two for each entity it has to do with.
 const GRANTS_MAX: usize = 4_096;

@@ -13,7 +13,7 @@ use super::link::{Link, ReceiverLink, RequestLink, ResponseLink, SenderLink, Ser
 use super::receiving::Outbound;
 use super::refusals::{condition, error_of, no_entity};
 use crate::connection::Turn;
-use crate::denials::Action;
+use crate::denied_action::Action;
 use crate::durable::Commits;
 use crate::entities::{Address, Node, Queue, new_receiver_id};
 use crate::settings::Right;
@@ -111,7 +111,7 @@ impl Container {
         let until = until.ok_or_else(|| unauthorized(written))?;
         let tenant = self.access.tenant().ok_or_else(|| unauthorized(written))?;
         let node = tenant
-            .entities(&turn.context.worker.shared.housekeeping)
+            .entities(&turn.context.shared.alarm)
             .find(&address)
             .ok_or_else(|| no_entity(written))?;
         if address.management {
@@ -188,7 +188,7 @@ impl Container {
         part: Part,
         queue: &Arc<Queue>,
     ) -> Result<(), Error> {
-        let now = turn.context.worker.wall();
+        let now = turn.context.wall();
         let filter = request.filter().as_ref().and_then(session_filter);
         let wanted = wanted(request, filter.as_ref(), now)?;
         if part == Part::Main && queue.forwards() {

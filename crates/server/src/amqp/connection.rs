@@ -15,7 +15,8 @@ use tracing::debug;
 use super::container::Container;
 use super::inbox::Inbox;
 use crate::connection::{Next, Parts, Readiness, Turn};
-use crate::event_loop::{ConnectionId, Mailbox, Peer, Post};
+use crate::event_loop::{Mailbox, Peer, Post};
+use crate::ids::ConnectionId;
 use crate::lifecycle::Context;
 use crate::strangers::Collected;
 use crate::transport::{Proxied, Transport};
@@ -66,12 +67,12 @@ impl AmqpConnection {
     /// A connection that was just accepted, or whose client has just chosen AMQP.
     pub fn new(parts: Parts, context: &Context, owner: &Mailbox) -> Self {
         let Parts { id, socket, transport, listener, peer, unread } = parts;
-        let settings = context.worker.shared.settings();
+        let settings = context.shared.settings();
         let timeout = Duration::from_secs(u64::from(settings.limits.connect_timeout));
         let until = context.worker.now.after(timeout);
         let is_behind_proxy = listener.proxy_protocol && !transport.speaks_amqp();
         let stage = if is_behind_proxy { Stage::Proxy { until } } else { Stage::Opening { until } };
-        let inbox = Arc::new(Inbox::new(id, owner));
+        let inbox = Arc::new(Inbox::new(id, owner.as_owner()));
         let container = Container::new(listener.address, peer, inbox);
         let collected = Some(Collected::new(&listener.strangers));
         let (paused, ends) = (false, false);
@@ -159,7 +160,7 @@ impl AmqpConnection {
             return Err(self);
         }
         let inbox = Arc::clone(self.container.inbox());
-        inbox.move_to(owner, || owner.post(Post::Adopt(Peer::Amqp(self))));
+        inbox.move_to(owner.as_owner(), || owner.post(Post::Adopt(Peer::Amqp(self))));
         Ok(())
     }
 

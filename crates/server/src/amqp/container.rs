@@ -11,16 +11,16 @@ use hashbrown::{HashMap, HashSet};
 use tracing::debug;
 
 use super::access::Access;
-use super::clients::Listed;
 use super::held::{Answer, Held};
 use super::inbox::Inbox;
 use super::link::Link;
 use super::loading::Loading;
 use super::refusals::condition;
 use super::sas::Token;
+use crate::amqp_clients::Listed;
 use crate::budget::Budget;
 use crate::connection::Turn;
-use crate::denials::Action;
+use crate::denied_action::Action;
 use crate::durable::Commits;
 use crate::entities::Told;
 use crate::settings::Right;
@@ -177,9 +177,7 @@ impl Container {
                 self.on_told(turn, link, told);
             }
         }
-        while let Some(answer) = self.held.pop(&turn.context.worker.shared.shards) {
-            self.answer_now(answer);
-        }
+        self.answer_durable(turn);
         self.handle_events(turn);
     }
 
@@ -257,7 +255,7 @@ impl Container {
             self.deny_login(turn, None, None, reason);
             return false;
         };
-        let shared = &turn.context.worker.shared;
+        let shared = &turn.context.shared;
         let put = self.access.put_key(shared, self.listener, name, key);
         match &put {
             Ok(()) => self.welcome(),
@@ -277,7 +275,7 @@ impl Container {
         turn: &Turn<'_>,
         token: &str,
     ) -> Result<(), super::access::Denied> {
-        let shared = &turn.context.worker.shared;
+        let shared = &turn.context.shared;
         let put = self.access.put_token(shared, self.listener, token, shared.clock.wall());
         match &put {
             Ok(()) => self.welcome(),
@@ -309,8 +307,17 @@ impl Container {
         if let Answer::Response(_, message) = &answer {
             self.responding += message.len();
         }
-        let shards = &turn.context.worker.shared.shards;
-        if let Some(answer) = self.held.push(commits, answer, shards, &self.inbox) {
+        let sources = turn.context.shared.shards.sources();
+        match self.held.push(commits, answer, sources) {
+            Some(answer) => self.answer_now(answer),
+            None => self.answer_durable(turn),
+        }
+    }
+
+    /// Tells the client what waited until something was durable, as far as it is.
+    fn answer_durable(&mut self, turn: &Turn<'_>) {
+        let sources = turn.context.shared.shards.sources();
+        while let Some(answer) = self.held.pop(sources, &self.inbox) {
             self.answer_now(answer);
         }
     }
@@ -465,7 +472,7 @@ impl Container {
     pub fn is_full(&mut self, turn: &Turn<'_>) -> bool {
         self.stopped == Some(Stopped::Full)
             || self.engine.output().len() > self.output_max()
-            || self.held.is_congested(&turn.context.worker.shared.shards)
+            || self.held.is_congested(&turn.context.shared.shards)
     }
 }
 

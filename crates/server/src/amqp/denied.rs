@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
-use super::clients::{AmqpClient, Listed};
 use super::container::Container;
+use crate::amqp_clients::{AmqpClient, Close, Listed};
 use crate::connection::Turn;
-use crate::denials::{self, Action, Denial};
+use crate::denials::Denial;
+use crate::denied_action::Action;
 use crate::drops::cut;
-use crate::tenant::{DEFAULT_TENANT, Tenant, tenant_of};
+use crate::names::{DEFAULT_TENANT, tenant_of};
+use crate::tenant::Tenant;
 
 /// Bytes that are kept of the name that a client gives its container.
 const CONTAINER_MAX: usize = 96;
@@ -31,22 +33,22 @@ impl Container {
         entity: Option<&str>,
         reason: &str,
     ) {
-        let worker = &turn.context.worker;
-        let tenants = &worker.shared.tenants;
+        let context = &turn.context;
+        let tenants = &context.shared.tenants;
         let known = self.access.tenant().cloned();
         let is_stranger = known.is_none();
         let named = || {
             let tenant = tenant_of(key)?;
             // Strangers make no tenants, but those of the configuration are there for them.
-            let keys = &worker.shared.settings().keys;
+            let keys = &context.shared.settings().keys;
             let is_configured = keys.iter().any(|key| tenant_of(Some(&key.name)) == Some(tenant));
-            if is_configured { worker.tenant(tenant) } else { tenants.get(tenant) }
+            if is_configured { context.tenant(tenant) } else { tenants.get(tenant) }
         };
         let Some(tenant) = known.or_else(named).or_else(|| tenants.get(DEFAULT_TENANT)) else {
             return;
         };
         if is_stranger {
-            tenant.counters(worker.id).refused_connects.add(1);
+            tenant.counters(context.worker.id).refused_connects.add(1);
         }
         self.note(turn, &tenant, Action::Login, key, entity, reason);
     }
@@ -62,7 +64,7 @@ impl Container {
     ) {
         let denial =
             Denial { action, user, client: &self.container_id, peer: self.peer, object, reason };
-        denials::deny(&turn.context.worker, tenant, &denial);
+        turn.context.deny(tenant, &denial);
     }
 
     /// Remembers the name that the client gives its container.
@@ -79,10 +81,10 @@ impl Container {
             container: self.container_id.to_string(),
             key: self.access.key().unwrap_or_default().to_owned(),
             peer: self.peer,
-            since: turn.context.worker.wall(),
-            inbox: Arc::clone(self.inbox()),
+            since: turn.context.wall(),
+            connection: Arc::clone(self.inbox()) as Arc<dyn Close>,
         };
-        self.listed = Some(Listed::new(tenant, client));
+        self.listed = Some(Listed::new(&tenant.amqp_clients, client));
     }
 
     /// Counts that the connection is lost without having been closed.

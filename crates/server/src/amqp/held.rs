@@ -1,13 +1,13 @@
 //! Answers that must not leave before something is durable.
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use barid_amqp::{DeliveryState, Error, IncomingId, LinkId, OutgoingId};
 
 use super::inbox::Inbox;
 use super::refusals::condition;
 use crate::durable::{Commits, Shards};
+use crate::progress::{Gate, Polled, Sources};
 
 /// What a client is told when something is durable.
 #[derive(Debug)]
@@ -27,51 +27,35 @@ pub enum Answer {
 /// Answers in their order.
 #[derive(Debug, Default)]
 pub struct Held {
-    answers: VecDeque<(Commits, Answer)>,
+    answers: Gate<Answer>,
 }
 
 impl Held {
-    /// Keeps an answer until `commits` are durable, and has `inbox` told when they are. `Some`: they are, and
-    /// no other answer waits.
-    pub fn push(
-        &mut self,
-        commits: Commits,
-        answer: Answer,
-        shards: &Shards,
-        inbox: &Arc<Inbox>,
-    ) -> Option<Answer> {
-        let mut waits = false;
-        if !commits.is_empty() {
-            let inbox: Weak<Inbox> = Arc::downgrade(inbox);
-            for (shard, batch) in commits.iter() {
-                waits |= shards.get(shard).wake_when_durable(batch, &inbox);
-            }
-        }
-        if !waits && self.answers.is_empty() {
+    /// Keeps an answer until `commits` are durable. [`Self::pop`] has to come next, or nobody is told when they are. `Some`:
+    /// they are, and no other answer waits.
+    pub fn push(&mut self, commits: Commits, answer: Answer, sources: &Sources) -> Option<Answer> {
+        if self.answers.is_empty() && sources.are_done(&commits) {
             return Some(answer);
         }
-        self.answers.push_back((commits, answer));
+        self.answers.push(commits, answer);
         None
     }
 
-    /// The next answer that may leave. A message whose commit has failed is refused, whatever its client waits for
-    /// besides: it would wait until the disk works again.
-    pub fn pop(&mut self, shards: &Shards) -> Option<Answer> {
-        let (commits, _) = self.answers.front()?;
-        if shards.have_committed(commits) {
-            return self.answers.pop_front().map(|(_, answer)| answer);
+    /// The next answer that may leave; if there is none, `inbox` is told when there is. A message whose commit has failed is
+    /// refused, whatever its client waits for besides: it would wait until the disk works again.
+    pub fn pop(&mut self, sources: &Sources, inbox: &Arc<Inbox>) -> Option<Answer> {
+        let inbox = Arc::downgrade(inbox);
+        if let Polled::Ready(answer) = self.answers.poll(sources, &inbox, |_| true) {
+            return Some(answer);
         }
-        let has_failed = |(commits, answer): &(Commits, Answer)| {
-            matches!(answer, Answer::Incoming(..)) && shards.have_failed(commits)
-        };
-        let index = self.answers.iter().position(has_failed)?;
-        match self.answers.remove(index)? {
-            (_, Answer::Incoming(id, DeliveryState::Accepted)) => {
+        let is_message = |answer: &Answer| matches!(answer, Answer::Incoming(..));
+        match self.answers.take_failed(sources, &inbox, is_message)? {
+            Answer::Incoming(id, DeliveryState::Accepted) => {
                 let text = "The disk is full or broken: try again later.";
                 let error = Box::new(Error::new(condition::SERVER_BUSY, text));
                 Some(Answer::Incoming(id, DeliveryState::Rejected(Some(error))))
             }
-            (_, answer) => Some(answer),
+            answer => Some(answer),
         }
     }
 

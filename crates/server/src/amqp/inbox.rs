@@ -1,12 +1,16 @@
 //! What other threads tell a connection.
 
+use std::sync::Arc;
+
 use barid_core::entity::ReceiverId;
 use mqtt_proto::ReasonCode;
 use parking_lot::Mutex;
 
-use crate::durable::OnCommit;
+use crate::amqp_clients::Close;
 use crate::entities::Told;
-use crate::event_loop::{ConnectionId, Mailbox, Post};
+use crate::ids::ConnectionId;
+use crate::owner::Owner;
+use crate::progress::Waiter;
 
 /// Where receivers of a connection are told what concerns them, and the connection that something is durable.
 #[derive(Debug)]
@@ -17,28 +21,22 @@ pub struct Inbox {
 
 #[derive(Debug)]
 struct State {
-    owner: Mailbox,
+    owner: Arc<dyn Owner>,
     /// The owner has been woken and has not looked yet.
     woken: bool,
     told: Vec<(ReceiverId, Told)>,
 }
 
 impl Inbox {
-    /// The inbox of a connection whose thread has this mailbox.
-    pub fn new(connection: ConnectionId, owner: &Mailbox) -> Self {
-        let state = State { owner: owner.clone(), woken: false, told: Vec::new() };
+    /// The inbox of a connection that belongs to a thread.
+    pub fn new(connection: ConnectionId, owner: Arc<dyn Owner>) -> Self {
+        let state = State { owner, woken: false, told: Vec::new() };
         Self { connection, state: Mutex::new(state) }
     }
 
     /// Whose inbox it is.
     pub fn connection(&self) -> ConnectionId {
         self.connection
-    }
-
-    /// Has the connection closed by its thread, because an operator wants it.
-    pub fn close(&self) {
-        let (connection, reason) = (self.connection, ReasonCode::AdministrativeAction);
-        self.state.lock().owner.post(Post::Close { connection, reason, tell: true });
     }
 
     /// Takes what has come.
@@ -49,18 +47,25 @@ impl Inbox {
     }
 
     /// From now on another thread has the connection, which is given to it by `give`. It looks here in any case.
-    pub fn move_to(&self, owner: &Mailbox, give: impl FnOnce()) {
+    pub fn move_to(&self, owner: Arc<dyn Owner>, give: impl FnOnce()) {
         let mut state = self.state.lock();
-        state.owner = owner.clone();
+        state.owner = owner;
         state.woken = true;
         give();
+    }
+}
+
+impl Close for Inbox {
+    fn close(&self) {
+        let reason = ReasonCode::AdministrativeAction;
+        self.state.lock().owner.close(self.connection, reason, true);
     }
 }
 
 impl State {
     fn wake(&mut self, connection: ConnectionId) {
         if !std::mem::replace(&mut self.woken, true) {
-            self.owner.post(Post::Drain(connection));
+            self.owner.drain(connection);
         }
     }
 }
@@ -73,8 +78,8 @@ impl crate::entities::Inbox for Inbox {
     }
 }
 
-impl OnCommit for Inbox {
-    fn on_commit(&self) {
+impl Waiter for Inbox {
+    fn wake(&self) {
         self.state.lock().wake(self.connection);
     }
 }

@@ -55,7 +55,7 @@ impl Loading {
 
 impl Container {
     /// Has messages read: of each, for what, and which body it is.
-    pub(super) fn load(&mut self, turn: &Turn<'_>, queue: &Arc<Queue>, wanted: Vec<(For, u64)>) {
+    pub(super) fn load(&mut self, queue: &Arc<Queue>, wanted: Vec<(For, u64)>) {
         if wanted.is_empty() {
             return;
         }
@@ -66,7 +66,7 @@ impl Container {
         });
         let bodies = bodies.collect();
         let inbox = Arc::clone(self.inbox());
-        turn.context.worker.shared.loader.ask_bodies(queue, NOBODY, bodies, inbox);
+        queue.fetch_bodies(NOBODY, bodies, inbox);
     }
 
     /// Messages have been read; `None`: they are lost.

@@ -5,7 +5,7 @@
 //! | `connection.rs` | one network connection: bytes in, bytes out |
 //! | `container.rs` | what clients and entities say to each other over it |
 //! | `access.rs`, `sas.rs` | which keys a client has proved to have, and what they are for |
-//! | `clients.rs`, `denied.rs` | which connections a tenant has; what their clients were not allowed to do |
+//! | `denied.rs` | what clients were not allowed to do |
 //! | `attach.rs`, `link.rs` | links that clients ask for; what each is for |
 //! | `sending.rs` | messages from clients |
 //! | `receiving.rs`, `encode.rs` | messages to clients |
@@ -20,7 +20,6 @@
 
 mod access;
 mod attach;
-mod clients;
 mod connection;
 mod container;
 mod denied;
@@ -36,5 +35,4 @@ mod sas;
 mod sending;
 mod settling;
 
-pub use clients::{AmqpClient, AmqpClients};
 pub use connection::AmqpConnection;

@@ -207,7 +207,7 @@ impl Container {
         outbound.free = outbound.free.min(outbound.waiting.len());
         // There is something to take again, for this one, too.
         outbound.asks |= !tokens.is_empty();
-        let now = turn.context.worker.wall();
+        let now = turn.context.wall();
         receiver.queue.with(&mut Commits::default(), |entity, effects| {
             for token in tokens {
                 // Refused if its lock has ended: then it is back already.
@@ -221,7 +221,7 @@ impl Container {
     /// Takes messages from the entity. With `most` 0 it says only that it cannot.
     fn take(&mut self, turn: &mut Turn<'_>, link: LinkId, most: usize) {
         let Some(Link::Receiver(receiver)) = self.links.get_mut(&link) else { return };
-        let now = turn.context.worker.wall();
+        let now = turn.context.wall();
         let (mut commits, mut taken) = (Commits::default(), Vec::new());
         let result = receiver.queue.with(&mut commits, |entity, effects| {
             entity.take(receiver.id, most, now, effects, &mut taken)
@@ -251,7 +251,7 @@ impl Container {
             let bytes = delivery.entry.body.bytes.take();
             Waiting { delivery, bytes }
         }));
-        self.load(turn, &queue, missing);
+        self.load(&queue, missing);
         self.free(turn, link);
     }
 
@@ -298,7 +298,7 @@ impl Container {
                 outbound.waiting[index].bytes = Some(bytes);
                 if receiver.mode == Mode::ReceiveAndDelete {
                     // It was locked only until it could be read.
-                    let now = turn.context.worker.wall();
+                    let now = turn.context.wall();
                     let completed =
                         receiver.queue.with(&mut outbound.commits, |entity, effects| {
                             entity.settle(receiver.part, token, Outcome::Complete, now, effects)
@@ -326,7 +326,7 @@ impl Container {
 
     /// Sends what was taken.
     fn send_waiting(&mut self, turn: &Turn<'_>, link: LinkId) {
-        let now = turn.context.worker.wall();
+        let now = turn.context.wall();
         let mut encoded = std::mem::take(&mut self.scratch);
         while self.engine.credit(link) > 0 && !self.is_backed_up(link) {
             let Some(Link::Receiver(receiver)) = self.links.get_mut(&link) else { break };
@@ -372,7 +372,7 @@ impl Container {
 
     /// A receiver has gone. What was taken for it and never sent goes back.
     pub(super) fn close_receiver(&self, turn: &mut Turn<'_>, receiver: &ReceiverLink) {
-        let now = turn.context.worker.wall();
+        let now = turn.context.wall();
         receiver.queue.with(&mut Commits::default(), |entity, effects| {
             if !receiver.has_session {
                 let is_locked =

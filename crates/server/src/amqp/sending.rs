@@ -28,7 +28,7 @@ impl Container {
     pub(super) fn on_message(&mut self, turn: &mut Turn<'_>, delivery: &Delivery) {
         let Some(Link::Sender(sender)) = self.links.get(&delivery.link) else { return };
         let mut commits = Commits::default();
-        let now = turn.context.worker.wall();
+        let now = turn.context.wall();
         let sent = messages_of(delivery)
             .and_then(|messages| send(&sender.node, messages, now, &mut commits));
         if let Err(error) = &sent

@@ -18,7 +18,7 @@ impl Container {
     pub(super) fn settle(&mut self, turn: &mut Turn<'_>, disposition: &Disposition) {
         let Some(Link::Receiver(receiver)) = self.links.get(&disposition.link) else { return };
         let Some(outcome) = outcome_of(disposition) else { return };
-        let now = turn.context.worker.wall();
+        let now = turn.context.wall();
         let mut commits = Commits::default();
         let part = receiver.part;
         let result = match token_of_tag(&disposition.tag) {

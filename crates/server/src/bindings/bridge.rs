@@ -4,9 +4,9 @@
 //! [`LANES`] for each with sessions: so many sessions are on their way at once, each in its order.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -16,9 +16,9 @@ use hashbrown::HashMap;
 use super::bound::Bound;
 use super::lane::{Lane, Next, Press};
 use crate::budget::Budget;
-use crate::durable::OnCommit;
 use crate::entities::{Inbox, Queue, Told};
 use crate::lifecycle::Context;
+use crate::progress::{WaitSet, Waiter};
 use crate::tenant::Tenant;
 
 /// Sessions of one binding that are on their way at once.
@@ -77,7 +77,7 @@ struct Runner {
     /// Lanes that have something to do.
     ready: Vec<ReceiverId>,
     /// Lanes whose messages are published and not durable yet.
-    published: Vec<ReceiverId>,
+    published: WaitSet<ReceiverId>,
     /// Lanes that are held back by somebody's full queue, and when they may try again.
     held_back: (Vec<ReceiverId>, Instant),
     press: Press,
@@ -116,7 +116,7 @@ impl BridgeThread {
             outs: Vec::new(),
             lanes: HashMap::new(),
             ready: Vec::new(),
-            published: Vec::new(),
+            published: WaitSet::default(),
             held_back: (Vec::new(), Instant::now()),
             press: Press::default(),
             ends_at: None,
@@ -140,8 +140,8 @@ impl Inbox for Post {
     }
 }
 
-impl OnCommit for Waker {
-    fn on_commit(&self) {
+impl Waiter for Waker {
+    fn wake(&self) {
         if !self.has_told.swap(true, Ordering::AcqRel) {
             let _ = self.sender.send(Event::Durable);
         }
@@ -151,7 +151,7 @@ impl OnCommit for Waker {
 impl Runner {
     fn run(&mut self) {
         while let Some(event) = self.next() {
-            self.context.worker.now = self.context.worker.shared.clock.now();
+            self.context.worker.now = self.context.shared.clock.now();
             event.into_iter().for_each(|event| self.on_event(event));
             while let Ok(event) = self.events.try_recv() {
                 self.on_event(event);
@@ -159,18 +159,18 @@ impl Runner {
             self.settle_durable();
             self.try_again();
             self.open_missing();
-            if !self.context.worker.shared.shards.any_refuses() {
+            if !self.context.shared.shards.any_refuses() {
                 self.work();
             }
         }
-        let now = self.context.worker.wall();
+        let now = self.context.wall();
         self.lanes.drain().for_each(|(_, lane)| lane.close(now));
     }
 
     /// The next thing to do: `Some(None)`: something other than an event; `None`: to end.
     fn next(&self) -> Option<Option<Event>> {
         let is_busy = !self.ready.is_empty();
-        let is_blocked = self.context.worker.shared.shards.any_refuses();
+        let is_blocked = self.context.shared.shards.any_refuses();
         if let Some(ends_at) = self.ends_at {
             let left = ends_at.saturating_duration_since(Instant::now());
             if self.lanes.is_empty() || left.is_zero() {
@@ -211,7 +211,7 @@ impl Runner {
             Told::Ready if self.held_back.0.contains(&receiver) => {}
             Told::Ready | Told::Granted { .. } => self.ready.push(receiver),
             Told::Bodies(bodies) => {
-                lane.loaded(bodies, self.context.worker.wall());
+                lane.loaded(bodies, self.context.wall());
                 self.ready.push(receiver);
             }
             Told::TimedOut | Told::LockLost => self.renew(receiver),
@@ -246,7 +246,7 @@ impl Runner {
 
     /// Closes lanes of some bindings; those that have published something when that is durable.
     fn end_lanes(&mut self, of: impl Fn(&Arc<Bound>) -> bool) {
-        let now = self.context.worker.wall();
+        let now = self.context.wall();
         let ended = self.lanes.extract_if(|_, lane| {
             lane.is_ending |= of(lane.bound());
             lane.is_ending && lane.waits_for().is_none()
@@ -263,7 +263,7 @@ impl Runner {
 
     /// Begins to receive from entities that were not there before.
     fn open_missing(&mut self) {
-        let now = self.context.worker.wall();
+        let now = self.context.wall();
         for out in self.outs.iter_mut().filter(|out| !out.is_open) {
             let Some(queue) = queue_of(out) else { continue };
             let mut lanes = 1;
@@ -290,7 +290,7 @@ impl Runner {
     fn renew(&mut self, receiver: ReceiverId) {
         let Some(lane) = self.lanes.remove(&receiver) else { return };
         let bound = Arc::clone(lane.bound());
-        let (now, is_ending) = (self.context.worker.wall(), lane.is_ending);
+        let (now, is_ending) = (self.context.wall(), lane.is_ending);
         lane.close(now);
         let of_it = |out: &&mut Out| Arc::ptr_eq(&out.bound, &bound);
         let Some(out) = self.outs.iter_mut().find(of_it).filter(|_| !is_ending) else { return };
@@ -312,48 +312,49 @@ impl Runner {
     /// A step for each lane that has something to do.
     fn work(&mut self) {
         let ready = std::mem::take(&mut self.ready);
-        let mut renewed = Vec::new();
+        let (mut renewed, mut durable) = (Vec::new(), Vec::new());
         for receiver in ready {
             let Some(lane) = self.lanes.get_mut(&receiver) else { continue };
             match lane.step(&mut self.context, &mut self.press, &self.inbox) {
                 Next::Wait => {}
                 Next::Again => self.ready.push(receiver),
-                Next::Commit => self.published.push(receiver),
+                Next::Commit => {
+                    let commits = lane.waits_for().cloned().unwrap_or_default();
+                    let sources = self.context.shared.shards.sources();
+                    let waker = Arc::downgrade(&self.waker);
+                    durable.extend(self.published.push(commits, receiver, sources, &waker));
+                }
                 Next::Renew => renewed.push(receiver),
             }
         }
         self.context.router.flush(&self.context.worker, &mut Budget::unbounded());
         renewed.into_iter().for_each(|receiver| self.renew(receiver));
-        self.settle_durable();
+        durable.into_iter().for_each(|receiver| self.settle(receiver));
     }
 
     /// What was published and is durable goes from its queue.
     fn settle_durable(&mut self) {
-        let now = self.context.worker.wall();
-        let shards = Arc::clone(&self.context.worker.shared.shards);
-        let waker: Weak<Waker> = Arc::downgrade(&self.waker);
-        for receiver in std::mem::take(&mut self.published) {
-            let Some(lane) = self.lanes.get_mut(&receiver) else { continue };
-            let waits = |(shard, batch)| shards.get(shard).wake_when_durable(batch, &waker);
-            // Asked of the first that is not durable: of the others when it is.
-            if lane.waits_for().is_some_and(|commits| commits.iter().any(waits)) {
-                self.published.push(receiver);
-                continue;
+        let sources = self.context.shared.shards.sources();
+        let durable = self.published.take(sources, &Arc::downgrade(&self.waker), |_| false);
+        durable.into_iter().for_each(|receiver| self.settle(receiver));
+    }
+
+    /// What a lane has published goes from its queue.
+    fn settle(&mut self, receiver: ReceiverId) {
+        let Some(lane) = self.lanes.get_mut(&receiver) else { return };
+        let is_held_back = lane.settle(self.context.wall());
+        if lane.is_ending {
+            if let Some(lane) = self.lanes.remove(&receiver) {
+                lane.close(self.context.wall());
             }
-            let is_held_back = lane.settle(now);
-            if lane.is_ending {
-                if let Some(lane) = self.lanes.remove(&receiver) {
-                    lane.close(now);
-                }
-            } else if is_held_back {
-                let (lanes, until) = &mut self.held_back;
-                if lanes.is_empty() {
-                    *until = Instant::now() + RETRY;
-                }
-                lanes.push(receiver);
-            } else {
-                self.ready.push(receiver);
+        } else if is_held_back {
+            let (lanes, until) = &mut self.held_back;
+            if lanes.is_empty() {
+                *until = Instant::now() + RETRY;
             }
+            lanes.push(receiver);
+        } else {
+            self.ready.push(receiver);
         }
     }
 }

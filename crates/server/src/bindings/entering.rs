@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use barid_core::drop_reason::DropReason;
 use barid_core::entity::{Incoming, Refusal};
+use barid_core::time::Timestamp;
 use mqtt_proto::ReasonCode;
 use smallvec::SmallVec;
 
@@ -32,10 +33,10 @@ pub struct Entered {
 /// Messages that nobody gets, by their place in the run, in order.
 pub type Refused = SmallVec<[(usize, ReasonCode); 2]>;
 
-/// Sends messages to the entities that bindings name. `is_told`: the publisher can be told what is refused,
+/// Sends messages to the entities that bindings name. `wall`: the time of entities. `is_told`: the publisher can be told what is refused,
 /// which then goes nowhere else; otherwise it is dropped for the binding only.
 pub fn enter(
-    worker: &Worker,
+    (worker, wall): (&Worker, Timestamp),
     tenant: &Arc<Tenant>,
     client: &str,
     messages: &Messages<'_>,
@@ -44,6 +45,7 @@ pub fn enter(
     let bindings = tenant.bindings.of_topic(messages.topic());
     let mut entering = Entering {
         worker,
+        wall,
         tenant,
         messages,
         entered: Entered::default(),
@@ -75,6 +77,7 @@ struct Entry {
 
 struct Entering<'a> {
     worker: &'a Worker,
+    wall: Timestamp,
     tenant: &'a Arc<Tenant>,
     messages: &'a Messages<'a>,
     entered: Entered,
@@ -139,7 +142,7 @@ impl Entering<'_> {
 
     fn try_send(&mut self, entry: &Entry, node: &Node, wanted: &[usize]) -> Result<(), Why> {
         let batch: Batch = wanted.iter().map(|index| entry.messages[*index].clone()).collect();
-        let (had, now) = (self.messages.reached_before(), self.worker.wall());
+        let (had, now) = (self.messages.reached_before(), self.wall);
         node.send_again(batch, had, now, &mut self.entered.commits)?;
         entry.bound.counts.pass(wanted.len());
         self.entered.taken = true;

@@ -12,12 +12,12 @@ use mqtt_proto::QoS;
 
 use super::bound::{Bound, Passage};
 use super::outgoing::outgoing;
-use crate::durable::{Commits, Loader};
+use crate::durable::Commits;
 use crate::entities::{Inbox, Queue, group, new_receiver_id};
 use crate::lifecycle::Context;
+use crate::limits::QueueOverflow;
 use crate::router::Publisher;
 use crate::run::Run;
-use crate::settings::QueueOverflow;
 use crate::tenant::Tenant;
 
 /// Messages that a lane has at a time.
@@ -155,7 +155,7 @@ impl Lane {
         press: &mut Press,
         inbox: &Arc<dyn Inbox>,
     ) -> Next {
-        let now = context.worker.wall();
+        let now = context.wall();
         let group = match std::mem::replace(&mut self.stage, Stage::Idle) {
             Stage::Loaded(group) => group,
             Stage::Idle if self.has_sessions && self.taken >= TURN => return Next::Renew,
@@ -173,8 +173,7 @@ impl Lane {
         let absent = group::absent(&group);
         if !absent.is_empty() {
             self.stage = Stage::Loading(group);
-            let loader: &Loader = &context.worker.shared.loader;
-            loader.ask_bodies(&self.queue, self.receiver, absent, Arc::clone(inbox));
+            self.queue.fetch_bodies(self.receiver, absent, Arc::clone(inbox));
             return Next::Wait;
         }
         self.taken += group.len();
@@ -262,7 +261,7 @@ impl Lane {
         };
         let durability = self.tenant.durability();
         // Entities live by the clock on the wall.
-        let (clock, wall) = (context.worker.now, context.worker.wall());
+        let (clock, wall) = (context.worker.now, context.wall());
         let expires_at = |at: Timestamp| clock.after(at.since(wall));
         let overflow = self.tenant.limits().queue_overflow;
         let holds_back = matches!(overflow, QueueOverflow::Reject | QueueOverflow::Block);

@@ -16,10 +16,10 @@ use smallvec::SmallVec;
 use thiserror::Error;
 
 use super::bound::{Bound, Counts, Direction, Passage};
-use crate::broker::Shared;
 use crate::durable::Commits;
 use crate::entities::DeclaredBy;
 use crate::settings::{Binding, BindingError, Settings};
+use crate::shared::Shared;
 use crate::tenant::Tenant;
 
 /// The most bindings of a tenant that are stored.

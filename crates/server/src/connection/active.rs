@@ -18,9 +18,9 @@ use super::subscribe::Unfinished;
 use super::{End, Scratch, Turn, UNREAD_ANSWERS_MAX, disconnect};
 use crate::auth::Permissions;
 use crate::durability::Durability;
-use crate::event_loop::ConnectionId;
+use crate::ids::ConnectionId;
+use crate::limits::Limits;
 use crate::session::{Session, SessionRef, Stint};
-use crate::settings::Limits;
 use crate::transport::Transport;
 
 /// Requests to the state store that are executed before it is looked whether their client reads the

@@ -20,10 +20,12 @@ use super::denied::WILL_REFUSED;
 use super::opening::{Opening, revoke};
 use super::wanted::{Refusal, assigned_client_id, connack_properties, want};
 use super::{Connection, End, Stage, Turn};
-use crate::auth::{PASSWORD_MAX, Verdict, full_name, may_publish};
+use crate::auth::{PASSWORD_MAX, Verdict, may_publish};
+use crate::event_loop::Post;
+use crate::names::full_name;
+use crate::names::{DEFAULT_TENANT, tenant_of};
 use crate::session::{Link, Stint};
 use crate::strangers::Collected;
-use crate::tenant::{DEFAULT_TENANT, tenant_of};
 use crate::verifier::Login;
 
 /// The logins of an address that has most waiting are not looked at.
@@ -71,7 +73,7 @@ impl Connection {
                 return Err(error.into());
             }
         };
-        let shared = Arc::clone(&turn.context.worker.shared);
+        let shared = Arc::clone(&turn.context.shared);
         let users = shared.users();
         if users.allow_anybody() {
             return self.admit(turn, &connect, body.len(), Verdict::Allowed(None), None);
@@ -97,7 +99,11 @@ impl Connection {
             name: connect.username.unwrap_or_default().to_owned(),
             password: password.to_vec(),
             client_id: assigned.clone().unwrap_or_else(|| connect.client_id.to_owned()),
-            reply_to: (turn.mailbox.clone(), self.id),
+            connection: self.id,
+            reply: {
+                let (mailbox, id) = (turn.mailbox.clone(), self.id);
+                Box::new(move |verdict| mailbox.post(Post::Authenticated(id, verdict)))
+            },
         };
         if !shared.verifier.submit(login) {
             return Err(self.refuse(turn, &connect, &TOO_MANY_LOGINS));
@@ -149,7 +155,7 @@ impl Connection {
         assigned: Option<String>,
     ) -> Result<(), Refusal> {
         let context = &mut *turn.context;
-        let shared = Arc::clone(&context.worker.shared);
+        let shared = Arc::clone(&context.shared);
         let permissions = match verdict {
             Verdict::Allowed(permissions) => permissions,
             Verdict::Denied => {
@@ -168,7 +174,6 @@ impl Connection {
         let assigned = assigned.transpose()?;
         let client_id = assigned.as_deref().unwrap_or(connect.client_id);
         let tenant = context
-            .worker
             .tenant(tenant)
             .ok_or(Refusal(ReasonCode::QuotaExceeded, "there are too many tenants"))?;
         let limits = tenant.limits();
@@ -229,7 +234,7 @@ impl Connection {
             version: connect.version,
             max_packet_size: wanted.max_packet_size,
             socket: self.transport.direct_socket(),
-            owner: turn.mailbox.clone(),
+            owner: turn.mailbox.as_owner(),
             connection: self.id,
         };
         if opening.connack(true).len() > wanted.max_packet_size {
@@ -291,12 +296,12 @@ impl Connection {
     }
 
     fn refuse(&mut self, turn: &Turn<'_>, connect: &Connect<'_>, refusal: &Refusal) -> End {
-        let worker = &turn.context.worker;
-        let tenants = &worker.shared.tenants;
+        let context = &turn.context;
+        let tenants = &context.shared.tenants;
         let tenant = tenant_of(connect.username).and_then(|tenant| {
             // Strangers make no tenants, but those of the configuration are there for them.
-            let is_configured = worker.shared.users().are_in(tenant);
-            if is_configured { worker.tenant(tenant) } else { tenants.get(tenant) }
+            let is_configured = context.shared.users().are_in(tenant);
+            if is_configured { context.tenant(tenant) } else { tenants.get(tenant) }
         });
         if let Some(tenant) = tenant.or_else(|| tenants.get(DEFAULT_TENANT)) {
             tenant.counters(turn.context.worker.id).refused_connects.add(1);

@@ -9,10 +9,12 @@ use super::active::Active;
 use super::opening::shared_filter;
 use super::wanted::Refusal;
 use super::{Connection, Turn};
-use crate::auth;
-use crate::denials::{self, Action, Denial};
+use crate::denials::Denial;
+use crate::denied_action::Action;
+use crate::names::DEFAULT_TENANT;
+use crate::names::is_reserved;
 use crate::state_store;
-use crate::tenant::{DEFAULT_TENANT, Tenant};
+use crate::tenant::Tenant;
 
 /// Why a Will Message is refused with its CONNECT.
 pub(super) const WILL_REFUSED: &str = "the will's topic is not allowed";
@@ -39,23 +41,22 @@ impl Connection {
         let user = connect.username;
         let (client, peer) = (connect.client_id, self.peer);
         let denial = Denial { action, user, client, peer, object, reason };
-        denials::deny(&turn.context.worker, tenant, &denial);
+        turn.context.deny(tenant, &denial);
     }
 
     /// Notes that a page of a browser may not connect.
     pub(super) fn deny_page(&self, turn: &Turn<'_>, reason: &str) {
-        let worker = &turn.context.worker;
-        let Some(tenant) = worker.shared.tenants.get(DEFAULT_TENANT) else { return };
+        let Some(tenant) = turn.context.shared.tenants.get(DEFAULT_TENANT) else { return };
         let (action, peer) = (Action::Login, self.peer);
         let denial = Denial { action, user: None, client: "", peer, object: None, reason };
-        denials::deny(worker, &tenant, &denial);
+        turn.context.deny(&tenant, &denial);
     }
 }
 
 impl Active {
     /// Notes that the client may not publish to a topic.
     pub(super) fn deny_publish(&self, turn: &Turn<'_>, topic: &str) {
-        let reason = if auth::is_reserved(topic) {
+        let reason = if is_reserved(topic) {
             "only the broker publishes there"
         } else {
             "no rule in `publish` of the user allows it"
@@ -108,6 +109,6 @@ impl Active {
             object: Some(object),
             reason,
         };
-        denials::deny(&turn.context.worker, &self.session.tenant, &denial);
+        turn.context.deny(&self.session.tenant, &denial);
     }
 }

@@ -33,7 +33,8 @@ use tracing::debug;
 
 use crate::auth::Verdict;
 use crate::budget::Budget;
-use crate::event_loop::{ConnectionId, Mailbox};
+use crate::event_loop::{Mailbox, Peer, Post};
+use crate::ids::ConnectionId;
 use crate::lifecycle::Context;
 use crate::run::Run;
 use crate::session::{Answers, SessionRef, Stint};
@@ -200,7 +201,7 @@ impl Connection {
     /// A connection that was just accepted.
     pub fn new(accepted: Accepted, id: ConnectionId, context: &Context) -> std::io::Result<Self> {
         let Accepted { socket, peer, listener } = accepted;
-        let limits = context.worker.shared.settings().limits.clone();
+        let limits = context.shared.settings().limits.clone();
         let socket = Arc::new(socket);
         let transport = Transport::new(Arc::clone(&socket), &listener)?;
         let until =
@@ -347,15 +348,19 @@ impl Connection {
         let Stage::Active(active) = &self.stage else { return None };
         let partner = SessionRef::upgrade(&active.partner.as_ref()?.session)?;
         partner.inspect(|_, link| {
-            link.filter(|link| link.owner.is(mailbox)).map(|link| link.connection)
+            link.filter(|link| mailbox.is(&link.owner)).map(|link| link.connection)
         })
     }
 
     /// Gives the connection to another thread; or back, if it is about to be closed.
     pub fn move_to(self: Box<Self>, owner: &Mailbox) -> Result<(), Box<Self>> {
         let Stage::Active(active) = &self.stage else { return Err(self) };
-        let session = active.session.clone();
-        session.change_owner(active.epoch, owner, self)
+        let (session, epoch) = (active.session.clone(), active.epoch);
+        let mut kept = Some(self);
+        session.change_owner(epoch, owner.as_owner(), || {
+            owner.post(Post::Adopt(Peer::Mqtt(kept.take().expect("it is given once"))));
+        });
+        kept.map_or(Ok(()), Err)
     }
 
     fn on_writable(&mut self, turn: &mut Turn<'_>) {
@@ -506,7 +511,7 @@ impl Connection {
 
     /// The first packet must be CONNECT (MQTT-3.1.0-1).
     fn first_packet(&mut self, turn: &mut Turn<'_>, bytes: &[u8]) -> Result<Option<usize>, End> {
-        let most = turn.context.worker.shared.settings().limits.max_packet_size.min(CONNECT_MAX);
+        let most = turn.context.shared.settings().limits.max_packet_size.min(CONNECT_MAX);
         let Some(header) = FixedHeader::read(bytes, most)? else { return Ok(None) };
         if header.packet_type() != PacketType::Connect {
             return Err(End::Malformed(DecodeError::UnknownPacketType));

@@ -72,7 +72,7 @@ impl Context {
             noted.join(&retired.commits);
         }
         let session = resumed.unwrap_or_else(|| {
-            let id = self.worker.shared.next_session_id();
+            let id = self.shared.next_session_id();
             let stored = wanted.persist || tenant.durability().stores_sessions();
             let durable =
                 (wanted.expiry > 0 && stored).then(|| tenant.new_durable(opening.client_id));
@@ -107,7 +107,7 @@ impl Context {
         let (epoch, had_client) =
             session.attach(link, wanted.window, survives, wanted.aliases, connack);
         if !noted.is_empty() {
-            session.wake_on_commit(&noted);
+            session.release_held();
         }
         drop(entry);
 

@@ -9,14 +9,15 @@ use statestore_proto::topics;
 
 use super::active::{Active, Partner};
 use super::{End, Turn};
-use crate::auth::{is_reserved, may_publish};
+use crate::auth::may_publish;
 use crate::bindings::{self, Entered};
 use crate::budget::Budget;
 use crate::lifecycle::Context;
+use crate::limits::QueueOverflow;
+use crate::names::is_reserved;
 use crate::router::Publisher;
 use crate::run::{Messages, Parsed, Run, RunLimit};
 use crate::session::Session;
-use crate::settings::QueueOverflow;
 
 impl Active {
     /// A PUBLISH that lies at `frame` in `bytes`. It joins the run of those before it, or ends that run
@@ -230,7 +231,8 @@ impl Active {
         let messages = run.in_buffer(bytes, now);
         let has_answer = messages.qos() != QoS::AtMostOnce && self.version == Version::V5;
         let is_told = has_answer && !messages.is_resumed();
-        let entered = bindings::enter(worker, tenant, client_id, &messages, is_told);
+        let entered =
+            bindings::enter((worker, context.wall()), tenant, client_id, &messages, is_told);
         let mut all_ids = None;
         if !entered.refused.is_empty() {
             all_ids = Some(run.ids.clone());

@@ -44,7 +44,7 @@ impl Active {
             since: self.since,
             max_packet_size: self.max_packet_size,
             survives: !self.expires_at_once,
-            now: context.worker.shared.clock.wall(),
+            now: context.shared.clock.wall(),
             permissions: requester.1,
             durability: &self.durability,
             limits: &limits,
@@ -105,7 +105,7 @@ impl Active {
         let denied: SmallVec<[Vec<u8>; 4]> =
             denied.iter().map(|index| messages.publication(*index).payload.to_vec()).collect();
         run.clear();
-        context.worker.shared.shards.time_requests(&waits_for, reasons.len() as u64, since);
+        context.shared.request_times.time(&waits_for, reasons.len() as u64, since);
         turn.scratch.answers.commits.join(&waits_for);
         turn.scratch.answers.are_of_requests = true;
         for request in denied {

@@ -10,8 +10,8 @@ use mqtt_proto::{
 };
 
 use crate::durability::{Durability, asks_to_persist};
+use crate::limits::Limits;
 use crate::session::Will;
-use crate::settings::Limits;
 
 /// The User Property by which a client asks for, and is told, what an acknowledgement promises.
 const DURABILITY: &str = "barid-durability";

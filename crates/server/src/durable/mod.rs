@@ -3,29 +3,26 @@
 //! What is in memory leads. Each change that must survive is noted in the write set of its shard, under
 //! the lock of what it changes ([`DurableShard::change`], [`SessionJournal`]). One thread for each shard
 //! commits what has accumulated as one batch, again and again. Who has to know that something is durable
-//! remembers the number of the batch ([`Commits`]) and is woken when it is.
+//! remembers the number of the batch ([`Commits`]) and is woken when it is ([`progress`](crate::progress)).
 //!
 //! | file | what is there |
 //! | --- | --- |
 //! | `shard.rs` | one shard: its write set, its committer, who waits for it |
 //! | `shards.rs` | all of them; which one an entity belongs to |
 //! | `journal.rs` | the changes of one session |
-//! | `loader.rs` | messages that are read back when a client takes them |
-//! | `recovery.rs` | the start: from the stores to sessions |
+//! | `fetching.rs` | what is read back when somebody takes it |
 
+mod fetching;
 mod journal;
-mod loader;
-mod recovery;
 mod shard;
 mod shards;
 
 use std::time::Duration;
 
 pub use barid_core::commits::Commits;
+pub use fetching::Fetch;
 pub use journal::{Durable, SessionJournal};
-pub use loader::{Loader, LoaderThreads, Wanted};
-pub use recovery::{Recovered, recover};
-pub use shard::{ChangeGuard, DurableShard, OnCommit, commit_by_rounds};
+pub use shard::{ChangeGuard, DurableShard, commit_by_rounds};
 pub use shards::Shards;
 
 /// How long the disk is left alone after it could not be read.

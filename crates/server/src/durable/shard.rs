@@ -2,8 +2,8 @@
 
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -11,11 +11,11 @@ use barid_core::durable::{Shard, TenantNames, WriteSet, keys};
 use barid_core::ids::{MessageId, QueueNumber, TenantNumber};
 use barid_core::message::Message;
 use barid_store::{Batch, Store, StoreError};
-use hashbrown::HashSet;
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard};
 use tracing::{error, info};
 
-use crate::state_store::Timings;
+use super::fetching::Fetching;
+use crate::progress::Progress;
 
 /// How long a shard that could not commit waits before it tries again.
 const RETRY: Duration = Duration::from_millis(200);
@@ -43,12 +43,6 @@ const CROWD: usize = 16;
 /// How far apart.
 const PACE: Duration = Duration::from_micros(500);
 
-/// Who can wait for a batch.
-pub trait OnCommit: Send + Sync + 'static {
-    /// A batch that it waits for is durable, or has failed.
-    fn on_commit(&self);
-}
-
 thread_local! {
     static COMMITS_BY_ROUNDS: Cell<bool> = const { Cell::new(false) };
 }
@@ -68,31 +62,19 @@ pub struct DurableShard {
     /// Held to read by those whose changes must all be in one batch, and to write when a batch ends. Taken
     /// before any lock of a session.
     boundary: RwLock<()>,
-    /// The last batch that is durable; with all before it.
-    durable: AtomicU64,
-    /// The last batch that has failed for longer than [`PATIENCE`]; with all before it that are not durable.
-    failed: AtomicU64,
-    waiters: Mutex<Vec<Waiter>>,
+    /// Which batches are durable, and which have failed for longer than [`PATIENCE`].
+    progress: Arc<Progress>,
     /// A thread that commits by rounds has changed something.
     changed_in_round: AtomicBool,
-    /// Requests that a batch answers: their number, and since when they wait.
-    timed: Mutex<Vec<(u64, u64, Instant)>>,
-    request_times: Arc<Timings>,
     /// What is being committed: nobody finds it in the write set any more, nor yet in the store.
     committing: RwLock<Option<Arc<WriteSet>>>,
+    /// What is to be read back.
+    pub(super) fetching: Fetching,
     /// The store takes nothing new: the disk is full or broken.
     refuses: AtomicBool,
     commits: AtomicU64,
     /// Held while the store is written to.
     gate: Arc<RwLock<()>>,
-}
-
-/// Somebody waits for a batch.
-struct Waiter {
-    batch: u64,
-    who: Weak<dyn OnCommit>,
-    /// It has been told that the batch has failed.
-    is_told: bool,
 }
 
 struct Pending {
@@ -112,12 +94,7 @@ pub struct ChangeGuard<'a> {
 
 impl DurableShard {
     /// A shard whose store has not been read yet.
-    pub fn new(
-        index: u16,
-        store: Arc<dyn Store>,
-        gate: Arc<RwLock<()>>,
-        request_times: Arc<Timings>,
-    ) -> Self {
+    pub fn new(index: u16, store: Arc<dyn Store>, gate: Arc<RwLock<()>>) -> Self {
         Self {
             index,
             store,
@@ -129,13 +106,10 @@ impl DurableShard {
             }),
             changed: Condvar::new(),
             boundary: RwLock::default(),
-            durable: AtomicU64::new(0),
-            failed: AtomicU64::new(0),
-            waiters: Mutex::default(),
+            progress: Arc::default(),
             changed_in_round: AtomicBool::new(false),
-            timed: Mutex::default(),
-            request_times,
             committing: RwLock::default(),
+            fetching: Fetching::default(),
             refuses: AtomicBool::new(false),
             commits: AtomicU64::new(0),
             gate,
@@ -193,15 +167,14 @@ impl DurableShard {
         if pending.touched { pending.shard.batch() } else { pending.shard.batch() - 1 }
     }
 
-    /// Whether a batch is durable.
-    pub fn is_durable(&self, batch: u64) -> bool {
-        self.durable.load(Ordering::Acquire) >= batch
+    /// Which batches are durable.
+    pub fn progress(&self) -> &Arc<Progress> {
+        &self.progress
     }
 
-    /// Whether a batch could not be committed, for so long that nobody should wait for it. It may become durable
-    /// all the same, when the disk works again.
-    pub fn has_failed(&self, batch: u64) -> bool {
-        batch <= self.failed.load(Ordering::Acquire) && !self.is_durable(batch)
+    /// Whether a batch is durable.
+    pub fn is_durable(&self, batch: u64) -> bool {
+        self.progress.is_done(batch)
     }
 
     /// Whether the store takes nothing new for now.
@@ -222,26 +195,6 @@ impl DurableShard {
     /// Whether the broker is about to end.
     pub fn is_closing(&self) -> bool {
         self.pending.lock().closing
-    }
-
-    /// Has somebody told when a batch is durable, and when it [has failed](Self::has_failed). False: it is durable
-    /// already.
-    pub fn wake_when_durable<W: OnCommit>(&self, batch: u64, waiter: &Weak<W>) -> bool {
-        // Under the lock, so that the committer cannot pass between the question and the answer.
-        let mut waiters = self.waiters.lock();
-        let waits = !self.is_durable(batch);
-        let known = waiters.last_mut().filter(|last| {
-            last.batch == batch && std::ptr::addr_eq(Weak::as_ptr(&last.who), Weak::as_ptr(waiter))
-        });
-        match known {
-            // It has something else that waits, and may have to hear again.
-            Some(known) => known.is_told = false,
-            None if waits => {
-                waiters.push(Waiter { batch, who: Weak::<W>::clone(waiter), is_told: false });
-            }
-            None => {}
-        }
-        waits
     }
 
     /// A message of the shard, wherever it is; `None`: it is lost. Blocks for the disk.
@@ -382,8 +335,9 @@ impl DurableShard {
             .expect("the operating system has room for a thread")
     }
 
-    /// Lets the thread end when all is committed.
+    /// Lets its threads end when all is committed and read.
     pub fn close(&self) {
+        self.fetching.close();
         self.pending.lock().closing = true;
         self.changed.notify_all();
     }
@@ -456,64 +410,18 @@ impl DurableShard {
             return Err(error);
         }
         *self.committing.write() = None;
-        self.durable.store(number, Ordering::Release);
-        self.wake(number);
-        self.record_times(number);
+        self.progress.advance(number);
         let mut writes = Arc::into_inner(writes).expect("readers clone what they find in it");
         writes.clear();
         self.pending.lock().shard.reuse(writes);
         Ok(())
     }
 
-    /// So many requests, read at `since`, are answered when a batch is durable.
-    pub fn time_until_durable(&self, batch: u64, requests: u64, since: Instant) {
-        let mut timed = self.timed.lock();
-        if self.is_durable(batch) {
-            // Nobody may come for long to say so.
-            self.request_times.record(since.elapsed(), requests);
-        } else {
-            timed.push((batch, requests, since));
-        }
-    }
-
-    fn record_times(&self, number: u64) {
-        for (_, requests, since) in self.timed.lock().extract_if(.., |(batch, ..)| *batch <= number)
-        {
-            self.request_times.record(since.elapsed(), requests);
-        }
-    }
-
-    /// Wakes who waits for a batch.
-    fn wake(&self, number: u64) {
-        let woken: Vec<_> =
-            self.waiters.lock().extract_if(.., |waiter| waiter.batch <= number).collect();
-        for waiter in woken {
-            if let Some(waiter) = waiter.who.upgrade() {
-                waiter.on_commit();
-            }
-        }
-    }
-
-    /// Tells who waits that it is in vain for now. They go on waiting for what they still have to hear of.
+    /// Tells who waits that it is in vain for now.
     fn give_up(&self) {
         // All before the batch that accumulates is in the set that was put back.
         let last = self.pending.lock().shard.batch() - 1;
-        self.failed.store(last, Ordering::Release);
-        let (mut told, mut known) = (Vec::new(), HashSet::new());
-        self.waiters.lock().retain_mut(|waiter| {
-            if waiter.batch > last {
-                return true;
-            }
-            let Some(who) = waiter.who.upgrade() else { return false };
-            if !std::mem::replace(&mut waiter.is_told, true) {
-                told.push(who);
-            }
-            // All these batches become durable together, so one entry for each is enough.
-            known.insert(Weak::as_ptr(&waiter.who).cast::<()>())
-        });
-        for waiter in told {
-            waiter.on_commit();
-        }
+        self.progress.fail(last);
     }
 
     fn write(

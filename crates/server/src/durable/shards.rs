@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
 
 use barid_core::commits::Commits;
 use barid_core::ids::TenantNumber;
@@ -11,7 +10,7 @@ use parking_lot::{RwLock, RwLockReadGuard};
 use smallvec::SmallVec;
 
 use super::DurableShard;
-use crate::state_store::Timings;
+use crate::progress::Sources;
 
 /// Bytes that may wait for the next commit of a shard before publishers are not read from any more.
 const PENDING_MAX: usize = 64 * 1024 * 1024;
@@ -25,7 +24,7 @@ pub struct Shards {
     /// The most of them; beyond, messages wait in the store only.
     in_memory_max: usize,
     gate: Arc<RwLock<()>>,
-    request_times: Arc<Timings>,
+    sources: Sources,
 }
 
 impl Shards {
@@ -33,13 +32,12 @@ impl Shards {
     pub fn new(stores: &[Arc<dyn Store>], in_memory_max: usize) -> Self {
         assert!(!stores.is_empty(), "a data directory has a shard");
         let gate = Arc::new(RwLock::default());
-        let request_times = Arc::<Timings>::default();
         let shard = |(index, store): (u16, &Arc<dyn Store>)| {
-            let (gate, times) = (Arc::clone(&gate), Arc::clone(&request_times));
-            Arc::new(DurableShard::new(index, Arc::clone(store), gate, times))
+            Arc::new(DurableShard::new(index, Arc::clone(store), Arc::clone(&gate)))
         };
-        let shards = (0..).zip(stores).map(shard).collect();
-        Self { shards, in_memory: AtomicUsize::new(0), in_memory_max, gate, request_times }
+        let shards: Box<[_]> = (0..).zip(stores).map(shard).collect();
+        let sources = Sources::new(shards.iter().map(|shard| Arc::clone(shard.progress())));
+        Self { shards, in_memory: AtomicUsize::new(0), in_memory_max, gate, sources }
     }
 
     /// All stores as they are at one moment, between two commits.
@@ -67,18 +65,9 @@ impl Shards {
         &self.shards[usize::try_from(hash % count as u64).expect("less than their number")]
     }
 
-    /// How long requests to the state store take.
-    pub fn request_times(&self) -> &Timings {
-        &self.request_times
-    }
-
-    /// So many requests, read at `since`, are answered when `commits` are durable.
-    pub fn time_requests(&self, commits: &Commits, requests: u64, since: Instant) {
-        match commits.iter().last() {
-            // Of several shards any will do: they commit at about the same time.
-            Some((shard, batch)) => self.get(shard).time_until_durable(batch, requests, since),
-            None => self.request_times.record(since.elapsed(), requests),
-        }
+    /// How far they have got.
+    pub fn sources(&self) -> &Sources {
+        &self.sources
     }
 
     /// How many there are.
@@ -99,16 +88,6 @@ impl Shards {
     /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<DurableShard>> {
         self.shards.iter()
-    }
-
-    /// Whether all of these commits have been made.
-    pub fn have_committed(&self, commits: &Commits) -> bool {
-        commits.iter().all(|(shard, batch)| self.get(shard).is_durable(batch))
-    }
-
-    /// Whether any of these commits has failed: see [`DurableShard::has_failed`].
-    pub fn have_failed(&self, commits: &Commits) -> bool {
-        commits.iter().any(|(shard, batch)| self.get(shard).has_failed(batch))
     }
 
     /// Whether more waits for one of these commits than should: publishers are faster than the disk.

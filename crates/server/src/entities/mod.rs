@@ -12,12 +12,15 @@
 //! | `configured.rs` | that as it is stored, and what follows from it |
 //! | `registry.rs` | all entities of a tenant: found, made, changed, deleted |
 //! | `queue.rs` | a queue or subscription: its lock, its timer, its receivers |
+//! | `alarm.rs` | what is done later, by another thread |
 //! | `effects.rs`, `receivers.rs` | what follows: notes for the shard, news for receivers |
 //! | `sending.rs`, `topic.rs` | the way of a message into queues |
 //! | `properties.rs`, `value.rs` | what rules see of a message |
 //! | `mover.rs`, `group.rs` | what lies in a queue and belongs elsewhere |
+//! | `reading_back.rs` | bodies that are in the store only |
 //! | `recovery.rs` | from the stores to entities |
 
+mod alarm;
 mod configured;
 mod definition;
 mod effects;
@@ -27,6 +30,7 @@ mod mover;
 mod path;
 mod properties;
 mod queue;
+mod reading_back;
 mod receivers;
 mod recovery;
 mod registry;
@@ -37,6 +41,7 @@ mod tests;
 mod topic;
 pub mod value;
 
+pub use alarm::Alarm;
 pub use configured::{Configured, DeclaredBy, Definition};
 pub use definition::{
     DefinitionError, Definitions, QueueDefinition, QueueProperties, RULES_MAX,

@@ -25,8 +25,7 @@ use super::group;
 use super::queue::Queue;
 use super::receivers::{Inbox, Told, new_receiver_id};
 use super::sending::{Failure, Forward, SendError, Way, hops};
-use crate::durable::{Commits, Loader};
-use crate::housekeeping::{After, Task};
+use crate::durable::Commits;
 
 /// Messages that are on their way at a time.
 const GROUP: usize = 64;
@@ -74,12 +73,11 @@ impl Mover {
 
     /// Has it run as soon as possible.
     pub(super) fn schedule(&self, queue: &Queue) {
-        let task = Task::Move(Weak::clone(&self.me));
-        queue.housekeeping().schedule(Timestamp::default(), task);
+        queue.alarm().move_on(Weak::clone(&self.me));
     }
 
     /// Moves what can be moved.
-    pub(crate) fn run(self: &Arc<Self>, now: Timestamp, loader: &Loader) {
+    pub(crate) fn run(self: &Arc<Self>, now: Timestamp) {
         let Some(queue) = self.queue.upgrade() else { return };
         // The stage stays as it is: bodies that come meanwhile must find it loading.
         let loaded = match &mut *self.stage.lock() {
@@ -87,7 +85,7 @@ impl Mover {
             Stage::Loaded(group) => Some(std::mem::take(group)),
             Stage::Loading(_) | Stage::Moved => return,
         };
-        let Some(group) = loaded.or_else(|| self.take(&queue, now, loader)) else { return };
+        let Some(group) = loaded.or_else(|| self.take(&queue, now)) else { return };
         let mut commits = Commits::default();
         let mut done = SmallVec::new();
         for delivery in group {
@@ -96,16 +94,11 @@ impl Mover {
             }
         }
         *self.stage.lock() = Stage::Moved;
-        queue.housekeeping().after(commits, After::Complete(Arc::clone(self), done));
+        queue.alarm().complete(commits, Arc::clone(self), done);
     }
 
     /// The next messages with their bodies; `None`: there are none, or they are not here yet.
-    fn take(
-        self: &Arc<Self>,
-        queue: &Arc<Queue>,
-        now: Timestamp,
-        loader: &Loader,
-    ) -> Option<Vec<Delivery>> {
+    fn take(self: &Arc<Self>, queue: &Arc<Queue>, now: Timestamp) -> Option<Vec<Delivery>> {
         let mut group = Vec::new();
         let taken = queue.with(&mut Commits::default(), |entity, effects| {
             entity.take(self.id, GROUP, now, effects, &mut group)
@@ -118,7 +111,7 @@ impl Mover {
             return Some(group);
         }
         *self.stage.lock() = Stage::Loading(group);
-        loader.ask_bodies(queue, self.id, absent, Arc::clone(self) as Arc<dyn Inbox>);
+        queue.fetch_bodies(self.id, absent, Arc::clone(self) as Arc<dyn Inbox>);
         None
     }
 

@@ -14,6 +14,7 @@ use barid_core::time::Timestamp;
 use parking_lot::{Mutex, RwLock};
 use smallvec::SmallVec;
 
+use super::alarm::Alarm;
 use super::configured::{Configured, Definition, Stored};
 use super::effects::QueueEffects;
 use super::mover::Mover;
@@ -21,7 +22,6 @@ use super::receivers::{Inbox, Receivers};
 use super::registry::Entities;
 use super::sending::{Numbers, SendError};
 use crate::durable::{Commits, DurableShard, Shards};
-use crate::housekeeping::{Housekeeping, Task};
 
 /// Bytes that wait for the next commit, with which what is due waits as well …
 const CROWDED: usize = 8 * 1024 * 1024;
@@ -43,7 +43,7 @@ pub struct Queue {
     configured: RwLock<Arc<Configured>>,
     state: Mutex<State>,
     receivers: Receivers,
-    /// When the entity is looked at next: the earliest time that housekeeping has been told.
+    /// When the entity is looked at next: the earliest time that has been told.
     wakes_at: AtomicU64,
     /// What moves messages on, in the order of [`MOVED`].
     movers: Mutex<[Option<Arc<Mover>>; 2]>,
@@ -58,7 +58,7 @@ pub(super) struct Home {
     pub(super) tenant: TenantNumber,
     pub(super) tenant_name: Arc<str>,
     pub(super) shards: Arc<Shards>,
-    pub(super) housekeeping: Housekeeping,
+    pub(super) alarm: Arc<dyn Alarm>,
     pub(super) entities: Weak<Entities>,
 }
 
@@ -151,8 +151,8 @@ impl Queue {
         &self.home.shards
     }
 
-    pub(super) fn housekeeping(&self) -> &Housekeeping {
-        &self.home.housekeeping
+    pub(super) fn alarm(&self) -> &dyn Alarm {
+        &*self.home.alarm
     }
 
     pub(super) fn entities(&self) -> Option<Arc<Entities>> {
@@ -249,8 +249,7 @@ impl Queue {
     fn wake_at(&self, due: Option<Timestamp>) {
         let Some(due) = due else { return };
         if due.as_millis() < self.wakes_at.fetch_min(due.as_millis(), Ordering::AcqRel) {
-            let task = Task::WakeQueue { queue: Weak::clone(&self.me), at: due };
-            self.home.housekeeping.schedule_by_wall(due, task);
+            self.home.alarm.wake(Weak::clone(&self.me), due);
         }
     }
 

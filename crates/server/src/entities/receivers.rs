@@ -27,7 +27,7 @@ pub enum Told {
     LockLost,
     /// The entity has been deleted. It is closed.
     Deleted,
-    /// Bodies that it has [asked for](crate::durable::Loader::ask_bodies), in the order in which it asked:
+    /// Bodies that it has [asked for](super::Queue::fetch_bodies), in the order in which it asked:
     /// with each the tag that it gave. `None`: the message cannot be read back any more, and is lost.
     Bodies(Vec<(u64, Option<Arc<[u8]>>)>),
 }

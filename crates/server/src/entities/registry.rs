@@ -5,11 +5,13 @@ use std::fmt;
 use std::ops::Bound;
 use std::sync::{Arc, Weak};
 
+use barid_core::ids::TenantNumber;
 use barid_core::time::Timestamp;
 use hashbrown::HashSet;
 use parking_lot::{Mutex, RwLock};
 use thiserror::Error;
 
+use super::alarm::Alarm;
 use super::configured::{Configured, DeclaredBy, Definition};
 use super::definition::{
     DefinitionError, Definitions, QueueDefinition, QueueProperties, RULES_MAX,
@@ -19,9 +21,7 @@ use super::path::{self, Address, Kind, subscription_path};
 use super::queue::{Home, Queue};
 use super::rule::RuleDefinition;
 use super::topic::Topic;
-use crate::durable::Commits;
-use crate::housekeeping::Housekeeping;
-use crate::tenant::Tenant;
+use crate::durable::{Commits, Shards};
 
 /// What an address can name. A subscription is a queue, too.
 #[derive(Clone, Debug)]
@@ -34,8 +34,9 @@ pub enum Node {
 
 /// The entities of one tenant.
 pub struct Entities {
-    tenant: Weak<Tenant>,
     home: Home,
+    /// How many there may be.
+    most: Box<dyn Fn() -> usize + Send + Sync>,
     /// By canonical key; subscriptions, too.
     nodes: RwLock<BTreeMap<Box<str>, Node>>,
     /// Held by who makes, changes or deletes an entity: one at a time.
@@ -103,17 +104,22 @@ impl Node {
 }
 
 impl Entities {
-    /// None yet.
-    pub(crate) fn new(tenant: &Arc<Tenant>, housekeeping: &Housekeeping) -> Arc<Self> {
+    /// None yet, of the tenant of this number and name. `most` says how many there may be.
+    pub(crate) fn new(
+        (tenant, tenant_name): (TenantNumber, &str),
+        shards: &Arc<Shards>,
+        alarm: &Arc<dyn Alarm>,
+        most: Box<dyn Fn() -> usize + Send + Sync>,
+    ) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
-            tenant: Arc::downgrade(tenant),
             home: Home {
-                tenant: tenant.stored_number(),
-                tenant_name: (*tenant.name).into(),
-                shards: Arc::clone(&tenant.shards),
-                housekeeping: housekeeping.clone(),
+                tenant,
+                tenant_name: tenant_name.into(),
+                shards: Arc::clone(shards),
+                alarm: Arc::clone(alarm),
                 entities: Weak::clone(me),
             },
+            most,
             nodes: RwLock::default(),
             changing: Mutex::default(),
         })
@@ -582,7 +588,7 @@ impl Entities {
     }
 
     fn check_room(&self, count: usize) -> Result<(), EntityError> {
-        let most = self.tenant.upgrade().map_or(0, |tenant| tenant.limits().max_entities);
+        let most = (self.most)();
         if self.len() + count > most { Err(EntityError::TooMany(most)) } else { Ok(()) }
     }
 

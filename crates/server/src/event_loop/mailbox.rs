@@ -9,16 +9,9 @@ use parking_lot::Mutex;
 
 use super::Peer;
 use crate::auth::Verdict;
+use crate::ids::ConnectionId;
+use crate::owner::Owner;
 use crate::transport::Accepted;
-
-/// A connection: unique in the life of the broker, whichever thread owns it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ConnectionId(pub u64);
-
-impl ConnectionId {
-    /// No connection ever has it.
-    pub const NONE: Self = Self(u64::MAX);
-}
 
 /// What an IO thread can be told.
 #[derive(Debug)]
@@ -64,21 +57,42 @@ impl Mailbox {
 
     /// Posts, and wakes the thread if it does not know yet that there is post.
     pub fn post(&self, post: Post) {
-        self.0.posts.lock().push(post);
-        if !self.0.woken.swap(true, Ordering::AcqRel) {
-            // A waker fails only if the thread is gone, and then nobody waits for the post.
-            let _ = self.0.waker.wake();
-        }
+        self.0.post(post);
     }
 
-    /// Whether both are of the same thread.
-    pub fn is(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+    /// The thread as the owner of connections.
+    pub fn as_owner(&self) -> Arc<dyn Owner> {
+        Arc::clone(&self.0) as Arc<dyn Owner>
+    }
+
+    /// Whether it is the thread of an owner.
+    pub fn is(&self, owner: &Arc<dyn Owner>) -> bool {
+        std::ptr::addr_eq(Arc::as_ptr(&self.0), Arc::as_ptr(owner))
     }
 
     /// Takes all that was posted.
     pub fn collect(&self, into: &mut Vec<Post>) {
         self.0.woken.store(false, Ordering::Release);
         into.append(&mut self.0.posts.lock());
+    }
+}
+
+impl Shared {
+    fn post(&self, post: Post) {
+        self.posts.lock().push(post);
+        if !self.woken.swap(true, Ordering::AcqRel) {
+            // A waker fails only if the thread is gone, and then nobody waits for the post.
+            let _ = self.waker.wake();
+        }
+    }
+}
+
+impl Owner for Shared {
+    fn drain(&self, connection: ConnectionId) {
+        self.post(Post::Drain(connection));
+    }
+
+    fn close(&self, connection: ConnectionId, reason: ReasonCode, tell: bool) {
+        self.post(Post::Close { connection, reason, tell });
     }
 }

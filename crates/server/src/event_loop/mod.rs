@@ -10,7 +10,7 @@ mod timers;
 mod watchdog;
 
 pub use io_threads::{IoThread, IoThreads};
-pub use mailbox::{ConnectionId, Mailbox, Post};
+pub use mailbox::{Mailbox, Post};
 pub use peer::Peer;
 pub use watchdog::Watchdog;
 
@@ -32,6 +32,7 @@ use tracing::{debug, warn};
 use crate::budget::Budget;
 use crate::connection::{Next, Readiness, Scratch, Turn};
 use crate::durable::commit_by_rounds;
+use crate::ids::ConnectionId;
 use crate::lifecycle::Context;
 use crate::transport::Accepted;
 use io_threads::Balance;
@@ -163,7 +164,7 @@ impl Running {
                 warn!(%error, "waiting for connections");
             }
             let start = Instant::now();
-            self.context.worker.now = self.context.worker.shared.clock.at(start);
+            self.context.worker.now = self.context.shared.clock.at(start);
             self.threads.get(self.me).watchdog().round_begins(start);
             self.turn_start = start;
             self.turns = events.iter().count() + self.again.len() + self.context.departures.len();
@@ -212,7 +213,7 @@ impl Running {
             self.go_on_with_departures();
             let mut budget = Budget::new(self.turn_start, 1);
             self.context.router.flush(&self.context.worker, &mut budget);
-            self.context.worker.shared.shards.end_round();
+            self.context.shared.shards.end_round();
             self.forget_stale_routes();
             let helper = self.balance.worked(start, Instant::now(), self.me, &self.threads);
             if let Some(helper) = helper {
@@ -328,7 +329,7 @@ impl Running {
     }
 
     fn accept(&mut self, accepted: Accepted) {
-        let id = self.context.worker.shared.next_connection_id();
+        let id = self.context.shared.next_connection_id();
         match Peer::new(accepted, id, &self.context, &self.mailbox) {
             Ok(connection) => {
                 self.insert(connection);

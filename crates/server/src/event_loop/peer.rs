@@ -6,10 +6,11 @@ use barid_core::time::Timestamp;
 use mio::net::TcpStream;
 use mqtt_proto::ReasonCode;
 
-use super::{ConnectionId, Mailbox};
+use super::Mailbox;
 use crate::amqp::AmqpConnection;
 use crate::auth::Verdict;
 use crate::connection::{Connection, Next, Readiness, Turn};
+use crate::ids::ConnectionId;
 use crate::lifecycle::Context;
 use crate::transport::{Accepted, Protocol};
 

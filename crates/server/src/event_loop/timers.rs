@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use barid_core::time::Timestamp;
 
-use super::ConnectionId;
+use crate::ids::ConnectionId;
 
 /// Deadlines, the nearest first.
 #[derive(Debug, Default)]

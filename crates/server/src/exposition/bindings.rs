@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::{escaped, header};
-use crate::broker::Shared;
+use crate::shared::Shared;
 
 /// Appends the metrics of all bindings, also of those that were deleted.
 pub fn bindings(text: &mut String, shared: &Shared) {

@@ -1,6 +1,5 @@
 //! What becomes of a message for one session: it leaves, waits, or is dropped and counted.
 
-use std::num::NonZeroU32;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -15,10 +14,11 @@ use mqtt_proto::{PacketType, QoS, Version};
 
 use super::Session;
 use super::outlet::Outlet;
-use super::packets::{Packets, SHARED_FROM};
 use super::writing::{InHand, NOTHING, Stint, direct};
 use crate::durable::{Commits, SessionJournal};
 use crate::encode::PublishFrame;
+use crate::offer::{Offer, Writes};
+use crate::packets::{Packets, SHARED_FROM};
 use crate::run::{Messages, PacketForm};
 use crate::worker::Worker;
 
@@ -28,34 +28,6 @@ pub(super) const UNSENT_MAX: usize = 256 * 1024;
 
 /// Encoded bytes that are written without waiting for more.
 const WORTH_A_WRITE: usize = 16 * 1024;
-
-/// How some messages are to be delivered to a session.
-#[derive(Clone, Debug)]
-pub struct Offer<'a> {
-    /// Which messages of the run.
-    pub range: Range<usize>,
-    /// The QoS to deliver with.
-    pub qos: QoS,
-    /// The RETAIN flag to send.
-    pub retain: bool,
-    /// Subscription Identifiers.
-    pub identifiers: &'a [NonZeroU32],
-    /// The shared subscription that chose the session.
-    pub shared: Option<&'a Arc<str>>,
-    /// When they are written to the client's socket, if it is idle.
-    pub writes: Writes,
-}
-
-/// When messages are written to an idle client's socket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Writes {
-    /// At once: nothing else will be offered to the session soon.
-    AtOnce,
-    /// When enough bytes have come together, at the latest with the router's next flush.
-    Together,
-    /// With the router's next flush: the thread has written for long enough.
-    WithFlush,
-}
 
 /// What is left to do after an offer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,7 +101,7 @@ impl Session {
         }
         if !waits_for.is_empty() {
             outlet.append(&waits_for, |held| held.append(packets.keep(0)));
-            self.await_commits(worker, &waits_for, &mut outlet);
+            self.release_after(&waits_for, &mut outlet);
             return outlet.after_append();
         }
         if offer.writes == Writes::AtOnce
@@ -199,7 +171,7 @@ impl Session {
             outlet.put(worker, self, (frame, message.as_ref()), &after, journal);
         }
         journal.close();
-        self.await_commits(worker, &waits_for, outlet);
+        self.release_after(&waits_for, outlet);
     }
 
     /// Queues messages that cannot be sent now, or drops them if the session does not wait for its

@@ -1,6 +1,5 @@
 //! Packets that must not leave before something else is durable, or before a queue has room.
 
-use std::collections::VecDeque;
 use std::sync::Weak;
 
 use mqtt_proto::{
@@ -9,10 +8,9 @@ use mqtt_proto::{
 
 use super::Session;
 use super::outlet::Outlet;
-use super::packets::Packets;
-use crate::durable::{Commits, Shards};
-use crate::event_loop::Post;
-use crate::worker::Worker;
+use crate::durable::Commits;
+use crate::packets::Packets;
+use crate::progress::{Gate, Polled};
 
 /// What an outlet keeps back. There is one only while something waits.
 ///
@@ -20,8 +18,8 @@ use crate::worker::Worker;
 /// (PUBLISH of QoS 2, PUBREL). Neither waits for the other.
 #[derive(Debug, Default)]
 pub(super) struct Held {
-    answers: VecDeque<Chunk>,
-    deliveries: VecDeque<Chunk>,
+    answers: Gate<Answers>,
+    deliveries: Gate<Packets>,
     bytes: usize,
     /// The CONNACK is among the answers, and nothing may leave before it.
     pub(super) opening: bool,
@@ -57,12 +55,18 @@ impl FullRoom {
     }
 }
 
+/// Acknowledgements that leave together.
 #[derive(Debug)]
-struct Chunk {
-    commits: Commits,
+struct Answers {
+    packets: Packets,
     /// Sessions whose queues were full, and when: their publisher is held back.
     rooms: Vec<FullRoom>,
-    packets: Packets,
+}
+
+impl Answers {
+    fn has_room(&self) -> bool {
+        !self.rooms.iter().any(FullRoom::is_full)
+    }
 }
 
 impl Held {
@@ -81,91 +85,88 @@ impl Held {
         self.bytes
     }
 
-    /// Keeps acknowledgements back.
-    pub(super) fn push_answers(&mut self, commits: Commits, rooms: Vec<FullRoom>, packets: &[u8]) {
-        self.bytes += packets.len();
-        let mut chunk = Chunk { commits, rooms, packets: Packets::default() };
-        chunk.packets.push(packets);
-        self.answers.push_back(chunk);
+    /// Keeps acknowledgements back, until they are [released](Self::release).
+    pub(super) fn push_answers(&mut self, commits: Commits, rooms: Vec<FullRoom>, bytes: &[u8]) {
+        self.bytes += bytes.len();
+        let mut packets = Packets::default();
+        packets.push(bytes);
+        self.answers.push(commits, Answers { packets, rooms });
     }
 
     /// Keeps back what `encode` appends: packets on their way to the client.
     pub(super) fn push_delivery(&mut self, commits: &Commits, encode: impl FnOnce(&mut Packets)) {
-        let joins = self.deliveries.back().is_some_and(|last| last.commits == *commits);
-        if !joins {
-            let commits = commits.clone();
-            let (rooms, packets) = (Vec::new(), Packets::default());
-            self.deliveries.push_back(Chunk { commits, rooms, packets });
+        if self.deliveries.back().is_none_or(|(last, _)| last != commits) {
+            self.deliveries.push(commits.clone(), Packets::default());
         }
-        let packets = &mut self.deliveries.back_mut().expect("it was pushed").packets;
+        let (_, packets) = self.deliveries.back_mut().expect("it was pushed");
         let before = packets.len();
         encode(packets);
         self.bytes += packets.len() - before;
     }
 
-    /// Whether the last acknowledgements wait for room in vain: there has been some.
-    pub(super) fn has_had_room(&self) -> bool {
-        self.answers
-            .back()
-            .is_some_and(|last| !last.rooms.is_empty() && !last.rooms.iter().any(FullRoom::is_full))
-    }
-
-    /// Moves what may leave now to `unsent`.
-    pub(super) fn release(&mut self, shards: &Shards, unsent: &mut Packets) {
-        for lane in [&mut self.answers, &mut self.deliveries] {
-            while lane.front().is_some_and(|chunk| chunk.is_free(shards)) {
-                let chunk = lane.pop_front().expect("it was just looked at");
-                self.bytes -= chunk.packets.len();
-                unsent.append(chunk.packets);
-                // The CONNACK is the first answer.
-                self.opening = false;
-            }
-            if self.opening {
-                return;
-            }
+    /// Moves what may leave now to `unsent`, and has `session` woken when more may.
+    pub(super) fn release(&mut self, session: &Session, unsent: &mut Packets) {
+        let sources = session.tenant.shards.sources();
+        while let Polled::Ready(answers) =
+            self.answers.poll(sources, &session.me, Answers::has_room)
+        {
+            self.bytes -= answers.packets.len();
+            unsent.append(answers.packets);
+            // The CONNACK is the first answer.
+            self.opening = false;
+        }
+        while !self.opening
+            && let Polled::Ready(packets) = self.deliveries.poll(sources, &session.me, |_| true)
+        {
+            self.bytes -= packets.len();
+            unsent.append(packets);
         }
     }
-}
 
-impl Held {
     /// Moves to `unsent` what clients are told instead of the answers in front whose commits have failed: they
     /// would wait for them until the disk works again.
     ///
     /// A PUBACK of MQTT 5 can say so. A PUBREC cannot: it would end the exchange, and the message, which may
     /// become durable yet, could come twice if its client sent it again.
-    fn refuse_failed(&mut self, shards: &Shards, version: Version, unsent: &mut Packets) -> Failed {
-        while let Some(first) = self.answers.front().filter(|_| !self.hopeless)
-            && shards.have_failed(&first.commits)
+    fn refuse_failed(
+        &mut self,
+        session: &Session,
+        version: Version,
+        unsent: &mut Packets,
+    ) -> Failed {
+        let sources = session.tenant.shards.sources();
+        while let Some((commits, answers)) = self.answers.front().filter(|_| !self.hopeless)
+            && sources.have_failed(commits)
         {
             if self.opening {
                 self.hopeless = true;
                 unsent.push(&refused_connack(version));
                 return Failed::Untold { has_session: false };
             }
-            let Some(refused) = refused(version, first.packets.chunk()) else {
+            let Some(refused) = refused(version, answers.packets.chunk()) else {
                 self.hopeless = true;
                 return Failed::Untold { has_session: true };
             };
-            self.bytes -= first.packets.len();
+            self.bytes -= answers.packets.len();
             self.answers.pop_front();
             unsent.push(&refused);
-            self.release(shards, unsent);
+            self.release(session, unsent);
         }
         Failed::Told
     }
 }
 
 impl Outlet {
-    /// Lets those packets go for which all is durable, and refuses what cannot be made durable.
-    pub(super) fn release_held(&mut self, worker: &Worker) {
+    /// Lets those packets of `session` go for which all is durable, and refuses what cannot be made durable. When more may
+    /// go, the session is woken: so whoever has something held back calls this.
+    pub(super) fn release_held(&mut self, session: &Session) {
         let Some(held) = &mut self.held else { return };
-        let shards = &worker.shared.shards;
-        held.release(shards, &mut self.unsent);
+        held.release(session, &mut self.unsent);
         if let Some(link) = &self.link {
-            let failed = held.refuse_failed(shards, link.version, &mut self.unsent);
+            let failed = held.refuse_failed(session, link.version, &mut self.unsent);
             if let Failed::Untold { has_session } = failed {
                 let (connection, reason) = (link.connection, ReasonCode::QuotaExceeded);
-                link.owner.post(Post::Close { connection, reason, tell: has_session });
+                link.owner.close(connection, reason, has_session);
             }
         }
         if held.is_empty() {
@@ -198,12 +199,6 @@ fn refused_connack(version: Version) -> Vec<u8> {
         .encode(version, &mut packet)
         .expect("a CONNACK can be encoded");
     packet
-}
-
-impl Chunk {
-    fn is_free(&self, shards: &Shards) -> bool {
-        shards.have_committed(&self.commits) && !self.rooms.iter().any(FullRoom::is_full)
-    }
 }
 
 #[cfg(test)]

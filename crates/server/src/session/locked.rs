@@ -8,7 +8,7 @@ use parking_lot::MutexGuard;
 
 use super::Session;
 use super::outlet::Outlet;
-use crate::durable::OnCommit;
+use crate::progress::Waiter;
 
 /// An outlet, locked. When it is let go, what its queue has gained or lost is counted for the tenant, and
 /// publishers that were held back are told when there is room again.
@@ -94,7 +94,7 @@ impl Drop for Locked<'_> {
         }
         for publisher in waiters.into_iter().flat_map(|waiters| waiters.0) {
             if let Some(publisher) = publisher.upgrade() {
-                publisher.on_commit();
+                publisher.wake();
             }
         }
     }

@@ -4,15 +4,14 @@ mod delivery;
 mod held;
 mod locked;
 mod outlet;
-mod packets;
+mod reading_back;
 mod replay;
 mod stored;
 mod subscriptions;
 mod writing;
 
-pub use delivery::{Offer, Offered, Writes};
+pub use delivery::Offered;
 pub use outlet::{Link, Replay};
-pub use packets::{Packets, SHARED_FROM};
 pub use subscriptions::{Subscription, Subscriptions};
 pub use writing::{Answers, Stint};
 
@@ -30,9 +29,9 @@ use mqtt_proto::ReasonCode;
 use mqtt_proto::flow::OutboundAliases;
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::connection::Connection;
 use crate::durable::{Commits, Durable, SessionJournal};
-use crate::event_loop::{ConnectionId, Mailbox, Peer, Post};
+use crate::ids::ConnectionId;
+use crate::owner::Owner;
 use crate::tenant::Tenant;
 use crate::worker::Worker;
 use outlet::Outlet;
@@ -229,25 +228,20 @@ impl Session {
         outlet.close_connection(reason);
     }
 
-    /// Moves the connection of `epoch` to the thread of `owner`. All that is posted for it from now on
-    /// comes after it. If it has lost the session, a post to close it is with the present owner, and
-    /// there it stays.
-    pub fn change_owner(
-        &self,
-        epoch: u32,
-        owner: &Mailbox,
-        connection: Box<Connection>,
-    ) -> Result<(), Box<Connection>> {
+    /// The connection of `epoch` belongs to the thread of `owner` from now on, which `give` gives it to. All that is posted
+    /// for it from now on comes after it. False: it has lost the session, a post to close it is with the present owner,
+    /// and there it stays.
+    pub fn change_owner(&self, epoch: u32, owner: Arc<dyn Owner>, give: impl FnOnce()) -> bool {
         let mut outlet = self.outlet.lock();
         let present = outlet.epoch == epoch;
         match &mut outlet.link {
-            Some(link) if present => link.owner = owner.clone(),
-            _ => return Err(connection),
+            Some(link) if present => link.owner = owner,
+            _ => return false,
         }
         // Who has woken the old owner in vain is heard by the new one, who looks in any case.
         outlet.woken = false;
-        owner.post(Post::Adopt(Peer::Mqtt(connection)));
-        Ok(())
+        give();
+        true
     }
 
     /// How much more fits into the queue.

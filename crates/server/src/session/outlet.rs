@@ -11,9 +11,10 @@ use mqtt_proto::{QoS, ReasonCode, Version};
 
 use super::Session;
 use super::held::Held;
-use super::packets::Packets;
 use crate::durable::Commits;
-use crate::event_loop::{ConnectionId, Mailbox, Post};
+use crate::ids::ConnectionId;
+use crate::owner::Owner;
+use crate::packets::Packets;
 
 /// How to reach the client.
 #[derive(Clone, Debug)]
@@ -25,7 +26,7 @@ pub struct Link {
     /// The socket, if any thread may write to it (plain TCP).
     pub socket: Option<Arc<TcpStream>>,
     /// The thread that owns the connection.
-    pub owner: Mailbox,
+    pub owner: Arc<dyn Owner>,
     /// The connection there.
     pub connection: ConnectionId,
 }
@@ -94,7 +95,7 @@ impl Outlet {
         let tell = self.unsent.is_empty() && !self.is_opening();
         let link = self.detach();
         if let Some(link) = &link {
-            link.owner.post(Post::Close { connection: link.connection, reason, tell });
+            link.owner.close(link.connection, reason, tell);
         }
         link.is_some()
     }
@@ -145,7 +146,7 @@ impl Outlet {
     pub(super) fn wake_owner(&mut self) {
         if let (Some(link), false) = (&self.link, self.woken) {
             self.woken = true;
-            link.owner.post(Post::Drain(link.connection));
+            link.owner.drain(link.connection);
         }
     }
 }

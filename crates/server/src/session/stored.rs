@@ -5,7 +5,6 @@ use std::sync::{Arc, Weak};
 
 use barid_core::durable::{ReplayRecord, SessionRecord, SubscriptionRecord, WillRecord};
 use barid_core::ids::{EntryNumber, SessionNumber, StoredAs};
-use barid_core::message::Message;
 use barid_core::queue::Room;
 use barid_core::session::EntryRecord;
 use barid_core::session::{Delivery, ShardSet, Waiting};
@@ -13,13 +12,10 @@ use barid_store::StoreError;
 
 use super::held::FullRoom;
 use super::outlet::Outlet;
-use super::{Replay, Session, SessionRef, State, Subscription};
-use crate::durable::{Commits, Durable, OnCommit, SessionJournal, Wanted};
+use super::{Replay, Session, State, Subscription};
+use crate::durable::{Commits, Durable, SessionJournal};
+use crate::progress::Waiter;
 use crate::worker::Worker;
-
-/// Messages that are read back at a time, and about how many bytes.
-const FETCHED: usize = 128;
-const FETCHED_BYTES: usize = 256 * 1024;
 
 impl Session {
     /// As what it is stored, if it is.
@@ -218,39 +214,6 @@ impl Session {
         self.lock().outbound.recover(entries);
     }
 
-    /// What was asked for of what is in the store only.
-    pub fn supply(&self, worker: &Worker, fetched: &[(StoredAs, Option<Arc<Message>>)]) {
-        let mut outlet = self.lock();
-        outlet.fetching = false;
-        let mut journal = SessionJournal::new(self.durable());
-        outlet.outbound.supply(fetched, &mut journal, |reason, lost| {
-            self.dropped(worker, reason, lost.topic());
-        });
-        drop(journal);
-        outlet.wake_owner();
-    }
-
-    /// Has read back what comes next and is in the store only.
-    pub(super) fn fetch(&self, worker: &Worker, outlet: &mut Outlet) {
-        let (Some(durable), Some(me)) = (self.durable(), SessionRef::upgrade(&self.me)) else {
-            return;
-        };
-        if !std::mem::replace(&mut outlet.fetching, true) {
-            let stored = outlet.outbound.missing(FETCHED, FETCHED_BYTES);
-            let wanted = Wanted { session: me, stored };
-            worker.shared.loader.ask(durable.shard.index(), wanted);
-        }
-    }
-
-    /// Has the owner of the connection woken when `commits` are durable. False: they are.
-    pub(super) fn wake_when_durable(&self, commits: &Commits) -> bool {
-        let mut waits = false;
-        for (shard, batch) in commits.iter() {
-            waits |= self.tenant.shards.get(shard).wake_when_durable(batch, &self.me);
-        }
-        waits
-    }
-
     /// Notes that publishers have to wait for room, perhaps for room in the tenant's other queues.
     pub(super) fn set_full(&self, tenant: Room) {
         if !self.is_full() {
@@ -268,10 +231,12 @@ impl Session {
         }
     }
 
-    /// Has the outlet looked at when `commits` are durable, or now.
-    pub fn wake_on_commit(&self, commits: &Commits) {
-        if !self.wake_when_durable(commits) {
-            self.on_commit();
+    /// Lets what was held back and may leave be written, now or when it may.
+    pub fn release_held(&self) {
+        let mut outlet = self.outlet.lock();
+        outlet.release_held(self);
+        if !outlet.unsent.is_empty() {
+            outlet.wake_owner();
         }
     }
 
@@ -315,9 +280,9 @@ impl Session {
     }
 }
 
-impl OnCommit for Session {
+impl Waiter for Session {
     /// Something that the outlet waits for has happened, perhaps.
-    fn on_commit(&self) {
+    fn wake(&self) {
         let mut outlet = self.outlet.lock();
         if outlet.held.is_some() {
             outlet.wake_owner();

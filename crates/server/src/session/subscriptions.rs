@@ -25,13 +25,13 @@ pub struct Subscription {
 const MANY: usize = 32;
 
 /// About what a subscription takes besides its filter: here, in the index and in the store.
-const OVERHEAD: usize = 384;
+const OVERHEAD: usize = 320;
 
 /// How often a filter is there: here, in the index and as a key of the store.
 const COPIES: usize = 4;
 
 /// About what the index takes for a level of a filter with wildcards that no other filter has.
-const LEVEL: usize = 80;
+const LEVEL: usize = 72;
 
 /// The subscriptions of one session. Most sessions have very few, so those take no more memory than they
 /// need; some have a hundred thousand.

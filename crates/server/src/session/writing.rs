@@ -28,10 +28,10 @@ use mqtt_proto::{Ack, Packet, PacketId, PacketType, Properties, QoS, ReasonCode,
 use super::delivery::{UNSENT_MAX, noted};
 use super::held::FullRoom;
 use super::outlet::Outlet;
-use super::packets::Packets;
 use super::{Session, SessionRef};
 use crate::durable::{Commits, SessionJournal};
 use crate::encode::PublishFrame;
+use crate::packets::Packets;
 use crate::worker::Worker;
 
 /// How much is written for one client in a row.
@@ -112,7 +112,7 @@ impl Session {
             return;
         }
         outlet.woken = false;
-        outlet.release_held(worker);
+        outlet.release_held(self);
         if writable {
             if outlet.writing {
                 outlet.retry = true;
@@ -176,21 +176,20 @@ impl Session {
         answers: &'a Answers,
         rooms: Vec<FullRoom>,
     ) -> &'a [u8] {
+        let sources = self.tenant.shards.sources();
         if !answers.releases.is_empty() {
             let (nothing, after) = (Commits::default(), &answers.releases_after);
-            let after = if self.wake_when_durable(after) { after } else { &nothing };
+            let after = if sources.are_done(after) { &nothing } else { after };
             outlet.append(after, |packets| packets.push(&answers.releases));
+            outlet.release_held(self);
         }
         let behind_others = outlet.held.as_ref().is_some_and(|held| held.has_answers());
         if !answers.ordered.is_empty()
-            && (self.wake_when_durable(&answers.commits) || !rooms.is_empty() || behind_others)
+            && (behind_others || !rooms.is_empty() || !sources.are_done(&answers.commits))
         {
             let held = outlet.held.get_or_insert_default();
             held.push_answers(answers.commits.clone(), rooms, &answers.ordered);
-            // Who was woken before it was here has found nothing.
-            if held.has_had_room() {
-                outlet.wake_owner();
-            }
+            outlet.release_held(self);
             return &[];
         }
         &answers.ordered
@@ -297,7 +296,7 @@ impl Session {
                 None if outlet.replays.is_some() && !outlet.outbound.is_replaying() => {}
                 None => break,
                 Some(Outgoing::Fetch) => {
-                    self.fetch(worker, outlet);
+                    self.fetch(outlet);
                     break;
                 }
                 Some(Outgoing::Publish { delivery, id, dup }) => {
@@ -340,14 +339,14 @@ impl Session {
             }
         }
         drop(journal);
-        self.await_commits(worker, &waits_for, outlet);
+        self.release_after(&waits_for, outlet);
         wants_retained
     }
 
-    /// Has the outlet looked at again when `commits` are durable; at once if they are.
-    pub(super) fn await_commits(&self, worker: &Worker, commits: &Commits, outlet: &mut Outlet) {
-        if !commits.is_empty() && !self.wake_when_durable(commits) {
-            outlet.release_held(worker);
+    /// Something was appended to the outlet that may leave after `commits`.
+    pub(super) fn release_after(&self, commits: &Commits, outlet: &mut Outlet) {
+        if !commits.is_empty() {
+            outlet.release_held(self);
         }
     }
 }

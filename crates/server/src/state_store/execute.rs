@@ -14,7 +14,7 @@ use super::following::Following;
 use super::{Envelope, StateStore, TOPIC_LEN_MAX, Watching};
 use crate::auth::Permissions;
 use crate::durability::Durability;
-use crate::event_loop::ConnectionId;
+use crate::ids::ConnectionId;
 use crate::lifecycle::Context;
 use crate::session::SessionRef;
 

@@ -13,7 +13,7 @@ use statestore_proto::{Notification, Version, properties, topics};
 use super::stamp::Stamp;
 use crate::durability::DurabilityClass;
 use crate::durable::{ChangeGuard, Commits, DurableShard};
-use crate::event_loop::ConnectionId;
+use crate::ids::ConnectionId;
 use crate::lifecycle::Context;
 use crate::run::Run;
 use crate::session::{Session, SessionRef};

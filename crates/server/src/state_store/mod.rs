@@ -9,27 +9,26 @@
 //! | file | what is there |
 //! | --- | --- |
 //! | `envelope.rs` | what a request says besides its command |
-//! | `access.rs` | which keys a user may read and write |
 //! | `cursor.rs` | where a SCAN goes on |
 //! | `execute.rs` | from a command to its answer |
 //! | `following.rs` | what follows from a change: what is stored, and who is told |
 //! | `responses.rs` | responses to one client |
 //! | `stamp.rs` | a version as text |
-//! | `timings.rs` | how long requests take |
+//! | `timings.rs`, `request_times.rs` | how long requests take |
 
-mod access;
 mod cursor;
 mod envelope;
 mod execute;
 mod following;
+mod request_times;
 mod responses;
 mod stamp;
 mod timings;
 
-pub use access::KeyRules;
 pub use envelope::Envelope;
 pub use execute::{Answered, Requester};
 pub use following::Watching;
+pub use request_times::RequestTimes;
 pub use responses::Responses;
 pub use timings::Timings;
 
@@ -43,11 +42,11 @@ use barid_core::time::Timestamp;
 use parking_lot::{Mutex, MutexGuard};
 use statestore_proto::{Version, topics};
 
-use crate::broker::Shared;
 use crate::durable::DurableShard;
 use crate::housekeeping::Task;
 use crate::lifecycle::Context;
-use crate::settings;
+use crate::limits;
+use crate::shared::Shared;
 use crate::tenant::Tenant;
 use cursor::Cursors;
 use following::Following;
@@ -141,7 +140,7 @@ impl Context {
     pub fn expire_keys(&mut self, tenant: &Arc<Tenant>, shard: u16) {
         let store = tenant.state_store();
         let limits = Limits::UNBOUNDED;
-        let scope = store.scope(&limits, self.worker.shared.clock.wall());
+        let scope = store.scope(&limits, self.shared.clock.wall());
         let durable: &DurableShard = tenant.shards.get(shard);
         let mut following = Following::new(durable, tenant.stored_number());
         let mut partition = store.partition(shard);
@@ -154,13 +153,13 @@ impl Context {
 
     /// Has keys removed at a time.
     fn schedule_expiry(&self, tenant: &Arc<Tenant>, shard: u16, at: Option<Timestamp>) {
-        schedule_expiry(&self.worker.shared, tenant, shard, at);
+        schedule_expiry(&self.shared, tenant, shard, at);
     }
 
     /// Removes keys whose time has come unexpectedly, because the clock on the wall was put forward.
     pub fn expire_overdue_keys(&mut self, tenant: &Arc<Tenant>) {
         let Some(store) = tenant.used_state_store() else { return };
-        let now = self.worker.shared.clock.wall();
+        let now = self.shared.clock.wall();
         for shard in tenant.shards.iter() {
             if store.partition(shard.index()).next_expiry().is_some_and(|at| at <= now) {
                 self.expire_keys(tenant, shard.index());
@@ -196,8 +195,8 @@ pub fn may_subscribe(client_id: &str, filter: &str) -> bool {
     filter.starts_with(own) || rest.strip_prefix(client_id) == Some("/command/notify")
 }
 
-impl From<&settings::Limits> for Limits {
-    fn from(limits: &settings::Limits) -> Self {
+impl From<&limits::Limits> for Limits {
+    fn from(limits: &limits::Limits) -> Self {
         Self {
             keys: limits.max_state_keys as u64,
             bytes: limits.max_state_bytes as u64,

@@ -3,7 +3,8 @@
 mod broker;
 mod peer;
 
-use barid_server::settings::{Limits, Settings};
+use barid_server::limits::Limits;
+use barid_server::settings::Settings;
 use broker::Running;
 
 const TENANTS: [&str; 2] = ["acme", "globex"];

@@ -153,9 +153,14 @@ macro_rules! peer {
             vanishing: &AtomicBool,
         ) -> String {
             let mut has_left = false;
+            // A tick would break off connecting, and what it has sent may have made a session.
+            let mut patience = PATIENCE;
             while !vanishing.load(Ordering::Relaxed) {
-                match connection.recv_timeout(TICK) {
-                    Ok(Ok(Event::Incoming(packet))) => drop(incoming.send(packet)),
+                match connection.recv_timeout(patience) {
+                    Ok(Ok(Event::Incoming(packet))) => {
+                        patience = TICK;
+                        let _ = incoming.send(packet);
+                    }
                     // It may not have been written yet: a tick cuts the writing off, and the next one goes on.
                     Ok(Ok(Event::Outgoing(Outgoing::Disconnect))) => has_left = true,
                     Ok(Err(_)) if has_left => return "left".into(),

@@ -30,7 +30,8 @@ use crate::bindings::BindingsError;
 use crate::durable::Commits;
 use crate::entities::{Entities, EntityError};
 use crate::housekeeping::After;
-use crate::tenant::{Tenant, check_tenant_name};
+use crate::names::check_tenant_name;
+use crate::tenant::Tenant;
 
 /// The routes, below `/v1/tenants/{tenant}`.
 pub fn routes() -> Router<Served> {
@@ -105,13 +106,13 @@ struct Cut<T> {
 /// The entities of a tenant that exists.
 fn of_tenant(served: &Served, tenant: &str) -> Result<Arc<Entities>, Refusal> {
     let tenant = tenants::named(served, tenant)?;
-    Ok(Arc::clone(tenant.entities(&served.shared.housekeeping)))
+    Ok(Arc::clone(tenant.entities(&served.shared.alarm)))
 }
 
 /// The entities of a tenant, which comes into being if need be.
 fn of_any_tenant(served: &Served, name: &str) -> Result<Arc<Entities>, Refusal> {
     let tenant = any_tenant(served, name)?;
-    Ok(Arc::clone(tenant.entities(&served.shared.housekeeping)))
+    Ok(Arc::clone(tenant.entities(&served.shared.alarm)))
 }
 
 /// A tenant, which comes into being if need be.

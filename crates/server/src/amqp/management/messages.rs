@@ -180,7 +180,7 @@ impl Container {
         };
         let number = self.loading.gather(gathering);
         let wanted = missing.into_iter().map(|(index, id)| (For::Response(number, index), id));
-        self.load(turn, queue, wanted.collect());
+        self.load(queue, wanted.collect());
     }
 
     /// A message for a response has been read; `None`: it is lost.
@@ -200,7 +200,7 @@ impl Container {
         let gathering = self.loading.take(number).expect("it was just seen");
         let Gathering { to, queue, part, page, mut commits, size, .. } = gathering;
         self.responding -= size;
-        let now = turn.context.worker.wall();
+        let now = turn.context.wall();
         queue.with(&mut commits, |entity, effects| {
             for token in page.messages.iter().filter_map(|found| found.completes) {
                 // Refused if the lock has ended meanwhile: then somebody else gets it, too.

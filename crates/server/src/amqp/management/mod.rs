@@ -22,7 +22,7 @@ use super::held::Answer;
 use super::link::{Link, RequestLink, Service};
 use super::refusals::{condition, error_of, no_entity, status_of};
 use crate::connection::Turn;
-use crate::denials::Action;
+use crate::denied_action::Action;
 use crate::durable::Commits;
 use crate::entities::{Address, Entities, Node, Queue};
 use crate::settings::Right;
@@ -226,7 +226,7 @@ impl Container {
             return false;
         }
         let Some(tenant) = self.access.tenant() else { return false };
-        !tenant.entities(&turn.context.worker.shared.housekeeping).is_path(&address.entity)
+        !tenant.entities(&turn.context.shared.alarm).is_path(&address.entity)
     }
 
     fn on_operation(
@@ -273,7 +273,7 @@ impl Container {
             let text = "Too many responses wait.";
             return Err(Error::new(condition::SERVER_BUSY, text));
         }
-        let now = turn.context.worker.wall();
+        let now = turn.context.wall();
         let name = request.operation().unwrap_or_default();
         let known = name.strip_prefix(PREFIX);
         let known = known.and_then(|name| OPERATIONS.iter().find(|(known, ..)| *known == name));
@@ -295,7 +295,7 @@ impl Container {
             return Err(no_entity(queue.path()));
         }
         let receiver = self.receiver_of(&request, queue);
-        let entities = tenant.entities(&turn.context.worker.shared.housekeeping);
+        let entities = tenant.entities(&turn.context.shared.alarm);
         operation(&mut Asked { request, entities, node, queue, part, receiver, now, commits })
     }
 

@@ -24,10 +24,11 @@ use parking_lot::Mutex;
 use statestore_proto::Version;
 
 use super::*;
-use crate::durable::{Commits, Loader, LoaderThreads, Shards};
+use crate::durable::{Commits, Shards};
 use crate::housekeeping::{After, Housekeeping, Task};
-use crate::settings::Limits;
+use crate::limits::Limits;
 use crate::tenant::{Tenant, TenantSettings, Tenants};
+use crate::worker::Worker;
 
 /// Memory that is enough for all messages.
 const PLENTY: usize = 1 << 20;
@@ -37,7 +38,7 @@ struct World {
     shards: Arc<Shards>,
     tenant: Arc<Tenant>,
     housekeeping: Housekeeping,
-    loader: (Loader, LoaderThreads),
+    alarm: Arc<dyn Alarm>,
     now: Timestamp,
     _tenants: Tenants,
 }
@@ -50,15 +51,16 @@ impl World {
     /// One that has just been started.
     fn over(stores: &[Arc<dyn Store>], memory: usize) -> Self {
         let shards = Arc::new(Shards::new(stores, memory));
+        let housekeeping = Housekeeping::by_hand(shards.sources().clone());
         let tenants = Tenants::new(1, 1, 0, Arc::clone(&shards));
         let limits = Arc::new(Limits { max_entities: 12, ..Limits::default() });
-        let settings = || TenantSettings { limits, durability: Arc::default() };
+        let settings = || TenantSettings { limits, ..TenantSettings::default() };
         let tenant = tenants.get_or_create("t", settings).unwrap();
         let world = Self {
-            loader: Loader::new(shards.count()),
             shards,
             tenant,
-            housekeeping: Housekeeping::by_hand(),
+            alarm: Arc::new(housekeeping.clone()),
+            housekeeping,
             now: Timestamp::from_millis(1_000_000),
             _tenants: tenants,
         };
@@ -85,15 +87,16 @@ impl World {
     }
 
     fn entities(&self) -> &Arc<Entities> {
-        self.tenant.entities(&self.housekeeping)
+        self.tenant.entities(&self.alarm)
     }
 
     /// What all the threads of a broker would do, until nothing is left.
     fn settle(&self) {
         loop {
             self.shards.iter().for_each(|shard| shard.commit_before_start());
-            self.loader.1.answer(&self.shards);
-            let durable = self.housekeeping.take_durable(&self.shards);
+            let worker = Worker { id: 0, now: self.now };
+            self.shards.iter().for_each(|shard| shard.fetch_now(&worker));
+            let durable = self.housekeeping.take_durable();
             let task = self.housekeeping.due(self.now);
             if durable.is_empty() && task.is_none() {
                 return;
@@ -109,7 +112,7 @@ impl World {
                 }
                 Some(Task::Move(mover)) => {
                     let mover = mover.upgrade().into_iter();
-                    mover.for_each(|mover| mover.run(self.now, &self.loader.0));
+                    mover.for_each(|mover| mover.run(self.now));
                 }
                 _ => {}
             }

@@ -12,12 +12,12 @@ fn what_is_sent_is_received_and_accepted_when_it_is_durable() {
     let numbers =
         world.node("q").send(Batch::from_buf([message("m")]), world.now, &mut commits).unwrap();
     assert_eq!(&numbers[..], [1]);
-    assert!(!commits.is_empty() && !world.shards.have_committed(&commits));
+    assert!(!commits.is_empty() && !world.shards.sources().are_done(&commits));
     let [delivery] = &*world.take("q", Part::Main) else {
         panic!("delivered before it is durable")
     };
     world.settle();
-    assert!(world.shards.have_committed(&commits));
+    assert!(world.shards.sources().are_done(&commits));
     let mut commits = Commits::default();
     let token = delivery.token;
     world
@@ -55,9 +55,9 @@ fn a_repetition_waits_for_what_it_repeats() {
     let mut commits = Commits::default();
     let numbers = world.node("q").send(Batch::from_buf([repeated]), world.now, &mut commits);
     assert_eq!(numbers.as_deref(), Ok(&[0][..]));
-    assert!(!commits.is_empty() && !world.shards.have_committed(&commits));
+    assert!(!commits.is_empty() && !world.shards.sources().are_done(&commits));
     world.settle();
-    assert!(world.shards.have_committed(&commits));
+    assert!(world.shards.sources().are_done(&commits));
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn what_memory_has_no_room_for_is_read_back() {
     assert_eq!(body(), Some(message("m").bytes), "from the store");
     let ears = Arc::new(Ears::default());
     let id = new_receiver_id();
-    world.loader.0.ask_bodies(&queue, id, vec![(70, 1), (71, 2)], Arc::clone(&ears) as _);
+    queue.fetch_bodies(id, vec![(70, 1), (71, 2)], Arc::clone(&ears) as _);
     world.settle();
     assert_eq!(ears.heard(), [Told::Bodies(vec![(70, Some(message("m").bytes)), (71, None)])]);
 }

@@ -1,15 +1,14 @@
 //! The AMQP connections of a tenant, to be counted and listed.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use barid_core::time::Timestamp;
 use parking_lot::Mutex;
 
-use super::inbox::Inbox;
-use crate::event_loop::ConnectionId;
-use crate::tenant::Tenant;
+use crate::ids::ConnectionId;
 
 /// AMQP connections of one tenant, in the order in which they were accepted. `max_connections` bounds them.
 #[derive(Debug, Default)]
@@ -29,7 +28,13 @@ pub struct AmqpClient {
     /// Since when, by the wall clock.
     pub since: Timestamp,
     /// Where the connection is told to end.
-    pub(super) inbox: Arc<Inbox>,
+    pub connection: Arc<dyn Close>,
+}
+
+/// A connection that an operator may close.
+pub trait Close: Send + Sync + fmt::Debug {
+    /// Has it closed by its thread; the client is told that an operator wants it.
+    fn close(&self);
 }
 
 impl AmqpClients {
@@ -53,28 +58,28 @@ impl AmqpClients {
 impl AmqpClient {
     /// Has the connection closed. The client is told that an operator wanted it.
     pub fn close(&self) {
-        self.inbox.close();
+        self.connection.close();
     }
 }
 
 /// A connection in the list of its tenant, until it is dropped.
 #[derive(Debug)]
 pub struct Listed {
-    tenant: Arc<Tenant>,
+    clients: Arc<AmqpClients>,
     id: u64,
 }
 
 impl Listed {
-    /// Puts a connection into the list.
-    pub fn new(tenant: &Arc<Tenant>, client: AmqpClient) -> Self {
+    /// Puts a connection into a list.
+    pub fn new(clients: &Arc<AmqpClients>, client: AmqpClient) -> Self {
         let id = client.id.0;
-        tenant.amqp_clients.0.lock().insert(id, Arc::new(client));
-        Self { tenant: Arc::clone(tenant), id }
+        clients.0.lock().insert(id, Arc::new(client));
+        Self { clients: Arc::clone(clients), id }
     }
 }
 
 impl Drop for Listed {
     fn drop(&mut self) {
-        self.tenant.amqp_clients.0.lock().remove(&self.id);
+        self.clients.0.lock().remove(&self.id);
     }
 }

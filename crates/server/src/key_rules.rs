@@ -1,9 +1,47 @@
 //! Which keys a user may read and write.
 
 use data_encoding::BASE64;
+use serde::Deserialize;
 use statestore_proto::{Glob, Verb};
 
-use crate::settings::{KeyAccess, KeyKind, KeyRule};
+/// Keys of the state store that a user may read or write.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+pub struct KeyRule {
+    /// What the user may do with them.
+    pub access: KeyAccess,
+    /// How the keys are named.
+    #[serde(default, rename = "type")]
+    pub kind: KeyKind,
+    /// The keys.
+    pub keys: Vec<String>,
+}
+
+/// What a user may do with some keys.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum KeyAccess {
+    /// GET, KEYNOTIFY, SCAN.
+    Read,
+    /// SET, DEL, VDEL.
+    Write,
+    /// All of it.
+    ReadWrite,
+}
+
+/// How a rule names keys.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum KeyKind {
+    /// As patterns with `*`, `?` and `[0-9]`, in which `{principal.clientId}` and
+    /// `{principal.username}` are replaced.
+    #[default]
+    Pattern,
+    /// As they are.
+    String,
+    /// As they are, in Base64.
+    Binary,
+}
 
 /// The rules of one user for one client. They only allow: what none of them names is denied.
 #[derive(Debug)]

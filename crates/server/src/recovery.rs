@@ -17,13 +17,13 @@ use barid_core::time::Timestamp;
 use hashbrown::HashMap;
 use statestore_proto::Version;
 
-use super::{Durable, DurableShard};
 use crate::bindings;
-use crate::broker::Shared;
+use crate::durable::{Durable, DurableShard};
 use crate::entities::Recovering;
 use crate::housekeeping::Task;
 use crate::lifecycle::{persists, subscribe};
 use crate::session::{SessionRef, Subscription, Will};
+use crate::shared::Shared;
 use crate::state_store;
 use crate::tenant::Tenant;
 
@@ -275,7 +275,7 @@ impl Recovery for Reader<'_> {
         let recovered = match path.strip_prefix(bindings::STORED_UNDER) {
             Some(name) => tenant.bindings.recover(name, &record),
             None => {
-                let entities = tenant.entities(&self.shared.housekeeping);
+                let entities = tenant.entities(&self.shared.alarm);
                 self.entities.entity(entities, path, record)
             }
         };

@@ -1,0 +1,16 @@
+//! The thread that a connection belongs to, as others see it.
+
+use std::fmt;
+
+use mqtt_proto::ReasonCode;
+
+use crate::ids::ConnectionId;
+
+/// What others may ask of the thread that a connection belongs to. Returns at once, whatever locks the caller holds.
+pub trait Owner: Send + Sync + fmt::Debug {
+    /// Something waits for the client, or what its session waits for may have happened.
+    fn drain(&self, connection: ConnectionId);
+
+    /// The connection is to be closed. `tell`: with a DISCONNECT that has the reason.
+    fn close(&self, connection: ConnectionId, reason: ReasonCode, tell: bool);
+}

@@ -1,0 +1,266 @@
+//! What leaves in its order, each when what it depends on is done.
+
+use std::collections::VecDeque;
+use std::sync::Weak;
+
+use barid_core::commits::Commits;
+use barid_core::ids::ShardIndex;
+
+use super::{Sources, State, Waiter};
+
+/// A queue whose front leaves when what it waits for is done.
+#[derive(Debug)]
+pub struct Gate<T> {
+    queue: VecDeque<(Commits, T)>,
+    /// The wake-up that is set.
+    armed: Option<(ShardIndex, u64)>,
+    /// Those that are set because the front has failed; see [`Self::take_failed`].
+    behind: Commits,
+}
+
+/// What has become of the front of a [`Gate`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Polled<T> {
+    /// It leaves.
+    Ready(T),
+    /// It waits, and the waiter will be woken.
+    Pending,
+    /// What it waits for has failed. It stays, until it is [taken](Gate::pop_front), or that is done all the same: the
+    /// waiter will be woken.
+    Failed,
+    /// Nothing waits.
+    Empty,
+}
+
+impl<T> Default for Gate<T> {
+    fn default() -> Self {
+        Self { queue: VecDeque::new(), armed: None, behind: Commits::default() }
+    }
+}
+
+impl<T> Gate<T> {
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// The last one, and what it waits for.
+    pub fn back(&self) -> Option<&(Commits, T)> {
+        self.queue.back()
+    }
+
+    /// The last one, to be changed, and what it waits for.
+    pub fn back_mut(&mut self) -> Option<(&Commits, &mut T)> {
+        self.queue.back_mut().map(|(commits, item)| (&*commits, item))
+    }
+
+    /// Adds one at the end. The gate is to be [polled](Self::poll) then, or nobody is woken.
+    pub fn push(&mut self, commits: Commits, item: T) {
+        self.queue.push_back((commits, item));
+    }
+
+    /// Takes the front, whatever it waits for.
+    pub fn pop_front(&mut self) -> Option<T> {
+        self.queue.pop_front().map(|(_, item)| item)
+    }
+
+    /// The front, and what it waits for.
+    pub fn front(&self) -> Option<&(Commits, T)> {
+        self.queue.front()
+    }
+
+    /// Takes one from anywhere, whatever it waits for.
+    pub fn remove(&mut self, index: usize) -> Option<T> {
+        self.queue.remove(index).map(|(_, item)| item)
+    }
+
+    /// Takes the front if what it waits for is done, and `may_leave`. If not, `waiter` is woken when the first of that
+    /// is done, or has failed; when it may leave is for the caller to find out.
+    pub fn poll<W: Waiter>(
+        &mut self,
+        sources: &Sources,
+        waiter: &Weak<W>,
+        may_leave: impl FnOnce(&T) -> bool,
+    ) -> Polled<T> {
+        loop {
+            let Some((commits, item)) = self.queue.front() else { return Polled::Empty };
+            let Some(first) = sources.first_undone(commits) else {
+                return match may_leave(item) {
+                    true => Polled::Ready(self.pop_front().expect("it was just looked at")),
+                    false => Polled::Pending,
+                };
+            };
+            if self.armed == Some(first) || sources.wake_when_done(first, waiter) {
+                self.armed = Some(first);
+                // Asked when the wake-up is set, so that none is missed.
+                match sources.state(commits) {
+                    State::Done => {}
+                    State::Pending => return Polled::Pending,
+                    State::Failed => {
+                        // Who has been told is woken for the least of what has failed, so it sets the next one itself.
+                        self.armed = None;
+                        return Polled::Failed;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes the first one, wherever it is, that `is_meant` and waits for something that has failed. If there is none,
+    /// and the front has failed, `waiter` is woken when what any other waits for fails as well.
+    pub fn take_failed<W: Waiter>(
+        &mut self,
+        sources: &Sources,
+        waiter: &Weak<W>,
+        is_meant: impl Fn(&T) -> bool,
+    ) -> Option<T> {
+        let failed =
+            |(commits, item): &(Commits, T)| is_meant(item) && sources.have_failed(commits);
+        if let Some(index) = self.queue.iter().position(failed) {
+            return self.remove(index);
+        }
+        if self.queue.front().is_some_and(|(commits, _)| sources.have_failed(commits)) {
+            // What fails, fails with all before it: the last number of each source is enough.
+            let mut last = Commits::default();
+            self.queue.iter().for_each(|(commits, _)| last.join(commits));
+            if last != self.behind {
+                for one in last.iter() {
+                    sources.wake_when_done(one, waiter);
+                }
+                self.behind = last;
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::thread;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::progress::Progress;
+
+    #[derive(Default)]
+    struct Counter(AtomicUsize);
+
+    impl Waiter for Counter {
+        fn wake(&self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    impl Counter {
+        fn take(&self) -> usize {
+            self.0.swap(0, Ordering::Relaxed)
+        }
+    }
+
+    fn sources(count: usize) -> (Vec<Arc<Progress>>, Sources) {
+        let all: Vec<_> = (0..count).map(|_| Arc::<Progress>::default()).collect();
+        (all.clone(), Sources::new(all))
+    }
+
+    #[test]
+    fn a_front_that_has_failed_stays_until_it_is_taken() {
+        let (all, sources) = sources(1);
+        let waiter = Arc::new(Counter::default());
+        let me = Arc::downgrade(&waiter);
+        let mut gate = Gate::default();
+        gate.push(Commits::one(0, 1), 'a');
+        gate.push(Commits::one(0, 2), 'b');
+        assert_eq!(gate.poll(&sources, &me, |_| true), Polled::Pending);
+        all[0].fail(1);
+        assert_eq!(waiter.take(), 1);
+        assert_eq!(gate.poll(&sources, &me, |_| true), Polled::Failed);
+        assert_eq!(gate.take_failed(&sources, &me, |item| *item == 'b'), None);
+        all[0].fail(2);
+        assert_eq!(waiter.take(), 1, "for the one behind the front");
+        assert_eq!(gate.take_failed(&sources, &me, |item| *item == 'b'), Some('b'));
+        all[0].advance(2);
+        assert!(waiter.take() > 0);
+        assert_eq!(gate.poll(&sources, &me, |_| true), Polled::Ready('a'));
+        assert_eq!(gate.poll(&sources, &me, |_| true), Polled::Empty);
+    }
+
+    #[test]
+    fn what_may_not_leave_yet_stays() {
+        let (_, sources) = sources(1);
+        let me = Arc::downgrade(&Arc::new(Counter::default()));
+        let mut gate = Gate::default();
+        gate.push(Commits::default(), 1);
+        assert_eq!(gate.poll(&sources, &me, |_| false), Polled::Pending);
+        assert_eq!(gate.poll(&sources, &me, |_| true), Polled::Ready(1));
+    }
+
+    proptest! {
+        /// Whoever polls when it is woken, and never else, sees everything leave in its order.
+        #[test]
+        fn no_wake_up_is_missing(
+            items in proptest::collection::vec(proptest::collection::vec((0..3_u16, 1..9_u64), 0..3), 1..20),
+            steps in proptest::collection::vec((0..3_usize, 1..9_u64, any::<bool>()), 0..30),
+        ) {
+            let (all, sources) = sources(3);
+            let waiter = Arc::new(Counter::default());
+            let me = Arc::downgrade(&waiter);
+            let mut gate = Gate::default();
+            let mut left = Vec::new();
+            let mut poll = |gate: &mut Gate<usize>| {
+                while let Polled::Ready(item) = gate.poll(&sources, &me, |_| true) {
+                    left.push(item);
+                }
+            };
+            for (index, commits) in items.iter().enumerate() {
+                gate.push(commits.iter().copied().collect(), index);
+            }
+            poll(&mut gate);
+            let mut at = [0; 3];
+            let end = (0..3).map(|source| (source, 9, false));
+            for (source, number, fails) in steps.into_iter().chain(end) {
+                match fails {
+                    true => all[source].fail(number),
+                    false if number > at[source] => {
+                        at[source] = number;
+                        all[source].advance(number);
+                    }
+                    false => {}
+                }
+                if waiter.take() > 0 {
+                    poll(&mut gate);
+                }
+            }
+            prop_assert_eq!(left, (0..items.len()).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn a_source_that_advances_in_another_thread_is_not_missed() {
+        const LAST: u64 = 20_000;
+        let (all, sources) = sources(2);
+        let waiter = Arc::new(Counter::default());
+        let me = Arc::downgrade(&waiter);
+        let mut gate = Gate::default();
+        for number in 1..=LAST {
+            gate.push([(0, number), (1, number)].into_iter().collect(), number);
+        }
+        let mut left = 0;
+        thread::scope(|scope| {
+            for source in &all {
+                scope.spawn(|| (1..=LAST).for_each(|number| source.advance(number)));
+            }
+            let mut is_woken = true;
+            while left < LAST {
+                while is_woken && let Polled::Ready(number) = gate.poll(&sources, &me, |_| true) {
+                    left += 1;
+                    assert_eq!(number, left);
+                }
+                is_woken = waiter.take() > 0;
+                std::hint::spin_loop();
+            }
+        });
+    }
+}

@@ -1,0 +1,215 @@
+//! Waiting until something is durable.
+//!
+//! A *source*, such as a shard, does things that are numbered in the order in which they are done: its [`Progress`]
+//! tells how far it has got, and wakes who waits. What depends on several sources has a [`Commits`](barid_core::commits::Commits): one number
+//! of each.
+//!
+//! | type | what waits |
+//! | --- | --- |
+//! | [`Gate`] | things that leave in their order, such as the answers to one client |
+//! | [`WaitSet`] | things that leave when they may, whatever is before them |
+//!
+//! Both have a wake-up set for what they wait for first, and no other. So what a client waits for costs one entry of a
+//! source's list, however much it is.
+
+mod gate;
+mod sources;
+mod wait_set;
+
+pub use gate::{Gate, Polled};
+pub use sources::Sources;
+pub use wait_set::WaitSet;
+
+use std::sync::Weak;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+
+/// Who can wait.
+pub trait Waiter: Send + Sync + 'static {
+    /// Something that it waits for is done, or has failed. Called without a lock of the source. What it has in a
+    /// [`Gate`] or [`WaitSet`] is to be polled soon, by whatever thread.
+    fn wake(&self);
+}
+
+/// What has become of something that is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It is done.
+    Done,
+    /// It will be done, or will fail.
+    Pending,
+    /// It could not be done, for so long that nobody should wait for it. It may be done all the same, later.
+    Failed,
+}
+
+/// How far a source has got.
+#[derive(Debug, Default)]
+pub struct Progress {
+    /// All up to this number is done.
+    done: AtomicU64,
+    /// All up to this number that is not done has failed.
+    failed: AtomicU64,
+    waiting: Mutex<Vec<Waiting>>,
+}
+
+/// Somebody waits for a number.
+struct Waiting {
+    number: u64,
+    who: Weak<dyn Waiter>,
+    /// It has been told that the number has failed.
+    is_told: bool,
+}
+
+impl Progress {
+    /// What has become of a number.
+    pub fn state(&self, number: u64) -> State {
+        // In this order, as it may become done in between.
+        let has_failed = number <= self.failed.load(Ordering::Acquire);
+        match self.is_done(number) {
+            true => State::Done,
+            false if has_failed => State::Failed,
+            false => State::Pending,
+        }
+    }
+
+    /// Whether all up to this number is done.
+    pub fn is_done(&self, number: u64) -> bool {
+        self.done.load(Ordering::Acquire) >= number
+    }
+
+    /// Has somebody woken when a number is done, and when it has failed. False: it is done already.
+    pub fn wake_when_done<W: Waiter>(&self, number: u64, waiter: &Weak<W>) -> bool {
+        // Under the lock, so that the source cannot pass between the question and the answer.
+        let mut waiting = self.waiting.lock();
+        let waits = !self.is_done(number);
+        let is_same =
+            |last: &&mut Waiting| last.number == number && last.is(waiter.as_ptr().cast());
+        if let Some(known) = waiting.last_mut().filter(is_same) {
+            // It has something else that waits, and may have to hear again.
+            known.is_told = false;
+        } else if waits {
+            waiting.push(Waiting { number, who: Weak::<W>::clone(waiter), is_told: false });
+        }
+        waits
+    }
+
+    /// All up to this number is done.
+    pub fn advance(&self, number: u64) {
+        self.done.store(number, Ordering::Release);
+        let is_over = |waiting: &mut Waiting| waiting.number <= number;
+        let over: Vec<_> = self.waiting.lock().extract_if(.., is_over).collect();
+        for waiting in over {
+            if let Some(waiter) = waiting.who.upgrade() {
+                waiter.wake();
+            }
+        }
+    }
+
+    /// All up to this number that is not done has failed. Who waits for it is told once, and woken again when it is
+    /// done all the same.
+    pub fn fail(&self, number: u64) {
+        self.failed.store(number, Ordering::Release);
+        let (mut told, mut lowest) = (Vec::new(), HashMap::new());
+        let mut all = self.waiting.lock();
+        for waiting in all.iter_mut().filter(|waiting| waiting.number <= number) {
+            if let (false, Some(who)) = (waiting.is_told, waiting.who.upgrade()) {
+                told.push(who);
+            }
+            waiting.is_told = true;
+            let least = lowest.entry(waiting.address()).or_insert(waiting.number);
+            *least = waiting.number.min(*least);
+        }
+        // Whoever is woken looks at all that it waits for. So one entry for each is enough while nothing is done.
+        all.retain(|waiting| {
+            waiting.number > number
+                || (waiting.who.strong_count() > 0
+                    && lowest.get(&waiting.address()) == Some(&waiting.number)
+                    && lowest.remove(&waiting.address()).is_some())
+        });
+        drop(all);
+        for waiter in told {
+            waiter.wake();
+        }
+    }
+}
+
+impl Waiting {
+    /// Tells one waiter from another.
+    fn address(&self) -> *const () {
+        self.who.as_ptr().cast()
+    }
+
+    fn is(&self, waiter: *const ()) -> bool {
+        self.address() == waiter
+    }
+}
+
+impl std::fmt::Debug for Waiting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Waiting").field("number", &self.number).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicUsize;
+
+    use super::*;
+
+    #[derive(Default)]
+    pub struct Counter(pub AtomicUsize);
+
+    impl Waiter for Counter {
+        fn wake(&self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn who_waits_is_woken_when_it_is_done_and_not_before() {
+        let (progress, waiter) = (Progress::default(), Arc::new(Counter::default()));
+        let me = Arc::downgrade(&waiter);
+        let woken = || waiter.0.load(Ordering::Relaxed);
+        assert!(progress.wake_when_done(2, &me));
+        progress.advance(1);
+        assert_eq!((woken(), progress.state(2)), (0, State::Pending));
+        progress.advance(3);
+        assert_eq!((woken(), progress.state(2)), (1, State::Done));
+        assert!(!progress.wake_when_done(3, &me));
+        progress.advance(4);
+        assert_eq!(woken(), 1);
+    }
+
+    #[test]
+    fn what_has_failed_is_told_once_and_may_be_done_later() {
+        let (progress, waiter) = (Progress::default(), Arc::new(Counter::default()));
+        let me = Arc::downgrade(&waiter);
+        let woken = || waiter.0.load(Ordering::Relaxed);
+        progress.wake_when_done(1, &me);
+        progress.wake_when_done(2, &me);
+        progress.fail(1);
+        assert_eq!(
+            (woken(), progress.state(1), progress.state(2)),
+            (1, State::Failed, State::Pending)
+        );
+        progress.fail(2);
+        assert_eq!((woken(), progress.state(2)), (2, State::Failed));
+        progress.fail(2);
+        assert_eq!(woken(), 2, "it knows");
+        progress.advance(2);
+        assert_eq!((woken(), progress.state(1), progress.state(2)), (3, State::Done, State::Done));
+    }
+
+    #[test]
+    fn who_has_gone_is_forgotten() {
+        let (progress, waiter) = (Progress::default(), Arc::new(Counter::default()));
+        progress.wake_when_done(1, &Arc::downgrade(&waiter));
+        drop(waiter);
+        progress.fail(1);
+        assert!(progress.waiting.lock().is_empty());
+        progress.advance(1);
+    }
+}

@@ -1,0 +1,57 @@
+//! All sources that something may wait for.
+
+use std::sync::{Arc, Weak};
+
+use barid_core::commits::Commits;
+use barid_core::ids::ShardIndex;
+
+use super::{Progress, State, Waiter};
+
+/// The sources of the process by their numbers. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Sources(Arc<[Arc<Progress>]>);
+
+impl Sources {
+    /// These, in the order of their numbers from 0.
+    pub fn new(all: impl IntoIterator<Item = Arc<Progress>>) -> Self {
+        Self(all.into_iter().collect())
+    }
+
+    /// One of them.
+    pub fn get(&self, source: ShardIndex) -> &Progress {
+        &self.0[usize::from(source)]
+    }
+
+    /// Whether all that is waited for is done.
+    pub fn are_done(&self, commits: &Commits) -> bool {
+        commits.iter().all(|(source, number)| self.get(source).is_done(number))
+    }
+
+    /// Whether any of it has failed.
+    pub fn have_failed(&self, commits: &Commits) -> bool {
+        commits.iter().any(|(source, number)| self.get(source).state(number) == State::Failed)
+    }
+
+    /// What has become of all of it together.
+    pub fn state(&self, commits: &Commits) -> State {
+        match () {
+            () if self.are_done(commits) => State::Done,
+            () if self.have_failed(commits) => State::Failed,
+            () => State::Pending,
+        }
+    }
+
+    /// What is waited for first: the first that is not done.
+    pub fn first_undone(&self, commits: &Commits) -> Option<(ShardIndex, u64)> {
+        commits.iter().find(|(source, number)| !self.get(*source).is_done(*number))
+    }
+
+    /// Has somebody woken when a number of a source is done, and when it has failed. False: it is done already.
+    pub fn wake_when_done<W: Waiter>(
+        &self,
+        (source, number): (ShardIndex, u64),
+        waiter: &Weak<W>,
+    ) -> bool {
+        self.get(source).wake_when_done(number, waiter)
+    }
+}

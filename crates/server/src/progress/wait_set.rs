@@ -1,0 +1,188 @@
+//! What leaves when what it depends on is done, whatever came before it.
+
+use std::sync::Weak;
+
+use barid_core::commits::Commits;
+use barid_core::ids::ShardIndex;
+use smallvec::SmallVec;
+
+use super::{Sources, State, Waiter};
+
+/// Things that wait, in no order.
+#[derive(Debug)]
+pub struct WaitSet<T> {
+    lists: SmallVec<[List<T>; 2]>,
+}
+
+/// Those that wait for one source first.
+#[derive(Debug)]
+struct List<T> {
+    source: ShardIndex,
+    /// The wake-up that is set.
+    armed: Option<u64>,
+    items: Vec<(Commits, T)>,
+}
+
+impl<T> Default for WaitSet<T> {
+    fn default() -> Self {
+        Self { lists: SmallVec::new() }
+    }
+}
+
+impl<T> WaitSet<T> {
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.lists.iter().all(|list| list.items.is_empty())
+    }
+
+    /// Adds one, and has `waiter` woken when what it waits for first is done, or has failed. `Some`: there is nothing to wait
+    /// for.
+    pub fn push<W: Waiter>(
+        &mut self,
+        commits: Commits,
+        item: T,
+        sources: &Sources,
+        waiter: &Weak<W>,
+    ) -> Option<T> {
+        while let Some((source, number)) = sources.first_undone(&commits) {
+            let list = self.list(source);
+            let is_armed =
+                list.armed.is_some_and(|armed| sources.get(source).state(armed) == State::Pending);
+            if is_armed || sources.wake_when_done((source, number), waiter) {
+                if !is_armed {
+                    list.armed = Some(number);
+                }
+                list.items.push((commits, item));
+                return None;
+            }
+        }
+        Some(item)
+    }
+
+    /// Takes all for which everything is done; and `is_over` says of what waits for something that has failed whether it
+    /// is to be dropped. For the others `waiter` is woken again.
+    pub fn take<W: Waiter>(
+        &mut self,
+        sources: &Sources,
+        waiter: &Weak<W>,
+        mut is_over: impl FnMut(&T) -> bool,
+    ) -> Vec<T> {
+        let mut done = Vec::new();
+        let mut moved = Vec::new();
+        for list in &mut self.lists {
+            let progress = sources.get(list.source);
+            // What else may be done has a wake-up of its own as long as this one is pending.
+            if list.armed.is_some_and(|armed| progress.state(armed) != State::Pending) {
+                list.armed = None;
+                let stays = |(commits, item): &(Commits, T)| {
+                    !(sources.have_failed(commits) && is_over(item))
+                };
+                moved.extend(std::mem::take(&mut list.items).into_iter().filter(stays));
+            }
+        }
+        for (commits, item) in moved {
+            done.extend(self.push(commits, item, sources, waiter));
+        }
+        done
+    }
+
+    fn list(&mut self, source: ShardIndex) -> &mut List<T> {
+        let known = self.lists.iter().position(|list| list.source == source);
+        let at = known.unwrap_or_else(|| {
+            self.lists.push(List { source, armed: None, items: Vec::new() });
+            self.lists.len() - 1
+        });
+        &mut self.lists[at]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::progress::Progress;
+
+    #[derive(Default)]
+    struct Counter(AtomicUsize);
+
+    impl Waiter for Counter {
+        fn wake(&self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// What happens: things are added, or a source advances or fails.
+    #[derive(Clone, Debug)]
+    enum Step {
+        Push(Vec<(u16, u64)>),
+        Advance(usize, u64),
+        Fail(usize, u64),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            vec((0..3_u16, 1..9_u64), 0..3).prop_map(Step::Push),
+            (0..3_usize, 1..9_u64).prop_map(|(source, number)| Step::Advance(source, number)),
+            (0..3_usize, 1..9_u64).prop_map(|(source, number)| Step::Fail(source, number)),
+        ]
+    }
+
+    proptest! {
+        /// Whoever takes when it is woken, and never else, gets everything that is done; and nothing that is not.
+        #[test]
+        fn no_wake_up_is_missing(steps in vec(step(), 0..60)) {
+            let all: Vec<_> = (0..3).map(|_| Arc::<Progress>::default()).collect();
+            let sources = Sources::new(all.clone());
+            let waiter = Arc::new(Counter::default());
+            let me = Arc::downgrade(&waiter);
+            let mut waiting = WaitSet::default();
+            let (mut left, mut pushed) = (Vec::new(), Vec::new());
+            let mut at = [0; 3];
+            let end = (0..3).map(|source| Step::Advance(source, 9));
+            for step in steps.into_iter().chain(end) {
+                match step {
+                    Step::Push(commits) => {
+                        let commits: Commits = commits.into_iter().collect();
+                        pushed.push(commits.clone());
+                        left.extend(waiting.push(commits, pushed.len() - 1, &sources, &me));
+                    }
+                    Step::Advance(source, number) if number > at[source] => {
+                        at[source] = number;
+                        all[source].advance(number);
+                    }
+                    Step::Advance(..) => {}
+                    Step::Fail(source, number) => all[source].fail(number),
+                }
+                if waiter.0.swap(0, Ordering::Relaxed) > 0 {
+                    left.extend(waiting.take(&sources, &me, |_| false));
+                }
+                prop_assert!(left.iter().all(|index: &usize| sources.are_done(&pushed[*index])));
+            }
+            left.sort_unstable();
+            prop_assert_eq!(left, (0..pushed.len()).collect::<Vec<_>>());
+            prop_assert!(waiting.is_empty());
+        }
+    }
+
+    #[test]
+    fn what_has_failed_is_dropped_if_its_owner_says_so() {
+        let progress = Arc::<Progress>::default();
+        let sources = Sources::new([Arc::clone(&progress)]);
+        let waiter = Arc::new(Counter::default());
+        let me = Arc::downgrade(&waiter);
+        let mut waiting = WaitSet::default();
+        for (number, item) in [(1, 'a'), (1, 'b'), (2, 'c')] {
+            assert_eq!(waiting.push(Commits::one(0, number), item, &sources, &me), None);
+        }
+        progress.fail(1);
+        assert_eq!(waiter.0.swap(0, Ordering::Relaxed), 1);
+        assert!(waiting.take(&sources, &me, |item| *item != 'b').is_empty());
+        progress.advance(2);
+        assert_eq!(waiting.take(&sources, &me, |_| false), ['b', 'c']);
+    }
+}

@@ -1,0 +1,63 @@
+//! Messages of a session that are in the store only, when its client is about to take them.
+
+use std::sync::Arc;
+
+use barid_core::ids::StoredAs;
+use barid_core::message::Message;
+use barid_store::StoreError;
+
+use super::outlet::Outlet;
+use super::{Session, SessionRef};
+use crate::durable::{DurableShard, Fetch, SessionJournal};
+use crate::worker::Worker;
+
+/// Messages that are read back at a time, and about how many bytes.
+const FETCHED: usize = 128;
+const FETCHED_BYTES: usize = 256 * 1024;
+
+/// What a session has to send next.
+struct Wanted {
+    session: SessionRef,
+    /// Where it is, in the order in which it will be sent.
+    stored: Vec<StoredAs>,
+    /// What has been read of it; `None`: it is lost.
+    fetched: Vec<(StoredAs, Option<Arc<Message>>)>,
+}
+
+impl Session {
+    /// Has read back what comes next and is in the store only.
+    pub(super) fn fetch(&self, outlet: &mut Outlet) {
+        let (Some(durable), Some(session)) = (self.durable(), SessionRef::upgrade(&self.me)) else {
+            return;
+        };
+        if !std::mem::replace(&mut outlet.fetching, true) {
+            let stored = outlet.outbound.missing(FETCHED, FETCHED_BYTES);
+            durable.shard.fetch(Box::new(Wanted { session, stored, fetched: Vec::new() }));
+        }
+    }
+
+    /// What was asked for of what is in the store only.
+    fn supply(&self, worker: &Worker, fetched: &[(StoredAs, Option<Arc<Message>>)]) {
+        let mut outlet = self.lock();
+        outlet.fetching = false;
+        let mut journal = SessionJournal::new(self.durable());
+        outlet.outbound.supply(fetched, &mut journal, |reason, lost| {
+            self.dropped(worker, reason, lost.topic());
+        });
+        drop(journal);
+        outlet.wake_owner();
+    }
+}
+
+impl Fetch for Wanted {
+    fn fetch(&mut self, shard: &DurableShard, worker: &Worker) -> Result<(), StoreError> {
+        let Some(durable) = self.session.durable() else { return Ok(()) };
+        for stored in &self.stored[self.fetched.len()..] {
+            let tenant = &self.session.tenant.name;
+            let message = shard.message(durable.tenant, tenant, stored.message)?;
+            self.fetched.push((*stored, message));
+        }
+        self.session.supply(worker, &self.fetched);
+        Ok(())
+    }
+}

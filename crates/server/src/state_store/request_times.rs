@@ -1,0 +1,66 @@
+//! How long requests take, until what answers them is durable.
+
+use std::ops::Deref;
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+use barid_core::commits::Commits;
+use parking_lot::Mutex;
+
+use super::Timings;
+use crate::progress::{Sources, WaitSet, Waiter};
+
+/// The times of requests that were answered, and those that are to be.
+#[derive(Debug)]
+pub struct RequestTimes {
+    timings: Timings,
+    sources: Sources,
+    me: Weak<Self>,
+    /// Since when so many requests wait.
+    waiting: Mutex<WaitSet<(Instant, u64)>>,
+}
+
+impl RequestTimes {
+    /// Of requests whose answers wait for these sources.
+    pub fn new(sources: Sources) -> Arc<Self> {
+        Arc::new_cyclic(|me| Self {
+            timings: Timings::default(),
+            sources,
+            me: Weak::clone(me),
+            waiting: Mutex::default(),
+        })
+    }
+
+    /// So many requests, read at `since`, are answered when `commits` are durable.
+    pub fn time(&self, commits: &Commits, requests: u64, since: Instant) {
+        let answered = match commits.is_empty() {
+            true => Some((since, requests)),
+            false => self.waiting.lock().push(
+                commits.clone(),
+                (since, requests),
+                &self.sources,
+                &self.me,
+            ),
+        };
+        answered.into_iter().for_each(|answered| self.record(answered));
+    }
+
+    fn record(&self, (since, requests): (Instant, u64)) {
+        self.timings.record(since.elapsed(), requests);
+    }
+}
+
+impl Deref for RequestTimes {
+    type Target = Timings;
+
+    fn deref(&self) -> &Timings {
+        &self.timings
+    }
+}
+
+impl Waiter for RequestTimes {
+    fn wake(&self) {
+        let answered = self.waiting.lock().take(&self.sources, &self.me, |_| false);
+        answered.into_iter().for_each(|answered| self.record(answered));
+    }
+}
