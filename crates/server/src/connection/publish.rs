@@ -19,6 +19,9 @@ use crate::router::Publisher;
 use crate::run::{Messages, Parsed, Run, RunLimit};
 use crate::session::Session;
 
+/// A run of so many messages is handed on in one piece, whoever gets it. Most runs are short, and need not be measured.
+const SHORT_RUN: usize = 4;
+
 impl Active {
     /// A PUBLISH that lies at `frame` in `bytes`. It joins the run of those before it, or ends that run
     /// and begins another. `alone` becomes false when there is more than one run.
@@ -33,7 +36,7 @@ impl Active {
         let parsed = turn.scratch.run.parse(self.version, header, bytes, &frame)?;
         self.check(&parsed)?;
         let run = &mut turn.scratch.run;
-        if run.len() == 1 && run.limit == RunLimit::NONE && !run.is_requests {
+        if run.len() == SHORT_RUN && run.limit == RunLimit::NONE && !run.is_requests {
             let count = turn.context.router.subscribers(&self.session.tenant, run.topic());
             run.limit = RunLimit::for_subscribers(count);
         }
