@@ -8,7 +8,7 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 
 from azure_client import DELETE, complete_all, texts
-from bridging import binding, queue
+from configuring import binding, queue
 from broker import until
 from running import barid
 

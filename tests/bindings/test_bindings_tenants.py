@@ -1,7 +1,7 @@
 """Tenants: the same names in both, and neither hears of the other."""
 
 from azure_client import complete_all
-from bridging import binding, queue
+from configuring import binding, queue
 
 
 def test_tenants_apart(broker_with, connect, entity):

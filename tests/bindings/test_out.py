@@ -9,7 +9,7 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageProperties
 
 from azure_client import text, take
-from bridging import binding, queue
+from configuring import binding, queue
 from broker import Broker, until
 
 

@@ -4,7 +4,7 @@ import pytest
 
 import wire
 from azure_client import complete_all
-from bridging import binding, queue
+from configuring import binding, queue
 from broker import Broker
 from running import barid
 

@@ -8,7 +8,7 @@ from azure.servicebus.exceptions import OperationTimeoutError
 
 import wire
 from azure_client import complete_all, nothing_comes, take_one, text
-from bridging import binding, queue
+from configuring import binding, queue
 from broker import Broker
 
 SESSIONS = {

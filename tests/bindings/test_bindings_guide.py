@@ -1,4 +1,4 @@
-"""docs/bridge.md: its programs and commands do what it says.
+"""docs/bindings.md: its programs and commands do what it says.
 
 A comment before a block says what is done with it:
 
@@ -17,7 +17,7 @@ import pytest
 import guide
 from broker import BINARY, Broker
 
-PAGE = guide.Page("bridge.md")
+PAGE = guide.Page("bindings.md")
 
 
 class Guided(Broker):

@@ -12,7 +12,7 @@ from azure.servicebus import ServiceBusMessage
 
 import wire
 from azure_client import DELETE, texts
-from bridging import binding, queue
+from configuring import binding, queue
 from broker import until
 
 ROUNDS = int(os.environ.get("CRASH_ROUNDS", 5))
