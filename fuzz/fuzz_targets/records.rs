@@ -13,9 +13,9 @@ use barid_core::durable::records::{
     decode_state_clock, encode_body, encode_message, encode_numbers, encode_queue_entry,
     encode_seen, encode_state_clock,
 };
-use barid_core::state_store::{AnsweredRecord, StateRecord};
 use barid_core::durable::{EntityRecord, SessionRecord, SessionStateRecord, SubscriptionRecord};
 use barid_core::session::EntryRecord;
+use barid_core::state_store::{AnsweredRecord, StateRecord};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {

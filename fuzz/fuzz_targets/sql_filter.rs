@@ -4,9 +4,8 @@
 
 #![no_main]
 
-use barid_core::value::Scope;
 use barid_core::rules::{Action, Change, Properties, SqlFilter, SystemProperty, same_name};
-use barid_core::value::{Value, ValueRef};
+use barid_core::value::{Scope, Value, ValueRef};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &str| {

@@ -4,8 +4,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use barid_core::durable::Shard;
-use barid_core::ids::PacketId;
-use barid_core::ids::{SessionNumber, TenantNumber};
+use barid_core::ids::{PacketId, SessionNumber, TenantNumber};
 use barid_core::state_store::{AnsweredRecord, StateRecord};
 use barid_core::state_store::{
     Clock, Effects, Limits, Partition, Request, Scope, Set, Usage, Watcher,

@@ -8,12 +8,27 @@ use tracing::info;
 use crate::denials::{self, Denial, Line};
 use crate::housekeeping::Task;
 use crate::lifecycle::Context;
+use crate::names::{DEFAULT_TENANT, tenant_of};
 use crate::tenant::Tenant;
 
 /// When denials that were not written one by one are summed up.
 const SUMMARY_AFTER: Duration = Duration::from_secs(1);
 
 impl Context {
+    /// The tenant in which it is counted what a client without a session may not do: the one that its user name, or key, has,
+    /// or else the default one. Strangers make no tenants, but those of the configuration are there for them.
+    pub fn tenant_of_stranger(
+        &self,
+        name: Option<&str>,
+        is_configured: impl FnOnce(&str) -> bool,
+    ) -> Option<Arc<Tenant>> {
+        let tenants = &self.shared.tenants;
+        let named = tenant_of(name).and_then(|tenant| {
+            if is_configured(tenant) { self.tenant(tenant) } else { tenants.get(tenant) }
+        });
+        named.or_else(|| tenants.get(DEFAULT_TENANT))
+    }
+
     /// Counts a denial, remembers it, and writes it to the log if there is room in this second.
     pub fn deny(&self, tenant: &Arc<Tenant>, denial: &Denial<'_>) {
         let now = self.worker.now;

@@ -243,7 +243,7 @@ impl Housekeeping {
                 next_sweep = now.after(SWEEP);
             }
             context.router.flush(&context.worker, &mut Budget::unbounded());
-            // What comes meanwhile waits for one slice.
+            // One slice: tasks that come due meanwhile wait for it.
             context.departures.go_on(&mut Budget::new(Instant::now(), 1));
             let wake_at = sys.due().map_or(next_sweep, |due| due.min(next_sweep));
             self.note_after(context);
@@ -315,7 +315,7 @@ fn note(context: &Context, what: After) {
         After::ForgetGiven(session, given) => session.forget_given(&given),
         After::ForgetBequest(session, given) => session.forget_bequest(&given),
         After::Complete(mover, done) => mover.complete(&done, context.wall()),
-        // Who asked may have gone.
+        // The request may have been given up.
         After::Tell(done) => drop(done.send(())),
     }
 }

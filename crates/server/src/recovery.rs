@@ -17,15 +17,14 @@ use barid_core::time::Timestamp;
 use hashbrown::HashMap;
 use statestore_proto::Version;
 
-use crate::bindings;
 use crate::durable::{Durable, DurableShard};
 use crate::entities::Recovering;
 use crate::housekeeping::Task;
 use crate::lifecycle::{persists, subscribe};
 use crate::session::{SessionRef, Subscription, Will};
 use crate::shared::Shared;
-use crate::state_store;
 use crate::tenant::Tenant;
+use crate::{bindings, state_store};
 
 /// What was found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -398,11 +398,6 @@ impl Messages<'_> {
         self.run.items.len()
     }
 
-    /// Never.
-    pub fn is_empty(&self) -> bool {
-        self.run.items.is_empty()
-    }
-
     /// Bytes of the packets in which they were published.
     pub fn frame_bytes(&self) -> usize {
         self.run.frame_bytes()

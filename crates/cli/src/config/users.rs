@@ -3,8 +3,7 @@
 use std::collections::BTreeSet;
 
 use barid_server::key_rules::KeyRules;
-use barid_server::names::check_tenant_name;
-use barid_server::names::full_name;
+use barid_server::names::{check_tenant_name, full_name};
 use barid_server::password;
 use barid_server::settings::{Settings, User};
 use mqtt_proto::topic;

@@ -21,8 +21,7 @@ use super::records::{
 use super::shard::TenantNames;
 use super::{EntityRecord, SessionRecord, SessionStateRecord, SubscriptionRecord};
 use crate::entity::{Entry, Part, SequenceNumber};
-use crate::ids::PacketId;
-use crate::ids::{EntryNumber, MessageId, QueueNumber, SessionNumber, TenantNumber};
+use crate::ids::{EntryNumber, MessageId, PacketId, QueueNumber, SessionNumber, TenantNumber};
 use crate::message::Message;
 use crate::session::EntryRecord;
 use crate::state_store::{AnsweredRecord, StateRecord};

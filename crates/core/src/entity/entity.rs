@@ -18,8 +18,7 @@ use super::{
     SequenceNumber, State,
 };
 use crate::time::Timestamp;
-use crate::value::Scope;
-use crate::value::Value;
+use crate::value::{Scope, Value};
 
 /// A queue, or a subscription of a topic: its messages, and who has which of them.
 ///

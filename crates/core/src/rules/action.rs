@@ -5,9 +5,7 @@ use std::str::FromStr;
 
 use super::properties::{Kind, Properties, SystemProperty, same_name};
 use super::sql::{ParseError, Parser, Program, Target};
-use crate::value::Scope;
-use crate::value::WrittenUuid;
-use crate::value::{Value, ValueRef};
+use crate::value::{Scope, Value, ValueRef, WrittenUuid};
 
 /// A change of a message: the property of that name has this value now. [`Value::Null`]: there is
 /// no such property any more.

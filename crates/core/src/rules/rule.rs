@@ -3,8 +3,7 @@
 use smallvec::SmallVec;
 
 use super::{Action, Change, Filter, Properties, same_name};
-use crate::value::Scope;
-use crate::value::Value;
+use crate::value::{Scope, Value};
 
 /// The name of the rule that a subscription has from the beginning: every message.
 pub const DEFAULT_RULE: &str = "$Default";

@@ -45,7 +45,7 @@ pub struct EntryRecord {
 }
 
 impl EntryRecord {
-    /// What is left of an entry when PUBREC has come: its packet identifier. All else is zero.
+    /// The record of an entry whose PUBREC has come. It has the packet identifier only; all else is zero.
     pub fn released(packet_id: PacketId) -> Self {
         Self {
             message: 0,

@@ -1,8 +1,7 @@
 //! What has to be stored of what is on its way to a session.
 
 use super::Delivery;
-use crate::ids::PacketId;
-use crate::ids::StoredAs;
+use crate::ids::{PacketId, StoredAs};
 
 /// Hears each change of a session's stored deliveries, in order. A session that is not stored has one
 /// that does nothing: `()`.

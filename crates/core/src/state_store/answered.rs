@@ -7,8 +7,7 @@ use hashbrown::{HashMap, HashSet};
 use smallvec::SmallVec;
 
 use super::{Answer, Origin, Outcome, Usage};
-use crate::ids::PacketId;
-use crate::ids::SessionNumber;
+use crate::ids::{PacketId, SessionNumber};
 use crate::state_store::AnsweredRecord;
 use crate::time::Timestamp;
 

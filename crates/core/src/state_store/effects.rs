@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use statestore_proto::{Notification, Version};
 
-use crate::ids::PacketId;
-use crate::ids::SessionNumber;
+use crate::ids::{PacketId, SessionNumber};
 use crate::state_store::{AnsweredRecord, StateRecord};
 
 /// Hears what follows from a command, in order, while the partition is locked.

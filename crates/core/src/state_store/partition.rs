@@ -15,9 +15,7 @@ use super::{
     Answer, Effects, EntryView, Limits, Origin, Outcome, Request, Scope, Set, Usage, Verdict,
     Watcher,
 };
-use crate::ids::PacketId;
-use crate::ids::SessionNumber;
-use crate::ids::TEXT_LEN_MAX;
+use crate::ids::{PacketId, SessionNumber, TEXT_LEN_MAX};
 use crate::state_store::{AnsweredRecord, StateRecord};
 use crate::time::Timestamp;
 

@@ -1,4 +1,4 @@
-//! What is stored of keys and requests.
+//! The records of keys, and of requests that were answered.
 
 use std::sync::Arc;
 

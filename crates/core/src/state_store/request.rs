@@ -5,8 +5,7 @@ use std::num::NonZeroU64;
 use statestore_proto::Condition;
 
 use super::{Clock, Limits, Usage};
-use crate::ids::PacketId;
-use crate::ids::SessionNumber;
+use crate::ids::{PacketId, SessionNumber};
 use crate::time::Timestamp;
 
 /// Whose store it is, and when.

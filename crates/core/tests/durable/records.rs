@@ -12,11 +12,9 @@ use barid_core::durable::{
 };
 use barid_core::entity::{Entry, State};
 use barid_core::session::EntryRecord;
-use barid_core::state_store::Verdict;
-use barid_core::state_store::{AnsweredRecord, StateRecord};
+use barid_core::state_store::{AnsweredRecord, StateRecord, Verdict};
 use barid_core::time::Timestamp;
-use barid_core::value::Scope;
-use barid_core::value::Value;
+use barid_core::value::{Scope, Value};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use statestore_proto::{Refusal, Version};

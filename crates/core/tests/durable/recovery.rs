@@ -19,8 +19,7 @@ use barid_core::ids::{
 };
 use barid_core::message::{Message, Publication};
 use barid_core::session::{EntryRecord, Phase};
-use barid_core::state_store::Verdict;
-use barid_core::state_store::{AnsweredRecord, StateRecord};
+use barid_core::state_store::{AnsweredRecord, StateRecord, Verdict};
 use barid_core::time::Timestamp;
 use barid_store::memory::{Disk, Fault, MemoryStore};
 use barid_store::{Batch, Change, Keyspace, Store};

@@ -9,11 +9,9 @@ use barid_core::durable::{
 use barid_core::entity::{Body, Entry, Overlay, Part, State};
 use barid_core::message::{Message, Publication};
 use barid_core::session::{EntryRecord, Phase};
-use barid_core::state_store::{AnsweredRecord, StateRecord};
-use barid_core::state_store::{FencingToken, Verdict};
+use barid_core::state_store::{AnsweredRecord, FencingToken, StateRecord, Verdict};
 use barid_core::time::Timestamp;
-use barid_core::value::Scope;
-use barid_core::value::Value;
+use barid_core::value::{Scope, Value};
 use mqtt_proto::QoS;
 use proptest::collection::vec;
 use proptest::option;

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use barid_core::entity::{Entry, Mode, Outcome, Overlay, Part, ReceiverId, Refusal};
-use barid_core::value::Scope;
-use barid_core::value::Value;
+use barid_core::value::{Scope, Value};
 
 use super::store::Told;
 use super::world::{LOCK, World, abandon, counted, dead_letter, defer, message, texts};

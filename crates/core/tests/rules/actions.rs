@@ -1,8 +1,7 @@
 //! What actions change.
 
 use barid_core::rules::{Action, Change, SystemProperty};
-use barid_core::value::Scope;
-use barid_core::value::Value;
+use barid_core::value::{Scope, Value};
 
 use crate::message::{Message, NEW_ID};
 

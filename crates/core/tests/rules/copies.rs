@@ -1,8 +1,7 @@
 //! What the rules of a subscription make of a message.
 
 use barid_core::rules::{DEFAULT_RULE, Filter, RULE_NAME, Rule};
-use barid_core::value::Scope;
-use barid_core::value::Value;
+use barid_core::value::{Scope, Value};
 
 use crate::message::Message;
 

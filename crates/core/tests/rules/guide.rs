@@ -1,8 +1,7 @@
 //! `docs/rules.md` says what is so.
 
 use barid_core::rules::{Action, DEPTH_MAX, JOINED_MAX, SqlFilter, SystemProperty, TEXT_MAX};
-use barid_core::value::Scope;
-use barid_core::value::Value;
+use barid_core::value::{Scope, Value};
 
 use crate::message::Message;
 

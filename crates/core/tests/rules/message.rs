@@ -3,8 +3,7 @@
 use std::collections::HashMap;
 
 use barid_core::rules::{Action, Properties, SqlFilter, SystemProperty, same_name};
-use barid_core::value::Scope;
-use barid_core::value::{Value, ValueRef};
+use barid_core::value::{Scope, Value, ValueRef};
 
 pub const NEW_ID: [u8; 16] = *b"\x6b\xa7\xb8\x10\x9d\xad\x11\xd1\x80\xb4\x00\xc0\x4f\xd4\x30\xc8";
 

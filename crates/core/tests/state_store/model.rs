@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use barid_core::ids::PacketId;
-use barid_core::ids::SessionNumber;
+use barid_core::ids::{PacketId, SessionNumber};
 use barid_core::state_store::{
     Answer, Clock, ENTRY_BYTES, Effects, Limits, Origin, Outcome, Partition, Request, ScanLimits,
     Scope, Set, Usage, Verdict,

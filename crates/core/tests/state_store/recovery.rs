@@ -8,8 +8,7 @@ use barid_core::durable::{
     SubscriptionRecord, Trace, keys, recover, settle,
 };
 use barid_core::entity::{Entry, Part, SequenceNumber};
-use barid_core::ids::PacketId;
-use barid_core::ids::{EntryNumber, QueueNumber, SessionNumber, TenantNumber};
+use barid_core::ids::{EntryNumber, PacketId, QueueNumber, SessionNumber, TenantNumber};
 use barid_core::message::Message;
 use barid_core::session::EntryRecord;
 use barid_core::state_store::{

@@ -2,9 +2,10 @@ use std::fmt;
 
 use super::{put_properties, read_packet_id, read_properties};
 use crate::frame::put_packet;
-use crate::topic;
 use crate::wire::{Reader, put_str, put_u16};
-use crate::{DecodeError, EncodeError, PacketId, PacketType, Properties, PropertySet, Version};
+use crate::{
+    DecodeError, EncodeError, PacketId, PacketType, Properties, PropertySet, Version, topic,
+};
 
 /// UNSUBSCRIBE: the end of subscriptions (section 3.10).
 #[derive(Clone, Debug, PartialEq, Eq)]

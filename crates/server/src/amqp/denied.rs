@@ -8,7 +8,7 @@ use crate::connection::Turn;
 use crate::denials::Denial;
 use crate::denied_action::Action;
 use crate::drops::cut;
-use crate::names::{DEFAULT_TENANT, tenant_of};
+use crate::names::tenant_of;
 use crate::tenant::Tenant;
 
 /// Bytes that are kept of the name that a client gives its container.
@@ -34,19 +34,14 @@ impl Container {
         reason: &str,
     ) {
         let context = &turn.context;
-        let tenants = &context.shared.tenants;
         let known = self.access.tenant().cloned();
         let is_stranger = known.is_none();
-        let named = || {
-            let tenant = tenant_of(key)?;
-            // Strangers make no tenants, but those of the configuration are there for them.
+        let is_configured = |tenant: &str| {
             let keys = &context.shared.settings().keys;
-            let is_configured = keys.iter().any(|key| tenant_of(Some(&key.name)) == Some(tenant));
-            if is_configured { context.tenant(tenant) } else { tenants.get(tenant) }
+            keys.iter().any(|key| tenant_of(Some(&key.name)) == Some(tenant))
         };
-        let Some(tenant) = known.or_else(named).or_else(|| tenants.get(DEFAULT_TENANT)) else {
-            return;
-        };
+        let named = || context.tenant_of_stranger(key, is_configured);
+        let Some(tenant) = known.or_else(named) else { return };
         if is_stranger {
             tenant.counters(context.worker.id).refused_connects.add(1);
         }

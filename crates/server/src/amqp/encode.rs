@@ -5,8 +5,7 @@ use barid_amqp::message::{
 };
 use barid_core::entity::{Entry, LockToken, State};
 use barid_core::time::Timestamp;
-use barid_core::value::Scope;
-use barid_core::value::Value;
+use barid_core::value::{Scope, Value};
 use smallvec::SmallVec;
 
 use crate::entities::value::encoded;

@@ -4,8 +4,7 @@ use std::borrow::Cow;
 
 use barid_amqp::message::{Field, Sections, ValueRef, id_text};
 use barid_core::entity::{Changes, Entry, Outcome, Overlay};
-use barid_core::value::Scope;
-use barid_core::value::Value;
+use barid_core::value::{Scope, Value};
 use mqtt_proto::{PropertiesBuf, Property, topic};
 
 use super::incoming::{FORMAT, OURS};

@@ -138,7 +138,7 @@ impl Active {
             }
         }
         self.interrupted |= self.unfinished.is_some();
-        // What is behind a packet that takes long has not been looked at; a PINGREQ may be among it.
+        // A packet that takes several turns keeps those behind it waiting, perhaps a PINGREQ.
         if handled > 0 || was_unfinished {
             self.keep_alive.packet_received(turn.context.worker.now.as_millis());
         }

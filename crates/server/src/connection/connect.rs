@@ -22,8 +22,7 @@ use super::wanted::{Refusal, assigned_client_id, connack_properties, want};
 use super::{Connection, End, Stage, Turn};
 use crate::auth::{PASSWORD_MAX, Verdict, may_publish};
 use crate::event_loop::Post;
-use crate::names::full_name;
-use crate::names::{DEFAULT_TENANT, tenant_of};
+use crate::names::{full_name, tenant_of};
 use crate::session::{Link, Stint};
 use crate::strangers::Collected;
 use crate::verifier::Login;
@@ -297,14 +296,9 @@ impl Connection {
 
     fn refuse(&mut self, turn: &Turn<'_>, connect: &Connect<'_>, refusal: &Refusal) -> End {
         let context = &turn.context;
-        let tenants = &context.shared.tenants;
-        let tenant = tenant_of(connect.username).and_then(|tenant| {
-            // Strangers make no tenants, but those of the configuration are there for them.
-            let is_configured = context.shared.users().are_in(tenant);
-            if is_configured { context.tenant(tenant) } else { tenants.get(tenant) }
-        });
-        if let Some(tenant) = tenant.or_else(|| tenants.get(DEFAULT_TENANT)) {
-            tenant.counters(turn.context.worker.id).refused_connects.add(1);
+        let is_configured = |tenant: &str| context.shared.users().are_in(tenant);
+        if let Some(tenant) = context.tenant_of_stranger(connect.username, is_configured) {
+            tenant.counters(context.worker.id).refused_connects.add(1);
             self.deny(turn, &tenant, connect, refusal);
         }
         let most = connect.properties.maximum_packet_size().map_or(MAX_PACKET_LEN, |n| n as usize);

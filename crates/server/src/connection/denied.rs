@@ -11,8 +11,7 @@ use super::wanted::Refusal;
 use super::{Connection, Turn};
 use crate::denials::Denial;
 use crate::denied_action::Action;
-use crate::names::DEFAULT_TENANT;
-use crate::names::is_reserved;
+use crate::names::{DEFAULT_TENANT, is_reserved};
 use crate::state_store;
 use crate::tenant::Tenant;
 

@@ -13,9 +13,8 @@ use super::active::Active;
 use super::opening::shared_filter;
 use super::{End, Turn};
 use crate::durable::Commits;
-use crate::lifecycle;
 use crate::session::{Replay, Subscription, Subscriptions};
-use crate::state_store;
+use crate::{lifecycle, state_store};
 
 /// What a filter costs in steps of a turn: it changes the index, and is noted in the store.
 const FILTER_STEPS: usize = 4;

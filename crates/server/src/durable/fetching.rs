@@ -1,4 +1,4 @@
-//! What is read back from a store when somebody takes it.
+//! Reading messages and bodies back from a store, when a client is about to take them.
 //!
 //! An IO thread does not wait for the disk: it asks, and goes on with other clients. One thread for each shard reads,
 //! and hands over what it has read.
@@ -30,7 +30,7 @@ enum Request {
     End,
 }
 
-/// What is to be read back from one shard, in the order in which it was asked for.
+/// The requests to read back from one shard, in the order in which they came.
 pub(super) struct Fetching {
     requests: Sender<Request>,
     /// Until the thread starts.

@@ -2,10 +2,8 @@
 
 use std::sync::Arc;
 
-use barid_core::ids::PacketId;
-use barid_core::ids::{SessionNumber, StoredAs, TenantNumber};
-use barid_core::session::Phase;
-use barid_core::session::{Delivery, Journal};
+use barid_core::ids::{PacketId, SessionNumber, StoredAs, TenantNumber};
+use barid_core::session::{Delivery, Journal, Phase};
 
 use super::shard::ChangeGuard;
 use super::{Commits, DurableShard};
@@ -39,11 +37,6 @@ impl<'a> SessionJournal<'a> {
         let durable = self.durable?;
         let guard = self.guard.get_or_insert_with(|| durable.shard.change());
         Some((durable, guard))
-    }
-
-    /// Whether the shard is locked.
-    pub fn is_open(&self) -> bool {
-        self.guard.is_some()
     }
 
     /// Lets the shard go.

@@ -10,7 +10,7 @@
 //! | `shard.rs` | one shard: its write set, its committer, who waits for it |
 //! | `shards.rs` | all of them; which one an entity belongs to |
 //! | `journal.rs` | the changes of one session |
-//! | `fetching.rs` | what is read back when somebody takes it |
+//! | `fetching.rs` | the thread that reads back from a store |
 
 mod fetching;
 mod journal;

@@ -68,7 +68,7 @@ pub struct DurableShard {
     changed_in_round: AtomicBool,
     /// What is being committed: nobody finds it in the write set any more, nor yet in the store.
     committing: RwLock<Option<Arc<WriteSet>>>,
-    /// What is to be read back.
+    /// Requests to read back from the store.
     pub(super) fetching: Fetching,
     /// The store takes nothing new: the disk is full or broken.
     refuses: AtomicBool,

@@ -16,8 +16,7 @@ use barid_core::entity::{
     Delivery, Incoming, LockToken, Outcome, Overlay, Part, ReceiverId, Refusal,
 };
 use barid_core::time::Timestamp;
-use barid_core::value::Scope;
-use barid_core::value::Value;
+use barid_core::value::{Scope, Value};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 

@@ -5,8 +5,7 @@ use std::cell::Cell;
 use barid_amqp::message::{Field, Sections};
 use barid_core::entity::{Incoming, Overlay};
 use barid_core::rules::{Properties, SystemProperty, same_name};
-use barid_core::value::Scope;
-use barid_core::value::ValueRef;
+use barid_core::value::{Scope, ValueRef};
 
 use super::value::widened;
 

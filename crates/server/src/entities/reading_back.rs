@@ -15,7 +15,7 @@ struct Wanted {
     receiver: ReceiverId,
     /// A tag that the receiver knows each by, and the body.
     bodies: Vec<(u64, u64)>,
-    /// What has been read; `None`: it is lost.
+    /// The bodies, as far as they have been read, with their tags. `None`: the body is lost.
     fetched: Vec<(u64, Option<Arc<[u8]>>)>,
     inbox: Arc<dyn Inbox>,
 }

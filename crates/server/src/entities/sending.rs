@@ -5,8 +5,7 @@ use std::sync::Arc;
 use barid_core::entity::{Incoming, Overlay, Part, Refusal, SequenceNumber};
 use barid_core::session::ShardSet;
 use barid_core::time::Timestamp;
-use barid_core::value::Scope;
-use barid_core::value::Value;
+use barid_core::value::{Scope, Value};
 use smallvec::SmallVec;
 use thiserror::Error;
 

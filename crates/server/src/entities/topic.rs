@@ -6,8 +6,7 @@ use std::sync::Arc;
 use barid_core::entity::{Incoming, Overlay, Part, Refusal};
 use barid_core::rules::{RULE_NAME, Rule};
 use barid_core::time::Timestamp;
-use barid_core::value::Scope;
-use barid_core::value::Value;
+use barid_core::value::{Scope, Value};
 use parking_lot::{Mutex, RwLock};
 use smallvec::SmallVec;
 

@@ -18,7 +18,7 @@ pub struct Gate<T> {
     behind: Commits,
 }
 
-/// What has become of the front of a [`Gate`].
+/// Whether the front of a [`Gate`] leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Polled<T> {
     /// It leaves.
@@ -69,11 +69,6 @@ impl<T> Gate<T> {
         self.queue.front()
     }
 
-    /// Takes one from anywhere, whatever it waits for.
-    pub fn remove(&mut self, index: usize) -> Option<T> {
-        self.queue.remove(index).map(|(_, item)| item)
-    }
-
     /// Takes the front if what it waits for is done, and `may_leave`. If not, `waiter` is woken when the first of that
     /// is done, or has failed; when it may leave is for the caller to find out.
     pub fn poll<W: Waiter>(
@@ -97,7 +92,8 @@ impl<T> Gate<T> {
                     State::Done => {}
                     State::Pending => return Polled::Pending,
                     State::Failed => {
-                        // Who has been told is woken for the least of what has failed, so it sets the next one itself.
+                        // Of all wake-ups of a waiter that have failed, the source keeps the one with the least number
+                        // only. When that comes, this one has to be set again.
                         self.armed = None;
                         return Polled::Failed;
                     }
@@ -117,7 +113,7 @@ impl<T> Gate<T> {
         let failed =
             |(commits, item): &(Commits, T)| is_meant(item) && sources.have_failed(commits);
         if let Some(index) = self.queue.iter().position(failed) {
-            return self.remove(index);
+            return self.queue.remove(index).map(|(_, item)| item);
         }
         if self.queue.front().is_some_and(|(commits, _)| sources.have_failed(commits)) {
             // What fails, fails with all before it: the last number of each source is enough.
@@ -137,33 +133,12 @@ impl<T> Gate<T> {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::thread;
 
     use proptest::prelude::*;
 
     use super::*;
-    use crate::progress::Progress;
-
-    #[derive(Default)]
-    struct Counter(AtomicUsize);
-
-    impl Waiter for Counter {
-        fn wake(&self) {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    impl Counter {
-        fn take(&self) -> usize {
-            self.0.swap(0, Ordering::Relaxed)
-        }
-    }
-
-    fn sources(count: usize) -> (Vec<Arc<Progress>>, Sources) {
-        let all: Vec<_> = (0..count).map(|_| Arc::<Progress>::default()).collect();
-        (all.clone(), Sources::new(all))
-    }
+    use crate::progress::tests::{Counter, sources};
 
     #[test]
     fn a_front_that_has_failed_stays_until_it_is_taken() {

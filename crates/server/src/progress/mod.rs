@@ -1,8 +1,8 @@
 //! Waiting until something is durable.
 //!
 //! A *source*, such as a shard, does things that are numbered in the order in which they are done: its [`Progress`]
-//! tells how far it has got, and wakes who waits. What depends on several sources has a [`Commits`](barid_core::commits::Commits): one number
-//! of each.
+//! tells how far it has got, and wakes who waits. What depends on several sources has one number of each
+//! ([`Commits`](barid_core::commits::Commits)).
 //!
 //! | type | what waits |
 //! | --- | --- |
@@ -26,14 +26,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 
-/// Who can wait.
+/// Can wait for a source.
 pub trait Waiter: Send + Sync + 'static {
     /// Something that it waits for is done, or has failed. Called without a lock of the source. What it has in a
     /// [`Gate`] or [`WaitSet`] is to be polled soon, by whatever thread.
     fn wake(&self);
 }
 
-/// What has become of something that is waited for.
+/// Whether a number of a source is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// It is done.
@@ -63,7 +63,7 @@ struct Waiting {
 }
 
 impl Progress {
-    /// What has become of a number.
+    /// Whether a number is done, or has failed.
     pub fn state(&self, number: u64) -> State {
         // In this order, as it may become done in between.
         let has_failed = number <= self.failed.load(Ordering::Acquire);
@@ -84,8 +84,9 @@ impl Progress {
         // Under the lock, so that the source cannot pass between the question and the answer.
         let mut waiting = self.waiting.lock();
         let waits = !self.is_done(number);
-        let is_same =
-            |last: &&mut Waiting| last.number == number && last.is(waiter.as_ptr().cast());
+        let is_same = |last: &&mut Waiting| {
+            last.number == number && std::ptr::addr_eq(last.who.as_ptr(), waiter.as_ptr())
+        };
         if let Some(known) = waiting.last_mut().filter(is_same) {
             // It has something else that waits, and may have to hear again.
             known.is_told = false;
@@ -140,10 +141,6 @@ impl Waiting {
     fn address(&self) -> *const () {
         self.who.as_ptr().cast()
     }
-
-    fn is(&self, waiter: *const ()) -> bool {
-        self.address() == waiter
-    }
 }
 
 impl std::fmt::Debug for Waiting {
@@ -153,19 +150,33 @@ impl std::fmt::Debug for Waiting {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::sync::Arc;
     use std::sync::atomic::AtomicUsize;
 
     use super::*;
 
+    /// Counts how often it is woken.
     #[derive(Default)]
-    pub struct Counter(pub AtomicUsize);
+    pub struct Counter(AtomicUsize);
 
     impl Waiter for Counter {
         fn wake(&self) {
             self.0.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    impl Counter {
+        /// How often since the last time.
+        pub fn take(&self) -> usize {
+            self.0.swap(0, Ordering::Relaxed)
+        }
+    }
+
+    /// So many sources, and what advances them.
+    pub fn sources(count: usize) -> (Vec<Arc<Progress>>, Sources) {
+        let all: Vec<_> = (0..count).map(|_| Arc::<Progress>::default()).collect();
+        (all.clone(), Sources::new(all))
     }
 
     #[test]

@@ -31,7 +31,8 @@ impl<T> Default for WaitSet<T> {
 
 impl<T> WaitSet<T> {
     /// Whether nothing waits.
-    pub fn is_empty(&self) -> bool {
+    #[cfg(test)]
+    fn is_empty(&self) -> bool {
         self.lists.iter().all(|list| list.items.is_empty())
     }
 
@@ -71,7 +72,7 @@ impl<T> WaitSet<T> {
         let mut moved = Vec::new();
         for list in &mut self.lists {
             let progress = sources.get(list.source);
-            // What else may be done has a wake-up of its own as long as this one is pending.
+            // As long as the wake-up of a list is pending, nothing in it is looked at.
             if list.armed.is_some_and(|armed| progress.state(armed) != State::Pending) {
                 list.armed = None;
                 let stays = |(commits, item): &(Commits, T)| {
@@ -99,22 +100,12 @@ impl<T> WaitSet<T> {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicUsize, Ordering};
 
     use proptest::collection::vec;
     use proptest::prelude::*;
 
     use super::*;
-    use crate::progress::Progress;
-
-    #[derive(Default)]
-    struct Counter(AtomicUsize);
-
-    impl Waiter for Counter {
-        fn wake(&self) {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-    }
+    use crate::progress::tests::{Counter, sources};
 
     /// What happens: things are added, or a source advances or fails.
     #[derive(Clone, Debug)]
@@ -136,8 +127,7 @@ mod tests {
         /// Whoever takes when it is woken, and never else, gets everything that is done; and nothing that is not.
         #[test]
         fn no_wake_up_is_missing(steps in vec(step(), 0..60)) {
-            let all: Vec<_> = (0..3).map(|_| Arc::<Progress>::default()).collect();
-            let sources = Sources::new(all.clone());
+            let (all, sources) = sources(3);
             let waiter = Arc::new(Counter::default());
             let me = Arc::downgrade(&waiter);
             let mut waiting = WaitSet::default();
@@ -158,7 +148,7 @@ mod tests {
                     Step::Advance(..) => {}
                     Step::Fail(source, number) => all[source].fail(number),
                 }
-                if waiter.0.swap(0, Ordering::Relaxed) > 0 {
+                if waiter.take() > 0 {
                     left.extend(waiting.take(&sources, &me, |_| false));
                 }
                 prop_assert!(left.iter().all(|index: &usize| sources.are_done(&pushed[*index])));
@@ -171,18 +161,17 @@ mod tests {
 
     #[test]
     fn what_has_failed_is_dropped_if_its_owner_says_so() {
-        let progress = Arc::<Progress>::default();
-        let sources = Sources::new([Arc::clone(&progress)]);
+        let (all, sources) = sources(1);
         let waiter = Arc::new(Counter::default());
         let me = Arc::downgrade(&waiter);
         let mut waiting = WaitSet::default();
         for (number, item) in [(1, 'a'), (1, 'b'), (2, 'c')] {
             assert_eq!(waiting.push(Commits::one(0, number), item, &sources, &me), None);
         }
-        progress.fail(1);
-        assert_eq!(waiter.0.swap(0, Ordering::Relaxed), 1);
+        all[0].fail(1);
+        assert_eq!(waiter.take(), 1);
         assert!(waiting.take(&sources, &me, |item| *item != 'b').is_empty());
-        progress.advance(2);
+        all[0].advance(2);
         assert_eq!(waiting.take(&sources, &me, |_| false), ['b', 'c']);
     }
 }

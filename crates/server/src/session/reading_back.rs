@@ -20,7 +20,7 @@ struct Wanted {
     session: SessionRef,
     /// Where it is, in the order in which it will be sent.
     stored: Vec<StoredAs>,
-    /// What has been read of it; `None`: it is lost.
+    /// Its messages, as far as they have been read. `None`: the message is lost.
     fetched: Vec<(StoredAs, Option<Arc<Message>>)>,
 }
 

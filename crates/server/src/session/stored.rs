@@ -6,8 +6,7 @@ use std::sync::{Arc, Weak};
 use barid_core::durable::{ReplayRecord, SessionRecord, SubscriptionRecord, WillRecord};
 use barid_core::ids::{EntryNumber, SessionNumber, StoredAs};
 use barid_core::queue::Room;
-use barid_core::session::EntryRecord;
-use barid_core::session::{Delivery, ShardSet, Waiting};
+use barid_core::session::{Delivery, EntryRecord, ShardSet, Waiting};
 use barid_store::StoreError;
 
 use super::held::FullRoom;

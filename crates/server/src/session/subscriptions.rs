@@ -134,11 +134,6 @@ impl Subscriptions {
         }
     }
 
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     /// All of them, in no particular order.
     pub fn iter(&self) -> Box<dyn Iterator<Item = &Subscription> + '_> {
         match &self.held {

@@ -2,11 +2,9 @@
 
 use std::sync::{Arc, Weak};
 
-use barid_core::ids::PacketId;
-use barid_core::ids::{SessionNumber, TenantNumber};
+use barid_core::ids::{PacketId, SessionNumber, TenantNumber};
 use barid_core::message::Publication;
-use barid_core::state_store::{AnsweredRecord, StateRecord};
-use barid_core::state_store::{Effects, Watcher};
+use barid_core::state_store::{AnsweredRecord, Effects, StateRecord, Watcher};
 use mqtt_proto::{PropertiesBuf, Property, QoS};
 use statestore_proto::{Notification, Version, properties, topics};
 

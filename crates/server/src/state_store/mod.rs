@@ -26,7 +26,7 @@ mod stamp;
 mod timings;
 
 pub use envelope::Envelope;
-pub use execute::{Answered, Requester};
+pub use execute::Requester;
 pub use following::Watching;
 pub use request_times::RequestTimes;
 pub use responses::Responses;
@@ -36,8 +36,7 @@ use std::sync::Arc;
 
 use barid_core::durable::AnsweredIn;
 use barid_core::ids::SessionNumber;
-use barid_core::state_store::StateRecord;
-use barid_core::state_store::{Clock, Limits, Partition, Scope, Usage};
+use barid_core::state_store::{Clock, Limits, Partition, Scope, StateRecord, Usage};
 use barid_core::time::Timestamp;
 use parking_lot::{Mutex, MutexGuard};
 use statestore_proto::{Version, topics};

@@ -7,8 +7,7 @@ use barid_store::Keyspace;
 
 use super::records::RecordError;
 use super::wire::{Reader, utf8};
-use crate::ids::PacketId;
-use crate::ids::{EntryNumber, MessageId, SessionNumber};
+use crate::ids::{EntryNumber, MessageId, PacketId, SessionNumber};
 
 pub use queue::{
     EntityKey, QueueBodyKey, QueueEntryKey, QueueNumbersKey, QueueSeenKey, QueueSessionKey,

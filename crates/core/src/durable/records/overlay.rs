@@ -3,8 +3,7 @@
 use super::RecordError;
 use crate::durable::wire::{Reader, put_str, put_varint};
 use crate::entity::Overlay;
-use crate::value::Scope;
-use crate::value::Value;
+use crate::value::{Scope, Value};
 
 const SYSTEM: u8 = 0;
 const USER: u8 = 1;

@@ -28,8 +28,9 @@ use super::records::{RecordError, decode_message, decode_received, decode_state_
 use super::shard::{Shard, shard_of};
 use super::{EntityRecord, SessionRecord, SessionStateRecord, SubscriptionRecord};
 use crate::entity::{Entry, Part, SequenceNumber};
-use crate::ids::PacketId;
-use crate::ids::{EntryNumber, QueueNumber, SessionNumber, ShardIndex, StoredAs, TenantNumber};
+use crate::ids::{
+    EntryNumber, PacketId, QueueNumber, SessionNumber, ShardIndex, StoredAs, TenantNumber,
+};
 use crate::message::Message;
 use crate::session::EntryRecord;
 use crate::state_store::{AnsweredRecord, StateRecord};

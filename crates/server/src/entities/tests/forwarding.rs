@@ -1,8 +1,7 @@
 //! The way on from what forwards.
 
 use barid_core::entity::{Outcome, Overlay};
-use barid_core::value::Scope;
-use barid_core::value::Value;
+use barid_core::value::{Scope, Value};
 
 use super::*;
 

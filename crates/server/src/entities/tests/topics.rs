@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use barid_core::entity::{Outcome, Refusal};
-use barid_core::value::Scope;
-use barid_core::value::Value;
+use barid_core::value::{Scope, Value};
 
 use super::*;
 

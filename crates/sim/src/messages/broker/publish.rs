@@ -6,8 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use barid_core::commits::Commits;
-use barid_core::ids::MessageId;
-use barid_core::ids::PacketId;
+use barid_core::ids::{MessageId, PacketId};
 use barid_core::message::{Message, Publication};
 use barid_core::session::{Reception, ShardSet};
 use barid_core::time::Timestamp;

@@ -8,12 +8,10 @@ use barid_core::durable::{
     recover, settle,
 };
 use barid_core::entity::{Entry, Part, SequenceNumber};
-use barid_core::ids::PacketId;
-use barid_core::ids::{EntryNumber, MessageId, QueueNumber, SessionNumber, TenantNumber};
+use barid_core::ids::{EntryNumber, MessageId, PacketId, QueueNumber, SessionNumber, TenantNumber};
 use barid_core::message::Message;
 use barid_core::retained::RetainedStore;
-use barid_core::session::EntryRecord;
-use barid_core::session::ShardSet;
+use barid_core::session::{EntryRecord, ShardSet};
 use barid_core::state_store::StateRecord;
 use barid_core::time::Timestamp;
 use barid_core::topic_index::TopicIndex;

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use barid_core::commits::Commits;
 use barid_core::drop_reason::DropReason;
 use barid_core::durable::{SessionRecord, Shard, SubscriptionRecord};
-use barid_core::ids::PacketId;
-use barid_core::ids::{SessionNumber, StoredAs};
+use barid_core::ids::{PacketId, SessionNumber, StoredAs};
 use barid_core::message::Message;
 use barid_core::queue::QueueLimits;
-use barid_core::session::Phase;
-use barid_core::session::{Acked, Delivery, Journal, Outbound, Outgoing, ReceivedIds, Waiting};
+use barid_core::session::{
+    Acked, Delivery, Journal, Outbound, Outgoing, Phase, ReceivedIds, Waiting,
+};
 use barid_core::time::Timestamp;
 use mqtt_proto::QoS;
 use smallvec::SmallVec;
