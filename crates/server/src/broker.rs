@@ -1,5 +1,6 @@
 //! The broker as a whole: what is started, shared, reloaded and stopped.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,18 +13,19 @@ use thiserror::Error;
 use tracing::{info, warn};
 
 use crate::admin::{self, Admin};
-use crate::bindings::{self, Bridge};
 use crate::departures::Departures;
 use crate::descriptors::Descriptors;
 use crate::durable::Commits;
 use crate::entities::EntityError;
 use crate::event_loop::{EventLoop, IoThreads, Post};
+use crate::housekeeping;
+use crate::lanes::Lanes;
 use crate::lifecycle::Context;
 use crate::listener::{Accepting, Acceptor};
 use crate::names::DEFAULT_TENANT;
 use crate::recovery::recover;
 use crate::router::Router;
-use crate::settings::{Settings, StorageEngine, Tls};
+use crate::settings::{Binding, Settings, StorageEngine, Tls};
 use crate::shared::Shared;
 use crate::sockets::{BoundSockets, ListeningSockets, alpn};
 use crate::strangers::Strangers;
@@ -36,6 +38,7 @@ const SHARDS_MAX: usize = 8;
 /// A broker that runs.
 pub struct Broker {
     shared: Arc<Shared>,
+    lanes: Lanes,
     listeners: Vec<(Arc<ListenerContext>, SocketAddr)>,
     accepting: Accepting,
     threads: IoThreads,
@@ -143,8 +146,8 @@ impl Broker {
         let data_dir = open_data_dir(&settings, cores, descriptors)
             .map_err(|source| StartError::DataDir { path: path.clone(), source })?;
         tell_exposure(&data_dir);
-        let (bridge, bridge_thread) = Bridge::new();
-        let shared = Arc::new(Shared::new(settings, workers, data_dir, bridge, strangers));
+        let (lanes, lanes_thread) = Lanes::new();
+        let shared = Arc::new(Shared::new(settings, workers, data_dir, strangers));
         shared.tenants.recover(DEFAULT_TENANT, || shared.settings_of(DEFAULT_TENANT));
         let recovered = recover(&shared)
             .map_err(|source| StartError::Recovery { path: path.clone(), source })?;
@@ -160,7 +163,7 @@ impl Broker {
         shared
             .declare(&shared.settings())
             .map_err(|(tenant, source)| StartError::Entities { tenant, source })?;
-        bindings::configure(&shared, &shared.settings());
+        configure_bindings(&shared, &lanes, &shared.settings());
         let ListeningSockets { listening, listeners, admin } = sockets.listen(&acceptor)?;
         // From here on nothing fails, and threads run.
         let worker = |id| Worker { id, now: shared.clock.now() };
@@ -183,13 +186,14 @@ impl Broker {
             .enumerate()
             .map(|(id, event_loop)| event_loop.start(context(id), threads.clone(), id))
             .collect();
-        let housekeeping = shared.housekeeping.start(context(workers));
-        let bindings = bridge_thread.start(context(workers + 1 + shared.shards.count()));
-        let admin = admin.start(Arc::clone(&shared), descriptors);
+        let housekeeping = housekeeping::start(context(workers));
+        let bindings = lanes_thread.start(context(workers + 1 + shared.shards.count()));
+        let admin = admin.start(Arc::clone(&shared), lanes.clone(), descriptors);
         let refused = Arc::clone(&shared.refused_connections);
         let accepting = acceptor.start(listening, threads.clone(), descriptors, refused);
         Ok(Self {
             shared,
+            lanes,
             listeners,
             accepting,
             threads,
@@ -208,7 +212,7 @@ impl Broker {
     /// # Errors
     /// The operating system has run out of something.
     pub fn converse(&self, sent: &[u8]) -> io::Result<Vec<u8>> {
-        admin::converse(&self.shared, sent)
+        admin::converse(&self.shared, &self.lanes, sent)
     }
 
     /// Where it listens: `mqtt`, `mqtts`, `ws`, `wss`, `amqp`, `amqps`, `admin`.
@@ -241,7 +245,7 @@ impl Broker {
         let declared = if declares { self.shared.declare(new) } else { Ok(()) };
         note(declares && declared.is_ok(), "queues and topics");
         note(old.bindings != new.bindings, "bindings");
-        bindings::configure(&self.shared, new);
+        configure_bindings(&self.shared, &self.lanes, new);
         note(old.sys != new.sys, "sys");
         note(old.log != new.log, "log");
         applied.limits = new.limits.clone();
@@ -310,9 +314,9 @@ impl Broker {
         for thread in self.loops {
             let _ = thread.join();
         }
-        self.shared.bridge.close();
+        self.lanes.close();
         let _ = self.bindings.join();
-        self.shared.housekeeping.close();
+        self.shared.agenda.close();
         let _ = self.housekeeping.join();
         self.admin.stop();
         for tenant in self.shared.tenants.all() {
@@ -328,6 +332,22 @@ impl Broker {
             let _ = thread.join();
         }
         self.shared.close_data_dir();
+    }
+}
+
+/// Has the bindings of a configuration, and tells their lanes.
+fn configure_bindings(shared: &Shared, lanes: &Lanes, settings: &Settings) {
+    let mut by_tenant = BTreeMap::<&str, Vec<Binding>>::new();
+    for binding in &settings.bindings {
+        by_tenant.entry(&binding.tenant).or_default().push(binding.clone());
+    }
+    for name in by_tenant.keys() {
+        // As many as the configuration names, whatever clients may bring into being.
+        shared.tenants.recover(name, || shared.settings_of(name));
+    }
+    for tenant in shared.tenants.all() {
+        tenant.bindings.configure(by_tenant.remove(&*tenant.name).unwrap_or_default());
+        lanes.changed(&tenant);
     }
 }
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tracing::info;
 
+use crate::agenda::Task;
 use crate::denials::{self, Denial, Line};
-use crate::housekeeping::Task;
 use crate::lifecycle::Context;
 use crate::names::{DEFAULT_TENANT, tenant_of};
 use crate::tenant::Tenant;
@@ -58,6 +58,6 @@ impl Context {
 
     fn sum_up_later(&self, tenant: &Arc<Tenant>) {
         let task = Task::SumUpDenials(Arc::downgrade(tenant));
-        self.shared.housekeeping.schedule(self.worker.now.after(SUMMARY_AFTER), task);
+        self.shared.agenda.schedule(self.worker.now.after(SUMMARY_AFTER), task);
     }
 }

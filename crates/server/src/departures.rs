@@ -4,10 +4,11 @@
 //! step, between the turns of others. Meanwhile nobody sends to the session: it [has ended](crate::session::Session::has_ended).
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use crate::budget::Budget;
-use crate::lifecycle::unsubscribe;
-use crate::session::{SessionRef, Subscription, Subscriptions};
+use crate::session::{Subscription, Subscriptions};
+use crate::tenant::Tenant;
 
 /// As many subscriptions as nearly every session has leave at once.
 const FEW: usize = 32;
@@ -20,17 +21,18 @@ const STEPS: usize = 2;
 pub struct Departures(VecDeque<Departure>);
 
 struct Departure {
-    session: SessionRef,
+    tenant: Arc<Tenant>,
+    session: u64,
     rest: Box<dyn Iterator<Item = Subscription> + Send>,
 }
 
 impl Departures {
     /// Takes the subscriptions of a session that has ended out of the index: now if they are few, and with
     /// [`Self::go_on`] if not.
-    pub fn begin(&mut self, session: &SessionRef, subscriptions: Subscriptions) {
+    pub fn begin(&mut self, tenant: &Arc<Tenant>, session: u64, subscriptions: Subscriptions) {
         let is_few = subscriptions.len() <= FEW;
-        let session = session.clone();
-        let mut departure = Departure { session, rest: subscriptions.into_iter() };
+        let (tenant, rest) = (Arc::clone(tenant), subscriptions.into_iter());
+        let mut departure = Departure { tenant, session, rest };
         if is_few {
             while departure.step() {}
         } else {
@@ -64,7 +66,7 @@ impl Departure {
     /// Takes out one. False: there was none left.
     fn step(&mut self) -> bool {
         let Some(subscription) = self.rest.next() else { return false };
-        unsubscribe(&self.session.tenant, &subscription.filter, self.session.id);
+        self.tenant.unsubscribe(&subscription.filter, self.session);
         true
     }
 }

@@ -12,10 +12,10 @@ use mqtt_proto::PacketType;
 
 use crate::denied_action::Action;
 use crate::durable::DurableShard;
-use crate::event_loop::Watchdog;
 use crate::metrics::{OUTCOMES, Totals, VERBS};
 use crate::shared::Shared;
 use crate::tenant::Tenant;
+use crate::watchdog::Watchdog;
 
 const PACKETS: [PacketType; 15] = [
     PacketType::Connect,

@@ -9,21 +9,20 @@ use barid_core::message::{Message, Publication};
 use barid_core::retained::Walked;
 use barid_core::session::{Delivery, Waiting};
 use barid_core::time::Timestamp;
-use barid_core::topic_index::{Member, SharedGroup, SubscribeOptions};
+use barid_core::topic_index::{Member, SharedGroup};
 use hashbrown::HashMap;
 use mqtt_proto::{Properties, QoS, ReasonCode, topic};
 use tracing::error;
 
-use crate::bindings;
+use crate::agenda::{After, Task};
 use crate::budget::Budget;
 use crate::departures::Departures;
 use crate::durability::asks_to_persist;
 use crate::durable::{Commits, READ_RETRY};
-use crate::housekeeping::{After, Task};
 use crate::ids::ConnectionId;
 use crate::router::{Publisher, Router};
 use crate::run::{Messages, Run};
-use crate::session::{Detached, SessionRef, Subscription, Will};
+use crate::session::{Detached, SessionRef, Will};
 use crate::shared::Shared;
 use crate::tenant::Tenant;
 use crate::worker::Worker;
@@ -67,9 +66,14 @@ impl Context {
         let tenant = self.shared.tenants.get_or_create(name, settings)?;
         if is_new {
             let task = Task::PublishSys(Arc::clone(&tenant));
-            self.shared.housekeeping.schedule(self.worker.now, task);
+            self.shared.agenda.schedule(self.worker.now, task);
         }
         Some(tenant)
+    }
+
+    /// The tenant of a session; `None`: it has been removed, and the session with it.
+    pub fn tenant_of(&self, session: &SessionRef) -> Option<Arc<Tenant>> {
+        self.shared.tenants.get(&session.account.name)
     }
 
     /// Publishes a message that does not come from a connection's buffer. It leaves with the router's next flush at
@@ -86,8 +90,7 @@ impl Context {
             let mut messages = run.in_buffer(&mut buffer, self.worker.now);
             let client = publisher.client_id;
             // There is nobody to be told what is refused.
-            let entered =
-                bindings::enter((&self.worker, self.wall()), tenant, client, &messages, false);
+            let entered = tenant.enter((&self.worker, self.wall()), client, &messages, false);
             messages.note_entered(&tenant.shards, &entered.commits);
         }
         self.hand_on(tenant, publisher, &mut run, &mut buffer);
@@ -173,6 +176,7 @@ impl Context {
     /// should, so the Will Message is due.
     pub fn connection_gone(
         &mut self,
+        tenant: &Arc<Tenant>,
         session: &SessionRef,
         connection: ConnectionId,
         epoch: u32,
@@ -194,63 +198,72 @@ impl Context {
             (epoch, state.expiry, state.will.as_ref().map(|will| will.delay))
         };
         if expiry == 0 {
-            self.end_absent_session(session, epoch);
+            self.end_absent_session(tenant, session, epoch);
             return;
         }
         let now = self.worker.now;
-        let housekeeping = &self.shared.housekeeping;
+        let agenda = &self.shared.agenda;
         if expiry != u32::MAX {
             let at = now.after(Duration::from_secs(u64::from(expiry)));
-            housekeeping.schedule(at, Task::Expire { session: session.downgrade(), epoch });
+            agenda.schedule(at, Task::Expire { session: session.downgrade(), epoch });
         }
         match delay {
             None => {}
-            Some(0) => self.publish_will(session, epoch),
+            Some(0) => self.publish_will(tenant, session, epoch),
             // A session that ends before its will is due publishes it when it ends.
             Some(delay) => {
                 let at = now.after(Duration::from_secs(u64::from(delay)));
-                housekeeping
-                    .schedule(at, Task::PublishWill { session: session.downgrade(), epoch });
+                agenda.schedule(at, Task::PublishWill { session: session.downgrade(), epoch });
             }
         }
-        self.redistribute(session);
+        self.redistribute(tenant, session);
     }
 
     /// Ends a session whose client has been away since `epoch`; unless it has come back.
-    pub fn end_absent_session(&mut self, session: &SessionRef, epoch: u32) {
+    pub fn end_absent_session(&mut self, tenant: &Arc<Tenant>, session: &SessionRef, epoch: u32) {
         // Under the lock of the client identifier, so that the client cannot come back meanwhile.
         let ends = {
-            let mut entry = session.tenant.sessions.entry(&session.client_id);
+            let mut entry = tenant.sessions.entry(&session.client_id);
             let ends = session.is_away_since(epoch)
                 && entry.get().is_some_and(|present| present.id == session.id);
             ends && entry.remove().is_some()
         };
         if ends {
-            self.end_session(session, ReasonCode::SessionTakenOver);
+            self.end_session(tenant, session, ReasonCode::SessionTakenOver);
         }
     }
 
     /// Ends a session: its client, if it has one, is told the reason and disconnected, its will is
     /// published, its subscriptions go, and what shared subscriptions sent it goes to others. When what is
     /// answered is durable, it cannot come back.
-    pub fn end_session(&mut self, session: &SessionRef, reason: ReasonCode) -> Commits {
+    pub fn end_session(
+        &mut self,
+        tenant: &Arc<Tenant>,
+        session: &SessionRef,
+        reason: ReasonCode,
+    ) -> Commits {
         let retired = {
-            let mut entry = session.tenant.sessions.entry(&session.client_id);
+            let mut entry = tenant.sessions.entry(&session.client_id);
             if entry.get().is_some_and(|present| present.id == session.id) {
                 entry.remove();
             }
-            self.retire(session, reason)
+            self.retire(tenant, session, reason)
         };
         let Some(retired) = retired else { return Commits::default() };
         let commits = retired.commits.clone();
-        self.finish_session(session, retired);
+        self.finish_session(tenant, session, retired);
         commits
     }
 
     /// The first half of a session's end: it has no connection any more, and the store forgets it. Under
     /// the lock of its client identifier, as the store knows it by that, and the next session of the
     /// client must come after. `None`: it has ended before.
-    pub fn retire(&mut self, session: &SessionRef, reason: ReasonCode) -> Option<Retired> {
+    pub fn retire(
+        &mut self,
+        tenant: &Tenant,
+        session: &SessionRef,
+        reason: ReasonCode,
+    ) -> Option<Retired> {
         {
             let mut state = session.state();
             if !session.end(&mut state) {
@@ -260,7 +273,7 @@ impl Context {
             session.set_owner(&mut state, ConnectionId::NONE);
         }
         session.close_connection(reason);
-        let given = self.take_for_others(session, true);
+        let given = self.take_for_others(tenant, session, true);
         // What others are to have stays in the store until they have it, and so does the will.
         let is_bequeathed = given.iter().any(|waiting| waiting.stored().is_some())
             || session.state().will.is_some();
@@ -268,41 +281,46 @@ impl Context {
     }
 
     /// The second half: what others notice of it.
-    pub fn finish_session(&mut self, session: &SessionRef, retired: Retired) {
-        if let Some(store) = session.tenant.used_state_store() {
-            store.forget_session(&session.tenant, session.answered_as());
+    pub fn finish_session(&mut self, tenant: &Arc<Tenant>, session: &SessionRef, retired: Retired) {
+        if let Some(store) = tenant.used_state_store() {
+            store.forget_session(tenant, session.answered_as());
         }
         let subscriptions = std::mem::take(&mut session.state().subscriptions);
-        self.departures.begin(session, subscriptions);
+        self.departures.begin(tenant, session.id, subscriptions);
         let will = session.state().will.take();
         let commits = match will {
-            Some(will) => self.publish_will_message(session, &will),
+            Some(will) => self.publish_will_message(tenant, session, &will),
             None => Commits::default(),
         };
-        self.give(session, true, retired.given, commits);
+        self.give((tenant, session), true, retired.given, commits);
         session.clear(&self.worker);
     }
 
     /// Publishes the Will Message, if there is one and the client has been away since `epoch`, and forgets
     /// it.
-    pub fn publish_will(&mut self, session: &SessionRef, epoch: u32) {
+    pub fn publish_will(&mut self, tenant: &Arc<Tenant>, session: &SessionRef, epoch: u32) {
         let will = {
             let mut state = session.state();
             if session.is_away_since(epoch) { state.will.take() } else { None }
         };
         if let Some(will) = will {
-            let commits = self.publish_will_message(session, &will);
+            let commits = self.publish_will_message(tenant, session, &will);
             if session.durable().is_some() {
                 // The store forgets the will when it has what became of it, not before.
                 let after = After::StoreSession(session.downgrade());
-                self.shared.housekeeping.after(commits, after);
+                self.shared.agenda.after(commits, after);
             }
         }
     }
 
     /// Publishes a Will Message of a session. Answers what has to be durable before it counts as
     /// published.
-    pub fn publish_will_message(&mut self, session: &SessionRef, will: &Will) -> Commits {
+    pub fn publish_will_message(
+        &mut self,
+        tenant: &Arc<Tenant>,
+        session: &SessionRef,
+        will: &Will,
+    ) -> Commits {
         let now = self.worker.now;
         let life = will.expiry.map(|seconds| Duration::from_secs(u64::from(seconds)));
         let publication = Publication {
@@ -310,24 +328,24 @@ impl Context {
             ..will.message.publication()
         };
         let publisher = Publisher { session: session.id, client_id: &session.client_id };
-        self.publish(&session.tenant, publisher, &publication)
+        self.publish(tenant, publisher, &publication)
     }
 
     /// Gives what shared subscriptions sent to a session whose client has gone to other members. If
     /// there is nobody else, it stays.
-    fn redistribute(&mut self, session: &SessionRef) {
-        let taken = self.take_for_others(session, false);
-        self.give(session, false, taken, Commits::default());
+    fn redistribute(&mut self, tenant: &Tenant, session: &SessionRef) {
+        let taken = self.take_for_others(tenant, session, false);
+        self.give((tenant, session), false, taken, Commits::default());
     }
 
     /// Takes what others may have out of a session without a client.
-    fn take_for_others(&self, session: &SessionRef, ended: bool) -> Vec<Waiting> {
+    fn take_for_others(&self, tenant: &Tenant, session: &SessionRef, ended: bool) -> Vec<Waiting> {
         let shares = || session.state().subscriptions.iter().any(|s| topic::is_shared(&s.filter));
         if !ended && !shares() {
             return Vec::new();
         }
         // Who else there is must be known before: two sessions are never locked at once.
-        let mut others = Others::of(session, ended);
+        let mut others = Others::of(tenant, session, ended);
         let mut with_others = session.inspect(|outbound, _| outbound.shared());
         with_others.retain(|name| others.member(name).is_some());
         if with_others.is_empty() {
@@ -342,26 +360,32 @@ impl Context {
 
     /// Gives messages that were taken from a session to others. What the session leaves in the store for
     /// that goes when they have it, and `commits` are durable, too.
-    fn give(&mut self, session: &SessionRef, ended: bool, taken: Vec<Waiting>, commits: Commits) {
+    fn give(
+        &mut self,
+        (tenant, session): (&Tenant, &SessionRef),
+        ended: bool,
+        taken: Vec<Waiting>,
+        commits: Commits,
+    ) {
         if taken.iter().any(|waiting| waiting.stored().is_some()) {
             // What is in the store only has to be read, and no IO thread waits for the disk.
             let task = Task::Give { session: session.clone(), ended, taken, commits };
-            self.shared.housekeeping.schedule(self.worker.now, task);
+            self.shared.agenda.schedule(self.worker.now, task);
             return;
         }
-        self.give_now(session, ended, taken, commits);
+        self.give_now((tenant, session), ended, taken, commits);
     }
 
     /// See [`Self::give`]. May wait for the disk; what it cannot read now is given when it can.
     pub fn give_now(
         &mut self,
-        session: &SessionRef,
+        (tenant, session): (&Tenant, &SessionRef),
         ended: bool,
         taken: Vec<Waiting>,
         mut commits: Commits,
     ) {
         let (mut given, mut unread) = (Vec::new(), Vec::new());
-        let mut others = Others::of(session, ended);
+        let mut others = Others::of(tenant, session, ended);
         for waiting in taken {
             if !unread.is_empty() {
                 // Nothing overtakes what cannot be read.
@@ -395,17 +419,17 @@ impl Context {
                 None => session.restore(waiting),
             }
         }
-        let housekeeping = &self.shared.housekeeping;
+        let agenda = &self.shared.agenda;
         let is_all = unread.is_empty();
         if !is_all {
             let (session, commits) = (session.clone(), commits.clone());
             let task = Task::Give { session, ended, taken: unread, commits };
-            housekeeping.schedule(self.worker.now.after(READ_RETRY), task);
+            agenda.schedule(self.worker.now.after(READ_RETRY), task);
         }
         if is_all && ended && session.has_bequest() {
-            housekeeping.after(commits, After::ForgetBequest(session.clone(), given));
+            agenda.after(commits, After::ForgetBequest(session.clone(), given));
         } else if !given.is_empty() {
-            housekeeping.after(commits, After::ForgetGiven(session.clone(), given));
+            agenda.after(commits, After::ForgetGiven(session.clone(), given));
         }
     }
 
@@ -437,6 +461,7 @@ pub fn persists(message: &Message) -> bool {
 
 /// Who may have what a session has got as a member of shared subscriptions.
 struct Others<'a> {
+    tenant: &'a Tenant,
     session: &'a SessionRef,
     /// The session has ended: others may have its messages also if they are away.
     ended: bool,
@@ -446,17 +471,17 @@ struct Others<'a> {
 }
 
 impl<'a> Others<'a> {
-    fn of(session: &'a SessionRef, ended: bool) -> Self {
-        Self { session, ended, groups: HashMap::new() }
+    fn of(tenant: &'a Tenant, session: &'a SessionRef, ended: bool) -> Self {
+        Self { tenant, session, ended, groups: HashMap::new() }
     }
 
     /// Another member of the shared subscription of this name: the least busy one that is connected, or, if the
     /// session has ended, any.
     fn member(&mut self, name: &str) -> Option<Member<SessionRef>> {
         let shared = topic::parse_shared(name).ok().flatten()?;
-        let session = self.session;
+        let (tenant, session) = (self.tenant, self.session);
         let groups = self.groups.entry_ref(shared.filter);
-        let groups = groups.or_insert_with(|| groups_of(session, shared.filter));
+        let groups = groups.or_insert_with(|| groups_of(tenant, shared.filter));
         let members = groups.get(shared.group)?.members();
         let others = || {
             let others = members.iter().filter(|member| member.subscriber.id != session.id);
@@ -471,36 +496,10 @@ impl<'a> Others<'a> {
 }
 
 /// The shared subscriptions to a filter, by their names.
-fn groups_of(
-    session: &SessionRef,
-    filter: &str,
-) -> HashMap<Box<str>, Arc<SharedGroup<SessionRef>>> {
+fn groups_of(tenant: &Tenant, filter: &str) -> HashMap<Box<str>, Arc<SharedGroup<SessionRef>>> {
     // Any topic that the filter matches leads to them.
     let levels = filter.split('/').map(|level| if level == "#" { "+" } else { level });
-    let route = session.tenant.index.route(&levels.collect::<Vec<_>>().join("/"));
+    let route = tenant.index.route(&levels.collect::<Vec<_>>().join("/"));
     let groups = route.groups().iter().filter(|group| group.filter() == filter);
     groups.map(|group| (group.name().into(), Arc::clone(group))).collect()
-}
-
-/// Enters one subscription of a session in its tenant's index.
-pub fn subscribe(session: &SessionRef, subscription: &Subscription) {
-    let index = &session.tenant.index;
-    let options = SubscribeOptions {
-        qos: subscription.qos,
-        no_local: subscription.no_local,
-        retain_as_published: subscription.retain_as_published,
-        identifier: subscription.identifier,
-    };
-    match topic::parse_shared(&subscription.filter) {
-        Ok(Some(shared)) => index.subscribe_shared(shared.group, shared.filter, session, options),
-        _ => index.subscribe(&subscription.filter, session, options),
-    };
-}
-
-/// Takes one subscription of a session out of its tenant's index.
-pub fn unsubscribe(tenant: &Tenant, filter: &str, session: u64) -> bool {
-    match topic::parse_shared(filter) {
-        Ok(Some(shared)) => tenant.index.unsubscribe_shared(shared.group, shared.filter, session),
-        _ => tenant.index.unsubscribe(filter, session),
-    }
 }

@@ -17,14 +17,15 @@ use barid_core::time::Timestamp;
 use hashbrown::HashMap;
 use statestore_proto::Version;
 
+use crate::agenda::Task;
+use crate::bindings;
 use crate::durable::{Durable, DurableShard};
 use crate::entities::Recovering;
-use crate::housekeeping::Task;
-use crate::lifecycle::{persists, subscribe};
+use crate::lifecycle::persists;
 use crate::session::{SessionRef, Subscription, Will};
 use crate::shared::Shared;
+use crate::state_requests::watch_expiries;
 use crate::tenant::Tenant;
-use crate::{bindings, state_store};
 
 /// What was found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -100,7 +101,7 @@ pub fn recover(shared: &Shared) -> Result<Recovered, RecoveryError> {
     }
     for tenant in &tenants {
         shared.shards.name_tenant(tenant.stored_number(), &tenant.name);
-        state_store::watch_expiries(shared, tenant);
+        watch_expiries(shared, tenant);
     }
     for (shard, void) in shared.shards.iter().zip(void_retained) {
         for (tenant, topic) in void {
@@ -131,10 +132,10 @@ fn resume(shared: &Shared, session: &SessionRef, now: Timestamp) {
     let after = |seconds: u32| away_since.after(Duration::from_secs(u64::from(seconds)));
     if let Some(will) = &state.will {
         let task = Task::PublishWill { session: weak.clone(), epoch };
-        shared.housekeeping.schedule(after(will.delay), task);
+        shared.agenda.schedule(after(will.delay), task);
     }
     if state.expiry != u32::MAX {
-        shared.housekeeping.schedule(after(state.expiry), Task::Expire { session: weak, epoch });
+        shared.agenda.schedule(after(state.expiry), Task::Expire { session: weak, epoch });
     }
 }
 
@@ -193,7 +194,7 @@ impl Recovery for Reader<'_> {
         let shard = Arc::clone(self.shard);
         let durable = Some(Durable { shard, tenant: tenant.stored_number(), number });
         let id = self.shared.next_session_id();
-        let session = SessionRef::new(id, Arc::clone(&tenant), client_id, durable);
+        let session = SessionRef::new(id, Arc::clone(&tenant.account), client_id, durable);
         {
             let mut state = session.state();
             state.user = record.user;
@@ -214,7 +215,7 @@ impl Recovery for Reader<'_> {
 
     fn subscription(
         &mut self,
-        _: TenantNumber,
+        tenant: TenantNumber,
         session: SessionNumber,
         filter: &str,
         record: SubscriptionRecord,
@@ -227,7 +228,7 @@ impl Recovery for Reader<'_> {
             retain_as_published: record.retain_as_published,
             identifier: record.identifier,
         };
-        subscribe(session, &subscription);
+        self.tenants[&tenant].subscribe(session, &subscription);
         session.state().subscriptions.insert(subscription);
     }
 

@@ -7,20 +7,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use barid_store::DataDir;
 use parking_lot::{Mutex, RwLock};
 
+use crate::account::TenantSettings;
+use crate::agenda::Agenda;
 use crate::auth::Users;
-use crate::bindings::Bridge;
 use crate::clock::Clock;
 use crate::denials::AllLines;
 use crate::durable::{Commits, Shards};
 use crate::entities::{Alarm, EntityError};
-use crate::event_loop::Watchdog;
-use crate::housekeeping::Housekeeping;
 use crate::ids::ConnectionId;
+use crate::queued::Full;
 use crate::settings::Settings;
 use crate::state_store::RequestTimes;
 use crate::strangers::Strangers;
-use crate::tenant::{TenantSettings, Tenants};
+use crate::tenant::Tenants;
 use crate::verifier::Verifier;
+use crate::watchdog::Watchdog;
 
 /// What all threads share.
 pub struct Shared {
@@ -29,13 +30,11 @@ pub struct Shared {
     /// The tenants.
     pub tenants: Tenants,
     /// What is due at a time.
-    pub housekeeping: Housekeeping,
+    pub agenda: Agenda,
     /// The same, for entities.
     pub alarm: Arc<dyn Alarm>,
     /// How long requests to the state store take.
     pub request_times: Arc<RequestTimes>,
-    /// What bindings have receive from entities.
-    pub bridge: Bridge,
     /// Who verifies logins.
     pub verifier: Verifier,
     /// What connections without a session have collected.
@@ -62,7 +61,6 @@ impl Shared {
         settings: Settings,
         workers: usize,
         data_dir: DataDir,
-        bridge: Bridge,
         strangers: Arc<Strangers>,
     ) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -72,16 +70,15 @@ impl Shared {
         let sources = shards.sources().clone();
         let seed = RandomState::new().hash_one(0);
         let clock = Clock::start();
-        let housekeeping = Housekeeping::new(clock, sources.clone());
+        let agenda = Agenda::new(clock, sources.clone());
         Self {
             clock,
             tenants: Tenants::new(counting, settings.max_tenants, seed, Arc::clone(&shards)),
             shards,
             data_dir: Mutex::new(Some(data_dir)),
-            alarm: Arc::new(housekeeping.clone()),
-            housekeeping,
+            alarm: Arc::new(agenda.clone()),
+            agenda,
             request_times: RequestTimes::new(sources),
-            bridge,
             refused_connections: Arc::default(),
             verifier: Verifier::start(cores),
             strangers,

@@ -1,28 +1,26 @@
 //! Tenants: what belongs to one and never meets another's.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::fmt;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
-use barid_core::drop_reason::DropReason;
-use barid_core::ids::TenantNumber;
-use barid_core::queue::{Overflow, QueueLimits, Room};
 use barid_core::time::Timestamp;
-use barid_core::topic_index::TopicIndex;
+use barid_core::topic_index::{SubscribeOptions, TopicIndex};
 use hashbrown::HashMap;
+use mqtt_proto::topic;
 use parking_lot::{Mutex, RwLock};
 
+use crate::account::{Account, TenantSettings};
 use crate::amqp_clients::AmqpClients;
-use crate::bindings::Bindings;
+use crate::bindings::{Bindings, Entered};
 use crate::denials::DenialLog;
-use crate::drops::DropLog;
-use crate::durability::Durability;
-use crate::durable::{Durable, Shards};
+use crate::durable::Shards;
 use crate::entities::{Alarm, Entities};
-use crate::limits::{Limits, QueueOverflow, ShareStrategy};
-use crate::metrics::{Counters, Totals};
+use crate::metrics::Totals;
 use crate::names::{DEFAULT_TENANT, OTHERS};
-use crate::retained::Retained;
-use crate::session::{Session, SessionRef};
+use crate::run::Messages;
+use crate::session::{SessionRef, Subscription};
 use crate::sessions::Sessions;
 use crate::state_store::StateStore;
 use crate::worker::Worker;
@@ -31,134 +29,88 @@ use crate::worker::Worker;
 /// more, since users and keys name their tenants.
 const RETIRED_MAX: usize = 1_000;
 
-/// One tenant.
+/// One tenant: its [`Account`], and what is made of sessions.
 pub struct Tenant {
-    /// Unique in the life of the broker.
-    pub number: u64,
-    /// The name.
-    pub name: Box<str>,
+    /// What its sessions refer to.
+    pub account: Arc<Account>,
     /// Who has subscribed to what.
     pub index: TopicIndex<SessionRef>,
     /// The sessions, by client identifier.
     pub sessions: Sessions,
-    /// The retained messages.
-    pub retained: RwLock<Retained>,
     /// Connections that have a session.
     pub connections: AtomicUsize,
-    /// What waits in all queues.
-    pub queued: Queued,
-    /// Where its durable things are.
-    pub shards: Arc<Shards>,
-    /// The state store, made when it is first needed.
-    state: OnceLock<Box<StateStore>>,
-    /// Queues, topics and subscriptions, made when they are first needed.
-    entities: OnceLock<Arc<Entities>>,
     /// What joins its MQTT clients to its entities.
     pub bindings: Bindings,
     /// Its AMQP connections.
     pub(crate) amqp_clients: Arc<AmqpClients>,
     /// What its clients were not allowed to do lately.
     pub(crate) denials: DenialLog,
-    /// What was counted for a tenant of this name before, until that was removed.
-    before: Option<Box<Totals>>,
-    settings: RwLock<TenantSettings>,
-    /// One for each thread, made when the thread first has to do with the tenant.
-    counters: Box<[OnceLock<Box<ThreadLocal>>]>,
-}
-
-/// What a reload can change.
-#[derive(Clone, Debug, Default)]
-pub struct TenantSettings {
-    /// The limits.
-    pub limits: Arc<Limits>,
-    /// The durability classes.
-    pub durability: Arc<Durability>,
-    /// How its shared subscriptions choose.
-    pub share_strategy: ShareStrategy,
-}
-
-/// What one thread notes for a tenant.
-#[derive(Debug, Default)]
-struct ThreadLocal {
-    counters: Counters,
-    drops: DropLog,
-}
-
-/// What waits in all queues of a tenant.
-#[derive(Debug, Default)]
-pub struct Queued {
-    messages: AtomicUsize,
-    bytes: AtomicUsize,
-    /// Sessions whose publishers wait for room in any of the tenant's queues.
-    full: Mutex<HashMap<u64, Weak<Session>>>,
-    has_full: AtomicBool,
-}
-
-impl Queued {
-    /// Notes that a queue has changed from so many messages and bytes to so many.
-    pub fn count(&self, before: (usize, usize), after: (usize, usize)) {
-        // Both wrap, and the sum is right nevertheless.
-        self.messages.fetch_add(after.0.wrapping_sub(before.0), Ordering::Relaxed);
-        self.bytes.fetch_add(after.1.wrapping_sub(before.1), Ordering::Relaxed);
-    }
-
-    /// Has a session looked at when any queue of the tenant has got shorter.
-    pub fn note_full(&self, id: u64, session: &Weak<Session>) {
-        self.full.lock().entry(id).or_insert_with(|| Weak::clone(session));
-        self.has_full.store(true, Ordering::Release);
-    }
-
-    /// The sessions to look at.
-    pub fn take_full(&self) -> Vec<Weak<Session>> {
-        if !self.has_full.load(Ordering::Acquire) {
-            return Vec::new();
-        }
-        let mut full = self.full.lock();
-        self.has_full.store(false, Ordering::Release);
-        full.drain().map(|(_, session)| session).collect()
-    }
-
-    /// How many messages wait.
-    pub fn messages(&self) -> usize {
-        self.messages.load(Ordering::Relaxed)
-    }
-
-    /// How many bytes they have.
-    pub fn bytes(&self) -> usize {
-        self.bytes.load(Ordering::Relaxed)
-    }
+    /// The state store, made when it is first needed.
+    state: OnceLock<Box<StateStore>>,
+    /// Queues, topics and subscriptions, made when they are first needed.
+    entities: OnceLock<Arc<Entities>>,
 }
 
 impl Tenant {
-    fn new(number: u64, name: &str, settings: TenantSettings, tenants: &Tenants) -> Self {
+    fn new(account: Account, seed: u64) -> Self {
         Self {
-            number,
-            name: name.into(),
-            index: TopicIndex::with_seed(tenants.seed),
+            account: Arc::new(account),
+            index: TopicIndex::with_seed(seed),
             sessions: Sessions::default(),
-            retained: RwLock::new(Retained::with_seed(tenants.seed)),
             connections: AtomicUsize::new(0),
-            queued: Queued::default(),
-            shards: Arc::clone(&tenants.shards),
-            state: OnceLock::new(),
-            entities: OnceLock::new(),
             bindings: Bindings::default(),
             amqp_clients: Arc::default(),
             denials: DenialLog::default(),
-            before: tenants.retired.lock().take(name),
-            settings: RwLock::new(settings),
-            counters: (0..tenants.workers).map(|_| OnceLock::new()).collect(),
+            state: OnceLock::new(),
+            entities: OnceLock::new(),
         }
     }
 
-    /// The number that stands for its name in what is to be stored.
-    pub fn stored_number(&self) -> TenantNumber {
-        TenantNumber(u32::try_from(self.number).expect("numbers are given one after another"))
+    /// Enters one subscription of a session in the index.
+    pub fn subscribe(&self, session: &SessionRef, subscription: &Subscription) {
+        let options = SubscribeOptions {
+            qos: subscription.qos,
+            no_local: subscription.no_local,
+            retain_as_published: subscription.retain_as_published,
+            identifier: subscription.identifier,
+        };
+        let (index, filter) = (&self.index, &*subscription.filter);
+        match topic::parse_shared(filter) {
+            Ok(Some(shared)) => {
+                index.subscribe_shared(shared.group, shared.filter, session, options)
+            }
+            _ => index.subscribe(filter, session, options),
+        };
+    }
+
+    /// Takes one subscription of a session out of the index.
+    pub fn unsubscribe(&self, filter: &str, session: u64) -> bool {
+        match topic::parse_shared(filter) {
+            Ok(Some(shared)) => self.index.unsubscribe_shared(shared.group, shared.filter, session),
+            _ => self.index.unsubscribe(filter, session),
+        }
+    }
+
+    /// Sends messages of a client to the entities that bindings name; see [`Bindings::enter`].
+    pub fn enter(
+        &self,
+        times: (&Worker, Timestamp),
+        client: &str,
+        messages: &Messages<'_>,
+        is_told: bool,
+    ) -> Entered {
+        let into = (&*self.account, self.used_entities());
+        self.bindings.enter(times, into, client, messages, is_told)
     }
 
     /// The state store.
     pub fn state_store(&self) -> &StateStore {
         self.state.get_or_init(|| Box::new(StateStore::new(self.shards.count())))
+    }
+
+    /// The state store, if anybody has ever had to do with it.
+    pub fn used_state_store(&self) -> Option<&StateStore> {
+        self.state.get().map(|store| &**store)
     }
 
     /// Whether the keys of a shard are to be looked at for expired ones at this time, and not at another.
@@ -178,16 +130,11 @@ impl Tenant {
         is_void
     }
 
-    /// The state store, if anybody has ever had to do with it.
-    pub fn used_state_store(&self) -> Option<&StateStore> {
-        self.state.get().map(|store| &**store)
-    }
-
     /// Its queues, topics and subscriptions, which `alarm` looks at when something in them is due.
-    pub fn entities(self: &Arc<Self>, alarm: &Arc<dyn Alarm>) -> &Arc<Entities> {
+    pub fn entities(&self, alarm: &Arc<dyn Alarm>) -> &Arc<Entities> {
         self.entities.get_or_init(|| {
-            let me = Arc::downgrade(self);
-            let most = move || me.upgrade().map_or(0, |tenant| tenant.limits().max_entities);
+            let account = Arc::downgrade(&self.account);
+            let most = move || account.upgrade().map_or(0, |account| account.limits().max_entities);
             let named = (self.stored_number(), &*self.name);
             Entities::new(named, &self.shards, alarm, Box::new(most))
         })
@@ -198,88 +145,37 @@ impl Tenant {
         self.entities.get()
     }
 
-    /// As what a new session of a client is stored.
-    pub fn new_durable(&self, client_id: &str) -> Durable {
-        let shard = Arc::clone(self.shards.of(&self.name, client_id));
-        let number = shard.change().new_session_number();
-        Durable { shard, tenant: self.stored_number(), number }
-    }
-
-    /// Its limits, as they are now.
-    pub fn limits(&self) -> Arc<Limits> {
-        Arc::clone(&self.settings.read().limits)
-    }
-
-    /// Its durability classes, as they are now.
-    pub fn durability(&self) -> Arc<Durability> {
-        Arc::clone(&self.settings.read().durability)
-    }
-
-    /// How its shared subscriptions choose, as they do now.
-    pub fn share_strategy(&self) -> ShareStrategy {
-        self.settings.read().share_strategy
-    }
-
-    /// What a session's queue may hold.
-    pub fn queue_limits(&self) -> QueueLimits {
-        let settings = self.settings.read();
-        let limits = &settings.limits;
-        QueueLimits {
-            messages: limits.max_queued_messages,
-            bytes: limits.max_queued_bytes,
-            overflow: match limits.queue_overflow {
-                QueueOverflow::DropNewest => Overflow::DropNewest,
-                QueueOverflow::DropOldest => Overflow::DropOldest,
-                QueueOverflow::Reject => Overflow::Reject,
-                QueueOverflow::Block => Overflow::Block,
-            },
-            tenant: Room {
-                messages: limits.max_tenant_queued_messages.saturating_sub(self.queued.messages()),
-                bytes: limits.max_tenant_queued_bytes.saturating_sub(self.queued.bytes()),
-            },
-        }
-    }
-
-    /// The counters of one thread.
-    pub fn counters(&self, worker: usize) -> &Counters {
-        &self.of_thread(worker).counters
-    }
-
-    /// Counts a message that does not reach a client, and remembers it.
-    pub fn dropped(&self, worker: &Worker, reason: DropReason, topic: Option<&str>, client: &str) {
-        let own = self.of_thread(worker.id);
-        own.counters.dropped(reason);
-        own.drops.push(worker.now, topic, client, reason);
-    }
-
-    /// What all threads remember of dropped messages.
-    pub fn drop_logs(&self) -> impl Iterator<Item = &DropLog> {
-        self.counters.iter().filter_map(OnceLock::get).map(|own| &own.drops)
-    }
-
-    fn of_thread(&self, worker: usize) -> &ThreadLocal {
-        self.counters[worker].get_or_init(Box::default)
-    }
-
-    /// How many retained messages clients have left.
-    pub fn retained_by_clients(&self) -> usize {
-        self.retained.read().len()
-    }
-
     /// The sum of what all threads have counted since the start of the broker, also while there was no tenant of
     /// this name.
     pub fn totals(&self) -> Totals {
-        let mut totals = self.before.as_deref().cloned().unwrap_or_default();
+        let mut totals = self.counted();
         totals.expired_keys += self.used_state_store().map_or(0, |store| store.usage().expired());
-        for own in self.counters.iter().filter_map(OnceLock::get) {
-            totals.add(&own.counters);
-        }
         totals
+    }
+
+    /// Whether nothing would be lost with it: it has no sessions, connections, retained messages of clients, entities,
+    /// bindings or keys. Whoever else has to do with it holds a reference to it or to its account.
+    fn is_unused(me: &Arc<Self>, wall: Timestamp) -> bool {
+        Arc::strong_count(me) == 1
+            && Arc::strong_count(&me.account) == 1
+            && me.retained_by_clients() == 0
+            && me.bindings.are_void()
+            && me.used_entities().is_none_or(|entities| entities.is_empty())
+            && me.forget_void_state(wall)
     }
 }
 
-impl std::fmt::Debug for Tenant {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+/// A tenant has all that its account has.
+impl Deref for Tenant {
+    type Target = Account;
+
+    fn deref(&self) -> &Account {
+        &self.account
+    }
+}
+
+impl fmt::Debug for Tenant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tenant").field("name", &self.name).finish_non_exhaustive()
     }
 }
@@ -370,7 +266,10 @@ impl Tenants {
         settings: TenantSettings,
     ) -> Arc<Tenant> {
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
-        let tenant = Arc::new(Tenant::new(number, name, settings, self));
+        let before = self.retired.lock().take(name);
+        let (shards, counting) = (Arc::clone(&self.shards), (self.workers, self.seed));
+        let account = Account::new((number, name), settings, shards, counting, before);
+        let tenant = Arc::new(Tenant::new(account, self.seed));
         self.shards.name_tenant(tenant.stored_number(), name);
         by_name.insert(name.into(), Arc::clone(&tenant));
         tenant
@@ -388,21 +287,14 @@ impl Tenants {
         all
     }
 
-    /// Removes tenants that nobody uses: without sessions, connections, retained messages of clients, entities,
-    /// bindings or keys.
+    /// Removes tenants that nobody uses. Whoever gets a reference to one gets it under this lock.
     pub fn remove_unused(&self, wall: Timestamp) {
         self.by_name.write().retain(|name, tenant| {
-            // Whoever has to do with a tenant holds a reference, and gets one under this lock.
-            **name == *DEFAULT_TENANT
-                || Arc::strong_count(tenant) > 1
-                || tenant.retained_by_clients() > 0
-                || !tenant.bindings.are_void()
-                || tenant.used_entities().is_some_and(|entities| !entities.is_empty())
-                || !tenant.forget_void_state(wall)
-                || {
-                    self.retired.lock().put(name, tenant.totals());
-                    false
-                }
+            let is_kept = **name == *DEFAULT_TENANT || !Tenant::is_unused(tenant, wall);
+            if !is_kept {
+                self.retired.lock().put(name, tenant.totals());
+            }
+            is_kept
         });
     }
 
@@ -426,7 +318,7 @@ impl Tenants {
     pub fn set(&self, most: usize, settings_of: impl Fn(&str) -> TenantSettings) {
         self.most.store(most, Ordering::Relaxed);
         for tenant in self.by_name.read().values() {
-            *tenant.settings.write() = settings_of(&tenant.name);
+            tenant.set(settings_of(&tenant.name));
         }
     }
 }
@@ -434,6 +326,7 @@ impl Tenants {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::Limits;
     use barid_store::memory::MemoryStore;
 
     fn settings(max_qos: u8) -> TenantSettings {

@@ -8,9 +8,9 @@ use barid_core::session::Waiting;
 use barid_core::time::Timestamp;
 use tokio::sync::oneshot;
 
+use crate::agenda::Task;
 use crate::drops::DropLog;
 use crate::durability::DurabilityClass;
-use crate::housekeeping::Task;
 use crate::session::SessionRef;
 use crate::shared::Shared;
 use crate::tenant::Tenant;
@@ -41,7 +41,7 @@ pub fn drop_logs(tenant: &Tenant) -> impl Iterator<Item = &DropLog> {
 pub fn end_session(shared: &Arc<Shared>, session: &SessionRef) -> oneshot::Receiver<()> {
     let (done, ended) = oneshot::channel();
     let task = Task::End { session: session.clone(), done };
-    shared.housekeeping.schedule(shared.clock.now(), task);
+    shared.agenda.schedule(shared.clock.now(), task);
     ended
 }
 

@@ -43,6 +43,7 @@ use tokio::time::timeout;
 
 use crate::descriptors::Descriptors;
 use crate::exposition::exposition;
+use crate::lanes::Lanes;
 use crate::listener::Bound;
 use crate::shared::Shared;
 use answer::Refusal;
@@ -110,13 +111,13 @@ impl BoundAdmin {
 
 impl ListeningAdmin {
     /// Starts to serve.
-    pub fn start(self, shared: Arc<Shared>, descriptors: Descriptors) -> Admin {
+    pub fn start(self, shared: Arc<Shared>, lanes: Lanes, descriptors: Descriptors) -> Admin {
         let Self { address, listener, runtime } = self;
         let (stop, stopped) = oneshot::channel();
         let serve = move || {
             runtime.block_on(async {
                 tokio::select! {
-                    never = connections::serve(listener, Service::new(shared), descriptors) => match never {},
+                    never = connections::serve(listener, Service::new(shared, lanes), descriptors) => match never {},
                     // Nobody waits for a slow scraper at the end.
                     _ = stopped => {}
                 }
@@ -149,9 +150,9 @@ impl Admin {
 ///
 /// # Errors
 /// The operating system refuses what a runtime needs.
-pub fn converse(shared: &Arc<Shared>, sent: &[u8]) -> io::Result<Vec<u8>> {
+pub fn converse(shared: &Arc<Shared>, lanes: &Lanes, sent: &[u8]) -> io::Result<Vec<u8>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let service = Service::new(Arc::clone(shared));
+    let service = Service::new(Arc::clone(shared), lanes.clone());
     let answered = runtime.block_on(connections::converse(sent, service));
     runtime.shutdown_background();
     Ok(answered)
@@ -161,6 +162,8 @@ pub fn converse(shared: &Arc<Shared>, sent: &[u8]) -> io::Result<Vec<u8>> {
 #[derive(Clone)]
 struct Served {
     shared: Arc<Shared>,
+    /// Who is told when bindings change.
+    lanes: Lanes,
     /// One backup at a time: each holds back the store from forgetting what it is reading.
     backups: Arc<Semaphore>,
 }
@@ -173,7 +176,7 @@ struct Service {
 }
 
 impl Service {
-    fn new(shared: Arc<Shared>) -> Self {
+    fn new(shared: Arc<Shared>, lanes: Lanes) -> Self {
         let routes = Router::new()
             .route("/", get(index))
             .route("/healthz", get(|| async { "ok\n" }))
@@ -195,7 +198,7 @@ impl Service {
             .route("/v1/backup", get(backup::stream))
             .fallback(answer::no_such_path)
             .method_not_allowed_fallback(answer::no_such_method)
-            .with_state(Served { shared, backups: Arc::new(Semaphore::new(1)) });
+            .with_state(Served { shared, lanes, backups: Arc::new(Semaphore::new(1)) });
         Self {
             routes: TowerToHyperService::new(routes),
             answering: Arc::new(Semaphore::new(ANSWERED_TOGETHER)),

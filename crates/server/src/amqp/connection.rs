@@ -14,12 +14,12 @@ use tracing::debug;
 
 use super::container::Container;
 use super::inbox::Inbox;
-use crate::connection::{Next, Parts, Readiness, Turn};
-use crate::event_loop::{Mailbox, Peer, Post};
 use crate::ids::ConnectionId;
 use crate::lifecycle::Context;
+use crate::owner::Owner;
 use crate::strangers::Collected;
-use crate::transport::{Proxied, Transport};
+use crate::transport::{Parts, Proxied, Transport};
+use crate::turn::{Next, Readiness, Turn};
 
 /// Reads of one connection before others have their turn.
 const READS_PER_TURN: usize = 4;
@@ -65,14 +65,14 @@ struct Lost(ErrorKind);
 
 impl AmqpConnection {
     /// A connection that was just accepted, or whose client has just chosen AMQP.
-    pub fn new(parts: Parts, context: &Context, owner: &Mailbox) -> Self {
+    pub fn new(parts: Parts, context: &Context, owner: &Arc<dyn Owner>) -> Self {
         let Parts { id, socket, transport, listener, peer, unread } = parts;
         let settings = context.shared.settings();
         let timeout = Duration::from_secs(u64::from(settings.limits.connect_timeout));
         let until = context.worker.now.after(timeout);
         let is_behind_proxy = listener.proxy_protocol && !transport.speaks_amqp();
         let stage = if is_behind_proxy { Stage::Proxy { until } } else { Stage::Opening { until } };
-        let inbox = Arc::new(Inbox::new(id, owner.as_owner()));
+        let inbox = Arc::new(Inbox::new(id, Arc::clone(owner)));
         let container = Container::new(listener.address, peer, inbox);
         let collected = Some(Collected::new(&listener.strangers));
         let (paused, ends) = (false, false);
@@ -154,13 +154,17 @@ impl AmqpConnection {
         self.stage == Stage::Open && !self.ends
     }
 
-    /// Gives the connection to another thread; or back, if it is about to be closed.
-    pub fn move_to(self: Box<Self>, owner: &Mailbox) -> Result<(), Box<Self>> {
+    /// Gives the connection to another thread with `adopt`; or back, if it is about to be closed.
+    pub fn move_to(
+        self: Box<Self>,
+        owner: Arc<dyn Owner>,
+        adopt: impl FnOnce(Box<Self>),
+    ) -> Result<(), Box<Self>> {
         if !self.can_move() {
             return Err(self);
         }
         let inbox = Arc::clone(self.container.inbox());
-        inbox.move_to(owner.as_owner(), || owner.post(Post::Adopt(Peer::Amqp(self))));
+        inbox.move_to(owner, || adopt(self));
         Ok(())
     }
 

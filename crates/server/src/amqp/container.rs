@@ -19,11 +19,11 @@ use super::refusals::condition;
 use super::sas::Token;
 use crate::amqp_clients::Listed;
 use crate::budget::Budget;
-use crate::connection::Turn;
 use crate::denied_action::Action;
 use crate::durable::Commits;
 use crate::entities::Told;
 use crate::settings::Right;
+use crate::turn::Turn;
 
 /// The largest frame that is read, in bytes. Larger messages come in many.
 const FRAME_MAX: u32 = 64 * 1024;

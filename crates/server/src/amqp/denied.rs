@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use super::container::Container;
 use crate::amqp_clients::{AmqpClient, Close, Listed};
-use crate::connection::Turn;
 use crate::denials::Denial;
 use crate::denied_action::Action;
 use crate::drops::cut;
 use crate::names::tenant_of;
 use crate::tenant::Tenant;
+use crate::turn::Turn;
 
 /// Bytes that are kept of the name that a client gives its container.
 const CONTAINER_MAX: usize = 96;

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::entities::{self, DeclaredBy, Node};
+use crate::entities::{self, DeclaredBy, Entities, Node};
 use crate::settings::{Binding, BindingError, Template, Way};
-use crate::tenant::Tenant;
 
 /// A binding, and what has passed it.
 #[derive(Debug)]
@@ -18,7 +17,8 @@ pub struct Bound {
     pub counts: Arc<Counts>,
     /// The canonical key of its entity.
     pub(super) entity: Box<str>,
-    pub(super) passage: Passage,
+    /// From where to where messages go.
+    pub passage: Passage,
 }
 
 /// From where to where messages go.
@@ -42,11 +42,23 @@ impl Direction {
 
 /// Which way messages go, and how.
 #[derive(Debug)]
-pub(super) enum Passage {
+pub enum Passage {
     /// From MQTT into the entity.
-    In { filter: Box<str>, session: Option<Template> },
+    In {
+        /// What it takes.
+        filter: Box<str>,
+        /// The session that a message belongs to.
+        session: Option<Template>,
+    },
     /// From the entity to MQTT.
-    Out { publish: Template, qos: u8, retain: bool },
+    Out {
+        /// The topic.
+        publish: Template,
+        /// The QoS, from 0 to 2.
+        qos: u8,
+        /// The RETAIN flag.
+        retain: bool,
+    },
 }
 
 /// What has passed the bindings of one name and way since the process began, also before a change and while there
@@ -85,12 +97,11 @@ impl Bound {
         &self.binding.name
     }
 
-    /// The entity, if it is there and can be what the binding wants of it.
+    /// The entity, if it is there among those of its tenant and can be what the binding wants of it.
     ///
     /// # Errors
     /// Why not: the binding carries nothing.
-    pub fn node(&self, tenant: &Tenant) -> Result<Node, &'static str> {
-        let entities = tenant.used_entities();
+    pub fn node(&self, entities: Option<&Arc<Entities>>) -> Result<Node, &'static str> {
         let node = entities.and_then(|entities| entities.find_key(&self.entity));
         match node.ok_or("there is no queue, topic or subscription of that name")? {
             Node::Queue(queue) if self.is_in() && queue.is_subscription() => {
@@ -132,11 +143,13 @@ impl Counts {
         self.refused.load(Ordering::Relaxed)
     }
 
-    pub(super) fn pass(&self, messages: usize) {
+    /// So many messages were handed on.
+    pub fn pass(&self, messages: usize) {
         self.passed.fetch_add(messages as u64, Ordering::Relaxed);
     }
 
-    pub(super) fn refuse(&self, messages: usize) {
+    /// So many were not.
+    pub fn refuse(&self, messages: usize) {
         self.refused.fetch_add(messages as u64, Ordering::Relaxed);
     }
 }

@@ -13,10 +13,11 @@ use smallvec::SmallVec;
 
 use super::bound::{Bound, Passage};
 use super::incoming::incoming;
+use super::registry::Bindings;
+use crate::account::Account;
 use crate::durable::Commits;
-use crate::entities::{Batch, Node, SendError};
+use crate::entities::{Batch, Entities, Node, SendError};
 use crate::run::Messages;
-use crate::tenant::Tenant;
 use crate::worker::Worker;
 
 /// What became of a run of messages.
@@ -33,39 +34,45 @@ pub struct Entered {
 /// Messages that nobody gets, by their place in the run, in order.
 pub type Refused = SmallVec<[(usize, ReasonCode); 2]>;
 
-/// Sends messages to the entities that bindings name. `wall`: the time of entities. `is_told`: the publisher can be told what is refused,
-/// which then goes nowhere else; otherwise it is dropped for the binding only.
-pub fn enter(
-    (worker, wall): (&Worker, Timestamp),
-    tenant: &Arc<Tenant>,
-    client: &str,
-    messages: &Messages<'_>,
-    is_told: bool,
-) -> Entered {
-    let bindings = tenant.bindings.of_topic(messages.topic());
-    let mut entering = Entering {
-        worker,
-        wall,
-        tenant,
-        messages,
-        entered: Entered::default(),
-        is_refused: vec![None; messages.len()],
-    };
-    let entries: SmallVec<[Entry; 2]> =
-        bindings.iter().map(|bound| entering.entry(bound, client)).collect();
-    if is_told && entries.len() > 1 {
-        // One that refuses, refuses for all of them.
-        entries.iter().for_each(|entry| entering.check(entry));
+impl Bindings {
+    /// Sends messages to those of the tenant's `entities` that the bindings name. `wall`: the time of entities.
+    /// `is_told`: the publisher can be told what is refused, which then goes nowhere else; otherwise it is dropped for
+    /// the binding only.
+    pub fn enter(
+        &self,
+        (worker, wall): (&Worker, Timestamp),
+        (account, entities): (&Account, Option<&Arc<Entities>>),
+        client: &str,
+        messages: &Messages<'_>,
+        is_told: bool,
+    ) -> Entered {
+        let bindings = self.of_topic(messages.topic());
+        let mut entering = Entering {
+            worker,
+            wall,
+            account,
+            entities,
+            messages,
+            entered: Entered::default(),
+            is_refused: vec![None; messages.len()],
+        };
+        let entries: SmallVec<[Entry; 2]> =
+            bindings.iter().map(|bound| entering.entry(bound, client)).collect();
+        if is_told && entries.len() > 1 {
+            // One that refuses, refuses for all of them.
+            entries.iter().for_each(|entry| entering.check(entry));
+        }
+        for entry in &entries {
+            entering.send(entry, is_told);
+        }
+        let Entering { mut entered, is_refused, .. } = entering;
+        if is_told {
+            let refused = is_refused.into_iter().enumerate();
+            entered.refused =
+                refused.filter_map(|(index, why)| Some((index, why?.code()))).collect();
+        }
+        entered
     }
-    for entry in &entries {
-        entering.send(entry, is_told);
-    }
-    let Entering { mut entered, is_refused, .. } = entering;
-    if is_told {
-        let refused = is_refused.into_iter().enumerate();
-        entered.refused = refused.filter_map(|(index, why)| Some((index, why?.code()))).collect();
-    }
-    entered
 }
 
 /// What one binding is to take.
@@ -78,7 +85,8 @@ struct Entry {
 struct Entering<'a> {
     worker: &'a Worker,
     wall: Timestamp,
-    tenant: &'a Arc<Tenant>,
+    account: &'a Account,
+    entities: Option<&'a Arc<Entities>>,
     messages: &'a Messages<'a>,
     entered: Entered,
     /// Why a message goes nowhere.
@@ -90,7 +98,7 @@ impl Entering<'_> {
         let Passage::In { session, .. } = &bound.passage else {
             unreachable!("what is found by topic goes in")
         };
-        let node = bound.node(self.tenant).ok();
+        let node = bound.node(self.entities).ok();
         let now = self.worker.now;
         let one =
             |index| incoming(&self.messages.publication(index), client, session.as_ref(), now);
@@ -152,7 +160,7 @@ impl Entering<'_> {
     fn refuse(&mut self, bound: &Bound, index: usize, why: Why, is_told: bool) {
         bound.counts.refuse(1);
         let whom = format!("$bindings/{}", bound.name());
-        self.tenant.dropped(self.worker, why.reason(), Some(self.messages.topic()), &whom);
+        self.account.dropped(self.worker, why.reason(), Some(self.messages.topic()), &whom);
         if is_told {
             self.is_refused[index].get_or_insert(why);
         }

@@ -1,4 +1,5 @@
-//! Bindings: what MQTT clients publish goes into queues and topics, and what queues have to MQTT clients.
+//! Bindings: what MQTT clients publish goes into queues and topics, and what queues have goes to MQTT clients, in
+//! [`lanes`](crate::lanes).
 //!
 //! | file | what is there |
 //! | --- | --- |
@@ -6,21 +7,15 @@
 //! | `bound.rs` | one of them, with what it has counted |
 //! | `entering.rs` | from a run of MQTT messages into entities, before anybody else gets them |
 //! | `incoming.rs` | a message of MQTT as one of AMQP |
-//! | `bridge.rs` | the thread that receives from entities and publishes |
-//! | `lane.rs` | one receiver of it: a queue, or one session after the other |
 //! | `outgoing.rs` | a message of AMQP as one of MQTT |
-//!
-//! What a binding publishes enters no binding, so nothing goes round in circles.
 
 mod bound;
-mod bridge;
 mod entering;
 mod incoming;
-mod lane;
 mod outgoing;
 mod registry;
 
-pub use bound::Bound;
-pub use bridge::Bridge;
-pub use entering::{Entered, enter};
-pub use registry::{Bindings, BindingsError, STORED_UNDER, configure};
+pub use bound::{Bound, Passage};
+pub use entering::Entered;
+pub use outgoing::outgoing;
+pub use registry::{Bindings, BindingsError, STORED_UNDER};

@@ -16,11 +16,10 @@ use smallvec::SmallVec;
 use thiserror::Error;
 
 use super::bound::{Bound, Counts, Direction, Passage};
+use crate::account::Account;
 use crate::durable::Commits;
 use crate::entities::DeclaredBy;
-use crate::settings::{Binding, BindingError, Settings};
-use crate::shared::Shared;
-use crate::tenant::Tenant;
+use crate::settings::{Binding, BindingError};
 
 /// The most bindings of a tenant that are stored.
 const STORED_MAX: usize = 1_000;
@@ -139,7 +138,7 @@ impl Bindings {
     /// [`BindingsError`]; nothing has changed then.
     pub fn set(
         &self,
-        tenant: &Tenant,
+        account: &Account,
         binding: &Binding,
         commits: &mut Commits,
     ) -> Result<bool, BindingsError> {
@@ -152,11 +151,11 @@ impl Bindings {
         }
         let path = format!("{STORED_UNDER}{}", binding.name);
         {
-            let mut shard = tenant.shards.of(&tenant.name, &path).change();
+            let mut shard = account.shards.of(&account.name, &path).change();
             let queue = known.unwrap_or_else(|| shard.new_queue_number());
             let definition = serde_json::to_vec(binding).expect("a binding has text for keys");
             let record = EntityRecord { queue, definition: definition.into() };
-            shard.put_entity(tenant.stored_number(), &path, record);
+            shard.put_entity(account.stored_number(), &path, record);
             commits.add(shard.index(), shard.batch());
             declared.stored.insert(binding.name.as_str().into(), (binding.clone(), queue));
         }
@@ -170,7 +169,7 @@ impl Bindings {
     /// [`BindingsError`]; nothing has changed then.
     pub fn delete(
         &self,
-        tenant: &Tenant,
+        account: &Account,
         name: &str,
         commits: &mut Commits,
     ) -> Result<(), BindingsError> {
@@ -180,15 +179,16 @@ impl Bindings {
         let (_, number) = removed.ok_or_else(|| BindingsError::NotFound(name.into()))?;
         let path = format!("{STORED_UNDER}{name}");
         {
-            let mut shard = tenant.shards.of(&tenant.name, &path).change();
-            shard.remove_entity(tenant.stored_number(), &path, number);
+            let mut shard = account.shards.of(&account.name, &path).change();
+            shard.remove_entity(account.stored_number(), &path, number);
             commits.add(shard.index(), shard.batch());
         }
         self.put_in_force(&mut declared);
         Ok(())
     }
 
-    fn configure(&self, bindings: Vec<Binding>) {
+    /// Has all bindings that a configuration has, beside those that are stored, and no others.
+    pub fn configure(&self, bindings: Vec<Binding>) {
         let mut declared = self.declared.lock();
         declared.configured = bindings;
         self.put_in_force(&mut declared);
@@ -263,21 +263,5 @@ impl Declared {
             true => Err(BindingsError::Configured(name.into())),
             false => Ok(()),
         }
-    }
-}
-
-/// Has all bindings that a configuration has, beside those that are stored, and no others.
-pub fn configure(shared: &Shared, settings: &Settings) {
-    let mut by_tenant = BTreeMap::<&str, Vec<Binding>>::new();
-    for binding in &settings.bindings {
-        by_tenant.entry(&binding.tenant).or_default().push(binding.clone());
-    }
-    for name in by_tenant.keys() {
-        // As many as the configuration names, whatever clients may bring into being.
-        shared.tenants.recover(name, || shared.settings_of(name));
-    }
-    for tenant in shared.tenants.all() {
-        tenant.bindings.configure(by_tenant.remove(&*tenant.name).unwrap_or_default());
-        shared.bridge.changed(&tenant);
     }
 }

@@ -15,13 +15,15 @@ use mqtt_proto::{
 };
 
 use super::subscribe::Unfinished;
-use super::{End, Scratch, Turn, UNREAD_ANSWERS_MAX, disconnect};
+use super::{End, UNREAD_ANSWERS_MAX, disconnect};
 use crate::auth::Permissions;
 use crate::durability::Durability;
 use crate::ids::ConnectionId;
 use crate::limits::Limits;
 use crate::session::{Session, SessionRef, Stint};
+use crate::tenant::Tenant;
 use crate::transport::Transport;
+use crate::turn::{ClientAck, Scratch, Turn};
 
 /// Requests to the state store that are executed before it is looked whether their client reads the
 /// responses …
@@ -39,6 +41,7 @@ pub(super) struct Active {
     pub(super) id: ConnectionId,
     /// Where the client is.
     pub(super) peer: SocketAddr,
+    pub(super) tenant: Arc<Tenant>,
     pub(super) session: SessionRef,
     /// Which of the session's connections it is.
     pub(super) epoch: u32,
@@ -76,14 +79,6 @@ pub(super) struct Active {
 pub(super) struct Partner {
     pub(super) id: u64,
     pub(super) session: Weak<Session>,
-}
-
-/// An acknowledgement that the client sent.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ClientAck {
-    kind: PacketType,
-    id: PacketId,
-    accepted: bool,
 }
 
 impl Active {
@@ -151,7 +146,7 @@ impl Active {
 
     /// How many requests are executed in one piece. Each may change the key that most watch.
     fn requests_together(&self) -> usize {
-        let store = self.session.tenant.used_state_store();
+        let store = self.tenant.used_state_store();
         let watchers = store.map_or(0, |store| store.usage().most_watchers());
         let watchers = usize::try_from(watchers).unwrap_or(usize::MAX);
         (NOTIFICATIONS_TOGETHER / watchers.max(1)).clamp(1, REQUESTS_TOGETHER)
@@ -166,7 +161,7 @@ impl Active {
         alone: &mut bool,
     ) -> Result<(), End> {
         let kind = header.packet_type();
-        let counters = self.session.tenant.counters(turn.context.worker.id);
+        let counters = self.tenant.counters(turn.context.worker.id);
         counters.received.add(kind, 1, frame.len() as u64);
         let body = frame.start + header.header_len..frame.end;
         if !matches!(
@@ -187,7 +182,7 @@ impl Active {
                 // Says that the broker is there, whatever else the client waits for.
                 let packet = [PacketType::PingResp.first_byte(), 0];
                 turn.scratch.answers.prompt.extend_from_slice(&packet);
-                let counters = self.session.tenant.counters(turn.context.worker.id);
+                let counters = self.tenant.counters(turn.context.worker.id);
                 counters.sent.add(PacketType::PingResp, 1, packet.len() as u64);
                 Ok(())
             }
@@ -223,7 +218,7 @@ impl Active {
             None => {
                 if self.session.durable().is_some() {
                     // It may have been released a moment ago, on another connection.
-                    let noted = self.session.tenant.shards.last_changes();
+                    let noted = self.tenant.shards.last_changes();
                     turn.scratch.answers.commits.join(&noted);
                 }
                 ReasonCode::PacketIdentifierNotFound
@@ -297,7 +292,7 @@ impl Active {
         let answers = &mut turn.scratch.answers.ordered;
         let before = answers.len();
         encode(answers);
-        let counters = self.session.tenant.counters(turn.context.worker.id);
+        let counters = self.tenant.counters(turn.context.worker.id);
         counters.sent.add(kind, 1, (answers.len() - before) as u64);
     }
 
@@ -307,7 +302,7 @@ impl Active {
         if turn.scratch.acks.is_empty() {
             return Ok(());
         }
-        let counters = self.session.tenant.counters(turn.context.worker.id);
+        let counters = self.tenant.counters(turn.context.worker.id);
         let Scratch { acks, answers, .. } = &mut *turn.scratch;
         let mut refused = 0;
         let mut out_of_turn = false;

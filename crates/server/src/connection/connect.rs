@@ -19,12 +19,12 @@ use super::active::Active;
 use super::denied::WILL_REFUSED;
 use super::opening::{Opening, revoke};
 use super::wanted::{Refusal, assigned_client_id, connack_properties, want};
-use super::{Connection, End, Stage, Turn};
+use super::{Connection, End, Stage};
 use crate::auth::{PASSWORD_MAX, Verdict, may_publish};
-use crate::event_loop::Post;
 use crate::names::{full_name, tenant_of};
 use crate::session::{Link, Stint};
 use crate::strangers::Collected;
+use crate::turn::Turn;
 use crate::verifier::Login;
 
 /// The logins of an address that has most waiting are not looked at.
@@ -100,8 +100,8 @@ impl Connection {
             client_id: assigned.clone().unwrap_or_else(|| connect.client_id.to_owned()),
             connection: self.id,
             reply: {
-                let (mailbox, id) = (turn.mailbox.clone(), self.id);
-                Box::new(move |verdict| mailbox.post(Post::Authenticated(id, verdict)))
+                let (owner, id) = (Arc::clone(turn.owner), self.id);
+                Box::new(move |verdict| owner.authenticated(id, verdict))
             },
         };
         if !shared.verifier.submit(login) {
@@ -233,7 +233,7 @@ impl Connection {
             version: connect.version,
             max_packet_size: wanted.max_packet_size,
             socket: self.transport.direct_socket(),
-            owner: turn.mailbox.as_owner(),
+            owner: Arc::clone(turn.owner),
             connection: self.id,
         };
         if opening.connack(true).len() > wanted.max_packet_size {
@@ -253,7 +253,8 @@ impl Connection {
         let counters = tenant.counters(context.worker.id);
         counters.received.add(PacketType::Connect, 1, len as u64 + 2);
         counters.connects.add(1);
-        let revoked = permissions.as_ref().map(|permissions| revoke(&session, permissions));
+        let revoked =
+            permissions.as_ref().map(|permissions| revoke(&tenant, &session, permissions));
         debug!(
             peer = %self.peer,
             listener = self.listener.name,
@@ -265,6 +266,7 @@ impl Connection {
         let active = Active {
             id: self.id,
             peer: self.peer,
+            tenant,
             session,
             epoch,
             version: connect.version,

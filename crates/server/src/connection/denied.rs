@@ -5,15 +5,16 @@ use std::sync::Arc;
 use mqtt_proto::{Connect, ReasonCode};
 use statestore_proto::Command;
 
+use super::Connection;
 use super::active::Active;
 use super::opening::shared_filter;
 use super::wanted::Refusal;
-use super::{Connection, Turn};
 use crate::denials::Denial;
 use crate::denied_action::Action;
 use crate::names::{DEFAULT_TENANT, is_reserved};
 use crate::state_store;
 use crate::tenant::Tenant;
+use crate::turn::Turn;
 
 /// Why a Will Message is refused with its CONNECT.
 pub(super) const WILL_REFUSED: &str = "the will's topic is not allowed";
@@ -108,6 +109,6 @@ impl Active {
             object: Some(object),
             reason,
         };
-        turn.context.deny(&self.session.tenant, &denial);
+        turn.context.deny(&self.tenant, &denial);
     }
 }

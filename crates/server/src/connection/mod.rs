@@ -32,15 +32,13 @@ use thiserror::Error;
 use tracing::debug;
 
 use crate::auth::Verdict;
-use crate::budget::Budget;
-use crate::event_loop::{Mailbox, Peer, Post};
 use crate::ids::ConnectionId;
 use crate::lifecycle::Context;
-use crate::run::Run;
-use crate::session::{Answers, SessionRef, Stint};
-use crate::state_store::Responses;
+use crate::owner::{Owner, is_same};
+use crate::session::{SessionRef, Stint};
 use crate::strangers::Collected;
-use crate::transport::{Accepted, ListenerContext, Proxied, Transport};
+use crate::transport::{Accepted, ListenerContext, Parts, Proxied, Transport};
+use crate::turn::{Next, Readiness, Turn};
 use active::Active;
 use connect::Waiting;
 
@@ -57,32 +55,6 @@ const CONNECT_MAX: usize = 256 * 1024;
 /// Bytes of answers that a client may leave unread before it is not read from either.
 const UNREAD_ANSWERS_MAX: usize = 512 * 1024;
 
-/// What a connection needs of its thread while it has its turn.
-pub struct Turn<'a> {
-    /// The way to other sessions.
-    pub context: &'a mut Context,
-    /// Memory that is used again by the next connection.
-    pub scratch: &'a mut Scratch,
-    /// Where others post for this thread.
-    pub mailbox: &'a Mailbox,
-    /// How long it may go on.
-    pub budget: Budget,
-    /// For about how many clients the present round writes what they had no room for.
-    pub writers: usize,
-}
-
-/// Memory for one turn; empty between turns but for its capacity.
-#[derive(Debug, Default)]
-pub struct Scratch {
-    run: Run,
-    /// Responses of the state store.
-    responses: Responses,
-    /// Packets for the client itself.
-    answers: Answers,
-    /// Acknowledgements that the client sent.
-    acks: Vec<active::ClientAck>,
-}
-
 /// One network connection.
 #[derive(Debug)]
 pub struct Connection {
@@ -98,46 +70,6 @@ pub struct Connection {
     stage: Stage,
 }
 
-/// What a connection is made of, whichever protocol its client speaks.
-#[derive(Debug)]
-pub struct Parts {
-    /// Which one it is.
-    pub id: ConnectionId,
-    /// The socket, for the kernel to watch.
-    pub socket: Arc<TcpStream>,
-    /// What to read from and write to.
-    pub transport: Transport,
-    /// Who accepted it.
-    pub listener: Arc<ListenerContext>,
-    /// Where it comes from.
-    pub peer: SocketAddr,
-    /// What has been read and not been handled.
-    pub unread: Vec<u8>,
-}
-
-/// What the kernel tells of a socket.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Readiness {
-    /// There is something to read.
-    pub readable: bool,
-    /// There is room to write.
-    pub writable: bool,
-    /// The client has closed its side, or the connection is broken.
-    pub closed: bool,
-}
-
-impl Readiness {
-    /// What both tell.
-    #[must_use]
-    pub fn and(self, other: Self) -> Self {
-        Self {
-            readable: self.readable || other.readable,
-            writable: self.writable || other.writable,
-            closed: self.closed || other.closed,
-        }
-    }
-}
-
 #[derive(Debug)]
 enum Stage {
     /// The PROXY protocol header is to come.
@@ -150,19 +82,6 @@ enum Stage {
     Active(Box<Active>),
     /// All is said; the client may still read it.
     Closing { until: Timestamp },
-}
-
-/// What is to become of a connection after its turn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
-    /// It waits for the kernel to tell of something new.
-    Wait,
-    /// It has more to read, after others have had their turn.
-    Again,
-    /// The client has chosen AMQP, and somebody else has to go on with what has come.
-    SpeaksAmqp,
-    /// It has gone.
-    Gone,
 }
 
 /// Why a connection ends.
@@ -344,22 +263,24 @@ impl Connection {
 
     /// The connection of the only subscriber that gets what this client publishes, if it is of the same
     /// thread.
-    pub fn partner(&self, mailbox: &Mailbox) -> Option<ConnectionId> {
+    pub fn partner(&self, owner: &Arc<dyn Owner>) -> Option<ConnectionId> {
         let Stage::Active(active) = &self.stage else { return None };
         let partner = SessionRef::upgrade(&active.partner.as_ref()?.session)?;
         partner.inspect(|_, link| {
-            link.filter(|link| mailbox.is(&link.owner)).map(|link| link.connection)
+            link.filter(|link| is_same(owner, &link.owner)).map(|link| link.connection)
         })
     }
 
-    /// Gives the connection to another thread; or back, if it is about to be closed.
-    pub fn move_to(self: Box<Self>, owner: &Mailbox) -> Result<(), Box<Self>> {
+    /// Gives the connection to another thread with `adopt`; or back, if it is about to be closed.
+    pub fn move_to(
+        self: Box<Self>,
+        owner: Arc<dyn Owner>,
+        adopt: impl FnOnce(Box<Self>),
+    ) -> Result<(), Box<Self>> {
         let Stage::Active(active) = &self.stage else { return Err(self) };
         let (session, epoch) = (active.session.clone(), active.epoch);
         let mut kept = Some(self);
-        session.change_owner(epoch, owner.as_owner(), || {
-            owner.post(Post::Adopt(Peer::Mqtt(kept.take().expect("it is given once"))));
-        });
+        session.change_owner(epoch, owner, || adopt(kept.take().expect("it is given once")));
         kept.map_or(Ok(()), Err)
     }
 
@@ -542,12 +463,12 @@ impl Connection {
         };
         debug!(
             peer = %self.peer,
-            tenant = &*active.session.tenant.name,
+            tenant = &*active.tenant.name,
             client = &*active.session.client_id,
             "{end}"
         );
         let told = active.farewell(end);
-        let counters = active.session.tenant.counters(worker.id);
+        let counters = active.tenant.counters(worker.id);
         if !told.is_empty() {
             counters.sent.add(PacketType::Disconnect, 1, told.len() as u64);
             let transport = &mut self.transport;
@@ -565,12 +486,12 @@ impl Connection {
         if will {
             counters.abnormal_disconnects.add(1);
         }
-        active.session.tenant.connections.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
-        if let Some(store) = active.session.tenant.used_state_store() {
+        active.tenant.connections.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+        if let Some(store) = active.tenant.used_state_store() {
             let keys = active.watched.iter().map(|key| &**key);
-            store.forget_watcher(&active.session.tenant, self.id.0, keys);
+            store.forget_watcher(&active.tenant, self.id.0, keys);
         }
-        turn.context.connection_gone(&active.session, self.id, active.epoch, will);
+        turn.context.connection_gone(&active.tenant, &active.session, self.id, active.epoch, will);
         self.transport.close();
         self.linger(end)
     }

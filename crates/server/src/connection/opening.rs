@@ -7,7 +7,7 @@ use mqtt_proto::{ConnAck, PacketType, PropertiesBuf, ReasonCode, Version, topic}
 use super::wanted::Wanted;
 use crate::auth::Permissions;
 use crate::durable::Commits;
-use crate::lifecycle::{Context, unsubscribe};
+use crate::lifecycle::Context;
 use crate::session::{Link, SessionRef};
 use crate::tenant::Tenant;
 
@@ -65,7 +65,7 @@ impl Context {
         let present = resumed.is_some();
         let old_is_online = ended.as_ref().is_some_and(|old| old.is_online());
         let retired = ended.and_then(|old| {
-            self.retire(&old, ReasonCode::SessionTakenOver).map(|retired| (old, retired))
+            self.retire(tenant, &old, ReasonCode::SessionTakenOver).map(|retired| (old, retired))
         });
         let mut noted = Commits::default();
         if let Some((_, retired)) = &retired {
@@ -76,7 +76,8 @@ impl Context {
             let stored = wanted.persist || tenant.durability().stores_sessions();
             let durable =
                 (wanted.expiry > 0 && stored).then(|| tenant.new_durable(opening.client_id));
-            let session = SessionRef::new(id, Arc::clone(tenant), opening.client_id, durable);
+            let session =
+                SessionRef::new(id, Arc::clone(&tenant.account), opening.client_id, durable);
             entry.insert(session.clone());
             session
         });
@@ -116,21 +117,25 @@ impl Context {
             // The old connection has ended without DISCONNECT. A will with a delay is cancelled by
             // the new one (MQTT-3.1.3-9).
             if let Some(will) = old_will.filter(|will| will.delay == 0) {
-                self.publish_will_message(&session, &will);
+                self.publish_will_message(tenant, &session, &will);
             }
         }
         if let Some((old, retired)) = retired {
             if old_is_online {
                 counters.take_overs.add(1);
             }
-            self.finish_session(&old, retired);
+            self.finish_session(tenant, &old, retired);
         }
         Some((session, epoch))
     }
 }
 
 /// Takes away the subscriptions of a resumed session that its user may not have any more. Answers their filters.
-pub(super) fn revoke(session: &SessionRef, permissions: &Permissions) -> Vec<Box<str>> {
+pub(super) fn revoke(
+    tenant: &Tenant,
+    session: &SessionRef,
+    permissions: &Permissions,
+) -> Vec<Box<str>> {
     let mut state = session.state();
     let revoked: Vec<_> = state
         .subscriptions
@@ -140,7 +145,7 @@ pub(super) fn revoke(session: &SessionRef, permissions: &Permissions) -> Vec<Box
         .collect();
     for filter in &revoked {
         state.subscriptions.remove(filter);
-        unsubscribe(&session.tenant, filter, session.id);
+        tenant.unsubscribe(filter, session.id);
         session.forget_subscription(filter);
     }
     revoked

@@ -1,23 +1,26 @@
 //! PUBLISH packets from the client.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use barid_core::session::{Reception, ShardSet};
+use barid_core::topic_index::Route;
 use mqtt_proto::flow::InboundAliases;
 use mqtt_proto::{DecodeError, FixedHeader, PacketId, PacketType, QoS, ReasonCode, Version};
 use statestore_proto::topics;
 
+use super::End;
 use super::active::{Active, Partner};
-use super::{End, Turn};
 use crate::auth::may_publish;
-use crate::bindings::{self, Entered};
+use crate::bindings::Entered;
 use crate::budget::Budget;
 use crate::lifecycle::Context;
 use crate::limits::QueueOverflow;
 use crate::names::is_reserved;
 use crate::router::Publisher;
 use crate::run::{Messages, Parsed, Run, RunLimit};
-use crate::session::Session;
+use crate::session::SessionRef;
+use crate::turn::Turn;
 
 /// A run of so many messages is handed on in one piece, whoever gets it. Most runs are short, and need not be measured.
 const SHORT_RUN: usize = 4;
@@ -37,7 +40,7 @@ impl Active {
         self.check(&parsed)?;
         let run = &mut turn.scratch.run;
         if run.len() == SHORT_RUN && run.limit == RunLimit::NONE && !run.is_requests {
-            let count = turn.context.router.subscribers(&self.session.tenant, run.topic());
+            let count = turn.context.router.subscribers(&self.tenant, run.topic());
             run.limit = RunLimit::for_subscribers(count);
         }
         let same_topic = if parsed.alias.is_some() || parsed.topic.is_empty() {
@@ -94,11 +97,11 @@ impl Active {
                     return Err(End::Refused(ReasonCode::ServerBusy, "repeated too early"));
                 }
                 Reception::Repeated => {
-                    let counters = self.session.tenant.counters(turn.context.worker.id);
+                    let counters = self.tenant.counters(turn.context.worker.id);
                     counters.received.add(PacketType::Publish, 1, frame.len() as u64);
                     if self.session.durable().is_some() {
                         // The first one may have come a moment ago, on another connection.
-                        let noted = self.session.tenant.shards.last_changes();
+                        let noted = self.tenant.shards.last_changes();
                         turn.scratch.answers.commits.join(&noted);
                     }
                     self.put_ack(turn, PacketType::PubRec, id, ReasonCode::Success);
@@ -134,7 +137,8 @@ impl Active {
             return self.finish_requests(turn, bytes);
         }
         let session = self.session.clone();
-        let tenant = &session.tenant;
+        let mut partner = self.partner.take();
+        let tenant = &self.tenant;
         let counters = tenant.counters(turn.context.worker.id);
         let context = &mut *turn.context;
         let run = &mut turn.scratch.run;
@@ -175,10 +179,18 @@ impl Active {
             // An MQTT 5 client is told, so nobody gets the message; a 3.x client cannot be told.
             if kept.is_ok() || self.version != Version::V5 {
                 let budget = &mut turn.budget;
-                reason = self.route(context, budget, publisher, &mut messages, alone, taken);
+                let route =
+                    self.route((context, budget), publisher, &mut messages, alone, &mut partner);
+                if !taken && route.is_empty() {
+                    counters.unmatched.add(messages.len() as u64);
+                    reason = ReasonCode::NoMatchingSubscribers;
+                } else {
+                    reason = ReasonCode::Success;
+                }
             }
         }
         drop(together);
+        self.partner = partner;
         let run = &mut turn.scratch.run;
         let ids = all_ids.unwrap_or_else(|| std::mem::take(&mut run.ids));
         let answers = &mut turn.scratch.answers;
@@ -229,13 +241,12 @@ impl Active {
         run: &mut Run,
         bytes: &mut [u8],
     ) -> (Entered, Option<Vec<u16>>) {
-        let Session { tenant, client_id, .. } = &*self.session;
+        let (tenant, client_id) = (&self.tenant, &self.session.client_id);
         let (worker, now) = (&context.worker, context.worker.now);
         let messages = run.in_buffer(bytes, now);
         let has_answer = messages.qos() != QoS::AtMostOnce && self.version == Version::V5;
         let is_told = has_answer && !messages.is_resumed();
-        let entered =
-            bindings::enter((worker, context.wall()), tenant, client_id, &messages, is_told);
+        let entered = tenant.enter((worker, context.wall()), client_id, &messages, is_told);
         let mut all_ids = None;
         if !entered.refused.is_empty() {
             all_ids = Some(run.ids.clone());
@@ -248,25 +259,22 @@ impl Active {
         (entered, all_ids)
     }
 
-    /// Hands the run on to all who have subscribed. `taken`: an entity has got it.
+    /// Hands the run on to all who have subscribed. If that is one session only, it becomes the `partner`.
     fn route(
-        &mut self,
-        context: &mut Context,
-        budget: &mut Budget,
+        &self,
+        (context, budget): (&mut Context, &mut Budget),
         publisher: Publisher<'_>,
         messages: &mut Messages<'_>,
         alone: bool,
-        taken: bool,
-    ) -> ReasonCode {
-        let tenant = &self.session.tenant;
-        let count = messages.len() as u64;
+        partner: &mut Option<Partner>,
+    ) -> Arc<Route<SessionRef>> {
         let Context { worker, router, .. } = context;
-        let route = router.publish(worker, tenant, publisher, messages, alone, budget);
+        let route = router.publish(worker, &self.tenant, publisher, messages, alone, budget);
         if let [only] = route.targets()
-            && self.partner.as_ref().is_none_or(|partner| partner.id != only.subscriber.id)
+            && partner.as_ref().is_none_or(|partner| partner.id != only.subscriber.id)
         {
             let session = only.subscriber.downgrade();
-            self.partner = Some(Partner { id: only.subscriber.id, session });
+            *partner = Some(Partner { id: only.subscriber.id, session });
         }
         if messages.qos() == QoS::ExactlyOnce
             && let Some(durable) = self.session.durable()
@@ -274,11 +282,7 @@ impl Active {
             // Also where it has reached nobody that is stored, a repetition must be known as one.
             messages.note_received(&mut durable.shard.change());
         }
-        if route.is_empty() && !taken {
-            tenant.counters(context.worker.id).unmatched.add(count);
-            return ReasonCode::NoMatchingSubscribers;
-        }
-        ReasonCode::Success
+        route
     }
 
     fn check(&self, parsed: &Parsed) -> Result<(), End> {
@@ -302,7 +306,7 @@ impl Active {
 
     /// Acknowledges a message that is not handed on. 3.x clients cannot be told (MQTT-3.3.5-2 of 3.1.1).
     fn refuse(&self, turn: &mut Turn<'_>, parsed: &Parsed, bytes: usize, reason: ReasonCode) {
-        let counters = self.session.tenant.counters(turn.context.worker.id);
+        let counters = self.tenant.counters(turn.context.worker.id);
         counters.received.add(PacketType::Publish, 1, bytes as u64);
         counters.unauthorised.add(u64::from(reason == ReasonCode::NotAuthorized));
         match (parsed.qos, parsed.id) {

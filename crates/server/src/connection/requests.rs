@@ -7,10 +7,12 @@ use mqtt_proto::{PacketId, PacketType, Properties, ReasonCode, topic};
 use smallvec::SmallVec;
 use statestore_proto::{Refusal, Reply, Verb, topics};
 
+use super::End;
 use super::active::Active;
-use super::{End, Scratch, Turn};
 use crate::durable::Commits;
-use crate::state_store::{Envelope, Requester};
+use crate::state_requests::Asking;
+use crate::state_store::{Envelope, Notices, Requester};
+use crate::turn::{Scratch, Turn};
 
 /// What a SCAN costs beside the keys that it finds, in bytes that could be copied meanwhile: it may look at
 /// thousands.
@@ -30,10 +32,11 @@ impl Active {
         let since = Instant::now();
         let session = self.session.clone();
         let permissions = self.permissions.clone();
-        let requester = (&session, permissions.as_deref());
+        let tenant = &self.tenant;
+        let asking = Asking { tenant, session: &session, permissions: permissions.as_deref() };
         let Scratch { run, responses, .. } = &mut *turn.scratch;
         let context = &mut *turn.context;
-        let counters = session.tenant.counters(context.worker.id);
+        let counters = tenant.counters(context.worker.id);
         counters.received.add(PacketType::Publish, run.len() as u64, run.frame_bytes() as u64);
         let ids = std::mem::take(&mut run.ids);
         let messages = run.in_buffer(bytes, context.worker.now);
@@ -45,13 +48,13 @@ impl Active {
             max_packet_size: self.max_packet_size,
             survives: !self.expires_at_once,
             now: context.shared.clock.wall(),
-            permissions: requester.1,
+            permissions: asking.permissions,
             durability: &self.durability,
             limits: &limits,
             watched: &mut self.watched,
         };
         // Not to be done is better than to be done without an answer.
-        let mut room = session.room(&session.tenant.queue_limits());
+        let mut room = session.room(&tenant.queue_limits());
         let mut reasons = SmallVec::<[ReasonCode; 16]>::new();
         let mut waits_for = Commits::default();
         let mut ended = Ok(());
@@ -79,8 +82,9 @@ impl Active {
                 continue;
             }
             let sent = (*id, messages.is_repeated(index));
-            let store = session.tenant.state_store();
-            let answered = store.execute(context, &mut asks, request.payload, &envelope, sent);
+            let follow = |notices: Notices, alarm| context.follow(tenant, &notices, alarm);
+            let store = tenant.state_store();
+            let answered = store.execute(&mut asks, request.payload, &envelope, sent, follow);
             let Some(answered) = answered else {
                 ended = Err(End::SessionTaken);
                 break;
@@ -93,7 +97,7 @@ impl Active {
                 }
                 let told = (reply, answered.version, &answered.after);
                 let to = (envelope.response_topic, envelope.correlation);
-                room.take(responses.push(context, requester, to, told));
+                room.take(responses.push(context, asking, to, told));
             });
             if answered.verb == Some(Verb::Scan) {
                 responses.charge(SCAN_COST);
@@ -101,7 +105,7 @@ impl Active {
             turn.budget.spend(NOTIFICATION_STEPS * answered.told);
             waits_for.join(&answered.after);
         }
-        responses.publish(context, requester);
+        responses.publish(context, asking);
         let denied: SmallVec<[Vec<u8>; 4]> =
             denied.iter().map(|index| messages.publication(*index).payload.to_vec()).collect();
         run.clear();

@@ -9,12 +9,13 @@ use mqtt_proto::{
     UnsubscribeFilters, UnsubscribeFiltersBuf, Version, topic,
 };
 
+use super::End;
 use super::active::Active;
 use super::opening::shared_filter;
-use super::{End, Turn};
 use crate::durable::Commits;
 use crate::session::{Replay, Subscription, Subscriptions};
-use crate::{lifecycle, state_store};
+use crate::state_store;
+use crate::turn::Turn;
 
 /// What a filter costs in steps of a turn: it changes the index, and is noted in the store.
 const FILTER_STEPS: usize = 4;
@@ -121,7 +122,7 @@ impl Active {
                 .expect("there is one code for each filter");
         });
         if refused {
-            self.session.tenant.counters(turn.context.worker.id).unauthorised.add(1);
+            self.tenant.counters(turn.context.worker.id).unauthorised.add(1);
         }
         Ok(())
     }
@@ -142,7 +143,7 @@ impl Active {
         // Shared subscriptions get none (MQTT 5 §4.8.2).
         let asks = send
             && !topic::is_shared(wanted.filter)
-            && self.session.tenant.retained.read().may_match(wanted.filter);
+            && self.tenant.retained.read().may_match(wanted.filter);
         let replay = || Replay { filter: wanted.filter.into(), qos, identifier, after: None };
         if asks && !self.session.replay(replay()) {
             return Err(End::Refused(
@@ -198,8 +199,7 @@ impl Active {
             return Err(ReasonCode::QuotaExceeded);
         }
         let most = self.limits.max_pattern_levels;
-        if session.store_refuses()
-            || !session.tenant.index.admits(shared_filter(wanted.filter), most)
+        if session.store_refuses() || !self.tenant.index.admits(shared_filter(wanted.filter), most)
         {
             return Err(ReasonCode::QuotaExceeded);
         }
@@ -207,7 +207,7 @@ impl Active {
             return Err(ReasonCode::TopicFilterInvalid);
         }
         commits.join(&session.store_subscription(&subscription));
-        lifecycle::subscribe(session, &subscription);
+        self.tenant.subscribe(session, &subscription);
         let qos = subscription.qos;
         Ok((qos, state.subscriptions.insert(subscription)))
     }
@@ -242,7 +242,7 @@ impl Active {
             self.check_owner()?;
             let existed = state.subscriptions.remove(filter);
             if existed {
-                lifecycle::unsubscribe(&self.session.tenant, filter, self.session.id);
+                self.tenant.unsubscribe(filter, self.session.id);
                 done.commits.join(&self.session.forget_subscription(filter));
             }
             drop(state);

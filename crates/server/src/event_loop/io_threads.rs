@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use super::Mailbox;
-use super::watchdog::Watchdog;
+use crate::watchdog::Watchdog;
 
 /// How long a thread watches itself before it says how busy it is.
 pub(super) const WINDOW: Duration = Duration::from_millis(100);

@@ -65,11 +65,6 @@ impl Mailbox {
         Arc::clone(&self.0) as Arc<dyn Owner>
     }
 
-    /// Whether it is the thread of an owner.
-    pub fn is(&self, owner: &Arc<dyn Owner>) -> bool {
-        std::ptr::addr_eq(Arc::as_ptr(&self.0), Arc::as_ptr(owner))
-    }
-
     /// Takes all that was posted.
     pub fn collect(&self, into: &mut Vec<Post>) {
         self.0.woken.store(false, Ordering::Release);
@@ -94,5 +89,9 @@ impl Owner for Shared {
 
     fn close(&self, connection: ConnectionId, reason: ReasonCode, tell: bool) {
         self.post(Post::Close { connection, reason, tell });
+    }
+
+    fn authenticated(&self, connection: ConnectionId, verdict: Verdict) {
+        self.post(Post::Authenticated(connection, verdict));
     }
 }

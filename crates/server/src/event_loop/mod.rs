@@ -7,12 +7,10 @@ mod io_threads;
 mod mailbox;
 mod peer;
 mod timers;
-mod watchdog;
 
 pub use io_threads::{IoThread, IoThreads};
 pub use mailbox::{Mailbox, Post};
 pub use peer::Peer;
-pub use watchdog::Watchdog;
 
 use std::collections::VecDeque;
 use std::io;
@@ -30,11 +28,13 @@ use slab::Slab;
 use tracing::{debug, warn};
 
 use crate::budget::Budget;
-use crate::connection::{Next, Readiness, Scratch, Turn};
 use crate::durable::commit_by_rounds;
 use crate::ids::ConnectionId;
 use crate::lifecycle::Context;
+use crate::owner::Owner;
 use crate::transport::Accepted;
+use crate::turn::{Next, Readiness, Scratch, Turn};
+use crate::watchdog::Watchdog;
 use io_threads::Balance;
 use timers::Timers;
 
@@ -79,6 +79,7 @@ impl EventLoop {
     pub fn start(self, context: Context, threads: IoThreads, me: usize) -> JoinHandle<()> {
         let running = Running {
             poll: self.poll,
+            owner: self.mailbox.as_owner(),
             mailbox: self.mailbox,
             me,
             threads,
@@ -109,6 +110,8 @@ impl EventLoop {
 struct Running {
     poll: Poll,
     mailbox: Mailbox,
+    /// The same, for sessions.
+    owner: Arc<dyn Owner>,
     me: usize,
     threads: IoThreads,
     context: Context,
@@ -330,7 +333,7 @@ impl Running {
 
     fn accept(&mut self, accepted: Accepted) {
         let id = self.context.shared.next_connection_id();
-        match Peer::new(accepted, id, &self.context, &self.mailbox) {
+        match Peer::new(accepted, id, &self.context, &self.owner) {
             Ok(connection) => {
                 self.insert(connection);
                 self.say_farewell(id);
@@ -382,7 +385,7 @@ impl Running {
             let mut turn = Turn {
                 context: &mut self.context,
                 scratch: &mut self.scratch,
-                mailbox: &self.mailbox,
+                owner: &self.owner,
                 budget: Budget::new(self.turn_start, self.turns),
                 writers: self.writers,
             };
@@ -404,7 +407,7 @@ impl Running {
             .slots
             .iter()
             .filter(|(_, slot)| slot.active >= last && slot.connection.can_move())
-            .map(|(_, slot)| (slot.connection.id(), slot.connection.partner(&self.mailbox)))
+            .map(|(_, slot)| (slot.connection.id(), slot.connection.partner(&self.owner)))
             .collect();
         let active_count = active.len();
         let (publishers, others): (Vec<_>, Vec<_>) =
@@ -466,7 +469,7 @@ impl Running {
         let mut turn = Turn {
             context: &mut self.context,
             scratch: &mut self.scratch,
-            mailbox: &self.mailbox,
+            owner: &self.owner,
             budget: Budget::new(start, self.turns),
             writers: self.writers,
         };
@@ -490,7 +493,7 @@ impl Running {
         }
         if next == Next::SpeaksAmqp {
             let Slot { connection, armed, active, again, later } = self.slots.remove(key);
-            let connection = connection.speaking_amqp(&self.context, &self.mailbox);
+            let connection = connection.speaking_amqp(&self.context, &self.owner);
             let slot = Slot { connection, armed, active, again: true, later };
             assert_eq!(
                 self.slots.insert(slot),

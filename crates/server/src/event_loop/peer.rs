@@ -6,13 +6,15 @@ use barid_core::time::Timestamp;
 use mio::net::TcpStream;
 use mqtt_proto::ReasonCode;
 
-use super::Mailbox;
+use super::{Mailbox, Post};
 use crate::amqp::AmqpConnection;
 use crate::auth::Verdict;
-use crate::connection::{Connection, Next, Readiness, Turn};
+use crate::connection::Connection;
 use crate::ids::ConnectionId;
 use crate::lifecycle::Context;
+use crate::owner::Owner;
 use crate::transport::{Accepted, Protocol};
+use crate::turn::{Next, Readiness, Turn};
 
 /// One network connection.
 #[derive(Debug)]
@@ -29,7 +31,7 @@ impl Peer {
         accepted: Accepted,
         id: ConnectionId,
         context: &Context,
-        owner: &Mailbox,
+        owner: &Arc<dyn Owner>,
     ) -> std::io::Result<Self> {
         let speaks = accepted.listener.protocol;
         let connection = Connection::new(accepted, id, context)?;
@@ -43,7 +45,7 @@ impl Peer {
 
     /// The client has chosen AMQP on a WebSocket, which MQTT shares with it.
     #[must_use]
-    pub fn speaking_amqp(self, context: &Context, owner: &Mailbox) -> Self {
+    pub fn speaking_amqp(self, context: &Context, owner: &Arc<dyn Owner>) -> Self {
         match self {
             Self::Mqtt(connection) => {
                 Self::Amqp(Box::new(AmqpConnection::new(connection.into_parts(), context, owner)))
@@ -139,18 +141,26 @@ impl Peer {
     }
 
     /// A connection that should move together with this one, if it is of the same thread.
-    pub fn partner(&self, mailbox: &Mailbox) -> Option<ConnectionId> {
+    pub fn partner(&self, owner: &Arc<dyn Owner>) -> Option<ConnectionId> {
         match self {
-            Self::Mqtt(connection) => connection.partner(mailbox),
+            Self::Mqtt(connection) => connection.partner(owner),
             Self::Amqp(_) => None,
         }
     }
 
     /// Gives the connection to another thread; or back, if it is about to be closed.
-    pub fn move_to(self, owner: &Mailbox) -> Result<(), Self> {
+    pub fn move_to(self, thread: &Mailbox) -> Result<(), Self> {
+        let owner = thread.as_owner();
+        let adopt = |peer| thread.post(Post::Adopt(peer));
         match self {
-            Self::Mqtt(connection) => connection.move_to(owner).map_err(Self::Mqtt),
-            Self::Amqp(connection) => connection.move_to(owner).map_err(Self::Amqp),
+            Self::Mqtt(connection) => {
+                let given = connection.move_to(owner, |connection| adopt(Self::Mqtt(connection)));
+                given.map_err(Self::Mqtt)
+            }
+            Self::Amqp(connection) => {
+                let given = connection.move_to(owner, |connection| adopt(Self::Amqp(connection)));
+                given.map_err(Self::Amqp)
+            }
         }
     }
 }

@@ -52,7 +52,7 @@ impl Session {
         if self.has_ended() {
             return Offered::Gone;
         }
-        let counters = self.tenant.counters(worker.id);
+        let counters = self.account.counters(worker.id);
         let mut outlet = self.lock();
         // Also what is not stored itself may cost something that is.
         let mut journal = SessionJournal::new(self.durable());
@@ -193,8 +193,8 @@ impl Session {
             }
             return;
         }
-        let limits = self.tenant.queue_limits();
-        let in_memory = self.tenant.shards.has_memory();
+        let limits = self.account.queue_limits();
+        let in_memory = self.account.shards.has_memory();
         for index in range {
             let stored = outlet.stored_as(messages, index, offer.qos, journal);
             let delivery = messages.delivery(index, offer, stored);
@@ -223,8 +223,8 @@ impl Session {
         if delivery.after.is_none() {
             delivery.stored = outlet.newly_stored(delivery.qos, &mut journal);
         }
-        let limits = self.tenant.queue_limits();
-        let in_memory = self.tenant.shards.has_memory();
+        let limits = self.account.queue_limits();
+        let in_memory = self.account.shards.has_memory();
         let dropped = |reason, lost: &Waiting| self.dropped(worker, reason, lost.topic());
         outlet.outbound.enqueue(delivery, in_memory, worker.now, &limits, &mut journal, dropped);
         Some(journal.commits())
@@ -375,7 +375,7 @@ impl Outlet {
             };
             bytes = (layout.end - layout.start) as u64;
         });
-        session.tenant.counters(worker.id).sent.add(PacketType::Publish, 1, bytes);
+        session.account.counters(worker.id).sent.add(PacketType::Publish, 1, bytes);
     }
 
     pub(super) fn after_append(&mut self) -> Offered {

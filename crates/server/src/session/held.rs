@@ -106,7 +106,7 @@ impl Held {
 
     /// Moves what may leave now to `unsent`, and has `session` woken when more may.
     pub(super) fn release(&mut self, session: &Session, unsent: &mut Packets) {
-        let sources = session.tenant.shards.sources();
+        let sources = session.account.shards.sources();
         while let Polled::Ready(answers) =
             self.answers.poll(sources, &session.me, Answers::has_room)
         {
@@ -134,7 +134,7 @@ impl Held {
         version: Version,
         unsent: &mut Packets,
     ) -> Failed {
-        let sources = session.tenant.shards.sources();
+        let sources = session.account.shards.sources();
         while let Some((commits, answers)) = self.answers.front().filter(|_| !self.hopeless)
             && sources.have_failed(commits)
         {

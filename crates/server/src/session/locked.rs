@@ -64,7 +64,7 @@ impl Drop for Locked<'_> {
         if before == after && !self.session.is_full() {
             return;
         }
-        let tenant = &self.session.tenant;
+        let tenant = &self.session.account;
         if before != after {
             tenant.queued.count((before.messages, before.bytes), (after.messages, after.bytes));
             if self.session.durable.is_some() {

@@ -29,10 +29,10 @@ use mqtt_proto::ReasonCode;
 use mqtt_proto::flow::OutboundAliases;
 use parking_lot::{Mutex, MutexGuard};
 
+use crate::account::Account;
 use crate::durable::{Commits, Durable, SessionJournal};
 use crate::ids::ConnectionId;
 use crate::owner::Owner;
-use crate::tenant::Tenant;
 use crate::worker::Worker;
 use outlet::Outlet;
 
@@ -42,7 +42,7 @@ pub struct Session {
     /// Unique in the life of the broker.
     pub id: u64,
     /// Whose session it is.
-    pub tenant: Arc<Tenant>,
+    pub account: Arc<Account>,
     /// The client identifier, unique in the tenant.
     pub client_id: Box<str>,
     /// As what it is stored, or was until it ended; none if it is not to survive the process.
@@ -109,10 +109,10 @@ pub enum Detached {
 impl SessionRef {
     /// A new session without a client. What is `durable` is stored from the first
     /// [`Session::store`] on.
-    pub fn new(id: u64, tenant: Arc<Tenant>, client_id: &str, durable: Option<Durable>) -> Self {
+    pub fn new(id: u64, account: Arc<Account>, client_id: &str, durable: Option<Durable>) -> Self {
         Self(Arc::new_cyclic(|me| Session {
             id,
-            tenant,
+            account,
             client_id: client_id.into(),
             stored: AtomicBool::new(durable.is_some()),
             durable,
@@ -289,7 +289,7 @@ impl Session {
 
     /// Counts a message that does not reach the client, and remembers why.
     pub fn dropped(&self, worker: &Worker, reason: DropReason, topic: Option<&str>) {
-        self.tenant.dropped(worker, reason, topic, &self.client_id);
+        self.account.dropped(worker, reason, topic, &self.client_id);
     }
 
     /// Applies acknowledgements from the connection of `epoch`. Answers whether messages wait that may

@@ -53,7 +53,7 @@ impl Fetch for Wanted {
     fn fetch(&mut self, shard: &DurableShard, worker: &Worker) -> Result<(), StoreError> {
         let Some(durable) = self.session.durable() else { return Ok(()) };
         for stored in &self.stored[self.fetched.len()..] {
-            let tenant = &self.session.tenant.name;
+            let tenant = &self.session.account.name;
             let message = shard.message(durable.tenant, tenant, stored.message)?;
             self.fetched.push((*stored, message));
         }

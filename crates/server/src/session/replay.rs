@@ -39,7 +39,7 @@ impl Session {
             let mut left = granted - 1;
             let mut found = Vec::new();
             let mut seen = 0;
-            let retained = self.tenant.retained.read();
+            let retained = self.account.retained.read();
             let after = replay.after.as_deref();
             let walked = retained.walk(&replay.filter, after, &mut left, |_, message| {
                 seen += 1;

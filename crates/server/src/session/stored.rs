@@ -14,6 +14,7 @@ use super::outlet::Outlet;
 use super::{Replay, Session, State, Subscription};
 use crate::durable::{Commits, Durable, SessionJournal};
 use crate::progress::Waiter;
+use crate::queued::Full;
 use crate::worker::Worker;
 
 impl Session {
@@ -146,7 +147,7 @@ impl Session {
 
     fn remove_received(&self, durable: &Durable, id: u16, shards: ShardSet, commits: &mut Commits) {
         for index in shards.iter() {
-            let mut shard = self.tenant.shards.get(index).change();
+            let mut shard = self.account.shards.get(index).change();
             shard.remove_received(durable.tenant, durable.number, id);
             commits.add(index, shard.batch());
         }
@@ -219,14 +220,8 @@ impl Session {
             self.fullness.fetch_add(1, Ordering::Release);
         }
         if !tenant.is_some() {
-            self.tenant.queued.note_full(self.id, &self.me);
-        }
-    }
-
-    /// Lets publishers go on that wait for room, if there is some by now.
-    pub fn look_for_room(&self) {
-        if self.is_full() {
-            drop(self.lock());
+            let me: Weak<dyn Full> = self.me.clone();
+            self.account.queued.note_full(self.id, me);
         }
     }
 
@@ -269,7 +264,7 @@ impl Session {
             (Waiting::Away(stub), Some(durable)) => (stub.stored, durable),
             _ => return Ok(waiting.here().cloned()),
         };
-        let message = durable.shard.message(durable.tenant, &self.tenant.name, stored.message)?;
+        let message = durable.shard.message(durable.tenant, &self.account.name, stored.message)?;
         Ok(message.and_then(|message| waiting.with_message(message)))
     }
 
@@ -285,6 +280,15 @@ impl Waiter for Session {
         let mut outlet = self.outlet.lock();
         if outlet.held.is_some() {
             outlet.wake_owner();
+        }
+    }
+}
+
+impl Full for Session {
+    /// Lets publishers go on that wait for room, if there is some by now.
+    fn look_for_room(&self) {
+        if self.is_full() {
+            drop(self.lock());
         }
     }
 }

@@ -160,7 +160,7 @@ impl Session {
             self.pump(worker, epoch, first, Stint::SHORT, write);
             outlet = self.outlet.lock();
         }
-        let waits = outlet.held.is_some() && self.tenant.shards.are_congested(&answers.commits);
+        let waits = outlet.held.is_some() && self.account.shards.are_congested(&answers.commits);
         // Who asks for more than it reads is not asked for more; others may come later to read.
         let asks_too_much = answers.are_of_requests && outlet.waits_for_reader();
         let reads = outlet.epoch != epoch || (outlet.backlog() <= most && !waits && !asks_too_much);
@@ -176,7 +176,7 @@ impl Session {
         answers: &'a Answers,
         rooms: Vec<FullRoom>,
     ) -> &'a [u8] {
-        let sources = self.tenant.shards.sources();
+        let sources = self.account.shards.sources();
         if !answers.releases.is_empty() {
             let (nothing, after) = (Commits::default(), &answers.releases_after);
             let after = if sources.are_done(after) { &nothing } else { after };
@@ -267,7 +267,7 @@ impl Session {
             return false;
         }
         let mut wants_retained = false;
-        let counters = self.tenant.counters(worker.id);
+        let counters = self.account.counters(worker.id);
         let mut journal = SessionJournal::new(self.durable());
         // What has to be durable before some of the packets leave.
         let mut waits_for = Commits::default();

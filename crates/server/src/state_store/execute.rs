@@ -11,11 +11,10 @@ use statestore_proto::{Command, Glob, Refusal, Reply, Verb, Version, topics};
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::following::Following;
-use super::{Envelope, StateStore, TOPIC_LEN_MAX, Watching};
+use super::{Envelope, Notices, StateStore, TOPIC_LEN_MAX, Watching};
 use crate::auth::Permissions;
 use crate::durability::Durability;
 use crate::ids::ConnectionId;
-use crate::lifecycle::Context;
 use crate::session::SessionRef;
 
 /// A client that has been connected for so long since it was answered has the answer.
@@ -102,15 +101,17 @@ impl Answered {
 }
 
 impl StateStore {
-    /// Executes a request. `packet_id`, `repeated`: of the PUBLISH that it came in. `None`: another
-    /// connection has taken the session, and may have sent the request again by now.
+    /// Executes a request. `packet_id`, `repeated`: of the PUBLISH that it came in. `follow` is called before the keys
+    /// are let go, with what their watchers are to be told, and when they are to be looked at for expired ones; it
+    /// answers how often somebody was told. `None`: another connection has taken the session, and may have sent the
+    /// request again by now.
     pub fn execute(
         &self,
-        context: &mut Context,
         requester: &mut Requester<'_>,
         payload: &[u8],
         envelope: &Envelope<'_>,
         (packet_id, repeated): (u16, bool),
+        follow: impl FnOnce(Notices, Option<Timestamp>) -> usize,
     ) -> Option<Answered> {
         let command = match Command::decode(payload) {
             Ok(command) => command,
@@ -131,7 +132,7 @@ impl StateStore {
         if requester.permissions.is_some_and(|own| !own.may_touch(verb, key)) {
             return Some(Answered::refused(Some(verb), Refusal::NotAuthorized));
         }
-        let tenant = &requester.session.tenant;
+        let tenant = &requester.session.account;
         let shard = tenant.shards.of_key(&tenant.name, key);
         let mut following = Following::new(shard, tenant.stored_number());
         let mut partition = self.partition(shard.index());
@@ -153,10 +154,8 @@ impl StateStore {
             };
             self.apply(requester, &mut partition, &command, &request, &mut following)
         });
-        let alarm = partition.take_alarm();
-        let told = following.tell(context);
+        let told = follow(following.into_notices(), partition.take_alarm());
         drop(partition);
-        context.schedule_expiry(tenant, shard.index(), alarm);
         let after = answer.after.filter(|batch| !shard.is_durable(*batch));
         let after = after.map(|batch| Commits::one(shard.index(), batch)).unwrap_or_default();
         let version = answer.version;
@@ -211,7 +210,7 @@ impl StateStore {
         // Half of it, for lengths and for what is around the keys.
         let page_bytes = PAGE_BYTES.min(requester.max_packet_size / 2);
         let limits = ScanLimits { steps: STEPS, bytes: page_bytes };
-        let shards = &requester.session.tenant.shards;
+        let shards = &requester.session.account.shards;
         let may_read =
             |key: &[u8]| requester.permissions.is_none_or(|own| own.may_touch(Verb::Scan, key));
         let mut keys = Vec::new();

@@ -3,18 +3,12 @@
 use std::sync::{Arc, Weak};
 
 use barid_core::ids::{PacketId, SessionNumber, TenantNumber};
-use barid_core::message::Publication;
 use barid_core::state_store::{AnsweredRecord, Effects, StateRecord, Watcher};
-use mqtt_proto::{PropertiesBuf, Property, QoS};
-use statestore_proto::{Notification, Version, properties, topics};
+use statestore_proto::{Notification, Version};
 
-use super::stamp::Stamp;
-use crate::durability::DurabilityClass;
-use crate::durable::{ChangeGuard, Commits, DurableShard};
+use crate::durable::{ChangeGuard, DurableShard};
 use crate::ids::ConnectionId;
-use crate::lifecycle::Context;
-use crate::run::Run;
-use crate::session::{Session, SessionRef};
+use crate::session::Session;
 
 /// A connection that watches keys.
 #[derive(Clone, Debug)]
@@ -39,13 +33,26 @@ pub struct Following<'a> {
     notices: Vec<Notice>,
 }
 
+/// What the watchers of the keys of one shard are to be told, in this order.
+pub struct Notices {
+    /// The shard.
+    pub shard: u16,
+    /// The changes.
+    pub all: Vec<Notice>,
+}
+
 /// A change that somebody is to be told of.
-struct Notice {
-    watchers: Vec<Watching>,
-    key: Box<[u8]>,
-    payload: Vec<u8>,
-    version: Version,
-    after: Option<u64>,
+pub struct Notice {
+    /// Who.
+    pub watchers: Vec<Watching>,
+    /// The key.
+    pub key: Box<[u8]>,
+    /// What the notification says.
+    pub payload: Vec<u8>,
+    /// The version that the change has.
+    pub version: Version,
+    /// The batch that has to be durable before.
+    pub after: Option<u64>,
 }
 
 impl<'a> Following<'a> {
@@ -59,55 +66,9 @@ impl<'a> Following<'a> {
         self.guard.get_or_insert_with(|| shard.change())
     }
 
-    /// Tells the watchers, in the order of the changes; so while the keys are still locked. What they are
-    /// told leaves when it is durable. Answers how often somebody was told something.
-    pub fn tell(mut self, context: &mut Context) -> usize {
-        // Their sessions may be of the same shard.
-        self.guard = None;
-        if self.notices.is_empty() {
-            return 0;
-        }
-        let mut told = 0;
-        for notice in self.notices {
-            // Also if that is durable by now: what was told before may still wait, and comes first.
-            let after = notice.after.map(|batch| Commits::one(self.shard.index(), batch));
-            let after = after.unwrap_or_default();
-            for watcher in &notice.watchers {
-                if let Some(session) = SessionRef::upgrade(&watcher.session)
-                    && session.is_owned_by(watcher.connection)
-                {
-                    notice.tell(context, &session, after.clone());
-                    told += 1;
-                }
-            }
-        }
-        // Nobody is held back because a watcher is slow.
-        context.router.take_full();
-        told
-    }
-}
-
-impl Notice {
-    fn tell(&self, context: &mut Context, session: &SessionRef, after: Commits) {
-        let topic = topics::notify_topic(&session.client_id, &self.key);
-        let mut given = PropertiesBuf::default();
-        let stamp = Stamp::of(self.version);
-        given
-            .push(Property::UserProperty(properties::TIMESTAMP, stamp.as_str()))
-            .expect("the text of a version is short");
-        let publication = Publication {
-            topic: &topic,
-            payload: &self.payload,
-            properties: given.as_properties().as_bytes(),
-            qos: QoS::AtLeastOnce,
-            retain: false,
-            expires_at: None,
-        };
-        let Context { worker, router, .. } = context;
-        // It is told to a connection, so it need not outlive one.
-        let (mut run, mut buffer) = Run::of(&publication, DurabilityClass::Memory, worker.now);
-        run.after = after;
-        router.notify(worker, session, &mut run.in_buffer(&mut buffer, worker.now));
+    /// What watchers are to be told. Lets the shard go: their sessions may be of the same one.
+    pub fn into_notices(self) -> Notices {
+        Notices { shard: self.shard.index(), all: self.notices }
     }
 }
 

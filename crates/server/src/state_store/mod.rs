@@ -2,18 +2,15 @@
 //!
 //! A PUBLISH to [`topics::INVOKE`] reaches no subscriber. It is executed at once, by the thread that has
 //! read it, under the lock of the keys that its key belongs to ([`StateStore`]); what has to survive is
-//! noted in the shard of the data directory (`following.rs`). The response is published like any other
-//! message, notifications go to the sessions of those who watch; both are written at once and leave when
-//! what they tell is durable ([`Messages::after`](crate::run::Messages::after)).
+//! noted in the shard of the data directory (`following.rs`). What clients are told of it is for
+//! [`state_requests`](crate::state_requests).
 //!
 //! | file | what is there |
 //! | --- | --- |
 //! | `envelope.rs` | what a request says besides its command |
 //! | `cursor.rs` | where a SCAN goes on |
 //! | `execute.rs` | from a command to its answer |
-//! | `following.rs` | what follows from a change: what is stored, and who is told |
-//! | `responses.rs` | responses to one client |
-//! | `stamp.rs` | a version as text |
+//! | `following.rs` | what follows from a change: what is stored, and who is to be told |
 //! | `timings.rs`, `request_times.rs` | how long requests take |
 
 mod cursor;
@@ -21,18 +18,13 @@ mod envelope;
 mod execute;
 mod following;
 mod request_times;
-mod responses;
-mod stamp;
 mod timings;
 
 pub use envelope::Envelope;
 pub use execute::Requester;
-pub use following::Watching;
+pub use following::{Notice, Notices, Watching};
 pub use request_times::RequestTimes;
-pub use responses::Responses;
 pub use timings::Timings;
-
-use std::sync::Arc;
 
 use barid_core::durable::AnsweredIn;
 use barid_core::ids::SessionNumber;
@@ -41,12 +33,8 @@ use barid_core::time::Timestamp;
 use parking_lot::{Mutex, MutexGuard};
 use statestore_proto::{Version, topics};
 
-use crate::durable::DurableShard;
-use crate::housekeeping::Task;
-use crate::lifecycle::Context;
+use crate::account::Account;
 use crate::limits;
-use crate::shared::Shared;
-use crate::tenant::Tenant;
 use cursor::Cursors;
 use following::Following;
 
@@ -114,7 +102,7 @@ impl StateStore {
     /// A connection has ended, and with it all that it watched.
     pub fn forget_watcher<'k>(
         &self,
-        tenant: &Tenant,
+        tenant: &Account,
         connection: u64,
         keys: impl Iterator<Item = &'k [u8]>,
     ) {
@@ -124,62 +112,28 @@ impl StateStore {
         }
     }
 
+    /// Removes the keys of one partition whose time has come. `follow`: see [`Self::execute`].
+    pub fn expire(
+        &self,
+        tenant: &Account,
+        shard: u16,
+        now: Timestamp,
+        follow: impl FnOnce(Notices, Option<Timestamp>),
+    ) {
+        let limits = Limits::UNBOUNDED;
+        let scope = self.scope(&limits, now);
+        let mut following = Following::new(tenant.shards.get(shard), tenant.stored_number());
+        let mut partition = self.partition(shard);
+        partition.expire(&scope, &mut following);
+        follow(following.into_notices(), partition.take_alarm());
+    }
+
     /// A session has ended: nothing of it can come again.
-    pub fn forget_session(&self, tenant: &Tenant, session: SessionNumber) {
+    pub fn forget_session(&self, tenant: &Account, session: SessionNumber) {
         for shard in tenant.shards.iter() {
             let mut following = Following::new(shard, tenant.stored_number());
             self.partition(shard.index()).forget_session(&self.usage, session, &mut following);
         }
-    }
-}
-
-impl Context {
-    /// Removes the keys of one partition whose time has come, and has it looked at again when the next
-    /// one's does.
-    pub fn expire_keys(&mut self, tenant: &Arc<Tenant>, shard: u16) {
-        let store = tenant.state_store();
-        let limits = Limits::UNBOUNDED;
-        let scope = store.scope(&limits, self.shared.clock.wall());
-        let durable: &DurableShard = tenant.shards.get(shard);
-        let mut following = Following::new(durable, tenant.stored_number());
-        let mut partition = store.partition(shard);
-        partition.expire(&scope, &mut following);
-        let alarm = partition.take_alarm();
-        following.tell(self);
-        drop(partition);
-        self.schedule_expiry(tenant, shard, alarm);
-    }
-
-    /// Has keys removed at a time.
-    fn schedule_expiry(&self, tenant: &Arc<Tenant>, shard: u16, at: Option<Timestamp>) {
-        schedule_expiry(&self.shared, tenant, shard, at);
-    }
-
-    /// Removes keys whose time has come unexpectedly, because the clock on the wall was put forward.
-    pub fn expire_overdue_keys(&mut self, tenant: &Arc<Tenant>) {
-        let Some(store) = tenant.used_state_store() else { return };
-        let now = self.shared.clock.wall();
-        for shard in tenant.shards.iter() {
-            if store.partition(shard.index()).next_expiry().is_some_and(|at| at <= now) {
-                self.expire_keys(tenant, shard.index());
-            }
-        }
-    }
-}
-
-fn schedule_expiry(shared: &Shared, tenant: &Arc<Tenant>, shard: u16, at: Option<Timestamp>) {
-    if let Some(at) = at {
-        let task = Task::ExpireKeys { tenant: Arc::downgrade(tenant), shard, wall: at };
-        shared.housekeeping.schedule(shared.clock.when(at), task);
-    }
-}
-
-/// Has the keys that were found in the stores removed when their time comes, or now.
-pub fn watch_expiries(shared: &Shared, tenant: &Arc<Tenant>) {
-    let Some(store) = tenant.used_state_store() else { return };
-    for shard in tenant.shards.iter() {
-        let alarm = store.partition(shard.index()).take_alarm();
-        schedule_expiry(shared, tenant, shard.index(), alarm);
     }
 }
 

@@ -18,6 +18,7 @@ use mio::net::TcpStream;
 use parking_lot::RwLock;
 use rustls::{ServerConfig, ServerConnection};
 
+use crate::ids::ConnectionId;
 use crate::strangers::{Collected, Strangers};
 use websocket::{WebSocket, WebSocketOptions};
 
@@ -62,6 +63,23 @@ pub struct Accepted {
     pub peer: SocketAddr,
     /// Which listener accepted it.
     pub listener: Arc<ListenerContext>,
+}
+
+/// What a connection is made of, whichever protocol its client speaks.
+#[derive(Debug)]
+pub struct Parts {
+    /// Which one it is.
+    pub id: ConnectionId,
+    /// The socket, for the kernel to watch.
+    pub socket: Arc<TcpStream>,
+    /// What to read from and write to.
+    pub transport: Transport,
+    /// Who accepted it.
+    pub listener: Arc<ListenerContext>,
+    /// Where it comes from.
+    pub peer: SocketAddr,
+    /// What has been read and not been handled.
+    pub unread: Vec<u8>,
 }
 
 /// A byte stream to a client.

@@ -75,7 +75,7 @@ pub async fn put(
     }
     let set = |commits: &mut _| {
         let is_new = tenant.bindings.set(&tenant, &binding, commits)?;
-        served.shared.bridge.changed(&tenant);
+        served.lanes.changed(&tenant);
         Ok(is_new)
     };
     let is_new = change(&served, set).await?;
@@ -91,7 +91,7 @@ pub async fn delete(
     let tenant = tenants::named(&served, &tenant)?;
     let delete = |commits: &mut _| {
         tenant.bindings.delete(&tenant, &name, commits)?;
-        served.shared.bridge.changed(&tenant);
+        served.lanes.changed(&tenant);
         Ok(())
     };
     change(&served, delete).await?;
@@ -122,7 +122,7 @@ impl Described {
             declared_by: declared_by(bound.declared_by),
             passed: bound.counts.passed(),
             refused: bound.counts.refused(),
-            problem: bound.node(tenant).err(),
+            problem: bound.node(tenant.used_entities()).err(),
         }
     }
 }

@@ -26,10 +26,10 @@ use tokio::sync::oneshot;
 use super::answer::{Refusal, not_durable};
 use super::page::{LIMIT_MAX, check_limit, cut};
 use super::{Served, tenants};
+use crate::agenda::After;
 use crate::bindings::BindingsError;
 use crate::durable::Commits;
 use crate::entities::{Entities, EntityError};
-use crate::housekeeping::After;
 use crate::names::check_tenant_name;
 use crate::tenant::Tenant;
 
@@ -137,7 +137,7 @@ async fn change<T>(
     let mut commits = Commits::default();
     let done = change(&mut commits)?;
     let (tell, told) = oneshot::channel();
-    served.shared.housekeeping.after(commits, After::Tell(tell));
+    served.shared.agenda.after(commits, After::Tell(tell));
     match told.await {
         Ok(()) => Ok(done),
         Err(_) => Err(not_durable("the change may be lost")),

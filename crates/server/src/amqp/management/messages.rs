@@ -12,9 +12,9 @@ use crate::amqp::container::Container;
 use crate::amqp::encode::{encode, uuid_of};
 use crate::amqp::held::Answer;
 use crate::amqp::loading::For;
-use crate::connection::Turn;
 use crate::durable::Commits;
 use crate::entities::Queue;
+use crate::turn::Turn;
 
 /// Messages that one response has at most.
 const MESSAGES_MAX: usize = 1_000;

@@ -24,10 +24,11 @@ use parking_lot::Mutex;
 use statestore_proto::Version;
 
 use super::*;
+use crate::account::TenantSettings;
+use crate::agenda::{After, Agenda, Task};
 use crate::durable::{Commits, Shards};
-use crate::housekeeping::{After, Housekeeping, Task};
 use crate::limits::Limits;
-use crate::tenant::{Tenant, TenantSettings, Tenants};
+use crate::tenant::{Tenant, Tenants};
 use crate::worker::Worker;
 
 /// Memory that is enough for all messages.
@@ -37,7 +38,7 @@ const PLENTY: usize = 1 << 20;
 struct World {
     shards: Arc<Shards>,
     tenant: Arc<Tenant>,
-    housekeeping: Housekeeping,
+    agenda: Agenda,
     alarm: Arc<dyn Alarm>,
     now: Timestamp,
     _tenants: Tenants,
@@ -51,7 +52,7 @@ impl World {
     /// One that has just been started.
     fn over(stores: &[Arc<dyn Store>], memory: usize) -> Self {
         let shards = Arc::new(Shards::new(stores, memory));
-        let housekeeping = Housekeeping::by_hand(shards.sources().clone());
+        let agenda = Agenda::by_hand(shards.sources().clone());
         let tenants = Tenants::new(1, 1, 0, Arc::clone(&shards));
         let limits = Arc::new(Limits { max_entities: 12, ..Limits::default() });
         let settings = || TenantSettings { limits, ..TenantSettings::default() };
@@ -59,8 +60,8 @@ impl World {
         let world = Self {
             shards,
             tenant,
-            alarm: Arc::new(housekeeping.clone()),
-            housekeeping,
+            alarm: Arc::new(agenda.clone()),
+            agenda,
             now: Timestamp::from_millis(1_000_000),
             _tenants: tenants,
         };
@@ -96,8 +97,8 @@ impl World {
             self.shards.iter().for_each(|shard| shard.commit_before_start());
             let worker = Worker { id: 0, now: self.now };
             self.shards.iter().for_each(|shard| shard.fetch_now(&worker));
-            let durable = self.housekeeping.take_durable();
-            let task = self.housekeeping.due(self.now);
+            let durable = self.agenda.take_durable();
+            let task = self.agenda.due(self.now);
             if durable.is_empty() && task.is_none() {
                 return;
             }

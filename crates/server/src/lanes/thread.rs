@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use barid_core::entity::ReceiverId;
 use hashbrown::HashMap;
 
-use super::bound::Bound;
 use super::lane::{Lane, Next, Press};
+use crate::bindings::Bound;
 use crate::budget::Budget;
 use crate::entities::{Inbox, Queue, Told};
 use crate::lifecycle::Context;
@@ -30,12 +30,12 @@ const RETRY: Duration = Duration::from_millis(250);
 /// How long what was published may take to become durable at the end of the broker.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// Where the thread is told things.
-#[derive(Debug)]
-pub struct Bridge(Sender<Event>);
+/// Where the thread is told things. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Lanes(Sender<Event>);
 
 /// The other end, before it is read from.
-pub struct BridgeThread(Sender<Event>, Receiver<Event>);
+pub struct LanesThread(Sender<Event>, Receiver<Event>);
 
 /// What the thread is told.
 #[derive(Debug)]
@@ -84,11 +84,11 @@ struct Runner {
     ends_at: Option<Instant>,
 }
 
-impl Bridge {
-    /// A bridge whose thread has not been started.
-    pub fn new() -> (Self, BridgeThread) {
+impl Lanes {
+    /// Lanes whose thread has not been started.
+    pub fn new() -> (Self, LanesThread) {
         let (sender, receiver) = mpsc::channel();
-        (Self(sender.clone()), BridgeThread(sender, receiver))
+        (Self(sender.clone()), LanesThread(sender, receiver))
     }
 
     /// The bindings of a tenant have changed.
@@ -103,7 +103,7 @@ impl Bridge {
     }
 }
 
-impl BridgeThread {
+impl LanesThread {
     /// Starts the thread.
     pub fn start(self, context: Context) -> JoinHandle<()> {
         let Self(sender, events) = self;
@@ -128,9 +128,9 @@ impl BridgeThread {
     }
 }
 
-impl fmt::Debug for BridgeThread {
+impl fmt::Debug for LanesThread {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("BridgeThread")
+        f.write_str("LanesThread")
     }
 }
 
@@ -361,5 +361,5 @@ impl Runner {
 
 /// What a binding receives from, if it is there.
 fn queue_of(out: &Out) -> Option<Arc<Queue>> {
-    Some(Arc::clone(out.bound.node(&out.tenant).ok()?.entity()))
+    Some(Arc::clone(out.bound.node(out.tenant.used_entities()).ok()?.entity()))
 }

@@ -17,12 +17,24 @@ use crate::lifecycle::Context;
 use crate::router::Publisher;
 use crate::run::Run;
 use crate::session::SessionRef;
+use crate::tenant::Tenant;
 
 /// Bytes of responses that are held in memory before they are published.
 const TOGETHER_MAX: usize = 256 * 1024;
 
 /// Bytes of responses to one connection before others have their turn. Requests for large values are small.
 const PER_TURN: usize = 1024 * 1024;
+
+/// Whose requests are answered.
+#[derive(Clone, Copy, Debug)]
+pub struct Asking<'a> {
+    /// The tenant.
+    pub tenant: &'a Arc<Tenant>,
+    /// The session.
+    pub session: &'a SessionRef,
+    /// What the user may do; `None`: everything.
+    pub permissions: Option<&'a Permissions>,
+}
 
 /// Responses to one topic, which leave together. Empty between two reads, but for its capacity.
 #[derive(Debug, Default)]
@@ -41,7 +53,7 @@ impl Responses {
     pub fn push(
         &mut self,
         context: &mut Context,
-        requester: (&SessionRef, Option<&Permissions>),
+        requester: Asking<'_>,
         (topic, correlation): (&str, &[u8]),
         (reply, version, after): (&Reply<'_>, Option<Version>, &Commits),
     ) -> usize {
@@ -100,7 +112,7 @@ impl Responses {
     pub fn publish(
         &mut self,
         context: &mut Context,
-        (session, permissions): (&SessionRef, Option<&Permissions>),
+        Asking { tenant, session, permissions }: Asking<'_>,
     ) {
         if self.run.is_empty() {
             return;
@@ -112,9 +124,8 @@ impl Responses {
         if is_public {
             // Not the client publishes, so No Local does not keep it from its answers.
             let publisher = Publisher { session: 0, client_id: &session.client_id };
-            let tenant = Arc::clone(&session.tenant);
             let mut budget = Budget::new(Instant::now(), 1);
-            router.publish(worker, &tenant, publisher, &mut messages, false, &mut budget);
+            router.publish(worker, tenant, publisher, &mut messages, false, &mut budget);
         } else {
             router.publish_to(worker, session, &mut messages, |_| true);
         }

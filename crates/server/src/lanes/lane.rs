@@ -10,8 +10,7 @@ use barid_core::message::Publication;
 use barid_core::time::Timestamp;
 use mqtt_proto::QoS;
 
-use super::bound::{Bound, Passage};
-use super::outgoing::outgoing;
+use crate::bindings::{Bound, Passage, outgoing};
 use crate::durable::Commits;
 use crate::entities::{Inbox, Queue, group, new_receiver_id};
 use crate::lifecycle::Context;
