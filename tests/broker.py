@@ -90,10 +90,11 @@ class Broker:
         return []
 
     def _becomes_healthy(self, seconds: float = 30.0) -> bool:
+        """It answers on its admin address, and has said that it is ready and how clients connect."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline and self._process.poll() is None:
             try:
-                if self.http("/healthz")[0] == 200:
+                if self.http("/healthz")[0] == 200 and "\nready in" in self.stderr[self._log_begins:]:
                     return True
             except OSError:
                 pass
@@ -163,8 +164,6 @@ class Broker:
 
     def reload(self, toml: str) -> str:
         """Writes the configuration anew, sends SIGHUP and answers with what the log says then."""
-        # It says so when it has been healthy for a moment.
-        until(lambda: "\nready in" in self.stderr[self._log_begins:])
         before = len(self.stderr)
         (self.directory / "barid.toml").write_text(toml)
         self.signal(signal.SIGHUP)
