@@ -183,10 +183,9 @@ impl Durable {
             Commit::Written(number, writes, works) => {
                 history.note(Event::Told(index, number, works));
                 unit.refuses = !works || unit.store.room().is_err();
-                if !works {
-                    if rules.hold(Rule::PutBackWhatFailed) {
-                        unit.shard.put_back(writes);
-                    }
+                if !works && rules.hold(Rule::AppendAgainWhatFailed) {
+                    unit.commit = Commit::Taken(number, writes);
+                } else if !works {
                     unit.touched = true;
                 }
                 let durable = works || !rules.hold(Rule::FailedIsNotDurable);

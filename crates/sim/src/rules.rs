@@ -46,8 +46,8 @@ pub enum Rule {
     ConnectWhenNotedAsPresent,
     /// The acknowledgement of a retained message waits for the message, too.
     AcknowledgeWhenRetained,
-    /// What a failed commit was to write is written by the next one.
-    PutBackWhatFailed,
+    /// A batch whose commit failed is appended again before any other.
+    AppendAgainWhatFailed,
     /// A batch whose commit failed is not durable.
     FailedIsNotDurable,
     /// Who changes a key of the state store hears of it when the change is durable.
@@ -131,13 +131,13 @@ impl Rule {
         Self::ConnectWhenGone,
         Self::ConnectWhenNotedAsPresent,
         Self::AcknowledgeWhenRetained,
-        Self::PutBackWhatFailed,
+        Self::AppendAgainWhatFailed,
         Self::FailedIsNotDurable,
     ];
 
     /// Those of the state store.
     pub const OF_STATE: &'static [Self] = &[
-        Self::PutBackWhatFailed,
+        Self::AppendAgainWhatFailed,
         Self::FailedIsNotDurable,
         Self::TellChangesWhenDurable,
         Self::TellValuesWhenDurable,
@@ -158,7 +158,7 @@ impl Rule {
 
     /// Those of entities.
     pub const OF_ENTITIES: &'static [Self] = &[
-        Self::PutBackWhatFailed,
+        Self::AppendAgainWhatFailed,
         Self::FailedIsNotDurable,
         Self::AcceptWhenDurable,
         Self::AcceptDuplicatesWhenDurable,

@@ -4,9 +4,10 @@
 //! [`Snapshot`]. Three engines are behind it: [`memory`], for tests and simulations; [`lsm`], an
 //! embedded log-structured merge tree; and [`log`], an ordered log with its keys in memory.
 //! [`DataDir`] is the directory of a broker: some shards, each of them a store with a journal of its
-//! own. Nothing here knows what is in a key or a value.
+//! own. A [`changelog`] is what batches go through on their way to a store. Nothing here knows what is in a key or a value.
 
 pub mod backup;
+pub mod changelog;
 pub mod log;
 pub mod lsm;
 pub mod memory;

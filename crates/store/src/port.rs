@@ -24,8 +24,7 @@ pub type Visit<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>;
 /// - **Commits are durable on return.** A batch whose [`commit`](Self::commit) returned `Ok` is in
 ///   that prefix, whatever happens: `kill -9`, power cut.
 /// - **A commit that returned an error has no effect now.** After a crash it may have had one, if
-///   it failed while it was being written. The caller keeps its changes and commits them again, with
-///   whatever came meanwhile: puts and removals may be repeated.
+///   it failed while it was being written. The caller commits it again: puts and removals may be repeated.
 /// - **Reads see all returned commits**, and never a part of one.
 /// - **Nothing is silently wrong.** A record is read as it was written, or the read is
 ///   [`StoreError::Corrupt`].

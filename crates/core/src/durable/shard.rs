@@ -310,14 +310,6 @@ impl Shard {
         self.spare = empty;
     }
 
-    /// Takes back a set whose commit has failed, or may have: it becomes the first part of the batch
-    /// that accumulates, so whoever waits for the failed one has what he waits for when that is
-    /// committed. No other set may have been taken meanwhile.
-    pub fn put_back(&mut self, failed: WriteSet) {
-        let since = std::mem::take(&mut self.changes);
-        self.changes = failed.in_doubt().then(since);
-    }
-
     /// How many entries refer to a message.
     pub fn references(&self, message: MessageId) -> u32 {
         self.references.get(&message).copied().unwrap_or(0)

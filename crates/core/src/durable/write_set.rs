@@ -139,27 +139,6 @@ impl WriteSet {
         self.queue_bodies.get(&(tenant, queue, id))
     }
 
-    /// This set and then `later` as one.
-    #[must_use]
-    pub fn then(mut self, later: Self) -> Self {
-        self.sessions.append(later.sessions);
-        self.subscriptions.append(later.subscriptions);
-        self.entries.append(later.entries);
-        self.messages.append(later.messages);
-        self.received.append(later.received);
-        self.retained.append(later.retained);
-        self.state.append(later.state);
-        self.state_clocks.append(later.state_clocks);
-        self.state_answers.append(later.state_answers);
-        self.entities.append(later.entities);
-        self.queue_entries.append(later.queue_entries);
-        self.queue_bodies.append(later.queue_bodies);
-        self.queue_sessions.append(later.queue_sessions);
-        self.queue_seen.append(later.queue_seen);
-        self.queue_numbers.append(later.queue_numbers);
-        self
-    }
-
     /// Forgets all changes and keeps the memory, within bounds.
     pub fn clear(&mut self) {
         self.sessions.clear();
@@ -177,29 +156,6 @@ impl WriteSet {
         self.queue_sessions.clear();
         self.queue_seen.clear();
         self.queue_numbers.clear();
-    }
-
-    /// The same set for when it is not known whether it was written: a key that was new may be in
-    /// the store now, so its removal must be written, too.
-    #[must_use]
-    pub fn in_doubt(self) -> Self {
-        Self {
-            sessions: self.sessions.in_doubt(),
-            subscriptions: self.subscriptions.in_doubt(),
-            entries: self.entries.in_doubt(),
-            messages: self.messages.in_doubt(),
-            received: self.received.in_doubt(),
-            retained: self.retained.in_doubt(),
-            state: self.state.in_doubt(),
-            state_clocks: self.state_clocks.in_doubt(),
-            state_answers: self.state_answers.in_doubt(),
-            entities: self.entities.in_doubt(),
-            queue_entries: self.queue_entries.in_doubt(),
-            queue_bodies: self.queue_bodies.in_doubt(),
-            queue_sessions: self.queue_sessions.in_doubt(),
-            queue_seen: self.queue_seen.in_doubt(),
-            queue_numbers: self.queue_numbers.in_doubt(),
-        }
     }
 
     /// Appends the set to `batch`, each key once.

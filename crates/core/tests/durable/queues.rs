@@ -235,6 +235,8 @@ struct Node {
     now: World,
     /// What a crash leaves.
     durable: World,
+    /// The batch that could not be committed, and what is there when it is.
+    failed: Option<(Batch, World)>,
     /// Given, as entities do: never twice.
     next_number: SequenceNumber,
 }
@@ -244,7 +246,8 @@ impl Node {
         let disk = Disk::new();
         let store = disk.open(keys::NAMES.len());
         let (now, durable) = Default::default();
-        Self { disk, store, shard: named(Shard::new(0)), now, durable, next_number: 1 }
+        let shard = named(Shard::new(0));
+        Self { disk, store, shard, now, durable, failed: None, next_number: 1 }
     }
 
     fn define(&mut self, tenant: TenantNumber, path: &str, definition: u8) {
@@ -388,21 +391,32 @@ impl Node {
         self.now.numbers.insert(((tenant, queue), part), reserved);
     }
 
+    /// Commits what failed before, and then what has been noted.
     fn commit(&mut self, fault: Option<Fault>) {
+        if let Some((batch, then)) = self.failed.take()
+            && !self.commit_batch(batch, then, fault)
+        {
+            return;
+        }
         let (_, set) = self.shard.take();
         let mut batch = Batch::new();
         set.encode(&self.shard.tenant_names(), &mut batch);
         assert_eq!(batch.len(), set.len());
         assert_eq!(set.has_puts(), !batch.only_removes());
+        self.commit_batch(batch, self.now.clone(), fault);
+    }
+
+    fn commit_batch(&mut self, batch: Batch, then: World, fault: Option<Fault>) -> bool {
         self.disk.fail(fault);
         let done = self.store.commit(&batch);
         if done.is_ok() || fault == Some(Fault::IoButWritten) {
-            self.durable = self.now.clone();
+            self.durable = then.clone();
         }
         if done.is_err() {
-            self.shard.put_back(set);
+            self.failed = Some((batch, then));
         }
         self.disk.fail(None);
+        done.is_ok()
     }
 
     /// What is in the store is what is in the world: no body is missing and none is left over.
@@ -428,6 +442,7 @@ impl Node {
     /// The process dies and is started again.
     fn crash(&mut self) {
         self.disk.crash();
+        self.failed = None;
         self.store = self.disk.open(keys::NAMES.len());
         let mut world = World::default();
         let recovered = recover(0, &self.store, &mut world).unwrap();

@@ -10,7 +10,7 @@ use barid_core::durable::keys::{self, MessageKey};
 use barid_core::durable::records::{decode_message, encode_message};
 use barid_core::durable::{
     EntityRecord, Recovery, SessionRecord, SessionStateRecord, Shard, SubscriptionRecord, Trace,
-    WriteSet, recover, settle, shard_of,
+    recover, settle, shard_of,
 };
 use barid_core::entity::{Entry, Part, SequenceNumber};
 use barid_core::ids::PacketId;
@@ -22,7 +22,7 @@ use barid_core::session::{EntryRecord, Phase};
 use barid_core::state_store::{AnsweredRecord, StateRecord, Verdict};
 use barid_core::time::Timestamp;
 use barid_store::memory::{Disk, Fault, MemoryStore};
-use barid_store::{Batch, Change, Keyspace, Store};
+use barid_store::{Batch, Keyspace, Store};
 use mqtt_proto::QoS;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -291,6 +291,8 @@ struct Node {
     now: World,
     /// What a crash leaves.
     durable: World,
+    /// The batch that could not be committed, and what is there when it is.
+    failed: Option<(Batch, World)>,
     next_entry: EntryNumber,
 }
 
@@ -324,7 +326,7 @@ impl Node {
             shard.name_tenant(tenant(number), name);
         }
         let (now, durable) = Default::default();
-        Self { disk, store, shard, now, durable, next_entry: 1 }
+        Self { disk, store, shard, now, durable, failed: None, next_entry: 1 }
     }
 
     fn begin_session(&mut self, tenant: TenantNumber, client_id: &str) {
@@ -509,7 +511,13 @@ impl Node {
         self.now.answered.remove(&key);
     }
 
+    /// Commits what failed before, and then what has been noted.
     fn commit(&mut self, fault: Option<Fault>) {
+        if let Some((batch, then)) = self.failed.take()
+            && !self.commit_batch(batch, then, fault)
+        {
+            return;
+        }
         let number = self.shard.batch();
         let (taken, set) = self.shard.take();
         assert_eq!((taken, self.shard.batch()), (number, number + 1));
@@ -517,17 +525,20 @@ impl Node {
         set.encode(&self.shard.tenant_names(), &mut batch);
         assert_eq!(batch.len(), set.len());
         assert_eq!(set.has_puts(), !batch.only_removes());
+        self.commit_batch(batch, self.now.clone(), fault);
+    }
+
+    fn commit_batch(&mut self, batch: Batch, then: World, fault: Option<Fault>) -> bool {
         self.disk.fail(fault);
-        match self.store.commit(&batch) {
-            Ok(()) => self.durable = self.now.clone(),
-            Err(_) => {
-                if fault == Some(Fault::IoButWritten) {
-                    self.durable = self.now.clone();
-                }
-                self.shard.put_back(set);
-            }
+        let done = self.store.commit(&batch);
+        if done.is_ok() || fault == Some(Fault::IoButWritten) {
+            self.durable = then.clone();
+        }
+        if done.is_err() {
+            self.failed = Some((batch, then));
         }
         self.disk.fail(None);
+        done.is_ok()
     }
 
     /// What is in the store is what is in the world: no message is missing and none is left over.
@@ -572,6 +583,7 @@ fn crash(nodes: &mut [Node]) {
     let mut recovered = Vec::new();
     for (index, (node, world)) in (0..).zip(nodes.iter_mut().zip(&mut worlds)) {
         node.disk.crash();
+        node.failed = None;
         node.store = node.disk.open(keys::NAMES.len());
         recovered.push(recover(index, &node.store, world).unwrap());
     }
@@ -664,59 +676,6 @@ proptest! {
         for node in &mut nodes {
             node.commit(None);
             node.check_store();
-        }
-    }
-}
-
-proptest! {
-    /// Two sets written one after the other leave what both written as one do.
-    #[test]
-    fn two_sets_can_become_one(before in steps(), first in steps(), second in steps()) {
-        let mut nodes = [Node::new(0), Node::new(1)];
-        let only_changes = |steps: Vec<Step>| {
-            steps.into_iter().filter(|step| {
-                !matches!(step, Step::Commit { .. } | Step::FailedCommit { .. } | Step::Crash)
-            })
-        };
-        only_changes(before).for_each(|step| apply(&mut nodes, step));
-        nodes[0].commit(None);
-        let mut at_once = contents(&nodes[0].store);
-        let mut in_turn = at_once.clone();
-        only_changes(first).for_each(|step| apply(&mut nodes, step));
-        let (_, first) = nodes[0].shard.take();
-        write(&first, &nodes[0].shard, &mut in_turn);
-        only_changes(second).for_each(|step| apply(&mut nodes, step));
-        let (_, second) = nodes[0].shard.take();
-        write(&second, &nodes[0].shard, &mut in_turn);
-        let both = first.then(second);
-        write(&both, &nodes[0].shard, &mut at_once);
-        prop_assert_eq!(at_once, in_turn);
-    }
-}
-
-type Contents = BTreeMap<(Keyspace, Vec<u8>), Vec<u8>>;
-
-fn contents(store: &MemoryStore) -> Contents {
-    let mut contents = Contents::new();
-    for keyspace in (0..).take(keys::NAMES.len()).map(Keyspace) {
-        let scanned = store.scan(keyspace, &[], &[], &mut |key, value| {
-            contents.insert((keyspace, key.to_vec()), value.to_vec());
-            ControlFlow::Continue(())
-        });
-        scanned.unwrap();
-    }
-    contents
-}
-
-fn write(set: &WriteSet, shard: &Shard, contents: &mut Contents) {
-    let mut batch = Batch::new();
-    set.encode(&shard.tenant_names(), &mut batch);
-    for change in batch.iter() {
-        match change {
-            Change::Put(keyspace, key, value) => {
-                contents.insert((keyspace, key.to_vec()), value.to_vec());
-            }
-            Change::Remove(keyspace, key) => drop(contents.remove(&(keyspace, key.to_vec()))),
         }
     }
 }

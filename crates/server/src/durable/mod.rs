@@ -2,17 +2,21 @@
 //!
 //! What is in memory leads. Each change that must survive is noted in the write set of its shard, under
 //! the lock of what it changes ([`DurableShard::change`], [`SessionJournal`]). One thread for each shard
-//! commits what has accumulated as one batch, again and again. Who has to know that something is durable
+//! appends what has accumulated to the shard's log as one batch, again and again. Who has to know that something is durable
 //! remembers the number of the batch ([`Commits`]) and is woken when it is ([`progress`](crate::progress)).
 //!
 //! | file | what is there |
 //! | --- | --- |
-//! | `shard.rs` | one shard: its write set, its committer, who waits for it |
+//! | `shard.rs` | one shard: its write set, and what of it is on its way to the log |
+//! | `committing.rs` | the thread that appends to the log |
+//! | `finding.rs` | messages and bodies, wherever they are |
 //! | `shards.rs` | all of them; which one an entity belongs to |
 //! | `journal.rs` | the changes of one session |
 //! | `fetching.rs` | the thread that reads back from a store |
 
+mod committing;
 mod fetching;
+mod finding;
 mod journal;
 mod shard;
 mod shards;

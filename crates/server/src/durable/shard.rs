@@ -1,47 +1,22 @@
-//! One shard: what it has to write, who commits it, and who waits for that.
+//! One shard: what it has to write, and what of that is on its way to the log.
 
 use std::cell::Cell;
+use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use barid_core::durable::{Shard, TenantNames, WriteSet, keys};
-use barid_core::ids::{MessageId, QueueNumber, TenantNumber};
-use barid_core::message::Message;
-use barid_store::{Batch, Store, StoreError};
+use barid_core::durable::{Shard, TenantNames, WriteSet};
+use barid_core::ids::TenantNumber;
+use barid_store::changelog::{Changelog, Outcome, Sink};
+use barid_store::{Store, StoreError};
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard};
 use tracing::{error, info};
 
+use super::committing::Committer;
 use super::fetching::Fetching;
 use crate::progress::Progress;
-
-/// How long a shard that could not commit waits before it tries again.
-const RETRY: Duration = Duration::from_millis(200);
-
-/// How often a shard without anything to commit asks whether there is room: others fill disks, too, and what meets a
-/// full one is worse off than what is refused.
-const ROOM_INTERVAL: Duration = Duration::from_secs(1);
-
-/// How long it tries before those are told who wait for what it cannot commit. What a disk refuses for a moment, as
-/// when a file cannot be opened, is nobody else's affair.
-const PATIENCE: Duration = Duration::from_secs(1);
-
-/// When at least so many changes, and a good part of a batch, came to nothing because clients took their
-/// messages at once, the next batch is given time: what vanishes need not be written at all. Who waits alone, or
-/// for clients that are away, does not wait longer.
-const BUSY: usize = 128;
-
-/// How long.
-const LINGER: Duration = Duration::from_millis(6);
-
-/// When the last batch had so many changes, the next one begins not before [`PACE`] after it: many wait, and one
-/// sync for more of them costs less. Who waits alone, or with few, does not wait longer.
-const CROWD: usize = 16;
-
-/// How far apart.
-const PACE: Duration = Duration::from_micros(500);
 
 thread_local! {
     static COMMITS_BY_ROUNDS: Cell<bool> = const { Cell::new(false) };
@@ -53,37 +28,58 @@ pub fn commit_by_rounds() {
     COMMITS_BY_ROUNDS.set(true);
 }
 
-/// A shard with its store.
+/// A shard with its log and its store.
 pub struct DurableShard {
     index: u16,
-    store: Arc<dyn Store>,
-    pending: Mutex<Pending>,
+    pub(super) log: Box<dyn Changelog>,
+    /// Has what the log has.
+    pub(super) store: Arc<dyn Store>,
+    pub(super) pending: Mutex<Pending>,
     changed: Condvar,
     /// Held to read by those whose changes must all be in one batch, and to write when a batch ends. Taken
     /// before any lock of a session.
     boundary: RwLock<()>,
-    /// Which batches are durable, and which have failed for longer than [`PATIENCE`].
+    /// Which batches are durable, and for which nobody should wait.
     progress: Arc<Progress>,
     /// A thread that commits by rounds has changed something.
     changed_in_round: AtomicBool,
-    /// What is being committed: nobody finds it in the write set any more, nor yet in the store.
-    committing: RwLock<Option<Arc<WriteSet>>>,
+    /// Who commits, until there is a thread that does.
+    pub(super) committer: Mutex<Option<Committer>>,
     /// Requests to read back from the store.
     pub(super) fetching: Fetching,
     /// The store takes nothing new: the disk is full or broken.
     refuses: AtomicBool,
-    commits: AtomicU64,
-    /// Held while the store is written to.
-    gate: Arc<RwLock<()>>,
+    pub(super) commits: AtomicU64,
 }
 
-struct Pending {
-    shard: Shard,
+pub(super) struct Pending {
+    pub shard: Shard,
+    /// Batches that were taken and are not known to be durable, in their order. Nobody finds them in the write set any
+    /// more, nor perhaps in the store.
+    pub in_flight: VecDeque<(u64, Arc<WriteSet>)>,
+    /// It is not known of them whether they are durable: they are to be appended again …
+    in_doubt: bool,
+    /// … when the log has answered so many times more.
+    unanswered: usize,
+    /// The log has another holder: nothing becomes durable here any more.
+    is_fenced: bool,
     /// Somebody waits for the batch that accumulates, or will want it written.
     touched: bool,
     /// It is time to write it.
     ripe: bool,
     closing: bool,
+}
+
+/// What there is to do for who commits.
+pub(super) enum ToDo {
+    /// What has been noted is to be appended.
+    Commit,
+    /// All that is on its way is to be appended again: nobody knows whether it is durable.
+    AppendAgain,
+    /// It is to be asked whether there is room.
+    Look,
+    /// Nothing, any more.
+    End,
 }
 
 /// The write set of a shard, locked. When it is let go, what was noted is on its way to the store.
@@ -93,13 +89,18 @@ pub struct ChangeGuard<'a> {
 }
 
 impl DurableShard {
-    /// A shard whose store has not been read yet.
-    pub fn new(index: u16, store: Arc<dyn Store>, gate: Arc<RwLock<()>>) -> Self {
+    /// A shard whose store has not been read yet; what is appended to `log` is in `store` when it is done.
+    pub fn new(index: u16, log: Box<dyn Changelog>, store: Arc<dyn Store>) -> Self {
         Self {
             index,
+            log,
             store,
             pending: Mutex::new(Pending {
                 shard: Shard::new(index),
+                in_flight: VecDeque::new(),
+                in_doubt: false,
+                unanswered: 0,
+                is_fenced: false,
                 touched: false,
                 ripe: false,
                 closing: false,
@@ -108,11 +109,10 @@ impl DurableShard {
             boundary: RwLock::default(),
             progress: Arc::default(),
             changed_in_round: AtomicBool::new(false),
-            committing: RwLock::default(),
+            committer: Mutex::new(Some(Committer::default())),
             fetching: Fetching::default(),
             refuses: AtomicBool::new(false),
             commits: AtomicU64::new(0),
-            gate,
         }
     }
 
@@ -189,7 +189,9 @@ impl DurableShard {
 
     /// About how many bytes wait for their commit.
     pub fn pending_bytes(&self) -> usize {
-        self.pending.lock().shard.pending().bytes()
+        let pending = self.pending.lock();
+        let in_flight = pending.in_flight.iter().map(|(_, writes)| writes.bytes());
+        pending.shard.pending().bytes() + in_flight.sum::<usize>()
     }
 
     /// Whether the broker is about to end.
@@ -197,142 +199,68 @@ impl DurableShard {
         self.pending.lock().closing
     }
 
-    /// A message of the shard, wherever it is; `None`: it is lost. Blocks for the disk.
-    ///
-    /// # Errors
-    /// Those that may pass. A message that is damaged will not get better; a disk may.
-    pub fn message(
-        &self,
-        tenant: TenantNumber,
-        name: &str,
-        id: MessageId,
-    ) -> Result<Option<Arc<Message>>, StoreError> {
-        match self.find(tenant, name, id) {
-            Err(error @ StoreError::Corrupt(_)) => {
-                error!(shard = self.index, %error, "a message cannot be read back, and is lost");
-                Ok(None)
+    /// Begins the next batch. What it has of the present one is on its way from now on.
+    pub(super) fn take(&self) -> (u64, Arc<WriteSet>, Arc<TenantNames>) {
+        let _boundary = self.boundary.write();
+        let mut pending = self.pending.lock();
+        pending.touched = false;
+        pending.ripe = false;
+        let (number, writes) = pending.shard.take();
+        let writes = Arc::new(writes);
+        pending.in_flight.push_back((number, Arc::clone(&writes)));
+        pending.unanswered += 1;
+        (number, writes, pending.shard.tenant_names())
+    }
+
+    /// Waits until there is something to do for who commits, `patience` at the longest.
+    pub(super) fn wait(&self, patience: Duration) -> ToDo {
+        let mut pending = self.pending.lock();
+        loop {
+            if pending.is_fenced {
+                return ToDo::End;
             }
-            found => found,
-        }
-    }
-
-    fn find(
-        &self,
-        tenant: TenantNumber,
-        name: &str,
-        id: MessageId,
-    ) -> Result<Option<Arc<Message>>, StoreError> {
-        let noted = self.noted(&self.pending.lock(), tenant, id);
-        if noted.is_some() {
-            return Ok(noted);
-        }
-        let stored = self.read(name, id)?;
-        if stored.is_some() {
-            return Ok(stored);
-        }
-        // It may have been on its way from one place to another: while this is locked, it stays.
-        let pending = self.pending.lock();
-        match self.noted(&pending, tenant, id) {
-            None => self.read(name, id),
-            noted => Ok(noted),
-        }
-    }
-
-    /// The bytes of a message in a queue, wherever they are; `None`: they are lost. Blocks for the disk.
-    ///
-    /// # Errors
-    /// As [`message`](Self::message).
-    pub fn body(
-        &self,
-        tenant: TenantNumber,
-        name: &str,
-        queue: QueueNumber,
-        id: u64,
-    ) -> Result<Option<Arc<[u8]>>, StoreError> {
-        let noted = self.noted_body(&self.pending.lock(), tenant, queue, id);
-        if noted.is_some() {
-            return Ok(noted);
-        }
-        let stored = self.read_body(name, queue, id)?;
-        if stored.is_some() {
-            return Ok(stored);
-        }
-        // As for messages: it may have been on its way.
-        let pending = self.pending.lock();
-        match self.noted_body(&pending, tenant, queue, id) {
-            None => self.read_body(name, queue, id),
-            noted => Ok(noted),
-        }
-    }
-
-    fn noted_body(
-        &self,
-        pending: &Pending,
-        tenant: TenantNumber,
-        queue: QueueNumber,
-        id: u64,
-    ) -> Option<Arc<[u8]>> {
-        let found = pending.shard.pending().queue_body(tenant, queue, id).cloned();
-        let committing = || self.committing.read().as_ref()?.queue_body(tenant, queue, id).cloned();
-        found.or_else(committing)
-    }
-
-    fn read_body(
-        &self,
-        name: &str,
-        queue: QueueNumber,
-        id: u64,
-    ) -> Result<Option<Arc<[u8]>>, StoreError> {
-        let mut key = Vec::new();
-        keys::QueueBodyKey { tenant: name, queue, id }.encode(&mut key);
-        let Some(value) = self.store.get(keys::QUEUE_BODIES, &key)? else { return Ok(None) };
-        match barid_core::durable::records::decode_body(&value) {
-            Ok(bytes) => Ok(Some(bytes.into())),
-            Err(error) => {
-                error!(shard = self.index, %error, "a message cannot be read back, and is lost");
-                Ok(None)
+            if pending.in_doubt && pending.unanswered == 0 {
+                return ToDo::AppendAgain;
+            }
+            let has_window = !pending.in_doubt && pending.in_flight.len() < self.log.window();
+            if has_window && (pending.ripe || (pending.closing && pending.touched)) {
+                return ToDo::Commit;
+            }
+            if pending.closing && !pending.touched && pending.in_flight.is_empty() {
+                return ToDo::End;
+            }
+            if self.changed.wait_for(&mut pending, patience).timed_out() {
+                return ToDo::Look;
             }
         }
     }
 
-    /// A message that is still to be written, or is being written.
-    fn noted(
-        &self,
-        pending: &Pending,
-        tenant: TenantNumber,
-        id: MessageId,
-    ) -> Option<Arc<Message>> {
-        let found = pending.shard.pending().message(tenant, id).cloned();
-        found.or_else(|| self.committing.read().as_ref()?.message(tenant, id).cloned())
+    /// All that is in doubt is about to be appended again.
+    pub(super) fn end_doubt(&self) {
+        let mut pending = self.pending.lock();
+        pending.in_doubt = false;
+        pending.unanswered = pending.in_flight.len();
     }
 
-    fn read(&self, name: &str, id: MessageId) -> Result<Option<Arc<Message>>, StoreError> {
-        let mut key = Vec::new();
-        keys::MessageKey { tenant: name, message: id }.encode(&mut key);
-        let Some(value) = self.store.get(keys::MESSAGES, &key)? else { return Ok(None) };
-        let message = barid_core::durable::records::decode_message(&value);
-        message.map(|message| Some(Arc::new(message))).map_err(|error| {
-            StoreError::Corrupt(format!("message {id} of shard {}: {error}", self.index))
-        })
+    /// Tells who waits for what has been taken that it is in vain for now.
+    pub(super) fn give_up(&self) {
+        let last = self.pending.lock().shard.batch() - 1;
+        self.progress.fail(last);
     }
 
-    /// Commits what was noted at the start, as long as there is no thread that does: nobody is told anything
-    /// that depends on it before it is durable. If that fails, the thread will try again.
-    pub fn commit_before_start(&self) {
-        if self.pending.lock().touched
-            && let Err(error) = self.commit(&mut Batch::default(), &mut 0)
-        {
-            self.refuse(&error);
+    fn on_done(&self, number: u64) {
+        let (first, writes) = {
+            let mut pending = self.pending.lock();
+            pending.unanswered -= 1;
+            pending.in_flight.pop_front().expect("it was taken")
+        };
+        debug_assert_eq!(first, number, "batches become durable in their order");
+        self.progress.advance(number);
+        // Nobody else has found it in the last moment.
+        if let Some(mut writes) = Arc::into_inner(writes) {
+            writes.clear();
+            self.pending.lock().shard.reuse(writes);
         }
-    }
-
-    /// Starts the thread that commits.
-    pub fn start(self: &Arc<Self>) -> JoinHandle<()> {
-        let shard = Arc::clone(self);
-        thread::Builder::new()
-            .name(format!("barid-shard-{}", self.index))
-            .spawn(move || shard.commit_until_closed())
-            .expect("the operating system has room for a thread")
     }
 
     /// Lets its threads end when all is committed and read.
@@ -342,109 +270,7 @@ impl DurableShard {
         self.changed.notify_all();
     }
 
-    fn commit_until_closed(&self) {
-        let mut batch = Batch::default();
-        let mut spared = 0;
-        let mut begun = Instant::now();
-        let mut failing_since = None;
-        while self.wait() {
-            if spared >= BUSY && spared >= batch.len() / 4 {
-                thread::sleep(LINGER);
-            } else if batch.len() >= CROWD {
-                thread::sleep(PACE.saturating_sub(begun.elapsed()));
-            }
-            begun = Instant::now();
-            if let Err(error) = self.commit(&mut batch, &mut spared) {
-                self.refuse(&error);
-                if failing_since.get_or_insert_with(Instant::now).elapsed() >= PATIENCE {
-                    self.give_up();
-                }
-                if self.is_closing() {
-                    error!(shard = self.index, "what was not acknowledged is not stored");
-                    return;
-                }
-                thread::sleep(RETRY);
-                continue;
-            }
-            failing_since = None;
-            match self.store.room() {
-                Ok(()) => self.accept_again(),
-                Err(error) => self.refuse(&error),
-            }
-        }
-    }
-
-    /// Waits until there is something to commit, or it is time to ask for room again. False: there is
-    /// nothing, and nothing more comes.
-    fn wait(&self) -> bool {
-        let mut pending = self.pending.lock();
-        while !pending.ripe && !pending.closing {
-            let patience = if self.refuses() { RETRY } else { ROOM_INTERVAL };
-            if self.changed.wait_for(&mut pending, patience).timed_out() {
-                return true;
-            }
-        }
-        pending.touched
-    }
-
-    /// Commits what has accumulated, and wakes who waits for it.
-    fn commit(&self, batch: &mut Batch, spared: &mut usize) -> Result<(), StoreError> {
-        let (number, writes, names) = {
-            let _boundary = self.boundary.write();
-            let mut pending = self.pending.lock();
-            pending.touched = false;
-            pending.ripe = false;
-            let (number, writes) = pending.shard.take();
-            *spared = writes.spared();
-            let writes = Arc::new(writes);
-            *self.committing.write() = Some(Arc::clone(&writes));
-            (number, writes, pending.shard.tenant_names())
-        };
-        if let Err(error) = self.write(&writes, &names, batch) {
-            let mut pending = self.pending.lock();
-            *self.committing.write() = None;
-            let writes = Arc::into_inner(writes).expect("readers clone what they find in it");
-            pending.shard.put_back(writes);
-            pending.touched = true;
-            pending.ripe = true;
-            return Err(error);
-        }
-        *self.committing.write() = None;
-        self.progress.advance(number);
-        let mut writes = Arc::into_inner(writes).expect("readers clone what they find in it");
-        writes.clear();
-        self.pending.lock().shard.reuse(writes);
-        Ok(())
-    }
-
-    /// Tells who waits that it is in vain for now.
-    fn give_up(&self) {
-        // All before the batch that accumulates is in the set that was put back.
-        let last = self.pending.lock().shard.batch() - 1;
-        self.progress.fail(last);
-    }
-
-    fn write(
-        &self,
-        writes: &WriteSet,
-        names: &TenantNames,
-        batch: &mut Batch,
-    ) -> Result<(), StoreError> {
-        if writes.is_empty() {
-            return Ok(());
-        }
-        batch.clear();
-        writes.encode(names, batch);
-        // When there is too little room, nothing new comes. What is here already is let in, and so is what
-        // clients need to take what waits for them: the reserve is for that.
-        batch.set_urgent();
-        self.commits.fetch_add(1, Ordering::Relaxed);
-        // A backup sees all shards between two commits.
-        let _gate = self.gate.read();
-        self.store.commit(batch)
-    }
-
-    fn refuse(&self, error: &StoreError) {
+    pub(super) fn refuse(&self, error: &StoreError) {
         if !self.refuses.swap(true, Ordering::Relaxed) {
             error!(
                 shard = self.index,
@@ -454,10 +280,34 @@ impl DurableShard {
         }
     }
 
-    fn accept_again(&self) {
+    pub(super) fn accept_again(&self) {
         if self.refuses.swap(false, Ordering::Relaxed) {
             info!(shard = self.index, "commits work again");
         }
+    }
+}
+
+impl Sink for DurableShard {
+    fn on_outcome(&self, number: u64, outcome: Outcome) {
+        match outcome {
+            Outcome::Done(_) => self.on_done(number),
+            Outcome::Undecided(error) => {
+                {
+                    let mut pending = self.pending.lock();
+                    pending.in_doubt = true;
+                    pending.unanswered -= 1;
+                }
+                self.refuse(&error);
+            }
+            Outcome::Fenced => {
+                self.pending.lock().is_fenced = true;
+                self.refuses.store(true, Ordering::Relaxed);
+                // Also what will be noted from now on.
+                self.progress.fail(u64::MAX);
+                error!(shard = self.index, "somebody else has the log: nothing is stored any more");
+            }
+        }
+        self.changed.notify_one();
     }
 }
 

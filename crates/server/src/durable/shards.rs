@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use barid_core::commits::Commits;
 use barid_core::ids::TenantNumber;
+use barid_store::changelog::LocalLog;
 use barid_store::{Snapshot, Store, StoreError};
 use parking_lot::{RwLock, RwLockReadGuard};
 use smallvec::SmallVec;
@@ -23,7 +24,8 @@ pub struct Shards {
     in_memory: AtomicUsize,
     /// The most of them; beyond, messages wait in the store only.
     in_memory_max: usize,
-    gate: Arc<RwLock<()>>,
+    /// Held by the logs while they commit.
+    commits: Arc<RwLock<()>>,
     sources: Sources,
 }
 
@@ -31,18 +33,19 @@ impl Shards {
     /// All shards of a data directory, over their stores in the order of their numbers; at least one.
     pub fn new(stores: &[Arc<dyn Store>], in_memory_max: usize) -> Self {
         assert!(!stores.is_empty(), "a data directory has a shard");
-        let gate = Arc::new(RwLock::default());
+        let commits = Arc::new(RwLock::default());
         let shard = |(index, store): (u16, &Arc<dyn Store>)| {
-            Arc::new(DurableShard::new(index, Arc::clone(store), Arc::clone(&gate)))
+            let log = LocalLog::new(Arc::clone(store), Arc::clone(&commits));
+            Arc::new(DurableShard::new(index, Box::new(log), Arc::clone(store)))
         };
         let shards: Box<[_]> = (0..).zip(stores).map(shard).collect();
         let sources = Sources::new(shards.iter().map(|shard| Arc::clone(shard.progress())));
-        Self { shards, in_memory: AtomicUsize::new(0), in_memory_max, gate, sources }
+        Self { shards, in_memory: AtomicUsize::new(0), in_memory_max, commits, sources }
     }
 
     /// All stores as they are at one moment, between two commits.
     pub fn snapshots(&self) -> Result<Vec<Box<dyn Snapshot>>, StoreError> {
-        let _gate = self.gate.write();
+        let _commits = self.commits.write();
         self.iter().map(|shard| shard.store().snapshot()).collect()
     }
 

@@ -1,0 +1,345 @@
+//! Who commits: takes what a shard has to write, as one batch after the other, and appends it to the log.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use barid_store::Batch;
+use barid_store::changelog::Sink;
+use tracing::error;
+
+use super::DurableShard;
+use super::shard::ToDo;
+
+/// How long a shard that could not commit waits before it tries again.
+const RETRY: Duration = Duration::from_millis(200);
+
+/// How often a shard without anything to commit asks whether there is room: others fill disks, too, and what meets a
+/// full one is worse off than what is refused.
+const ROOM_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How long it tries before those are told who wait for what it cannot commit. What a disk refuses for a moment, as
+/// when a file cannot be opened, is nobody else's affair.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// When at least so many changes, and a good part of a batch, came to nothing because clients took their
+/// messages at once, the next batch is given time: what vanishes need not be written at all. Who waits alone, or
+/// for clients that are away, does not wait longer.
+const BUSY: usize = 128;
+
+/// How long.
+const LINGER: Duration = Duration::from_millis(6);
+
+/// When the last batch had so many changes, the next one begins not before [`PACE`] after it: many wait, and one
+/// sync for more of them costs less. Who waits alone, or with few, does not wait longer.
+const CROWD: usize = 16;
+
+/// How far apart.
+const PACE: Duration = Duration::from_micros(500);
+
+/// Commits what one shard has to write.
+#[derive(Default)]
+pub(super) struct Committer {
+    /// Batches that were appended and are not known to be durable, in their order.
+    sent: VecDeque<(u64, Arc<Batch>)>,
+    /// A batch whose memory can be used again.
+    spare: Batch,
+    /// How many changes the last batch had, how many had come to nothing before it was taken, and when that was.
+    last: Option<(usize, usize, Instant)>,
+}
+
+impl DurableShard {
+    /// Commits what was noted at the start, as long as there is no thread that does: nobody is told anything
+    /// that depends on it before it is durable. If that fails, the thread will try again.
+    pub fn commit_before_start(self: &Arc<Self>) {
+        let mut committer = self.committer.lock();
+        let committer = committer.as_mut().expect("there is no thread yet");
+        match self.wait(Duration::ZERO) {
+            ToDo::Commit => committer.commit(self),
+            ToDo::AppendAgain => committer.append_again(self),
+            ToDo::Look | ToDo::End => {}
+        }
+    }
+
+    /// Starts the thread that commits.
+    ///
+    /// # Panics
+    /// If it has been started before.
+    pub fn start(self: &Arc<Self>) -> JoinHandle<()> {
+        let shard = Arc::clone(self);
+        let committer = self.committer.lock().take().expect("it is started once");
+        thread::Builder::new()
+            .name(format!("barid-shard-{}", self.index()))
+            .spawn(move || committer.run(&shard))
+            .expect("the operating system has room for a thread")
+    }
+}
+
+impl Committer {
+    fn run(mut self, shard: &Arc<DurableShard>) {
+        let mut failing_since = None;
+        loop {
+            let patience = if shard.refuses() { RETRY } else { ROOM_INTERVAL };
+            match shard.wait(patience) {
+                ToDo::Commit => {
+                    self.pause();
+                    self.commit(shard);
+                }
+                ToDo::AppendAgain => {
+                    if failing_since.get_or_insert_with(Instant::now).elapsed() >= PATIENCE {
+                        shard.give_up();
+                    }
+                    if shard.is_closing() {
+                        error!(shard = shard.index(), "what was not acknowledged is not stored");
+                        return;
+                    }
+                    thread::sleep(RETRY);
+                    self.append_again(shard);
+                }
+                ToDo::Look => {}
+                ToDo::End => return,
+            }
+            self.forget_done(shard);
+            if self.sent.is_empty() {
+                failing_since = None;
+                match shard.log.room() {
+                    Ok(()) => shard.accept_again(),
+                    Err(error) => shard.refuse(&error),
+                }
+            }
+        }
+    }
+
+    /// Gives the next batch time, if that is worth it.
+    fn pause(&self) {
+        let Some((changes, spared, begun)) = self.last else { return };
+        if spared >= BUSY && spared >= changes / 4 {
+            thread::sleep(LINGER);
+        } else if changes >= CROWD {
+            thread::sleep(PACE.saturating_sub(begun.elapsed()));
+        }
+    }
+
+    /// Appends what has accumulated.
+    fn commit(&mut self, shard: &Arc<DurableShard>) {
+        let begun = Instant::now();
+        let (number, writes, names) = shard.take();
+        let mut batch = std::mem::take(&mut self.spare);
+        batch.clear();
+        writes.encode(&names, &mut batch);
+        // When there is too little room, nothing new comes. What is here already is let in, and so is what
+        // clients need to take what waits for them: the reserve is for that.
+        batch.set_urgent();
+        if !batch.is_empty() {
+            shard.commits.fetch_add(1, Ordering::Relaxed);
+        }
+        self.last = Some((batch.len(), writes.spared(), begun));
+        drop(writes);
+        let batch = Arc::new(batch);
+        self.sent.push_back((number, Arc::clone(&batch)));
+        shard.log.append(number, &batch, &as_sink(shard));
+        drop(batch);
+        self.forget_done(shard);
+    }
+
+    /// Appends what is in doubt once more.
+    fn append_again(&mut self, shard: &Arc<DurableShard>) {
+        let sink = as_sink(shard);
+        // What was done before the doubt arose is not appended again.
+        self.forget_done(shard);
+        shard.end_doubt();
+        for (number, batch) in &self.sent {
+            shard.log.append(*number, batch, &sink);
+        }
+        self.forget_done(shard);
+    }
+
+    fn forget_done(&mut self, shard: &DurableShard) {
+        while let Some((_, batch)) = self.sent.pop_front_if(|(number, _)| shard.is_durable(*number))
+        {
+            if let Some(batch) = Arc::into_inner(batch) {
+                self.spare = batch;
+            }
+        }
+    }
+}
+
+fn as_sink(shard: &Arc<DurableShard>) -> Arc<dyn Sink> {
+    Arc::clone(shard) as Arc<dyn Sink>
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::ops::ControlFlow;
+
+    use barid_core::durable::keys;
+    use barid_core::durable::records::decode_message;
+    use barid_core::ids::TenantNumber;
+    use barid_core::message::{Message, Publication};
+    use barid_store::changelog::Changelog;
+    use barid_store::changelog::simulated::{Fate, SimulatedLog};
+    use barid_store::memory::MemoryStore;
+    use barid_store::{Change, Store};
+    use mqtt_proto::QoS;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const TENANT: TenantNumber = TenantNumber(0);
+
+    /// A shard over a simulated log, whose committer does a step when it is told to.
+    struct World {
+        log: SimulatedLog,
+        shard: Arc<DurableShard>,
+        committer: Committer,
+        /// The batch of each change; all have different keys.
+        noted: BTreeMap<String, u64>,
+        is_fenced: bool,
+    }
+
+    #[derive(Clone, Copy, Debug)]
+    enum Step {
+        Note,
+        Commit,
+        Decide(Fate),
+        Fence,
+    }
+
+    impl World {
+        fn new(window: usize) -> Self {
+            let log = SimulatedLog::default();
+            let store: Arc<dyn Store> = Arc::new(MemoryStore::new(keys::NAMES.len()));
+            let shard = Arc::new(DurableShard::new(0, Box::new(log.open(window)), store));
+            shard.name_tenant(TENANT, "t");
+            let committer = Committer::default();
+            Self { log, shard, committer, noted: BTreeMap::new(), is_fenced: false }
+        }
+
+        fn act(&mut self, step: Step) {
+            match step {
+                Step::Note => {
+                    let topic = format!("{:04}", self.noted.len());
+                    let mut shard = self.shard.change();
+                    shard.set_retained(TENANT, &Arc::new(message(&topic)));
+                    self.noted.insert(topic, shard.batch());
+                }
+                Step::Commit => match self.shard.wait(Duration::ZERO) {
+                    ToDo::Commit => self.committer.commit(&self.shard),
+                    ToDo::AppendAgain => self.committer.append_again(&self.shard),
+                    ToDo::Look | ToDo::End => self.committer.forget_done(&self.shard),
+                },
+                Step::Decide(fate) => {
+                    self.log.land_late();
+                    self.log.decide(fate);
+                }
+                Step::Fence => {
+                    self.log.open(1);
+                    self.is_fenced = true;
+                }
+            }
+        }
+
+        /// All changes in the log, in their order.
+        fn landed(&self) -> Vec<String> {
+            let mut landed = Vec::new();
+            let reader = self.log.reader();
+            let from = reader.positions().expect("it can be asked").start;
+            let read = reader.read(from, &mut |_, batch| {
+                let mut together: Vec<_> = batch.iter().map(|change| topic_of(&change)).collect();
+                together.sort();
+                landed.append(&mut together);
+                ControlFlow::Continue(())
+            });
+            read.expect("it can be read");
+            landed
+        }
+
+        fn check(&self) {
+            let landed = self.landed();
+            assert!(self.noted.keys().take(landed.len()).eq(&landed), "in their order, each once");
+            let durable = |(_, batch): &(&String, &u64)| self.shard.is_durable(**batch);
+            assert!(self.noted.iter().filter(durable).count() <= landed.len(), "told too early");
+            assert!(self.committer.sent.len() <= self.shard.log.window());
+        }
+    }
+
+    fn message(topic: &str) -> Message {
+        Message::new(&Publication {
+            topic,
+            payload: b"1",
+            properties: &[],
+            qos: QoS::AtLeastOnce,
+            retain: true,
+            expires_at: None,
+        })
+    }
+
+    fn topic_of(change: &Change<'_>) -> String {
+        let Change::Put(keys::RETAINED, _, value) = change else {
+            panic!("{change:?} was not noted")
+        };
+        let message = decode_message(value).expect("it is as it was written");
+        message.publication().topic.to_owned()
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            8 => Just(Step::Note),
+            8 => Just(Step::Commit),
+            8 => Just(Step::Decide(Fate::Land)),
+            2 => Just(Step::Decide(Fate::LandUnheard)),
+            2 => Just(Step::Decide(Fate::Lose)),
+            2 => Just(Step::Decide(Fate::Delay)),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_durable_has_landed(
+            steps in vec(step(), 0..200),
+            window in 1..5_usize,
+            fenced_at in proptest::option::of(0..200_usize),
+        ) {
+            let mut world = World::new(window);
+            for (at, step) in steps.into_iter().enumerate() {
+                if fenced_at == Some(at) {
+                    world.act(Step::Fence);
+                }
+                world.act(step);
+                world.check();
+            }
+            let before = world.landed().len();
+            world.shard.close();
+            for _ in 0..2 * world.noted.len() + 2 {
+                world.act(Step::Commit);
+                while world.log.on_their_way() > 0 {
+                    world.act(Step::Decide(Fate::Land));
+                }
+                world.check();
+            }
+            if world.is_fenced {
+                assert_eq!(world.landed().len(), before, "nobody is told of what another has");
+            } else {
+                assert_eq!(world.landed().len(), world.noted.len(), "in the end all is there");
+                assert!(matches!(world.shard.wait(Duration::ZERO), ToDo::End));
+                assert!(world.noted.values().all(|batch| world.shard.is_durable(*batch)));
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_on_its_way_is_found() {
+        let mut world = World::new(2);
+        let body: Arc<[u8]> = Arc::from(*b"body");
+        world.shard.change().put_queue_body(TENANT, 1, 5, Arc::clone(&body));
+        world.act(Step::Commit);
+        world.act(Step::Note);
+        world.act(Step::Commit);
+        assert_eq!(world.log.on_their_way(), 2);
+        assert_eq!(world.shard.body(TENANT, "t", 1, 5).expect("no disk is asked"), Some(body));
+    }
+}

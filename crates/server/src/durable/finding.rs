@@ -1,0 +1,126 @@
+//! Messages and bodies of a shard, wherever they are: noted, on their way to the log, or in the store.
+
+use std::sync::Arc;
+
+use barid_core::durable::keys;
+use barid_core::ids::{MessageId, QueueNumber, TenantNumber};
+use barid_core::message::Message;
+use barid_store::StoreError;
+use tracing::error;
+
+use super::DurableShard;
+use super::shard::Pending;
+
+impl DurableShard {
+    /// A message of the shard, wherever it is; `None`: it is lost. Blocks for the disk.
+    ///
+    /// # Errors
+    /// Those that may pass. A message that is damaged will not get better; a disk may.
+    pub fn message(
+        &self,
+        tenant: TenantNumber,
+        name: &str,
+        id: MessageId,
+    ) -> Result<Option<Arc<Message>>, StoreError> {
+        match self.find(tenant, name, id) {
+            Err(error @ StoreError::Corrupt(_)) => {
+                error!(shard = self.index(), %error, "a message cannot be read back, and is lost");
+                Ok(None)
+            }
+            found => found,
+        }
+    }
+
+    fn find(
+        &self,
+        tenant: TenantNumber,
+        name: &str,
+        id: MessageId,
+    ) -> Result<Option<Arc<Message>>, StoreError> {
+        let noted = self.pending.lock().message(tenant, id);
+        if noted.is_some() {
+            return Ok(noted);
+        }
+        let stored = self.read(name, id)?;
+        if stored.is_some() {
+            return Ok(stored);
+        }
+        // It may have been on its way from one place to another: while this is locked, it stays.
+        let pending = self.pending.lock();
+        match pending.message(tenant, id) {
+            None => self.read(name, id),
+            noted => Ok(noted),
+        }
+    }
+
+    /// The bytes of a message in a queue, wherever they are; `None`: they are lost. Blocks for the disk.
+    ///
+    /// # Errors
+    /// As [`message`](Self::message).
+    pub fn body(
+        &self,
+        tenant: TenantNumber,
+        name: &str,
+        queue: QueueNumber,
+        id: u64,
+    ) -> Result<Option<Arc<[u8]>>, StoreError> {
+        let noted = self.pending.lock().body(tenant, queue, id);
+        if noted.is_some() {
+            return Ok(noted);
+        }
+        let stored = self.read_body(name, queue, id)?;
+        if stored.is_some() {
+            return Ok(stored);
+        }
+        // As for messages: it may have been on its way.
+        let pending = self.pending.lock();
+        match pending.body(tenant, queue, id) {
+            None => self.read_body(name, queue, id),
+            noted => Ok(noted),
+        }
+    }
+
+    fn read_body(
+        &self,
+        name: &str,
+        queue: QueueNumber,
+        id: u64,
+    ) -> Result<Option<Arc<[u8]>>, StoreError> {
+        let mut key = Vec::new();
+        keys::QueueBodyKey { tenant: name, queue, id }.encode(&mut key);
+        let Some(value) = self.store.get(keys::QUEUE_BODIES, &key)? else { return Ok(None) };
+        match barid_core::durable::records::decode_body(&value) {
+            Ok(bytes) => Ok(Some(bytes.into())),
+            Err(error) => {
+                error!(shard = self.index(), %error, "a message cannot be read back, and is lost");
+                Ok(None)
+            }
+        }
+    }
+
+    fn read(&self, name: &str, id: MessageId) -> Result<Option<Arc<Message>>, StoreError> {
+        let mut key = Vec::new();
+        keys::MessageKey { tenant: name, message: id }.encode(&mut key);
+        let Some(value) = self.store.get(keys::MESSAGES, &key)? else { return Ok(None) };
+        let message = barid_core::durable::records::decode_message(&value);
+        message.map(|message| Some(Arc::new(message))).map_err(|error| {
+            StoreError::Corrupt(format!("message {id} of shard {}: {error}", self.index()))
+        })
+    }
+}
+
+impl Pending {
+    /// A message that is noted or on its way.
+    fn message(&self, tenant: TenantNumber, id: MessageId) -> Option<Arc<Message>> {
+        let on_their_way = self.in_flight.iter().rev().map(|(_, writes)| &**writes);
+        let mut newest_first = std::iter::once(self.shard.pending()).chain(on_their_way);
+        newest_first.find_map(|writes| writes.message(tenant, id)).cloned()
+    }
+
+    /// The bytes of a body that is noted or on its way.
+    fn body(&self, tenant: TenantNumber, queue: QueueNumber, id: u64) -> Option<Arc<[u8]>> {
+        let on_their_way = self.in_flight.iter().rev().map(|(_, writes)| &**writes);
+        let mut newest_first = std::iter::once(self.shard.pending()).chain(on_their_way);
+        newest_first.find_map(|writes| writes.queue_body(tenant, queue, id)).cloned()
+    }
+}
