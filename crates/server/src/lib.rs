@@ -62,6 +62,7 @@ mod tenant;
 mod turn;
 mod verifier;
 mod watchdog;
+mod wire;
 mod worker;
 
 pub use broker::{Broker, ReloadReport, StartError};

@@ -232,7 +232,7 @@ impl Connection {
         let link = Link {
             version: connect.version,
             max_packet_size: wanted.max_packet_size,
-            socket: self.transport.direct_socket(),
+            wire: self.transport.wire(),
             owner: Arc::clone(turn.owner),
             connection: self.id,
         };

@@ -8,7 +8,6 @@ use barid_core::ids::StoredAs;
 use barid_core::message::Message;
 use barid_core::queue::Overflow;
 use barid_core::session::{Acked, Delivery, Waiting};
-use mio::net::TcpStream;
 use mqtt_proto::flow::AliasUse;
 use mqtt_proto::{PacketType, QoS, Version};
 
@@ -20,6 +19,7 @@ use crate::encode::PublishFrame;
 use crate::offer::{Offer, Writes};
 use crate::packets::{Packets, SHARED_FROM};
 use crate::run::{Messages, PacketForm};
+use crate::wire::Wire;
 use crate::worker::Worker;
 
 /// Encoded bytes that may wait behind a socket. Beyond, messages wait in the queue, where the tenant's
@@ -106,12 +106,12 @@ impl Session {
         }
         if offer.writes == Writes::AtOnce
             && outlet.unsent.is_empty()
-            && let Some(socket) = outlet.direct_socket()
+            && let Some(wire) = outlet.wire()
             && outlet.start_writing()
         {
             let epoch = outlet.epoch;
             drop(outlet);
-            self.pump(worker, epoch, packets, Stint::SHORT, direct(&socket));
+            self.pump(worker, epoch, packets, Stint::SHORT, direct(&*wire));
             return Offered::Done;
         }
         if bytes < SHARED_FROM {
@@ -121,12 +121,12 @@ impl Session {
         }
         if outlet.unsent.len() >= WORTH_A_WRITE
             && offer.writes != Writes::WithFlush
-            && let Some(socket) = outlet.direct_socket()
+            && let Some(wire) = outlet.wire()
             && outlet.start_writing()
         {
             let epoch = outlet.epoch;
             drop(outlet);
-            self.pump(worker, epoch, NOTHING, Stint::SHORT, direct(&socket));
+            self.pump(worker, epoch, NOTHING, Stint::SHORT, direct(&*wire));
             return Offered::Done;
         }
         outlet.after_append()
@@ -242,8 +242,8 @@ impl Outlet {
         self.link.as_ref().is_some_and(|link| link.version == Version::V5)
     }
 
-    pub(super) fn direct_socket(&self) -> Option<Arc<TcpStream>> {
-        self.link.as_ref().and_then(|link| link.socket.clone())
+    pub(super) fn wire(&self) -> Option<Arc<dyn Wire>> {
+        self.link.as_ref().and_then(|link| link.wire.clone())
     }
 
     /// Whether a message that arrives now may leave before all that waits in the queue: there is
@@ -382,7 +382,7 @@ impl Outlet {
         if self.writing || self.blocked || self.flush_pending || self.unsent.is_empty() {
             return Offered::Done;
         }
-        if self.link.as_ref().is_some_and(|link| link.socket.is_some()) {
+        if self.link.as_ref().is_some_and(|link| link.wire.is_some()) {
             self.flush_pending = true;
             return Offered::FlushLater;
         }

@@ -5,7 +5,6 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, Weak};
 
 use barid_core::session::{Outbound, WindowLimits};
-use mio::net::TcpStream;
 use mqtt_proto::flow::OutboundAliases;
 use mqtt_proto::{QoS, ReasonCode, Version};
 
@@ -15,6 +14,7 @@ use crate::durable::Commits;
 use crate::ids::ConnectionId;
 use crate::owner::Owner;
 use crate::packets::Packets;
+use crate::wire::Wire;
 
 /// How to reach the client.
 #[derive(Clone, Debug)]
@@ -23,8 +23,8 @@ pub struct Link {
     pub version: Version,
     /// Its Maximum Packet Size in bytes.
     pub max_packet_size: usize,
-    /// The socket, if any thread may write to it (plain TCP).
-    pub socket: Option<Arc<TcpStream>>,
+    /// The socket, if any thread may write to it.
+    pub wire: Option<Arc<dyn Wire>>,
     /// The thread that owns the connection.
     pub owner: Arc<dyn Owner>,
     /// The connection there.

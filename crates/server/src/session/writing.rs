@@ -17,11 +17,10 @@
 //! TLS and WebSocket connections have a state for each byte written, so only their owner writes; others
 //! append and wake it once.
 
-use std::io::{self, ErrorKind, Write};
-use std::sync::{Arc, Weak};
+use std::io::{self, ErrorKind};
+use std::sync::Weak;
 
 use barid_core::session::Outgoing;
-use mio::net::TcpStream;
 use mqtt_proto::flow::AliasUse;
 use mqtt_proto::{Ack, Packet, PacketId, PacketType, Properties, QoS, ReasonCode, Version};
 
@@ -32,6 +31,7 @@ use super::{Session, SessionRef};
 use crate::durable::{Commits, SessionJournal};
 use crate::encode::PublishFrame;
 use crate::packets::Packets;
+use crate::wire::Wire;
 use crate::worker::Worker;
 
 /// How much is written for one client in a row.
@@ -359,12 +359,12 @@ impl SessionRef {
         if outlet.unsent.is_empty() && outlet.is_idle() {
             return;
         }
-        match outlet.direct_socket() {
-            Some(socket) => {
+        match outlet.wire() {
+            Some(wire) => {
                 if outlet.start_writing() {
                     let epoch = outlet.epoch;
                     drop(outlet);
-                    self.pump(worker, epoch, NOTHING, Stint::SHORT, direct(&socket));
+                    self.pump(worker, epoch, NOTHING, Stint::SHORT, direct(&*wire));
                 }
             }
             None => outlet.wake_owner(),
@@ -447,7 +447,7 @@ impl<W: FnMut(&[u8]) -> io::Result<usize>> Writer<W> {
     }
 }
 
-/// Writes straight to a socket.
-pub(crate) fn direct(socket: &Arc<TcpStream>) -> impl FnMut(&[u8]) -> io::Result<usize> {
-    |bytes| (&**socket).write(bytes)
+/// Writes straight to the client.
+pub(super) fn direct(wire: &dyn Wire) -> impl FnMut(&[u8]) -> io::Result<usize> {
+    |bytes| wire.write(bytes)
 }

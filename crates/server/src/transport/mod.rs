@@ -20,6 +20,7 @@ use rustls::{ServerConfig, ServerConnection};
 
 use crate::ids::ConnectionId;
 use crate::strangers::{Collected, Strangers};
+use crate::wire::Wire;
 use websocket::{WebSocket, WebSocketOptions};
 
 /// A socket that any thread may write to.
@@ -130,9 +131,9 @@ impl Transport {
     }
 
     /// The socket, if any thread may write to it.
-    pub fn direct_socket(&self) -> Option<Arc<TcpStream>> {
+    pub fn wire(&self) -> Option<Arc<dyn Wire>> {
         match self {
-            Self::Plain(Socket(socket)) => Some(Arc::clone(socket)),
+            Self::Plain(Socket(socket)) => Some(Arc::clone(socket) as Arc<dyn Wire>),
             _ => None,
         }
     }
@@ -190,6 +191,13 @@ impl Write for Transport {
     }
 }
 
+impl Wire for TcpStream {
+    fn write(&self, bytes: &[u8]) -> io::Result<usize> {
+        let mut stream = self;
+        Write::write(&mut stream, bytes)
+    }
+}
+
 impl Read for Socket {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         (&*self.0).read(buffer)
@@ -198,7 +206,7 @@ impl Read for Socket {
 
 impl Write for Socket {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        (&*self.0).write(bytes)
+        Wire::write(&*self.0, bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {
