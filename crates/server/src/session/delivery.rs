@@ -40,6 +40,20 @@ pub enum Offered {
     Gone,
 }
 
+/// What is left to do by the thread that has the messages in hand.
+enum Taken {
+    /// Nothing, or what its caller does later.
+    Offered(Offered),
+    /// It has become the writer of `epoch`, and writes the messages themselves in a form, or what waits.
+    ToWrite { epoch: u32, wire: Arc<dyn Wire>, form: Option<PacketForm> },
+}
+
+impl From<Offered> for Taken {
+    fn from(offered: Offered) -> Self {
+        Self::Offered(offered)
+    }
+}
+
 impl Session {
     /// Delivers messages: writes them, or appends them to what is being written, or lets them wait, or
     /// drops and counts them.
@@ -52,14 +66,33 @@ impl Session {
         if self.has_ended() {
             return Offered::Gone;
         }
-        let counters = self.account.counters(worker.id);
-        let mut outlet = self.lock();
+        match self.with(|outlet| self.take(worker, outlet, messages, offer)) {
+            Taken::Offered(offered) => return offered,
+            Taken::ToWrite { epoch, wire, form: Some(form) } => {
+                let packets = RunInHand { messages, form };
+                self.pump(worker, epoch, packets, Stint::SHORT, direct(&*wire));
+            }
+            Taken::ToWrite { epoch, wire, form: None } => {
+                self.pump(worker, epoch, NOTHING, Stint::SHORT, direct(&*wire));
+            }
+        }
+        Offered::Done
+    }
+
+    /// Takes messages into the outlet, as far as there is nothing to be written at once.
+    fn take(
+        &self,
+        worker: &Worker,
+        outlet: &mut Outlet,
+        messages: &mut Messages<'_>,
+        offer: &Offer<'_>,
+    ) -> Taken {
         // Also what is not stored itself may cost something that is.
         let mut journal = SessionJournal::new(self.durable());
         // Which member a shared subscription chose before is not known: rather twice than not at all.
         let has_it = journal.shard().is_some_and(|shard| messages.have_reached(shard));
         if has_it && offer.shared.is_none() {
-            return Offered::Done;
+            return Offered::Done.into();
         }
         let stores = outlet.stores(messages, offer.qos);
         if let Some((_, shard)) = stores.then(|| journal.open()).flatten() {
@@ -68,21 +101,21 @@ impl Session {
         let stored = stores && self.durable().is_some();
         if outlet.link.is_none() || !outlet.has_way() {
             if outlet.link.is_none() && offer.shared.is_some() && !outlet.outbound.survives() {
-                return Offered::Gone;
+                return Offered::Gone.into();
             }
-            self.let_wait(worker, &mut outlet, messages, offer, offer.range.clone(), &mut journal);
-            return Offered::Done;
+            self.let_wait(worker, outlet, messages, offer, offer.range.clone(), &mut journal);
+            return Offered::Done.into();
         }
         if !outlet.takes_as_is(messages, offer) {
-            self.append_one_by_one(worker, &mut outlet, messages, offer, &mut journal);
-            return outlet.after_append();
+            self.append_one_by_one(worker, outlet, messages, offer, &mut journal);
+            return outlet.after_append().into();
         }
         let (admitted, first_id) = outlet.admit(messages, offer, &mut journal);
         if admitted < offer.range.len() {
             let rest = offer.range.start + admitted..offer.range.end;
-            self.let_wait(worker, &mut outlet, messages, offer, rest, &mut journal);
+            self.let_wait(worker, outlet, messages, offer, rest, &mut journal);
             if admitted == 0 {
-                return Offered::Done;
+                return Offered::Done.into();
             }
         }
         let commits = journal.commits();
@@ -93,6 +126,7 @@ impl Session {
         let mut packets =
             RunInHand { messages, form: PacketForm { range, v5, qos, retain, first_id } };
         let bytes = packets.bytes().len();
+        let counters = self.account.counters(worker.id);
         counters.sent.add(PacketType::Publish, admitted as u64, bytes as u64);
         let mut waits_for = after;
         if stored && offer.qos == QoS::ExactlyOnce {
@@ -101,18 +135,15 @@ impl Session {
         }
         if !waits_for.is_empty() {
             outlet.append(&waits_for, |held| held.append(packets.keep(0)));
-            self.release_after(&waits_for, &mut outlet);
-            return outlet.after_append();
+            self.release_after(&waits_for, outlet);
+            return outlet.after_append().into();
         }
         if offer.writes == Writes::AtOnce
             && outlet.unsent.is_empty()
             && let Some(wire) = outlet.wire()
             && outlet.start_writing()
         {
-            let epoch = outlet.epoch;
-            drop(outlet);
-            self.pump(worker, epoch, packets, Stint::SHORT, direct(&*wire));
-            return Offered::Done;
+            return Taken::ToWrite { epoch: outlet.epoch, wire, form: Some(packets.form) };
         }
         if bytes < SHARED_FROM {
             outlet.unsent.push(packets.bytes());
@@ -124,12 +155,9 @@ impl Session {
             && let Some(wire) = outlet.wire()
             && outlet.start_writing()
         {
-            let epoch = outlet.epoch;
-            drop(outlet);
-            self.pump(worker, epoch, NOTHING, Stint::SHORT, direct(&*wire));
-            return Offered::Done;
+            return Taken::ToWrite { epoch: outlet.epoch, wire, form: None };
         }
-        outlet.after_append()
+        outlet.after_append().into()
     }
 
     /// Messages that do not all look alike to this client: Subscription Identifiers, Topic Aliases, or
@@ -214,20 +242,22 @@ impl Session {
     /// it. Answers what has to be durable before the other one forgets it; `None`: the session has gone, or
     /// does not wait for its client with such a message.
     pub fn enqueue(&self, worker: &Worker, mut delivery: Delivery) -> Option<Commits> {
-        let mut outlet = self.lock();
-        if outlet.link.is_none() && (delivery.qos == QoS::AtMostOnce || !outlet.outbound.survives())
-        {
-            return None;
-        }
-        let mut journal = SessionJournal::new(self.durable());
-        if delivery.after.is_none() {
-            delivery.stored = outlet.newly_stored(delivery.qos, &mut journal);
-        }
-        let limits = self.account.queue_limits();
-        let in_memory = self.account.shards.has_memory();
-        let dropped = |reason, lost: &Waiting| self.dropped(worker, reason, lost.topic());
-        outlet.outbound.enqueue(delivery, in_memory, worker.now, &limits, &mut journal, dropped);
-        Some(journal.commits())
+        self.with(|outlet| {
+            let survives = delivery.qos != QoS::AtMostOnce && outlet.outbound.survives();
+            if outlet.link.is_none() && !survives {
+                return None;
+            }
+            let mut journal = SessionJournal::new(self.durable());
+            if delivery.after.is_none() {
+                delivery.stored = outlet.newly_stored(delivery.qos, &mut journal);
+            }
+            let limits = self.account.queue_limits();
+            let in_memory = self.account.shards.has_memory();
+            let now = worker.now;
+            let dropped = |reason, lost: &Waiting| self.dropped(worker, reason, lost.topic());
+            outlet.outbound.enqueue(delivery, in_memory, now, &limits, &mut journal, dropped);
+            Some(journal.commits())
+        })
     }
 }
 

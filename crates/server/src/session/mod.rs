@@ -1,8 +1,8 @@
 //! A session as the IO threads see it: who it is, its state, and the outlet to its client.
 
+mod books;
 mod delivery;
 mod held;
-mod locked;
 mod outlet;
 mod reading_back;
 mod replay;
@@ -203,11 +203,12 @@ impl Session {
         aliases: Option<Box<OutboundAliases>>,
         (connack, commits): (&[u8], Commits),
     ) -> (u32, bool) {
-        let mut outlet = self.lock();
-        let had_client = outlet.close_connection(ReasonCode::SessionTakenOver);
-        outlet.attach(link, window, survives, aliases, connack, commits);
-        self.online.store(true, Ordering::Relaxed);
-        (outlet.epoch, had_client)
+        self.with(|outlet| {
+            let had_client = outlet.close_connection(ReasonCode::SessionTakenOver);
+            outlet.attach(link, window, survives, aliases, connack, commits);
+            self.online.store(true, Ordering::Relaxed);
+            (outlet.epoch, had_client)
+        })
     }
 
     /// The connection of `epoch` has gone.
@@ -268,20 +269,18 @@ impl Session {
     /// What shared subscriptions may give to other members as long as this one is away; see
     /// [`Outbound::take_shared`]. `has_other` must not look into a session: this one is locked.
     pub fn take_shared(&self, has_other: impl FnMut(&Waiting) -> bool) -> Vec<Waiting> {
-        let mut outlet = self.lock();
-        if outlet.link.is_some() {
-            return Vec::new();
-        }
-        outlet.outbound.take_shared(has_other)
+        self.with(|outlet| match outlet.link {
+            Some(_) => Vec::new(),
+            None => outlet.outbound.take_shared(has_other),
+        })
     }
 
     /// The session has ended: what waited in it is lost, and counted.
     pub fn clear(&self, worker: &Worker) {
-        let outbound = {
-            let mut outlet = self.lock();
+        let outbound = self.with(|outlet| {
             outlet.replays = None;
             std::mem::take(&mut outlet.outbound)
-        };
+        });
         for lost in outbound.queue().iter() {
             self.dropped(worker, DropReason::SessionEnded, lost.topic());
         }
@@ -299,15 +298,14 @@ impl Session {
         epoch: u32,
         apply: impl FnOnce(&mut Outbound, &mut SessionJournal<'_>),
     ) -> (bool, Commits) {
-        let mut outlet = self.lock();
-        if outlet.epoch != epoch {
-            return (false, Commits::default());
-        }
-        let mut journal = SessionJournal::new(self.durable());
-        apply(&mut outlet.outbound, &mut journal);
-        let commits = journal.commits();
-        drop(journal);
-        (!outlet.is_idle(), commits)
+        self.with(|outlet| {
+            if outlet.epoch != epoch {
+                return (false, Commits::default());
+            }
+            let mut journal = SessionJournal::new(self.durable());
+            apply(&mut outlet.outbound, &mut journal);
+            (!outlet.is_idle(), journal.commits())
+        })
     }
 
     /// Appends packets that are no messages (acknowledgements, PINGRESP …) for the connection of

@@ -38,14 +38,15 @@ impl Session {
 
     /// What was asked for of what is in the store only.
     fn supply(&self, worker: &Worker, fetched: &[(StoredAs, Option<Arc<Message>>)]) {
-        let mut outlet = self.lock();
-        outlet.fetching = false;
-        let mut journal = SessionJournal::new(self.durable());
-        outlet.outbound.supply(fetched, &mut journal, |reason, lost| {
-            self.dropped(worker, reason, lost.topic());
+        self.with(|outlet| {
+            outlet.fetching = false;
+            let mut journal = SessionJournal::new(self.durable());
+            outlet.outbound.supply(fetched, &mut journal, |reason, lost| {
+                self.dropped(worker, reason, lost.topic());
+            });
+            drop(journal);
+            outlet.wake_owner();
         });
-        drop(journal);
-        outlet.wake_owner();
     }
 }
 

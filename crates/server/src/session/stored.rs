@@ -98,18 +98,19 @@ impl Session {
         steps: &mut usize,
     ) -> bool {
         let state = self.state();
-        let mut outlet = self.lock();
-        if outlet.epoch != epoch {
-            return true;
-        }
-        let mut journal = SessionJournal::new(self.durable());
-        let fetched = self.fetch_retained(worker, &mut outlet, &mut journal, steps);
-        if fetched {
-            self.put_record(&state, &outlet, &mut journal);
-            let noted = outlet.replays.as_ref().map_or(0, |replays| replays.len());
-            *steps = steps.saturating_sub(noted / 4);
-        }
-        fetched
+        self.with(|outlet| {
+            if outlet.epoch != epoch {
+                return true;
+            }
+            let mut journal = SessionJournal::new(self.durable());
+            let fetched = self.fetch_retained(worker, outlet, &mut journal, steps);
+            if fetched {
+                self.put_record(&state, outlet, &mut journal);
+                let noted = outlet.replays.as_ref().map_or(0, |replays| replays.len());
+                *steps = steps.saturating_sub(noted / 4);
+            }
+            fetched
+        })
     }
 
     /// Notes a subscription. Under the lock of the state, like the two below.
@@ -158,7 +159,7 @@ impl Session {
     /// no client has, and so does what was taken from its queue, until [`Session::forget_bequest`].
     pub fn forget(&self, bequeaths: bool) -> Commits {
         let mut state = self.state();
-        let outlet = self.lock();
+        let outlet = self.outlet.lock();
         let mut journal = SessionJournal::new(self.durable());
         let Some((durable, shard)) = journal.open() else { return Commits::default() };
         let (tenant, number) = (durable.tenant, durable.number);
@@ -211,7 +212,7 @@ impl Session {
 
     /// Puts back what was stored of its deliveries when the broker ended.
     pub fn recover(&self, entries: impl IntoIterator<Item = (EntryNumber, EntryRecord)>) {
-        self.lock().outbound.recover(entries);
+        self.with(|outlet| outlet.outbound.recover(entries));
     }
 
     /// Notes that publishers have to wait for room, perhaps for room in the tenant's other queues.
@@ -237,13 +238,14 @@ impl Session {
     /// Has a publisher woken when the queue is not full any more. `None`: it is not. What is answered may
     /// be over when the caller has it, and the publisher have been woken.
     pub(super) fn wake_when_not_full(&self, publisher: Weak<Session>) -> Option<FullRoom> {
-        let mut outlet = self.lock();
-        let since = self.fullness();
-        if since.is_multiple_of(2) {
-            return None;
-        }
-        outlet.room_waiters.get_or_insert_default().0.push(publisher);
-        Some(FullRoom { session: Weak::clone(&self.me), since })
+        self.with(|outlet| {
+            let since = self.fullness();
+            if since.is_multiple_of(2) {
+                return None;
+            }
+            outlet.room_waiters.get_or_insert_default().0.push(publisher);
+            Some(FullRoom { session: Weak::clone(&self.me), since })
+        })
     }
 
     /// Removes from the store what other sessions have been given.
@@ -270,7 +272,7 @@ impl Session {
 
     /// Takes back what no other session could be given.
     pub fn restore(&self, waiting: Waiting) {
-        self.lock().outbound.restore(waiting);
+        self.with(|outlet| outlet.outbound.restore(waiting));
     }
 }
 
@@ -288,7 +290,7 @@ impl Full for Session {
     /// Lets publishers go on that wait for room, if there is some by now.
     fn look_for_room(&self) {
         if self.is_full() {
-            drop(self.lock());
+            self.with(|_| ());
         }
     }
 }

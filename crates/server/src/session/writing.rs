@@ -107,21 +107,22 @@ impl Session {
         stint: Stint,
         write: impl FnMut(&[u8]) -> io::Result<usize>,
     ) {
-        let mut outlet = self.lock();
-        if outlet.epoch != epoch {
-            return;
-        }
-        outlet.woken = false;
-        outlet.release_held(self);
-        if writable {
-            if outlet.writing {
-                outlet.retry = true;
-                return;
+        let starts = self.with(|outlet| {
+            if outlet.epoch != epoch {
+                return false;
             }
-            outlet.blocked = false;
-        }
-        if (!outlet.unsent.is_empty() || !outlet.is_idle()) && outlet.start_writing() {
-            drop(outlet);
+            outlet.woken = false;
+            outlet.release_held(self);
+            if writable {
+                if outlet.writing {
+                    outlet.retry = true;
+                    return false;
+                }
+                outlet.blocked = false;
+            }
+            (!outlet.unsent.is_empty() || !outlet.is_idle()) && outlet.start_writing()
+        });
+        if starts {
             self.pump(worker, epoch, NOTHING, stint, write);
         }
     }
@@ -213,50 +214,68 @@ impl Session {
                 None => writer.write_from(first.bytes(), &mut sent),
                 Some(taken) => writer.write_all(taken),
             };
-            let mut outlet = self.lock();
-            if outlet.epoch != epoch {
-                return;
-            }
-            if wrote == Wrote::UntilFull && std::mem::take(&mut outlet.retry) {
-                continue;
-            }
-            if wrote != Wrote::All {
-                outlet.unsent.put_back(taken.unwrap_or_else(|| first.keep(sent)));
-                outlet.writing = false;
-                if wrote == Wrote::UntilFull {
-                    outlet.blocked = true;
-                } else {
-                    outlet.retry = false;
-                    outlet.wake_owner();
+            let mut next = self.with(|outlet| {
+                if outlet.epoch != epoch {
+                    return Next::End;
                 }
-                return;
-            }
-            if outlet.unsent.is_empty() && !outlet.is_idle() {
-                while self.refill(worker, &mut outlet, &mut steps) {
-                    // The state is locked before the outlet.
-                    drop(outlet);
-                    let fetched = self.fetch_and_store_retained(worker, epoch, &mut steps);
-                    outlet = self.lock();
+                if wrote == Wrote::UntilFull && std::mem::take(&mut outlet.retry) {
+                    return Next::GoOn;
+                }
+                if wrote != Wrote::All {
+                    let rest = taken.take().unwrap_or_else(|| first.keep(sent));
+                    outlet.stop_writing(rest, wrote == Wrote::UntilFull);
+                    return Next::End;
+                }
+                self.next_packets(worker, outlet, &mut steps, writer.room)
+            });
+            while let Next::StoreRetained = next {
+                // The state is locked before the outlet.
+                let fetched = self.fetch_and_store_retained(worker, epoch, &mut steps);
+                next = self.with(|outlet| {
                     if outlet.epoch != epoch {
-                        return;
+                        return Next::End;
                     }
-                    if !fetched {
-                        outlet.wake_owner();
-                        break;
+                    if fetched {
+                        return self.refill_and_take(worker, outlet, &mut steps, writer.room);
                     }
-                }
-            }
-            if outlet.unsent.is_empty() || writer.room == 0 {
-                outlet.writing = false;
-                outlet.retry = false;
-                let reader_waits = outlet.backlog() == 0 && outlet.reader_paused;
-                if reader_waits || !outlet.unsent.is_empty() {
-                    outlet.reader_paused &= !reader_waits;
                     outlet.wake_owner();
-                }
-                return;
+                    outlet.take_packets(writer.room)
+                });
             }
-            taken = Some(outlet.unsent.take());
+            match next {
+                Next::Packets(packets) => taken = Some(packets),
+                Next::GoOn => {}
+                Next::End | Next::StoreRetained => return,
+            }
+        }
+    }
+
+    /// What is to be written next, when all before has been written; there is room for so many bytes in this stint.
+    fn next_packets(
+        &self,
+        worker: &Worker,
+        outlet: &mut Outlet,
+        steps: &mut usize,
+        room: usize,
+    ) -> Next {
+        let is_empty = outlet.unsent.is_empty() && !outlet.is_idle();
+        if is_empty {
+            self.refill_and_take(worker, outlet, steps, room)
+        } else {
+            outlet.take_packets(room)
+        }
+    }
+
+    fn refill_and_take(
+        &self,
+        worker: &Worker,
+        outlet: &mut Outlet,
+        steps: &mut usize,
+        room: usize,
+    ) -> Next {
+        match self.refill(worker, outlet, steps) {
+            true => Next::StoreRetained,
+            false => outlet.take_packets(room),
         }
     }
 
@@ -348,6 +367,47 @@ impl Session {
         if !commits.is_empty() {
             outlet.release_held(self);
         }
+    }
+}
+
+/// What a writer does next.
+enum Next {
+    /// Writes these.
+    Packets(Packets),
+    /// Goes on with what it has: there is room again.
+    GoOn,
+    /// Has the retained messages stored that come next.
+    StoreRetained,
+    /// Nothing: it is no writer any more.
+    End,
+}
+
+impl Outlet {
+    /// The writer ends, because the socket is full or because others have their turn. `rest`: what it has not written.
+    fn stop_writing(&mut self, rest: Packets, is_full: bool) {
+        self.unsent.put_back(rest);
+        self.writing = false;
+        if is_full {
+            self.blocked = true;
+        } else {
+            self.retry = false;
+            self.wake_owner();
+        }
+    }
+
+    /// What waits for the socket; unless that is nothing, or there is no room for it in this stint.
+    fn take_packets(&mut self, room: usize) -> Next {
+        if !self.unsent.is_empty() && room > 0 {
+            return Next::Packets(self.unsent.take());
+        }
+        self.writing = false;
+        self.retry = false;
+        let reader_waits = self.backlog() == 0 && self.reader_paused;
+        if reader_waits || !self.unsent.is_empty() {
+            self.reader_paused &= !reader_waits;
+            self.wake_owner();
+        }
+        Next::End
     }
 }
 

@@ -1,0 +1,38 @@
+"""A destructor takes no lock: it runs where nobody sees it, perhaps under another lock."""
+
+import re
+
+from broker import ROOT
+from source import production
+
+# These take a lock that is held for a moment and under which nothing else is done.
+LEAVES = {
+    "crates/server/src/amqp_clients.rs": "a connection leaves the list of its tenant",
+    "crates/server/src/verifier.rs": "the threads are told to end",
+}
+
+
+def destructors(code: str) -> list[str]:
+    """The blocks `impl Drop for … { … }`."""
+    blocks = []
+    for begin in re.finditer(r"^impl\b.*\bDrop for .*\{$", code, re.MULTILINE):
+        end = code.index("\n}", begin.end())
+        blocks.append(code[begin.start():end])
+    return blocks
+
+
+def locking(code: str) -> bool:
+    return any(re.search(r"\.(lock|read|write)\(\)", block) for block in destructors(code))
+
+
+def test_destructors_take_no_locks():
+    # A store that is closed ends its own threads, and waits for them.
+    sources = sorted(path for crate in ("core", "server") for path in ROOT.glob(f"crates/{crate}/src/**/*.rs"))
+    found = {str(path.relative_to(ROOT)) for path in sources if locking(production(path.read_text()))}
+    assert found == LEAVES.keys()
+
+
+def test_a_destructor_that_locks_is_found():
+    code = "impl<'a> Drop for X<'a> {\n    fn drop(&mut self) {\n        self.a.lock().b();\n    }\n}\n"
+    assert locking(code) and not locking(code.replace("lock", "look"))
+    assert not locking("impl X {\n    fn f() {\n        a.lock();\n    }\n}\n")
