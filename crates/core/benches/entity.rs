@@ -9,10 +9,10 @@ use barid_core::entity::{
     Accept, Accepted, Effects, Entity, Entry, Incoming, Mode, Outcome, Part, Properties,
     ReceiverId, SequenceNumber,
 };
-use barid_core::time::Timestamp;
+use barid_core::time::WallTime;
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 
-const NOW: Timestamp = Timestamp::from_millis(1);
+const NOW: WallTime = WallTime::from_millis(1);
 
 /// Stores nothing: what is measured is the entity.
 struct Unstored;
@@ -22,9 +22,9 @@ impl Effects for Unstored {
     fn remove_body(&mut self, _: u64) {}
     fn put_entry(&mut self, _: Part, _: &Entry) {}
     fn remove_entry(&mut self, _: Part, _: SequenceNumber) {}
-    fn put_state(&mut self, _: &Arc<str>, _: &Arc<[u8]>, _: Timestamp) {}
+    fn put_state(&mut self, _: &Arc<str>, _: &Arc<[u8]>, _: WallTime) {}
     fn remove_state(&mut self, _: &Arc<str>) {}
-    fn put_seen(&mut self, _: &Arc<str>, _: Timestamp) {}
+    fn put_seen(&mut self, _: &Arc<str>, _: WallTime) {}
     fn remove_seen(&mut self, _: &Arc<str>) {}
     fn put_numbers(&mut self, _: Part, _: SequenceNumber) {}
     fn keeps_in_memory(&self) -> bool {
@@ -32,7 +32,7 @@ impl Effects for Unstored {
     }
     fn memory(&mut self, _: usize, _: usize) {}
     fn ready(&mut self, _: ReceiverId) {}
-    fn granted(&mut self, _: ReceiverId, _: &Arc<str>, _: Timestamp) {}
+    fn granted(&mut self, _: ReceiverId, _: &Arc<str>, _: WallTime) {}
     fn timed_out(&mut self, _: ReceiverId) {}
     fn lock_lost(&mut self, _: ReceiverId) {}
 }

@@ -9,7 +9,7 @@ use barid_core::state_store::{AnsweredRecord, StateRecord};
 use barid_core::state_store::{
     Clock, Effects, Limits, Partition, Request, Scope, Set, Usage, Watcher,
 };
-use barid_core::time::Timestamp;
+use barid_core::time::WallTime;
 use criterion::{Criterion, criterion_group, criterion_main};
 use statestore_proto::{Condition, Notification, Version};
 
@@ -73,7 +73,7 @@ fn key(number: u64) -> String {
 
 fn state_store(criterion: &mut Criterion) {
     let (clock, usage, limits) = (Clock::default(), Usage::default(), Limits::UNBOUNDED);
-    let now = Timestamp::from_millis(1_700_000_000_000);
+    let now = WallTime::from_millis(1_700_000_000_000);
     let scope = Scope { clock: &clock, usage: &usage, limits: &limits, now };
     let mut partition = Partition::default();
     let mut effects = Noted(Shard::new(0));

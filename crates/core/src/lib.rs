@@ -2,7 +2,7 @@
 //! queues and subscriptions with message sessions.
 //!
 //! Nothing here knows a socket, a clock, a thread or a random number. Time is an argument
-//! ([`time::Timestamp`]); what has to happen is an answer. That is what lets property tests and a
+//! ([`time::MonoTime`]); what has to happen is an answer. That is what lets property tests and a
 //! simulation run this crate through any history.
 
 pub mod commits;

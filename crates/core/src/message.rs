@@ -5,7 +5,7 @@
 
 use mqtt_proto::{QoS, topic};
 
-use crate::time::Timestamp;
+use crate::time::MonoTime;
 
 /// An Application Message that borrows its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub struct Publication<'a> {
     /// Whether it was published with RETAIN, or comes from the retained messages.
     pub retain: bool,
     /// When the message expires (Message Expiry Interval), if ever.
-    pub expires_at: Option<Timestamp>,
+    pub expires_at: Option<MonoTime>,
 }
 
 impl Publication<'_> {
@@ -41,7 +41,7 @@ pub struct Message {
     properties_len: u32,
     qos: QoS,
     retain: bool,
-    expires_at: Option<Timestamp>,
+    expires_at: Option<MonoTime>,
 }
 
 impl Message {
@@ -70,7 +70,7 @@ impl Message {
         properties_len: u32,
         qos: QoS,
         retain: bool,
-        expires_at: Option<Timestamp>,
+        expires_at: Option<MonoTime>,
     ) -> Option<Self> {
         let (topic, rest) = bytes.split_at_checked(topic_len as usize)?;
         topic::validate_name(std::str::from_utf8(topic).ok()?).ok()?;
@@ -103,7 +103,7 @@ impl Message {
     }
 
     /// When its Message Expiry Interval runs out, if ever.
-    pub fn expires_at(&self) -> Option<Timestamp> {
+    pub fn expires_at(&self) -> Option<MonoTime> {
         self.expires_at
     }
 
@@ -128,7 +128,7 @@ impl Message {
     }
 
     /// Whether its Message Expiry Interval has run out.
-    pub fn is_expired(&self, now: Timestamp) -> bool {
+    pub fn is_expired(&self, now: MonoTime) -> bool {
         self.expires_at.is_some_and(|at| at <= now)
     }
 }
@@ -145,12 +145,12 @@ mod tests {
             properties: &[1, 1],
             qos: QoS::AtLeastOnce,
             retain: true,
-            expires_at: Some(Timestamp::from_millis(7)),
+            expires_at: Some(MonoTime::from_millis(7)),
         };
         let message = Message::new(&publication);
         assert_eq!(message.publication(), publication);
         assert_eq!(message.size(), 12);
-        assert!(!message.is_expired(Timestamp::from_millis(6)));
-        assert!(message.is_expired(Timestamp::from_millis(7)));
+        assert!(!message.is_expired(MonoTime::from_millis(6)));
+        assert!(message.is_expired(MonoTime::from_millis(7)));
     }
 }

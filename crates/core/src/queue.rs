@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 
 use crate::drop_reason::DropReason;
-use crate::time::Timestamp;
 
 /// A first-in-first-out queue. Who pushes says how much it may hold.
 #[derive(Debug)]
@@ -15,6 +14,9 @@ pub struct Queue<T> {
 
 /// What can wait in a queue.
 pub trait Queued {
+    /// By which clock its time to live runs.
+    type Time: Copy;
+
     /// Bytes of the message and of what it takes besides, as limits count them.
     fn size(&self) -> usize;
 
@@ -22,7 +24,7 @@ pub trait Queued {
     fn size_in_memory(&self) -> usize;
 
     /// Whether its time to live has run out.
-    fn is_expired(&self, now: Timestamp) -> bool;
+    fn is_expired(&self, now: Self::Time) -> bool;
 
     /// Whether its sender can be told that there is no room.
     fn is_refusable(&self) -> bool;
@@ -139,7 +141,7 @@ impl<T: Queued> Queue<T> {
     pub fn push(
         &mut self,
         delivery: impl Into<T>,
-        now: Timestamp,
+        now: T::Time,
         limits: &QueueLimits,
         mut dropped: impl FnMut(DropReason, &T),
     ) -> bool {
@@ -175,11 +177,7 @@ impl<T: Queued> Queue<T> {
     }
 
     /// Takes the oldest delivery that has not expired; each expired one before it is told to `dropped`.
-    pub fn pop_live(
-        &mut self,
-        now: Timestamp,
-        mut dropped: impl FnMut(DropReason, &T),
-    ) -> Option<T> {
+    pub fn pop_live(&mut self, now: T::Time, mut dropped: impl FnMut(DropReason, &T)) -> Option<T> {
         while let Some(delivery) = self.pop() {
             if !delivery.is_expired(now) {
                 return Some(delivery);
@@ -301,6 +299,7 @@ mod tests {
     use super::*;
     use crate::session::Waiting;
     use crate::session::tests_support::{delivery, expiring};
+    use crate::time::MonoTime;
     use mqtt_proto::QoS;
 
     const LIMITS: QueueLimits = QueueLimits {
@@ -310,7 +309,7 @@ mod tests {
         tenant: Room::UNBOUNDED,
     };
 
-    const NOW: Timestamp = Timestamp::from_millis(100);
+    const NOW: MonoTime = MonoTime::from_millis(100);
 
     fn push(queue: &mut Queue<Waiting>, n: u8, limits: &QueueLimits) -> Vec<DropReason> {
         let mut drops = Vec::new();
@@ -356,10 +355,10 @@ mod tests {
     #[test]
     fn expired_messages_are_passed_over_and_told() {
         let mut queue = Queue::<Waiting>::default();
-        queue.push(expiring(10), Timestamp::default(), &LIMITS, |_, _| panic!());
-        queue.push(delivery(1, QoS::AtMostOnce), Timestamp::default(), &LIMITS, |_, _| panic!());
+        queue.push(expiring(10), MonoTime::default(), &LIMITS, |_, _| panic!());
+        queue.push(delivery(1, QoS::AtMostOnce), MonoTime::default(), &LIMITS, |_, _| panic!());
         let mut drops = Vec::new();
-        let next = queue.pop_live(Timestamp::from_millis(10), |reason, _| drops.push(reason));
+        let next = queue.pop_live(MonoTime::from_millis(10), |reason, _| drops.push(reason));
         assert_eq!(next, Some(Waiting::Here(delivery(1, QoS::AtMostOnce))));
         assert_eq!(drops, [DropReason::Expired]);
         assert_eq!(queue.bytes(), 0);

@@ -12,7 +12,7 @@ use barid_core::entity::{
     Accept, Body, Effects, Entity, Entry, Incoming, Mode, Outcome, Overlay, Part, Properties,
     ReceiverId, SequenceNumber, State,
 };
-use barid_core::time::Timestamp;
+use barid_core::time::WallTime;
 use barid_core::value::Scope;
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 
@@ -34,7 +34,7 @@ fn entry(number: u64) -> Entry {
         session: Some(Arc::from(format!("device-{number}"))),
         message_id: None,
         enqueued_number: number,
-        enqueued_at: Timestamp::from_millis(0),
+        enqueued_at: WallTime::from_millis(0),
         expires_at: None,
         delivery_count: 0,
         state: State::Active,
@@ -51,9 +51,9 @@ impl Effects for Nothing {
     fn remove_body(&mut self, _: u64) {}
     fn put_entry(&mut self, _: Part, _: &Entry) {}
     fn remove_entry(&mut self, _: Part, _: SequenceNumber) {}
-    fn put_state(&mut self, _: &Arc<str>, _: &Arc<[u8]>, _: Timestamp) {}
+    fn put_state(&mut self, _: &Arc<str>, _: &Arc<[u8]>, _: WallTime) {}
     fn remove_state(&mut self, _: &Arc<str>) {}
-    fn put_seen(&mut self, _: &Arc<str>, _: Timestamp) {}
+    fn put_seen(&mut self, _: &Arc<str>, _: WallTime) {}
     fn remove_seen(&mut self, _: &Arc<str>) {}
     fn put_numbers(&mut self, _: Part, _: SequenceNumber) {}
     fn keeps_in_memory(&self) -> bool {
@@ -61,7 +61,7 @@ impl Effects for Nothing {
     }
     fn memory(&mut self, _: usize, _: usize) {}
     fn ready(&mut self, _: ReceiverId) {}
-    fn granted(&mut self, _: ReceiverId, _: &Arc<str>, _: Timestamp) {}
+    fn granted(&mut self, _: ReceiverId, _: &Arc<str>, _: WallTime) {}
     fn timed_out(&mut self, _: ReceiverId) {}
     fn lock_lost(&mut self, _: ReceiverId) {}
 }
@@ -92,7 +92,7 @@ fn message(number: usize, session: Option<String>, size: usize) -> Incoming {
     }
 }
 
-const NOW: Timestamp = Timestamp::from_millis(1_000);
+const NOW: WallTime = WallTime::from_millis(1_000);
 
 /// Grows an entity, and compares what it counts with what it takes.
 fn check(what: &str, requires_session: bool, grow: impl FnOnce(&mut Entity)) {
@@ -120,7 +120,7 @@ fn what_counts_is_what_is_taken() {
     }
     check("scheduled messages", false, |entity| {
         for number in 0..MANY {
-            let at = Some(Timestamp::from_millis(9_000));
+            let at = Some(WallTime::from_millis(9_000));
             let message = Incoming { scheduled_at: at, ..message(number, None, 64) };
             entity.send(message, NOW, &mut Nothing).unwrap();
         }
@@ -188,7 +188,7 @@ fn remembered_ids_are_bounded_in_bytes() {
         Entity::new(Properties { duplicate_detection: window, ..properties(false) }, 0);
     entity.start(&mut Nothing);
     for number in 0..MANY {
-        entity.recover_seen(&format!("{number:064}").into(), Timestamp::from_millis(number as u64));
+        entity.recover_seen(&format!("{number:064}").into(), WallTime::from_millis(number as u64));
     }
     let each = (live_bytes() - before) / MANY;
     let counted = 64 + barid_core::entity::SEEN_OVERHEAD;

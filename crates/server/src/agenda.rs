@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use barid_core::entity::LockToken;
 use barid_core::ids::StoredAs;
 use barid_core::session::Waiting;
-use barid_core::time::Timestamp;
+use barid_core::time::{MonoTime, WallTime};
 use parking_lot::{Condvar, Mutex};
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
@@ -54,7 +54,7 @@ pub enum Task {
         /// The shard that they belong to.
         shard: u16,
         /// When, by the clock on the wall.
-        wall: Timestamp,
+        wall: WallTime,
     },
     /// The session is to end, whoever has it.
     End {
@@ -68,7 +68,7 @@ pub enum Task {
         /// Which.
         queue: Weak<Queue>,
         /// When.
-        at: Timestamp,
+        at: WallTime,
     },
     /// Messages of a queue are to be moved on.
     Move(Weak<Mover>),
@@ -141,7 +141,7 @@ struct Tasks {
 
 #[derive(Debug)]
 struct Scheduled {
-    at: Timestamp,
+    at: MonoTime,
     task: Task,
 }
 
@@ -163,13 +163,16 @@ impl Agenda {
     }
 
     /// Has a task done when the operating system's clock shows a time.
-    pub fn schedule_by_wall(&self, wall: Timestamp, task: Task) {
-        let at = self.0.clock.map_or(wall, |clock| clock.when(wall));
+    pub fn schedule_by_wall(&self, wall: WallTime, task: Task) {
+        let at = match self.0.clock {
+            Some(clock) => clock.when(wall),
+            None => MonoTime::from_millis(wall.as_millis()),
+        };
         self.schedule(at, task);
     }
 
     /// Has a task done at a time.
-    pub fn schedule(&self, at: Timestamp, task: Task) {
+    pub fn schedule(&self, at: MonoTime, task: Task) {
         let mut tasks = self.0.tasks.lock();
         let is_next = tasks.heap.peek().is_none_or(|next| at < next.at);
         tasks.heap.push(Scheduled { at, task });
@@ -184,7 +187,7 @@ impl Agenda {
         let now = self.0.after.lock().push(commits, what, &self.0.sources, &waiter);
         if let Some(what) = now {
             let task = Task::Note(what);
-            self.schedule(Timestamp::default(), task);
+            self.schedule(MonoTime::default(), task);
         }
     }
 
@@ -202,7 +205,7 @@ impl Agenda {
     }
 
     /// Waits until a task is due, something is durable, or `until`, by this clock; which may be now. False: closed.
-    pub fn wait(&self, until: Timestamp, clock: Clock) -> bool {
+    pub fn wait(&self, until: MonoTime, clock: Clock) -> bool {
         let mut tasks = self.0.tasks.lock();
         if tasks.closed {
             return false;
@@ -228,7 +231,7 @@ impl Agenda {
     }
 
     /// The next task whose time has come.
-    pub fn due(&self, now: Timestamp) -> Option<Task> {
+    pub fn due(&self, now: MonoTime) -> Option<Task> {
         let mut tasks = self.0.tasks.lock();
         if tasks.heap.peek()?.at > now {
             return None;
@@ -238,12 +241,12 @@ impl Agenda {
 }
 
 impl Alarm for Agenda {
-    fn wake(&self, queue: Weak<Queue>, at: Timestamp) {
+    fn wake(&self, queue: Weak<Queue>, at: WallTime) {
         self.schedule_by_wall(at, Task::WakeQueue { queue, at });
     }
 
     fn move_on(&self, mover: Weak<Mover>) {
-        self.schedule(Timestamp::default(), Task::Move(mover));
+        self.schedule(MonoTime::default(), Task::Move(mover));
     }
 
     fn complete(&self, commits: Commits, mover: Arc<Mover>, done: SmallVec<[LockToken; 8]>) {

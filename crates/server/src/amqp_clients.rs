@@ -5,7 +5,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use barid_core::time::Timestamp;
+use barid_core::time::WallTime;
 use parking_lot::Mutex;
 
 use crate::ids::ConnectionId;
@@ -26,7 +26,7 @@ pub struct AmqpClient {
     /// Where the client is.
     pub peer: SocketAddr,
     /// Since when, by the wall clock.
-    pub since: Timestamp,
+    pub since: WallTime,
     /// Where the connection is told to end.
     pub connection: Arc<dyn Close>,
 }

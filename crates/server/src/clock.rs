@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use barid_core::time::Timestamp;
+use barid_core::time::{MonoTime, WallTime};
 
 /// Wall time at the start plus monotonic time since: never goes back.
 #[derive(Clone, Copy, Debug)]
@@ -21,24 +21,24 @@ impl Clock {
     }
 
     /// The time.
-    pub fn now(&self) -> Timestamp {
+    pub fn now(&self) -> MonoTime {
         self.at(Instant::now())
     }
 
     /// The time at an instant that was just taken.
-    pub fn at(&self, instant: Instant) -> Timestamp {
-        Timestamp::from_millis(0).after(self.start_unix + (instant - self.start))
+    pub fn at(&self, instant: Instant) -> MonoTime {
+        MonoTime::from_millis(0).after(self.start_unix + (instant - self.start))
     }
 
     /// What the operating system's clock says. It follows all corrections, also backwards, and goes on while
     /// the machine sleeps: for what others compare with their own clocks.
-    pub fn wall(&self) -> Timestamp {
+    pub fn wall(&self) -> WallTime {
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Timestamp::from_millis(0).after(since_epoch)
+        WallTime::from_millis(0).after(since_epoch)
     }
 
     /// When this clock will say that the operating system's is at `wall`, if nobody corrects that.
-    pub fn when(&self, wall: Timestamp) -> Timestamp {
+    pub fn when(&self, wall: WallTime) -> MonoTime {
         self.now().after(wall.since(self.wall()))
     }
 

@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use barid_core::time::Timestamp;
+use barid_core::time::MonoTime;
 use mqtt_proto::topic;
 use parking_lot::Mutex;
 use tracing::info;
@@ -62,7 +62,7 @@ pub struct Remembered {
     /// What the client wanted to do.
     pub action: Action,
     /// When it was denied last.
-    pub at: Timestamp,
+    pub at: MonoTime,
     /// How often it was denied since it is remembered.
     pub count: u64,
     /// As in [`Denial`], cut off after 96 bytes.
@@ -121,7 +121,7 @@ pub struct AllLines(AtomicU64);
 
 impl AllLines {
     /// Whether one more line may be written in this second.
-    pub fn admit(&self, now: Timestamp) -> bool {
+    pub fn admit(&self, now: MonoTime) -> bool {
         let second = second(now);
         self.0
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |word| {
@@ -168,7 +168,7 @@ impl DenialLog {
     /// Remembers a denial, and decides whether the log gets a line for it.
     pub fn note(
         &self,
-        now: Timestamp,
+        now: MonoTime,
         denial: &Denial<'_>,
         may_write: impl FnOnce() -> bool,
     ) -> Line {
@@ -194,7 +194,7 @@ impl DenialLog {
 }
 
 impl State {
-    fn remember(&mut self, at: Timestamp, denial: &Denial<'_>) {
+    fn remember(&mut self, at: MonoTime, denial: &Denial<'_>) {
         let user = denial.user.map(|user| cut(user, USER_MAX));
         let client = cut(denial.client, CLIENT_MAX);
         let object = denial.object.map(|object| cut(object, OBJECT_MAX));
@@ -250,7 +250,7 @@ impl Wanted<'_> {
     }
 }
 
-fn second(now: Timestamp) -> u64 {
+fn second(now: MonoTime) -> u64 {
     now.as_millis() / 1_000
 }
 
@@ -269,8 +269,8 @@ mod tests {
         }
     }
 
-    fn at(millis: u64) -> Timestamp {
-        Timestamp::from_millis(millis)
+    fn at(millis: u64) -> MonoTime {
+        MonoTime::from_millis(millis)
     }
 
     #[test]

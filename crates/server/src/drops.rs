@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::collections::VecDeque;
 
 use barid_core::drop_reason::DropReason;
-use barid_core::time::Timestamp;
+use barid_core::time::MonoTime;
 use mqtt_proto::topic;
 use parking_lot::Mutex;
 
@@ -32,7 +32,7 @@ pub struct DropLog {
 /// Topic and client in one string, whose memory the next drop uses again.
 #[derive(Debug)]
 struct Remembered {
-    at: Timestamp,
+    at: MonoTime,
     reason: DropReason,
     has_topic: bool,
     topic_len: u8,
@@ -43,7 +43,7 @@ struct Remembered {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DroppedMessage {
     /// When it was dropped.
-    pub at: Timestamp,
+    pub at: MonoTime,
     /// Its topic; cut off after 160 bytes. `None`: it was in the store and nowhere else.
     pub topic: Option<String>,
     /// Whom it was for; cut off after 96 bytes.
@@ -75,7 +75,7 @@ pub struct Recent {
 impl DropLog {
     /// Remembers that a message of `topic` for `client` was dropped, in place of the oldest drop when
     /// the log is full.
-    pub fn push(&self, at: Timestamp, topic: Option<&str>, client: &str, reason: DropReason) {
+    pub fn push(&self, at: MonoTime, topic: Option<&str>, client: &str, reason: DropReason) {
         let mut drops = self.drops.lock();
         let oldest = if drops.len() < REMEMBERED_MAX { None } else { drops.pop_front() };
         let mut text = oldest.map_or_else(String::new, |oldest| oldest.text);
@@ -235,8 +235,8 @@ pub const fn explanation(reason: DropReason) -> &'static str {
 mod tests {
     use super::*;
 
-    fn at(millis: u64) -> Timestamp {
-        Timestamp::from_millis(millis)
+    fn at(millis: u64) -> MonoTime {
+        MonoTime::from_millis(millis)
     }
 
     fn topics(recent: &Recent) -> Vec<&str> {

@@ -6,7 +6,7 @@
 use std::num::NonZeroU32;
 
 use barid_core::message::Publication;
-use barid_core::time::Timestamp;
+use barid_core::time::MonoTime;
 use mqtt_proto::QoS;
 use mqtt_proto::flow::AliasUse;
 use mqtt_proto::wire::{put_varint, varint_len};
@@ -33,7 +33,7 @@ pub struct PublishFrame<'a> {
     /// How the topic is told.
     pub alias: AliasUse,
     /// The present, from which the rest of the message's life counts.
-    pub now: Timestamp,
+    pub now: MonoTime,
 }
 
 /// Where the parts of an encoded PUBLISH lie, counted from the start of the output buffer.
@@ -159,7 +159,7 @@ mod tests {
                 properties: &[0x01, 0x01],
                 qos: QoS::AtLeastOnce,
                 retain: false,
-                expires_at: Some(Timestamp::from_millis(10_500)),
+                expires_at: Some(MonoTime::from_millis(10_500)),
             },
             qos: QoS::AtLeastOnce,
             retain: true,
@@ -167,7 +167,7 @@ mod tests {
             id: 7,
             identifiers,
             alias,
-            now: Timestamp::from_millis(1_000),
+            now: MonoTime::from_millis(1_000),
         }
     }
 

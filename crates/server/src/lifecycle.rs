@@ -8,7 +8,7 @@ use barid_core::ids;
 use barid_core::message::{Message, Publication};
 use barid_core::retained::Walked;
 use barid_core::session::{Delivery, Waiting};
-use barid_core::time::Timestamp;
+use barid_core::time::WallTime;
 use barid_core::topic_index::{Member, SharedGroup};
 use hashbrown::HashMap;
 use mqtt_proto::{Properties, QoS, ReasonCode, topic};
@@ -52,7 +52,7 @@ pub struct Retired {
 
 impl Context {
     /// What the operating system's clock shows: the time of entities, whose clients compare it with their own.
-    pub fn wall(&self) -> Timestamp {
+    pub fn wall(&self) -> WallTime {
         self.shared.clock.wall()
     }
 

@@ -13,7 +13,7 @@ use barid_core::ids::{EntryNumber, QueueNumber, SessionNumber, TenantNumber};
 use barid_core::message::Message;
 use barid_core::session::EntryRecord;
 use barid_core::state_store::StateRecord;
-use barid_core::time::Timestamp;
+use barid_core::time::{MonoTime, WallTime};
 use hashbrown::HashMap;
 use statestore_proto::Version;
 
@@ -121,7 +121,7 @@ pub fn recover(shared: &Shared) -> Result<Recovered, RecoveryError> {
 
 /// The clocks of a session go on: its expiry, and the delay of its will. A client that was connected when
 /// the broker ended has lost its connection now.
-fn resume(shared: &Shared, session: &SessionRef, now: Timestamp) {
+fn resume(shared: &Shared, session: &SessionRef, now: MonoTime) {
     let mut state = session.state();
     let was_away = state.away_since.is_some();
     let away_since = *state.away_since.get_or_insert(now);
@@ -143,7 +143,7 @@ fn resume(shared: &Shared, session: &SessionRef, now: Timestamp) {
 struct Reader<'a> {
     shared: &'a Shared,
     shard: &'a Arc<DurableShard>,
-    now: Timestamp,
+    now: MonoTime,
     tenants: HashMap<TenantNumber, Arc<Tenant>>,
     sessions: HashMap<SessionNumber, SessionRef>,
     /// The session whose entries are being read.
@@ -320,7 +320,7 @@ impl Recovery for Reader<'_> {
         _: TenantNumber,
         queue: QueueNumber,
         message_id: Arc<str>,
-        until: Timestamp,
+        until: WallTime,
     ) {
         self.entities.restore(queue, |entity| entity.recover_seen(&message_id, until));
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use barid_core::drop_reason::DropReason;
 use barid_core::message::Message;
 use barid_core::retained::{RetainedStore, Walked};
-use barid_core::time::Timestamp;
+use barid_core::time::MonoTime;
 
 use crate::limits::Limits;
 use crate::names::is_sys;
@@ -95,7 +95,7 @@ impl Retained {
     pub fn remove_expired(
         &mut self,
         after: Option<&str>,
-        now: Timestamp,
+        now: MonoTime,
         mut expired: impl FnMut(&str),
     ) -> Walked {
         let mut removed = Vec::new();
@@ -156,7 +156,7 @@ mod tests {
             properties: &[],
             qos: QoS::AtMostOnce,
             retain: true,
-            expires_at: (payload == 7).then(|| Timestamp::from_millis(1)),
+            expires_at: (payload == 7).then(|| MonoTime::from_millis(1)),
         }))
     }
 
@@ -171,7 +171,7 @@ mod tests {
             |payloads: &[usize]| payloads.iter().map(|n| OVERHEAD + n + 1 + COPIES).sum::<usize>();
         assert_eq!((retained.len(), retained.bytes()), (3, weighs(&[100, 7, 5])));
         let mut expired = Vec::new();
-        let now = Timestamp::from_millis(2);
+        let now = MonoTime::from_millis(2);
         let walked = retained.remove_expired(None, now, |topic| expired.push(topic.to_owned()));
         assert_eq!((walked, expired), (Walked::All, vec!["b".to_owned()]));
         retained.remove("a");

@@ -13,7 +13,7 @@ use std::time::Duration;
 use barid_core::ids::{MessageId, SessionNumber, StoredAs, TenantNumber};
 use barid_core::message::{Message, Publication};
 use barid_core::session::{Delivery, OVERHEAD, ShardSet};
-use barid_core::time::Timestamp;
+use barid_core::time::MonoTime;
 use mqtt_proto::flow::AliasUse;
 use mqtt_proto::{
     DecodeError, FixedHeader, PacketId, Properties, PropertiesBuf, PropertyId, Publish, QoS,
@@ -109,7 +109,7 @@ struct Item {
     id: usize,
     properties: PropertiesAt,
     payload: Range<usize>,
-    expires_at: Option<Timestamp>,
+    expires_at: Option<MonoTime>,
 }
 
 /// A PUBLISH in a buffer: what it says, and where its parts lie.
@@ -175,7 +175,7 @@ pub struct PacketForm {
 pub struct Messages<'a> {
     run: &'a mut Run,
     buffer: &'a mut [u8],
-    now: Timestamp,
+    now: MonoTime,
 }
 
 impl Run {
@@ -258,7 +258,7 @@ impl Run {
     }
 
     /// Appends a message that lies in `bytes`.
-    pub fn push(&mut self, parsed: Parsed, bytes: &[u8], now: Timestamp) {
+    pub fn push(&mut self, parsed: Parsed, bytes: &[u8], now: MonoTime) {
         let payload = parsed.payload();
         let properties = if parsed.expiry.is_none() && parsed.alias.is_none() {
             PropertiesAt::Buffer(parsed.properties)
@@ -351,7 +351,7 @@ impl Run {
     }
 
     /// The run with its buffer.
-    pub fn in_buffer<'a>(&'a mut self, buffer: &'a mut [u8], now: Timestamp) -> Messages<'a> {
+    pub fn in_buffer<'a>(&'a mut self, buffer: &'a mut [u8], now: MonoTime) -> Messages<'a> {
         self.messages.resize(self.items.len(), None);
         Messages { run: self, buffer, now }
     }
@@ -360,7 +360,7 @@ impl Run {
     pub fn of(
         publication: &Publication<'_>,
         class: DurabilityClass,
-        now: Timestamp,
+        now: MonoTime,
     ) -> (Self, Vec<u8>) {
         let mut run = Self::default();
         run.begin(publication.topic, publication.qos, publication.retain, true, class);
@@ -370,7 +370,7 @@ impl Run {
     }
 
     /// Appends a message of the broker's own to a run that has begun and that all lies in `buffer`.
-    pub fn put(&mut self, publication: &Publication<'_>, now: Timestamp, buffer: &mut Vec<u8>) {
+    pub fn put(&mut self, publication: &Publication<'_>, now: MonoTime, buffer: &mut Vec<u8>) {
         let frame = PublishFrame {
             publication: *publication,
             qos: publication.qos,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use barid_core::message::Publication;
-use barid_core::time::Timestamp;
+use barid_core::time::MonoTime;
 use mqtt_proto::{PacketType, QoS};
 
 use crate::lifecycle::Context;
@@ -16,12 +16,12 @@ use crate::tenant::Tenant;
 /// When `$SYS` is due.
 #[derive(Debug, Default)]
 pub struct Sys {
-    due: Option<Timestamp>,
+    due: Option<MonoTime>,
 }
 
 impl Sys {
     /// When something is due next, if ever.
-    pub fn due(&self) -> Option<Timestamp> {
+    pub fn due(&self) -> Option<MonoTime> {
         self.due
     }
 

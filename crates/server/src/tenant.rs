@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use barid_core::time::Timestamp;
+use barid_core::time::WallTime;
 use barid_core::topic_index::{SubscribeOptions, TopicIndex};
 use hashbrown::HashMap;
 use mqtt_proto::topic;
@@ -94,7 +94,7 @@ impl Tenant {
     /// Sends messages of a client to the entities that bindings name; see [`Bindings::enter`].
     pub fn enter(
         &self,
-        times: (&Worker, Timestamp),
+        times: (&Worker, WallTime),
         client: &str,
         messages: &Messages<'_>,
         is_told: bool,
@@ -114,12 +114,12 @@ impl Tenant {
     }
 
     /// Whether the keys of a shard are to be looked at for expired ones at this time, and not at another.
-    pub fn has_alarm(&self, shard: u16, wall: Timestamp) -> bool {
+    pub fn has_alarm(&self, shard: u16, wall: WallTime) -> bool {
         self.used_state_store().is_some_and(|store| store.partition(shard).alarm() == Some(wall))
     }
 
     /// Removes what is stored of the state store if nothing would be lost with that. False: something would.
-    fn forget_void_state(&self, wall: Timestamp) -> bool {
+    fn forget_void_state(&self, wall: WallTime) -> bool {
         let Some(store) = self.used_state_store() else { return true };
         let is_void = store.is_void(wall);
         if is_void {
@@ -155,7 +155,7 @@ impl Tenant {
 
     /// Whether nothing would be lost with it: it has no sessions, connections, retained messages of clients, entities,
     /// bindings or keys. Whoever else has to do with it holds a reference to it or to its account.
-    fn is_unused(me: &Arc<Self>, wall: Timestamp) -> bool {
+    fn is_unused(me: &Arc<Self>, wall: WallTime) -> bool {
         Arc::strong_count(me) == 1
             && Arc::strong_count(&me.account) == 1
             && me.retained_by_clients() == 0
@@ -288,7 +288,7 @@ impl Tenants {
     }
 
     /// Removes tenants that nobody uses. Whoever gets a reference to one gets it under this lock.
-    pub fn remove_unused(&self, wall: Timestamp) {
+    pub fn remove_unused(&self, wall: WallTime) {
         self.by_name.write().retain(|name, tenant| {
             let is_kept = **name == *DEFAULT_TENANT || !Tenant::is_unused(tenant, wall);
             if !is_kept {
@@ -348,7 +348,7 @@ mod tests {
         tenants.set(3, |_| settings(1));
         assert_eq!(a.limits().max_qos, 1);
         assert!(tenants.get_or_create("c", || settings(2)).is_some());
-        tenants.remove_unused(Timestamp::default());
+        tenants.remove_unused(WallTime::default());
         let names: Vec<_> = tenants.all().iter().map(|tenant| tenant.name.to_string()).collect();
         assert_eq!(names, ["a"], "it is still referred to");
     }

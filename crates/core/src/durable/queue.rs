@@ -6,7 +6,7 @@ use super::changes::Change;
 use super::{EntityRecord, SessionStateRecord, Shard};
 use crate::entity::{Body, Entry, Part, SequenceNumber};
 use crate::ids::{QueueNumber, TenantNumber};
-use crate::time::Timestamp;
+use crate::time::WallTime;
 
 impl Shard {
     /// A number that no queue has, nor anything that a queue may have left behind. Queues and sessions
@@ -100,7 +100,7 @@ impl Shard {
         tenant: TenantNumber,
         queue: QueueNumber,
         message_id: &Arc<str>,
-        until: Timestamp,
+        until: WallTime,
     ) {
         self.changes.queue_seen.note((tenant, queue, Arc::clone(message_id)), Change::Put(until));
     }

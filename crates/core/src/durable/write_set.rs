@@ -25,7 +25,7 @@ use crate::ids::{EntryNumber, MessageId, PacketId, QueueNumber, SessionNumber, T
 use crate::message::Message;
 use crate::session::EntryRecord;
 use crate::state_store::{AnsweredRecord, StateRecord};
-use crate::time::Timestamp;
+use crate::time::WallTime;
 
 /// The last change of each key since the last commit, to be written as one batch.
 #[derive(Debug, Default)]
@@ -44,7 +44,7 @@ pub struct WriteSet {
     pub(super) queue_entries: Changes<(TenantNumber, QueueNumber, Part, SequenceNumber), Entry>,
     pub(super) queue_bodies: Changes<(TenantNumber, QueueNumber, u64), Arc<[u8]>>,
     pub(super) queue_sessions: Changes<(TenantNumber, QueueNumber, Arc<str>), SessionStateRecord>,
-    pub(super) queue_seen: Changes<(TenantNumber, QueueNumber, Arc<str>), Timestamp>,
+    pub(super) queue_seen: Changes<(TenantNumber, QueueNumber, Arc<str>), WallTime>,
     pub(super) queue_numbers: Changes<(TenantNumber, QueueNumber, Part), SequenceNumber>,
 }
 
@@ -370,7 +370,7 @@ impl Weigh for SessionStateRecord {
     }
 }
 
-impl Weigh for Timestamp {
+impl Weigh for WallTime {
     fn weight(&self) -> usize {
         8
     }

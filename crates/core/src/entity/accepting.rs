@@ -10,7 +10,7 @@ use super::{
     Accept, Accepted, Changes, Effects, Entity, ID_LEN_MAX, LockToken, Mode, Part, ReceiverId,
     Refusal,
 };
-use crate::time::Timestamp;
+use crate::time::WallTime;
 
 impl Entity {
     /// A receiver without session comes.
@@ -35,7 +35,7 @@ impl Entity {
         receiver: ReceiverId,
         mode: Mode,
         accept: Accept,
-        now: Timestamp,
+        now: WallTime,
         fx: &mut dyn Effects,
     ) -> Result<Accepted, Refusal> {
         self.end_locks(now, fx);
@@ -67,7 +67,7 @@ impl Entity {
     /// A receiver goes, whatever it was. If it has a session, what it has not settled is back in its old
     /// place and does not count, and the session is free. Messages that it took without session stay locked
     /// until their locks end.
-    pub fn close(&mut self, receiver: ReceiverId, now: Timestamp, fx: &mut dyn Effects) {
+    pub fn close(&mut self, receiver: ReceiverId, now: WallTime, fx: &mut dyn Effects) {
         // A lock that has ended ends as one that has.
         self.end_locks(now, fx);
         match self.receivers.remove(&receiver) {
@@ -86,7 +86,7 @@ impl Entity {
     }
 
     /// The session that a receiver has, and when its lock ends.
-    pub fn session_of(&self, receiver: ReceiverId) -> Option<(&Arc<str>, Timestamp)> {
+    pub fn session_of(&self, receiver: ReceiverId) -> Option<(&Arc<str>, WallTime)> {
         let Some(Receiver::Holder { session }) = self.receivers.get(&receiver) else { return None };
         let hold = self.session(session)?.hold.as_ref()?;
         Some((session, hold.until))
@@ -104,9 +104,9 @@ impl Entity {
     pub fn renew_session(
         &mut self,
         receiver: ReceiverId,
-        now: Timestamp,
+        now: WallTime,
         fx: &mut dyn Effects,
-    ) -> Result<Timestamp, Refusal> {
+    ) -> Result<WallTime, Refusal> {
         let session = self.held(receiver, now, fx)?;
         let until = now.after(self.properties.lock_duration);
         self.sessions_mut().renew(&session, until);
@@ -117,7 +117,7 @@ impl Entity {
     pub(super) fn held(
         &mut self,
         receiver: ReceiverId,
-        now: Timestamp,
+        now: WallTime,
         fx: &mut dyn Effects,
     ) -> Result<Arc<str>, Refusal> {
         self.end_locks(now, fx);
@@ -132,7 +132,7 @@ impl Entity {
     }
 
     /// Gives free sessions to those who have waited longest.
-    pub(super) fn grant_waiting(&mut self, now: Timestamp, fx: &mut dyn Effects) {
+    pub(super) fn grant_waiting(&mut self, now: WallTime, fx: &mut dyn Effects) {
         while self.sessions.as_ref().is_some_and(|sessions| sessions.is_waited_for())
             && let Some(session) = self.next_session(now, fx)
         {
@@ -144,7 +144,7 @@ impl Entity {
 
     /// Locks whose time has come end, and the sessions are free. If many messages come back at once, the rest
     /// follows in [`Entity::on_time`]; until then they are locked for nobody.
-    pub(super) fn end_locks(&mut self, now: Timestamp, fx: &mut dyn Effects) {
+    pub(super) fn end_locks(&mut self, now: WallTime, fx: &mut dyn Effects) {
         let mut left = AT_ONCE_MAX;
         for part in Part::ALL {
             while left > 0
@@ -181,7 +181,7 @@ impl Entity {
 
     /// The free session that has waited longest. Those whose messages have expired are not; if there are many
     /// of them, the search goes on in [`Entity::on_time`].
-    fn next_session(&mut self, now: Timestamp, fx: &mut dyn Effects) -> Option<Arc<str>> {
+    fn next_session(&mut self, now: WallTime, fx: &mut dyn Effects) -> Option<Arc<str>> {
         for _ in 0..AT_ONCE_MAX {
             let number = self.sessions.as_ref()?.next_available()?;
             let entry = self.messages(Part::Main).get(number).expect("what is ready is here");
@@ -200,8 +200,8 @@ impl Entity {
         receiver: ReceiverId,
         mode: Mode,
         session: &Arc<str>,
-        now: Timestamp,
-    ) -> Timestamp {
+        now: WallTime,
+    ) -> WallTime {
         let until = now.after(self.properties.lock_duration);
         let number = self.new_lock();
         let in_flight = Default::default();

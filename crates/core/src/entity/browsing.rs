@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Entity, Entry, Part, SequenceNumber, SessionDetails};
-use crate::time::Timestamp;
+use crate::time::WallTime;
 
 impl Entity {
     /// Shows the messages of a part whose numbers are `from` or greater, in order and at most `max`, until
@@ -37,7 +37,7 @@ impl Entity {
     /// after a time, the first of them first, which costs as much as `skip`.
     pub fn sessions(
         &self,
-        updated_after: Option<Timestamp>,
+        updated_after: Option<WallTime>,
         skip: usize,
         top: usize,
     ) -> Vec<Arc<str>> {

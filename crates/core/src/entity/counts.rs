@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::time::Timestamp;
+use crate::time::WallTime;
 
 /// How much is in an entity. Each message is counted once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub struct Counts {
     /// Bytes that count against the limit: these, and what is kept with each message, session and state.
     pub footprint: usize,
     /// When the first message came, dead letters apart.
-    pub oldest: Option<Timestamp>,
+    pub oldest: Option<WallTime>,
 }
 
 /// How one session stands.
@@ -41,9 +41,9 @@ pub struct SessionDetails {
     /// Messages that are deferred or scheduled.
     pub set_aside: usize,
     /// When its lock ends, if it is locked.
-    pub locked_until: Option<Timestamp>,
+    pub locked_until: Option<WallTime>,
     /// Bytes of its state, if it has one.
     pub state_size: Option<usize>,
     /// When its state was set last.
-    pub state_updated_at: Option<Timestamp>,
+    pub state_updated_at: Option<WallTime>,
 }

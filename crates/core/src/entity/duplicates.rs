@@ -7,7 +7,7 @@ use hashbrown::HashMap;
 use super::Effects;
 use super::due::{Due, NEVER};
 use super::footprint;
-use crate::time::Timestamp;
+use crate::time::WallTime;
 
 /// The most ids that are kept; the oldest is forgotten before its time when there are more.
 pub const SEEN_MAX: usize = 1 << 20;
@@ -18,18 +18,18 @@ pub const SEEN_BYTES_MAX: usize = SEEN_MAX << 8;
 /// The ids of messages that were sent lately.
 #[derive(Debug, Default)]
 pub(super) struct Duplicates {
-    until: HashMap<Arc<str>, Timestamp>,
+    until: HashMap<Arc<str>, WallTime>,
     due: Due<Arc<str>>,
     bytes: usize,
 }
 
 impl Duplicates {
     /// Whether a message with this id was sent lately.
-    pub fn knows(&self, id: &str, now: Timestamp) -> bool {
+    pub fn knows(&self, id: &str, now: WallTime) -> bool {
         self.until.get(id).is_some_and(|until| *until > now)
     }
 
-    pub fn note(&mut self, id: &Arc<str>, until: Timestamp, fx: &mut dyn Effects) {
+    pub fn note(&mut self, id: &Arc<str>, until: WallTime, fx: &mut dyn Effects) {
         self.recover(id, until);
         fx.put_seen(id, until);
         while self.until.len() > SEEN_MAX || self.bytes > SEEN_BYTES_MAX {
@@ -37,7 +37,7 @@ impl Duplicates {
         }
     }
 
-    pub fn recover(&mut self, id: &Arc<str>, until: Timestamp) {
+    pub fn recover(&mut self, id: &Arc<str>, until: WallTime) {
         match self.until.insert(Arc::clone(id), until) {
             Some(before) => _ = self.due.remove(before, Arc::clone(id)),
             None => self.bytes += footprint::seen(id),
@@ -46,7 +46,7 @@ impl Duplicates {
     }
 
     /// When the next one is forgotten.
-    pub fn next_due(&self) -> Option<Timestamp> {
+    pub fn next_due(&self) -> Option<WallTime> {
         self.due.next()
     }
 
@@ -56,7 +56,7 @@ impl Duplicates {
     }
 
     /// Forgets one whose time has come. False: there is none.
-    pub fn forget_due(&mut self, now: Timestamp, fx: &mut dyn Effects) -> bool {
+    pub fn forget_due(&mut self, now: WallTime, fx: &mut dyn Effects) -> bool {
         let Some(id) = self.due.take(now) else { return false };
         self.until.remove(&id);
         self.bytes -= footprint::seen(&id);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Entry, Part, ReceiverId, SequenceNumber};
-use crate::time::Timestamp;
+use crate::time::WallTime;
 
 /// Hears what follows from a command, in order, while the entity is locked.
 ///
@@ -23,13 +23,13 @@ pub trait Effects {
     fn remove_entry(&mut self, part: Part, number: SequenceNumber);
 
     /// The state of a session from now on.
-    fn put_state(&mut self, session: &Arc<str>, state: &Arc<[u8]>, updated_at: Timestamp);
+    fn put_state(&mut self, session: &Arc<str>, state: &Arc<[u8]>, updated_at: WallTime);
 
     /// The session has no state any more.
     fn remove_state(&mut self, session: &Arc<str>);
 
     /// Messages with this id are dropped until then.
-    fn put_seen(&mut self, message_id: &Arc<str>, until: Timestamp);
+    fn put_seen(&mut self, message_id: &Arc<str>, until: WallTime);
 
     /// They are no longer.
     fn remove_seen(&mut self, message_id: &Arc<str>);
@@ -48,7 +48,7 @@ pub trait Effects {
     fn ready(&mut self, receiver: ReceiverId);
 
     /// A receiver that waited for a session has this one.
-    fn granted(&mut self, receiver: ReceiverId, session: &Arc<str>, locked_until: Timestamp);
+    fn granted(&mut self, receiver: ReceiverId, session: &Arc<str>, locked_until: WallTime);
 
     /// No session came free for a receiver in its time. It is as if closed.
     fn timed_out(&mut self, receiver: ReceiverId);

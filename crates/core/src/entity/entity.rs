@@ -17,7 +17,7 @@ use super::{
     Changes, Counts, Effects, Entry, LockToken, Mode, Overlay, Part, Properties, ReceiverId,
     SequenceNumber, State,
 };
-use crate::time::Timestamp;
+use crate::time::WallTime;
 use crate::value::{Scope, Value};
 
 /// A queue, or a subscription of a topic: its messages, and who has which of them.
@@ -206,8 +206,8 @@ impl Entity {
         &mut self,
         part: Part,
         number: SequenceNumber,
-        now: Timestamp,
-    ) -> (LockToken, Timestamp) {
+        now: WallTime,
+    ) -> (LockToken, WallTime) {
         let messages = self.messages_mut(part);
         let entry = messages.get(number).expect("what is locked is here");
         let (session, is_active) = (entry.session.clone(), entry.state == State::Active);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Overlay;
-use crate::time::Timestamp;
+use crate::time::WallTime;
 
 /// Where a message stands in its part. Counts up from 1, and no number is given twice.
 pub type SequenceNumber = u64;
@@ -21,9 +21,9 @@ pub struct Entry {
     /// The number it had in [`Part::Main`](super::Part::Main) last.
     pub enqueued_number: SequenceNumber,
     /// When it got that number.
-    pub enqueued_at: Timestamp,
+    pub enqueued_at: WallTime,
     /// When it expires, if ever. Not observed while it is locked, deferred, or a dead letter.
-    pub expires_at: Option<Timestamp>,
+    pub expires_at: Option<WallTime>,
     /// Delivery count: how many deliveries from [`Part::Main`](super::Part::Main) were abandoned or deferred, or
     /// ended with their lock.
     pub delivery_count: u32,
@@ -45,7 +45,7 @@ pub enum State {
     /// For the time at which it becomes active, with a new number.
     Scheduled {
         /// That time.
-        at: Timestamp,
+        at: WallTime,
     },
 }
 
@@ -70,7 +70,7 @@ pub struct Incoming {
     /// How long it is to live from when it is enqueued; the entity's default may be shorter.
     pub time_to_live: Option<Duration>,
     /// When it is to be enqueued, if that is later than now.
-    pub scheduled_at: Option<Timestamp>,
+    pub scheduled_at: Option<WallTime>,
     /// The encoded message.
     pub bytes: Arc<[u8]>,
     /// What was changed of it on its way here.

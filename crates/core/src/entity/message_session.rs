@@ -7,7 +7,7 @@ use super::due::NEVER;
 use super::ready::Ready;
 use super::{LockToken, Mode, ReceiverId, SequenceNumber};
 use crate::queue::{Numbered, Queue};
-use crate::time::Timestamp;
+use crate::time::WallTime;
 
 /// The stream, the lock and the state of one session. It exists as long as it has any of them; most have
 /// one message and nothing else, so that is all they have room for.
@@ -15,7 +15,7 @@ use crate::time::Timestamp;
 pub(super) struct MessageSession {
     ready: Queue<Ready>,
     /// No message that is ready expires before.
-    soonest: Timestamp,
+    soonest: WallTime,
     /// Deferred and scheduled messages.
     aside: BTreeSet<SequenceNumber>,
     pub hold: Option<Box<Hold>>,
@@ -31,7 +31,7 @@ pub(super) struct Hold {
     pub mode: Mode,
     /// The number of the lock.
     pub number: u64,
-    pub until: Timestamp,
+    pub until: WallTime,
     /// The messages that the receiver has.
     pub in_flight: BTreeSet<SequenceNumber>,
     /// Whether the receiver wants more than there was.
@@ -42,7 +42,7 @@ pub(super) struct Hold {
 #[derive(Debug)]
 pub(super) struct SessionState {
     pub bytes: Arc<[u8]>,
-    pub updated_at: Timestamp,
+    pub updated_at: WallTime,
 }
 
 impl Default for MessageSession {
@@ -98,12 +98,12 @@ impl MessageSession {
     }
 
     /// Whether it may have messages that have expired.
-    pub fn may_expire(&self, now: Timestamp) -> bool {
+    pub fn may_expire(&self, now: WallTime) -> bool {
         self.soonest <= now
     }
 
     /// If one message that is ready has expired, all of them go. Looks at each.
-    pub fn take_expired(&mut self, now: Timestamp) -> Vec<SequenceNumber> {
+    pub fn take_expired(&mut self, now: WallTime) -> Vec<SequenceNumber> {
         let first = self.ready.iter().map(Ready::expires_at).min().unwrap_or(NEVER);
         if first > now {
             self.soonest = first;
@@ -124,7 +124,7 @@ impl MessageSession {
     }
 
     /// Whether its lock has ended, and nobody has seen to that.
-    pub fn lock_has_ended(&self, now: Timestamp) -> bool {
+    pub fn lock_has_ended(&self, now: WallTime) -> bool {
         self.hold.as_ref().is_some_and(|hold| hold.until <= now)
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::numbers::Numbers;
 use super::{Effects, Entry, Part, SequenceNumber, State};
-use crate::time::Timestamp;
+use crate::time::WallTime;
 
 /// All messages of one part, whatever they wait for, and how many there are of which kind.
 #[derive(Debug)]
@@ -158,7 +158,7 @@ impl Messages {
     }
 
     /// When the first one came.
-    pub fn oldest(&self) -> Option<Timestamp> {
+    pub fn oldest(&self) -> Option<WallTime> {
         self.entries.first_key_value().map(|(_, entry)| entry.enqueued_at)
     }
 

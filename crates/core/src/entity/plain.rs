@@ -8,7 +8,7 @@ use super::ready::Ready;
 use super::turns::Turns;
 use super::{LockToken, ReceiverId, SequenceNumber};
 use crate::queue::{Numbered, Queue, Queued};
-use crate::time::Timestamp;
+use crate::time::WallTime;
 
 /// The messages of a part that wait for any receiver, and the locks of those that were taken.
 #[derive(Debug, Default)]
@@ -28,7 +28,7 @@ pub(super) struct Plain {
 #[derive(Clone, Copy, Debug)]
 struct Lock {
     number: u64,
-    until: Timestamp,
+    until: WallTime,
 }
 
 impl Plain {
@@ -56,7 +56,7 @@ impl Plain {
     /// Takes the first message, with whether it has expired. `exists` knows which have not gone.
     pub fn pop(
         &mut self,
-        now: Timestamp,
+        now: WallTime,
         exists: impl Fn(SequenceNumber) -> bool,
     ) -> Option<(SequenceNumber, bool)> {
         let ready = self.ready.pop()?;
@@ -67,12 +67,12 @@ impl Plain {
     }
 
     /// When the next message expires.
-    pub fn next_expiry(&self) -> Option<Timestamp> {
+    pub fn next_expiry(&self) -> Option<WallTime> {
         self.expiries.next()
     }
 
     /// A message that has expired where it waits. Whoever asks removes it, and says so by `forget`.
-    pub fn take_expired(&mut self, now: Timestamp) -> Option<SequenceNumber> {
+    pub fn take_expired(&mut self, now: WallTime) -> Option<SequenceNumber> {
         self.expiries.take(now)
     }
 
@@ -93,7 +93,7 @@ impl Plain {
         }
     }
 
-    pub fn lock(&mut self, token: LockToken, until: Timestamp) {
+    pub fn lock(&mut self, token: LockToken, until: WallTime) {
         self.locks.insert(token.number(), Lock { number: token.lock(), until });
         self.lock_ends.insert(until, token.number());
     }
@@ -103,7 +103,7 @@ impl Plain {
     }
 
     /// Whether the message is locked with this token.
-    pub fn holds(&self, token: LockToken, now: Timestamp) -> bool {
+    pub fn holds(&self, token: LockToken, now: WallTime) -> bool {
         let lock = self.locks.get(&token.number());
         lock.is_some_and(|lock| lock.number == token.lock() && lock.until > now)
     }
@@ -115,12 +115,12 @@ impl Plain {
     }
 
     /// When the next lock ends.
-    pub fn next_lock_end(&self) -> Option<Timestamp> {
+    pub fn next_lock_end(&self) -> Option<WallTime> {
         self.lock_ends.next()
     }
 
     /// A message whose lock has just ended.
-    pub fn take_lock_end(&mut self, now: Timestamp) -> Option<SequenceNumber> {
+    pub fn take_lock_end(&mut self, now: WallTime) -> Option<SequenceNumber> {
         let number = self.lock_ends.take(now)?;
         self.locks.remove(&number);
         Some(number)

@@ -3,19 +3,19 @@
 use super::due::NEVER;
 use super::{Entry, SequenceNumber};
 use crate::queue::{Numbered, Queued};
-use crate::time::Timestamp;
+use crate::time::WallTime;
 
 /// What a queue has to know of a message. The message itself is with the others of its part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ready {
     number: SequenceNumber,
     /// The end of time, if it never expires.
-    expires_at: Timestamp,
+    expires_at: WallTime,
     size: u32,
 }
 
 impl Ready {
-    pub fn expires_at(&self) -> Timestamp {
+    pub fn expires_at(&self) -> WallTime {
         self.expires_at
     }
 }
@@ -31,6 +31,8 @@ impl From<&Entry> for Ready {
 }
 
 impl Queued for Ready {
+    type Time = WallTime;
+
     fn size(&self) -> usize {
         self.size as usize
     }
@@ -39,7 +41,7 @@ impl Queued for Ready {
         0
     }
 
-    fn is_expired(&self, now: Timestamp) -> bool {
+    fn is_expired(&self, now: WallTime) -> bool {
         self.expires_at <= now
     }
 

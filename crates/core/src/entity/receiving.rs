@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Entry, SequenceNumber};
-use crate::time::Timestamp;
+use crate::time::WallTime;
 use crate::value::Value;
 
 /// A receiver link. Unique in the life of the broker.
@@ -50,7 +50,7 @@ pub struct Delivery {
     /// The message, as it is while locked.
     pub entry: Entry,
     /// When the lock of the session or of the message ends. Without a lock: the time of delivery.
-    pub locked_until: Timestamp,
+    pub locked_until: WallTime,
 }
 
 /// Application properties that a receiver changes when it settles.
@@ -86,7 +86,7 @@ pub enum Accept {
     /// The one that is free and has waited longest.
     Next {
         /// How long to wait for one.
-        until: Timestamp,
+        until: WallTime,
     },
 }
 
@@ -98,7 +98,7 @@ pub enum Accepted {
         /// The session.
         session: Arc<str>,
         /// When the lock ends.
-        locked_until: Timestamp,
+        locked_until: WallTime,
     },
     /// It is told by [`Effects::granted`](super::Effects::granted) or
     /// [`Effects::timed_out`](super::Effects::timed_out), unless it closes.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::message_session::SessionState;
 use super::ready::Ready;
 use super::{Effects, Entity, Entry, Part, SequenceNumber, State};
-use crate::time::Timestamp;
+use crate::time::WallTime;
 
 impl Entity {
     /// A message was stored. Those of a part come in the order of their numbers.
@@ -33,7 +33,7 @@ impl Entity {
     }
 
     /// The state of a session was stored.
-    pub fn recover_state(&mut self, session: &Arc<str>, bytes: Arc<[u8]>, updated_at: Timestamp) {
+    pub fn recover_state(&mut self, session: &Arc<str>, bytes: Arc<[u8]>, updated_at: WallTime) {
         if let Some(sessions) = &mut self.sessions {
             let session = sessions.shared_id(session);
             sessions.set_state(&session, Some(SessionState { bytes, updated_at }));
@@ -41,7 +41,7 @@ impl Entity {
     }
 
     /// Messages with this id are dropped until then.
-    pub fn recover_seen(&mut self, message_id: &Arc<str>, until: Timestamp) {
+    pub fn recover_seen(&mut self, message_id: &Arc<str>, until: WallTime) {
         self.seen.recover(message_id, until);
     }
 

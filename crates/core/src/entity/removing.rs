@@ -2,7 +2,7 @@
 
 use super::sessions::Sessions;
 use super::{Effects, Entity, Part, SequenceNumber};
-use crate::time::Timestamp;
+use crate::time::WallTime;
 
 impl Entity {
     /// Removes all messages of a part, whatever they wait for and whoever has them; answers how many.
@@ -30,7 +30,7 @@ impl Entity {
         &mut self,
         part: Part,
         max: usize,
-        before: Timestamp,
+        before: WallTime,
         fx: &mut dyn Effects,
     ) -> usize {
         let mut deleted = 0;

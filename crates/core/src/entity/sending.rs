@@ -10,7 +10,7 @@ use super::{
     Body, Effects, Entity, Entry, ID_LEN_MAX, Incoming, Part, Refusal, Sent, SequenceNumber, State,
 };
 use crate::queue::Room;
-use crate::time::Timestamp;
+use crate::time::WallTime;
 
 impl Entity {
     /// Whether all of these may be sent, one after the other. What [`Entity::send`] would refuse is
@@ -47,7 +47,7 @@ impl Entity {
     pub fn send(
         &mut self,
         message: Incoming,
-        now: Timestamp,
+        now: WallTime,
         fx: &mut dyn Effects,
     ) -> Result<Sent, Refusal> {
         self.check([&message])?;
@@ -86,7 +86,7 @@ impl Entity {
         message: Incoming,
         reason: &str,
         description: &str,
-        now: Timestamp,
+        now: WallTime,
         fx: &mut dyn Effects,
     ) -> Result<(), Refusal> {
         self.check_size(&message, &mut self.room())?;
@@ -156,7 +156,7 @@ impl Entity {
     }
 
     /// Gives a message its number and keeps its bytes.
-    fn take_in(&mut self, message: Incoming, now: Timestamp, fx: &mut dyn Effects) -> Entry {
+    fn take_in(&mut self, message: Incoming, now: WallTime, fx: &mut dyn Effects) -> Entry {
         let number = self.messages_mut(Part::Main).new_number(fx);
         fx.put_body(number, &message.bytes);
         let size = message.bytes.len();

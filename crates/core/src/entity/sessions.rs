@@ -11,7 +11,7 @@ use super::footprint;
 use super::message_session::{Hold, MessageSession, SessionState};
 use super::turns::Turns;
 use super::{Mode, ReceiverId, SequenceNumber};
-use crate::time::Timestamp;
+use crate::time::WallTime;
 
 /// All sessions, and who asks for one.
 #[derive(Debug, Default)]
@@ -28,7 +28,7 @@ pub(super) struct Sessions {
     /// Those with messages that wait for a receiver or that one has, or with a state.
     listed: Vec<Arc<str>>,
     /// Those with a state, by when it was set last.
-    updated: BTreeSet<(Timestamp, Arc<str>)>,
+    updated: BTreeSet<(WallTime, Arc<str>)>,
     state_bytes: usize,
     /// Bytes that count against the limit, without those of messages.
     footprint: usize,
@@ -39,7 +39,7 @@ pub(super) struct Sessions {
 pub(super) struct Waiter {
     pub receiver: ReceiverId,
     pub mode: Mode,
-    pub until: Timestamp,
+    pub until: WallTime,
 }
 
 impl Sessions {
@@ -132,7 +132,7 @@ impl Sessions {
     }
 
     /// The lock of a session ends later.
-    pub fn renew(&mut self, id: &Arc<str>, until: Timestamp) {
+    pub fn renew(&mut self, id: &Arc<str>, until: WallTime) {
         let hold = self.by_id.get_mut(id).and_then(|session| session.hold.as_mut());
         let hold = hold.expect("who renews holds it");
         self.lock_ends.remove(hold.until, hold.number);
@@ -145,12 +145,12 @@ impl Sessions {
         self.locks.get(&lock)
     }
 
-    pub fn next_lock_end(&self) -> Option<Timestamp> {
+    pub fn next_lock_end(&self) -> Option<WallTime> {
         self.lock_ends.next()
     }
 
     /// A session whose lock has just ended; it has it still.
-    pub fn take_lock_end(&mut self, now: Timestamp) -> Option<Arc<str>> {
+    pub fn take_lock_end(&mut self, now: WallTime) -> Option<Arc<str>> {
         let lock = self.lock_ends.take(now)?;
         Some(Arc::clone(self.locks.get(&lock).expect("a lock that ends is one")))
     }
@@ -179,12 +179,12 @@ impl Sessions {
         Some(waiter)
     }
 
-    pub fn next_time_out(&self) -> Option<Timestamp> {
+    pub fn next_time_out(&self) -> Option<WallTime> {
         self.time_outs.next()
     }
 
     /// A receiver that has waited in vain.
-    pub fn take_timed_out(&mut self, now: Timestamp) -> Option<Waiter> {
+    pub fn take_timed_out(&mut self, now: WallTime) -> Option<Waiter> {
         let turn = self.time_outs.take(now)?;
         self.waiting.leave(turn)
     }
@@ -228,8 +228,8 @@ impl Sessions {
     }
 
     /// Those whose state was set later, in that order.
-    pub fn updated_after(&self, at: Timestamp) -> impl Iterator<Item = &Arc<str>> {
-        let later = Timestamp::from_millis(at.as_millis().saturating_add(1));
+    pub fn updated_after(&self, at: WallTime) -> impl Iterator<Item = &Arc<str>> {
+        let later = WallTime::from_millis(at.as_millis().saturating_add(1));
         self.updated.range((later, Arc::from(""))..).map(|(_, id)| id)
     }
 }

@@ -2,7 +2,7 @@
 
 use super::entity::change_properties;
 use super::{Effects, Entity, LockToken, Outcome, Overlay, Part, Refusal, SequenceNumber, State};
-use crate::time::Timestamp;
+use crate::time::WallTime;
 
 /// Bytes of the reason and the description of a dead letter.
 const REASONS_MAX: usize = 16 * 1024;
@@ -18,7 +18,7 @@ impl Entity {
         part: Part,
         token: LockToken,
         outcome: Outcome,
-        now: Timestamp,
+        now: WallTime,
         fx: &mut dyn Effects,
     ) -> Result<(), Refusal> {
         self.end_locks(now, fx);
@@ -88,9 +88,9 @@ impl Entity {
         &mut self,
         part: Part,
         token: LockToken,
-        now: Timestamp,
+        now: WallTime,
         fx: &mut dyn Effects,
-    ) -> Result<Timestamp, Refusal> {
+    ) -> Result<WallTime, Refusal> {
         self.end_locks(now, fx);
         let until = now.after(self.properties.lock_duration);
         let plain = self.plain_mut(part);
@@ -102,7 +102,7 @@ impl Entity {
         Ok(until)
     }
 
-    fn check_lock(&self, part: Part, token: LockToken, now: Timestamp) -> Result<(), Refusal> {
+    fn check_lock(&self, part: Part, token: LockToken, now: WallTime) -> Result<(), Refusal> {
         let holds = match self.sessions_of(part) {
             None => self.plain(part).holds(token, now),
             Some(sessions) => {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::footprint;
 use super::message_session::SessionState;
 use super::{Effects, Entity, ReceiverId, Refusal};
-use crate::time::Timestamp;
+use crate::time::WallTime;
 
 impl Entity {
     /// The state of a session. Who may know it is for the caller to say.
@@ -21,7 +21,7 @@ impl Entity {
         &mut self,
         receiver: ReceiverId,
         state: Option<Arc<[u8]>>,
-        now: Timestamp,
+        now: WallTime,
         fx: &mut dyn Effects,
     ) -> Result<(), Refusal> {
         let session = self.held(receiver, now, fx)?;

@@ -8,7 +8,7 @@ use super::entity::Receiver;
 use super::{
     Delivery, Effects, Entity, LockToken, Mode, Part, ReceiverId, Refusal, SequenceNumber, State,
 };
-use crate::time::Timestamp;
+use crate::time::WallTime;
 
 impl Entity {
     /// Gives a receiver its next messages, at most `max`. If there are fewer, it is told by
@@ -24,7 +24,7 @@ impl Entity {
         &mut self,
         receiver: ReceiverId,
         max: usize,
-        now: Timestamp,
+        now: WallTime,
         fx: &mut dyn Effects,
         out: &mut Vec<Delivery>,
     ) -> Result<(), Refusal> {
@@ -66,7 +66,7 @@ impl Entity {
         receiver: Option<ReceiverId>,
         numbers: &[SequenceNumber],
         mode: Mode,
-        now: Timestamp,
+        now: WallTime,
         fx: &mut dyn Effects,
         out: &mut Vec<Delivery>,
     ) -> Result<(), Refusal> {
@@ -104,7 +104,7 @@ impl Entity {
         receiver: ReceiverId,
         (part, mode, mut turn): (Part, Mode, Option<u64>),
         max: usize,
-        now: Timestamp,
+        now: WallTime,
         fx: &mut dyn Effects,
         out: &mut Vec<Delivery>,
     ) {
@@ -142,7 +142,7 @@ impl Entity {
         part: Part,
         number: SequenceNumber,
         mode: Mode,
-        now: Timestamp,
+        now: WallTime,
         fx: &mut dyn Effects,
     ) -> Delivery {
         let entry = self.messages(part).get(number).expect("what is delivered is here");

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Effects, Entity, Part, SequenceNumber, State};
-use crate::time::Timestamp;
+use crate::time::WallTime;
 
 /// How many messages become active, expire, or are forgotten, and how many locks end, at most each time that
 /// [`Entity::on_time`] is called. It is due again at once if there are more.
@@ -11,9 +11,9 @@ pub const AT_ONCE_MAX: usize = 1_000;
 
 impl Entity {
     /// When [`Entity::on_time`] is to be called, if nothing else happens.
-    pub fn due(&self) -> Option<Timestamp> {
+    pub fn due(&self) -> Option<WallTime> {
         if self.searches || !self.condemned.is_empty() {
-            return Some(Timestamp::default());
+            return Some(WallTime::default());
         }
         let main = self.plain(Part::Main);
         let sessions = self.sessions.as_ref();
@@ -30,7 +30,7 @@ impl Entity {
     /// It is `now`: locks end, scheduled messages become active, receivers have waited long enough for a
     /// session, messages expire, ids are forgotten. Messages in sessions expire when a receiver asks for
     /// them, and not before.
-    pub fn on_time(&mut self, now: Timestamp, fx: &mut dyn Effects) {
+    pub fn on_time(&mut self, now: WallTime, fx: &mut dyn Effects) {
         self.searches = false;
         self.end_locks(now, fx);
         for _ in 0..AT_ONCE_MAX {
@@ -63,7 +63,7 @@ impl Entity {
     }
 
     /// The time of a message has come: it joins the stream, with a new number.
-    fn enqueue_scheduled(&mut self, number: SequenceNumber, now: Timestamp, fx: &mut dyn Effects) {
+    fn enqueue_scheduled(&mut self, number: SequenceNumber, now: WallTime, fx: &mut dyn Effects) {
         let mut entry = self.leave(Part::Main, number, fx);
         let messages = self.messages_mut(Part::Main);
         let number = messages.new_number(fx);
@@ -80,7 +80,7 @@ impl Entity {
     pub(super) fn expire_session(
         &mut self,
         session: &Arc<str>,
-        now: Timestamp,
+        now: WallTime,
         fx: &mut dyn Effects,
     ) {
         if !self.session(session).is_some_and(|session| session.may_expire(now)) {

@@ -7,7 +7,7 @@ use mqtt_proto::QoS;
 use smallvec::SmallVec;
 
 use crate::ids::{MessageId, PacketId};
-use crate::time::Timestamp;
+use crate::time::MonoTime;
 
 /// How far the client has got with an entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,9 +33,9 @@ pub struct EntryRecord {
     /// The RETAIN flag to send.
     pub retain: bool,
     /// When the message expires, if ever.
-    pub expires_at: Option<Timestamp>,
+    pub expires_at: Option<MonoTime>,
     /// When it came into the queue.
-    pub queued_at: Timestamp,
+    pub queued_at: MonoTime,
     /// Identifiers of the subscriptions that matched.
     pub identifiers: SmallVec<[NonZeroU32; 1]>,
     /// The shared subscription that chose this session, if one did.
@@ -53,7 +53,7 @@ impl EntryRecord {
             qos: QoS::ExactlyOnce,
             retain: false,
             expires_at: None,
-            queued_at: Timestamp::default(),
+            queued_at: MonoTime::default(),
             identifiers: SmallVec::new(),
             shared: None,
             phase: Phase::Released(packet_id),

@@ -31,7 +31,7 @@ use smallvec::SmallVec;
 use crate::commits::Commits;
 use crate::ids::StoredAs;
 use crate::message::Message;
-use crate::time::Timestamp;
+use crate::time::MonoTime;
 
 /// One message on its way to one session.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,7 +50,7 @@ pub struct Delivery {
     /// Where it is stored, if it is.
     pub stored: Option<StoredAs>,
     /// When it was published, or found for a new subscription.
-    pub queued_at: Timestamp,
+    pub queued_at: MonoTime,
     /// What has to be durable before it leaves, if anything: it tells of that.
     pub after: Option<Box<Commits>>,
 }
@@ -69,10 +69,10 @@ pub(crate) mod tests_support {
     }
 
     pub(crate) fn expiring(at_millis: u64) -> Delivery {
-        make(0, QoS::AtMostOnce, Some(Timestamp::from_millis(at_millis)), None)
+        make(0, QoS::AtMostOnce, Some(MonoTime::from_millis(at_millis)), None)
     }
 
-    fn make(n: u8, qos: QoS, expires_at: Option<Timestamp>, shared: Option<Arc<str>>) -> Delivery {
+    fn make(n: u8, qos: QoS, expires_at: Option<MonoTime>, shared: Option<Arc<str>>) -> Delivery {
         let publication = Publication {
             topic: "t",
             payload: &[n],
@@ -88,7 +88,7 @@ pub(crate) mod tests_support {
             identifiers: SmallVec::new(),
             shared,
             stored: None,
-            queued_at: Timestamp::default(),
+            queued_at: MonoTime::default(),
             after: None,
         }
     }

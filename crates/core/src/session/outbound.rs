@@ -15,7 +15,7 @@ use crate::ids::{EntryNumber, PacketId, StoredAs};
 use crate::message::Message;
 use crate::queue::{Queue, QueueLimits};
 use crate::session::{EntryRecord, Phase};
-use crate::time::Timestamp;
+use crate::time::MonoTime;
 
 /// The send window and the queue behind it.
 ///
@@ -131,7 +131,7 @@ impl Outbound {
         &mut self,
         delivery: Delivery,
         in_memory: bool,
-        now: Timestamp,
+        now: MonoTime,
         limits: &QueueLimits,
         journal: &mut impl Journal,
         mut dropped: impl FnMut(DropReason, &Waiting),
@@ -247,7 +247,7 @@ impl Outbound {
     /// The next packet that may leave now, if any. Each message that expired is told to `dropped`.
     pub fn next(
         &mut self,
-        now: Timestamp,
+        now: MonoTime,
         journal: &mut impl Journal,
         mut dropped: impl FnMut(DropReason, &Waiting),
     ) -> Option<Outgoing> {
@@ -311,7 +311,7 @@ impl Outbound {
     }
 
     /// A retained message that has expired is no longer retained, so nothing is lost.
-    fn drop_expired_replay(&mut self, now: Timestamp, journal: &mut impl Journal) {
+    fn drop_expired_replay(&mut self, now: MonoTime, journal: &mut impl Journal) {
         while let Some(replay) = &mut self.replay
             && replay.0.front().is_none_or(|front| front.message.is_expired(now))
         {
@@ -400,7 +400,7 @@ mod tests {
         overflow: Overflow::DropNewest,
         tenant: Room::UNBOUNDED,
     };
-    const NOW: Timestamp = Timestamp::from_millis(100);
+    const NOW: MonoTime = MonoTime::from_millis(100);
 
     fn outbound(receive_maximum: u16, waiting: Vec<Delivery>) -> Outbound {
         let mut outbound = Outbound::new(receive_maximum, true);

@@ -11,7 +11,7 @@ use crate::ids::StoredAs;
 use crate::message::Message;
 use crate::queue::Queued;
 use crate::session::{EntryRecord, Phase};
-use crate::time::Timestamp;
+use crate::time::MonoTime;
 
 /// About what a message that waits takes, in memory and on the disk, besides its bytes: its place in the queue,
 /// itself, and the keys under which it is stored.
@@ -38,9 +38,9 @@ pub struct Stub {
     /// Bytes of topic, properties and payload.
     pub size: u32,
     /// When it expires, if ever.
-    pub expires_at: Option<Timestamp>,
+    pub expires_at: Option<MonoTime>,
     /// As in [`Delivery`].
-    pub queued_at: Timestamp,
+    pub queued_at: MonoTime,
     /// As in [`Delivery`].
     pub qos: QoS,
     /// As in [`Delivery`].
@@ -160,7 +160,7 @@ impl Waiting {
     }
 
     /// Since when it waits.
-    pub fn queued_at(&self) -> Timestamp {
+    pub fn queued_at(&self) -> MonoTime {
         match self {
             Self::Here(delivery) => delivery.queued_at,
             Self::Away(stub) => stub.queued_at,
@@ -176,7 +176,7 @@ impl Waiting {
     }
 
     /// Whether its Message Expiry Interval has run out.
-    pub fn is_expired(&self, now: Timestamp) -> bool {
+    pub fn is_expired(&self, now: MonoTime) -> bool {
         match self {
             Self::Here(delivery) => delivery.message.is_expired(now),
             Self::Away(stub) => stub.expires_at.is_some_and(|at| at <= now),
@@ -185,6 +185,8 @@ impl Waiting {
 }
 
 impl Queued for Waiting {
+    type Time = MonoTime;
+
     fn size(&self) -> usize {
         OVERHEAD + Self::size(self) + IDENTIFIER * self.identifiers().len()
     }
@@ -193,7 +195,7 @@ impl Queued for Waiting {
         self.here().map_or(0, |here| here.message.size())
     }
 
-    fn is_expired(&self, now: Timestamp) -> bool {
+    fn is_expired(&self, now: MonoTime) -> bool {
         Self::is_expired(self, now)
     }
 

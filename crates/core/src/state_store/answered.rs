@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use super::{Answer, Origin, Outcome, Usage};
 use crate::ids::{PacketId, SessionNumber};
 use crate::state_store::AnsweredRecord;
-use crate::time::Timestamp;
+use crate::time::WallTime;
 
 /// How many answers to one session a partition keeps; the oldest go. So many answers about keys of one
 /// shard may be on their way to a client when its connection is lost, and are nevertheless not done twice.
@@ -100,7 +100,7 @@ impl Answered {
         &mut self,
         usage: &Usage,
         session: SessionNumber,
-        time: Timestamp,
+        time: WallTime,
     ) -> SmallVec<[PacketId; 2]> {
         let mut gone = SmallVec::new();
         let Some(Answers { by_age, packet_ids }) = self.sessions.get_mut(&session) else {
@@ -140,7 +140,7 @@ mod tests {
     }
 
     fn origin(session: u64, packet_id: u16, correlation: u128) -> Origin {
-        Origin { session, packet_id, correlation, stored: true, settled: Timestamp::default() }
+        Origin { session, packet_id, correlation, stored: true, settled: WallTime::default() }
     }
 
     #[test]
@@ -195,7 +195,7 @@ mod tests {
         for (id, at) in [(1, 10), (2, 20), (3, 30)] {
             answered.note(&usage, 1, id, record(0, at), (id != 2, None));
         }
-        let before = |millis| Timestamp::from_millis(millis);
+        let before = |millis| WallTime::from_millis(millis);
         assert!(answered.forget_before(&usage, 1, before(10)).is_empty());
         assert_eq!(answered.forget_before(&usage, 1, before(30)).as_slice(), [1]);
         assert_eq!(answered.find(&origin(1, 2, 0)), None);
@@ -246,7 +246,7 @@ mod tests {
             answered.note(&usage, 1, id, record(0, at), (false, None));
         }
         assert_eq!(usage.answers(), 3);
-        answered.forget_before(&usage, 1, Timestamp::from_millis(4));
+        answered.forget_before(&usage, 1, WallTime::from_millis(4));
         assert_eq!(usage.answers(), 1);
         assert_eq!(answered.forget(&usage, 1).count(), 0, "they are not in the store");
         assert_eq!(usage.answers(), 0);

@@ -3,7 +3,7 @@
 use parking_lot::Mutex;
 use statestore_proto::{Hlc, Version};
 
-use crate::time::Timestamp;
+use crate::time::WallTime;
 
 /// A tenant's hybrid logical clock. It never goes back: not with the clock on the wall, and not over a
 /// restart if it is [raised](Self::raise) to the latest version that was stored.
@@ -17,7 +17,7 @@ pub struct Clock {
 impl Clock {
     /// A new version, greater than all before and than what was `received`, which must not be
     /// [in the future](Hlc::is_in_future).
-    pub fn tick(&self, now: Timestamp, received: Option<Hlc<'_>>) -> Version {
+    pub fn tick(&self, now: WallTime, received: Option<Hlc<'_>>) -> Version {
         let mut latest = self.latest.lock();
         *latest = latest.next(now.as_millis(), received);
         *latest
@@ -42,7 +42,7 @@ mod tests {
     #[test]
     fn versions_grow_also_when_the_clock_on_the_wall_goes_back() {
         let clock = Clock::default();
-        let at = |millis| Timestamp::from_millis(millis);
+        let at = |millis| WallTime::from_millis(millis);
         let version = |wall, counter| Version { wall, counter };
         assert_eq!(clock.tick(at(10), None), version(10, 0));
         assert_eq!(clock.tick(at(9), None), version(10, 1));

@@ -6,7 +6,7 @@ use statestore_proto::{Hlc, Version};
 
 use super::{Answer, FencingToken, Verdict, fencing};
 use crate::state_store::StateRecord;
-use crate::time::Timestamp;
+use crate::time::WallTime;
 
 /// What a key costs beside its bytes, value and fencing token, and what it costs to watch one beside its
 /// bytes, in bytes of the tenant's quota; about what it takes in memory.
@@ -34,7 +34,7 @@ pub struct EntryView<'a> {
     /// What protects it.
     pub fencing_token: Option<&'a FencingToken>,
     /// When it goes by itself, if ever.
-    pub expires_at: Option<Timestamp>,
+    pub expires_at: Option<WallTime>,
     /// Whether it is stored.
     pub stored: bool,
     /// The batch that whoever is told of it has to wait for.
@@ -47,7 +47,7 @@ impl Entry {
         size(key, &self.record.value, self.record.fencing_token.as_ref())
     }
 
-    pub fn is_expired(&self, now: Timestamp) -> bool {
+    pub fn is_expired(&self, now: WallTime) -> bool {
         self.record.expires_at.is_some_and(|at| at <= now)
     }
 

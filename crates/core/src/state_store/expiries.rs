@@ -3,37 +3,37 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::time::Timestamp;
+use crate::time::WallTime;
 
 /// The keys that go by themselves, and for when a timer was asked for last.
 #[derive(Debug, Default)]
 pub(super) struct Expiries {
-    due: BTreeSet<(Timestamp, Arc<[u8]>)>,
+    due: BTreeSet<(WallTime, Arc<[u8]>)>,
     /// The timer that was asked for, until it has fired. There may be later ones, which are for nothing.
-    alarm: Option<Timestamp>,
+    alarm: Option<WallTime>,
 }
 
 impl Expiries {
-    pub fn insert(&mut self, at: Timestamp, key: &Arc<[u8]>) {
+    pub fn insert(&mut self, at: WallTime, key: &Arc<[u8]>) {
         self.due.insert((at, Arc::clone(key)));
     }
 
-    pub fn remove(&mut self, at: Timestamp, key: &Arc<[u8]>) {
+    pub fn remove(&mut self, at: WallTime, key: &Arc<[u8]>) {
         self.due.remove(&(at, Arc::clone(key)));
     }
 
     /// When the next key goes.
-    pub fn next(&self) -> Option<Timestamp> {
+    pub fn next(&self) -> Option<WallTime> {
         self.due.first().map(|(at, _)| *at)
     }
 
     /// The next key that is due.
-    pub fn next_due(&self, now: Timestamp) -> Option<&Arc<[u8]>> {
+    pub fn next_due(&self, now: WallTime) -> Option<&Arc<[u8]>> {
         self.due.first().filter(|(at, _)| *at <= now).map(|(_, key)| key)
     }
 
     /// The timer that was asked for last, until it has fired.
-    pub fn alarm(&self) -> Option<Timestamp> {
+    pub fn alarm(&self) -> Option<WallTime> {
         self.alarm
     }
 
@@ -44,7 +44,7 @@ impl Expiries {
     }
 
     /// When a timer has to fire, if that is earlier than what was asked for.
-    pub fn take_alarm(&mut self) -> Option<Timestamp> {
+    pub fn take_alarm(&mut self) -> Option<WallTime> {
         let (next, _) = self.due.first()?;
         if self.alarm.is_some_and(|alarm| alarm <= *next) {
             return None;
@@ -58,8 +58,8 @@ impl Expiries {
 mod tests {
     use super::*;
 
-    fn at(millis: u64) -> Timestamp {
-        Timestamp::from_millis(millis)
+    fn at(millis: u64) -> WallTime {
+        WallTime::from_millis(millis)
     }
 
     #[test]
@@ -78,7 +78,7 @@ mod tests {
 
     /// Has the timers fire in their order, of which only the one asked for last is heard: the first so
     /// much before its time, the next less. Answers how many keys went, and how many timers there were.
-    fn run(expiries: &mut Expiries, mut timers: Vec<Timestamp>, early: u64) -> (usize, usize) {
+    fn run(expiries: &mut Expiries, mut timers: Vec<WallTime>, early: u64) -> (usize, usize) {
         let (mut gone, mut asked, mut early) = (0, timers.len(), early);
         while let Some(next) = timers.iter().min().copied() {
             timers.remove(timers.iter().position(|at| *at == next).unwrap());

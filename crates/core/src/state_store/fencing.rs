@@ -2,7 +2,7 @@
 
 use statestore_proto::{Hlc, Refusal};
 
-use crate::time::Timestamp;
+use crate::time::WallTime;
 
 /// A clock reading that protects a key: nobody changes the key without one that is as great.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ impl From<Hlc<'_>> for FencingToken {
 ///
 /// # Errors
 /// [`Refusal::MalformedTimestamp`], [`Refusal::FencingTokenInFuture`].
-pub(super) fn read(token: Option<&str>, now: Timestamp) -> Result<Option<Hlc<'_>>, Refusal> {
+pub(super) fn read(token: Option<&str>, now: WallTime) -> Result<Option<Hlc<'_>>, Refusal> {
     let Some(token) = token.map(Hlc::parse).transpose()? else { return Ok(None) };
     if token.is_in_future(now.as_millis()) {
         return Err(Refusal::FencingTokenInFuture);
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn a_token_may_be_a_minute_ahead() {
-        let now = Timestamp::from_millis(1_000);
+        let now = WallTime::from_millis(1_000);
         assert!(read(Some("61000:9:c"), now).is_ok());
         assert_eq!(read(Some("61001:0:c"), now), Err(Refusal::FencingTokenInFuture));
         assert_eq!(read(Some("0:c"), now), Err(Refusal::MalformedTimestamp));

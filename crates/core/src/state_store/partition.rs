@@ -17,7 +17,7 @@ use super::{
 };
 use crate::ids::{PacketId, SessionNumber, TEXT_LEN_MAX};
 use crate::state_store::{AnsweredRecord, StateRecord};
-use crate::time::Timestamp;
+use crate::time::WallTime;
 
 /// The longest key, in bytes: engines take no longer ones beside the tenant.
 pub const KEY_LEN_MAX: usize = TEXT_LEN_MAX;
@@ -183,17 +183,17 @@ impl<W: Watcher> Partition<W> {
 
     /// When [`expire`](Self::expire) is to be called, if that is earlier than what was told last. To be
     /// asked after every [`set`](Self::set) and `expire`, and after recovery.
-    pub fn take_alarm(&mut self) -> Option<Timestamp> {
+    pub fn take_alarm(&mut self) -> Option<WallTime> {
         self.expiries.take_alarm()
     }
 
     /// What [`take_alarm`](Self::take_alarm) has told last, until [`expire`](Self::expire) is called.
-    pub fn alarm(&self) -> Option<Timestamp> {
+    pub fn alarm(&self) -> Option<WallTime> {
         self.expiries.alarm()
     }
 
     /// When the next key goes by itself, if any does.
-    pub fn next_expiry(&self) -> Option<Timestamp> {
+    pub fn next_expiry(&self) -> Option<WallTime> {
         self.expiries.next()
     }
 
@@ -434,7 +434,7 @@ impl<W: Watcher> Partition<W> {
 
 impl<W> Partition<W> {
     /// A key, to look at.
-    pub fn entry(&self, now: Timestamp, key: &[u8]) -> Option<EntryView<'_>> {
+    pub fn entry(&self, now: WallTime, key: &[u8]) -> Option<EntryView<'_>> {
         let (key, entry) = self.entries.get_key_value(key)?;
         (!entry.is_expired(now)).then(|| entry.view(key))
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use statestore_proto::Version;
 
 use super::{FencingToken, Verdict};
-use crate::time::Timestamp;
+use crate::time::WallTime;
 
 /// A key's value, and what comes with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub struct StateRecord {
     /// What protects the key: nobody changes it with a lower one.
     pub fencing_token: Option<FencingToken>,
     /// When the key goes by itself, if ever.
-    pub expires_at: Option<Timestamp>,
+    pub expires_at: Option<WallTime>,
 }
 
 /// What became of a request that its client may send again, and has then to be told again.

@@ -6,7 +6,7 @@ use statestore_proto::Condition;
 
 use super::{Clock, Limits, Usage};
 use crate::ids::{PacketId, SessionNumber};
-use crate::time::Timestamp;
+use crate::time::WallTime;
 
 /// Whose store it is, and when.
 #[derive(Clone, Copy, Debug)]
@@ -18,7 +18,7 @@ pub struct Scope<'a> {
     /// How much that may be.
     pub limits: &'a Limits,
     /// What the clock on the wall says.
-    pub now: Timestamp,
+    pub now: WallTime,
 }
 
 /// What a request that changes a key has beside its command.
@@ -48,7 +48,7 @@ pub struct Origin {
     /// The session is stored: it goes on after a crash.
     pub stored: bool,
     /// What it was answered before this has been acknowledged long ago, and does not come again.
-    pub settled: Timestamp,
+    pub settled: WallTime,
 }
 
 /// SET, without what is the same in all requests.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use statestore_proto::{Glob, Refusal};
 
 use super::{EntryView, Partition};
-use crate::time::Timestamp;
+use crate::time::WallTime;
 
 /// What it costs to come to the next key, in bytes that could be compared meanwhile.
 pub const STEPS_PER_KEY: usize = 64;
@@ -34,7 +34,7 @@ impl<W> Partition<W> {
     /// limits is refused as [`Syntax`](Refusal::Syntax).
     pub fn scan<'a>(
         &'a self,
-        now: Timestamp,
+        now: WallTime,
         after: &[u8],
         pattern: &Glob,
         limits: ScanLimits,
@@ -64,7 +64,7 @@ impl<W> Partition<W> {
     /// Keys that begin with `prefix`, from the first behind `after` on, to look at.
     pub fn entries<'a>(
         &'a self,
-        now: Timestamp,
+        now: WallTime,
         prefix: &'a [u8],
         after: &[u8],
     ) -> impl Iterator<Item = EntryView<'a>> {

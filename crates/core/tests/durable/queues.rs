@@ -16,7 +16,7 @@ use barid_core::ids::{EntryNumber, QueueNumber, SessionNumber, TenantNumber};
 use barid_core::message::Message;
 use barid_core::session::EntryRecord;
 use barid_core::state_store::StateRecord;
-use barid_core::time::Timestamp;
+use barid_core::time::WallTime;
 use barid_store::memory::{Disk, Fault, MemoryStore};
 use barid_store::{Batch, Keyspace, Store};
 use proptest::collection::vec;
@@ -37,7 +37,7 @@ struct World {
     numbers: BTreeMap<(Queue, Part), SequenceNumber>,
     states: BTreeMap<(Queue, String), SessionStateRecord>,
     entries: BTreeMap<(Queue, Part, SequenceNumber), Entry>,
-    seen: BTreeMap<(Queue, String), Timestamp>,
+    seen: BTreeMap<(Queue, String), WallTime>,
 }
 
 impl World {
@@ -99,7 +99,7 @@ impl Recovery for World {
         tenant: TenantNumber,
         queue: QueueNumber,
         message_id: Arc<str>,
-        until: Timestamp,
+        until: WallTime,
     ) {
         assert!(self.has_queue((tenant, queue)), "entities come first");
         assert_eq!(self.seen.insert(((tenant, queue), (*message_id).into()), until), None);
@@ -303,7 +303,7 @@ impl Node {
             session: Some(session.into()),
             message_id: None,
             enqueued_number: number,
-            enqueued_at: Timestamp::from_millis(number),
+            enqueued_at: WallTime::from_millis(number),
             expires_at: None,
             delivery_count: 0,
             state: State::Active,
@@ -358,7 +358,7 @@ impl Node {
     fn set_state(&mut self, which: usize, session: &str, state: u8) {
         let Some((tenant, queue)) = self.queue(which) else { return };
         let state = vec![state; usize::from(state)].into();
-        let record = SessionStateRecord { state, updated_at: Timestamp::from_millis(5) };
+        let record = SessionStateRecord { state, updated_at: WallTime::from_millis(5) };
         self.shard.put_queue_state(tenant, queue, &session.into(), record.clone());
         self.now.states.insert(((tenant, queue), session.into()), record);
     }
@@ -372,7 +372,7 @@ impl Node {
 
     fn see(&mut self, which: usize, id: &str, until: u8) {
         let Some((tenant, queue)) = self.queue(which) else { return };
-        let until = Timestamp::from_millis(until.into());
+        let until = WallTime::from_millis(until.into());
         self.shard.put_queue_seen(tenant, queue, &id.into(), until);
         self.now.seen.insert(((tenant, queue), id.into()), until);
     }

@@ -13,7 +13,7 @@ use barid_core::durable::{
 use barid_core::entity::{Entry, State};
 use barid_core::session::EntryRecord;
 use barid_core::state_store::{AnsweredRecord, StateRecord, Verdict};
-use barid_core::time::Timestamp;
+use barid_core::time::WallTime;
 use barid_core::value::{Scope, Value};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -101,7 +101,7 @@ const SESSION_STATE: Format<SessionStateRecord> = Format {
     decode: SessionStateRecord::decode,
     is_open_ended: true,
 };
-const SEEN: Format<Timestamp> = Format {
+const SEEN: Format<WallTime> = Format {
     encode: |until, out| encode_seen(*until, out),
     decode: decode_seen,
     is_open_ended: false,
@@ -178,7 +178,7 @@ proptest! {
 
     #[test]
     fn seen_and_reserved(
-        until in samples::time(),
+        until in samples::wall_time(),
         reserved in samples::number(),
         at in any::<usize>(),
         byte in any::<u8>(),
@@ -265,7 +265,7 @@ fn the_form_of_what_lies_in_a_queue_stays_as_it_was_once_written() {
     let long = [&[1, 0b1001_1111, 5, 100, 2, 6, 7][..], &numbers, &session, &message_id, &overlay]
         .concat();
     let read = decode_queue_entry(NUMBER, &long).unwrap();
-    assert_eq!(read.state, State::Scheduled { at: Timestamp::from_millis(6) });
+    assert_eq!(read.state, State::Scheduled { at: WallTime::from_millis(6) });
     assert_eq!((read.delivery_count, read.expires_at.unwrap().as_millis()), (2, 7));
     assert_eq!((read.enqueued_number, read.body.id), (8, 9));
     assert_eq!(read.session.as_deref(), Some("s1"));
@@ -276,7 +276,7 @@ fn the_form_of_what_lies_in_a_queue_stays_as_it_was_once_written() {
     let read = SessionStateRecord::decode(&[1, 5, b's']).unwrap();
     assert_eq!((read.updated_at.as_millis(), &*read.state), (5, &b"s"[..]));
     assert_eq!(decode_body(&[1, 7, 8]), Ok(&[7, 8][..]));
-    assert_eq!(decode_seen(&[1, 5]), Ok(Timestamp::from_millis(5)));
+    assert_eq!(decode_seen(&[1, 5]), Ok(WallTime::from_millis(5)));
     assert_eq!(decode_numbers(&[1, 129, 1]), Ok(129));
 }
 

@@ -20,7 +20,7 @@ use barid_core::ids::{
 use barid_core::message::{Message, Publication};
 use barid_core::session::{EntryRecord, Phase};
 use barid_core::state_store::{AnsweredRecord, StateRecord, Verdict};
-use barid_core::time::Timestamp;
+use barid_core::time::{MonoTime, WallTime};
 use barid_store::memory::{Disk, Fault, MemoryStore};
 use barid_store::{Batch, Keyspace, Store};
 use mqtt_proto::QoS;
@@ -134,7 +134,7 @@ impl Recovery for World {
         unreachable!("nobody has put one");
     }
 
-    fn queue_seen(&mut self, _: TenantNumber, _: QueueNumber, _: Arc<str>, _: Timestamp) {
+    fn queue_seen(&mut self, _: TenantNumber, _: QueueNumber, _: Arc<str>, _: WallTime) {
         unreachable!("nobody has put one");
     }
 }
@@ -406,7 +406,7 @@ impl Node {
             let mut record = EntryRecord::released(1);
             record.phase = Phase::Waiting;
             record.message = id;
-            record.queued_at = Timestamp::from_millis(self.next_entry);
+            record.queued_at = MonoTime::from_millis(self.next_entry);
             self.shard.put_entry(tenant, session, self.next_entry, record.clone(), &message);
             self.now.entries.insert((tenant, session, self.next_entry), record);
             self.next_entry += 1;

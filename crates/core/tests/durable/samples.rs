@@ -10,7 +10,7 @@ use barid_core::entity::{Body, Entry, Overlay, Part, State};
 use barid_core::message::{Message, Publication};
 use barid_core::session::{EntryRecord, Phase};
 use barid_core::state_store::{AnsweredRecord, FencingToken, StateRecord, Verdict};
-use barid_core::time::Timestamp;
+use barid_core::time::{MonoTime, WallTime};
 use barid_core::value::{Scope, Value};
 use mqtt_proto::QoS;
 use proptest::collection::vec;
@@ -28,8 +28,12 @@ pub fn number() -> impl Strategy<Value = u64> {
     prop_oneof![select(&[0, 1, 127, 128, u64::MAX][..]), any::<u64>(), 0..1_000_000_u64]
 }
 
-pub fn time() -> impl Strategy<Value = Timestamp> {
-    number().prop_map(Timestamp::from_millis)
+pub fn time() -> impl Strategy<Value = MonoTime> {
+    number().prop_map(MonoTime::from_millis)
+}
+
+pub fn wall_time() -> impl Strategy<Value = WallTime> {
+    number().prop_map(WallTime::from_millis)
 }
 
 pub fn identifier() -> impl Strategy<Value = NonZeroU32> {
@@ -156,7 +160,7 @@ prop_compose! {
         value in vec(any::<u8>(), 0..40),
         version in version(),
         fencing_token in option::of(fencing_token()),
-        expires_at in option::of(time()),
+        expires_at in option::of(wall_time()),
     ) -> StateRecord {
         StateRecord { value: value.into(), version, fencing_token, expires_at }
     }
@@ -191,7 +195,7 @@ prop_compose! {
 prop_compose! {
     pub fn session_state()(
         state in vec(any::<u8>(), 0..40),
-        updated_at in time(),
+        updated_at in wall_time(),
     ) -> SessionStateRecord {
         SessionStateRecord { state: state.into(), updated_at }
     }
@@ -230,7 +234,7 @@ fn overlay() -> impl Strategy<Value = Arc<Overlay>> {
 }
 
 fn state_of_entry() -> impl Strategy<Value = State> {
-    let scheduled = time().prop_map(|at| State::Scheduled { at });
+    let scheduled = wall_time().prop_map(|at| State::Scheduled { at });
     prop_oneof![Just(State::Active), Just(State::Deferred), scheduled]
 }
 
@@ -240,8 +244,8 @@ prop_compose! {
         session in option::of(id()),
         message_id in option::of(id()),
         enqueued_number in prop_oneof![Just(number), self::number()],
-        enqueued_at in time(),
-        expires_at in option::of(time()),
+        enqueued_at in wall_time(),
+        expires_at in option::of(wall_time()),
         delivery_count in any::<u32>(),
         state in state_of_entry(),
         body in prop_oneof![Just(number), self::number()],

@@ -1,13 +1,13 @@
 //! Which session a receiver gets, and when.
 
 use barid_core::entity::{Accept, Mode, Part, ReceiverId, Refusal};
-use barid_core::time::Timestamp;
+use barid_core::time::WallTime;
 
 use super::store::Told;
 use super::world::{LOCK, World, defer, properties, scheduled, texts};
 
 fn granted(receiver: u64, session: &str, until: u64) -> Told {
-    Told::Granted(ReceiverId(receiver), session.into(), Timestamp::from_millis(until))
+    Told::Granted(ReceiverId(receiver), session.into(), WallTime::from_millis(until))
 }
 
 #[test]
@@ -143,7 +143,7 @@ fn sessions_are_for_all_or_for_nobody() {
     assert_eq!(world.entity.open(ReceiverId(1), Part::DeadLetter, Mode::PeekLock), Ok(()));
     let mut world = World::plain();
     assert_eq!(world.accept(1, "a"), Err(Refusal::SessionsNotSupported));
-    let next = Accept::Next { until: Timestamp::from_millis(9) };
+    let next = Accept::Next { until: WallTime::from_millis(9) };
     let next = world.entity.accept(ReceiverId(1), Mode::PeekLock, next, world.now, &mut world.fx);
     assert_eq!(next, Err(Refusal::SessionsNotSupported));
 }

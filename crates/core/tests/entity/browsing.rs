@@ -1,7 +1,7 @@
 //! Looks that change nothing.
 
 use barid_core::entity::{Entry, Part};
-use barid_core::time::Timestamp;
+use barid_core::time::WallTime;
 
 use super::world::{LOCK, World, defer, scheduled};
 
@@ -59,7 +59,7 @@ fn each_message_is_counted_once() {
     let counts = world.entity.counts();
     assert_eq!((counts.active, counts.locked, counts.deferred, counts.scheduled), (3, 1, 1, 1));
     assert_eq!((counts.sessions, counts.bytes), (2, 6));
-    assert_eq!(counts.oldest, Some(Timestamp::from_millis(0)));
+    assert_eq!(counts.oldest, Some(WallTime::from_millis(0)));
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn a_session_tells_how_it_stands() {
     assert_eq!((&*details.id, details.active, details.locked, details.set_aside), ("a", 2, 1, 2));
     assert_eq!(details.locked_until.unwrap().as_millis(), LOCK);
     let state = (details.state_size, details.state_updated_at);
-    assert_eq!(state, (Some(3), Some(Timestamp::from_millis(5))));
+    assert_eq!(state, (Some(3), Some(WallTime::from_millis(5))));
     assert_eq!(world.entity.session_details("b").unwrap().locked_until, None);
 }
 
@@ -102,7 +102,7 @@ fn or_those_whose_state_was_set_after_a_time() {
     world.later(40);
     world.set_state(1, Some(b"t")).unwrap();
     let after = |at, skip, top| {
-        let sessions = world.entity.sessions(Some(Timestamp::from_millis(at)), skip, top);
+        let sessions = world.entity.sessions(Some(WallTime::from_millis(at)), skip, top);
         sessions.iter().map(|id| id.to_string()).collect::<Vec<_>>()
     };
     assert_eq!(after(0, 0, 9), ["b", "c", "a"]);

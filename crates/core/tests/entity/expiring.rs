@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use barid_core::entity::{AT_ONCE_MAX, Outcome, Part, Sent};
-use barid_core::time::Timestamp;
+use barid_core::time::WallTime;
 
 use super::world::{LOCK, World, abandon, defer, lives, texts};
 
@@ -212,7 +212,7 @@ fn many_messages_of_a_session_expire_bit_by_bit() {
     assert!(world.take(1, 9).is_empty(), "nobody gets the others");
     world.send("a", "new");
     assert_eq!(texts(&world.take(1, 9)), ["new"]);
-    assert_eq!(world.entity.due(), Some(Timestamp::default()));
+    assert_eq!(world.entity.due(), Some(WallTime::default()));
     world.at(10);
     assert_eq!(world.entity.counts().dead_lettered, 2 * AT_ONCE_MAX);
     assert_eq!(world.texts(Part::Main), ["new"]);

@@ -1,7 +1,7 @@
 //! The lock on a session.
 
 use barid_core::entity::{AT_ONCE_MAX, Mode, Outcome, Part, ReceiverId, Refusal};
-use barid_core::time::Timestamp;
+use barid_core::time::WallTime;
 
 use super::store::Told;
 use super::world::{LOCK, World, texts};
@@ -65,7 +65,7 @@ fn the_end_of_a_lock_frees_the_session_at_once_though_its_holder_is_idle() {
     world.later(500);
     world.send("a", "1");
     world.at(LOCK);
-    let granted = Told::Granted(ReceiverId(2), "a".into(), Timestamp::from_millis(2 * LOCK));
+    let granted = Told::Granted(ReceiverId(2), "a".into(), WallTime::from_millis(2 * LOCK));
     let ready = Told::Ready(ReceiverId(1));
     assert_eq!(world.told(), [ready, Told::LockLost(ReceiverId(1)), granted]);
     assert_eq!(texts(&world.take(2, 9)), ["1"]);

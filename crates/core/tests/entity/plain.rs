@@ -143,7 +143,7 @@ fn the_first_messages_are_deleted_up_to_a_time() {
     world.later(10);
     world.send("", "4");
     let delete = |world: &mut World, max, before| {
-        let before = barid_core::time::Timestamp::from_millis(before);
+        let before = barid_core::time::WallTime::from_millis(before);
         world.entity.delete_before(Part::Main, max, before, &mut world.fx)
     };
     assert_eq!(delete(&mut world, 1, 10), 1);

@@ -1,7 +1,7 @@
 //! Messages for later.
 
 use barid_core::entity::{AT_ONCE_MAX, Part, ReceiverId, Refusal, Sent, State};
-use barid_core::time::Timestamp;
+use barid_core::time::WallTime;
 
 use super::store::Told;
 use super::world::{World, lives, scheduled, texts};
@@ -12,7 +12,7 @@ fn a_scheduled_message_gets_a_new_number_at_its_time() {
     assert_eq!(world.try_send(scheduled("a", "later", 10)), Ok(Sent::Scheduled(1)));
     world.send("a", "now");
     assert_eq!(world.entity.due().unwrap().as_millis(), 10);
-    let at = Timestamp::from_millis(10);
+    let at = WallTime::from_millis(10);
     assert_eq!(world.entries(Part::Main)[0].state, State::Scheduled { at });
     world.at(9);
     assert_eq!(world.entity.counts().scheduled, 1);
@@ -66,7 +66,7 @@ fn messages_are_cancelled_before_their_time_all_or_none() {
 fn the_time_to_live_begins_when_it_is_enqueued() {
     let mut world = World::plain();
     let message = barid_core::entity::Incoming {
-        scheduled_at: Some(Timestamp::from_millis(100)),
+        scheduled_at: Some(WallTime::from_millis(100)),
         ..lives("", "1", 50)
     };
     world.try_send(message).unwrap();

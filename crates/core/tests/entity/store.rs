@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use barid_core::entity::{Effects, Entity, Entry, Part, Properties, ReceiverId, SequenceNumber};
-use barid_core::time::Timestamp;
+use barid_core::time::WallTime;
 
 /// All that is stored of one entity.
 #[derive(Clone, Default)]
 pub struct Store {
     pub bodies: BTreeMap<u64, Arc<[u8]>>,
     pub entries: BTreeMap<(Part, SequenceNumber), Entry>,
-    pub states: BTreeMap<Arc<str>, (Arc<[u8]>, Timestamp)>,
-    pub seen: BTreeMap<Arc<str>, Timestamp>,
+    pub states: BTreeMap<Arc<str>, (Arc<[u8]>, WallTime)>,
+    pub seen: BTreeMap<Arc<str>, WallTime>,
     pub numbers: BTreeMap<Part, SequenceNumber>,
 }
 
@@ -20,7 +20,7 @@ pub struct Store {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Told {
     Ready(ReceiverId),
-    Granted(ReceiverId, String, Timestamp),
+    Granted(ReceiverId, String, WallTime),
     TimedOut(ReceiverId),
     LockLost(ReceiverId),
 }
@@ -91,7 +91,7 @@ impl Effects for Heard {
         self.store.entries.remove(&(part, number)).expect("an entry is removed once");
     }
 
-    fn put_state(&mut self, session: &Arc<str>, state: &Arc<[u8]>, updated_at: Timestamp) {
+    fn put_state(&mut self, session: &Arc<str>, state: &Arc<[u8]>, updated_at: WallTime) {
         self.store.states.insert(Arc::clone(session), (Arc::clone(state), updated_at));
     }
 
@@ -99,7 +99,7 @@ impl Effects for Heard {
         self.store.states.remove(session);
     }
 
-    fn put_seen(&mut self, message_id: &Arc<str>, until: Timestamp) {
+    fn put_seen(&mut self, message_id: &Arc<str>, until: WallTime) {
         self.store.seen.insert(Arc::clone(message_id), until);
     }
 
@@ -123,7 +123,7 @@ impl Effects for Heard {
         self.told.push(Told::Ready(receiver));
     }
 
-    fn granted(&mut self, receiver: ReceiverId, session: &Arc<str>, locked_until: Timestamp) {
+    fn granted(&mut self, receiver: ReceiverId, session: &Arc<str>, locked_until: WallTime) {
         self.told.push(Told::Granted(receiver, session.to_string(), locked_until));
     }
 

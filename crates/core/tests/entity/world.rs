@@ -7,7 +7,7 @@ use barid_core::entity::{
     Accept, Accepted, Delivery, Entity, Entry, Incoming, LockToken, Mode, Outcome, Part,
     Properties, ReceiverId, Refusal, Sent, SequenceNumber,
 };
-use barid_core::time::Timestamp;
+use barid_core::time::WallTime;
 
 use super::store::{Heard, Told};
 
@@ -17,7 +17,7 @@ pub const LOCK: u64 = 1_000;
 pub struct World {
     pub entity: Entity,
     pub fx: Heard,
-    pub now: Timestamp,
+    pub now: WallTime,
 }
 
 /// What a receiver got.
@@ -61,7 +61,7 @@ pub fn lives(session: &str, text: &str, millis: u64) -> Incoming {
 }
 
 pub fn scheduled(session: &str, text: &str, at: u64) -> Incoming {
-    Incoming { scheduled_at: Some(Timestamp::from_millis(at)), ..message(session, text) }
+    Incoming { scheduled_at: Some(WallTime::from_millis(at)), ..message(session, text) }
 }
 
 pub fn dead_letter(reason: &str, description: &str) -> Outcome {
@@ -104,7 +104,7 @@ impl World {
     pub fn new(properties: Properties) -> Self {
         let (mut entity, mut fx) = (Entity::new(properties, 0), Heard::default());
         entity.start(&mut fx);
-        Self { entity, fx, now: Timestamp::from_millis(0) }
+        Self { entity, fx, now: WallTime::from_millis(0) }
     }
 
     /// Changes the properties.
@@ -116,13 +116,13 @@ impl World {
 
     /// It is so late, and the entity is told so.
     pub fn at(&mut self, millis: u64) {
-        self.now = Timestamp::from_millis(millis);
+        self.now = WallTime::from_millis(millis);
         self.entity.on_time(self.now, &mut self.fx);
     }
 
     /// It is so late, and the entity finds out by the next command only.
     pub fn later(&mut self, millis: u64) {
-        self.now = Timestamp::from_millis(millis);
+        self.now = WallTime::from_millis(millis);
     }
 
     pub fn send(&mut self, session: &str, text: &str) -> SequenceNumber {
@@ -160,7 +160,7 @@ impl World {
 
     /// Accepts any session; answers which, or None if it waits until then.
     pub fn accept_next(&mut self, receiver: u64, until: u64) -> Option<String> {
-        let which = Accept::Next { until: Timestamp::from_millis(until) };
+        let which = Accept::Next { until: WallTime::from_millis(until) };
         let receiver = ReceiverId(receiver);
         let accepted =
             self.entity.accept(receiver, Mode::PeekLock, which, self.now, &mut self.fx).unwrap();

@@ -10,7 +10,7 @@ use barid_core::state_store::{
     Scope, Set, Usage, Verdict,
 };
 use barid_core::state_store::{AnsweredRecord, StateRecord};
-use barid_core::time::Timestamp;
+use barid_core::time::WallTime;
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -406,7 +406,7 @@ impl World {
             origin,
         };
         let Self { partition, kept, store_clock: clock, usage, .. } = self;
-        let now = Timestamp::from_millis(self.now);
+        let now = WallTime::from_millis(self.now);
         let scope = Scope { clock, usage, limits: &LIMITS, now };
         let key = KEYS[asked.key].as_bytes();
         match asked.command {
@@ -450,7 +450,7 @@ impl World {
     }
 
     fn apply(&mut self, step: &Step) {
-        let now = Timestamp::from_millis(self.now);
+        let now = WallTime::from_millis(self.now);
         match step {
             Step::Ask(asked) => {
                 let correlation = self.asked.len() as u128;
@@ -459,7 +459,7 @@ impl World {
                     packet_id,
                     correlation,
                     stored,
-                    settled: Timestamp::default(),
+                    settled: WallTime::default(),
                 });
                 self.ask(asked, origin);
                 if let Some(origin) = origin {
@@ -563,7 +563,7 @@ impl World {
             assert_eq!(plain.token, token);
         }
         assert_eq!(stored.count(), self.kept.keys.len());
-        let now = Timestamp::from_millis(self.now);
+        let now = WallTime::from_millis(self.now);
         let living =
             self.keys.iter().filter(|(_, plain)| plain.until.is_none_or(|at| at > self.now));
         let living: Vec<String> = living.map(|(key, _)| (*key).into()).collect();
@@ -585,7 +585,7 @@ impl World {
 }
 
 fn millis(record: &StateRecord) -> Option<u64> {
-    record.expires_at.map(Timestamp::as_millis)
+    record.expires_at.map(WallTime::as_millis)
 }
 
 proptest! {

@@ -15,7 +15,7 @@ use barid_core::state_store::{
     Answer, Clock, Effects, Limits, Origin, Partition, Request, Scope, Set, Usage,
 };
 use barid_core::state_store::{AnsweredRecord, StateRecord};
-use barid_core::time::Timestamp;
+use barid_core::time::WallTime;
 use barid_store::memory::MemoryStore;
 use barid_store::{Batch, Store};
 use statestore_proto::{Condition, Notification, Version};
@@ -23,7 +23,7 @@ use statestore_proto::{Condition, Notification, Version};
 use crate::script::Connection;
 
 const TENANT: TenantNumber = TenantNumber(0);
-const NOW: Timestamp = Timestamp::from_millis(1_000);
+const NOW: WallTime = WallTime::from_millis(1_000);
 
 /// The state store of one tenant in one shard.
 #[derive(Default)]
@@ -104,7 +104,7 @@ impl Recovery for Tenant {
 
     fn queue_entry(&mut self, _: TenantNumber, _: QueueNumber, _: Part, _: Entry) {}
 
-    fn queue_seen(&mut self, _: TenantNumber, _: QueueNumber, _: Arc<str>, _: Timestamp) {}
+    fn queue_seen(&mut self, _: TenantNumber, _: QueueNumber, _: Arc<str>, _: WallTime) {}
 }
 
 impl Tenant {
@@ -168,7 +168,7 @@ fn what_was_written_is_found_again() {
             packet_id,
             correlation: 1 << 100,
             stored: true,
-            settled: Timestamp::default(),
+            settled: WallTime::default(),
         })
     };
     let stored = Request { stored: true, ..Request::default() };
@@ -204,7 +204,7 @@ fn what_was_written_is_found_again() {
         // Nothing waits any more: it is durable.
         assert_eq!(found, (at != 2).then_some(Answer { after: None, ..answer }));
     }
-    assert_eq!(after.partition.take_alarm(), Some(Timestamp::from_millis(1_010)));
+    assert_eq!(after.partition.take_alarm(), Some(WallTime::from_millis(1_010)));
     let again = after.delete(&mut shards[0], b"fenced", stored);
     assert_eq!(again.version, None, "its token protects it still");
     commit(&mut shards[0], &store);

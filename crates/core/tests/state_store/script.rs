@@ -29,7 +29,7 @@ use barid_core::state_store::{
     Scope, Set, Usage, Verdict, Watcher,
 };
 use barid_core::state_store::{AnsweredRecord, StateRecord};
-use barid_core::time::Timestamp;
+use barid_core::time::WallTime;
 use statestore_proto::{Condition, Glob, Notification, Version};
 
 /// Runs a script and compares.
@@ -126,7 +126,7 @@ struct Store {
     clock: Clock,
     usage: Usage,
     limits: Limits,
-    now: Timestamp,
+    now: WallTime,
     followed: Followed,
 }
 
@@ -137,7 +137,7 @@ impl Default for Store {
             clock: Clock::default(),
             usage: Usage::default(),
             limits: Limits::UNBOUNDED,
-            now: Timestamp::default(),
+            now: WallTime::default(),
             followed: Followed { batch: 1, ..Followed::default() },
         }
     }
@@ -183,7 +183,7 @@ impl Store {
         let id = |at: usize| words[at].parse::<u64>().unwrap();
         match words[0] {
             "at" => {
-                *now = Timestamp::from_millis(id(1));
+                *now = WallTime::from_millis(id(1));
                 return String::new();
             }
             "batch" => {
@@ -274,7 +274,7 @@ fn origin(text: &str) -> Origin {
     let mut numbers = text.split('/').map(|number| number.parse::<u64>().unwrap());
     let mut next = || numbers.next().unwrap();
     let (session, packet_id, correlation) = (next(), next().try_into().unwrap(), next().into());
-    Origin { session, packet_id, correlation, stored: true, settled: Timestamp::default() }
+    Origin { session, packet_id, correlation, stored: true, settled: WallTime::default() }
 }
 
 /// An answer in words.

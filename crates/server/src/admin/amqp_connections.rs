@@ -75,7 +75,7 @@ impl Described {
             container: client.container.clone(),
             key: client.key.clone(),
             address: client.peer.to_string(),
-            connected_at: Rfc3339(client.since),
+            connected_at: Rfc3339::from(client.since),
         }
     }
 }

@@ -84,7 +84,7 @@ pub async fn list(
 impl From<Remembered> for Denied {
     fn from(denial: Remembered) -> Self {
         Self {
-            at: Rfc3339(denial.at),
+            at: Rfc3339::from(denial.at),
             action: denial.action.name(),
             count: denial.count,
             user: denial.user,

@@ -70,7 +70,7 @@ pub async fn list(
 impl From<DroppedMessage> for Dropped {
     fn from(drop: DroppedMessage) -> Self {
         Self {
-            at: Rfc3339(drop.at),
+            at: Rfc3339::from(drop.at),
             topic: drop.topic,
             client: drop.client,
             reason: drop.reason.name(),

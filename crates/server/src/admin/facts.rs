@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use barid_core::durable::keys;
 use barid_core::session::Waiting;
-use barid_core::time::Timestamp;
+use barid_core::time::MonoTime;
 use tokio::sync::oneshot;
 
 use crate::agenda::Task;
@@ -23,12 +23,12 @@ pub fn durability(session: &SessionRef) -> &'static str {
 }
 
 /// Since when its client is away.
-pub fn away_since(session: &SessionRef) -> Option<Timestamp> {
+pub fn away_since(session: &SessionRef) -> Option<MonoTime> {
     session.state().away_since
 }
 
 /// When the message was published that has waited longest.
-pub fn oldest_queued_at(session: &SessionRef) -> Option<Timestamp> {
+pub fn oldest_queued_at(session: &SessionRef) -> Option<MonoTime> {
     session.inspect(|outbound, _| outbound.queue().front().map(Waiting::queued_at))
 }
 

@@ -1,17 +1,33 @@
 //! Times as RFC 3339 has them: UTC, with milliseconds.
 
-use barid_core::time::Timestamp;
+use barid_core::time::{MonoTime, WallTime};
 use serde::{Serialize, Serializer};
 
 const DAY_MILLIS: u64 = 24 * 60 * 60 * 1_000;
 
 /// A time that is written such as `2026-11-21T12:00:00.000Z`.
 #[derive(Clone, Copy, Debug)]
-pub struct Rfc3339(pub Timestamp);
+pub struct Rfc3339 {
+    /// Since the Unix epoch.
+    millis: u64,
+}
+
+impl From<WallTime> for Rfc3339 {
+    fn from(time: WallTime) -> Self {
+        Self { millis: time.as_millis() }
+    }
+}
+
+/// As the clock on the wall would say it if nobody had corrected it since the start of the broker.
+impl From<MonoTime> for Rfc3339 {
+    fn from(time: MonoTime) -> Self {
+        Self { millis: time.as_millis() }
+    }
+}
 
 impl std::fmt::Display for Rfc3339 {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let millis = self.0.as_millis();
+        let millis = self.millis;
         let (year, month, day) = civil(millis / DAY_MILLIS);
         let of_day = millis % DAY_MILLIS;
         let (hour, minute) = (of_day / 3_600_000, of_day / 60_000 % 60);
@@ -56,7 +72,7 @@ mod tests {
             (1_798_761_599_007, "2026-12-31T23:59:59.007Z"),
             (4_107_542_400_000, "2100-03-01T00:00:00.000Z"),
         ] {
-            assert_eq!(Rfc3339(Timestamp::from_millis(millis)).to_string(), expected);
+            assert_eq!(Rfc3339::from(WallTime::from_millis(millis)).to_string(), expected);
         }
     }
 

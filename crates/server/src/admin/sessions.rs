@@ -152,9 +152,9 @@ fn describe<S>(session: &SessionRef, subscriptions: impl Fn(&SessionState) -> S)
         (link.map(|link| link.version), queue.len(), queue.bytes(), in_flight)
     });
     let away_since = facts::away_since(session).filter(|_| version.is_none());
-    let expires_at = away_since
-        .zip(expiry_seconds)
-        .map(|(since, seconds)| Rfc3339(since.after(Duration::from_secs(u64::from(seconds)))));
+    let expires_at = away_since.zip(expiry_seconds).map(|(since, seconds)| {
+        Rfc3339::from(since.after(Duration::from_secs(u64::from(seconds))))
+    });
     Described {
         client: session.client_id.clone(),
         connected: version.is_some(),
@@ -166,7 +166,7 @@ fn describe<S>(session: &SessionRef, subscriptions: impl Fn(&SessionState) -> S)
         subscriptions,
         queued_messages,
         queued_bytes,
-        oldest_queued_at: facts::oldest_queued_at(session).map(Rfc3339),
+        oldest_queued_at: facts::oldest_queued_at(session).map(Rfc3339::from),
         in_flight,
         unreleased,
     }

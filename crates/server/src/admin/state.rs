@@ -138,7 +138,7 @@ fn describe(entry: EntryView<'_>) -> Described {
         version: entry.version.to_string(),
         value_bytes: entry.value.len(),
         fencing_token: entry.fencing_token.map(|token| token.as_hlc().to_string()),
-        expires_at: entry.expires_at.map(Rfc3339),
+        expires_at: entry.expires_at.map(Rfc3339::from),
         durability: if entry.stored { "local" } else { "memory" },
         bytes: entry.key.to_vec(),
     }

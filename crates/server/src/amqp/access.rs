@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use barid_core::time::Timestamp;
+use barid_core::time::{MonoTime, WallTime};
 use thiserror::Error;
 
 use super::sas::{InvalidToken, Token};
@@ -35,7 +35,7 @@ struct Grant {
     entity: String,
     /// That of what the token is for; empty: all.
     scope: String,
-    until: Timestamp,
+    until: MonoTime,
 }
 
 /// Why a client is not given access.
@@ -75,7 +75,7 @@ impl Access {
         shared: &Shared,
         address: SocketAddr,
         token: &str,
-        wall: Timestamp,
+        wall: WallTime,
     ) -> Result<(), Denied> {
         let token = Token::parse(token)?;
         let settings = shared.settings();
@@ -103,7 +103,7 @@ impl Access {
         if digest(secret(&key)).as_ref() != digest(text).as_ref() {
             return Err(InvalidToken::Signature.into());
         }
-        self.grant(shared, key, String::new(), Timestamp::from_millis(u64::MAX))
+        self.grant(shared, key, String::new(), MonoTime::from_millis(u64::MAX))
     }
 
     fn grant(
@@ -111,7 +111,7 @@ impl Access {
         shared: &Shared,
         key: Key,
         scope: String,
-        until: Timestamp,
+        until: MonoTime,
     ) -> Result<(), Denied> {
         let name = tenant_of(Some(&key.name)).ok_or(InvalidToken::Signature)?;
         match &self.tenant {
@@ -140,7 +140,7 @@ impl Access {
     }
 
     /// Until when the client may do something with what has this canonical path; `None`: it may not.
-    pub fn allows(&self, right: Right, path: &str, now: Timestamp) -> Option<Timestamp> {
+    pub fn allows(&self, right: Right, path: &str, now: MonoTime) -> Option<MonoTime> {
         let grants = self.grants.iter().filter(|grant| {
             grant.until > now
                 && grant.key.allows(right)

@@ -6,7 +6,7 @@ use std::time::Duration;
 use barid_amqp::message::ValueRef;
 use barid_amqp::{AttachAnswer, AttachRequest, Error, Fields, LinkId, Role, SenderSettles};
 use barid_core::entity::{Accept, Accepted, Mode, Part, ReceiverId, Refusal};
-use barid_core::time::Timestamp;
+use barid_core::time::WallTime;
 
 use super::container::Container;
 use super::link::{Link, ReceiverLink, RequestLink, ResponseLink, SenderLink, Service};
@@ -234,7 +234,7 @@ impl Container {
     }
 
     /// Answers the attach of a receiver that has got its session.
-    pub(super) fn grant_session(&mut self, link: LinkId, session: &str, locked_until: Timestamp) {
+    pub(super) fn grant_session(&mut self, link: LinkId, session: &str, locked_until: WallTime) {
         let Some(Link::Receiver(receiver)) = self.links.get_mut(&link) else { return };
         receiver.pending = false;
         let mut filter = receiver.filter.take().unwrap_or_default();
@@ -275,7 +275,7 @@ fn open(
     queue: &Queue,
     (id, part, mode): (ReceiverId, Part, Mode),
     wanted: Option<&Accept>,
-    now: Timestamp,
+    now: WallTime,
 ) -> Result<Option<Accepted>, Error> {
     let opened = queue.with(&mut Commits::default(), |entity, effects| match wanted {
         None => entity.open(id, part, mode).map(|()| None),
@@ -297,7 +297,7 @@ fn open(
 fn wanted(
     request: &AttachRequest,
     filter: Option<&Fields>,
-    now: Timestamp,
+    now: WallTime,
 ) -> Result<Option<Accept>, Error> {
     let Some(value) = filter.and_then(|filter| filter.get(SESSION_FILTER)) else {
         return Ok(None);
@@ -326,7 +326,7 @@ fn patience(request: &AttachRequest) -> Duration {
 }
 
 /// Hundreds of nanoseconds since the year 1.
-fn ticks(at: Timestamp) -> i64 {
+fn ticks(at: WallTime) -> i64 {
     /// The Unix epoch.
     const EPOCH: i64 = 621_355_968_000_000_000;
     i64::try_from(at.as_millis())
@@ -341,8 +341,8 @@ mod tests {
 
     #[test]
     fn ticks_count_from_the_year_1() {
-        assert_eq!(ticks(Timestamp::from_millis(0)), 621_355_968_000_000_000);
-        assert_eq!(ticks(Timestamp::from_millis(1_000)), 621_355_968_010_000_000);
-        assert_eq!(ticks(Timestamp::from_millis(u64::MAX)), i64::MAX);
+        assert_eq!(ticks(WallTime::from_millis(0)), 621_355_968_000_000_000);
+        assert_eq!(ticks(WallTime::from_millis(1_000)), 621_355_968_010_000_000);
+        assert_eq!(ticks(WallTime::from_millis(u64::MAX)), i64::MAX);
     }
 }

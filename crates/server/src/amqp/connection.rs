@@ -7,7 +7,7 @@ use std::net::Shutdown;
 use std::sync::Arc;
 use std::time::Duration;
 
-use barid_core::time::Timestamp;
+use barid_core::time::MonoTime;
 use mio::net::TcpStream;
 use mqtt_proto::ReasonCode;
 use tracing::debug;
@@ -51,13 +51,13 @@ pub struct AmqpConnection {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     /// The PROXY protocol header is to come.
-    Proxy { until: Timestamp },
+    Proxy { until: MonoTime },
     /// The client has to open the connection, and to prove that it has a key, until then.
-    Opening { until: Timestamp },
+    Opening { until: MonoTime },
     /// It is open.
     Open,
     /// All is said; the client may still read it.
-    Closing { until: Timestamp },
+    Closing { until: MonoTime },
 }
 
 /// The connection ends: the socket is of no use any more.
@@ -135,7 +135,7 @@ impl AmqpConnection {
     }
 
     /// When to look at the connection at the latest.
-    pub fn deadline(&self) -> Option<Timestamp> {
+    pub fn deadline(&self) -> Option<MonoTime> {
         match self.stage {
             Stage::Proxy { until } | Stage::Opening { until } | Stage::Closing { until } => {
                 Some(until)

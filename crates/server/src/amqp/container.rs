@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use barid_amqp::{Connection, Delivery, Disposition, Error, Event, Limits, LinkId};
 use barid_core::entity::ReceiverId;
-use barid_core::time::Timestamp;
+use barid_core::time::MonoTime;
 use hashbrown::{HashMap, HashSet};
 use tracing::debug;
 
@@ -89,9 +89,9 @@ pub struct Container {
     /// The same, to be found.
     pub(super) is_busy: HashSet<LinkId>,
     /// When links are to be looked at whose tokens expire.
-    expiry: Option<Timestamp>,
+    expiry: Option<MonoTime>,
     /// When the client is to hear that the broker lives.
-    heartbeat: Option<Timestamp>,
+    heartbeat: Option<MonoTime>,
     opened: bool,
     /// Why what has come may not all be handled.
     stopped: Option<Stopped>,
@@ -349,7 +349,7 @@ impl Container {
     }
 
     /// A link has a right until then.
-    pub(super) fn note_expiry(&mut self, until: Timestamp) {
+    pub(super) fn note_expiry(&mut self, until: MonoTime) {
         self.expiry = Some(self.expiry.map_or(until, |expiry| expiry.min(until)));
     }
 
@@ -366,13 +366,13 @@ impl Container {
         }
     }
 
-    fn beat(&mut self, now: Timestamp) {
+    fn beat(&mut self, now: MonoTime) {
         let timeout = self.engine.peer_idle_time_out();
         self.heartbeat = timeout.map(|timeout| now.after((timeout / 2).max(HEARTBEAT_MIN)));
     }
 
     /// When to look at the connection at the latest.
-    pub fn deadline(&self) -> Option<Timestamp> {
+    pub fn deadline(&self) -> Option<MonoTime> {
         self.heartbeat.into_iter().chain(self.expiry).min()
     }
 
@@ -389,7 +389,7 @@ impl Container {
             };
             match self.access.allows(right, path, now) {
                 None => expired.push((action, path.clone(), *link)),
-                Some(next) => until = Some(until.map_or(next, |until: Timestamp| until.min(next))),
+                Some(next) => until = Some(until.map_or(next, |until: MonoTime| until.min(next))),
             }
         }
         self.expiry = until;

@@ -4,7 +4,7 @@ use barid_amqp::message::{
     Change, Delivered, Malformed, Scope as To, Sections, State as As, ValueRef,
 };
 use barid_core::entity::{Entry, LockToken, State};
-use barid_core::time::Timestamp;
+use barid_core::time::WallTime;
 use barid_core::value::{Scope, Value};
 use smallvec::SmallVec;
 
@@ -17,7 +17,7 @@ use crate::entities::value::encoded;
 pub fn encode(
     entry: &Entry,
     bytes: &[u8],
-    lock: Option<(LockToken, Timestamp)>,
+    lock: Option<(LockToken, WallTime)>,
     out: &mut Vec<u8>,
 ) -> Result<(), Malformed> {
     let sections = Sections::of_known(bytes)?;
@@ -70,7 +70,7 @@ fn change<'a>((scope, name, value): (Scope, &'a str, &'a Value)) -> Change<'a> {
 }
 
 /// Milliseconds since 1970, as AMQP has them.
-pub fn millis(at: Timestamp) -> i64 {
+pub fn millis(at: WallTime) -> i64 {
     i64::try_from(at.as_millis()).unwrap_or(i64::MAX)
 }
 

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use barid_core::time::Timestamp;
+use barid_core::time::WallTime;
 use data_encoding::BASE64;
 use percent_encoding::percent_decode_str;
 use ring::hmac;
@@ -24,7 +24,7 @@ pub struct Token<'a> {
     signature: Vec<u8>,
     /// When it expires, as it was signed.
     expiry: &'a str,
-    expires_at: Timestamp,
+    expires_at: WallTime,
     /// The name of the key, `{tenant}/{name}` or `{name}`.
     pub key_name: String,
 }
@@ -69,13 +69,13 @@ impl<'a> Token<'a> {
             scope,
             signature: BASE64.decode(&signature).map_err(|_| InvalidToken::Malformed)?,
             expiry,
-            expires_at: Timestamp::default().after(Duration::from_secs(seconds)),
+            expires_at: WallTime::default().after(Duration::from_secs(seconds)),
             key_name: name_of(key_name)?,
         })
     }
 
     /// Whether the holder of `key` has signed it, and until when it is valid.
-    pub fn verify(&self, key: &str, now: Timestamp) -> Result<Timestamp, InvalidToken> {
+    pub fn verify(&self, key: &str, now: WallTime) -> Result<WallTime, InvalidToken> {
         let key = hmac::Key::new(hmac::HMAC_SHA256, key.as_bytes());
         let signed = format!("{}\n{}", self.scope, self.expiry);
         hmac::verify(&key, signed.as_bytes(), &self.signature)
@@ -119,8 +119,8 @@ mod tests {
         format!("SharedAccessSignature sr={scope}&sig={signature}&se={expiry}&skn=acme%2Fworkers")
     }
 
-    fn at(seconds: u64) -> Timestamp {
-        Timestamp::from_millis(seconds * 1_000)
+    fn at(seconds: u64) -> WallTime {
+        WallTime::from_millis(seconds * 1_000)
     }
 
     #[test]

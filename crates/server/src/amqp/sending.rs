@@ -6,7 +6,7 @@ use std::time::Duration;
 use barid_amqp::message::{BATCH, Malformed, Sections, batch};
 use barid_amqp::{Delivery, DeliveryState, Error};
 use barid_core::entity::Incoming;
-use barid_core::time::Timestamp;
+use barid_core::time::WallTime;
 use uuid::Uuid;
 
 use super::container::Container;
@@ -55,7 +55,7 @@ impl Container {
 pub fn send(
     node: &Node,
     messages: Vec<Incoming>,
-    now: Timestamp,
+    now: WallTime,
     commits: &mut Commits,
 ) -> Result<(), Error> {
     let sent = node.send(Batch::from_vec(messages), now, commits);
@@ -109,7 +109,7 @@ pub fn incoming(mut bytes: Arc<[u8]>) -> Result<Incoming, Malformed> {
         .annotations()
         .get(SCHEDULED)
         .and_then(|at| at.timestamp())
-        .map(|at| Timestamp::from_millis(u64::try_from(at).unwrap_or(0)));
+        .map(|at| WallTime::from_millis(u64::try_from(at).unwrap_or(0)));
     let sent = properties.message_id();
     let message_id: Arc<str> = match &sent {
         Some(id) => Arc::from(&**id),

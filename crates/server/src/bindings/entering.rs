@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use barid_core::drop_reason::DropReason;
 use barid_core::entity::{Incoming, Refusal};
-use barid_core::time::Timestamp;
+use barid_core::time::WallTime;
 use mqtt_proto::ReasonCode;
 use smallvec::SmallVec;
 
@@ -40,7 +40,7 @@ impl Bindings {
     /// the binding only.
     pub fn enter(
         &self,
-        (worker, wall): (&Worker, Timestamp),
+        (worker, wall): (&Worker, WallTime),
         (account, entities): (&Account, Option<&Arc<Entities>>),
         client: &str,
         messages: &Messages<'_>,
@@ -84,7 +84,7 @@ struct Entry {
 
 struct Entering<'a> {
     worker: &'a Worker,
-    wall: Timestamp,
+    wall: WallTime,
     account: &'a Account,
     entities: Option<&'a Arc<Entities>>,
     messages: &'a Messages<'a>,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use barid_amqp::message::{Builder, Field, ValueRef};
 use barid_core::entity::Incoming;
 use barid_core::message::Publication;
-use barid_core::time::Timestamp;
+use barid_core::time::MonoTime;
 use hashbrown::HashMap;
 use mqtt_proto::{Properties, QoS};
 use uuid::Uuid;
@@ -29,7 +29,7 @@ pub fn incoming(
     publication: &Publication<'_>,
     client: &str,
     session: Option<&Template>,
-    now: Timestamp,
+    now: MonoTime,
 ) -> Incoming {
     let properties = Properties::from_validated(publication.properties);
     let session =

@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 
 use barid_core::drop_reason::DropReason;
 use barid_core::session::Acked;
-use barid_core::time::Timestamp;
+use barid_core::time::{MonoTime, WallTime};
 use hashbrown::HashSet;
 use mqtt_proto::flow::{InboundAliases, KeepAlive};
 use mqtt_proto::{
@@ -57,7 +57,7 @@ pub(super) struct Active {
     /// The tenant's durability classes when the client connected.
     pub(super) durability: Arc<Durability>,
     /// When it began, by the clock on the wall.
-    pub(super) since: Timestamp,
+    pub(super) since: WallTime,
     /// The Session Expiry Interval of the CONNECT was zero, and may not be raised (MQTT-3.14.2-2).
     pub(super) expires_at_once: bool,
     /// The client's Maximum Packet Size.
@@ -82,8 +82,8 @@ pub(super) struct Partner {
 }
 
 impl Active {
-    pub(super) fn deadline(&self) -> Option<Timestamp> {
-        self.keep_alive.deadline_ms().map(Timestamp::from_millis)
+    pub(super) fn deadline(&self) -> Option<MonoTime> {
+        self.keep_alive.deadline_ms().map(MonoTime::from_millis)
     }
 
     /// Handles the whole packets in `bytes`, sends what answers them, and returns how many bytes they

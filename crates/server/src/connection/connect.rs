@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use barid_core::ids;
-use barid_core::time::Timestamp;
+use barid_core::time::MonoTime;
 use mqtt_proto::flow::{InboundAliases, KeepAlive};
 use mqtt_proto::{
     ConnAck, Connect, FixedHeader, MAX_PACKET_LEN, PacketType, Properties, PropertiesBuf, Property,
@@ -42,7 +42,7 @@ pub(super) struct Waiting {
     _waits: Arc<()>,
     /// Counts `body`, the login, which has copies of parts of it, and what the client has sent behind.
     collected: Collected,
-    pub(super) until: Timestamp,
+    pub(super) until: MonoTime,
 }
 
 impl Waiting {

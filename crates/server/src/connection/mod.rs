@@ -23,7 +23,7 @@ use std::net::{Shutdown, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use barid_core::time::Timestamp;
+use barid_core::time::MonoTime;
 use mio::net::TcpStream;
 use mqtt_proto::{
     DecodeError, Disconnect, FixedHeader, PacketType, PropertiesBuf, Property, ReasonCode, Version,
@@ -73,15 +73,15 @@ pub struct Connection {
 #[derive(Debug)]
 enum Stage {
     /// The PROXY protocol header is to come.
-    Proxy { until: Timestamp },
+    Proxy { until: MonoTime },
     /// CONNECT is to come. What has come of it is counted as soon as it is more than usual.
-    Connect { until: Timestamp, collected: Option<Box<Collected>> },
+    Connect { until: MonoTime, collected: Option<Box<Collected>> },
     /// CONNECT has come, and the login is being verified.
     Authenticating(Box<Waiting>),
     /// The client has a session.
     Active(Box<Active>),
     /// All is said; the client may still read it.
-    Closing { until: Timestamp },
+    Closing { until: MonoTime },
 }
 
 /// Why a connection ends.
@@ -241,7 +241,7 @@ impl Connection {
     }
 
     /// When to look at the connection at the latest.
-    pub fn deadline(&self) -> Option<Timestamp> {
+    pub fn deadline(&self) -> Option<MonoTime> {
         match &self.stage {
             Stage::Proxy { until } | Stage::Connect { until, .. } | Stage::Closing { until } => {
                 Some(*until)

@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 
 use barid_core::commits::Commits;
 use barid_core::entity::LockToken;
-use barid_core::time::Timestamp;
+use barid_core::time::WallTime;
 use smallvec::SmallVec;
 
 use super::{Mover, Queue};
@@ -13,7 +13,7 @@ use super::{Mover, Queue};
 /// Looks at entities at their time. Returns at once, whatever locks of entities the caller holds.
 pub trait Alarm: Send + Sync + fmt::Debug {
     /// `Queue::wake`, when the clock on the wall shows `at`.
-    fn wake(&self, queue: Weak<Queue>, at: Timestamp);
+    fn wake(&self, queue: Weak<Queue>, at: WallTime);
 
     /// `Mover::run`, as soon as possible.
     fn move_on(&self, mover: Weak<Mover>);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use barid_core::durable::SessionStateRecord;
 use barid_core::entity::{Effects, Entry, Part, ReceiverId, SequenceNumber};
-use barid_core::time::Timestamp;
+use barid_core::time::WallTime;
 use smallvec::SmallVec;
 
 use super::queue::Queue;
@@ -81,7 +81,7 @@ impl Effects for QueueEffects<'_> {
         }
     }
 
-    fn put_state(&mut self, session: &Arc<str>, state: &Arc<[u8]>, updated_at: Timestamp) {
+    fn put_state(&mut self, session: &Arc<str>, state: &Arc<[u8]>, updated_at: WallTime) {
         if let Some((queue, shard)) = self.open() {
             let record = SessionStateRecord { state: Arc::clone(state), updated_at };
             shard.put_queue_state(queue.tenant(), queue.number(), session, record);
@@ -94,7 +94,7 @@ impl Effects for QueueEffects<'_> {
         }
     }
 
-    fn put_seen(&mut self, message_id: &Arc<str>, until: Timestamp) {
+    fn put_seen(&mut self, message_id: &Arc<str>, until: WallTime) {
         if let Some((queue, shard)) = self.open() {
             shard.put_queue_seen(queue.tenant(), queue.number(), message_id, until);
         }
@@ -127,7 +127,7 @@ impl Effects for QueueEffects<'_> {
         self.told.push((receiver, Told::Ready));
     }
 
-    fn granted(&mut self, receiver: ReceiverId, session: &Arc<str>, locked_until: Timestamp) {
+    fn granted(&mut self, receiver: ReceiverId, session: &Arc<str>, locked_until: WallTime) {
         let session = Arc::clone(session);
         self.told.push((receiver, Told::Granted { session, locked_until }));
     }

@@ -15,7 +15,7 @@ use barid_amqp::message::Sections;
 use barid_core::entity::{
     Delivery, Incoming, LockToken, Outcome, Overlay, Part, ReceiverId, Refusal,
 };
-use barid_core::time::Timestamp;
+use barid_core::time::WallTime;
 use barid_core::value::{Scope, Value};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
@@ -76,7 +76,7 @@ impl Mover {
     }
 
     /// Moves what can be moved.
-    pub(crate) fn run(self: &Arc<Self>, now: Timestamp) {
+    pub(crate) fn run(self: &Arc<Self>, now: WallTime) {
         let Some(queue) = self.queue.upgrade() else { return };
         // The stage stays as it is: bodies that come meanwhile must find it loading.
         let loaded = match &mut *self.stage.lock() {
@@ -97,7 +97,7 @@ impl Mover {
     }
 
     /// The next messages with their bodies; `None`: there are none, or they are not here yet.
-    fn take(self: &Arc<Self>, queue: &Arc<Queue>, now: Timestamp) -> Option<Vec<Delivery>> {
+    fn take(self: &Arc<Self>, queue: &Arc<Queue>, now: WallTime) -> Option<Vec<Delivery>> {
         let mut group = Vec::new();
         let taken = queue.with(&mut Commits::default(), |entity, effects| {
             entity.take(self.id, GROUP, now, effects, &mut group)
@@ -119,7 +119,7 @@ impl Mover {
         &self,
         queue: &Arc<Queue>,
         delivery: &Delivery,
-        now: Timestamp,
+        now: WallTime,
         commits: &mut Commits,
     ) -> bool {
         let Some(message) = self.outgoing(queue, delivery) else { return true };
@@ -156,7 +156,7 @@ impl Mover {
         queue: &Queue,
         message: Incoming,
         way: Way,
-        now: Timestamp,
+        now: WallTime,
         commits: &mut Commits,
     ) -> Result<(), Failure> {
         let Some(topic) = queue.entities().and_then(|entities| entities.find_key(queue.key()))
@@ -197,7 +197,7 @@ impl Mover {
     }
 
     /// What was moved is durable where it is now: it goes from here, and the next group comes.
-    pub(crate) fn complete(self: &Arc<Self>, done: &[LockToken], now: Timestamp) {
+    pub(crate) fn complete(self: &Arc<Self>, done: &[LockToken], now: WallTime) {
         let Some(queue) = self.queue.upgrade() else { return };
         queue.with(&mut Commits::default(), |entity, effects| {
             for token in done {

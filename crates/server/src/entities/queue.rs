@@ -10,7 +10,7 @@ use std::time::Duration;
 use barid_core::durable::EntityRecord;
 use barid_core::entity::{Counts, Entity, Incoming, Mode, Part, ReceiverId, Sent};
 use barid_core::ids::{QueueNumber, TenantNumber};
-use barid_core::time::Timestamp;
+use barid_core::time::WallTime;
 use parking_lot::{Mutex, RwLock};
 use smallvec::SmallVec;
 
@@ -217,17 +217,17 @@ impl Queue {
     }
 
     /// Has everything done whose time has come.
-    pub fn on_time(&self, now: Timestamp, commits: &mut Commits) {
+    pub fn on_time(&self, now: WallTime, commits: &mut Commits) {
         self.with(commits, |entity, effects| entity.on_time(now, effects));
     }
 
     /// Whether it is to be looked at that time, and not at another.
-    pub(crate) fn wakes_at(&self, at: Timestamp) -> bool {
+    pub(crate) fn wakes_at(&self, at: WallTime) -> bool {
         self.wakes_at.load(Ordering::Acquire) == at.as_millis()
     }
 
     /// A timer has run down.
-    pub(crate) fn wake(&self, at: Timestamp, now: Timestamp) {
+    pub(crate) fn wake(&self, at: WallTime, now: WallTime) {
         let (at, order) = (at.as_millis(), Ordering::AcqRel);
         if self.wakes_at.compare_exchange(at, NEVER, order, Ordering::Relaxed).is_err() {
             return;
@@ -241,12 +241,12 @@ impl Queue {
     }
 
     /// For when a timer was set that should have run down by now, if there is one.
-    pub(super) fn overdue(&self, now: Timestamp) -> Option<Timestamp> {
-        let at = Timestamp::from_millis(self.wakes_at.load(Ordering::Acquire));
+    pub(super) fn overdue(&self, now: WallTime) -> Option<WallTime> {
+        let at = WallTime::from_millis(self.wakes_at.load(Ordering::Acquire));
         (at <= now).then_some(at)
     }
 
-    fn wake_at(&self, due: Option<Timestamp>) {
+    fn wake_at(&self, due: Option<WallTime>) {
         let Some(due) = due else { return };
         if due.as_millis() < self.wakes_at.fetch_min(due.as_millis(), Ordering::AcqRel) {
             self.home.alarm.wake(Weak::clone(&self.me), due);
@@ -257,7 +257,7 @@ impl Queue {
     pub(super) fn put(
         &self,
         messages: SmallVec<[Incoming; 1]>,
-        now: Timestamp,
+        now: WallTime,
         commits: &mut Commits,
     ) -> Result<Numbers, SendError> {
         let mut has_duplicate = false;
@@ -337,7 +337,7 @@ impl Queue {
         }
         for mover in ended {
             self.with(&mut Commits::default(), |entity, effects| {
-                entity.close(mover.id(), Timestamp::default(), effects);
+                entity.close(mover.id(), WallTime::default(), effects);
             });
             self.unregister(mover.id());
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use barid_core::entity::ReceiverId;
-use barid_core::time::Timestamp;
+use barid_core::time::WallTime;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 
@@ -19,7 +19,7 @@ pub enum Told {
         /// The session.
         session: Arc<str>,
         /// When the lock ends.
-        locked_until: Timestamp,
+        locked_until: WallTime,
     },
     /// No session came free in its time. It is closed.
     TimedOut,

@@ -6,7 +6,7 @@ use std::ops::Bound;
 use std::sync::{Arc, Weak};
 
 use barid_core::ids::TenantNumber;
-use barid_core::time::Timestamp;
+use barid_core::time::WallTime;
 use hashbrown::HashSet;
 use parking_lot::{Mutex, RwLock};
 use thiserror::Error;
@@ -163,7 +163,7 @@ impl Entities {
 
     /// Has everything done whose time has come though its timer has not run down: timers go by a clock that
     /// does not jump, and that on the wall may have been set forward.
-    pub(crate) fn wake_overdue(&self, now: Timestamp) {
+    pub(crate) fn wake_overdue(&self, now: WallTime) {
         // What is due may look for other entities, so not under the lock.
         let overdue: Vec<_> = {
             let nodes = self.nodes.read();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use barid_core::entity::{Incoming, Overlay, Part, Refusal, SequenceNumber};
 use barid_core::session::ShardSet;
-use barid_core::time::Timestamp;
+use barid_core::time::WallTime;
 use barid_core::value::{Scope, Value};
 use smallvec::SmallVec;
 use thiserror::Error;
@@ -91,7 +91,7 @@ impl Node {
     pub fn send(
         &self,
         messages: Batch,
-        now: Timestamp,
+        now: WallTime,
         commits: &mut Commits,
     ) -> Result<Numbers, SendError> {
         self.send_again(messages, ShardSet::default(), now, commits)
@@ -106,7 +106,7 @@ impl Node {
         &self,
         messages: Batch,
         had: ShardSet,
-        now: Timestamp,
+        now: WallTime,
         commits: &mut Commits,
     ) -> Result<Numbers, SendError> {
         let refuses = match self {
@@ -124,7 +124,7 @@ impl Node {
         &self,
         messages: Batch,
         way: Way,
-        now: Timestamp,
+        now: WallTime,
         commits: &mut Commits,
     ) -> Result<Numbers, SendError> {
         let queue = match self {
@@ -176,7 +176,7 @@ impl Forward<'_> {
     pub(super) fn send(
         &self,
         message: &Incoming,
-        now: Timestamp,
+        now: WallTime,
         commits: &mut Commits,
     ) -> Result<SequenceNumber, SendError> {
         let (reason, description) = match self.try_send(message, now, commits) {
@@ -197,7 +197,7 @@ impl Forward<'_> {
     pub(super) fn try_send(
         &self,
         message: &Incoming,
-        now: Timestamp,
+        now: WallTime,
         commits: &mut Commits,
     ) -> Result<SequenceNumber, Failure> {
         let way = Way { hops: self.way.hops + 1, ..self.way };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use barid_core::entity::{Incoming, Overlay, Part, Refusal};
 use barid_core::rules::{RULE_NAME, Rule};
-use barid_core::time::Timestamp;
+use barid_core::time::WallTime;
 use barid_core::value::{Scope, Value};
 use parking_lot::{Mutex, RwLock};
 use smallvec::SmallVec;
@@ -84,7 +84,7 @@ impl Topic {
         &self,
         messages: Batch,
         way: Way,
-        now: Timestamp,
+        now: WallTime,
         commits: &mut Commits,
     ) -> Result<Numbers, SendError> {
         let is_scheduled = |message: &Incoming| message.scheduled_at.is_some_and(|at| at > now);
@@ -197,7 +197,7 @@ impl Share {
     }
 
     /// Enqueues what does not go on from here.
-    fn put(&mut self, way: Way, now: Timestamp, commits: &mut Commits) -> Result<(), SendError> {
+    fn put(&mut self, way: Way, now: WallTime, commits: &mut Commits) -> Result<(), SendError> {
         if way.had(&self.subscription) {
             return Ok(());
         }
@@ -236,7 +236,7 @@ fn change(
             }
             (Scope::System, "ScheduledEnqueueTimeUtc", Value::Timestamp(at)) => {
                 let at = u64::try_from(*at).unwrap_or(0);
-                copy.scheduled_at = Some(Timestamp::from_millis(at));
+                copy.scheduled_at = Some(WallTime::from_millis(at));
             }
             _ => {}
         }

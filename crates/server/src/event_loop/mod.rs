@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use barid_core::time::Timestamp;
+use barid_core::time::MonoTime;
 use hashbrown::HashMap;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token, Waker};
@@ -97,7 +97,7 @@ impl EventLoop {
             writers: 0,
             turn_start: Instant::now(),
             balance: Balance::new(),
-            next_sweep: Timestamp::default(),
+            next_sweep: MonoTime::default(),
             until: None,
         };
         thread::Builder::new()
@@ -136,15 +136,15 @@ struct Running {
     /// When the last turn ended, or the round began.
     turn_start: Instant,
     balance: Balance,
-    next_sweep: Timestamp,
+    next_sweep: MonoTime,
     /// The thread is to end, at the latest then.
-    until: Option<Timestamp>,
+    until: Option<MonoTime>,
 }
 
 struct Slot {
     connection: Peer,
     /// The nearest time at which a timer will look at the connection.
-    armed: Timestamp,
+    armed: MonoTime,
     /// The window of [`Balance`] in which it last had a turn.
     active: u32,
     /// It is in `again`.
@@ -153,7 +153,7 @@ struct Slot {
     later: Option<Readiness>,
 }
 
-const NEVER: Timestamp = Timestamp::from_millis(u64::MAX);
+const NEVER: MonoTime = MonoTime::from_millis(u64::MAX);
 
 impl Running {
     fn run(mut self) {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use barid_core::time::Timestamp;
+use barid_core::time::MonoTime;
 use mio::net::TcpStream;
 use mqtt_proto::ReasonCode;
 
@@ -117,7 +117,7 @@ impl Peer {
     }
 
     /// When to look at the connection at the latest.
-    pub fn deadline(&self) -> Option<Timestamp> {
+    pub fn deadline(&self) -> Option<MonoTime> {
         match self {
             Self::Mqtt(connection) => connection.deadline(),
             Self::Amqp(connection) => connection.deadline(),

@@ -7,22 +7,22 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-use barid_core::time::Timestamp;
+use barid_core::time::MonoTime;
 
 use crate::ids::ConnectionId;
 
 /// Deadlines, the nearest first.
 #[derive(Debug, Default)]
-pub struct Timers(BinaryHeap<Reverse<(Timestamp, ConnectionId)>>);
+pub struct Timers(BinaryHeap<Reverse<(MonoTime, ConnectionId)>>);
 
 impl Timers {
     /// Asks for the connection to be looked at.
-    pub fn set(&mut self, at: Timestamp, connection: ConnectionId) {
+    pub fn set(&mut self, at: MonoTime, connection: ConnectionId) {
         self.0.push(Reverse((at, connection)));
     }
 
     /// A connection whose time has come.
-    pub fn pop_due(&mut self, now: Timestamp) -> Option<ConnectionId> {
+    pub fn pop_due(&mut self, now: MonoTime) -> Option<ConnectionId> {
         let Reverse((at, connection)) = *self.0.peek()?;
         (at <= now).then(|| {
             self.0.pop();
@@ -31,7 +31,7 @@ impl Timers {
     }
 
     /// How long nothing is due.
-    pub fn idle(&self, now: Timestamp) -> Option<Duration> {
+    pub fn idle(&self, now: MonoTime) -> Option<Duration> {
         self.0.peek().map(|Reverse((at, ..))| at.since(now))
     }
 }
@@ -42,7 +42,7 @@ mod tests {
 
     #[test]
     fn the_nearest_deadline_comes_first_and_not_before_its_time() {
-        let at = Timestamp::from_millis;
+        let at = MonoTime::from_millis;
         let id = ConnectionId;
         let mut timers = Timers::default();
         timers.set(at(20), id(2));

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use barid_core::entity::Counts;
-use barid_core::time::Timestamp;
+use barid_core::time::WallTime;
 
 use super::{escaped, header};
 use crate::entities::{Node, Queue};
@@ -27,7 +27,7 @@ struct Row {
 }
 
 /// A metric that has one value for each queue and subscription.
-type PerEntity = (&'static str, &'static str, fn(&Row, Timestamp) -> u64);
+type PerEntity = (&'static str, &'static str, fn(&Row, WallTime) -> u64);
 
 const PER_ENTITY: [PerEntity; 5] = [
     ("barid_entity_sessions", "Sessions with a message, a state or a lock.", |row, _| {
@@ -71,7 +71,7 @@ pub fn entities(text: &mut String, shared: &Shared) {
             );
         }
     }
-    let now = shared.clock.now();
+    let now = shared.clock.wall();
     for (name, help, value) in PER_ENTITY {
         header(text, name, "gauge", help);
         for row in &rows {

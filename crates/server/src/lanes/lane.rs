@@ -7,7 +7,7 @@ use barid_core::entity::{
     Accept, Accepted, Delivery, LockToken, Mode, Outcome, Part, ReceiverId, Refusal,
 };
 use barid_core::message::Publication;
-use barid_core::time::Timestamp;
+use barid_core::time::WallTime;
 use mqtt_proto::QoS;
 
 use crate::bindings::{Bound, Passage, outgoing};
@@ -97,7 +97,7 @@ impl Lane {
         bound: &Arc<Bound>,
         queue: &Arc<Queue>,
         inbox: Arc<dyn Inbox>,
-        now: Timestamp,
+        now: WallTime,
     ) -> Option<(Self, Next)> {
         let receiver = new_receiver_id();
         if !queue.register(receiver, inbox) {
@@ -189,7 +189,7 @@ impl Lane {
     }
 
     /// What was published is durable: it goes. True: the next step is to be taken later.
-    pub fn settle(&mut self, now: Timestamp) -> bool {
+    pub fn settle(&mut self, now: WallTime) -> bool {
         let Stage::Published(published) = std::mem::replace(&mut self.stage, Stage::Idle) else {
             return false;
         };
@@ -211,7 +211,7 @@ impl Lane {
     }
 
     /// Bodies have been read.
-    pub fn loaded(&mut self, bodies: Vec<(u64, Option<Arc<[u8]>>)>, now: Timestamp) {
+    pub fn loaded(&mut self, bodies: Vec<(u64, Option<Arc<[u8]>>)>, now: WallTime) {
         let Stage::Loading(group) = &mut self.stage else { return };
         let mut group = std::mem::take(group);
         group::fill(&mut group, bodies);
@@ -227,7 +227,7 @@ impl Lane {
     }
 
     /// Goes, and gives back what it has. What is published and not durable yet is given back, too.
-    pub fn close(self, now: Timestamp) {
+    pub fn close(self, now: WallTime) {
         self.queue.with(&mut Commits::default(), |entity, effects| {
             if let Stage::Loading(group) | Stage::Loaded(group) = &self.stage {
                 for delivery in group {
@@ -240,7 +240,7 @@ impl Lane {
         self.queue.unregister(self.receiver);
     }
 
-    fn take(&self, now: Timestamp) -> Result<Vec<Delivery>, Refusal> {
+    fn take(&self, now: WallTime) -> Result<Vec<Delivery>, Refusal> {
         let mut group = Vec::new();
         self.queue.with(&mut Commits::default(), |entity, effects| {
             entity.take(self.receiver, GROUP, now, effects, &mut group)
@@ -261,7 +261,7 @@ impl Lane {
         let durability = self.tenant.durability();
         // Entities live by the clock on the wall.
         let (clock, wall) = (context.worker.now, context.wall());
-        let expires_at = |at: Timestamp| clock.after(at.since(wall));
+        let expires_at = |at: WallTime| clock.after(at.since(wall));
         let overflow = self.tenant.limits().queue_overflow;
         let holds_back = matches!(overflow, QueueOverflow::Reject | QueueOverflow::Block);
         let mut published = Published::default();

@@ -23,7 +23,7 @@ use barid_core::drop_reason::DropReason;
 use barid_core::message::Message;
 use barid_core::queue::{QueueLimits, Room};
 use barid_core::session::{Outbound, ReceivedIds, Waiting, WindowLimits};
-use barid_core::time::Timestamp;
+use barid_core::time::MonoTime;
 use barid_core::topic_index;
 use mqtt_proto::ReasonCode;
 use mqtt_proto::flow::OutboundAliases;
@@ -80,7 +80,7 @@ pub struct State {
     /// Session Expiry Interval in seconds; `u32::MAX`: never.
     pub expiry: u32,
     /// Since when its client is away; `None`: it is connected.
-    pub away_since: Option<Timestamp>,
+    pub away_since: Option<MonoTime>,
 }
 
 /// A Will Message (MQTT 5 §3.1.2.5).

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use barid_core::time::Timestamp;
+use barid_core::time::WallTime;
 
 use crate::agenda::Task;
 use crate::lifecycle::Context;
@@ -32,7 +32,7 @@ impl Context {
 }
 
 /// Has keys of a shard removed at a time.
-pub(super) fn schedule_expiry(shared: &Shared, tenant: &Arc<Tenant>, shard: u16, at: Timestamp) {
+pub(super) fn schedule_expiry(shared: &Shared, tenant: &Arc<Tenant>, shard: u16, at: WallTime) {
     let task = Task::ExpireKeys { tenant: Arc::downgrade(tenant), shard, wall: at };
     shared.agenda.schedule(shared.clock.when(at), task);
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use barid_core::message::Publication;
-use barid_core::time::Timestamp;
+use barid_core::time::WallTime;
 use mqtt_proto::{PropertiesBuf, Property, QoS};
 use statestore_proto::{properties, topics};
 
@@ -25,7 +25,7 @@ impl Context {
         &mut self,
         tenant: &Arc<Tenant>,
         notices: &Notices,
-        alarm: Option<Timestamp>,
+        alarm: Option<WallTime>,
     ) -> usize {
         if let Some(at) = alarm {
             schedule_expiry(&self.shared, tenant, notices.shard, at);

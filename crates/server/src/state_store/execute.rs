@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use barid_core::commits::Commits;
 use barid_core::state_store::{Answer, Limits, Origin, Partition, Request, ScanLimits, Set};
-use barid_core::time::Timestamp;
+use barid_core::time::WallTime;
 use hashbrown::HashSet;
 use statestore_proto::{Command, Glob, Refusal, Reply, Verb, Version, topics};
 use xxhash_rust::xxh3::xxh3_128;
@@ -40,13 +40,13 @@ pub struct Requester<'a> {
     /// Its connection.
     pub connection: ConnectionId,
     /// Since when it is connected.
-    pub since: Timestamp,
+    pub since: WallTime,
     /// The session outlives the connection, so requests may be sent again.
     pub survives: bool,
     /// What the user may do; `None`: everything.
     pub permissions: Option<&'a Permissions>,
     /// What the clock on the wall says.
-    pub now: Timestamp,
+    pub now: WallTime,
     /// Bytes of the largest packet that the client takes.
     pub max_packet_size: usize,
     /// The durability classes.
@@ -111,7 +111,7 @@ impl StateStore {
         payload: &[u8],
         envelope: &Envelope<'_>,
         (packet_id, repeated): (u16, bool),
-        follow: impl FnOnce(Notices, Option<Timestamp>) -> usize,
+        follow: impl FnOnce(Notices, Option<WallTime>) -> usize,
     ) -> Option<Answered> {
         let command = match Command::decode(payload) {
             Ok(command) => command,
@@ -261,7 +261,7 @@ impl Requester<'_> {
     fn origin(&self, packet_id: u16, correlation: &[u8]) -> Origin {
         let settled = match self.now.before(SETTLED) {
             before if self.since < before => before,
-            _ => Timestamp::default(),
+            _ => WallTime::default(),
         };
         Origin {
             session: self.session.answered_as(),

@@ -29,7 +29,7 @@ pub use timings::Timings;
 use barid_core::durable::AnsweredIn;
 use barid_core::ids::SessionNumber;
 use barid_core::state_store::{Clock, Limits, Partition, Scope, StateRecord, Usage};
-use barid_core::time::Timestamp;
+use barid_core::time::WallTime;
 use parking_lot::{Mutex, MutexGuard};
 use statestore_proto::{Version, topics};
 
@@ -72,7 +72,7 @@ impl StateStore {
         self.partitions[usize::from(shard)].lock()
     }
 
-    fn scope<'a>(&'a self, limits: &'a Limits, now: Timestamp) -> Scope<'a> {
+    fn scope<'a>(&'a self, limits: &'a Limits, now: WallTime) -> Scope<'a> {
         Scope { clock: &self.clock, usage: &self.usage, limits, now }
     }
 
@@ -84,7 +84,7 @@ impl StateStore {
 
     /// Whether nothing would be lost with it: it has no keys, and its clock is not ahead of the one on the
     /// wall, so that another one would go on from there.
-    pub fn is_void(&self, now: Timestamp) -> bool {
+    pub fn is_void(&self, now: WallTime) -> bool {
         self.usage.keys() == 0 && self.clock.latest().wall < now.as_millis()
     }
 
@@ -117,8 +117,8 @@ impl StateStore {
         &self,
         tenant: &Account,
         shard: u16,
-        now: Timestamp,
-        follow: impl FnOnce(Notices, Option<Timestamp>),
+        now: WallTime,
+        follow: impl FnOnce(Notices, Option<WallTime>),
     ) {
         let limits = Limits::UNBOUNDED;
         let scope = self.scope(&limits, now);

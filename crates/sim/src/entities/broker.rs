@@ -14,7 +14,7 @@ use barid_core::entity::{
     Properties, ReceiverId, Refusal, Sent, State,
 };
 use barid_core::ids::QueueNumber;
-use barid_core::time::Timestamp;
+use barid_core::time::WallTime;
 use barid_store::memory::Disk;
 
 use super::notes::{Event, Late, Notes};
@@ -55,7 +55,7 @@ pub struct Broker {
     waiting: VecDeque<(Commits, (ClientId, LinkId, Packet))>,
     /// What is noted too late, if a rule is broken.
     late: Vec<Late>,
-    now: Timestamp,
+    now: WallTime,
     /// Packets that have left the broker since somebody looked.
     pub effects: Vec<(ClientId, LinkId, Packet)>,
 }
@@ -98,7 +98,7 @@ pub struct Place {
 
 impl world::Broker<Packet> for Broker {
     fn set_time(&mut self, now: u64) {
-        self.now = Timestamp::from_millis(now);
+        self.now = WallTime::from_millis(now);
     }
 
     fn receive(&mut self, client: ClientId, link: LinkId, packet: Packet) -> bool {
@@ -205,7 +205,7 @@ impl Broker {
             last_receiver: 0,
             waiting: VecDeque::new(),
             late: Vec::new(),
-            now: Timestamp::from_millis(now),
+            now: WallTime::from_millis(now),
             effects: Vec::new(),
         }
     }
@@ -220,7 +220,7 @@ impl Broker {
             session: Some(SESSIONS[session].into()),
             message_id: Some(message.to_string().into()),
             time_to_live: None,
-            scheduled_at: at.map(Timestamp::from_millis),
+            scheduled_at: at.map(WallTime::from_millis),
             bytes: message.to_be_bytes()[..].into(),
             overlay: None,
         };
@@ -324,7 +324,7 @@ impl Broker {
             }
             Packet::Renew(_) => {
                 let (until, _) = self.change(entity, |it, now, fx| it.renew_session(id, now, fx));
-                let until = until.ok().map(Timestamp::as_millis);
+                let until = until.ok().map(WallTime::as_millis);
                 self.effects.push((client, link, Packet::Renewed(handle, until)));
             }
             Packet::SetState(_, note) => {
@@ -423,7 +423,7 @@ impl Broker {
     fn change<R>(
         &mut self,
         id: EntityId,
-        change: impl FnOnce(&mut Entity, Timestamp, &mut Notes<'_>) -> R,
+        change: impl FnOnce(&mut Entity, WallTime, &mut Notes<'_>) -> R,
     ) -> (R, Option<Commits>) {
         let Stored { entity, shard: index, queue, .. } = &mut self.entities[id];
         let (index, queue) = (*index, *queue);
@@ -451,7 +451,7 @@ impl Broker {
         }
     }
 
-    fn grant(&mut self, id: ReceiverId, session: &str, until: Timestamp) {
+    fn grant(&mut self, id: ReceiverId, session: &str, until: WallTime) {
         let Some(Receiver { client, link, handle, .. }) = self.receivers.get(&id) else { return };
         let session = session_id(session);
         let attached = Packet::Attached(*handle, Some((session, until.as_millis())));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use barid_core::durable::{SessionStateRecord, Shard};
 use barid_core::entity::{Effects, Entry, Part, ReceiverId, SequenceNumber};
 use barid_core::ids::QueueNumber;
-use barid_core::time::Timestamp;
+use barid_core::time::WallTime;
 
 use crate::durable::TENANT_NUMBER;
 
@@ -23,7 +23,7 @@ pub struct Notes<'a> {
 /// What a receiver has to be told.
 pub enum Event {
     Ready(ReceiverId),
-    Granted(ReceiverId, Arc<str>, Timestamp),
+    Granted(ReceiverId, Arc<str>, WallTime),
     Closed(ReceiverId),
 }
 
@@ -60,7 +60,7 @@ impl Effects for Notes<'_> {
         }
     }
 
-    fn put_state(&mut self, session: &Arc<str>, state: &Arc<[u8]>, updated_at: Timestamp) {
+    fn put_state(&mut self, session: &Arc<str>, state: &Arc<[u8]>, updated_at: WallTime) {
         let record = SessionStateRecord { state: Arc::clone(state), updated_at };
         self.shard.put_queue_state(TENANT_NUMBER, self.queue, session, record);
     }
@@ -69,7 +69,7 @@ impl Effects for Notes<'_> {
         self.shard.remove_queue_state(TENANT_NUMBER, self.queue, session);
     }
 
-    fn put_seen(&mut self, message_id: &Arc<str>, until: Timestamp) {
+    fn put_seen(&mut self, message_id: &Arc<str>, until: WallTime) {
         self.shard.put_queue_seen(TENANT_NUMBER, self.queue, message_id, until);
     }
 
@@ -91,7 +91,7 @@ impl Effects for Notes<'_> {
         self.events.push(Event::Ready(receiver));
     }
 
-    fn granted(&mut self, receiver: ReceiverId, session: &Arc<str>, locked_until: Timestamp) {
+    fn granted(&mut self, receiver: ReceiverId, session: &Arc<str>, locked_until: WallTime) {
         self.events.push(Event::Granted(receiver, Arc::clone(session), locked_until));
     }
 

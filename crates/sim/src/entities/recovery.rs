@@ -11,7 +11,7 @@ use barid_core::ids::{EntryNumber, QueueNumber, SessionNumber, TenantNumber};
 use barid_core::message::Message;
 use barid_core::session::EntryRecord;
 use barid_core::state_store::StateRecord;
-use barid_core::time::Timestamp;
+use barid_core::time::WallTime;
 use statestore_proto::Version;
 
 use super::broker::{Settings, new_entity};
@@ -76,7 +76,7 @@ impl Recovery for Reader {
         self.entity_of(queue).recover_entry(part, entry);
     }
 
-    fn queue_seen(&mut self, _: TenantNumber, queue: QueueNumber, id: Arc<str>, until: Timestamp) {
+    fn queue_seen(&mut self, _: TenantNumber, queue: QueueNumber, id: Arc<str>, until: WallTime) {
         if self.settings.rules.hold(Rule::RestoreSeen) {
             self.entity_of(queue).recover_seen(&id, until);
         }

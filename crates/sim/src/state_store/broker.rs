@@ -19,7 +19,7 @@ use barid_core::state_store::{
     Answer, Clock, Effects, Limits, Origin, Outcome, Partition, Scope, Set, Usage, Verdict, Watcher,
 };
 use barid_core::state_store::{AnsweredRecord, StateRecord};
-use barid_core::time::Timestamp;
+use barid_core::time::WallTime;
 use barid_store::Store;
 use barid_store::memory::Disk;
 use statestore_proto::{Hlc, Notification, Refusal, Version};
@@ -42,7 +42,7 @@ pub struct Broker {
     sessions: BTreeMap<ClientId, Session>,
     /// What is noted too late, when a rule is broken.
     late: Vec<Late>,
-    now: Timestamp,
+    now: WallTime,
     /// What has left the broker since somebody looked.
     pub effects: Vec<(ClientId, LinkId, Packet)>,
 }
@@ -90,7 +90,7 @@ pub struct Picture {
 
 impl world::Broker<Packet> for Broker {
     fn set_time(&mut self, now: u64) {
-        self.now = Timestamp::from_millis(now);
+        self.now = WallTime::from_millis(now);
     }
 
     fn receive(&mut self, client: ClientId, link: LinkId, packet: Packet) -> bool {
@@ -186,7 +186,7 @@ impl Broker {
             partitions: reader.partitions,
             sessions: reader.sessions,
             late: Vec::new(),
-            now: Timestamp::from_millis(now),
+            now: WallTime::from_millis(now),
             effects: Vec::new(),
         }
     }
@@ -347,7 +347,7 @@ impl Broker {
         let sessions = self.sessions.iter().map(|(client, session)| (*client, session.number));
         let stored = self.partitions.iter().flat_map(|partition| {
             // Also what has expired, if nobody has noticed.
-            let views = partition.entries(Timestamp::default(), b"", b"");
+            let views = partition.entries(WallTime::default(), b"", b"");
             views.filter(|view| view.stored).map(|view| {
                 let (key, value) = (&view.key, &view.value);
                 format!(
@@ -481,7 +481,7 @@ impl Effects<Watching> for Notes<'_> {
 /// By what a request is known when it comes again.
 fn origin(session: SessionNumber, request: &Request) -> Origin {
     let (packet_id, correlation) = (request.id, request.number.into());
-    Origin { session, packet_id, correlation, stored: true, settled: Timestamp::default() }
+    Origin { session, packet_id, correlation, stored: true, settled: WallTime::default() }
 }
 
 /// What a client is told.
@@ -560,5 +560,5 @@ impl Recovery for Reader {
     fn queue_state(&mut self, _: TenantNumber, _: QueueNumber, _: Arc<str>, _: SessionStateRecord) {
     }
     fn queue_entry(&mut self, _: TenantNumber, _: QueueNumber, _: Part, _: Entry) {}
-    fn queue_seen(&mut self, _: TenantNumber, _: QueueNumber, _: Arc<str>, _: Timestamp) {}
+    fn queue_seen(&mut self, _: TenantNumber, _: QueueNumber, _: Arc<str>, _: WallTime) {}
 }

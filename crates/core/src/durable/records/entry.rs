@@ -9,7 +9,7 @@ use super::{RecordError, qos, versioned};
 use crate::durable::wire::{Reader, flag, put_str, put_varint};
 use crate::ids::PacketId;
 use crate::session::{EntryRecord, Phase};
-use crate::time::Timestamp;
+use crate::time::MonoTime;
 
 const VERSION: u8 = 1;
 
@@ -87,9 +87,9 @@ impl EntryRecord {
             phase,
             message: reader.varint()?,
             size: reader.narrow()?,
-            queued_at: Timestamp::from_millis(reader.varint()?),
+            queued_at: MonoTime::from_millis(reader.varint()?),
             expires_at: if flags & EXPIRES != 0 {
-                Some(Timestamp::from_millis(reader.varint()?))
+                Some(MonoTime::from_millis(reader.varint()?))
             } else {
                 None
             },

@@ -3,7 +3,7 @@
 use super::{RecordError, known_flags, qos, versioned};
 use crate::durable::wire::{flag, put_varint};
 use crate::message::Message;
-use crate::time::Timestamp;
+use crate::time::MonoTime;
 
 const VERSION: u8 = 1;
 
@@ -36,7 +36,7 @@ pub fn decode(record: &[u8]) -> Result<Message, RecordError> {
     known_flags(flags, 0b11 | RETAIN | EXPIRES)?;
     let expires_at = match flags & EXPIRES {
         0 => None,
-        _ => Some(Timestamp::from_millis(reader.varint()?)),
+        _ => Some(MonoTime::from_millis(reader.varint()?)),
     };
     let (topic_len, properties_len) = (reader.narrow()?, reader.narrow()?);
     let bytes = reader.rest();

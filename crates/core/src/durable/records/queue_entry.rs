@@ -7,7 +7,7 @@ use super::overlay::{overlay, put_overlay};
 use super::{RecordError, known_flags, versioned};
 use crate::durable::wire::{flag, put_varint};
 use crate::entity::{Body, Entry, SequenceNumber, State};
-use crate::time::Timestamp;
+use crate::time::WallTime;
 
 const VERSION: u8 = 1;
 
@@ -74,16 +74,16 @@ pub fn decode(number: SequenceNumber, record: &[u8]) -> Result<Entry, RecordErro
     let flags = reader.u8()?;
     known_flags(flags, KNOWN)?;
     let has = |flag| flags & flag != 0;
-    let enqueued_at = Timestamp::from_millis(reader.varint()?);
+    let enqueued_at = WallTime::from_millis(reader.varint()?);
     let (size, delivery_count) = (reader.narrow()?, reader.narrow()?);
     let state = match flags >> STATE_SHIFT {
         ACTIVE => State::Active,
         DEFERRED => State::Deferred,
-        SCHEDULED => State::Scheduled { at: Timestamp::from_millis(reader.varint()?) },
+        SCHEDULED => State::Scheduled { at: WallTime::from_millis(reader.varint()?) },
         _ => return Err(RecordError::Malformed("an entry is in a state that there is not")),
     };
     let expires_at = match has(EXPIRES) {
-        true => Some(Timestamp::from_millis(reader.varint()?)),
+        true => Some(WallTime::from_millis(reader.varint()?)),
         false => None,
     };
     let (enqueued_number, body) = match has(RENUMBERED) {

@@ -2,12 +2,12 @@
 
 use super::{RecordError, versioned};
 use crate::durable::wire::put_varint;
-use crate::time::Timestamp;
+use crate::time::WallTime;
 
 const VERSION: u8 = 1;
 
 /// Appends the record.
-pub fn encode(until: Timestamp, out: &mut Vec<u8>) {
+pub fn encode(until: WallTime, out: &mut Vec<u8>) {
     out.push(VERSION);
     put_varint(until.as_millis(), out);
 }
@@ -16,8 +16,8 @@ pub fn encode(until: Timestamp, out: &mut Vec<u8>) {
 ///
 /// # Errors
 /// [`RecordError`] if it is none, or of a later version.
-pub fn decode(record: &[u8]) -> Result<Timestamp, RecordError> {
+pub fn decode(record: &[u8]) -> Result<WallTime, RecordError> {
     let mut reader = versioned(record, VERSION)?;
-    let until = Timestamp::from_millis(reader.varint()?);
+    let until = WallTime::from_millis(reader.varint()?);
     reader.finish().map(|()| until)
 }

@@ -10,7 +10,7 @@ use super::{RecordError, decode_message, encode_message, known_flags, qos, versi
 use crate::durable::wire::{Reader, flag, put_str, put_varint};
 use crate::ids::SessionNumber;
 use crate::message::Message;
-use crate::time::Timestamp;
+use crate::time::MonoTime;
 
 const VERSION: u8 = 1;
 
@@ -33,7 +33,7 @@ pub struct SessionRecord {
     /// Session Expiry Interval in seconds; `u32::MAX`: never.
     pub expiry: u32,
     /// Since when it has had no client; none: a client is connected.
-    pub away_since: Option<Timestamp>,
+    pub away_since: Option<MonoTime>,
     /// The Will Message, until published or discarded.
     pub will: Option<WillRecord>,
     /// Walks through the retained messages that the client has still to get.
@@ -108,7 +108,7 @@ impl SessionRecord {
         };
         let away_since = match flags & AWAY {
             0 => None,
-            _ => Some(Timestamp::from_millis(reader.varint()?)),
+            _ => Some(MonoTime::from_millis(reader.varint()?)),
         };
         let will = match flags & (WILL | WILL_EXPIRES) {
             0 => None,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{RecordError, versioned};
 use crate::durable::wire::put_varint;
-use crate::time::Timestamp;
+use crate::time::WallTime;
 
 const VERSION: u8 = 1;
 
@@ -14,7 +14,7 @@ pub struct SessionStateRecord {
     /// What it was set to. May be empty.
     pub state: Arc<[u8]>,
     /// When.
-    pub updated_at: Timestamp,
+    pub updated_at: WallTime,
 }
 
 impl SessionStateRecord {
@@ -31,7 +31,7 @@ impl SessionStateRecord {
     /// [`RecordError`] if it is none, or of a later version.
     pub fn decode(record: &[u8]) -> Result<Self, RecordError> {
         let mut reader = versioned(record, VERSION)?;
-        let updated_at = Timestamp::from_millis(reader.varint()?);
+        let updated_at = WallTime::from_millis(reader.varint()?);
         Ok(Self { state: reader.rest().into(), updated_at })
     }
 }

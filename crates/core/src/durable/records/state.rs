@@ -3,7 +3,7 @@
 use super::{RecordError, known_flags, put_state_version, state_version, versioned};
 use crate::durable::wire::{flag, put_str, put_varint};
 use crate::state_store::{FencingToken, StateRecord};
-use crate::time::Timestamp;
+use crate::time::WallTime;
 
 const VERSION: u8 = 1;
 
@@ -41,7 +41,7 @@ impl StateRecord {
         let version = state_version(&mut reader)?;
         let expires_at = match flags & EXPIRES {
             0 => None,
-            _ => Some(Timestamp::from_millis(reader.varint()?)),
+            _ => Some(WallTime::from_millis(reader.varint()?)),
         };
         let fencing_token = match flags & FENCED {
             0 => None,

@@ -34,7 +34,7 @@ use crate::ids::{
 use crate::message::Message;
 use crate::session::EntryRecord;
 use crate::state_store::{AnsweredRecord, StateRecord};
-use crate::time::Timestamp;
+use crate::time::WallTime;
 
 mod queues;
 
@@ -111,7 +111,7 @@ pub trait Recovery {
         tenant: TenantNumber,
         queue: QueueNumber,
         message_id: Arc<str>,
-        until: Timestamp,
+        until: WallTime,
     );
 }
 

@@ -10,7 +10,7 @@ use barid_core::entity::{
     Accept, Delivery, Entity, Entry, Incoming, LockToken, Mode, Part, Properties, ReceiverId,
     Refusal, Sent, State,
 };
-use barid_core::time::Timestamp;
+use barid_core::time::WallTime;
 
 use super::op::{Back, How, Op, Slot};
 use super::reference::{Delivered, Kept, Model};
@@ -257,12 +257,12 @@ impl Both {
         assert!(self.entity.due().is_none_or(|due| due > now));
     }
 
-    fn now(&self) -> Timestamp {
+    fn now(&self) -> WallTime {
         self.after(0)
     }
 
-    fn after(&self, millis: u8) -> Timestamp {
-        Timestamp::from_millis(self.model.now + u64::from(millis))
+    fn after(&self, millis: u8) -> WallTime {
+        WallTime::from_millis(self.model.now + u64::from(millis))
     }
 
     fn incoming(&mut self, session: u8) -> (u64, Incoming) {

@@ -130,7 +130,7 @@ impl From<Counted> for Counts {
             transfer_dead_lettered: counted.transfer_dead_lettered,
             sessions,
             bytes,
-            oldest_enqueued_at: counted.oldest.map(Rfc3339),
+            oldest_enqueued_at: counted.oldest.map(Rfc3339::from),
         }
     }
 }

@@ -3,7 +3,7 @@
 use barid_amqp::message::{Field, Sections, ValueRef, id_text};
 use barid_core::entity::{Entry, Overlay, State};
 use barid_core::rules::same_name;
-use barid_core::time::Timestamp;
+use barid_core::time::WallTime;
 use barid_core::value::{Scope, Value};
 use data_encoding::{BASE64, HEXLOWER};
 use serde::Serialize;
@@ -71,9 +71,9 @@ impl Described {
             session: entry.session.as_deref().map(Into::into),
             message_id: entry.message_id.as_deref().map(Into::into),
             delivery_count: entry.delivery_count,
-            enqueued_at: Rfc3339(entry.enqueued_at),
-            expires_at: entry.expires_at.map(Rfc3339),
-            scheduled_at: scheduled_at.map(Rfc3339),
+            enqueued_at: Rfc3339::from(entry.enqueued_at),
+            expires_at: entry.expires_at.map(Rfc3339::from),
+            scheduled_at: scheduled_at.map(Rfc3339::from),
             size: entry.body.size,
             inside: sections.map(|sections| Inside::of(&sections, entry.overlay.as_deref())),
         }
@@ -177,7 +177,7 @@ fn json_of(value: &Value) -> Json {
 /// Before 1970, a number of milliseconds.
 fn time(millis: i64) -> Json {
     match u64::try_from(millis) {
-        Ok(millis) => Rfc3339(Timestamp::from_millis(millis)).to_string().into(),
+        Ok(millis) => Rfc3339::from(WallTime::from_millis(millis)).to_string().into(),
         Err(_) => millis.into(),
     }
 }

@@ -71,9 +71,9 @@ impl Described {
             active: details.active,
             locked: details.locked,
             set_aside: details.set_aside,
-            locked_until: details.locked_until.map(Rfc3339),
+            locked_until: details.locked_until.map(Rfc3339::from),
             state_bytes: details.state_size,
-            state_updated_at: details.state_updated_at.map(Rfc3339),
+            state_updated_at: details.state_updated_at.map(Rfc3339::from),
         }
     }
 }

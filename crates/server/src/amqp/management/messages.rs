@@ -5,7 +5,7 @@ use std::sync::Arc;
 use barid_amqp::Error;
 use barid_amqp::message::{Sections, ValueRef};
 use barid_core::entity::{Delivery, Entry, LockToken, Mode, Outcome, Part};
-use barid_core::time::Timestamp;
+use barid_core::time::WallTime;
 
 use super::{Addressee, Asked, Done};
 use crate::amqp::container::Container;
@@ -38,7 +38,7 @@ struct Found {
     entry: Entry,
     /// The bytes; `None`: they are being read.
     bytes: Option<Arc<[u8]>>,
-    lock: Option<(LockToken, Timestamp)>,
+    lock: Option<(LockToken, WallTime)>,
     /// It is to be gone when it is received, and was locked until it has been read.
     completes: Option<LockToken>,
 }
@@ -103,7 +103,7 @@ impl Page {
 }
 
 impl Found {
-    fn new(mut entry: Entry, lock: Option<(LockToken, Timestamp)>) -> Self {
+    fn new(mut entry: Entry, lock: Option<(LockToken, WallTime)>) -> Self {
         let bytes = entry.body.bytes.take();
         Self { entry, bytes, lock, completes: None }
     }
@@ -133,7 +133,7 @@ pub(super) fn delete(asked: &mut Asked<'_>) -> Result<Done, Error> {
     let most = asked.count("message-count", DELETED_MAX)?;
     let before = asked.request.argument("enqueued-time-utc").timestamp();
     let before =
-        before.map_or(asked.now, |at| Timestamp::from_millis(u64::try_from(at).unwrap_or(0)));
+        before.map_or(asked.now, |at| WallTime::from_millis(u64::try_from(at).unwrap_or(0)));
     let part = asked.part;
     let deleted = asked
         .queue

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use barid_amqp::message::{Request, ValueRef, Writer};
 use barid_amqp::{Delivery, DeliveryState, Error};
 use barid_core::entity::{Part, ReceiverId, Refusal};
-use barid_core::time::Timestamp;
+use barid_core::time::WallTime;
 
 use super::attach::TOKENS;
 use super::container::{Container, RESPONDING_MAX};
@@ -72,7 +72,7 @@ pub(super) struct Asked<'a> {
     part: Part,
     /// The client's receiver that the request belongs to, if there is one.
     receiver: Option<ReceiverId>,
-    now: Timestamp,
+    now: WallTime,
     /// What the response has to wait for.
     commits: &'a mut Commits,
 }

@@ -2,7 +2,7 @@
 
 use barid_amqp::Error;
 use barid_amqp::message::ValueRef;
-use barid_core::time::Timestamp;
+use barid_core::time::WallTime;
 
 use super::{Asked, Done};
 use crate::amqp::refusals::condition;
@@ -21,7 +21,7 @@ pub(super) fn list(asked: &mut Asked<'_>) -> Result<Done, Error> {
     let updated_after = asked.request.argument("last-updated-time").timestamp().unwrap_or(ALL);
     // .NET rounds it down to the millisecond before.
     let updated_after = (updated_after < ALL - 1)
-        .then(|| Timestamp::from_millis(u64::try_from(updated_after).unwrap_or(0)));
+        .then(|| WallTime::from_millis(u64::try_from(updated_after).unwrap_or(0)));
     let skip = usize::try_from(asked.request.argument("skip").integer().unwrap_or(0)).unwrap_or(0);
     let top = asked.count("top", PAGE_MAX)?;
     if updated_after.is_some() && skip > SKIP_MAX {

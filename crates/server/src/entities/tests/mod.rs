@@ -17,7 +17,7 @@ use barid_core::ids::{EntryNumber, QueueNumber, SessionNumber, TenantNumber};
 use barid_core::message::Message;
 use barid_core::session::EntryRecord;
 use barid_core::state_store::StateRecord;
-use barid_core::time::Timestamp;
+use barid_core::time::{MonoTime, WallTime};
 use barid_store::Store;
 use barid_store::memory::MemoryStore;
 use parking_lot::Mutex;
@@ -40,7 +40,7 @@ struct World {
     tenant: Arc<Tenant>,
     agenda: Agenda,
     alarm: Arc<dyn Alarm>,
-    now: Timestamp,
+    now: WallTime,
     _tenants: Tenants,
 }
 
@@ -62,7 +62,7 @@ impl World {
             tenant,
             alarm: Arc::new(agenda.clone()),
             agenda,
-            now: Timestamp::from_millis(1_000_000),
+            now: WallTime::from_millis(1_000_000),
             _tenants: tenants,
         };
         world.recover();
@@ -95,10 +95,11 @@ impl World {
     fn settle(&self) {
         loop {
             self.shards.iter().for_each(|shard| shard.commit_before_start());
-            let worker = Worker { id: 0, now: self.now };
+            let now = MonoTime::from_millis(self.now.as_millis());
+            let worker = Worker { id: 0, now };
             self.shards.iter().for_each(|shard| shard.fetch_now(&worker));
             let durable = self.agenda.take_durable();
-            let task = self.agenda.due(self.now);
+            let task = self.agenda.due(now);
             if durable.is_empty() && task.is_none() {
                 return;
             }
@@ -121,7 +122,7 @@ impl World {
     }
 
     fn sleep(&mut self, millis: u64) {
-        self.now = Timestamp::from_millis(self.now.as_millis() + millis);
+        self.now = WallTime::from_millis(self.now.as_millis() + millis);
         self.settle();
     }
 
@@ -279,7 +280,7 @@ impl Recovery for Reader<'_> {
         _: TenantNumber,
         queue: QueueNumber,
         message_id: Arc<str>,
-        until: Timestamp,
+        until: WallTime,
     ) {
         self.found.restore(queue, |entity| entity.recover_seen(&message_id, until));
     }

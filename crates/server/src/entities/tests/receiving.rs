@@ -88,12 +88,12 @@ fn a_receiver_that_waits_is_told() {
         });
         assert_eq!(accepted, Ok(Accepted::Waiting));
     };
-    let until = Timestamp::from_millis(world.now.as_millis() + 1_000);
+    let until = WallTime::from_millis(world.now.as_millis() + 1_000);
     wait(new_receiver_id(), until);
     assert!(queue.wakes_at(until), "a timer is set");
     world.sleep(1_000);
     assert_eq!(ears.heard(), [Told::TimedOut]);
-    let until = Timestamp::from_millis(world.now.as_millis() + 60_000);
+    let until = WallTime::from_millis(world.now.as_millis() + 60_000);
     queue.register(new_receiver_id(), Arc::clone(&ears) as Arc<dyn Inbox>);
     let id = new_receiver_id();
     queue.register(id, Arc::clone(&ears) as Arc<dyn Inbox>);
@@ -103,7 +103,7 @@ fn a_receiver_that_waits_is_told() {
         })
         .unwrap();
     world.send("q", of_session("s", "m")).unwrap();
-    let locked_until = Timestamp::from_millis(world.now.as_millis() + 5_000);
+    let locked_until = WallTime::from_millis(world.now.as_millis() + 5_000);
     assert_eq!(ears.heard(), [Told::Granted { session: "s".into(), locked_until }]);
     world.sleep(4_999);
     assert_eq!(ears.heard(), []);

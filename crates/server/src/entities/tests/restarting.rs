@@ -17,7 +17,7 @@ fn entities_and_what_is_in_them_come_back() {
     world.send("q", of_session("s", "1")).unwrap();
     world.send("q", of_session("s", "2")).unwrap();
     world.send("t", message("3")).unwrap();
-    let at = Timestamp::from_millis(world.now.as_millis() + 5_000);
+    let at = WallTime::from_millis(world.now.as_millis() + 5_000);
     world.send("t", Incoming { scheduled_at: Some(at), ..message("4") }).unwrap();
     let id = new_receiver_id();
     world.queue("q").with(&mut Commits::default(), |entity, fx| {

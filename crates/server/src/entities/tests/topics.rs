@@ -117,7 +117,7 @@ fn duplicates_are_dropped_by_each_subscription() {
 fn scheduled_messages_come_to_those_who_have_subscribed_when_it_is_time() {
     let mut world = World::new();
     world.declare(r#"{ "Topics": [{ "Name": "t", "Subscriptions": [{ "Name": "a" }] }] }"#);
-    let at = Timestamp::from_millis(world.now.as_millis() + 1_000);
+    let at = WallTime::from_millis(world.now.as_millis() + 1_000);
     let scheduled = |text| Incoming { scheduled_at: Some(at), ..red(text) };
     let batch = Batch::from_vec(vec![scheduled("1"), message("now"), scheduled("2")]);
     let numbers = world.node("t").send(batch, world.now, &mut Commits::default()).unwrap();
@@ -152,7 +152,7 @@ fn what_is_due_when_the_clock_has_been_set_forward_is_done_before_its_timer() {
         r#"{ "Queues": [{ "Name": "q" }], "Topics": [{ "Name": "t", "Subscriptions": [
             { "Name": "a", "Properties": { "DeadLetteringOnMessageExpiration": true } }] }] }"#,
     );
-    let at = Timestamp::from_millis(world.now.as_millis() + 60_000);
+    let at = WallTime::from_millis(world.now.as_millis() + 60_000);
     world.send("q", Incoming { scheduled_at: Some(at), ..message("m") }).unwrap();
     let expires = Incoming { time_to_live: Some(Duration::from_secs(60)), ..message("n") };
     world.send("t", expires).unwrap();

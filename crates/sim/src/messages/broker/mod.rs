@@ -15,7 +15,7 @@ use barid_core::commits::Commits;
 use barid_core::message::Message;
 use barid_core::queue::QueueLimits;
 use barid_core::retained::RetainedStore;
-use barid_core::time::Timestamp;
+use barid_core::time::MonoTime;
 use barid_core::topic_index::{SubscribeOptions, Subscriber, TopicIndex};
 use mqtt_proto::QoS;
 
@@ -68,14 +68,14 @@ pub struct Broker {
     next_key: SessionKey,
     /// Sessions that ever began, also before the process did.
     births: u64,
-    now: Timestamp,
+    now: MonoTime,
     /// What has left the broker since somebody looked.
     pub effects: Effects,
 }
 
 impl world::Broker<Packet> for Broker {
     fn set_time(&mut self, now: u64) {
-        self.now = Timestamp::from_millis(now);
+        self.now = MonoTime::from_millis(now);
     }
 
     fn receive(&mut self, client: ClientId, link: LinkId, packet: Packet) -> bool {

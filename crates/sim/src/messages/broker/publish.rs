@@ -9,7 +9,7 @@ use barid_core::commits::Commits;
 use barid_core::ids::{MessageId, PacketId};
 use barid_core::message::{Message, Publication};
 use barid_core::session::{Reception, ShardSet};
-use barid_core::time::Timestamp;
+use barid_core::time::MonoTime;
 use mqtt_proto::QoS;
 use std::time::Duration;
 
@@ -238,7 +238,7 @@ impl Broker {
     }
 }
 
-fn message_of(packet: Packet, now: Timestamp) -> Arc<Message> {
+fn message_of(packet: Packet, now: MonoTime) -> Arc<Message> {
     let Packet::Publish { message, topic, qos: level, retain, len, expiry, .. } = packet else {
         unreachable!("only a PUBLISH has a message")
     };

@@ -13,7 +13,7 @@ use barid_core::message::Message;
 use barid_core::retained::RetainedStore;
 use barid_core::session::{EntryRecord, ShardSet};
 use barid_core::state_store::StateRecord;
-use barid_core::time::Timestamp;
+use barid_core::time::{MonoTime, WallTime};
 use barid_core::topic_index::TopicIndex;
 use barid_store::Store;
 use barid_store::memory::Disk;
@@ -94,7 +94,7 @@ impl Broker {
             jobs: Vec::new(),
             next_key: 0,
             births: remembered.births,
-            now: Timestamp::from_millis(now),
+            now: MonoTime::from_millis(now),
             effects: Effects::default(),
         };
         for (number, mut session) in reader.sessions {
@@ -239,5 +239,5 @@ impl Recovery for Reader {
     fn queue_state(&mut self, _: TenantNumber, _: QueueNumber, _: Arc<str>, _: SessionStateRecord) {
     }
     fn queue_entry(&mut self, _: TenantNumber, _: QueueNumber, _: Part, _: Entry) {}
-    fn queue_seen(&mut self, _: TenantNumber, _: QueueNumber, _: Arc<str>, _: Timestamp) {}
+    fn queue_seen(&mut self, _: TenantNumber, _: QueueNumber, _: Arc<str>, _: WallTime) {}
 }

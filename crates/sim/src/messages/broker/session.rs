@@ -12,7 +12,7 @@ use barid_core::queue::QueueLimits;
 use barid_core::session::{
     Acked, Delivery, Journal, Outbound, Outgoing, Phase, ReceivedIds, Waiting,
 };
-use barid_core::time::Timestamp;
+use barid_core::time::MonoTime;
 use mqtt_proto::QoS;
 use smallvec::SmallVec;
 
@@ -32,7 +32,7 @@ pub struct Session {
     /// Session Expiry Interval in milliseconds; none: never.
     pub expiry: Option<u64>,
     /// Since when its client is away.
-    pub away_since: Option<Timestamp>,
+    pub away_since: Option<MonoTime>,
     /// Filters, by their index, and the QoS granted.
     pub subscriptions: BTreeMap<usize, QoS>,
     /// What is on its way to the client.
@@ -76,7 +76,7 @@ pub struct Effects {
 /// What holds for all sessions at this moment.
 #[derive(Clone, Copy)]
 pub struct Moment {
-    pub now: Timestamp,
+    pub now: MonoTime,
     pub limits: QueueLimits,
     /// Whether there is memory for messages that wait.
     pub in_memory: bool,
@@ -239,7 +239,7 @@ impl Session {
     pub fn replay(
         &mut self,
         durable: &mut Durable,
-        now: Timestamp,
+        now: MonoTime,
         messages: Vec<(Arc<Message>, QoS)>,
     ) {
         let mut deliveries = Vec::new();
@@ -267,7 +267,7 @@ impl Session {
     }
 
     /// Sends what waits, as far as the client takes it.
-    pub fn drain(&mut self, durable: &mut Durable, effects: &mut Effects, now: Timestamp) {
+    pub fn drain(&mut self, durable: &mut Durable, effects: &mut Effects, now: MonoTime) {
         while self.link.as_ref().is_some_and(|link| !link.opening) {
             let mut lost = Vec::new();
             let (outbound, mut notes) = self.notes(durable);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use barid_core::entity::{Body, Entry, Part, State};
-use barid_core::time::Timestamp;
+use barid_core::time::WallTime;
 
 use super::super::reference::Message;
 use super::super::{SESSIONS, id, name};
@@ -146,7 +146,7 @@ impl Both {
             assert_eq!(details.locked, main().filter(|one| one.lock.is_some()).count());
             let is_aside = |one: &&Message| one.state != State::Active;
             assert_eq!(details.set_aside, main().filter(is_aside).count());
-            let until = holder.map(|holder| Timestamp::from_millis(holder.until));
+            let until = holder.map(|holder| WallTime::from_millis(holder.until));
             assert_eq!(details.locked_until, until);
         }
         assert_eq!(self.entity.counts().sessions, exist);
@@ -157,7 +157,7 @@ impl Both {
             self.model.kept.states.iter().map(|(session, (_, at))| (*at, name(*session))).collect();
         updated.sort();
         let updated: Vec<_> = updated.into_iter().map(|(_, session)| session).collect();
-        let listed = self.entity.sessions(Some(Timestamp::from_millis(0)), 0, usize::MAX);
+        let listed = self.entity.sessions(Some(WallTime::from_millis(0)), 0, usize::MAX);
         assert_eq!(listed.iter().map(|id| id.to_string()).collect::<Vec<_>>(), updated);
     }
 }

@@ -1,7 +1,7 @@
 //! What is asked of an entity, and what it should answer.
 
 use barid_core::entity::{Accepted, Part, Refusal, State};
-use barid_core::time::Timestamp;
+use barid_core::time::WallTime;
 
 use super::super::op::How;
 use super::super::{LOCK, TIME_TO_LIVE, WINDOW, id};
@@ -28,7 +28,7 @@ impl Model {
         let mut message = Message::new(uid, session, in_memory);
         message.expires_at = Some(at + u64::from(ttl.unwrap_or(TIME_TO_LIVE).min(TIME_TO_LIVE)));
         if at > now {
-            message.state = State::Scheduled { at: Timestamp::from_millis(at) };
+            message.state = State::Scheduled { at: WallTime::from_millis(at) };
         }
         let state = message.state;
         self.main().push(message);
@@ -46,7 +46,7 @@ impl Model {
         &mut self,
         receiver: u64,
         session: Option<u8>,
-        until: Timestamp,
+        until: WallTime,
         delete: bool,
     ) -> Result<Accepted, Refusal> {
         self.end_locks();
@@ -169,16 +169,16 @@ impl Model {
         Ok(())
     }
 
-    pub fn renew_session(&mut self, receiver: u64) -> Result<Timestamp, Refusal> {
+    pub fn renew_session(&mut self, receiver: u64) -> Result<WallTime, Refusal> {
         self.end_locks();
         let until = self.now + LOCK;
         let holder = self.holders.iter_mut().find(|holder| holder.receiver == receiver);
         holder.ok_or(Refusal::SessionLockLost)?.until = until;
-        Ok(Timestamp::from_millis(until))
+        Ok(WallTime::from_millis(until))
     }
 
     /// That of a session is not renewed by one of its messages.
-    pub fn renew_message(&mut self, delivered: Delivered) -> Result<Timestamp, Refusal> {
+    pub fn renew_message(&mut self, delivered: Delivered) -> Result<WallTime, Refusal> {
         self.end_locks();
         let is_its_own = delivered.lock.is_some_and(|lock| lock.until.is_some());
         let position = self.under_its_lock(delivered).filter(|_| is_its_own);
@@ -186,7 +186,7 @@ impl Model {
         let message =
             &mut self.part_mut(delivered.part)[position.ok_or(Refusal::MessageLockLost)?];
         message.lock.as_mut().unwrap().until = Some(until);
-        Ok(Timestamp::from_millis(until))
+        Ok(WallTime::from_millis(until))
     }
 
     pub fn close(&mut self, receiver: u64) {

@@ -1,7 +1,7 @@
 //! What follows from time, locks and counts.
 
 use barid_core::entity::{Part, ReceiverId, State};
-use barid_core::time::Timestamp;
+use barid_core::time::WallTime;
 
 use super::super::{LOCK, MAX_DELIVERIES, name};
 use super::{Delivered, Holder, Lock, Message, Model};
@@ -65,10 +65,10 @@ impl Model {
     }
 
     /// Until when.
-    pub(super) fn hold(&mut self, receiver: u64, session: u8, delete: bool) -> Timestamp {
+    pub(super) fn hold(&mut self, receiver: u64, session: u8, delete: bool) -> WallTime {
         let (instance, until) = (self.new_instance(), self.now + LOCK);
         self.holders.push(Holder { receiver, session, until, instance, delete });
-        Timestamp::from_millis(until)
+        WallTime::from_millis(until)
     }
 
     pub(super) fn next_session(&mut self) -> Option<u8> {
