@@ -12,7 +12,7 @@ use barid_store::memory::MemoryStore;
 use barid_store::{Batch, Store};
 
 use crate::history::{Event, History};
-use crate::messages::packet::MessageNumber;
+use crate::packets::messages::MessageNumber;
 use crate::rules::{IfHolds as _, Rule, Rules};
 
 /// The name of the one tenant.

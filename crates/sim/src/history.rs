@@ -6,10 +6,10 @@ use std::hash::{Hash, Hasher};
 use barid_store::{Batch, Change};
 use xxhash_rust::xxh3::Xxh3Default;
 
-use crate::entities::packet::Packet as EntityPacket;
-use crate::messages::packet::{MessageNumber, Packet};
 use crate::network::{ClientId, LinkId};
-use crate::state_store::packet::Packet as StatePacket;
+use crate::packets::entities::Packet as EntityPacket;
+use crate::packets::messages::{MessageNumber, Packet};
+use crate::packets::state_store::Packet as StatePacket;
 
 /// Something that happens.
 #[derive(Clone, Copy, Debug, Hash)]

@@ -16,6 +16,7 @@
 //! | `durable` | shards and their committers, for all |
 //! | `world` | what happens next, for all |
 //! | `network` | connections that break |
+//! | `packets` | what clients and broker say to each other |
 //! | `history` | what happened, to read and to compare |
 
 mod durable;
@@ -24,6 +25,7 @@ mod history;
 pub mod linearizability;
 mod messages;
 mod network;
+mod packets;
 pub mod rules;
 mod state_store;
 mod world;

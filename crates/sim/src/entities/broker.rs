@@ -18,14 +18,14 @@ use barid_core::time::WallTime;
 use barid_store::memory::Disk;
 
 use super::notes::{Event, Late, Notes};
-use super::packet::{
-    ENTITIES, EntityId, Handle, How, MessageNumber, Note, ONCE, Packet, SESSIONS, SessionId,
-    Source, Transfer,
-};
 use super::recovery::Reader;
 use crate::durable::{Durable, TENANT_NUMBER};
 use crate::history::History;
 use crate::network::{ClientId, LinkId};
+use crate::packets::entities::{
+    ENTITIES, EntityId, Handle, How, MessageNumber, Note, ONCE, Packet, SESSIONS, SessionId,
+    Source, Transfer,
+};
 use crate::rules::{IfHolds as _, Rule, Rules};
 use crate::world;
 

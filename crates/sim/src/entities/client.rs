@@ -2,8 +2,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::packet::{EntityId, Handle, How, MessageNumber, SessionId, Source, Token, Transfer};
 use super::promises::From;
+use crate::packets::entities::{
+    EntityId, Handle, How, MessageNumber, SessionId, Source, Token, Transfer,
+};
 
 /// A client: a sender, and a receiver at a time.
 #[derive(Default)]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::packet::{EntityId, Handle, MessageNumber, SessionId, Token};
+use crate::packets::entities::{EntityId, Handle, MessageNumber, SessionId, Token};
 
 /// Locks as their holders know them. No two may hold the same at a time.
 #[derive(Default)]

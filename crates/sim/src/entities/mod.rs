@@ -7,7 +7,6 @@
 //!
 //! | module | what is there |
 //! | --- | --- |
-//! | `packet` | the words that clients and broker share |
 //! | `broker` | the real entities and shards, joined by the [rules](crate::rules) |
 //! | `notes` | what follows from a command: in the shard, and for receivers |
 //! | `recovery` | from the stores to entities |
@@ -20,7 +19,6 @@ mod broker;
 mod client;
 mod locks;
 mod notes;
-pub mod packet;
 mod promises;
 mod recovery;
 mod states;

@@ -6,9 +6,9 @@ use barid_core::entity::{Part, Refusal, SequenceNumber, State};
 
 use super::broker::Place;
 use super::locks::Locks;
-use super::packet::{EntityId, Handle, How, MessageNumber, Note, SessionId, Transfer};
 use super::states::States;
 use super::streams::Streams;
+use crate::packets::entities::{EntityId, Handle, How, MessageNumber, Note, SessionId, Transfer};
 use crate::world::Checker;
 
 /// All that was sent and told.

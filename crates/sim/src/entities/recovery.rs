@@ -15,8 +15,8 @@ use barid_core::time::WallTime;
 use statestore_proto::Version;
 
 use super::broker::{Settings, new_entity};
-use super::packet::{ENTITIES, EntityId};
 use crate::durable::TENANT_NUMBER;
+use crate::packets::entities::{ENTITIES, EntityId};
 use crate::rules::Rule;
 
 /// Hears what the stores have.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::packet::{EntityId, Handle, Note, SessionId};
+use crate::packets::entities::{EntityId, Handle, Note, SessionId};
 
 /// What the state of each session can be. A session has one holder at a time; so what was asked for first
 /// has happened first, or not at all.

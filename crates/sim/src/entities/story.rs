@@ -5,13 +5,13 @@ use fastrand::Rng;
 
 use super::broker::{Broker, Picture, Settings};
 use super::client::{Client, Receiver};
-use super::packet::{
-    ENTITIES, EntityId, Handle, How, MessageNumber, ONCE, Packet, SESSIONS, SessionId, Source,
-    Transfer,
-};
 use super::promises::{From, Promises};
 use crate::history::Event;
 use crate::network::{ClientId, LinkId};
+use crate::packets::entities::{
+    ENTITIES, EntityId, Handle, How, MessageNumber, ONCE, Packet, SESSIONS, SessionId, Source,
+    Transfer,
+};
 use crate::rules::Rules;
 use crate::world::{self, Beginning, Checker as _, Doing, Note, Story, pick};
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use barid_core::entity::SequenceNumber;
 
-use super::packet::{EntityId, Handle, MessageNumber, SessionId};
+use crate::packets::entities::{EntityId, Handle, MessageNumber, SessionId};
 
 /// What is known of the messages in each session. Whoever holds a session gets the first of them that it
 /// does not have.

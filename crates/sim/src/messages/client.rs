@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use barid_core::ids::PacketId;
 
-use super::packet::{MessageNumber, Packet, Verdict};
+use crate::packets::messages::{MessageNumber, Packet, Verdict};
 
 /// Messages that a client publishes before it waits for acknowledgements.
 pub const IN_FLIGHT_MAX: usize = 5;

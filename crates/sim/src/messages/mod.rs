@@ -5,7 +5,6 @@
 //!
 //! | module | what is there |
 //! | --- | --- |
-//! | `packet` | the words that clients and broker share |
 //! | `broker` | the real sessions, topic index and shards, joined by the [rules](crate::rules) |
 //! | `client` | a client's half of MQTT |
 //! | `promises` | what is checked |
@@ -13,7 +12,6 @@
 
 mod broker;
 mod client;
-pub mod packet;
 mod promises;
 mod story;
 

@@ -13,8 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use mqtt_proto::topic;
 
-use super::packet::{FILTERS, MessageNumber, TOPICS, Verdict};
 use crate::network::ClientId;
+use crate::packets::messages::{FILTERS, MessageNumber, TOPICS, Verdict};
 use crate::world::Checker;
 
 /// A moment in a history.

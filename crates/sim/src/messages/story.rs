@@ -9,10 +9,10 @@ use fastrand::Rng;
 
 use super::broker::{Broker, Picture, Remains, Remembered, Settings, remains};
 use super::client::{Client, Heard, Method};
-use super::packet::{FILTERS, Packet, TOPICS};
 use super::promises::{Promises, Published};
 use crate::history::Event;
 use crate::network::{ClientId, LinkId};
+use crate::packets::messages::{FILTERS, Packet, TOPICS};
 use crate::rules::Rules;
 use crate::world::{self, Beginning, Broker as _, Checker as _, Doing, Note, Story};
 

@@ -25,10 +25,12 @@ use barid_store::memory::Disk;
 use statestore_proto::{Hlc, Notification, Refusal, Version};
 use std::num::NonZeroU64;
 
-use super::packet::{Command, KEYS, Key, Packet, Request, RequestNumber, Told, VOLATILE, Value};
 use crate::durable::{Durable, TENANT_NUMBER};
 use crate::history::History;
 use crate::network::{ClientId, LinkId};
+use crate::packets::state_store::{
+    Command, KEYS, Key, Packet, Request, RequestNumber, Told, VOLATILE, Value,
+};
 use crate::rules::{IfHolds as _, Rule, Rules};
 use crate::world;
 

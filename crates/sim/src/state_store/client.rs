@@ -3,7 +3,7 @@
 use barid_core::ids::PacketId;
 use statestore_proto::Version;
 
-use super::packet::{Packet, Request, RequestNumber, Told};
+use crate::packets::state_store::{Packet, Request, RequestNumber, Told};
 
 /// Requests that a client sends before it waits for answers.
 const IN_FLIGHT_MAX: usize = 3;
@@ -91,7 +91,7 @@ impl Client {
         let sent = self.in_flight.iter_mut().find(of_number)?;
         sent.answered = true;
         let request = sent.request;
-        if let (super::packet::LOCK, Told::Set(version)) = (request.key, told) {
+        if let (crate::packets::state_store::LOCK, Told::Set(version)) = (request.key, told) {
             self.lock = Some(version);
         }
         self.finish();

@@ -2,8 +2,8 @@
 
 use statestore_proto::{Condition, Refusal, Version};
 
-use super::packet::{Command, Told, Value};
 use crate::linearizability::{Specification, Window};
+use crate::packets::state_store::{Command, Told, Value};
 
 /// The rules of a key.
 pub struct KeyRules;

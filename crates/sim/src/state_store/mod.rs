@@ -8,7 +8,6 @@
 //!
 //! | module | what is there |
 //! | --- | --- |
-//! | `packet` | the words that clients and broker share |
 //! | `broker` | the real partitions and shards, joined by the [rules](crate::rules) |
 //! | `client` | a client's half of MQTT |
 //! | `key` | how one key works, one command after the other |
@@ -18,7 +17,6 @@
 mod broker;
 mod client;
 mod key;
-pub mod packet;
 mod promises;
 mod story;
 

@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 use statestore_proto::{Refusal, Version};
 
 use super::key::{KeyRules, Operation};
-use super::packet::{Command, KEYS, Key, LOCK, Request, RequestNumber, Told, VOLATILE, Value};
 use crate::linearizability::{Call, Finding, Moment, search};
 use crate::network::LinkId;
+use crate::packets::state_store::{
+    Command, KEYS, Key, LOCK, Request, RequestNumber, Told, VOLATILE, Value,
+};
 use crate::world::Checker;
 
 /// All that was asked and told.

@@ -6,11 +6,13 @@ use statestore_proto::Condition;
 
 use super::broker::{Broker, Picture, orphans};
 use super::client::Client;
-use super::packet::{Command, FENCED, KEYS, Key, LOCK, Packet, Request, VOLATILE, Value};
 use super::promises::Promises;
 use crate::history::Event;
 use crate::linearizability::Moment;
 use crate::network::{ClientId, LinkId};
+use crate::packets::state_store::{
+    Command, FENCED, KEYS, Key, LOCK, Packet, Request, VOLATILE, Value,
+};
 use crate::rules::Rules;
 use crate::world::{self, Beginning, Checker as _, Doing, Note, Story};
 

@@ -21,8 +21,8 @@ use mqtt_proto::QoS;
 
 use crate::durable::Durable;
 use crate::history::{Event, History};
-use crate::messages::packet::{FILTERS, MessageNumber, Packet, Verdict, qos};
 use crate::network::{ClientId, LinkId};
+use crate::packets::messages::{FILTERS, MessageNumber, Packet, Verdict, qos};
 use crate::rules::{IfHolds as _, Rule};
 use crate::world::{self, Broker as _};
 use publish::Job;

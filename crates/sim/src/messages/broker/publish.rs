@@ -17,8 +17,8 @@ use super::session::Home;
 use super::{Broker, SessionKey, message_number};
 use crate::durable::TENANT_NUMBER;
 use crate::history::{Event, History};
-use crate::messages::packet::{Packet, TOPICS, Verdict, qos};
 use crate::network::LinkId;
+use crate::packets::messages::{Packet, TOPICS, Verdict, qos};
 use crate::rules::{IfHolds as _, Rule};
 
 /// A message that is being handed on.

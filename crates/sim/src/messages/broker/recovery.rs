@@ -23,8 +23,8 @@ use statestore_proto::Version;
 use super::session::{Home, Session};
 use super::{Broker, Effects, Handle, SessionKey, Settings, message_number, options};
 use crate::durable::{Durable, TENANT_NUMBER};
-use crate::messages::packet::{FILTERS, MessageNumber};
 use crate::network::ClientId;
+use crate::packets::messages::{FILTERS, MessageNumber};
 use crate::rules::Rules;
 
 /// What survives a crash although no broker has it: what the checkers know.

@@ -18,8 +18,8 @@ use smallvec::SmallVec;
 
 use super::message_number;
 use crate::durable::{Durable, TENANT_NUMBER};
-use crate::messages::packet::{FILTERS, MessageNumber, Packet, TOPICS};
 use crate::network::{ClientId, LinkId};
+use crate::packets::messages::{FILTERS, MessageNumber, Packet, TOPICS};
 use crate::rules::{IfHolds as _, Rule};
 
 /// A broker's session of one client.
