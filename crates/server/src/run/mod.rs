@@ -5,6 +5,22 @@
 //! which its subscribers want it (version, QoS, RETAIN), not once for each subscriber; where the form is
 //! the publisher's own, the bytes in the read buffer are sent as they are, with packet identifiers
 //! patched in place. A message becomes a shared [`Message`] only if somebody must keep it.
+//!
+//! | file | what is there |
+//! | --- | --- |
+//! | `parse.rs` | a PUBLISH as it lies in a buffer |
+//! | `limit.rs` | how long a run may get |
+//! | `forms.rs` | a run as it is sent |
+//! | `notes.rs` | where it is stored, and who has noted that it was received |
+
+mod forms;
+mod limit;
+mod notes;
+mod parse;
+
+pub use forms::PacketForm;
+pub use limit::RunLimit;
+pub use parse::Parsed;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,20 +31,14 @@ use barid_core::message::{Message, Publication};
 use barid_core::session::{Delivery, OVERHEAD, ShardSet};
 use barid_core::time::MonoTime;
 use mqtt_proto::flow::AliasUse;
-use mqtt_proto::{
-    DecodeError, FixedHeader, PacketId, Properties, PropertiesBuf, PropertyId, Publish, QoS,
-    Version,
-};
+use mqtt_proto::{Properties, PropertiesBuf, PropertyId, QoS};
 use smallvec::SmallVec;
 
 use crate::durability::DurabilityClass;
-use crate::durable::{ChangeGuard, Commits, Shards};
-use crate::encode::{self, Layout, PublishFrame};
+use crate::durable::Commits;
+use crate::encode::{self, PublishFrame};
 use crate::offer::Offer;
-use crate::packets::{Packets, SHARED_FROM};
-
-/// Version × QoS × RETAIN.
-const FORMS: usize = 12;
+use forms::{FORMS, Form};
 
 /// Scratch memory for a run; empty between runs, but for its capacity.
 #[derive(Debug, Default)]
@@ -68,40 +78,6 @@ pub struct Run {
     overflowed: bool,
 }
 
-/// How long a run may get. Its messages are handed on in one piece, to each subscriber.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RunLimit {
-    messages: usize,
-    /// Bytes of all packets.
-    bytes: usize,
-}
-
-/// Messages that a run brings to all subscribers together, if it has more than one: some 10 ms …
-const OFFERS_MAX: usize = 32 * 1024;
-
-/// … and their bytes.
-const OFFERED_BYTES_MAX: usize = 16 * 1024 * 1024;
-
-impl RunLimit {
-    /// Whatever comes in one read.
-    pub const NONE: Self = Self { messages: usize::MAX, bytes: usize::MAX };
-
-    /// A single message.
-    pub const ONE: Self = Self { messages: 1, bytes: usize::MAX };
-
-    /// For messages that go to so many.
-    pub fn for_subscribers(count: usize) -> Self {
-        let count = count.max(1);
-        Self { messages: OFFERS_MAX / count, bytes: OFFERED_BYTES_MAX / count }
-    }
-}
-
-impl Default for RunLimit {
-    fn default() -> Self {
-        Self::NONE
-    }
-}
-
 /// One message: where its parts lie in the buffer.
 #[derive(Clone, Debug)]
 struct Item {
@@ -112,62 +88,10 @@ struct Item {
     expires_at: Option<MonoTime>,
 }
 
-/// A PUBLISH in a buffer: what it says, and where its parts lie.
-#[derive(Clone, Debug)]
-pub struct Parsed {
-    frame: Range<usize>,
-    /// The QoS.
-    pub qos: QoS,
-    /// The RETAIN flag.
-    pub retain: bool,
-    /// The packet identifier, for QoS 1 and 2.
-    pub id: Option<PacketId>,
-    /// The topic; empty if only an alias is given.
-    pub topic: Range<usize>,
-    /// Whether the topic is the one of the run (also when both are empty).
-    pub same_topic: bool,
-    properties: Range<usize>,
-    /// Message Expiry Interval.
-    pub expiry: Option<u32>,
-    /// Topic Alias.
-    pub alias: Option<u16>,
-    /// Whether there is a Subscription Identifier, which a client must not send.
-    pub has_identifier: bool,
-}
-
-impl Parsed {
-    /// Where the payload lies.
-    pub fn payload(&self) -> Range<usize> {
-        self.properties.end..self.frame.end
-    }
-}
-
 #[derive(Clone, Debug)]
 enum PropertiesAt {
     Buffer(Range<usize>),
     Arena(Range<usize>),
-}
-
-/// The whole run, encoded in one form.
-#[derive(Debug, Default)]
-struct Form {
-    bytes: Vec<u8>,
-    layouts: Vec<Layout>,
-}
-
-/// How some messages of a run are sent to one client.
-#[derive(Clone, Debug)]
-pub struct PacketForm {
-    /// Which.
-    pub range: Range<usize>,
-    /// The client speaks MQTT 5.
-    pub v5: bool,
-    /// The QoS.
-    pub qos: QoS,
-    /// The RETAIN flag.
-    pub retain: bool,
-    /// The packet identifier of the first, for QoS 1 and 2; the others follow it.
-    pub first_id: u16,
 }
 
 /// A run together with the buffer that it lies in.
@@ -187,40 +111,6 @@ impl Run {
     /// The topic of the run, or of the one before if this one is empty.
     pub fn topic(&self) -> &str {
         &self.topic
-    }
-
-    /// Reads the PUBLISH that lies at `frame` in `bytes`. A topic that is the run's own is not checked
-    /// again.
-    pub fn parse(
-        &self,
-        version: Version,
-        header: FixedHeader,
-        bytes: &[u8],
-        frame: &Range<usize>,
-    ) -> Result<Parsed, DecodeError> {
-        let body = &bytes[frame.start + header.header_len..frame.end];
-        let publish = Publish::decode_with_known_topic(version, header, body, &self.topic)?;
-        let topic_start = frame.start + header.header_len + 2;
-        // Topic, identifier and properties lie before the payload, which is the rest.
-        let payload = frame.end - publish.payload.len();
-        let mut parsed = Parsed {
-            frame: frame.clone(),
-            qos: publish.qos,
-            retain: publish.retain,
-            id: publish.packet_id,
-            topic: topic_start..topic_start + publish.topic.len(),
-            same_topic: publish.topic == self.topic,
-            properties: payload - publish.properties.as_bytes().len()..payload,
-            expiry: None,
-            alias: None,
-            has_identifier: false,
-        };
-        if !publish.properties.is_empty() {
-            parsed.expiry = publish.properties.message_expiry_interval();
-            parsed.alias = publish.properties.topic_alias();
-            parsed.has_identifier = publish.properties.subscription_identifiers().next().is_some();
-        }
-        Ok(parsed)
     }
 
     /// Whether a message with the run's topic belongs to the run: it lies right behind the last one and
@@ -322,11 +212,7 @@ impl Run {
         self.message_ids.clear();
         self.overflowed = false;
         self.largest = 0;
-        for form in &mut self.forms {
-            form.layouts.clear();
-            form.bytes.clear();
-            form.bytes.shrink_to(256 * 1024);
-        }
+        self.forms.iter_mut().for_each(Form::clear);
     }
 
     /// Forgets all but the first `len` messages.
@@ -493,71 +379,6 @@ impl Messages<'_> {
         }
     }
 
-    /// Whether some shards have the messages from before the broker ended.
-    pub fn is_resumed(&self) -> bool {
-        !self.run.reached_before.is_empty()
-    }
-
-    /// The shards that have the messages from before the broker ended.
-    pub fn reached_before(&self) -> ShardSet {
-        self.run.reached_before
-    }
-
-    /// Whether a shard has the messages from before the broker ended.
-    pub fn have_reached(&self, shard: u16) -> bool {
-        self.run.reached_before.contains(shard)
-    }
-
-    /// The messages are going to be stored in a shard. In the same batch goes the note that they were
-    /// received, if they came with QoS 2 from a session that is stored.
-    pub fn reach(&mut self, shard: &mut ChangeGuard<'_>) {
-        let index = shard.index();
-        let run = &mut *self.run;
-        if !run.message_ids.iter().any(|(known, _)| *known == index) {
-            run.message_ids.push((index, shard.new_message_ids(run.items.len())));
-        }
-        self.note_received(shard);
-    }
-
-    /// Notes in a shard that the messages were received, and has the publisher wait for it.
-    pub fn note_received(&mut self, shard: &mut ChangeGuard<'_>) {
-        let run = &mut *self.run;
-        if let Some((tenant, session)) = run.origin {
-            // Those that are refused are at the end.
-            for id in run.ids.iter().take(run.items.len()) {
-                shard.put_received(tenant, session, *id);
-            }
-            run.reached.insert(shard.index());
-        }
-        if run.class.is_stored() {
-            run.commits.add(shard.index(), shard.batch());
-        }
-    }
-
-    /// Entities have got the messages, in batches that have not ended if it matters: the same as for
-    /// sessions is noted there, and the publisher waits, whatever the class.
-    pub fn note_entered(&mut self, shards: &Shards, commits: &Commits) {
-        if self.run.origin.is_some() {
-            for (shard, _) in commits.iter() {
-                self.note_received(&mut shards.get(shard).change());
-            }
-        }
-        if self.qos() != QoS::AtMostOnce {
-            self.run.commits.join(commits);
-        }
-    }
-
-    /// Has the publisher wait for what has been noted in a shard.
-    pub fn wait_for(&mut self, shard: &ChangeGuard<'_>) {
-        self.run.commits.add(shard.index(), shard.batch());
-    }
-
-    /// As what one of the messages is stored in a shard, if they [reach](Self::reach) it.
-    pub fn stored_as(&self, shard: u16, index: usize) -> Option<MessageId> {
-        let first = self.run.message_ids.iter().find(|(known, _)| *known == shard);
-        first.map(|(_, first)| first + index as u64)
-    }
-
     /// A queue is full, and has got the messages nevertheless.
     pub fn overflow(&mut self) {
         self.run.overflowed = true;
@@ -571,110 +392,5 @@ impl Messages<'_> {
     /// What the messages take in a queue, in order, in bytes; but for Subscription Identifiers.
     pub fn sizes(&self) -> impl Iterator<Item = usize> {
         (0..self.len()).map(|index| OVERHEAD + self.publication(index).size())
-    }
-
-    /// The packets in one form.
-    pub fn packets(&mut self, wanted: &PacketForm) -> &[u8] {
-        let has_id = wanted.qos != QoS::AtMostOnce;
-        let mut id = wanted.first_id;
-        let mut next_id = || {
-            let this = id;
-            id = if id == u16::MAX { 1 } else { id + 1 };
-            this.to_be_bytes()
-        };
-        let range = wanted.range.clone();
-        if self.is_as_is(wanted) {
-            let flags = encode::flags(wanted.qos, wanted.retain, false);
-            for item in &self.run.items[range.clone()] {
-                self.buffer[item.frame.start] = flags;
-                if has_id {
-                    self.buffer[item.id..item.id + 2].copy_from_slice(&next_id());
-                }
-            }
-            let start = self.run.items[range.start].frame.start;
-            let end = self.run.items[range.end - 1].frame.end;
-            return &self.buffer[start..end];
-        }
-        if self.run.forms[wanted.index()].layouts.is_empty() {
-            self.encode(wanted);
-        }
-        let form = &mut self.run.forms[wanted.index()];
-        if has_id {
-            for layout in &form.layouts[range.clone()] {
-                form.bytes[layout.id..layout.id + 2].copy_from_slice(&next_id());
-            }
-        }
-        &form.bytes[form.layouts[range.start].start..form.layouts[range.end - 1].end]
-    }
-
-    /// [`Self::packets`] but for their first `written` bytes, to be kept: large payloads are shared.
-    pub fn kept_packets(&mut self, wanted: &PacketForm, written: usize) -> Packets {
-        let mut kept = Packets::default();
-        if self.run.largest < SHARED_FROM {
-            kept.push(&self.packets(wanted)[written..]);
-            return kept;
-        }
-        let payload_len = |at| self.publication(at).payload.len();
-        let payloads: Vec<usize> = wanted.range.clone().map(payload_len).collect();
-        let large = |(at, len): (usize, &usize)| (*len >= SHARED_FROM).then(|| self.message(at));
-        let shared: Vec<_> = wanted.range.clone().zip(&payloads).map(large).collect();
-        let ends = self.ends(wanted);
-        let bytes = self.packets(wanted);
-        let mut start = 0;
-        for ((end, payload), message) in ends.into_iter().zip(payloads).zip(shared) {
-            let from = start.max(written.min(end));
-            let head = end - payload;
-            match message {
-                Some(message) => {
-                    kept.push(&bytes[from.min(head)..head]);
-                    kept.push_payload(message, from.saturating_sub(head));
-                }
-                None => kept.push(&bytes[from..end]),
-            }
-            start = end;
-        }
-        kept
-    }
-
-    /// Where each of [`Self::packets`] ends.
-    fn ends(&mut self, wanted: &PacketForm) -> Vec<usize> {
-        // Makes sure that the form is there.
-        self.packets(wanted);
-        if self.is_as_is(wanted) {
-            let items = &self.run.items[wanted.range.clone()];
-            return items.iter().map(|item| item.frame.end - items[0].frame.start).collect();
-        }
-        let layouts = &self.run.forms[wanted.index()].layouts[wanted.range.clone()];
-        layouts.iter().map(|layout| layout.end - layouts[0].start).collect()
-    }
-
-    /// Whether the frames in the buffer are in this form, but for flags and identifiers.
-    fn is_as_is(&self, wanted: &PacketForm) -> bool {
-        self.run.as_is && self.run.v5 == wanted.v5 && self.qos() == wanted.qos
-    }
-
-    fn encode(&mut self, wanted: &PacketForm) {
-        let mut encoded = std::mem::take(&mut self.run.forms[wanted.index()]);
-        for index in 0..self.len() {
-            let frame = PublishFrame {
-                publication: self.publication(index),
-                qos: wanted.qos,
-                retain: wanted.retain,
-                dup: false,
-                id: 0,
-                identifiers: &[],
-                alias: AliasUse::None,
-                now: self.now,
-            };
-            encoded.layouts.push(frame.put(wanted.v5, &mut encoded.bytes));
-        }
-        self.run.forms[wanted.index()] = encoded;
-    }
-}
-
-impl PacketForm {
-    /// Its place in [`Run::forms`].
-    fn index(&self) -> usize {
-        (usize::from(self.v5) * 3 + self.qos as usize) * 2 + usize::from(self.retain)
     }
 }

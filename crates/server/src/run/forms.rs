@@ -1,0 +1,151 @@
+//! A run as it is sent: encoded once for each form in which its subscribers want it.
+
+use std::ops::Range;
+
+use mqtt_proto::QoS;
+use mqtt_proto::flow::AliasUse;
+
+use super::Messages;
+use crate::encode::{self, Layout, PublishFrame};
+use crate::packets::{Packets, SHARED_FROM};
+
+/// Version × QoS × RETAIN.
+pub(super) const FORMS: usize = 12;
+
+/// The whole run, encoded in one form.
+#[derive(Debug, Default)]
+pub(super) struct Form {
+    bytes: Vec<u8>,
+    layouts: Vec<Layout>,
+}
+
+/// How some messages of a run are sent to one client.
+#[derive(Clone, Debug)]
+pub struct PacketForm {
+    /// Which.
+    pub range: Range<usize>,
+    /// The client speaks MQTT 5.
+    pub v5: bool,
+    /// The QoS.
+    pub qos: QoS,
+    /// The RETAIN flag.
+    pub retain: bool,
+    /// The packet identifier of the first, for QoS 1 and 2; the others follow it.
+    pub first_id: u16,
+}
+
+impl Form {
+    /// Forgets it and keeps the memory, within bounds.
+    pub fn clear(&mut self) {
+        self.layouts.clear();
+        self.bytes.clear();
+        self.bytes.shrink_to(256 * 1024);
+    }
+}
+
+impl Messages<'_> {
+    /// The packets in one form.
+    pub fn packets(&mut self, wanted: &PacketForm) -> &[u8] {
+        let has_id = wanted.qos != QoS::AtMostOnce;
+        let mut id = wanted.first_id;
+        let mut next_id = || {
+            let this = id;
+            id = if id == u16::MAX { 1 } else { id + 1 };
+            this.to_be_bytes()
+        };
+        let range = wanted.range.clone();
+        if self.is_as_is(wanted) {
+            let flags = encode::flags(wanted.qos, wanted.retain, false);
+            for item in &self.run.items[range.clone()] {
+                self.buffer[item.frame.start] = flags;
+                if has_id {
+                    self.buffer[item.id..item.id + 2].copy_from_slice(&next_id());
+                }
+            }
+            let start = self.run.items[range.start].frame.start;
+            let end = self.run.items[range.end - 1].frame.end;
+            return &self.buffer[start..end];
+        }
+        if self.run.forms[wanted.index()].layouts.is_empty() {
+            self.encode(wanted);
+        }
+        let form = &mut self.run.forms[wanted.index()];
+        if has_id {
+            for layout in &form.layouts[range.clone()] {
+                form.bytes[layout.id..layout.id + 2].copy_from_slice(&next_id());
+            }
+        }
+        &form.bytes[form.layouts[range.start].start..form.layouts[range.end - 1].end]
+    }
+
+    /// [`Self::packets`] but for their first `written` bytes, to be kept: large payloads are shared.
+    pub fn kept_packets(&mut self, wanted: &PacketForm, written: usize) -> Packets {
+        let mut kept = Packets::default();
+        if self.run.largest < SHARED_FROM {
+            kept.push(&self.packets(wanted)[written..]);
+            return kept;
+        }
+        let payload_len = |at| self.publication(at).payload.len();
+        let payloads: Vec<usize> = wanted.range.clone().map(payload_len).collect();
+        let large = |(at, len): (usize, &usize)| (*len >= SHARED_FROM).then(|| self.message(at));
+        let shared: Vec<_> = wanted.range.clone().zip(&payloads).map(large).collect();
+        let ends = self.ends(wanted);
+        let bytes = self.packets(wanted);
+        let mut start = 0;
+        for ((end, payload), message) in ends.into_iter().zip(payloads).zip(shared) {
+            let from = start.max(written.min(end));
+            let head = end - payload;
+            match message {
+                Some(message) => {
+                    kept.push(&bytes[from.min(head)..head]);
+                    kept.push_payload(message, from.saturating_sub(head));
+                }
+                None => kept.push(&bytes[from..end]),
+            }
+            start = end;
+        }
+        kept
+    }
+
+    /// Where each of [`Self::packets`] ends.
+    fn ends(&mut self, wanted: &PacketForm) -> Vec<usize> {
+        // Makes sure that the form is there.
+        self.packets(wanted);
+        if self.is_as_is(wanted) {
+            let items = &self.run.items[wanted.range.clone()];
+            return items.iter().map(|item| item.frame.end - items[0].frame.start).collect();
+        }
+        let layouts = &self.run.forms[wanted.index()].layouts[wanted.range.clone()];
+        layouts.iter().map(|layout| layout.end - layouts[0].start).collect()
+    }
+
+    /// Whether the frames in the buffer are in this form, but for flags and identifiers.
+    fn is_as_is(&self, wanted: &PacketForm) -> bool {
+        self.run.as_is && self.run.v5 == wanted.v5 && self.qos() == wanted.qos
+    }
+
+    fn encode(&mut self, wanted: &PacketForm) {
+        let mut encoded = std::mem::take(&mut self.run.forms[wanted.index()]);
+        for index in 0..self.len() {
+            let frame = PublishFrame {
+                publication: self.publication(index),
+                qos: wanted.qos,
+                retain: wanted.retain,
+                dup: false,
+                id: 0,
+                identifiers: &[],
+                alias: AliasUse::None,
+                now: self.now,
+            };
+            encoded.layouts.push(frame.put(wanted.v5, &mut encoded.bytes));
+        }
+        self.run.forms[wanted.index()] = encoded;
+    }
+}
+
+impl PacketForm {
+    /// Its place in [`Run::forms`].
+    fn index(&self) -> usize {
+        (usize::from(self.v5) * 3 + self.qos as usize) * 2 + usize::from(self.retain)
+    }
+}
