@@ -8,6 +8,8 @@ mod reading_back;
 mod replay;
 mod stored;
 mod subscriptions;
+#[cfg(test)]
+mod tests;
 mod writing;
 
 pub use delivery::Offered;

@@ -1,0 +1,149 @@
+//! Who writes what was held back, over a wire that takes as much as a test says.
+
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use barid_core::durable::keys;
+use barid_core::time::MonoTime;
+use barid_store::Store;
+use barid_store::memory::MemoryStore;
+use mqtt_proto::{ReasonCode, Version};
+use parking_lot::Mutex;
+
+use super::{Answers, Link, SessionRef};
+use crate::account::{Account, TenantSettings};
+use crate::auth::Verdict;
+use crate::durable::{Commits, Shards};
+use crate::ids::ConnectionId;
+use crate::owner::Owner;
+use crate::wire::Wire;
+use crate::worker::Worker;
+
+const WORKER: Worker = Worker { id: 0, now: MonoTime::from_millis(0) };
+
+/// Takes so many bytes, and then no more.
+#[derive(Debug, Default)]
+struct Pipe {
+    room: AtomicUsize,
+    written: Mutex<Vec<u8>>,
+}
+
+impl Wire for Pipe {
+    fn write(&self, bytes: &[u8]) -> io::Result<usize> {
+        let count = bytes.len().min(self.room.load(Ordering::Relaxed));
+        if count == 0 {
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        self.room.fetch_sub(count, Ordering::Relaxed);
+        self.written.lock().extend_from_slice(&bytes[..count]);
+        Ok(count)
+    }
+}
+
+/// Counts how often it is told that something waits.
+#[derive(Debug, Default)]
+struct Told(AtomicUsize);
+
+impl Owner for Told {
+    fn drain(&self, _: ConnectionId) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn close(&self, _: ConnectionId, _: ReasonCode, _: bool) {}
+
+    fn authenticated(&self, _: ConnectionId, _: Verdict) {}
+}
+
+/// A session with a client, over one shard.
+struct World {
+    shards: Arc<Shards>,
+    session: SessionRef,
+    epoch: u32,
+    pipe: Arc<Pipe>,
+    owner: Arc<Told>,
+}
+
+impl World {
+    fn new() -> Self {
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new(keys::NAMES.len()));
+        let shards = Arc::new(Shards::new(&[store], 0));
+        let settings = TenantSettings::default();
+        let account = Account::new((0, "t"), settings, Arc::clone(&shards), (1, 0), None);
+        let session = SessionRef::new(1, Arc::new(account), "c", None);
+        let (pipe, owner) = (Arc::<Pipe>::default(), Arc::<Told>::default());
+        let link = Link {
+            version: Version::V5,
+            max_packet_size: usize::MAX,
+            wire: Some(Arc::clone(&pipe) as Arc<dyn Wire>),
+            owner: Arc::clone(&owner) as Arc<dyn Owner>,
+            connection: ConnectionId(1),
+        };
+        let (epoch, _) = session.attach(link, 10.into(), false, None, (b"", Commits::default()));
+        Self { shards, session, epoch, pipe, owner }
+    }
+
+    /// Notes something, and answers what waits for it.
+    fn note(&self) -> Commits {
+        let shard = self.shards.get(0).change();
+        Commits::one(shard.index(), shard.batch())
+    }
+
+    /// An answer to the client, by the owner, that waits for `commits`.
+    fn answer(&self, text: &[u8], commits: &Commits) {
+        let answers =
+            Answers { ordered: text.to_vec(), commits: commits.clone(), ..Answers::default() };
+        let write = |bytes: &[u8]| self.pipe.write(bytes);
+        self.session.answer(&WORKER, self.epoch, &answers, usize::MAX, write);
+    }
+
+    fn commit(&self) {
+        self.shards.get(0).commit_before_start();
+    }
+
+    /// The owner's turn.
+    fn drain(&self, is_writable: bool) {
+        let write = |bytes: &[u8]| self.pipe.write(bytes);
+        self.session.drain(&WORKER, self.epoch, is_writable, super::Stint::SHORT, write);
+    }
+
+    fn written(&self) -> Vec<u8> {
+        std::mem::take(&mut self.pipe.written.lock())
+    }
+
+    fn room(&self, bytes: usize) {
+        self.pipe.room.store(bytes, Ordering::Relaxed);
+    }
+
+    fn told(&self) -> usize {
+        self.owner.0.swap(0, Ordering::Relaxed)
+    }
+}
+
+#[test]
+fn what_waited_for_a_commit_is_written_by_the_owner_when_it_is_told() {
+    let world = World::new();
+    world.room(100);
+    let noted = world.note();
+    world.answer(b"one", &noted);
+    world.answer(b"two", &Commits::default());
+    assert_eq!((world.written(), world.told()), (b"".to_vec(), 0), "nothing overtakes");
+    world.commit();
+    assert_eq!((world.written(), world.told()), (b"".to_vec(), 1), "it is told once");
+    world.drain(false);
+    assert_eq!(world.written(), b"onetwo");
+}
+
+#[test]
+fn what_a_full_socket_does_not_take_is_written_when_the_kernel_tells_of_room() {
+    let world = World::new();
+    world.room(2);
+    world.answer(b"answer", &Commits::default());
+    world.answer(b"!", &Commits::default());
+    assert_eq!(world.written(), b"an");
+    world.room(100);
+    world.answer(b"!", &Commits::default());
+    assert_eq!(world.written(), b"", "nobody asks a socket that was full");
+    world.drain(true);
+    assert_eq!((world.written(), world.told()), (b"swer!!".to_vec(), 0));
+}
