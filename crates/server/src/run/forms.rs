@@ -144,7 +144,7 @@ impl Messages<'_> {
 }
 
 impl PacketForm {
-    /// Its place in [`Run::forms`].
+    /// Its place in the forms of a run.
     fn index(&self) -> usize {
         (usize::from(self.v5) * 3 + self.qos as usize) * 2 + usize::from(self.retain)
     }
