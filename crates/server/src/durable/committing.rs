@@ -102,7 +102,9 @@ impl Committer {
                 ToDo::End => return,
             }
             self.forget_done(shard);
-            if self.sent.is_empty() {
+            // What has been given up is committed before anybody is told that commits work again.
+            let has_recovered = failing_since.is_none() || !shard.has_changes();
+            if self.sent.is_empty() && has_recovered {
                 failing_since = None;
                 match shard.log.room() {
                     Ok(()) => shard.accept_again(),

@@ -242,10 +242,15 @@ impl DurableShard {
         pending.unanswered = pending.in_flight.len();
     }
 
-    /// Tells who waits for what has been taken that it is in vain for now.
+    /// Whether something has been noted since the last batch was taken.
+    pub(super) fn has_changes(&self) -> bool {
+        self.pending.lock().touched
+    }
+
+    /// Tells all who wait that it is in vain for now: also for what has been noted since the last batch was taken, as
+    /// that waits behind it.
     pub(super) fn give_up(&self) {
-        let last = self.pending.lock().shard.batch() - 1;
-        self.progress.fail(last);
+        self.progress.fail(self.last_change());
     }
 
     fn on_done(&self, number: u64) {
