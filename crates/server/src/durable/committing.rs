@@ -190,6 +190,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::progress::State;
 
     const TENANT: TenantNumber = TenantNumber(0);
 
@@ -343,5 +344,25 @@ mod tests {
         world.act(Step::Commit);
         assert_eq!(world.log.on_their_way(), 2);
         assert_eq!(world.shard.body(TENANT, "t", 1, 5).expect("no disk is asked"), Some(body));
+    }
+
+    #[test]
+    fn who_waits_behind_what_is_in_doubt_is_told_as_well() {
+        let mut world = World::new(1);
+        let steps = [Step::Note, Step::Commit, Step::Decide(Fate::Lose), Step::Note];
+        steps.into_iter().for_each(|step| world.act(step));
+        world.shard.give_up();
+        let states = |world: &World| {
+            let state = |batch: &u64| world.shard.progress().state(*batch);
+            world.noted.values().map(state).collect::<Vec<_>>()
+        };
+        assert_eq!(states(&world), [State::Failed, State::Failed]);
+        assert!(world.shard.has_changes(), "and so it is not let in again before that is there");
+        for _ in 0..2 {
+            world.act(Step::Commit);
+            world.act(Step::Decide(Fate::Land));
+        }
+        assert_eq!(states(&world), [State::Done, State::Done]);
+        assert!(!world.shard.has_changes());
     }
 }
