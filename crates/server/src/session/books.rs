@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use barid_core::queue::Overflow;
+use parking_lot::MutexGuard;
 
 use super::Session;
 use super::outlet::{Outlet, RoomWaiters};
@@ -30,14 +31,21 @@ impl Session {
     /// Locks the outlet for what `act` does to it. Then what its queue has gained or lost is counted for the tenant, and
     /// publishers that were held back are told when there is room again: they are other sessions, and never locked
     /// together with this one.
+    #[inline(always)]
     pub(super) fn with<R>(&self, act: impl FnOnce(&mut Outlet) -> R) -> R {
         let mut outlet = self.outlet.lock();
         let before = Load::of(&outlet);
         let result = act(&mut outlet);
         let after = Load::of(&outlet);
-        if before == after && !self.is_full() {
-            return result;
+        if before != after || self.is_full() {
+            self.keep_books(outlet, before, after);
         }
+        result
+    }
+
+    /// What follows from a change of what waits.
+    #[inline(never)]
+    fn keep_books(&self, mut outlet: MutexGuard<'_, Outlet>, before: Load, after: Load) {
         if before != after {
             self.count(before, after);
         }
@@ -56,7 +64,6 @@ impl Session {
                 publisher.wake();
             }
         }
-        result
     }
 
     fn count(&self, before: Load, after: Load) {

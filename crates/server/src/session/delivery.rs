@@ -80,6 +80,7 @@ impl Session {
     }
 
     /// Takes messages into the outlet, as far as there is nothing to be written at once.
+    #[inline(always)]
     fn take(
         &self,
         worker: &Worker,
