@@ -66,18 +66,20 @@ impl Handshake {
 
     /// Goes on with what the client has sent. Work and memory are linear in what comes, however it is cut.
     pub fn receive(&mut self, bytes: &[u8], options: &WebSocketOptions) -> Outcome {
-        // The end may lie across what came before and what comes now.
-        let unseen = self.request.len().saturating_sub(END_OF_REQUEST.len() - 1);
-        let room = REQUEST_MAX - self.request.len();
-        let (taken, beyond) = bytes.split_at(bytes.len().min(room));
+        let seen = self.request.len();
+        let (taken, beyond) = bytes.split_at(bytes.len().min(REQUEST_MAX - seen));
         self.request.extend_from_slice(taken);
-        let Some(end) = memmem::find(&self.request[unseen..], END_OF_REQUEST) else {
-            // MQTT, TLS or AMQP without a WebSocket: its end would be waited for in vain.
-            if taken.iter().any(|byte| is_never_in_a_request(*byte)) {
-                let reason =
-                    "this is no HTTP request; MQTT and AMQP are spoken over WebSocket here";
-                return Refusal(StatusCode::BAD_REQUEST, reason.into()).into();
-            }
+        // The end may lie across what came before and what comes now.
+        let unseen = seen.saturating_sub(END_OF_REQUEST.len() - 1);
+        let end = memmem::find(&self.request[unseen..], END_OF_REQUEST)
+            .map(|found| unseen + found + END_OF_REQUEST.len());
+        // MQTT, TLS or AMQP without a WebSocket: its end would be waited for in vain.
+        let head = &self.request[seen..end.unwrap_or(self.request.len())];
+        if head.iter().any(|byte| is_never_in_a_request(*byte)) {
+            let reason = "this is no HTTP request; MQTT and AMQP are spoken over WebSocket here";
+            return Refusal(StatusCode::BAD_REQUEST, reason.into()).into();
+        }
+        let Some(end) = end else {
             if self.request.len() < REQUEST_MAX {
                 return Outcome::Incomplete;
             }
@@ -85,7 +87,6 @@ impl Handshake {
             let reason = format!("the request is longer than {REQUEST_MAX} bytes");
             return Refusal(status, reason).into();
         };
-        let end = unseen + end + END_OF_REQUEST.len();
         match accept(&self.request[..end], options) {
             Ok((protocol, response)) => {
                 let rest = [&self.request[end..], beyond].concat();
@@ -105,7 +106,9 @@ fn is_never_in_a_request(byte: u8) -> bool {
 fn accept(request: &[u8], options: &WebSocketOptions) -> Result<(Protocol, Vec<u8>), Refusal> {
     let bad = |reason: String| Refusal(StatusCode::BAD_REQUEST, reason);
     let request = match Request::try_parse(request) {
-        Ok(Some((_, request))) => request,
+        Ok(Some((length, parsed))) if length == request.len() => parsed,
+        // The parser takes LF for the end of a line, and so the rest for frames; a proxy may not.
+        Ok(Some(_)) => return Err(bad("a line of the request ends without CR".into())),
         Ok(None) => return Err(bad("the request is cut off".into())),
         Err(error) => return Err(bad(error.to_string())),
     };
@@ -244,7 +247,11 @@ mod tests {
 
     /// The status of the answer.
     fn answer(request: &[u8], options: &WebSocketOptions) -> u16 {
-        match Handshake::default().receive(request, options) {
+        status_of(Handshake::default().receive(request, options))
+    }
+
+    fn status_of(outcome: Outcome) -> u16 {
+        match outcome {
             Outcome::Incomplete => 0,
             Outcome::Accepted { response, .. } | Outcome::Refused { response, .. } => {
                 let text = String::from_utf8(response).unwrap();
@@ -275,6 +282,28 @@ mod tests {
             assert!(response.starts_with("http/1.1 101 "), "{response}");
             assert!(response.contains("sec-websocket-accept: s3pplmbitxaq9kygzzhzrbk+xoo="));
             assert!(response.contains("sec-websocket-protocol: mqttv3.1"), "{response}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_request_has_one_answer_however_it_is_cut() {
+        let upgrade = request("/mqtt", &[("Host", "localhost:8083"), SUBPROTOCOL]);
+        let get = b"GET /mqtt HTTP/1.1\r\nHost: localhost:8083\n\n".to_vec();
+        for (whole, status) in [
+            // An empty line, for a parser that takes LF for the end of a line, and more.
+            ([&get[..], b"\x01\r\n\r\n"].concat(), 400),
+            ([&get[..], b"more\r\n\r\n"].concat(), 400),
+            ([&get[..], &upgrade].concat(), 400),
+            ([&upgrade[..upgrade.len() - 2], b"A: \x01\r\n\r\n"].concat(), 400),
+        ] {
+            for cut in 0..=whole.len() {
+                let mut handshake = Handshake::default();
+                let outcome = match handshake.receive(&whole[..cut], &options()) {
+                    Outcome::Incomplete => handshake.receive(&whole[cut..], &options()),
+                    refused => refused,
+                };
+                assert_eq!(status_of(outcome), status, "{}, cut at {cut}", whole.escape_ascii());
+            }
         }
     }
 
