@@ -25,12 +25,12 @@ pub struct Account {
     pub name: Box<str>,
     /// The retained messages.
     pub retained: RwLock<Retained>,
-    /// What waits in all queues.
+    /// Messages and bytes in the queues of all its sessions.
     pub queued: Queued,
     /// Where its durable things are.
     pub shards: Arc<Shards>,
     settings: RwLock<TenantSettings>,
-    /// What was counted for a tenant of this name before, until that was removed.
+    /// Counters of an earlier tenant of this name, which was removed.
     before: Option<Box<Totals>>,
     /// One for each thread, made when the thread first has to do with the tenant.
     counters: Box<[OnceLock<Box<ThreadLocal>>]>,
@@ -81,7 +81,7 @@ impl Account {
         TenantNumber(u32::try_from(self.number).expect("numbers are given one after another"))
     }
 
-    /// As what a new session of a client is stored.
+    /// Shard and number under which a new session of a client is stored.
     pub fn new_durable(&self, client_id: &str) -> Durable {
         let shard = Arc::clone(self.shards.of(&self.name, client_id));
         let number = shard.change().new_session_number();

@@ -1,4 +1,4 @@
-//! What is to be done at a time, or when something is durable, and belongs to no connection.
+//! Tasks that are due at a time, or when something is durable, and that belong to no connection.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -44,7 +44,7 @@ pub enum Task {
         ended: bool,
         /// What.
         taken: Vec<Waiting>,
-        /// What has to be durable, too, before the session may forget.
+        /// Batches that must be durable before the session may forget the messages.
         commits: Commits,
     },
     /// Keys of the state store expire.
@@ -191,14 +191,15 @@ impl Agenda {
         }
     }
 
-    /// What was to be noted after commits that are durable now. Who waits for what has failed is let go.
+    /// Takes what was to be noted after commits that are durable now. Who waits to be told of commits that have failed is
+    /// let go untold.
     pub fn take_durable(&self) -> Vec<After> {
         let waiter = Arc::downgrade(&self.0);
         let is_told = |what: &After| matches!(what, After::Tell(_));
         self.0.after.lock().take(&self.0.sources, &waiter, is_told)
     }
 
-    /// Lets who waits end.
+    /// Ends the wait of the thread of housekeeping, and with it the thread.
     pub fn close(&self) {
         self.0.tasks.lock().closed = true;
         self.0.changed.notify_all();

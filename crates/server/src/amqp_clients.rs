@@ -33,7 +33,7 @@ pub struct AmqpClient {
 
 /// A connection that an operator may close.
 pub trait Close: Send + Sync + fmt::Debug {
-    /// Has its thread close the connection. The client is told that an operator wants it.
+    /// Asks the thread of the connection to close it. The client is told that an operator wants it.
     fn close(&self);
 }
 

@@ -335,7 +335,7 @@ impl Broker {
     }
 }
 
-/// Has the bindings of a configuration, and tells their lanes.
+/// Puts the bindings of a configuration in force, and tells the lanes.
 fn configure_bindings(shared: &Shared, lanes: &Lanes, settings: &Settings) {
     let mut by_tenant = BTreeMap::<&str, Vec<Binding>>::new();
     for binding in &settings.bindings {

@@ -33,13 +33,12 @@ impl World for Memory {
         Box::new(LocalLog::new(self.store(), Arc::new(RwLock::new(()))))
     }
 
-    fn trouble(&mut self, trouble: Trouble) -> bool {
+    fn trouble(&mut self, trouble: Trouble) {
         self.0.fail(match trouble {
             Trouble::Lost => Some(Fault::Io),
             Trouble::Unheard => Some(Fault::IoButWritten),
             Trouble::Late => None,
         });
-        trouble != Trouble::Late
     }
 
     fn pass(&mut self) -> bool {
@@ -67,9 +66,7 @@ impl<F: Fn() -> Arc<dyn Store>> World for OnDisk<F> {
         Box::new(LocalLog::new(store, Arc::new(RwLock::new(()))))
     }
 
-    fn trouble(&mut self, _: Trouble) -> bool {
-        false
-    }
+    fn trouble(&mut self, _: Trouble) {}
 
     fn pass(&mut self) -> bool {
         false
@@ -97,9 +94,8 @@ impl World for Simulated {
         Box::new(self.log.open(3))
     }
 
-    fn trouble(&mut self, trouble: Trouble) -> bool {
+    fn trouble(&mut self, trouble: Trouble) {
         self.next = Some(trouble);
-        true
     }
 
     fn pass(&mut self) -> bool {

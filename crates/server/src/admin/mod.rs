@@ -162,7 +162,7 @@ pub fn converse(shared: &Arc<Shared>, lanes: &Lanes, sent: &[u8]) -> io::Result<
 #[derive(Clone)]
 struct Served {
     shared: Arc<Shared>,
-    /// Who is told when bindings change.
+    /// The thread of bindings to MQTT, which has to hear when bindings change.
     lanes: Lanes,
     /// One backup at a time: each holds back the store from forgetting what it is reading.
     backups: Arc<Semaphore>,

@@ -143,12 +143,12 @@ impl Counts {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// So many messages were handed on.
+    /// Counts messages that were handed on.
     pub fn pass(&self, messages: usize) {
         self.passed.fetch_add(messages as u64, Ordering::Relaxed);
     }
 
-    /// So many were not.
+    /// Counts messages that were refused.
     pub fn refuse(&self, messages: usize) {
         self.refused.fetch_add(messages as u64, Ordering::Relaxed);
     }

@@ -1,4 +1,5 @@
-//! Who commits: takes what a shard has to write, as one batch after the other, and appends it to the log.
+//! The committer: the thread of a shard that takes what has been noted, as one batch after the other, and appends each
+//! to the log.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -29,14 +30,14 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// for clients that are away, does not wait longer.
 const BUSY: usize = 128;
 
-/// How long.
+/// Time that the next batch is given then.
 const LINGER: Duration = Duration::from_millis(6);
 
 /// When the last batch had so many changes, the next one begins not before [`PACE`] after it: many wait, and one
 /// sync for more of them costs less. Who waits alone, or with few, does not wait longer.
 const CROWD: usize = 16;
 
-/// How far apart.
+/// Time between the beginnings of two batches then.
 const PACE: Duration = Duration::from_micros(500);
 
 /// Commits what one shard has to write.
@@ -102,7 +103,7 @@ impl Committer {
                 ToDo::End => return,
             }
             self.forget_done(shard);
-            // What has been given up is committed before anybody is told that commits work again.
+            // Changes whose clients were told of failure are committed before publishers are let in again.
             let has_recovered = failing_since.is_none() || !shard.has_changes();
             if self.sent.is_empty() && has_recovered {
                 failing_since = None;
@@ -155,7 +156,6 @@ impl Committer {
         for (number, batch) in &self.sent {
             shard.log.append(*number, batch, &sink);
         }
-        self.forget_done(shard);
     }
 
     fn forget_done(&mut self, shard: &DurableShard) {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use barid_core::durable::keys;
+use barid_core::durable::{WriteSet, keys};
 use barid_core::ids::{MessageId, QueueNumber, TenantNumber};
 use barid_core::message::Message;
 use barid_store::StoreError;
@@ -22,34 +22,13 @@ impl DurableShard {
         name: &str,
         id: MessageId,
     ) -> Result<Option<Arc<Message>>, StoreError> {
-        match self.find(tenant, name, id) {
+        let noted = |pending: &Pending| pending.find(|writes| writes.message(tenant, id)).cloned();
+        match self.find(noted, || self.read(name, id)) {
             Err(error @ StoreError::Corrupt(_)) => {
                 error!(shard = self.index(), %error, "a message cannot be read back, and is lost");
                 Ok(None)
             }
             found => found,
-        }
-    }
-
-    fn find(
-        &self,
-        tenant: TenantNumber,
-        name: &str,
-        id: MessageId,
-    ) -> Result<Option<Arc<Message>>, StoreError> {
-        let noted = self.pending.lock().message(tenant, id);
-        if noted.is_some() {
-            return Ok(noted);
-        }
-        let stored = self.read(name, id)?;
-        if stored.is_some() {
-            return Ok(stored);
-        }
-        // It may have been on its way from one place to another: while this is locked, it stays.
-        let pending = self.pending.lock();
-        match pending.message(tenant, id) {
-            None => self.read(name, id),
-            noted => Ok(noted),
         }
     }
 
@@ -64,19 +43,31 @@ impl DurableShard {
         queue: QueueNumber,
         id: u64,
     ) -> Result<Option<Arc<[u8]>>, StoreError> {
-        let noted = self.pending.lock().body(tenant, queue, id);
-        if noted.is_some() {
-            return Ok(noted);
+        let noted = |pending: &Pending| {
+            pending.find(|writes| writes.queue_body(tenant, queue, id)).cloned()
+        };
+        self.find(noted, || self.read_body(name, queue, id))
+    }
+
+    /// What is noted, or is in the store.
+    fn find<T>(
+        &self,
+        noted: impl Fn(&Pending) -> Option<T>,
+        read: impl Fn() -> Result<Option<T>, StoreError>,
+    ) -> Result<Option<T>, StoreError> {
+        let found = noted(&self.pending.lock());
+        if found.is_some() {
+            return Ok(found);
         }
-        let stored = self.read_body(name, queue, id)?;
+        let stored = read()?;
         if stored.is_some() {
             return Ok(stored);
         }
-        // As for messages: it may have been on its way.
+        // It may have been on its way from one place to another: while this is locked, it stays.
         let pending = self.pending.lock();
-        match pending.body(tenant, queue, id) {
-            None => self.read_body(name, queue, id),
-            noted => Ok(noted),
+        match noted(&pending) {
+            None => read(),
+            found => Ok(found),
         }
     }
 
@@ -110,17 +101,9 @@ impl DurableShard {
 }
 
 impl Pending {
-    /// A message that is noted or on its way.
-    fn message(&self, tenant: TenantNumber, id: MessageId) -> Option<Arc<Message>> {
+    /// What the newest batch has that has it at all: the one that accumulates, or one on its way.
+    fn find<'a, T>(&'a self, of: impl FnMut(&'a WriteSet) -> Option<T>) -> Option<T> {
         let on_their_way = self.in_flight.iter().rev().map(|(_, writes)| &**writes);
-        let mut newest_first = std::iter::once(self.shard.pending()).chain(on_their_way);
-        newest_first.find_map(|writes| writes.message(tenant, id)).cloned()
-    }
-
-    /// The bytes of a body that is noted or on its way.
-    fn body(&self, tenant: TenantNumber, queue: QueueNumber, id: u64) -> Option<Arc<[u8]>> {
-        let on_their_way = self.in_flight.iter().rev().map(|(_, writes)| &**writes);
-        let mut newest_first = std::iter::once(self.shard.pending()).chain(on_their_way);
-        newest_first.find_map(|writes| writes.queue_body(tenant, queue, id)).cloned()
+        std::iter::once(self.shard.pending()).chain(on_their_way).find_map(of)
     }
 }

@@ -83,7 +83,7 @@ impl World {
         Self { shards, session, epoch, pipe, owner }
     }
 
-    /// Notes something, and answers what waits for it.
+    /// Notes a change, and returns the batch that has it.
     fn note(&self) -> Commits {
         let shard = self.shards.get(0).change();
         Commits::one(shard.index(), shard.batch())

@@ -226,7 +226,10 @@ impl Session {
                     outlet.stop_writing(rest, wrote == Wrote::UntilFull);
                     return Next::End;
                 }
-                self.next_packets(worker, outlet, &mut steps, writer.room)
+                if outlet.unsent.is_empty() && !outlet.is_idle() {
+                    return self.refill_and_take(worker, outlet, &mut steps, writer.room);
+                }
+                outlet.take_packets(writer.room)
             });
             while let Next::StoreRetained = next {
                 // The state is locked before the outlet.
@@ -250,22 +253,7 @@ impl Session {
         }
     }
 
-    /// What is to be written next, when all before has been written; there is room for so many bytes in this stint.
-    fn next_packets(
-        &self,
-        worker: &Worker,
-        outlet: &mut Outlet,
-        steps: &mut usize,
-        room: usize,
-    ) -> Next {
-        let is_empty = outlet.unsent.is_empty() && !outlet.is_idle();
-        if is_empty {
-            self.refill_and_take(worker, outlet, steps, room)
-        } else {
-            outlet.take_packets(room)
-        }
-    }
-
+    /// What is to be written next, when nothing encoded waits; there is room for so many bytes in this stint.
     fn refill_and_take(
         &self,
         worker: &Worker,

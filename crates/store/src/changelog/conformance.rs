@@ -21,8 +21,8 @@ pub trait World {
     /// Opens the log anew; the holder before has died, or goes on without it.
     fn open(&mut self) -> Box<dyn Changelog>;
 
-    /// Trouble comes with what is appended next, or with what is on its way. `false`: this world knows no such trouble.
-    fn trouble(&mut self, trouble: Trouble) -> bool;
+    /// Trouble comes with what is appended next, or with what is on its way; unless this world knows no such trouble.
+    fn trouble(&mut self, trouble: Trouble);
 
     /// Time passes: the oldest batch that is on its way meets its fate. False: there is none.
     fn pass(&mut self) -> bool;
@@ -158,9 +158,7 @@ pub fn check(world: &mut dyn World, script: &[Step]) {
     for step in script.iter().chain(&[Step::Crash]) {
         match step {
             Step::Append => holder.append(&mut next_key),
-            Step::Trouble(trouble) => {
-                world.trouble(*trouble);
-            }
+            Step::Trouble(trouble) => world.trouble(*trouble),
             Step::Pass => _ = world.pass(),
             Step::Crash => {
                 world.crash();
