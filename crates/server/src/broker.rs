@@ -13,6 +13,7 @@ use thiserror::Error;
 use tracing::{info, warn};
 
 use crate::admin::{self, Admin};
+use crate::bindings::Binding;
 use crate::departures::Departures;
 use crate::descriptors::Descriptors;
 use crate::durable::Commits;
@@ -25,7 +26,7 @@ use crate::listener::{Accepting, Acceptor};
 use crate::names::DEFAULT_TENANT;
 use crate::recovery::recover;
 use crate::router::Router;
-use crate::settings::{Binding, Settings, StorageEngine, Tls};
+use crate::settings::{Settings, StorageEngine, Tls};
 use crate::shared::Shared;
 use crate::sockets::{BoundSockets, ListeningSockets, alpn};
 use crate::strangers::Strangers;

@@ -15,6 +15,7 @@ pub mod settings;
 pub mod strangers;
 pub mod transport;
 
+mod access;
 mod account;
 mod admin;
 mod agenda;

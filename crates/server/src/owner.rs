@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use mqtt_proto::ReasonCode;
 
-use crate::auth::Verdict;
 use crate::ids::ConnectionId;
 
 /// What others may ask of the thread that a connection belongs to. Returns at once, whatever locks the caller holds.
@@ -15,9 +14,6 @@ pub trait Owner: Send + Sync + fmt::Debug {
 
     /// The connection is to be closed. `tell`: with a DISCONNECT that has the reason.
     fn close(&self, connection: ConnectionId, reason: ReasonCode, tell: bool);
-
-    /// The login that the connection waits for has been verified.
-    fn authenticated(&self, connection: ConnectionId, verdict: Verdict);
 }
 
 /// Whether both are the same thread.

@@ -3,26 +3,23 @@
 //! Settings are values, never components: whatever is opened or started from them lives elsewhere.
 //! Every bound that protects the broker from its clients has its name here.
 
-mod bindings;
 mod entities;
 mod keys;
-mod template;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-pub use bindings::{Binding, BindingError, Way};
 pub use entities::{Queue, Rule, Subscription, Topic};
 pub use keys::{Key, Right, Secret};
-pub use template::{Placeholder, Template, TemplateError};
 
 use serde::Deserialize;
 
+use crate::access::Rules;
+use crate::bindings::Binding;
 use crate::durability::{Durability, DurabilityRule};
 use crate::key_rules::KeyRule;
 use crate::limits::{Limits, OwnLimits, ShareStrategy};
-use crate::names::DEFAULT_TENANT;
 
 /// The whole configuration.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
@@ -312,16 +309,16 @@ pub struct User {
     pub state: Option<Vec<KeyRule>>,
 }
 
+impl User {
+    /// What the user may do.
+    pub fn rules(&self) -> Rules<'_> {
+        let Self { publish, subscribe, state, .. } = self;
+        Rules { publish, subscribe, state: state.as_deref() }
+    }
+}
+
 fn everything() -> Vec<String> {
     vec!["#".into()]
-}
-
-fn default_tenant() -> String {
-    DEFAULT_TENANT.into()
-}
-
-fn is_default<T: Default + PartialEq>(value: &T) -> bool {
-    *value == T::default()
 }
 
 impl std::fmt::Debug for User {

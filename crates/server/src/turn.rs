@@ -6,10 +6,10 @@ use mqtt_proto::{PacketId, PacketType};
 
 use crate::budget::Budget;
 use crate::lifecycle::Context;
-use crate::owner::Owner;
 use crate::run::Run;
 use crate::session::Answers;
 use crate::state_requests::Responses;
+use crate::verifier::LoginOwner;
 
 /// What a connection needs of its thread while it has its turn.
 pub struct Turn<'a> {
@@ -18,7 +18,7 @@ pub struct Turn<'a> {
     /// Memory that is used again by the next connection.
     pub scratch: &'a mut Scratch,
     /// The thread, for others.
-    pub owner: &'a Arc<dyn Owner>,
+    pub owner: &'a Arc<dyn LoginOwner>,
     /// How long it may go on.
     pub budget: Budget,
     /// For about how many clients the present round writes what they had no room for.

@@ -11,10 +11,17 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::auth::{Users, Verdict};
 use crate::ids::ConnectionId;
+use crate::owner::Owner;
 
 /// Logins that may wait for each thread that verifies. Beyond, clients are told that the server is busy,
 /// rather than to wait for longer than they are given.
 const WAITING_PER_THREAD: usize = 256;
+
+/// The thread of a connection, as those see it who verify its login.
+pub trait LoginOwner: Owner {
+    /// The login that the connection waits for has been verified.
+    fn authenticated(&self, connection: ConnectionId, verdict: Verdict);
+}
 
 /// A login to be verified.
 pub struct Login {

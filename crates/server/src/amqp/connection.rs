@@ -65,14 +65,14 @@ struct Lost(ErrorKind);
 
 impl AmqpConnection {
     /// A connection that was just accepted, or whose client has just chosen AMQP.
-    pub fn new(parts: Parts, context: &Context, owner: &Arc<dyn Owner>) -> Self {
+    pub fn new(parts: Parts, context: &Context, owner: Arc<dyn Owner>) -> Self {
         let Parts { id, socket, transport, listener, peer, unread } = parts;
         let settings = context.shared.settings();
         let timeout = Duration::from_secs(u64::from(settings.limits.connect_timeout));
         let until = context.worker.now.after(timeout);
         let is_behind_proxy = listener.proxy_protocol && !transport.speaks_amqp();
         let stage = if is_behind_proxy { Stage::Proxy { until } } else { Stage::Opening { until } };
-        let inbox = Arc::new(Inbox::new(id, Arc::clone(owner)));
+        let inbox = Arc::new(Inbox::new(id, owner));
         let container = Container::new(listener.address, peer, inbox);
         let collected = Some(Collected::new(&listener.strangers));
         let (paused, ends) = (false, false);

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::binding::{Binding, BindingError, Way};
+use super::template::Template;
 use crate::entities::{self, DeclaredBy, Entities, Node};
-use crate::settings::{Binding, BindingError, Template, Way};
 
 /// A binding, and what has passed it.
 #[derive(Debug)]

@@ -12,7 +12,7 @@ use hashbrown::HashMap;
 use mqtt_proto::{Properties, QoS};
 use uuid::Uuid;
 
-use crate::settings::{Placeholder, Template};
+use super::template::{Placeholder, Template};
 
 /// Application properties that the broker sets: nobody who publishes can.
 pub const TOPIC: &str = "mqtt_topic";

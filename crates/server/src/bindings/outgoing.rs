@@ -8,8 +8,8 @@ use barid_core::value::{Scope, Value};
 use mqtt_proto::{PropertiesBuf, Property, topic};
 
 use super::incoming::{FORMAT, OURS};
+use super::template::{Placeholder, Template};
 use crate::entities::value::encoded;
-use crate::settings::{Placeholder, Template};
 
 /// What a message is published as.
 #[derive(Debug)]

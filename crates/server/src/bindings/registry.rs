@@ -15,11 +15,11 @@ use parking_lot::{Mutex, RwLock};
 use smallvec::SmallVec;
 use thiserror::Error;
 
+use super::binding::{Binding, BindingError};
 use super::bound::{Bound, Counts, Direction, Passage};
 use crate::account::Account;
 use crate::durable::Commits;
 use crate::entities::DeclaredBy;
-use crate::settings::{Binding, BindingError};
 
 /// The most bindings of a tenant that are stored.
 const STORED_MAX: usize = 1_000;

@@ -16,7 +16,7 @@ use mqtt_proto::{
 
 use super::subscribe::Unfinished;
 use super::{End, UNREAD_ANSWERS_MAX, disconnect};
-use crate::auth::Permissions;
+use crate::access::Permissions;
 use crate::durability::Durability;
 use crate::ids::ConnectionId;
 use crate::limits::Limits;

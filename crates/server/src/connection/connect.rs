@@ -20,7 +20,8 @@ use super::denied::WILL_REFUSED;
 use super::opening::{Opening, revoke};
 use super::wanted::{Refusal, assigned_client_id, connack_properties, want};
 use super::{Connection, End, Stage};
-use crate::auth::{PASSWORD_MAX, Verdict, may_publish};
+use crate::access::may_publish;
+use crate::auth::{PASSWORD_MAX, Verdict};
 use crate::names::{full_name, tenant_of};
 use crate::session::{Link, Stint};
 use crate::strangers::Collected;
@@ -233,7 +234,7 @@ impl Connection {
             version: connect.version,
             max_packet_size: wanted.max_packet_size,
             wire: self.transport.wire(),
-            owner: Arc::clone(turn.owner),
+            owner: turn.owner.clone(),
             connection: self.id,
         };
         if opening.connack(true).len() > wanted.max_packet_size {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use mqtt_proto::{ConnAck, PacketType, PropertiesBuf, ReasonCode, Version, topic};
 
 use super::wanted::Wanted;
-use crate::auth::Permissions;
+use crate::access::Permissions;
 use crate::durable::Commits;
 use crate::lifecycle::Context;
 use crate::session::{Link, SessionRef};

@@ -11,7 +11,7 @@ use statestore_proto::topics;
 
 use super::End;
 use super::active::{Active, Partner};
-use crate::auth::may_publish;
+use crate::access::may_publish;
 use crate::bindings::Entered;
 use crate::budget::Budget;
 use crate::lifecycle::Context;

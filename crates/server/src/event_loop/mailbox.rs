@@ -12,6 +12,7 @@ use crate::auth::Verdict;
 use crate::ids::ConnectionId;
 use crate::owner::Owner;
 use crate::transport::Accepted;
+use crate::verifier::LoginOwner;
 
 /// What an IO thread can be told.
 #[derive(Debug)]
@@ -61,8 +62,8 @@ impl Mailbox {
     }
 
     /// The thread as the owner of connections.
-    pub fn as_owner(&self) -> Arc<dyn Owner> {
-        Arc::clone(&self.0) as Arc<dyn Owner>
+    pub fn as_owner(&self) -> Arc<dyn LoginOwner> {
+        Arc::clone(&self.0) as Arc<dyn LoginOwner>
     }
 
     /// Takes all that was posted.
@@ -90,7 +91,9 @@ impl Owner for Shared {
     fn close(&self, connection: ConnectionId, reason: ReasonCode, tell: bool) {
         self.post(Post::Close { connection, reason, tell });
     }
+}
 
+impl LoginOwner for Shared {
     fn authenticated(&self, connection: ConnectionId, verdict: Verdict) {
         self.post(Post::Authenticated(connection, verdict));
     }

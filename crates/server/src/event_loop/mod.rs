@@ -34,6 +34,7 @@ use crate::lifecycle::Context;
 use crate::owner::Owner;
 use crate::transport::Accepted;
 use crate::turn::{Next, Readiness, Scratch, Turn};
+use crate::verifier::LoginOwner;
 use crate::watchdog::Watchdog;
 use io_threads::Balance;
 use timers::Timers;
@@ -111,7 +112,7 @@ struct Running {
     poll: Poll,
     mailbox: Mailbox,
     /// The same, for sessions.
-    owner: Arc<dyn Owner>,
+    owner: Arc<dyn LoginOwner>,
     me: usize,
     threads: IoThreads,
     context: Context,
@@ -403,11 +404,12 @@ impl Running {
     /// its only subscriber along, so that their messages do not have to cross threads.
     fn give_away(&mut self, helper: usize) {
         let last = self.balance.window().wrapping_sub(1);
+        let owner: Arc<dyn Owner> = self.owner.clone();
         let active: Vec<_> = self
             .slots
             .iter()
             .filter(|(_, slot)| slot.active >= last && slot.connection.can_move())
-            .map(|(_, slot)| (slot.connection.id(), slot.connection.partner(&self.owner)))
+            .map(|(_, slot)| (slot.connection.id(), slot.connection.partner(&owner)))
             .collect();
         let active_count = active.len();
         let (publishers, others): (Vec<_>, Vec<_>) =

@@ -15,6 +15,7 @@ use crate::lifecycle::Context;
 use crate::owner::Owner;
 use crate::transport::{Accepted, Protocol};
 use crate::turn::{Next, Readiness, Turn};
+use crate::verifier::LoginOwner;
 
 /// One network connection.
 #[derive(Debug)]
@@ -31,25 +32,29 @@ impl Peer {
         accepted: Accepted,
         id: ConnectionId,
         context: &Context,
-        owner: &Arc<dyn Owner>,
+        owner: &Arc<dyn LoginOwner>,
     ) -> std::io::Result<Self> {
         let speaks = accepted.listener.protocol;
         let connection = Connection::new(accepted, id, context)?;
         Ok(match speaks {
             Protocol::Mqtt => Self::Mqtt(Box::new(connection)),
-            Protocol::Amqp => {
-                Self::Amqp(Box::new(AmqpConnection::new(connection.into_parts(), context, owner)))
-            }
+            Protocol::Amqp => Self::Amqp(Box::new(AmqpConnection::new(
+                connection.into_parts(),
+                context,
+                owner.clone(),
+            ))),
         })
     }
 
     /// The client has chosen AMQP on a WebSocket, which MQTT shares with it.
     #[must_use]
-    pub fn speaking_amqp(self, context: &Context, owner: &Arc<dyn Owner>) -> Self {
+    pub fn speaking_amqp(self, context: &Context, owner: &Arc<dyn LoginOwner>) -> Self {
         match self {
-            Self::Mqtt(connection) => {
-                Self::Amqp(Box::new(AmqpConnection::new(connection.into_parts(), context, owner)))
-            }
+            Self::Mqtt(connection) => Self::Amqp(Box::new(AmqpConnection::new(
+                connection.into_parts(),
+                context,
+                owner.clone(),
+            ))),
             amqp @ Self::Amqp(_) => amqp,
         }
     }

@@ -13,7 +13,6 @@ use parking_lot::Mutex;
 
 use super::{Answers, Link, SessionRef};
 use crate::account::{Account, TenantSettings};
-use crate::auth::Verdict;
 use crate::durable::{Commits, Shards};
 use crate::ids::ConnectionId;
 use crate::owner::Owner;
@@ -51,8 +50,6 @@ impl Owner for Told {
     }
 
     fn close(&self, _: ConnectionId, _: ReasonCode, _: bool) {}
-
-    fn authenticated(&self, _: ConnectionId, _: Verdict) {}
 }
 
 /// A session with a client, over one shard.

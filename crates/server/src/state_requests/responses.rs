@@ -9,7 +9,7 @@ use mqtt_proto::{PropertiesBuf, Property, QoS};
 use statestore_proto::{Reply, Version, properties};
 
 use super::stamp::Stamp;
-use crate::auth::{Permissions, may_publish};
+use crate::access::{Permissions, may_publish};
 use crate::budget::Budget;
 use crate::durability::DurabilityClass;
 use crate::durable::Commits;

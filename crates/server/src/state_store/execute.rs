@@ -12,7 +12,7 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use super::following::Following;
 use super::{Envelope, Notices, StateStore, TOPIC_LEN_MAX, Watching};
-use crate::auth::Permissions;
+use crate::access::Permissions;
 use crate::durability::Durability;
 use crate::ids::ConnectionId;
 use crate::session::SessionRef;

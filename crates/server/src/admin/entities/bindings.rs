@@ -12,8 +12,8 @@ use super::described::declared_by;
 use super::{Cut, Paging, any_tenant, body, change, made, only_new};
 use crate::admin::answer::{Answer, Refusal};
 use crate::admin::{Served, tenants};
+use crate::bindings::Binding;
 use crate::bindings::Bound;
-use crate::settings::Binding;
 use crate::tenant::Tenant;
 
 #[derive(Debug, Serialize)]

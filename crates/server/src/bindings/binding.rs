@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::template::{Placeholder, Template};
-use super::{default_tenant, is_default};
 use crate::entities;
+use crate::names::default_tenant_name;
 
 /// The longest name of a binding, in bytes.
 const NAME_MAX: usize = 128;
@@ -18,7 +18,7 @@ pub struct Binding {
     /// The name, unique in the tenant.
     pub name: String,
     /// The tenant whose MQTT clients and entities it joins.
-    #[serde(default = "default_tenant")]
+    #[serde(default = "default_tenant_name")]
     pub tenant: String,
     /// The topic filter: what clients publish there goes to `queue` or `topic`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -45,7 +45,7 @@ pub struct Binding {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub qos: Option<u8>,
     /// Whether they are retained; they are not unless it is given.
-    #[serde(default, skip_serializing_if = "is_default")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub retain: bool,
 }
 
