@@ -6,6 +6,11 @@ use thiserror::Error;
 /// The tenant of users without one.
 pub const DEFAULT_TENANT: &str = "default";
 
+/// The same, for who reads settings in which no tenant is named.
+pub fn default_tenant_name() -> String {
+    DEFAULT_TENANT.into()
+}
+
 /// Stands in metrics for tenants that were removed and whose counters have no series of their own. No tenant is
 /// called so.
 pub const OTHERS: &str = "#removed";
@@ -79,8 +84,10 @@ const RESERVED: [&str; 2] = ["$SYS", "$share"];
 
 /// Whether only the broker publishes to a topic, but for the state of a bridge.
 pub fn is_reserved(topic: &str) -> bool {
-    let first = topic.split('/').next().unwrap_or_default();
-    RESERVED.contains(&first) || topic.starts_with(topics::RESERVED)
+    let is_below = |prefix| {
+        topic.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    RESERVED.into_iter().any(is_below) || topic.starts_with(topics::RESERVED)
 }
 
 #[cfg(test)]

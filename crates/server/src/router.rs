@@ -1,13 +1,14 @@
 //! From a message to those who get it.
 
 use std::collections::VecDeque;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher;
 use std::num::NonZeroU32;
 use std::sync::{Arc, Weak};
 
 use barid_core::drop_reason::DropReason;
 use barid_core::queue::Room;
 use barid_core::topic_index::{Load, Route, SharedGroup, Strategy};
+use foldhash::quality::RandomState;
 use hashbrown::HashTable;
 use mqtt_proto::{QoS, topic};
 

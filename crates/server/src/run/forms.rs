@@ -54,28 +54,42 @@ impl Messages<'_> {
             this.to_be_bytes()
         };
         let range = wanted.range.clone();
+        let Range { start, end } = self.place(wanted);
         if self.is_as_is(wanted) {
             let flags = encode::flags(wanted.qos, wanted.retain, false);
-            for item in &self.run.items[range.clone()] {
+            for item in &self.run.items[range] {
                 self.buffer[item.frame.start] = flags;
                 if has_id {
                     self.buffer[item.id..item.id + 2].copy_from_slice(&next_id());
                 }
             }
-            let start = self.run.items[range.start].frame.start;
-            let end = self.run.items[range.end - 1].frame.end;
             return &self.buffer[start..end];
+        }
+        let form = &mut self.run.forms[wanted.index()];
+        if has_id {
+            for layout in &form.layouts[range] {
+                form.bytes[layout.id..layout.id + 2].copy_from_slice(&next_id());
+            }
+        }
+        &form.bytes[start..end]
+    }
+
+    /// How many bytes [`Self::packets`] are.
+    pub fn packets_len(&mut self, wanted: &PacketForm) -> usize {
+        self.place(wanted).len()
+    }
+
+    /// Where the packets lie: in the buffer, or in their form, which is there from now on.
+    fn place(&mut self, wanted: &PacketForm) -> Range<usize> {
+        let (first, last) = (wanted.range.start, wanted.range.end - 1);
+        if self.is_as_is(wanted) {
+            return self.run.items[first].frame.start..self.run.items[last].frame.end;
         }
         if self.run.forms[wanted.index()].layouts.is_empty() {
             self.encode(wanted);
         }
-        let form = &mut self.run.forms[wanted.index()];
-        if has_id {
-            for layout in &form.layouts[range.clone()] {
-                form.bytes[layout.id..layout.id + 2].copy_from_slice(&next_id());
-            }
-        }
-        &form.bytes[form.layouts[range.start].start..form.layouts[range.end - 1].end]
+        let layouts = &self.run.forms[wanted.index()].layouts;
+        layouts[first].start..layouts[last].end
     }
 
     /// [`Self::packets`] but for their first `written` bytes, to be kept: large payloads are shared.
@@ -110,7 +124,7 @@ impl Messages<'_> {
     /// Where each of [`Self::packets`] ends.
     fn ends(&mut self, wanted: &PacketForm) -> Vec<usize> {
         // Makes sure that the form is there.
-        self.packets(wanted);
+        self.place(wanted);
         if self.is_as_is(wanted) {
             let items = &self.run.items[wanted.range.clone()];
             return items.iter().map(|item| item.frame.end - items[0].frame.start).collect();

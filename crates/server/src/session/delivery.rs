@@ -124,9 +124,9 @@ impl Session {
         let range = offer.range.start..offer.range.start + admitted;
         let after = messages.after().clone();
         let (v5, qos, retain) = (outlet.speaks_v5(), offer.qos, offer.retain);
-        let mut packets =
-            RunInHand { messages, form: PacketForm { range, v5, qos, retain, first_id } };
-        let bytes = packets.bytes().len();
+        let form = PacketForm { range, v5, qos, retain, first_id };
+        let bytes = messages.packets_len(&form);
+        let mut packets = RunInHand { messages, form };
         let counters = self.account.counters(worker.id);
         counters.sent.add(PacketType::Publish, admitted as u64, bytes as u64);
         let mut waits_for = after;
