@@ -110,6 +110,10 @@ impl<T> Gate<T> {
         waiter: &Weak<W>,
         is_meant: impl Fn(&T) -> bool,
     ) -> Option<T> {
+        // As good as always, and then what waits need not be looked through.
+        if !sources.any_fails() {
+            return None;
+        }
         let failed =
             |(commits, item): &(Commits, T)| is_meant(item) && sources.have_failed(commits);
         if let Some(index) = self.queue.iter().position(failed) {

@@ -79,6 +79,11 @@ impl Progress {
         self.done.load(Ordering::Acquire) >= number
     }
 
+    /// Whether anything has failed that is not done.
+    fn fails(&self) -> bool {
+        !self.is_done(self.failed.load(Ordering::Acquire))
+    }
+
     /// Has somebody woken when a number is done, and when it has failed. False: it is done already.
     pub fn wake_when_done<W: Waiter>(&self, number: u64, waiter: &Weak<W>) -> bool {
         // Under the lock, so that the source cannot pass between the question and the answer.

@@ -32,6 +32,11 @@ impl Sources {
         commits.iter().any(|(source, number)| self.get(source).state(number) == State::Failed)
     }
 
+    /// Whether anything of any source has failed, and is not done.
+    pub fn any_fails(&self) -> bool {
+        self.0.iter().any(|source| source.fails())
+    }
+
     /// What has become of all of it together.
     pub fn state(&self, commits: &Commits) -> State {
         match () {
