@@ -61,7 +61,7 @@ pub(super) struct Active {
     /// The Session Expiry Interval of the CONNECT was zero, and may not be raised (MQTT-3.14.2-2).
     pub(super) expires_at_once: bool,
     /// The client's Maximum Packet Size.
-    pub(super) max_packet_size: usize,
+    pub(super) max_packet_size: u32,
     /// The client does not read its answers, so it is not read from.
     pub(super) reading_paused: bool,
     /// What was read has not all been handled: something is kept, and there may be whole packets in it.
@@ -71,7 +71,7 @@ pub(super) struct Active {
     /// The only session that got what the client published last.
     pub(super) partner: Option<Partner>,
     /// Keys of the state store that the client watches.
-    pub(super) watched: HashSet<Box<[u8]>>,
+    pub(super) watched: Option<Box<HashSet<Box<[u8]>>>>,
 }
 
 /// A session that a client publishes to; not kept in memory by that.

@@ -237,7 +237,7 @@ impl Connection {
             owner: turn.owner.clone(),
             connection: self.id,
         };
-        if opening.connack(true).len() > wanted.max_packet_size {
+        if opening.connack(true).len() > wanted.max_packet_size as usize {
             tenant.connections.fetch_sub(1, Ordering::Relaxed);
             return Err(Refusal(ReasonCode::PacketTooLarge, "CONNACK is larger than you accept"));
         }

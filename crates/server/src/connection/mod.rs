@@ -488,7 +488,7 @@ impl Connection {
         }
         active.tenant.connections.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
         if let Some(store) = active.tenant.used_state_store() {
-            let keys = active.watched.iter().map(|key| &**key);
+            let keys = active.watched.iter().flat_map(|watched| watched.iter()).map(|key| &**key);
             store.forget_watcher(&active.tenant, self.id.0, keys);
         }
         turn.context.connection_gone(&active.tenant, &active.session, self.id, active.epoch, will);
@@ -508,13 +508,13 @@ impl Connection {
 
 /// The DISCONNECT that tells an MQTT 5 client why. The Reason String is left out if the client's Maximum
 /// Packet Size does not allow it (MQTT-3.14.2-3).
-fn disconnect(reason: ReasonCode, text: &str, max_packet_size: usize) -> Vec<u8> {
+fn disconnect(reason: ReasonCode, text: &str, max_packet_size: u32) -> Vec<u8> {
     let mut properties = PropertiesBuf::default();
     properties.push(Property::ReasonString(text)).expect("reasons are short");
     let mut packet = Vec::new();
     let with_text = Disconnect { reason, properties: properties.as_properties() };
     with_text.encode(Version::V5, &mut packet).expect("a DISCONNECT can be encoded");
-    if packet.len() > max_packet_size {
+    if packet.len() > max_packet_size as usize {
         packet.clear();
         Disconnect::new(reason).encode(Version::V5, &mut packet).expect("as above");
     }

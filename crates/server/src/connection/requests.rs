@@ -45,7 +45,7 @@ impl Active {
             session: &session,
             connection: self.id,
             since: self.since,
-            max_packet_size: self.max_packet_size,
+            max_packet_size: self.max_packet_size as usize,
             survives: !self.expires_at_once,
             now: context.shared.clock.wall(),
             permissions: asking.permissions,

@@ -158,7 +158,7 @@ impl Active {
     /// must be done that it would have to be told of.
     fn check_answer(&self, codes: usize) -> Result<(), End> {
         const MOST_BUT_CODES: usize = 1 + 4 + 2 + 1;
-        if self.version.is_v5() && MOST_BUT_CODES + codes > self.max_packet_size {
+        if self.version.is_v5() && MOST_BUT_CODES + codes > self.max_packet_size as usize {
             return Err(End::Refused(
                 ReasonCode::PacketTooLarge,
                 "the acknowledgement would be larger than your Maximum Packet Size",

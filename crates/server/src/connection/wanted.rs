@@ -32,7 +32,7 @@ pub(super) struct Wanted {
     /// Messages of QoS 1 and 2 that may be on the wire to the client.
     pub(super) window: WindowLimits,
     /// Bytes of the largest packet that the client takes.
-    pub(super) max_packet_size: usize,
+    pub(super) max_packet_size: u32,
     /// Topic Aliases to the client, if it allows them.
     pub(super) aliases: Option<Box<OutboundAliases>>,
     /// The Will Message.
@@ -75,9 +75,7 @@ pub(super) fn want(connect: &Connect<'_>, limits: &Limits) -> Result<Wanted, Ref
                 .map_or(limits.max_inflight, |most| most.min(limits.max_inflight)),
             kept_bytes: limits.max_queued_bytes.max(1),
         },
-        max_packet_size: properties
-            .maximum_packet_size()
-            .map_or(MAX_PACKET_LEN, |size| size as usize),
+        max_packet_size: properties.maximum_packet_size().unwrap_or(MAX_PACKET_LEN as u32),
         aliases: (aliases > 0).then(|| Box::new(OutboundAliases::new(aliases))),
         will: will(connect, limits)?,
         persist: asks_to_persist(*properties),

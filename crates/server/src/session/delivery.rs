@@ -330,7 +330,7 @@ impl Outlet {
     }
 
     fn takes_as_is(&self, messages: &Messages<'_>, offer: &Offer<'_>) -> bool {
-        let most = self.link.as_ref().map_or(0, |link| link.max_packet_size);
+        let most = self.link.as_ref().map_or(0, |link| link.max_packet_size as usize);
         self.aliases.is_none() && offer.identifiers.is_empty() && messages.largest() <= most
     }
 
@@ -375,7 +375,7 @@ impl Outlet {
         journal: &mut SessionJournal<'_>,
     ) {
         let v5 = self.speaks_v5();
-        let most = self.link.as_ref().map_or(usize::MAX, |link| link.max_packet_size);
+        let most = self.link.as_ref().map_or(usize::MAX, |link| link.max_packet_size as usize);
         if frame.len(v5) > most {
             let freed = match frame.qos {
                 QoS::AtMostOnce => Acked::Expected,

@@ -45,7 +45,7 @@ enum Failed {
 pub(super) struct FullRoom {
     pub(super) session: Weak<Session>,
     /// See [`Session::fullness`].
-    pub(super) since: u64,
+    pub(super) since: u32,
 }
 
 impl FullRoom {

@@ -18,7 +18,7 @@ pub use subscriptions::{Subscription, Subscriptions};
 pub use writing::{Answers, Stint};
 
 use std::ops::Deref;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use barid_core::drop_reason::DropReason;
@@ -52,7 +52,7 @@ pub struct Session {
     /// It is in the store. Changed under the locks of state and outlet.
     stored: AtomicBool,
     /// How often its queue became full, and stopped to be; changed under the lock of the outlet.
-    fullness: AtomicU64,
+    fullness: AtomicU32,
     me: Weak<Session>,
     online: AtomicBool,
     /// It must not be resumed, and gets nothing. Changed under the lock of the state.
@@ -118,7 +118,7 @@ impl SessionRef {
             client_id: client_id.into(),
             stored: AtomicBool::new(durable.is_some()),
             durable,
-            fullness: AtomicU64::new(0),
+            fullness: AtomicU32::new(0),
             me: Weak::clone(me),
             online: AtomicBool::new(false),
             ended: AtomicBool::new(false),

@@ -22,7 +22,7 @@ pub struct Link {
     /// The protocol version that it speaks.
     pub version: Version,
     /// Its Maximum Packet Size in bytes.
-    pub max_packet_size: usize,
+    pub max_packet_size: u32,
     /// The socket, if any thread may write to it.
     pub wire: Option<Arc<dyn Wire>>,
     /// The thread that owns the connection.

@@ -41,7 +41,7 @@ impl Session {
     }
 
     /// Changes whenever its queue becomes full, or stops to be; odd: it is full.
-    pub fn fullness(&self) -> u64 {
+    pub fn fullness(&self) -> u32 {
         self.fullness.load(Ordering::Acquire)
     }
 

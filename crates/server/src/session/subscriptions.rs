@@ -57,7 +57,8 @@ struct Below {
 #[derive(Debug)]
 enum Held {
     Few(Vec<Subscription>),
-    Many(HashMap<Box<str>, Subscription>),
+    #[expect(clippy::box_collection, reason = "few sessions have it, and all have the room for it")]
+    Many(Box<HashMap<Box<str>, Subscription>>),
 }
 
 impl Default for Held {
@@ -194,7 +195,8 @@ impl Held {
                 few.push(subscription);
                 if few.len() >= MANY {
                     let few = std::mem::take(few).into_iter();
-                    *self = Held::Many(few.map(|s| (s.filter.clone(), s)).collect());
+                    let by_filter = few.map(|s| (s.filter.clone(), s)).collect();
+                    *self = Held::Many(Box::new(by_filter));
                 }
                 true
             }

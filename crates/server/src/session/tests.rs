@@ -71,7 +71,7 @@ impl World {
         let (pipe, owner) = (Arc::<Pipe>::default(), Arc::<Told>::default());
         let link = Link {
             version: Version::V5,
-            max_packet_size: usize::MAX,
+            max_packet_size: u32::MAX,
             wire: Some(Arc::clone(&pipe) as Arc<dyn Wire>),
             owner: Arc::clone(&owner) as Arc<dyn Owner>,
             connection: ConnectionId(1),

@@ -54,7 +54,7 @@ pub struct Requester<'a> {
     /// The quotas.
     pub limits: &'a Limits,
     /// The keys that the connection watches.
-    pub watched: &'a mut HashSet<Box<[u8]>>,
+    pub watched: &'a mut Option<Box<HashSet<Box<[u8]>>>>,
 }
 
 /// What a request is answered.
@@ -192,12 +192,14 @@ impl StateStore {
                 };
                 let answer = partition.watch(&scope, key, watching);
                 if answer.outcome.reply() == Reply::Ok {
-                    requester.watched.insert(key.into());
+                    requester.watched.get_or_insert_default().insert(key.into());
                 }
                 answer
             }
             Command::KeyNotify { key, stop: true } => {
-                requester.watched.remove(key);
+                if let Some(watched) = requester.watched {
+                    watched.remove(key);
+                }
                 partition.unwatch(&self.usage, key, requester.connection.0)
             }
             Command::Scan { .. } => unreachable!("it is about no single key"),
