@@ -123,8 +123,7 @@ pub struct Agenda(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    /// `None`: a test moves the time, and both clocks with it.
-    clock: Option<Clock>,
+    clock: Clock,
     tasks: Mutex<Tasks>,
     changed: Condvar,
     sources: Sources,
@@ -148,27 +147,13 @@ struct Scheduled {
 impl Agenda {
     /// By this clock; what is to be noted later waits for these sources.
     pub fn new(clock: Clock, sources: Sources) -> Self {
-        Self::with(Some(clock), sources)
-    }
-
-    /// By the hand of a test.
-    #[cfg(test)]
-    pub fn by_hand(sources: Sources) -> Self {
-        Self::with(None, sources)
-    }
-
-    fn with(clock: Option<Clock>, sources: Sources) -> Self {
         let (tasks, after) = (Mutex::default(), Mutex::default());
         Self(Arc::new(Inner { clock, tasks, changed: Condvar::new(), sources, after }))
     }
 
     /// Has a task done when the operating system's clock shows a time.
     pub fn schedule_by_wall(&self, wall: WallTime, task: Task) {
-        let at = match self.0.clock {
-            Some(clock) => clock.when(wall),
-            None => MonoTime::from_millis(wall.as_millis()),
-        };
-        self.schedule(at, task);
+        self.schedule(self.0.clock.when(wall), task);
     }
 
     /// Has a task done at a time.
@@ -205,15 +190,15 @@ impl Agenda {
         self.0.changed.notify_all();
     }
 
-    /// Waits until a task is due, something is durable, or `until`, by this clock; which may be now. False: closed.
-    pub fn wait(&self, until: MonoTime, clock: Clock) -> bool {
+    /// Waits until a task is due, something is durable, or `until`, which may be now. False: closed.
+    pub fn wait(&self, until: MonoTime) -> bool {
         let mut tasks = self.0.tasks.lock();
         if tasks.closed {
             return false;
         }
         if !std::mem::take(&mut tasks.has_durable) {
             let until = tasks.heap.peek().map_or(until, |next| next.at.min(until));
-            let wait = until.since(clock.now());
+            let wait = until.since(self.0.clock.now());
             if !wait.is_zero() {
                 self.0.changed.wait_for(&mut tasks, wait);
             }

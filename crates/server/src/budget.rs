@@ -5,6 +5,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::clock::Clock;
+
 /// How long all turns of one round take together, as far as their number allows. Somebody who comes meanwhile waits so
 /// long, whether one connection has kept the thread busy or a hundred have.
 const ROUND: Duration = Duration::from_millis(10);
@@ -12,16 +14,14 @@ const ROUND: Duration = Duration::from_millis(10);
 /// The shortest turn: below it, changing from one connection to the next costs too much.
 const SLICE_MIN: Duration = Duration::from_micros(100);
 
-/// Longer than a process runs.
-const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
-
 /// Steps between two looks at the clock. A step takes about a microsecond.
 const STEPS_UNSEEN: usize = 32;
 
 /// The time of one turn.
 #[derive(Clone, Debug)]
 pub struct Budget {
-    until: Instant,
+    /// `None`: it is never over.
+    until: Option<(Clock, Instant)>,
     /// Steps since the clock was looked at.
     unseen: usize,
     is_spent: bool,
@@ -29,16 +29,20 @@ pub struct Budget {
 
 impl Budget {
     /// The budget of one of `turns` turns of a round, which begins at `start`.
-    pub fn new(start: Instant, turns: usize) -> Self {
+    pub fn new(clock: Clock, start: Instant, turns: usize) -> Self {
         let turns = u32::try_from(turns.max(1)).unwrap_or(u32::MAX);
         let slice = (ROUND / turns).max(SLICE_MIN);
-        Self { until: start + slice, unseen: 0, is_spent: false }
+        Self { until: Some((clock, start + slice)), unseen: 0, is_spent: false }
+    }
+
+    /// The budget of the only turn of a round that begins now.
+    pub fn from_now(clock: Clock) -> Self {
+        Self::new(clock, clock.instant(), 1)
     }
 
     /// Time without end, for who keeps nobody waiting.
     pub fn unbounded() -> Self {
-        let now = Instant::now();
-        Self { until: now.checked_add(FOREVER).unwrap_or(now), unseen: 0, is_spent: false }
+        Self { until: None, unseen: 0, is_spent: false }
     }
 
     /// Notes that `steps` steps have been made. True: the turn is to end.
@@ -46,7 +50,7 @@ impl Budget {
         self.unseen += steps;
         if self.unseen >= STEPS_UNSEEN {
             self.unseen = 0;
-            self.is_spent |= Instant::now() >= self.until;
+            self.is_spent |= self.until.is_some_and(|(clock, until)| clock.instant() >= until);
         }
         self.is_spent
     }
@@ -60,11 +64,12 @@ impl Budget {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::tests::stopped;
 
     #[test]
     fn many_turns_get_short_slices() {
-        let start = Instant::now();
-        let slice = |turns| Budget::new(start, turns).until - start;
+        let start = stopped().instant();
+        let slice = |turns| Budget::new(stopped(), start, turns).until.unwrap().1 - start;
         assert_eq!(slice(0), ROUND);
         assert_eq!(slice(1), ROUND);
         assert_eq!(slice(50), ROUND / 50);
@@ -73,10 +78,10 @@ mod tests {
 
     #[test]
     fn a_budget_is_spent_when_its_time_is_over_and_stays_so() {
-        let start = Instant::now();
-        let mut later = Budget::new(start + Duration::from_secs(3_600), 1);
-        assert!(!later.spend(1_000_000));
-        let mut over = Budget::new(start - Duration::from_secs(3_600), 1);
+        let now = stopped().instant();
+        assert!(!Budget::unbounded().spend(1_000_000));
+        assert!(!Budget::new(stopped(), now, 1).spend(1_000_000));
+        let mut over = Budget::new(stopped(), now - ROUND, 1);
         assert!(!over.spend(STEPS_UNSEEN - 1), "the clock is looked at now and then");
         assert!(over.spend(1));
         assert!(over.is_spent());

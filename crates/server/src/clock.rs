@@ -1,28 +1,40 @@
-//! The broker's clock: the one place that asks the operating system for the time.
+//! The broker's clock.
 
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use barid_core::time::{MonoTime, WallTime};
+
+/// Who tells the time: the operating system, or a simulation. Nobody else asks either of them.
+#[derive(Clone, Copy, Debug)]
+pub struct TimeSource {
+    /// A clock that never goes back.
+    pub ticks: fn() -> Instant,
+    /// The clock on the wall: time since the Unix epoch.
+    pub unix: fn() -> Duration,
+}
 
 /// Wall time at the start plus monotonic time since: never goes back.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
+    source: TimeSource,
     start: Instant,
     start_unix: Duration,
 }
 
 impl Clock {
     /// A clock that starts now.
-    pub fn start() -> Self {
-        Self {
-            start: Instant::now(),
-            start_unix: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
-        }
+    pub fn start(source: TimeSource) -> Self {
+        Self { source, start: (source.ticks)(), start_unix: (source.unix)() }
+    }
+
+    /// The present, for who measures how long something takes.
+    pub fn instant(&self) -> Instant {
+        (self.source.ticks)()
     }
 
     /// The time.
     pub fn now(&self) -> MonoTime {
-        self.at(Instant::now())
+        self.at(self.instant())
     }
 
     /// The time at an instant that was just taken.
@@ -33,8 +45,7 @@ impl Clock {
     /// What the operating system's clock says. It follows all corrections, also backwards, and goes on while
     /// the machine sleeps: for what others compare with their own clocks.
     pub fn wall(&self) -> WallTime {
-        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        WallTime::from_millis(0).after(since_epoch)
+        WallTime::from_millis(0).after((self.source.unix)())
     }
 
     /// When this clock will say that the operating system's is at `wall`, if nobody corrects that.
@@ -44,6 +55,20 @@ impl Clock {
 
     /// Time since the start.
     pub fn uptime(&self) -> Duration {
-        self.start.elapsed()
+        self.instant() - self.start
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use std::sync::LazyLock;
+
+    use super::*;
+
+    static EPOCH: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+    /// Both clocks stand still at the Unix epoch.
+    pub fn stopped() -> Clock {
+        Clock::start(TimeSource { ticks: || *EPOCH, unix: || Duration::ZERO })
     }
 }

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mqtt_proto::ReasonCode;
 
@@ -45,13 +45,13 @@ fn run(context: &mut Context) {
         }
         context.router.flush(&context.worker, &mut Budget::unbounded());
         // One slice: tasks that come due meanwhile wait for it.
-        context.departures.go_on(&mut Budget::new(Instant::now(), 1));
+        context.departures.go_on(&mut Budget::from_now(clock));
         for what in agenda.take_durable() {
             note(context, what);
         }
         let wake_at = sys.due().map_or(next_sweep, |due| due.min(next_sweep));
         let wake_at = if context.departures.is_empty() { wake_at } else { now };
-        if !agenda.wait(wake_at, clock) {
+        if !agenda.wait(wake_at) {
             return;
         }
     }

@@ -59,6 +59,7 @@ mod sockets;
 mod state_requests;
 mod state_store;
 mod sys;
+mod system_time;
 mod tenant;
 mod turn;
 mod verifier;

@@ -1,7 +1,7 @@
 //! How sessions end, and what follows: wills, subscriptions, messages that others may have.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use barid_core::drop_reason::DropReason;
 use barid_core::ids;
@@ -111,7 +111,7 @@ impl Context {
             // There is nobody to be told that it is not kept.
             let _ = self.retain(tenant, &mut messages);
         }
-        let mut budget = Budget::new(Instant::now(), 1);
+        let mut budget = Budget::from_now(self.shared.clock);
         self.router.publish(&self.worker, tenant, publisher, &mut messages, false, &mut budget);
         // There is no publisher to be held back.
         self.router.take_full();

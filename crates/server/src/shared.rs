@@ -19,6 +19,7 @@ use crate::queued::Full;
 use crate::settings::Settings;
 use crate::state_store::RequestTimes;
 use crate::strangers::Strangers;
+use crate::system_time::SYSTEM_TIME;
 use crate::tenant::Tenants;
 use crate::verifier::Verifier;
 use crate::watchdog::Watchdog;
@@ -69,7 +70,7 @@ impl Shared {
         let shards = Arc::new(Shards::new(data_dir.shards(), settings.storage.queue_memory));
         let sources = shards.sources().clone();
         let seed = RandomState::new().hash_one(0);
-        let clock = Clock::start();
+        let clock = Clock::start(SYSTEM_TIME);
         let agenda = Agenda::new(clock, sources.clone());
         Self {
             clock,
@@ -78,7 +79,7 @@ impl Shared {
             data_dir: Mutex::new(Some(data_dir)),
             alarm: Arc::new(agenda.clone()),
             agenda,
-            request_times: RequestTimes::new(sources),
+            request_times: RequestTimes::new(clock, sources),
             refused_connections: Arc::default(),
             verifier: Verifier::start(cores),
             strangers,

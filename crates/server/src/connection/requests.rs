@@ -1,7 +1,5 @@
 //! Requests to the state store.
 
-use std::time::Instant;
-
 use barid_core::state_store::Limits;
 use mqtt_proto::{PacketId, PacketType, Properties, ReasonCode, topic};
 use smallvec::SmallVec;
@@ -29,7 +27,7 @@ impl Active {
         turn: &mut Turn<'_>,
         bytes: &mut [u8],
     ) -> Result<(), End> {
-        let since = Instant::now();
+        let since = turn.context.shared.clock.instant();
         let session = self.session.clone();
         let permissions = self.permissions.clone();
         let tenant = &self.tenant;

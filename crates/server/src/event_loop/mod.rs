@@ -28,6 +28,7 @@ use slab::Slab;
 use tracing::{debug, warn};
 
 use crate::budget::Budget;
+use crate::clock::Clock;
 use crate::durable::commit_by_rounds;
 use crate::ids::ConnectionId;
 use crate::lifecycle::Context;
@@ -78,12 +79,14 @@ impl EventLoop {
 
     /// Starts the thread, which is number `me` of `threads`.
     pub fn start(self, context: Context, threads: IoThreads, me: usize) -> JoinHandle<()> {
+        let clock = context.shared.clock;
         let running = Running {
             poll: self.poll,
             owner: self.mailbox.as_owner(),
             mailbox: self.mailbox,
             me,
             threads,
+            clock,
             context,
             scratch: Scratch::default(),
             buffer: vec![0; READ_BUFFER].into_boxed_slice(),
@@ -96,7 +99,7 @@ impl EventLoop {
             strangers: Duration::ZERO,
             turns: 1,
             writers: 0,
-            turn_start: Instant::now(),
+            turn_start: clock.instant(),
             balance: Balance::new(),
             next_sweep: MonoTime::default(),
             until: None,
@@ -115,6 +118,7 @@ struct Running {
     owner: Arc<dyn LoginOwner>,
     me: usize,
     threads: IoThreads,
+    clock: Clock,
     context: Context,
     scratch: Scratch,
     buffer: Box<[u8]>,
@@ -167,7 +171,7 @@ impl Running {
             {
                 warn!(%error, "waiting for connections");
             }
-            let start = Instant::now();
+            let start = self.clock.instant();
             self.context.worker.now = self.context.shared.clock.at(start);
             self.threads.get(self.me).watchdog().round_begins(start);
             self.turn_start = start;
@@ -215,11 +219,11 @@ impl Running {
                 }
             }
             self.go_on_with_departures();
-            let mut budget = Budget::new(self.turn_start, 1);
+            let mut budget = Budget::new(self.clock, self.turn_start, 1);
             self.context.router.flush(&self.context.worker, &mut budget);
             self.context.shared.shards.end_round();
             self.forget_stale_routes();
-            let helper = self.balance.worked(start, Instant::now(), self.me, &self.threads);
+            let helper = self.balance.worked(start, self.clock.instant(), self.me, &self.threads);
             if let Some(helper) = helper {
                 self.give_away(helper);
             }
@@ -260,7 +264,7 @@ impl Running {
             && let Some(accepted) = self.accepted.pop_front()
         {
             self.accept(accepted);
-            let now = Instant::now();
+            let now = self.clock.instant();
             self.strangers += now - std::mem::replace(&mut self.turn_start, now);
         }
     }
@@ -270,9 +274,10 @@ impl Running {
     fn go_on_with_departures(&mut self) {
         let departures = &mut self.context.departures;
         if !departures.is_empty() {
-            let mut budget = Budget::new(Instant::now(), self.turns / departures.len());
+            let mut budget =
+                Budget::new(self.clock, self.clock.instant(), self.turns / departures.len());
             departures.go_on(&mut budget);
-            self.turn_start = Instant::now();
+            self.turn_start = self.clock.instant();
         }
     }
 
@@ -387,7 +392,7 @@ impl Running {
                 context: &mut self.context,
                 scratch: &mut self.scratch,
                 owner: &self.owner,
-                budget: Budget::new(self.turn_start, self.turns),
+                budget: Budget::new(self.clock, self.turn_start, self.turns),
                 writers: self.writers,
             };
             slot.connection.on_close(&mut turn, ReasonCode::ServerUnavailable, true);
@@ -472,12 +477,12 @@ impl Running {
             context: &mut self.context,
             scratch: &mut self.scratch,
             owner: &self.owner,
-            budget: Budget::new(start, self.turns),
+            budget: Budget::new(self.clock, start, self.turns),
             writers: self.writers,
         };
         let next = act(&mut slot.connection, &mut turn, &mut self.buffer);
         let id = slot.connection.id();
-        self.turn_start = Instant::now();
+        self.turn_start = self.clock.instant();
         if is_stranger {
             self.strangers += self.turn_start - start;
         }

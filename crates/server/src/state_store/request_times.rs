@@ -8,12 +8,14 @@ use barid_core::commits::Commits;
 use parking_lot::Mutex;
 
 use super::Timings;
+use crate::clock::Clock;
 use crate::progress::{Sources, WaitSet, Waiter};
 
 /// The times of requests that were answered, and those that are to be.
 #[derive(Debug)]
 pub struct RequestTimes {
     timings: Timings,
+    clock: Clock,
     sources: Sources,
     me: Weak<Self>,
     /// Since when so many requests wait.
@@ -21,10 +23,11 @@ pub struct RequestTimes {
 }
 
 impl RequestTimes {
-    /// Of requests whose answers wait for these sources.
-    pub fn new(sources: Sources) -> Arc<Self> {
+    /// By this clock, of requests whose answers wait for these sources.
+    pub fn new(clock: Clock, sources: Sources) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
             timings: Timings::default(),
+            clock,
             sources,
             me: Weak::clone(me),
             waiting: Mutex::default(),
@@ -46,7 +49,7 @@ impl RequestTimes {
     }
 
     fn record(&self, (since, requests): (Instant, u64)) {
-        self.timings.record(since.elapsed(), requests);
+        self.timings.record(self.clock.instant() - since, requests);
     }
 }
 

@@ -26,6 +26,7 @@ use statestore_proto::Version;
 use super::*;
 use crate::account::TenantSettings;
 use crate::agenda::{After, Agenda, Task};
+use crate::clock;
 use crate::durable::{Commits, Shards};
 use crate::limits::Limits;
 use crate::tenant::{Tenant, Tenants};
@@ -52,7 +53,7 @@ impl World {
     /// One that has just been started.
     fn over(stores: &[Arc<dyn Store>], memory: usize) -> Self {
         let shards = Arc::new(Shards::new(stores, memory));
-        let agenda = Agenda::by_hand(shards.sources().clone());
+        let agenda = Agenda::new(clock::tests::stopped(), shards.sources().clone());
         let tenants = Tenants::new(1, 1, 0, Arc::clone(&shards));
         let limits = Arc::new(Limits { max_entities: 12, ..Limits::default() });
         let settings = || TenantSettings { limits, ..TenantSettings::default() };
