@@ -149,8 +149,8 @@ impl Broker {
         tell_exposure(&data_dir);
         let (lanes, lanes_thread) = Lanes::new();
         let shared = Arc::new(Shared::new(settings, workers, data_dir, strangers));
-        shared.tenants.recover(DEFAULT_TENANT, || shared.settings_of(DEFAULT_TENANT));
-        let recovered = recover(&shared)
+        shared.engine.tenants.recover(DEFAULT_TENANT);
+        let recovered = recover(&shared.engine)
             .map_err(|source| StartError::Recovery { path: path.clone(), source })?;
         info!(
             data_dir = path,
@@ -158,7 +158,7 @@ impl Broker {
             queued = recovered.queued,
             retained = recovered.retained,
             keys = recovered.keys,
-            millis = shared.clock.uptime().as_millis(),
+            millis = shared.engine.clock.uptime().as_millis(),
             "read"
         );
         shared
@@ -167,17 +167,17 @@ impl Broker {
         configure_bindings(&shared, &lanes, &shared.settings());
         let ListeningSockets { listening, listeners, admin } = sockets.listen(&acceptor)?;
         // From here on nothing fails, and threads run.
-        let worker = |id| Worker { id, now: shared.clock.now() };
+        let worker = |id| Worker { id, now: shared.engine.clock.now() };
         let context = |id| Context {
             worker: worker(id),
-            shared: Arc::clone(&shared),
+            engine: Arc::clone(&shared.engine),
             router: Router::default(),
             departures: Departures::default(),
         };
-        let committers = shared.shards.iter().map(|shard| shard.start()).collect();
-        let readers = shared.shards.iter().map(|shard| {
+        let committers = shared.engine.shards.iter().map(|shard| shard.start()).collect();
+        let readers = shared.engine.shards.iter().map(|shard| {
             let worker = worker(workers + 1 + usize::from(shard.index()));
-            shard.start_fetching(worker, shared.clock)
+            shard.start_fetching(worker, shared.engine.clock)
         });
         let readers = readers.collect();
         let seen = loops.iter().zip(&shared.watchdogs);
@@ -185,10 +185,12 @@ impl Broker {
         let loops = loops
             .into_iter()
             .enumerate()
-            .map(|(id, event_loop)| event_loop.start(context(id), threads.clone(), id))
+            .map(|(id, event_loop)| {
+                event_loop.start(context(id), Arc::clone(&shared), threads.clone(), id)
+            })
             .collect();
         let housekeeping = housekeeping::start(context(workers));
-        let bindings = lanes_thread.start(context(workers + 1 + shared.shards.count()));
+        let bindings = lanes_thread.start(context(workers + 1 + shared.engine.shards.count()));
         let admin = admin.start(Arc::clone(&shared), lanes.clone(), descriptors);
         let refused = Arc::clone(&shared.refused_connections);
         let accepting = acceptor.start(listening, threads.clone(), descriptors, refused);
@@ -317,16 +319,16 @@ impl Broker {
         }
         self.lanes.close();
         let _ = self.bindings.join();
-        self.shared.agenda.close();
+        self.shared.engine.agenda.close();
         let _ = self.housekeeping.join();
         self.admin.stop();
-        for tenant in self.shared.tenants.all() {
+        for tenant in self.shared.engine.tenants.all() {
             if let Some(entities) = tenant.used_entities() {
                 entities.note_numbers(&mut Commits::default());
             }
         }
         // What clients have done on their way out is written, too.
-        for shard in self.shared.shards.iter() {
+        for shard in self.shared.engine.shards.iter() {
             shard.close();
         }
         for thread in self.committers.into_iter().chain(self.readers) {
@@ -344,9 +346,9 @@ fn configure_bindings(shared: &Shared, lanes: &Lanes, settings: &Settings) {
     }
     for name in by_tenant.keys() {
         // As many as the configuration names, whatever clients may bring into being.
-        shared.tenants.recover(name, || shared.settings_of(name));
+        shared.engine.tenants.recover(name);
     }
-    for tenant in shared.tenants.all() {
+    for tenant in shared.engine.tenants.all() {
         tenant.bindings.configure(by_tenant.remove(&*tenant.name).unwrap_or_default());
         lanes.changed(&tenant);
     }

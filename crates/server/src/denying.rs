@@ -22,7 +22,7 @@ impl Context {
         name: Option<&str>,
         is_configured: impl FnOnce(&str) -> bool,
     ) -> Option<Arc<Tenant>> {
-        let tenants = &self.shared.tenants;
+        let tenants = &self.engine.tenants;
         let named = tenant_of(name).and_then(|tenant| {
             if is_configured(tenant) { self.tenant(tenant) } else { tenants.get(tenant) }
         });
@@ -33,7 +33,7 @@ impl Context {
     pub fn deny(&self, tenant: &Arc<Tenant>, denial: &Denial<'_>) {
         let now = self.worker.now;
         tenant.counters(self.worker.id).denied(denial.action);
-        match tenant.denials.note(now, denial, || self.shared.denial_lines.admit(now)) {
+        match tenant.denials.note(now, denial, || self.engine.denial_lines.admit(now)) {
             Line::Written => denials::write(&tenant.name, denial),
             Line::Summed { first: false } => {}
             Line::Summed { first: true } => self.sum_up_later(tenant),
@@ -42,7 +42,7 @@ impl Context {
 
     /// Writes how many denials of a tenant were counted and not written.
     pub fn sum_up_denials(&self, tenant: &Arc<Tenant>) {
-        if !self.shared.denial_lines.admit(self.worker.now) {
+        if !self.engine.denial_lines.admit(self.worker.now) {
             self.sum_up_later(tenant);
             return;
         }
@@ -58,6 +58,6 @@ impl Context {
 
     fn sum_up_later(&self, tenant: &Arc<Tenant>) {
         let task = Task::SumUpDenials(Arc::downgrade(tenant));
-        self.shared.agenda.schedule(self.worker.now.after(SUMMARY_AFTER), task);
+        self.engine.agenda.schedule(self.worker.now.after(SUMMARY_AFTER), task);
     }
 }

@@ -178,13 +178,13 @@ const PER_SHARD: [PerShard; 4] = [
 
 /// All metrics.
 pub fn exposition(shared: &Shared) -> String {
-    let (tenants, removed) = shared.tenants.counted();
+    let (tenants, removed) = shared.engine.tenants.counted();
     let snapshots = tenants.iter().map(|tenant| Snapshot::of(tenant));
     let snapshots: Vec<_> =
         snapshots.chain(removed.into_iter().map(Snapshot::of_removed)).collect();
     let mut text = String::with_capacity(4096 * (1 + snapshots.len()));
     header(&mut text, "barid_uptime_seconds", "gauge", "Time since the start.");
-    let _ = writeln!(text, "barid_uptime_seconds {}", shared.clock.uptime().as_secs_f64());
+    let _ = writeln!(text, "barid_uptime_seconds {}", shared.engine.clock.uptime().as_secs_f64());
     let name = "barid_connecting_bytes";
     header(&mut text, name, "gauge", "Bytes from connections without a session, as limits count.");
     let _ = writeln!(text, "{name} {}", shared.strangers.bytes());
@@ -196,13 +196,13 @@ pub fn exposition(shared: &Shared) -> String {
     }
     for (name, kind, help, value) in PER_SHARD {
         header(&mut text, name, kind, help);
-        for shard in shared.shards.iter() {
+        for shard in shared.engine.shards.iter() {
             let _ = writeln!(text, "{name}{{shard=\"{}\"}} {}", shard.index(), value(shard));
         }
     }
     let name = "barid_store_memory_bytes";
     header(&mut text, name, "gauge", "Bytes of stored messages that wait in memory as well.");
-    let _ = writeln!(text, "{name} {}", shared.shards.in_memory());
+    let _ = writeln!(text, "{name} {}", shared.engine.shards.in_memory());
     let name = "barid_refused_connections_total";
     header(&mut text, name, "counter", "Connections closed at once, before a byte was read.");
     let refused = shared.refused_connections.load(Ordering::Relaxed);
@@ -288,7 +288,7 @@ fn requests(text: &mut String, shared: &Shared, snapshots: &[Snapshot]) {
     }
     let name = "barid_state_request_seconds";
     header(text, name, "summary", "From reading a request to when what answers it is durable.");
-    let times = shared.request_times.summary();
+    let times = shared.engine.request_times.summary();
     let _ = writeln!(text, "{name}{{quantile=\"0.5\"}} {}", times.p50.as_secs_f64());
     let _ = writeln!(text, "{name}{{quantile=\"0.99\"}} {}", times.p99.as_secs_f64());
     let _ = writeln!(text, "{name}_sum {}", times.sum.as_secs_f64());

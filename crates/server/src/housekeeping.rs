@@ -26,8 +26,8 @@ pub fn start(mut context: Context) -> JoinHandle<()> {
 }
 
 fn run(context: &mut Context) {
-    let shared = Arc::clone(&context.shared);
-    let (agenda, clock) = (&shared.agenda, shared.clock);
+    let engine = Arc::clone(&context.engine);
+    let (agenda, clock) = (&engine.agenda, engine.clock);
     let mut sys = Sys::default();
     let mut next_sweep = clock.now().after(SWEEP);
     loop {
@@ -114,7 +114,7 @@ fn perform(context: &mut Context, task: Task) {
             let Some(tenant) = context.tenant_of(&session) else { return };
             let reason = ReasonCode::AdministrativeAction;
             let commits = context.end_session(&tenant, &session, reason);
-            context.shared.agenda.after(commits, After::Tell(done));
+            context.engine.agenda.after(commits, After::Tell(done));
         }
     }
 }
@@ -127,15 +127,15 @@ fn found(context: &Context, session: &Weak<Session>) -> Option<(Arc<Tenant>, Ses
 
 fn sweep(context: &mut Context) {
     context.router.forget_stale();
-    let shared = &context.shared;
-    shared.request_times.turn(shared.clock.uptime());
-    for tenant in context.shared.tenants.all() {
+    let engine = &context.engine;
+    engine.request_times.turn(engine.clock.uptime());
+    for tenant in context.engine.tenants.all() {
         context.remove_expired_retained(&tenant);
         context.expire_overdue_keys(&tenant);
         if let Some(entities) = tenant.used_entities() {
             entities.wake_overdue(context.wall());
         }
     }
-    let shared = &context.shared;
-    shared.tenants.remove_unused(shared.clock.wall());
+    let engine = &context.engine;
+    engine.tenants.remove_unused(engine.clock.wall());
 }

@@ -34,6 +34,7 @@ mod departures;
 mod drops;
 mod durable;
 mod encode;
+mod engine;
 mod event_loop;
 mod exposition;
 mod housekeeping;

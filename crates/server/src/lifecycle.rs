@@ -19,11 +19,11 @@ use crate::budget::Budget;
 use crate::departures::Departures;
 use crate::durability::asks_to_persist;
 use crate::durable::{Commits, READ_RETRY};
+use crate::engine::Engine;
 use crate::ids::ConnectionId;
 use crate::router::{Publisher, Router};
 use crate::run::{Messages, Run};
 use crate::session::{Detached, SessionRef, Will};
-use crate::shared::Shared;
 use crate::tenant::Tenant;
 use crate::worker::Worker;
 
@@ -35,7 +35,7 @@ pub struct Context {
     /// Who it is.
     pub worker: Worker,
     /// What all threads share.
-    pub shared: Arc<Shared>,
+    pub engine: Arc<Engine>,
     /// Its way to subscribers.
     pub router: Router,
     /// Sessions that it has ended, as long as their subscriptions are in an index.
@@ -53,27 +53,20 @@ pub struct Retired {
 impl Context {
     /// What the operating system's clock shows: the time of entities, whose clients compare it with their own.
     pub fn wall(&self) -> WallTime {
-        self.shared.clock.wall()
+        self.engine.clock.wall()
     }
 
     /// The tenant of this name, made if it is not there. `None`: there are too many.
     pub fn tenant(&self, name: &str) -> Option<Arc<Tenant>> {
-        let mut is_new = false;
-        let settings = || {
-            is_new = true;
-            self.shared.settings_of(name)
-        };
-        let tenant = self.shared.tenants.get_or_create(name, settings)?;
-        if is_new {
-            let task = Task::PublishSys(Arc::clone(&tenant));
-            self.shared.agenda.schedule(self.worker.now, task);
-        }
-        Some(tenant)
+        self.engine.tenants.get_or_create(name, |tenant| {
+            let task = Task::PublishSys(Arc::clone(tenant));
+            self.engine.agenda.schedule(self.worker.now, task);
+        })
     }
 
     /// The tenant of a session; `None`: it has been removed, and the session with it.
     pub fn tenant_of(&self, session: &SessionRef) -> Option<Arc<Tenant>> {
-        self.shared.tenants.get(&session.account.name)
+        self.engine.tenants.get(&session.account.name)
     }
 
     /// Publishes a message that does not come from a connection's buffer. It leaves with the router's next flush at
@@ -111,7 +104,7 @@ impl Context {
             // There is nobody to be told that it is not kept.
             let _ = self.retain(tenant, &mut messages);
         }
-        let mut budget = Budget::from_now(self.shared.clock);
+        let mut budget = Budget::from_now(self.engine.clock);
         self.router.publish(&self.worker, tenant, publisher, &mut messages, false, &mut budget);
         // There is no publisher to be held back.
         self.router.take_full();
@@ -202,7 +195,7 @@ impl Context {
             return;
         }
         let now = self.worker.now;
-        let agenda = &self.shared.agenda;
+        let agenda = &self.engine.agenda;
         if expiry != u32::MAX {
             let at = now.after(Duration::from_secs(u64::from(expiry)));
             agenda.schedule(at, Task::Expire { session: session.downgrade(), epoch });
@@ -308,7 +301,7 @@ impl Context {
             if session.durable().is_some() {
                 // The store forgets the will when it has what became of it, not before.
                 let after = After::StoreSession(session.downgrade());
-                self.shared.agenda.after(commits, after);
+                self.engine.agenda.after(commits, after);
             }
         }
     }
@@ -370,7 +363,7 @@ impl Context {
         if taken.iter().any(|waiting| waiting.stored().is_some()) {
             // What is in the store only has to be read, and no IO thread waits for the disk.
             let task = Task::Give { session: session.clone(), ended, taken, commits };
-            self.shared.agenda.schedule(self.worker.now, task);
+            self.engine.agenda.schedule(self.worker.now, task);
             return;
         }
         self.give_now((tenant, session), ended, taken, commits);
@@ -419,7 +412,7 @@ impl Context {
                 None => session.restore(waiting),
             }
         }
-        let agenda = &self.shared.agenda;
+        let agenda = &self.engine.agenda;
         let is_all = unread.is_empty();
         if !is_all {
             let (session, commits) = (session.clone(), commits.clone());

@@ -20,10 +20,10 @@ use statestore_proto::Version;
 use crate::agenda::Task;
 use crate::bindings;
 use crate::durable::{Durable, DurableShard};
+use crate::engine::Engine;
 use crate::entities::Recovering;
 use crate::lifecycle::persists;
 use crate::session::{SessionRef, Subscription, Will};
-use crate::shared::Shared;
 use crate::state_requests::watch_expiries;
 use crate::tenant::Tenant;
 
@@ -46,9 +46,9 @@ pub struct Recovered {
 
 /// Reads all stores, each with a thread of its own, and brings back what they have. Comes before anybody
 /// connects.
-pub fn recover(shared: &Shared) -> Result<Recovered, RecoveryError> {
+pub fn recover(engine: &Engine) -> Result<Recovered, RecoveryError> {
     let read = |shard: &Arc<DurableShard>| {
-        let mut reader = Reader::new(shared, shard);
+        let mut reader = Reader::new(engine, shard);
         let recovered = durable::recover(shard.index(), &**shard.store(), &mut reader)?;
         reader.end_entries();
         match reader.failed {
@@ -61,7 +61,7 @@ pub fn recover(shared: &Shared) -> Result<Recovered, RecoveryError> {
     };
     let results: Vec<Result<_, RecoveryError>> = std::thread::scope(|scope| {
         let threads: Vec<_> =
-            shared.shards.iter().map(|shard| scope.spawn(move || read(shard))).collect();
+            engine.shards.iter().map(|shard| scope.spawn(move || read(shard))).collect();
         let join = |thread: std::thread::ScopedJoinHandle<'_, _>| thread.join().expect("it ends");
         threads.into_iter().map(join).collect()
     });
@@ -83,7 +83,7 @@ pub fn recover(shared: &Shared) -> Result<Recovered, RecoveryError> {
         sessions.extend(of_shard);
         entities.push(of_tenants);
     }
-    let tenants = shared.tenants.all();
+    let tenants = engine.tenants.all();
     let by_number: HashMap<_, _> =
         tenants.iter().map(|tenant| (tenant.stored_number(), tenant)).collect();
     let settled = durable::settle(shards, |trace| match trace {
@@ -96,32 +96,32 @@ pub fn recover(shared: &Shared) -> Result<Recovered, RecoveryError> {
             by_number[&answered.tenant].state_store().recover_answered(&answered);
         }
     });
-    for (shard, settled) in shared.shards.iter().zip(settled) {
+    for (shard, settled) in engine.shards.iter().zip(settled) {
         shard.install(settled);
     }
     for tenant in &tenants {
-        shared.shards.name_tenant(tenant.stored_number(), &tenant.name);
-        watch_expiries(shared, tenant);
+        engine.shards.name_tenant(tenant.stored_number(), &tenant.name);
+        watch_expiries(engine, tenant);
     }
-    for (shard, void) in shared.shards.iter().zip(void_retained) {
+    for (shard, void) in engine.shards.iter().zip(void_retained) {
         for (tenant, topic) in void {
             shard.change().remove_retained(tenant, &topic);
         }
     }
     Recovering::join(entities);
     if total.entities > 0 {
-        shared.shards.iter().for_each(|shard| shard.commit_before_start());
+        engine.shards.iter().for_each(|shard| shard.commit_before_start());
     }
-    let now = shared.clock.now();
+    let now = engine.clock.now();
     for session in sessions.into_values() {
-        resume(shared, &session, now);
+        resume(engine, &session, now);
     }
     Ok(total)
 }
 
 /// The clocks of a session go on: its expiry, and the delay of its will. A client that was connected when
 /// the broker ended has lost its connection now.
-fn resume(shared: &Shared, session: &SessionRef, now: MonoTime) {
+fn resume(engine: &Engine, session: &SessionRef, now: MonoTime) {
     let mut state = session.state();
     let was_away = state.away_since.is_some();
     let away_since = *state.away_since.get_or_insert(now);
@@ -132,16 +132,16 @@ fn resume(shared: &Shared, session: &SessionRef, now: MonoTime) {
     let after = |seconds: u32| away_since.after(Duration::from_secs(u64::from(seconds)));
     if let Some(will) = &state.will {
         let task = Task::PublishWill { session: weak.clone(), epoch };
-        shared.agenda.schedule(after(will.delay), task);
+        engine.agenda.schedule(after(will.delay), task);
     }
     if state.expiry != u32::MAX {
-        shared.agenda.schedule(after(state.expiry), Task::Expire { session: weak, epoch });
+        engine.agenda.schedule(after(state.expiry), Task::Expire { session: weak, epoch });
     }
 }
 
 /// Hears what one store has.
 struct Reader<'a> {
-    shared: &'a Shared,
+    engine: &'a Engine,
     shard: &'a Arc<DurableShard>,
     now: MonoTime,
     tenants: HashMap<TenantNumber, Arc<Tenant>>,
@@ -157,11 +157,11 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn new(shared: &'a Shared, shard: &'a Arc<DurableShard>) -> Self {
+    fn new(engine: &'a Engine, shard: &'a Arc<DurableShard>) -> Self {
         Self {
-            shared,
+            engine,
             shard,
-            now: shared.clock.now(),
+            now: engine.clock.now(),
             tenants: HashMap::new(),
             sessions: HashMap::new(),
             entries: (0, Vec::new()),
@@ -182,7 +182,7 @@ impl<'a> Reader<'a> {
 
 impl Recovery for Reader<'_> {
     fn tenant(&mut self, name: &str) -> TenantNumber {
-        let tenant = self.shared.tenants.recover(name, || self.shared.settings_of(name));
+        let tenant = self.engine.tenants.recover(name);
         let number = tenant.stored_number();
         self.tenants.insert(number, tenant);
         number
@@ -193,7 +193,7 @@ impl Recovery for Reader<'_> {
         let number = record.number;
         let shard = Arc::clone(self.shard);
         let durable = Some(Durable { shard, tenant: tenant.stored_number(), number });
-        let id = self.shared.next_session_id();
+        let id = self.engine.next_session_id();
         let session = SessionRef::new(id, Arc::clone(&tenant.account), client_id, durable);
         {
             let mut state = session.state();
@@ -275,7 +275,7 @@ impl Recovery for Reader<'_> {
         let recovered = match path.strip_prefix(bindings::STORED_UNDER) {
             Some(name) => tenant.bindings.recover(name, &record),
             None => {
-                let entities = tenant.entities(&self.shared.alarm);
+                let entities = tenant.entities(&self.engine.alarm);
                 self.entities.entity(entities, path, record)
             }
         };
@@ -306,7 +306,7 @@ impl Recovery for Reader<'_> {
         record: SessionStateRecord,
     ) {
         let SessionStateRecord { state, updated_at } = record;
-        self.shared.shards.count_in_memory(0, state.len());
+        self.engine.shards.count_in_memory(0, state.len());
         self.entities.restore(queue, |entity| entity.recover_state(&session, state, updated_at));
     }
 

@@ -8,51 +8,33 @@ use barid_store::DataDir;
 use parking_lot::{Mutex, RwLock};
 
 use crate::account::TenantSettings;
-use crate::agenda::Agenda;
 use crate::auth::Users;
 use crate::clock::Clock;
-use crate::denials::AllLines;
-use crate::durable::{Commits, Shards};
-use crate::entities::{Alarm, EntityError};
+use crate::engine::{Engine, EngineSettings};
+use crate::entities::EntityError;
 use crate::ids::ConnectionId;
-use crate::queued::Full;
 use crate::settings::Settings;
-use crate::state_store::RequestTimes;
 use crate::strangers::Strangers;
 use crate::system_time::SYSTEM_TIME;
-use crate::tenant::Tenants;
 use crate::verifier::Verifier;
 use crate::watchdog::Watchdog;
 
 /// What all threads share.
 pub struct Shared {
-    /// The time.
-    pub clock: Clock,
-    /// The tenants.
-    pub tenants: Tenants,
-    /// What is due at a time.
-    pub agenda: Agenda,
-    /// The same, for entities.
-    pub alarm: Arc<dyn Alarm>,
-    /// How long requests to the state store take.
-    pub request_times: Arc<RequestTimes>,
+    /// What decides.
+    pub engine: Arc<Engine>,
     /// Who verifies logins.
     pub verifier: Verifier,
     /// What connections without a session have collected.
     pub strangers: Arc<Strangers>,
     /// How long the turns of the IO threads take.
     pub watchdogs: Box<[Arc<Watchdog>]>,
-    /// How much the log says of denials, of all tenants together.
-    pub denial_lines: AllLines,
-    /// The durable plane.
-    pub shards: Arc<Shards>,
     /// Connections that were closed at once because too few file descriptors were left.
     pub refused_connections: Arc<AtomicU64>,
     /// Keeps other brokers away from the data directory.
     data_dir: Mutex<Option<DataDir>>,
     settings: RwLock<Arc<Settings>>,
     users: RwLock<Arc<Users>>,
-    session_ids: AtomicU64,
     connection_ids: AtomicU64,
 }
 
@@ -65,29 +47,21 @@ impl Shared {
         strangers: Arc<Strangers>,
     ) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let settings = Arc::new(settings);
         // Besides the IO threads count housekeeping, one for each shard that reads back, and that of bindings.
         let counting = workers + 1 + data_dir.shards().len() + 1;
-        let shards = Arc::new(Shards::new(data_dir.shards(), settings.storage.queue_memory));
-        let sources = shards.sources().clone();
         let seed = RandomState::new().hash_one(0);
         let clock = Clock::start(SYSTEM_TIME);
-        let agenda = Agenda::new(clock, sources.clone());
+        let for_engine = engine_settings(&settings, counting);
         Self {
-            clock,
-            tenants: Tenants::new(counting, settings.max_tenants, seed, Arc::clone(&shards)),
-            shards,
+            engine: Arc::new(Engine::new(for_engine, data_dir.shards(), clock, seed)),
             data_dir: Mutex::new(Some(data_dir)),
-            alarm: Arc::new(agenda.clone()),
-            agenda,
-            request_times: RequestTimes::new(clock, sources),
             refused_connections: Arc::default(),
             verifier: Verifier::start(cores),
             strangers,
             watchdogs: (0..workers).map(|_| Arc::default()).collect(),
-            denial_lines: AllLines::default(),
             users: RwLock::new(Arc::new(Users::new(&settings.users))),
-            settings: RwLock::new(Arc::new(settings)),
-            session_ids: AtomicU64::new(1),
+            settings: RwLock::new(settings),
             connection_ids: AtomicU64::new(1),
         }
     }
@@ -102,19 +76,9 @@ impl Shared {
         Arc::clone(&self.settings.read())
     }
 
-    /// What a tenant gets of the settings as they are now.
-    pub fn settings_of(&self, tenant: &str) -> TenantSettings {
-        settings_of(&self.settings(), tenant)
-    }
-
     /// The users as they are now.
     pub fn users(&self) -> Arc<Users> {
         Arc::clone(&self.users.read())
-    }
-
-    /// A session's number.
-    pub fn next_session_id(&self) -> u64 {
-        self.session_ids.fetch_add(1, Ordering::Relaxed)
     }
 
     /// A connection's number.
@@ -124,33 +88,33 @@ impl Shared {
 
     /// Has the queues and topics that a configuration declares. The error comes with its tenant.
     pub fn declare(&self, settings: &Settings) -> Result<(), (String, EntityError)> {
-        for (tenant, definitions) in settings.declared() {
-            // As many as the configuration names, whatever clients may bring into being.
-            let found = self.tenants.recover(&tenant, || settings_of(settings, &tenant));
-            let entities = found.entities(&self.alarm);
-            entities
-                .declare(&definitions, &mut Commits::default())
-                .map_err(|error| (tenant, error))?;
-        }
-        Ok(())
+        self.engine.declare(settings.declared())
     }
 
     /// From now on these settings hold, as far as they can without a restart.
     pub fn apply(&self, settings: Settings) {
+        let settings = Arc::new(settings);
         *self.users.write() = Arc::new(Users::new(&settings.users));
         self.strangers.set_most(settings.max_connecting_bytes);
-        self.tenants.set(settings.max_tenants, |tenant| settings_of(&settings, tenant));
-        *self.settings.write() = Arc::new(settings);
-        // Queues that were full may have room by the new limits.
-        for tenant in self.tenants.all() {
-            tenant.sessions.for_each(|session| session.look_for_room());
-        }
+        self.engine.apply(engine_settings(&settings, 0));
+        *self.settings.write() = settings;
     }
 }
 
 impl std::fmt::Debug for Shared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Shared").finish_non_exhaustive()
+    }
+}
+
+fn engine_settings(settings: &Arc<Settings>, counting: usize) -> EngineSettings {
+    let of_tenants = Arc::clone(settings);
+    EngineSettings {
+        counting,
+        queue_memory: settings.storage.queue_memory,
+        max_tenants: settings.max_tenants,
+        settings_of: Arc::new(move |tenant| settings_of(&of_tenants, tenant)),
+        sys_interval: settings.sys.interval,
     }
 }
 

@@ -27,8 +27,8 @@ impl Sys {
 
     /// Publishes, for all tenants, if it is time.
     pub fn publish_if_due(&mut self, context: &mut Context) {
-        let shared = Arc::clone(&context.shared);
-        let interval = shared.settings().sys.interval;
+        let engine = Arc::clone(&context.engine);
+        let interval = engine.sys_interval();
         let now = context.worker.now;
         if interval == 0 {
             self.due = None;
@@ -39,7 +39,7 @@ impl Sys {
         }
         self.due = Some(now.after(Duration::from_secs(u64::from(interval))));
         // Tenants without sessions have nobody who could ask.
-        for tenant in shared.tenants.all().iter().filter(|tenant| !tenant.sessions.is_empty()) {
+        for tenant in engine.tenants.all().iter().filter(|tenant| !tenant.sessions.is_empty()) {
             publish(context, tenant);
         }
     }
@@ -47,11 +47,11 @@ impl Sys {
 
 /// Publishes a tenant's `$SYS` topics, unless that is switched off.
 pub fn publish(context: &mut Context, tenant: &Arc<Tenant>) {
-    let shared = Arc::clone(&context.shared);
-    if shared.settings().sys.interval == 0 {
+    let engine = Arc::clone(&context.engine);
+    if engine.sys_interval() == 0 {
         return;
     }
-    let values = values(tenant, shared.clock.uptime());
+    let values = values(tenant, engine.clock.uptime());
     for (topic, value) in values {
         let publication = Publication {
             topic,

@@ -185,6 +185,7 @@ pub struct Tenants {
     by_name: RwLock<HashMap<Box<str>, Arc<Tenant>>>,
     workers: usize,
     most: AtomicUsize,
+    settings_of: RwLock<SettingsOf>,
     numbers: AtomicU64,
     seed: u64,
     shards: Arc<Shards>,
@@ -217,11 +218,21 @@ impl Retired {
     }
 }
 
+/// What a tenant gets, by its name.
+pub type SettingsOf = Arc<dyn Fn(&str) -> TenantSettings + Send + Sync>;
+
 impl Tenants {
     /// No tenants yet; `workers` threads will count, and there will be at most `most` tenants.
-    pub fn new(workers: usize, most: usize, seed: u64, shards: Arc<Shards>) -> Self {
+    pub fn new(
+        workers: usize,
+        most: usize,
+        settings_of: SettingsOf,
+        seed: u64,
+        shards: Arc<Shards>,
+    ) -> Self {
         Self {
             shards,
+            settings_of: RwLock::new(settings_of),
             by_name: RwLock::default(),
             workers,
             most: AtomicUsize::new(most),
@@ -231,11 +242,11 @@ impl Tenants {
         }
     }
 
-    /// The tenant of this name, made with `limits` if it is new. `None`: there are too many.
+    /// The tenant of this name, made if it is not there, and `begun` then. `None`: there are too many.
     pub fn get_or_create(
         &self,
         name: &str,
-        settings: impl FnOnce() -> TenantSettings,
+        begun: impl FnOnce(&Arc<Tenant>),
     ) -> Option<Arc<Tenant>> {
         if let Some(tenant) = self.by_name.read().get(name) {
             return Some(Arc::clone(tenant));
@@ -247,26 +258,25 @@ impl Tenants {
         if by_name.len() >= self.most.load(Ordering::Relaxed) {
             return None;
         }
-        Some(self.insert(&mut by_name, name, settings()))
+        let tenant = self.insert(&mut by_name, name);
+        begun(&tenant);
+        Some(tenant)
     }
 
-    /// The tenant of this name that something was found of in the store, however many there may be.
-    pub fn recover(&self, name: &str, settings: impl FnOnce() -> TenantSettings) -> Arc<Tenant> {
+    /// The tenant of this name that something was found of in the store or in a configuration, however many there may
+    /// be.
+    pub fn recover(&self, name: &str) -> Arc<Tenant> {
         let mut by_name = self.by_name.write();
         match by_name.get(name) {
             Some(tenant) => Arc::clone(tenant),
-            None => self.insert(&mut by_name, name, settings()),
+            None => self.insert(&mut by_name, name),
         }
     }
 
-    fn insert(
-        &self,
-        by_name: &mut HashMap<Box<str>, Arc<Tenant>>,
-        name: &str,
-        settings: TenantSettings,
-    ) -> Arc<Tenant> {
+    fn insert(&self, by_name: &mut HashMap<Box<str>, Arc<Tenant>>, name: &str) -> Arc<Tenant> {
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         let before = self.retired.lock().take(name);
+        let settings = (self.settings_of.read())(name);
         let (shards, counting) = (Arc::clone(&self.shards), (self.workers, self.seed));
         let account = Account::new((number, name), settings, shards, counting, before);
         let tenant = Arc::new(Tenant::new(account, self.seed));
@@ -315,11 +325,14 @@ impl Tenants {
     }
 
     /// New settings for all.
-    pub fn set(&self, most: usize, settings_of: impl Fn(&str) -> TenantSettings) {
+    pub fn set(&self, most: usize, settings_of: SettingsOf) {
         self.most.store(most, Ordering::Relaxed);
-        for tenant in self.by_name.read().values() {
+        // No tenant begins with the old ones and misses the new ones.
+        let by_name = self.by_name.write();
+        for tenant in by_name.values() {
             tenant.set(settings_of(&tenant.name));
         }
+        *self.settings_of.write() = settings_of;
     }
 }
 
@@ -329,25 +342,30 @@ mod tests {
     use crate::limits::Limits;
     use barid_store::memory::MemoryStore;
 
-    fn settings(max_qos: u8) -> TenantSettings {
-        TenantSettings {
+    fn settings(max_qos: u8) -> SettingsOf {
+        Arc::new(move |_| TenantSettings {
             limits: Arc::new(Limits { max_qos, ..Limits::default() }),
             ..TenantSettings::default()
-        }
+        })
     }
 
     #[test]
     fn tenants_are_made_once_and_bounded() {
         let store: Arc<dyn barid_store::Store> = Arc::new(MemoryStore::new(0));
         let shards = Shards::new(&[store], 0);
-        let tenants = Tenants::new(1, 2, 0, Arc::new(shards));
-        let a = tenants.get_or_create("a", || settings(2)).unwrap();
-        assert!(Arc::ptr_eq(&a, &tenants.get_or_create("a", || settings(2)).unwrap()));
-        tenants.get_or_create("b", || settings(2)).unwrap();
-        assert!(tenants.get_or_create("c", || settings(2)).is_none());
-        tenants.set(3, |_| settings(1));
+        let tenants = Tenants::new(1, 2, settings(2), 0, Arc::new(shards));
+        let mut made = 0;
+        let mut get = |name| tenants.get_or_create(name, |_| made += 1);
+        let a = get("a").unwrap();
+        assert!(Arc::ptr_eq(&a, &get("a").unwrap()));
+        get("b").unwrap();
+        assert!(get("c").is_none());
+        assert_eq!(made, 2);
+        tenants.set(3, settings(1));
         assert_eq!(a.limits().max_qos, 1);
-        assert!(tenants.get_or_create("c", || settings(2)).is_some());
+        let c = tenants.get_or_create("c", |_| ()).unwrap();
+        assert_eq!(c.limits().max_qos, 1);
+        drop(c);
         tenants.remove_unused(WallTime::default());
         let names: Vec<_> = tenants.all().iter().map(|tenant| tenant.name.to_string()).collect();
         assert_eq!(names, ["a"], "it is still referred to");

@@ -8,6 +8,7 @@ use crate::budget::Budget;
 use crate::lifecycle::Context;
 use crate::run::Run;
 use crate::session::Answers;
+use crate::shared::Shared;
 use crate::state_requests::Responses;
 use crate::verifier::LoginOwner;
 
@@ -15,6 +16,8 @@ use crate::verifier::LoginOwner;
 pub struct Turn<'a> {
     /// The way to other sessions.
     pub context: &'a mut Context,
+    /// What all threads share.
+    pub shared: &'a Arc<Shared>,
     /// Memory that is used again by the next connection.
     pub scratch: &'a mut Scratch,
     /// The thread, for others.

@@ -53,7 +53,7 @@ pub async fn list(
     question: Result<Query<Question>, QueryRejection>,
 ) -> Answer<Denials> {
     let (Path(name), Query(question)) = (path?, question?);
-    let tenants = &served.shared.tenants;
+    let tenants = &served.shared.engine.tenants;
     let (client, object) = (question.client.as_deref(), question.object.as_deref());
     let tenant = tenants.get(&name);
     let own = tenant

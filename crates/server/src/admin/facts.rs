@@ -41,14 +41,14 @@ pub fn drop_logs(tenant: &Tenant) -> impl Iterator<Item = &DropLog> {
 pub fn end_session(shared: &Arc<Shared>, session: &SessionRef) -> oneshot::Receiver<()> {
     let (done, ended) = oneshot::channel();
     let task = Task::End { session: session.clone(), done };
-    shared.agenda.schedule(shared.clock.now(), task);
+    shared.engine.agenda.schedule(shared.engine.clock.now(), task);
     ended
 }
 
 /// Writes all that is durable, as it is at one moment.
 pub fn backup(shared: &Shared, out: &mut dyn Write) -> io::Result<()> {
     let mut export = || {
-        let snapshots = shared.shards.snapshots()?;
+        let snapshots = shared.engine.shards.snapshots()?;
         barid_store::backup::export(&snapshots, &keys::NAMES, out, &mut |_, _| {})
     };
     export().map(drop).map_err(io::Error::other)

@@ -9,7 +9,7 @@ use super::Served;
 
 /// Whether messages are taken: 200 or 503.
 pub async fn health(State(served): State<Served>) -> (StatusCode, Json<Value>) {
-    let (status, word, message) = if served.shared.shards.any_refuses() {
+    let (status, word, message) = if served.shared.engine.shards.any_refuses() {
         (StatusCode::SERVICE_UNAVAILABLE, "unhealthy", "The disk is full or broken.")
     } else {
         (StatusCode::OK, "healthy", "Service is healthy.")

@@ -95,7 +95,7 @@ pub async fn list(
         .map_err(|_| Refusal::bad_request("`after` must be what an answer gave as `next`"))?;
     let tenant = tenants::named(&served, &tenant)?;
     let store = tenant.state_store();
-    let now = served.shared.clock.wall();
+    let now = served.shared.engine.clock.wall();
     let mut keys = Vec::new();
     for shard in tenant.shards.iter() {
         let partition = store.partition(shard.index());
@@ -114,7 +114,7 @@ pub async fn show(State(served): State<Served>, uri: Uri) -> Answer<Detailed> {
     let tenant = tenant.decode_utf8_lossy();
     let key: Vec<u8> = segments.nth(1).into_iter().flatten().collect();
     let tenant = tenants::named(&served, &tenant)?;
-    let now = served.shared.clock.wall();
+    let now = served.shared.engine.clock.wall();
     let shard = tenant.shards.of_key(&tenant.name, &key).index();
     let partition = tenant.state_store().partition(shard);
     let entry = partition.entry(now, &key).ok_or_else(|| {

@@ -32,12 +32,12 @@ pub async fn list(State(served): State<Served>) -> Answer<All> {
         connections: tenant.connections.load(Ordering::Relaxed),
         retained_messages: tenant.retained_by_clients(),
     };
-    Ok(Json(All { tenants: served.shared.tenants.all().iter().map(summary).collect() }))
+    Ok(Json(All { tenants: served.shared.engine.tenants.all().iter().map(summary).collect() }))
 }
 
 /// The tenant that a path names.
 pub fn named(served: &Served, name: &str) -> Result<Arc<Tenant>, Refusal> {
-    served.shared.tenants.get(name).ok_or_else(|| {
+    served.shared.engine.tenants.get(name).ok_or_else(|| {
         Refusal::not_found(format!(
             "there is no tenant {name:?}: one comes into being when its first client connects, and \
              GET /v1/tenants lists them"

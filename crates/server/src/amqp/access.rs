@@ -85,7 +85,7 @@ impl Access {
         if scope.len() > SCOPE_MAX {
             return Err(Denied::Scope);
         }
-        self.grant(shared, key, scope, shared.clock.when(until))
+        self.grant(shared, key, scope, shared.engine.clock.when(until))
     }
 
     /// Takes the name and the text of a key (SASL PLAIN).
@@ -118,7 +118,7 @@ impl Access {
             Some(tenant) if *tenant.name != *name => return Err(Denied::OtherTenant),
             Some(_) => {}
             None => {
-                let tenant = shared.tenants.get_or_create(name, || shared.settings_of(name));
+                let tenant = shared.engine.tenants.get_or_create(name, |_| ());
                 let tenant = tenant.ok_or(Denied::TooMany)?;
                 let most = tenant.limits().max_connections;
                 if tenant.connections.fetch_add(1, Ordering::Relaxed) >= most {
@@ -128,7 +128,7 @@ impl Access {
                 self.tenant = Some(tenant);
             }
         }
-        let now = shared.clock.now();
+        let now = shared.engine.clock.now();
         let is_renewed = |grant: &Grant| grant.scope == scope && grant.key.name == key.name;
         self.grants.retain(|grant| grant.until > now && !is_renewed(grant));
         if self.grants.len() >= GRANTS_MAX {

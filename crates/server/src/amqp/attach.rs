@@ -111,7 +111,7 @@ impl Container {
         let until = until.ok_or_else(|| unauthorized(written))?;
         let tenant = self.access.tenant().ok_or_else(|| unauthorized(written))?;
         let node = tenant
-            .entities(&turn.context.shared.alarm)
+            .entities(&turn.context.engine.alarm)
             .find(&address)
             .ok_or_else(|| no_entity(written))?;
         if address.management {

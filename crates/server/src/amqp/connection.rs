@@ -15,7 +15,6 @@ use tracing::debug;
 use super::container::Container;
 use super::inbox::Inbox;
 use crate::ids::ConnectionId;
-use crate::lifecycle::Context;
 use crate::owner::Owner;
 use crate::strangers::Collected;
 use crate::transport::{Parts, Proxied, Transport};
@@ -64,12 +63,9 @@ enum Stage {
 struct Lost(ErrorKind);
 
 impl AmqpConnection {
-    /// A connection that was just accepted, or whose client has just chosen AMQP.
-    pub fn new(parts: Parts, context: &Context, owner: Arc<dyn Owner>) -> Self {
+    /// A connection that was just accepted, or whose client has just chosen AMQP; it has until then to open.
+    pub fn new(parts: Parts, until: MonoTime, owner: Arc<dyn Owner>) -> Self {
         let Parts { id, socket, transport, listener, peer, unread } = parts;
-        let settings = context.shared.settings();
-        let timeout = Duration::from_secs(u64::from(settings.limits.connect_timeout));
-        let until = context.worker.now.after(timeout);
         let is_behind_proxy = listener.proxy_protocol && !transport.speaks_amqp();
         let stage = if is_behind_proxy { Stage::Proxy { until } } else { Stage::Opening { until } };
         let inbox = Arc::new(Inbox::new(id, owner));

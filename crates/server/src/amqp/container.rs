@@ -255,7 +255,7 @@ impl Container {
             self.deny_login(turn, None, None, reason);
             return false;
         };
-        let shared = &turn.context.shared;
+        let shared = &turn.shared;
         let put = self.access.put_key(shared, self.listener, name, key);
         match &put {
             Ok(()) => self.welcome(),
@@ -275,8 +275,8 @@ impl Container {
         turn: &Turn<'_>,
         token: &str,
     ) -> Result<(), super::access::Denied> {
-        let shared = &turn.context.shared;
-        let put = self.access.put_token(shared, self.listener, token, shared.clock.wall());
+        let shared = &turn.shared;
+        let put = self.access.put_token(shared, self.listener, token, shared.engine.clock.wall());
         match &put {
             Ok(()) => self.welcome(),
             Err(denied) => {
@@ -307,7 +307,7 @@ impl Container {
         if let Answer::Response(_, message) = &answer {
             self.responding += message.len();
         }
-        let sources = turn.context.shared.shards.sources();
+        let sources = turn.context.engine.shards.sources();
         match self.held.push(commits, answer, sources) {
             Some(answer) => self.answer_now(answer),
             None => self.answer_durable(turn),
@@ -316,7 +316,7 @@ impl Container {
 
     /// Tells the client what waited until something was durable, as far as it is.
     fn answer_durable(&mut self, turn: &Turn<'_>) {
-        let sources = turn.context.shared.shards.sources();
+        let sources = turn.context.engine.shards.sources();
         while let Some(answer) = self.held.pop(sources, &self.inbox) {
             self.answer_now(answer);
         }
@@ -472,7 +472,7 @@ impl Container {
     pub fn is_full(&mut self, turn: &Turn<'_>) -> bool {
         self.stopped == Some(Stopped::Full)
             || self.engine.output().len() > self.output_max()
-            || self.held.is_congested(&turn.context.shared.shards)
+            || self.held.is_congested(&turn.context.engine.shards)
     }
 }
 

@@ -37,7 +37,7 @@ impl Container {
         let known = self.access.tenant().cloned();
         let is_stranger = known.is_none();
         let is_configured = |tenant: &str| {
-            let keys = &context.shared.settings().keys;
+            let keys = &turn.shared.settings().keys;
             keys.iter().any(|key| tenant_of(Some(&key.name)) == Some(tenant))
         };
         let named = || context.tenant_of_stranger(key, is_configured);

@@ -73,7 +73,7 @@ impl Connection {
                 return Err(error.into());
             }
         };
-        let shared = Arc::clone(&turn.context.shared);
+        let shared = turn.shared;
         let users = shared.users();
         if users.allow_anybody() {
             return self.admit(turn, &connect, body.len(), Verdict::Allowed(None), None);
@@ -155,7 +155,7 @@ impl Connection {
         assigned: Option<String>,
     ) -> Result<(), Refusal> {
         let context = &mut *turn.context;
-        let shared = Arc::clone(&context.shared);
+        let shared = Arc::clone(turn.shared);
         let permissions = match verdict {
             Verdict::Allowed(permissions) => permissions,
             Verdict::Denied => {
@@ -277,7 +277,7 @@ impl Connection {
             permissions,
             limits,
             durability,
-            since: shared.clock.wall(),
+            since: shared.engine.clock.wall(),
             expires_at_once,
             max_packet_size,
             reading_paused: false,
@@ -299,7 +299,7 @@ impl Connection {
 
     fn refuse(&mut self, turn: &Turn<'_>, connect: &Connect<'_>, refusal: &Refusal) -> End {
         let context = &turn.context;
-        let is_configured = |tenant: &str| context.shared.users().are_in(tenant);
+        let is_configured = |tenant: &str| turn.shared.users().are_in(tenant);
         if let Some(tenant) = context.tenant_of_stranger(connect.username, is_configured) {
             tenant.counters(context.worker.id).refused_connects.add(1);
             self.deny(turn, &tenant, connect, refusal);

@@ -46,7 +46,7 @@ impl Connection {
 
     /// Notes that a page of a browser may not connect.
     pub(super) fn deny_page(&self, turn: &Turn<'_>, reason: &str) {
-        let Some(tenant) = turn.context.shared.tenants.get(DEFAULT_TENANT) else { return };
+        let Some(tenant) = turn.context.engine.tenants.get(DEFAULT_TENANT) else { return };
         let (action, peer) = (Action::Login, self.peer);
         let denial = Denial { action, user: None, client: "", peer, object: None, reason };
         turn.context.deny(&tenant, &denial);

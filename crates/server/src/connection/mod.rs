@@ -33,7 +33,6 @@ use tracing::debug;
 
 use crate::auth::Verdict;
 use crate::ids::ConnectionId;
-use crate::lifecycle::Context;
 use crate::owner::{Owner, is_same};
 use crate::session::{SessionRef, Stint};
 use crate::strangers::Collected;
@@ -117,14 +116,11 @@ pub enum End {
 }
 
 impl Connection {
-    /// A connection that was just accepted.
-    pub fn new(accepted: Accepted, id: ConnectionId, context: &Context) -> std::io::Result<Self> {
+    /// A connection that was just accepted, and has until then to open.
+    pub fn new(accepted: Accepted, id: ConnectionId, until: MonoTime) -> std::io::Result<Self> {
         let Accepted { socket, peer, listener } = accepted;
-        let limits = context.shared.settings().limits.clone();
         let socket = Arc::new(socket);
         let transport = Transport::new(Arc::clone(&socket), &listener)?;
-        let until =
-            context.worker.now.after(Duration::from_secs(u64::from(limits.connect_timeout)));
         let stage = if listener.proxy_protocol {
             Stage::Proxy { until }
         } else {
@@ -432,7 +428,7 @@ impl Connection {
 
     /// The first packet must be CONNECT (MQTT-3.1.0-1).
     fn first_packet(&mut self, turn: &mut Turn<'_>, bytes: &[u8]) -> Result<Option<usize>, End> {
-        let most = turn.context.shared.settings().limits.max_packet_size.min(CONNECT_MAX);
+        let most = turn.shared.settings().limits.max_packet_size.min(CONNECT_MAX);
         let Some(header) = FixedHeader::read(bytes, most)? else { return Ok(None) };
         if header.packet_type() != PacketType::Connect {
             return Err(End::Malformed(DecodeError::UnknownPacketType));

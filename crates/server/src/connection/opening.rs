@@ -72,7 +72,7 @@ impl Context {
             noted.join(&retired.commits);
         }
         let session = resumed.unwrap_or_else(|| {
-            let id = self.shared.next_session_id();
+            let id = self.engine.next_session_id();
             let stored = wanted.persist || tenant.durability().stores_sessions();
             let durable =
                 (wanted.expiry > 0 && stored).then(|| tenant.new_durable(opening.client_id));

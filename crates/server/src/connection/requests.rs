@@ -27,7 +27,7 @@ impl Active {
         turn: &mut Turn<'_>,
         bytes: &mut [u8],
     ) -> Result<(), End> {
-        let since = turn.context.shared.clock.instant();
+        let since = turn.context.engine.clock.instant();
         let session = self.session.clone();
         let permissions = self.permissions.clone();
         let tenant = &self.tenant;
@@ -45,7 +45,7 @@ impl Active {
             since: self.since,
             max_packet_size: self.max_packet_size as usize,
             survives: !self.expires_at_once,
-            now: context.shared.clock.wall(),
+            now: context.engine.clock.wall(),
             permissions: asking.permissions,
             durability: &self.durability,
             limits: &limits,
@@ -107,7 +107,7 @@ impl Active {
         let denied: SmallVec<[Vec<u8>; 4]> =
             denied.iter().map(|index| messages.publication(*index).payload.to_vec()).collect();
         run.clear();
-        context.shared.request_times.time(&waits_for, reasons.len() as u64, since);
+        context.engine.request_times.time(&waits_for, reasons.len() as u64, since);
         turn.scratch.answers.commits.join(&waits_for);
         turn.scratch.answers.are_of_requests = true;
         for request in denied {

@@ -33,6 +33,7 @@ use crate::durable::commit_by_rounds;
 use crate::ids::ConnectionId;
 use crate::lifecycle::Context;
 use crate::owner::Owner;
+use crate::shared::Shared;
 use crate::transport::Accepted;
 use crate::turn::{Next, Readiness, Scratch, Turn};
 use crate::verifier::LoginOwner;
@@ -78,8 +79,14 @@ impl EventLoop {
     }
 
     /// Starts the thread, which is number `me` of `threads`.
-    pub fn start(self, context: Context, threads: IoThreads, me: usize) -> JoinHandle<()> {
-        let clock = context.shared.clock;
+    pub fn start(
+        self,
+        context: Context,
+        shared: Arc<Shared>,
+        threads: IoThreads,
+        me: usize,
+    ) -> JoinHandle<()> {
+        let clock = context.engine.clock;
         let running = Running {
             poll: self.poll,
             owner: self.mailbox.as_owner(),
@@ -88,6 +95,7 @@ impl EventLoop {
             threads,
             clock,
             context,
+            shared,
             scratch: Scratch::default(),
             buffer: vec![0; READ_BUFFER].into_boxed_slice(),
             slots: Slab::new(),
@@ -120,6 +128,7 @@ struct Running {
     threads: IoThreads,
     clock: Clock,
     context: Context,
+    shared: Arc<Shared>,
     scratch: Scratch,
     buffer: Box<[u8]>,
     slots: Slab<Slot>,
@@ -172,7 +181,7 @@ impl Running {
                 warn!(%error, "waiting for connections");
             }
             let start = self.clock.instant();
-            self.context.worker.now = self.context.shared.clock.at(start);
+            self.context.worker.now = self.context.engine.clock.at(start);
             self.threads.get(self.me).watchdog().round_begins(start);
             self.turn_start = start;
             self.turns = events.iter().count() + self.again.len() + self.context.departures.len();
@@ -221,7 +230,7 @@ impl Running {
             self.go_on_with_departures();
             let mut budget = Budget::new(self.clock, self.turn_start, 1);
             self.context.router.flush(&self.context.worker, &mut budget);
-            self.context.shared.shards.end_round();
+            self.context.engine.shards.end_round();
             self.forget_stale_routes();
             let helper = self.balance.worked(start, self.clock.instant(), self.me, &self.threads);
             if let Some(helper) = helper {
@@ -289,6 +298,12 @@ impl Running {
         }
     }
 
+    /// How long a connection that comes now may take to open.
+    fn opens_until(&self) -> MonoTime {
+        let timeout = self.shared.settings().limits.connect_timeout;
+        self.context.worker.now.after(Duration::from_secs(u64::from(timeout)))
+    }
+
     fn is_done(&self) -> bool {
         self.until.is_some_and(|until| self.slots.is_empty() || self.context.worker.now >= until)
     }
@@ -338,8 +353,8 @@ impl Running {
     }
 
     fn accept(&mut self, accepted: Accepted) {
-        let id = self.context.shared.next_connection_id();
-        match Peer::new(accepted, id, &self.context, &self.owner) {
+        let id = self.shared.next_connection_id();
+        match Peer::new(accepted, id, self.opens_until(), &self.owner) {
             Ok(connection) => {
                 self.insert(connection);
                 self.say_farewell(id);
@@ -390,6 +405,7 @@ impl Running {
             let mut slot = self.slots.remove(key);
             let mut turn = Turn {
                 context: &mut self.context,
+                shared: &self.shared,
                 scratch: &mut self.scratch,
                 owner: &self.owner,
                 budget: Budget::new(self.clock, self.turn_start, self.turns),
@@ -475,6 +491,7 @@ impl Running {
         let is_stranger = slot.connection.is_stranger();
         let mut turn = Turn {
             context: &mut self.context,
+            shared: &self.shared,
             scratch: &mut self.scratch,
             owner: &self.owner,
             budget: Budget::new(self.clock, start, self.turns),
@@ -500,7 +517,7 @@ impl Running {
         }
         if next == Next::SpeaksAmqp {
             let Slot { connection, armed, active, again, later } = self.slots.remove(key);
-            let connection = connection.speaking_amqp(&self.context, &self.owner);
+            let connection = connection.speaking_amqp(self.opens_until(), &self.owner);
             let slot = Slot { connection, armed, active, again: true, later };
             assert_eq!(
                 self.slots.insert(slot),

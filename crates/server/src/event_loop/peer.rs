@@ -11,7 +11,6 @@ use crate::amqp::AmqpConnection;
 use crate::auth::Verdict;
 use crate::connection::Connection;
 use crate::ids::ConnectionId;
-use crate::lifecycle::Context;
 use crate::owner::Owner;
 use crate::transport::{Accepted, Protocol};
 use crate::turn::{Next, Readiness, Turn};
@@ -27,20 +26,20 @@ pub enum Peer {
 }
 
 impl Peer {
-    /// A connection that was just accepted.
+    /// A connection that was just accepted, and has until then to open.
     pub fn new(
         accepted: Accepted,
         id: ConnectionId,
-        context: &Context,
+        until: MonoTime,
         owner: &Arc<dyn LoginOwner>,
     ) -> std::io::Result<Self> {
         let speaks = accepted.listener.protocol;
-        let connection = Connection::new(accepted, id, context)?;
+        let connection = Connection::new(accepted, id, until)?;
         Ok(match speaks {
             Protocol::Mqtt => Self::Mqtt(Box::new(connection)),
             Protocol::Amqp => Self::Amqp(Box::new(AmqpConnection::new(
                 connection.into_parts(),
-                context,
+                until,
                 owner.clone(),
             ))),
         })
@@ -48,11 +47,11 @@ impl Peer {
 
     /// The client has chosen AMQP on a WebSocket, which MQTT shares with it.
     #[must_use]
-    pub fn speaking_amqp(self, context: &Context, owner: &Arc<dyn LoginOwner>) -> Self {
+    pub fn speaking_amqp(self, until: MonoTime, owner: &Arc<dyn LoginOwner>) -> Self {
         match self {
             Self::Mqtt(connection) => Self::Amqp(Box::new(AmqpConnection::new(
                 connection.into_parts(),
-                context,
+                until,
                 owner.clone(),
             ))),
             amqp @ Self::Amqp(_) => amqp,

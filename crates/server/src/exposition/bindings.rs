@@ -9,7 +9,7 @@ use crate::shared::Shared;
 pub fn bindings(text: &mut String, shared: &Shared) {
     let name = "barid_binding_messages_total";
     header(text, name, "counter", "Messages that came to a binding.");
-    for tenant in shared.tenants.all() {
+    for tenant in shared.engine.tenants.all() {
         let tenant_label = escaped(&tenant.name);
         for (binding, way, counts) in tenant.bindings.counts() {
             let (binding, way) = (escaped(&binding), way.name());

@@ -71,7 +71,7 @@ pub fn entities(text: &mut String, shared: &Shared) {
             );
         }
     }
-    let now = shared.clock.wall();
+    let now = shared.engine.clock.wall();
     for (name, help, value) in PER_ENTITY {
         header(text, name, "gauge", help);
         for row in &rows {
@@ -85,7 +85,7 @@ pub fn entities(text: &mut String, shared: &Shared) {
 /// Queues and subscriptions by tenant and name; those beyond the most as one.
 fn rows(shared: &Shared) -> Vec<Row> {
     let (mut rows, mut others) = (Vec::new(), BTreeMap::new());
-    for tenant in shared.tenants.all() {
+    for tenant in shared.engine.tenants.all() {
         let Some(entities) = tenant.used_entities() else { continue };
         for queue in entities.list().iter().flat_map(queues) {
             let (counts, receivers) = (queue.counts(), queue.receivers());

@@ -151,7 +151,7 @@ impl Waiter for Waker {
 impl Runner {
     fn run(&mut self) {
         while let Some(event) = self.next() {
-            self.context.worker.now = self.context.shared.clock.now();
+            self.context.worker.now = self.context.engine.clock.now();
             event.into_iter().for_each(|event| self.on_event(event));
             while let Ok(event) = self.events.try_recv() {
                 self.on_event(event);
@@ -159,7 +159,7 @@ impl Runner {
             self.settle_durable();
             self.try_again();
             self.open_missing();
-            if !self.context.shared.shards.any_refuses() {
+            if !self.context.engine.shards.any_refuses() {
                 self.work();
             }
         }
@@ -170,7 +170,7 @@ impl Runner {
     /// The next thing to do: `Some(None)`: something other than an event; `None`: to end.
     fn next(&self) -> Option<Option<Event>> {
         let is_busy = !self.ready.is_empty();
-        let is_blocked = self.context.shared.shards.any_refuses();
+        let is_blocked = self.context.engine.shards.any_refuses();
         if let Some(ends_at) = self.ends_at {
             let left = ends_at.saturating_duration_since(Instant::now());
             if self.lanes.is_empty() || left.is_zero() {
@@ -320,7 +320,7 @@ impl Runner {
                 Next::Again => self.ready.push(receiver),
                 Next::Commit => {
                     let commits = lane.waits_for().cloned().unwrap_or_default();
-                    let sources = self.context.shared.shards.sources();
+                    let sources = self.context.engine.shards.sources();
                     let waker = Arc::downgrade(&self.waker);
                     durable.extend(self.published.push(commits, receiver, sources, &waker));
                 }
@@ -334,7 +334,7 @@ impl Runner {
 
     /// What was published and is durable goes from its queue.
     fn settle_durable(&mut self) {
-        let sources = self.context.shared.shards.sources();
+        let sources = self.context.engine.shards.sources();
         let durable = self.published.take(sources, &Arc::downgrade(&self.waker), |_| false);
         durable.into_iter().for_each(|receiver| self.settle(receiver));
     }

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use barid_core::time::WallTime;
 
 use crate::agenda::Task;
+use crate::engine::Engine;
 use crate::lifecycle::Context;
-use crate::shared::Shared;
 use crate::tenant::Tenant;
 
 impl Context {
     /// Removes the keys of one partition whose time has come, and has it looked at again when the next
     /// one's does.
     pub fn expire_keys(&mut self, tenant: &Arc<Tenant>, shard: u16) {
-        let now = self.shared.clock.wall();
+        let now = self.engine.clock.wall();
         tenant.state_store().expire(tenant, shard, now, |notices, alarm| {
             self.follow(tenant, &notices, alarm);
         });
@@ -22,7 +22,7 @@ impl Context {
     /// Removes keys whose time has come unexpectedly, because the clock on the wall was put forward.
     pub fn expire_overdue_keys(&mut self, tenant: &Arc<Tenant>) {
         let Some(store) = tenant.used_state_store() else { return };
-        let now = self.shared.clock.wall();
+        let now = self.engine.clock.wall();
         for shard in tenant.shards.iter() {
             if store.partition(shard.index()).next_expiry().is_some_and(|at| at <= now) {
                 self.expire_keys(tenant, shard.index());
@@ -32,18 +32,18 @@ impl Context {
 }
 
 /// Has keys of a shard removed at a time.
-pub(super) fn schedule_expiry(shared: &Shared, tenant: &Arc<Tenant>, shard: u16, at: WallTime) {
+pub(super) fn schedule_expiry(engine: &Engine, tenant: &Arc<Tenant>, shard: u16, at: WallTime) {
     let task = Task::ExpireKeys { tenant: Arc::downgrade(tenant), shard, wall: at };
-    shared.agenda.schedule(shared.clock.when(at), task);
+    engine.agenda.schedule(engine.clock.when(at), task);
 }
 
 /// Has the keys that were found in the stores removed when their time comes, or now.
-pub fn watch_expiries(shared: &Shared, tenant: &Arc<Tenant>) {
+pub fn watch_expiries(engine: &Engine, tenant: &Arc<Tenant>) {
     let Some(store) = tenant.used_state_store() else { return };
     for shard in tenant.shards.iter() {
         let alarm = store.partition(shard.index()).take_alarm();
         if let Some(at) = alarm {
-            schedule_expiry(shared, tenant, shard.index(), at);
+            schedule_expiry(engine, tenant, shard.index(), at);
         }
     }
 }

@@ -28,7 +28,7 @@ impl Context {
         alarm: Option<WallTime>,
     ) -> usize {
         if let Some(at) = alarm {
-            schedule_expiry(&self.shared, tenant, notices.shard, at);
+            schedule_expiry(&self.engine, tenant, notices.shard, at);
         }
         if notices.all.is_empty() {
             return 0;

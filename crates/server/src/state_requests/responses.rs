@@ -116,14 +116,14 @@ impl Responses {
         if self.run.is_empty() {
             return;
         }
-        let Context { worker, router, shared, .. } = context;
+        let Context { worker, router, engine, .. } = context;
         let mut messages = self.run.in_buffer(&mut self.buffer, worker.now);
         let (client, payload) = (&session.client_id, messages.publication(0).payload);
         let is_public = may_publish(permissions, client, messages.topic(), payload);
         if is_public {
             // Not the client publishes, so No Local does not keep it from its answers.
             let publisher = Publisher { session: 0, client_id: &session.client_id };
-            let mut budget = Budget::from_now(shared.clock);
+            let mut budget = Budget::from_now(engine.clock);
             router.publish(worker, tenant, publisher, &mut messages, false, &mut budget);
         } else {
             router.publish_to(worker, session, &mut messages, |_| true);

@@ -106,13 +106,13 @@ struct Cut<T> {
 /// The entities of a tenant that exists.
 fn of_tenant(served: &Served, tenant: &str) -> Result<Arc<Entities>, Refusal> {
     let tenant = tenants::named(served, tenant)?;
-    Ok(Arc::clone(tenant.entities(&served.shared.alarm)))
+    Ok(Arc::clone(tenant.entities(&served.shared.engine.alarm)))
 }
 
 /// The entities of a tenant, which comes into being if need be.
 fn of_any_tenant(served: &Served, name: &str) -> Result<Arc<Entities>, Refusal> {
     let tenant = any_tenant(served, name)?;
-    Ok(Arc::clone(tenant.entities(&served.shared.alarm)))
+    Ok(Arc::clone(tenant.entities(&served.shared.engine.alarm)))
 }
 
 /// A tenant, which comes into being if need be.
@@ -121,7 +121,7 @@ fn any_tenant(served: &Served, name: &str) -> Result<Arc<Tenant>, Refusal> {
         return Err(Refusal::bad_request(format!("{name:?} cannot be a tenant: {error}")));
     }
     let shared = &served.shared;
-    let tenant = shared.tenants.get_or_create(name, || shared.settings_of(name));
+    let tenant = shared.engine.tenants.get_or_create(name, |_| ());
     tenant
         .ok_or_else(|| Refusal::conflict("there are as many tenants as there may be (max_tenants)"))
 }
@@ -131,13 +131,13 @@ async fn change<T>(
     served: &Served,
     change: impl FnOnce(&mut Commits) -> Result<T, Refusal>,
 ) -> Result<T, Refusal> {
-    if served.shared.shards.any_refuses() {
+    if served.shared.engine.shards.any_refuses() {
         return Err(Refusal::unavailable("the disk is full or broken: nothing can be changed"));
     }
     let mut commits = Commits::default();
     let done = change(&mut commits)?;
     let (tell, told) = oneshot::channel();
-    served.shared.agenda.after(commits, After::Tell(tell));
+    served.shared.engine.agenda.after(commits, After::Tell(tell));
     match told.await {
         Ok(()) => Ok(done),
         Err(_) => Err(not_durable("the change may be lost")),

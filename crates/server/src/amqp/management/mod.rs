@@ -226,7 +226,7 @@ impl Container {
             return false;
         }
         let Some(tenant) = self.access.tenant() else { return false };
-        !tenant.entities(&turn.context.shared.alarm).is_path(&address.entity)
+        !tenant.entities(&turn.context.engine.alarm).is_path(&address.entity)
     }
 
     fn on_operation(
@@ -295,7 +295,7 @@ impl Container {
             return Err(no_entity(queue.path()));
         }
         let receiver = self.receiver_of(&request, queue);
-        let entities = tenant.entities(&turn.context.shared.alarm);
+        let entities = tenant.entities(&turn.context.engine.alarm);
         operation(&mut Asked { request, entities, node, queue, part, receiver, now, commits })
     }
 

@@ -54,10 +54,11 @@ impl World {
     fn over(stores: &[Arc<dyn Store>], memory: usize) -> Self {
         let shards = Arc::new(Shards::new(stores, memory));
         let agenda = Agenda::new(clock::tests::stopped(), shards.sources().clone());
-        let tenants = Tenants::new(1, 1, 0, Arc::clone(&shards));
         let limits = Arc::new(Limits { max_entities: 12, ..Limits::default() });
-        let settings = || TenantSettings { limits, ..TenantSettings::default() };
-        let tenant = tenants.get_or_create("t", settings).unwrap();
+        let settings = TenantSettings { limits, ..TenantSettings::default() };
+        let settings_of = Arc::new(move |_: &str| settings.clone());
+        let tenants = Tenants::new(1, 1, settings_of, 0, Arc::clone(&shards));
+        let tenant = tenants.recover("t");
         let world = Self {
             shards,
             tenant,

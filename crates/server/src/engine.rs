@@ -1,0 +1,122 @@
+//! What all threads share that decides.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use barid_store::Store;
+
+use crate::agenda::Agenda;
+use crate::clock::Clock;
+use crate::denials::AllLines;
+use crate::durable::{Commits, Shards};
+use crate::entities::{Alarm, Definitions, EntityError};
+use crate::queued::Full;
+use crate::state_store::RequestTimes;
+use crate::tenant::{SettingsOf, Tenants};
+
+/// What all threads share that decides; nothing of the outside.
+pub struct Engine {
+    /// The time.
+    pub clock: Clock,
+    /// The tenants.
+    pub tenants: Tenants,
+    /// What is due at a time.
+    pub agenda: Agenda,
+    /// The same, for entities.
+    pub alarm: Arc<dyn Alarm>,
+    /// How long requests to the state store take.
+    pub request_times: Arc<RequestTimes>,
+    /// How much the log says of denials, of all tenants together.
+    pub denial_lines: AllLines,
+    /// The durable plane.
+    pub shards: Arc<Shards>,
+    sys_interval: AtomicU32,
+    session_ids: AtomicU64,
+}
+
+/// What an engine is given of the settings. All but the first two may change.
+#[derive(Clone)]
+pub struct EngineSettings {
+    /// Threads that count what they do, each for itself.
+    pub counting: usize,
+    /// Bytes of stored messages that are kept in memory while they wait.
+    pub queue_memory: usize,
+    /// The most tenants that clients may bring into being.
+    pub max_tenants: usize,
+    /// What each tenant gets.
+    pub settings_of: SettingsOf,
+    /// Seconds between two publications of the `$SYS` topics; 0: there are none.
+    pub sys_interval: u32,
+}
+
+impl Engine {
+    /// Over these stores, one for each shard. `seed`: of hashes that others should not foresee.
+    pub fn new(
+        settings: EngineSettings,
+        stores: &[Arc<dyn Store>],
+        clock: Clock,
+        seed: u64,
+    ) -> Self {
+        let EngineSettings { counting, queue_memory, max_tenants, settings_of, sys_interval } =
+            settings;
+        let shards = Arc::new(Shards::new(stores, queue_memory));
+        let sources = shards.sources().clone();
+        let agenda = Agenda::new(clock, sources.clone());
+        Self {
+            clock,
+            tenants: Tenants::new(counting, max_tenants, settings_of, seed, Arc::clone(&shards)),
+            shards,
+            alarm: Arc::new(agenda.clone()),
+            agenda,
+            request_times: RequestTimes::new(clock, sources),
+            denial_lines: AllLines::default(),
+            sys_interval: AtomicU32::new(sys_interval),
+            session_ids: AtomicU64::new(1),
+        }
+    }
+
+    /// A session's number.
+    pub fn next_session_id(&self) -> u64 {
+        self.session_ids.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Seconds between two publications of the `$SYS` topics; 0: there are none.
+    pub fn sys_interval(&self) -> u32 {
+        self.sys_interval.load(Ordering::Relaxed)
+    }
+
+    /// Has queues and topics of tenants. The error comes with its tenant.
+    ///
+    /// # Errors
+    /// What one of them cannot be.
+    pub fn declare(
+        &self,
+        definitions: impl IntoIterator<Item = (String, Definitions)>,
+    ) -> Result<(), (String, EntityError)> {
+        for (tenant, definitions) in definitions {
+            // As many as the configuration names, whatever clients may bring into being.
+            let found = self.tenants.recover(&tenant);
+            let entities = found.entities(&self.alarm);
+            entities
+                .declare(&definitions, &mut Commits::default())
+                .map_err(|error| (tenant, error))?;
+        }
+        Ok(())
+    }
+
+    /// From now on these settings hold, as far as they can without a restart.
+    pub fn apply(&self, settings: EngineSettings) {
+        self.sys_interval.store(settings.sys_interval, Ordering::Relaxed);
+        self.tenants.set(settings.max_tenants, settings.settings_of);
+        // Queues that were full may have room by the new limits.
+        for tenant in self.tenants.all() {
+            tenant.sessions.for_each(|session| session.look_for_room());
+        }
+    }
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine").finish_non_exhaustive()
+    }
+}
