@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
+use std::fmt;
 use std::sync::{Arc, Weak};
 
 use barid_core::entity::LockToken;
@@ -10,7 +11,6 @@ use barid_core::session::Waiting;
 use barid_core::time::{MonoTime, WallTime};
 use parking_lot::{Condvar, Mutex};
 use smallvec::SmallVec;
-use tokio::sync::oneshot;
 
 use crate::clock::Clock;
 use crate::durable::Commits;
@@ -61,7 +61,7 @@ pub enum Task {
         /// Which.
         session: SessionRef,
         /// Told when it has ended.
-        done: oneshot::Sender<()>,
+        done: Tell,
     },
     /// Something in a queue is due.
     WakeQueue {
@@ -114,7 +114,16 @@ pub enum After {
     /// Messages were moved elsewhere, and go from where they were.
     Complete(Arc<Mover>, SmallVec<[LockToken; 8]>),
     /// Somebody waits to be told; or to see that nobody will be, because the commits have failed.
-    Tell(oneshot::Sender<()>),
+    Tell(Tell),
+}
+
+/// Tells somebody that something is done. Dropped instead: it is not, and will not be.
+pub struct Tell(pub Box<dyn FnOnce() + Send>);
+
+impl fmt::Debug for Tell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Tell")
+    }
 }
 
 /// Where tasks are handed in. Cheap to clone.

@@ -19,7 +19,6 @@ use crate::descriptors::Descriptors;
 use crate::durable::Commits;
 use crate::entities::EntityError;
 use crate::event_loop::{EventLoop, IoThreads, Post};
-use crate::housekeeping;
 use crate::lanes::Lanes;
 use crate::lifecycle::Context;
 use crate::listener::{Accepting, Acceptor};
@@ -30,6 +29,7 @@ use crate::settings::{Settings, StorageEngine, Tls};
 use crate::shared::Shared;
 use crate::sockets::{BoundSockets, ListeningSockets, alpn};
 use crate::strangers::Strangers;
+use crate::threads;
 use crate::transport::{CertificateError, ListenerContext, server_config};
 use crate::worker::Worker;
 
@@ -147,7 +147,7 @@ impl Broker {
         let data_dir = open_data_dir(&settings, cores, descriptors)
             .map_err(|source| StartError::DataDir { path: path.clone(), source })?;
         tell_exposure(&data_dir);
-        let (lanes, lanes_thread) = Lanes::new();
+        let (lanes, lane_events) = Lanes::new();
         let shared = Arc::new(Shared::new(settings, workers, data_dir, strangers));
         shared.engine.tenants.recover(DEFAULT_TENANT);
         let recovered = recover(&shared.engine)
@@ -174,10 +174,14 @@ impl Broker {
             router: Router::default(),
             departures: Departures::default(),
         };
-        let committers = shared.engine.shards.iter().map(|shard| shard.start()).collect();
+        let clock = shared.engine.clock;
+        let committers = shared.engine.shards.iter();
+        let committers = committers
+            .map(|shard| threads::commit(shard.index(), shard.committing(clock)))
+            .collect();
         let readers = shared.engine.shards.iter().map(|shard| {
             let worker = worker(workers + 1 + usize::from(shard.index()));
-            shard.start_fetching(worker, shared.engine.clock)
+            threads::read_back(shard.index(), shard.reading(worker, clock))
         });
         let readers = readers.collect();
         let seen = loops.iter().zip(&shared.watchdogs);
@@ -189,8 +193,10 @@ impl Broker {
                 event_loop.start(context(id), Arc::clone(&shared), threads.clone(), id)
             })
             .collect();
-        let housekeeping = housekeeping::start(context(workers));
-        let bindings = lanes_thread.start(context(workers + 1 + shared.engine.shards.count()));
+        let housekeeping = threads::keep_house(context(workers));
+        let bindings = threads::run_lanes(
+            lane_events.runner(context(workers + 1 + shared.engine.shards.count())),
+        );
         let admin = admin.start(Arc::clone(&shared), lanes.clone(), descriptors);
         let refused = Arc::clone(&shared.refused_connections);
         let accepting = acceptor.start(listening, threads.clone(), descriptors, refused);

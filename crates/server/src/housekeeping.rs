@@ -1,13 +1,12 @@
-//! The thread that does what is due at a time and belongs to no connection: wills with a delay, sessions that
+//! Who does what is due at a time and belongs to no connection: wills with a delay, sessions that
 //! expire, what is due in queues, `$SYS`, memory that can be given back.
 
 use std::sync::{Arc, Weak};
-use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use mqtt_proto::ReasonCode;
 
-use crate::agenda::{After, Task};
+use crate::agenda::{After, Task, Tell};
 use crate::budget::Budget;
 use crate::lifecycle::Context;
 use crate::session::{Session, SessionRef};
@@ -17,15 +16,8 @@ use crate::tenant::Tenant;
 /// How often expired retained messages and stale routes are looked for.
 const SWEEP: Duration = Duration::from_secs(10);
 
-/// Starts the thread. It ends when the agenda is closed.
-pub fn start(mut context: Context) -> JoinHandle<()> {
-    thread::Builder::new()
-        .name("barid-housekeeping".into())
-        .spawn(move || run(&mut context))
-        .expect("the operating system has room for a thread")
-}
-
-fn run(context: &mut Context) {
+/// Does it until the agenda is closed.
+pub fn run(context: &mut Context) {
     let engine = Arc::clone(&context.engine);
     let (agenda, clock) = (&engine.agenda, engine.clock);
     let mut sys = Sys::default();
@@ -68,8 +60,7 @@ fn note(context: &Context, what: After) {
         After::ForgetGiven(session, given) => session.forget_given(&given),
         After::ForgetBequest(session, given) => session.forget_bequest(&given),
         After::Complete(mover, done) => mover.complete(&done, context.wall()),
-        // The request may have been given up.
-        After::Tell(done) => drop(done.send(())),
+        After::Tell(Tell(tell)) => tell(),
     }
 }
 

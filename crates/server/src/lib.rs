@@ -62,6 +62,7 @@ mod state_store;
 mod sys;
 mod system_time;
 mod tenant;
+mod threads;
 mod turn;
 mod verifier;
 mod watchdog;

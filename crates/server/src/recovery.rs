@@ -110,7 +110,7 @@ pub fn recover(engine: &Engine) -> Result<Recovered, RecoveryError> {
     }
     Recovering::join(entities);
     if total.entities > 0 {
-        engine.shards.iter().for_each(|shard| shard.commit_before_start());
+        engine.shards.iter().for_each(|shard| shard.commit_before_start(engine.clock));
     }
     let now = engine.clock.now();
     for session in sessions.into_values() {

@@ -8,7 +8,7 @@ use barid_core::session::Waiting;
 use barid_core::time::MonoTime;
 use tokio::sync::oneshot;
 
-use crate::agenda::Task;
+use crate::agenda::{Task, Tell};
 use crate::drops::DropLog;
 use crate::durability::DurabilityClass;
 use crate::session::SessionRef;
@@ -37,9 +37,18 @@ pub fn drop_logs(tenant: &Tenant) -> impl Iterator<Item = &DropLog> {
     tenant.drop_logs()
 }
 
+/// What tells, and what hears it. The request of who is told may have been given up.
+pub fn told() -> (Tell, oneshot::Receiver<()>) {
+    let (tell, told) = oneshot::channel();
+    let tell = move || {
+        let _ = tell.send(());
+    };
+    (Tell(Box::new(tell)), told)
+}
+
 /// Ends a session, whose client is told 0x98 Administrative action. It has ended when the receiver hears.
 pub fn end_session(shared: &Arc<Shared>, session: &SessionRef) -> oneshot::Receiver<()> {
-    let (done, ended) = oneshot::channel();
+    let (done, ended) = told();
     let task = Task::End { session: session.clone(), done };
     shared.engine.agenda.schedule(shared.engine.clock.now(), task);
     ended

@@ -1,10 +1,8 @@
-//! The committer: the thread of a shard that takes what has been noted, as one batch after the other, and appends each
-//! to the log.
+//! Who commits for a shard: takes what has been noted, as one batch after the other, and appends each to the log.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use barid_store::Batch;
@@ -13,6 +11,7 @@ use tracing::error;
 
 use super::DurableShard;
 use super::shard::ToDo;
+use crate::clock::Clock;
 
 /// How long a shard that could not commit waits before it tries again.
 const RETRY: Duration = Duration::from_millis(200);
@@ -52,82 +51,94 @@ pub(super) struct Committer {
 }
 
 impl DurableShard {
-    /// Commits what was noted at the start, as long as there is no thread that does: nobody is told anything
-    /// that depends on it before it is durable. If that fails, the thread will try again.
-    pub fn commit_before_start(self: &Arc<Self>) {
+    /// Commits what was noted at the start, as long as nobody else does: nobody is told anything
+    /// that depends on it before it is durable. If that fails, it is tried again later.
+    pub fn commit_before_start(self: &Arc<Self>, clock: Clock) {
         let mut committer = self.committer.lock();
-        let committer = committer.as_mut().expect("there is no thread yet");
+        let committer = committer.as_mut().expect("nobody else commits yet");
         match self.wait(Duration::ZERO) {
-            ToDo::Commit => committer.commit(self),
+            ToDo::Commit => committer.commit(self, clock.instant()),
             ToDo::AppendAgain => committer.append_again(self),
             ToDo::Look | ToDo::End => {}
         }
     }
 
-    /// Starts the thread that commits.
+    /// Who commits from now on.
     ///
     /// # Panics
-    /// If it has been started before.
-    pub fn start(self: &Arc<Self>) -> JoinHandle<()> {
-        let shard = Arc::clone(self);
-        let committer = self.committer.lock().take().expect("it is started once");
-        thread::Builder::new()
-            .name(format!("barid-shard-{}", self.index()))
-            .spawn(move || committer.run(&shard))
-            .expect("the operating system has room for a thread")
+    /// If somebody does already.
+    pub fn committing(self: &Arc<Self>, clock: Clock) -> Committing {
+        let committer = self.committer.lock().take().expect("nobody else commits");
+        Committing { shard: Arc::clone(self), clock, committer, failing_since: None }
+    }
+}
+
+/// Commits for a shard, step after step.
+pub struct Committing {
+    shard: Arc<DurableShard>,
+    clock: Clock,
+    committer: Committer,
+    failing_since: Option<Instant>,
+}
+
+impl Committing {
+    /// Waits until there is something to do. Answers what, and how long to let time pass before. `None`: there will
+    /// be nothing any more.
+    pub fn next(&mut self) -> Option<(ToDo, Duration)> {
+        let Self { shard, clock, committer, failing_since } = self;
+        let patience = if shard.refuses() { RETRY } else { ROOM_INTERVAL };
+        let to_do = shard.wait(patience);
+        match to_do {
+            ToDo::Commit => Some((to_do, committer.pause(clock.instant()))),
+            ToDo::AppendAgain => {
+                let now = clock.instant();
+                if now - *failing_since.get_or_insert(now) >= PATIENCE {
+                    shard.give_up();
+                }
+                if shard.is_closing() {
+                    error!(shard = shard.index(), "what was not acknowledged is not stored");
+                    return None;
+                }
+                Some((to_do, RETRY))
+            }
+            ToDo::Look => Some((to_do, Duration::ZERO)),
+            ToDo::End => None,
+        }
+    }
+
+    /// Does what there was to do.
+    pub fn act(&mut self, to_do: ToDo) {
+        let Self { shard, clock, committer, failing_since } = self;
+        match to_do {
+            ToDo::Commit => committer.commit(shard, clock.instant()),
+            ToDo::AppendAgain => committer.append_again(shard),
+            ToDo::Look | ToDo::End => {}
+        }
+        committer.forget_done(shard);
+        // Changes whose clients were told of failure are committed before publishers are let in again.
+        let has_recovered = failing_since.is_none() || !shard.has_changes();
+        if committer.sent.is_empty() && has_recovered {
+            *failing_since = None;
+            match shard.log.room() {
+                Ok(()) => shard.accept_again(),
+                Err(error) => shard.refuse(&error),
+            }
+        }
     }
 }
 
 impl Committer {
-    fn run(mut self, shard: &Arc<DurableShard>) {
-        let mut failing_since = None;
-        loop {
-            let patience = if shard.refuses() { RETRY } else { ROOM_INTERVAL };
-            match shard.wait(patience) {
-                ToDo::Commit => {
-                    self.pause();
-                    self.commit(shard);
-                }
-                ToDo::AppendAgain => {
-                    if failing_since.get_or_insert_with(Instant::now).elapsed() >= PATIENCE {
-                        shard.give_up();
-                    }
-                    if shard.is_closing() {
-                        error!(shard = shard.index(), "what was not acknowledged is not stored");
-                        return;
-                    }
-                    thread::sleep(RETRY);
-                    self.append_again(shard);
-                }
-                ToDo::Look => {}
-                ToDo::End => return,
-            }
-            self.forget_done(shard);
-            // Changes whose clients were told of failure are committed before publishers are let in again.
-            let has_recovered = failing_since.is_none() || !shard.has_changes();
-            if self.sent.is_empty() && has_recovered {
-                failing_since = None;
-                match shard.log.room() {
-                    Ok(()) => shard.accept_again(),
-                    Err(error) => shard.refuse(&error),
-                }
-            }
-        }
-    }
-
-    /// Gives the next batch time, if that is worth it.
-    fn pause(&self) {
-        let Some((changes, spared, begun)) = self.last else { return };
-        if spared >= BUSY && spared >= changes / 4 {
-            thread::sleep(LINGER);
-        } else if changes >= CROWD {
-            thread::sleep(PACE.saturating_sub(begun.elapsed()));
+    /// Time that the next batch is given, if that is worth it.
+    fn pause(&self, now: Instant) -> Duration {
+        match self.last {
+            Some((changes, spared, _)) if spared >= BUSY && spared >= changes / 4 => LINGER,
+            Some((changes, _, begun)) if changes >= CROWD => PACE.saturating_sub(now - begun),
+            _ => Duration::ZERO,
         }
     }
 
     /// Appends what has accumulated.
-    fn commit(&mut self, shard: &Arc<DurableShard>) {
-        let begun = Instant::now();
+    fn commit(&mut self, shard: &Arc<DurableShard>, begun: Instant) {
         let (number, writes, names) = shard.take();
         let mut batch = std::mem::take(&mut self.spare);
         batch.clear();
@@ -190,6 +201,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::clock::tests::stopped;
     use crate::progress::State;
 
     const TENANT: TenantNumber = TenantNumber(0);
@@ -231,7 +243,7 @@ mod tests {
                     self.noted.insert(topic, shard.batch());
                 }
                 Step::Commit => match self.shard.wait(Duration::ZERO) {
-                    ToDo::Commit => self.committer.commit(&self.shard),
+                    ToDo::Commit => self.committer.commit(&self.shard, stopped().instant()),
                     ToDo::AppendAgain => self.committer.append_again(&self.shard),
                     ToDo::Look | ToDo::End => self.committer.forget_done(&self.shard),
                 },

@@ -1,11 +1,11 @@
 //! Reading messages and bodies back from a store, when a client is about to take them.
 //!
-//! An IO thread does not wait for the disk: it asks, and goes on with other clients. One thread for each shard reads,
-//! and hands over what it has read.
+//! An IO thread does not wait for the disk: it asks, and goes on with other clients. Somebody else, one for each shard,
+//! reads, and hands over what has been read.
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use barid_store::StoreError;
 use parking_lot::Mutex;
@@ -24,7 +24,7 @@ pub trait Fetch: Send {
     fn fetch(&mut self, shard: &DurableShard, worker: &Worker) -> Result<(), StoreError>;
 }
 
-/// What the thread of a shard is asked to do.
+/// What the reader of a shard is asked to do.
 enum Request {
     Fetch(Box<dyn Fetch>),
     End,
@@ -33,7 +33,7 @@ enum Request {
 /// The requests to read back from one shard, in the order in which they came.
 pub(super) struct Fetching {
     requests: Sender<Request>,
-    /// Until the thread starts.
+    /// Until somebody reads.
     reader: Mutex<Option<Receiver<Request>>>,
 }
 
@@ -50,45 +50,25 @@ impl Fetching {
         let _ = self.requests.send(request);
     }
 
-    /// Lets the thread end when it has done what it was asked for.
+    /// Lets the reader end when it has done what it was asked for.
     pub(super) fn close(&self) {
         self.send(Request::End);
     }
 }
 
 impl DurableShard {
-    /// Has something read back by the thread for that.
+    /// Has something read back by who does that.
     pub fn fetch(&self, what: Box<dyn Fetch>) {
         self.fetching.send(Request::Fetch(what));
     }
 
-    /// Starts the thread that reads back, as which `worker` counts.
+    /// Who reads back from now on, as which `worker` counts.
     ///
     /// # Panics
-    /// If it has been started before.
-    pub fn start_fetching(self: &Arc<Self>, mut worker: Worker, clock: Clock) -> JoinHandle<()> {
-        let requests = self.fetching.reader.lock().take().expect("it is started once");
-        let shard = Arc::clone(self);
-        thread::Builder::new()
-            .name(format!("barid-load-{}", self.index()))
-            .spawn(move || {
-                while let Ok(Request::Fetch(mut wanted)) = requests.recv() {
-                    worker.now = clock.now();
-                    shard.fetch_until_it_works(&mut *wanted, &worker);
-                }
-            })
-            .expect("the operating system has room for a thread")
-    }
-
-    /// Unless the broker is about to end.
-    fn fetch_until_it_works(&self, wanted: &mut dyn Fetch, worker: &Worker) {
-        while let Err(error) = wanted.fetch(self, worker) {
-            error!(shard = self.index(), %error, "cannot read a message back; trying again");
-            thread::sleep(READ_RETRY);
-            if self.is_closing() {
-                return;
-            }
-        }
+    /// If somebody does already.
+    pub fn reading(self: &Arc<Self>, worker: Worker, clock: Clock) -> Reading {
+        let requests = self.fetching.reader.lock().take().expect("nobody else reads");
+        Reading { shard: Arc::clone(self), requests, worker, clock }
     }
 
     /// Reads what was asked for, on this thread.
@@ -97,8 +77,34 @@ impl DurableShard {
         let reader = self.fetching.reader.lock();
         for request in reader.as_ref().expect("no thread does").try_iter() {
             if let Request::Fetch(mut wanted) = request {
-                self.fetch_until_it_works(&mut *wanted, worker);
+                wanted.fetch(self, worker).expect("the store can be read");
             }
         }
+    }
+}
+
+/// Reads back for a shard, one thing after the other.
+pub struct Reading {
+    shard: Arc<DurableShard>,
+    requests: Receiver<Request>,
+    worker: Worker,
+    clock: Clock,
+}
+
+impl Reading {
+    /// Waits until there is something to be read. `None`: there will be nothing any more.
+    pub fn next(&self) -> Option<Box<dyn Fetch>> {
+        match self.requests.recv() {
+            Ok(Request::Fetch(wanted)) => Some(wanted),
+            Ok(Request::End) | Err(_) => None,
+        }
+    }
+
+    /// Reads it. `Some`: the store could not be read, and it is to be tried again so much later.
+    pub fn read(&mut self, wanted: &mut dyn Fetch) -> Option<Duration> {
+        self.worker.now = self.clock.now();
+        let error = wanted.fetch(&self.shard, &self.worker).err()?;
+        error!(shard = self.shard.index(), %error, "cannot read a message back; trying again");
+        (!self.shard.is_closing()).then_some(READ_RETRY)
     }
 }

@@ -43,7 +43,7 @@ pub struct DurableShard {
     progress: Arc<Progress>,
     /// A thread that commits by rounds has changed something.
     changed_in_round: AtomicBool,
-    /// Who commits, until there is a thread that does.
+    /// Who commits, until somebody does for good.
     pub(super) committer: Mutex<Option<Committer>>,
     /// Requests to read back from the store.
     pub(super) fetching: Fetching,
@@ -71,7 +71,8 @@ pub(super) struct Pending {
 }
 
 /// What there is to do for who commits.
-pub(super) enum ToDo {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ToDo {
     /// What has been noted is to be appended.
     Commit,
     /// All that is on its way is to be appended again: nobody knows whether it is durable.

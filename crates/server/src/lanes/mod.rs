@@ -2,12 +2,12 @@
 //!
 //! | file | what is there |
 //! | --- | --- |
-//! | `thread.rs` | the thread that receives from entities and publishes |
+//! | `runner.rs` | who receives from entities and publishes |
 //! | `lane.rs` | one receiver of it: a queue, or one session after the other |
 //!
 //! What a binding publishes enters no binding, so nothing goes round in circles.
 
 mod lane;
-mod thread;
+mod runner;
 
-pub use thread::Lanes;
+pub use runner::{Lanes, Runner};

@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 
 use super::{Answers, Link, SessionRef};
 use crate::account::{Account, TenantSettings};
+use crate::clock::tests::stopped;
 use crate::durable::{Commits, Shards};
 use crate::ids::ConnectionId;
 use crate::owner::Owner;
@@ -95,7 +96,7 @@ impl World {
     }
 
     fn commit(&self) {
-        self.shards.get(0).commit_before_start();
+        self.shards.get(0).commit_before_start(stopped());
     }
 
     /// The owner's turn.

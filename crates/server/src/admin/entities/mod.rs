@@ -21,11 +21,10 @@ use axum::extract::rejection::QueryRejection;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::routing::get;
 use serde::Deserialize;
-use tokio::sync::oneshot;
 
 use super::answer::{Refusal, not_durable};
 use super::page::{LIMIT_MAX, check_limit, cut};
-use super::{Served, tenants};
+use super::{Served, facts, tenants};
 use crate::agenda::After;
 use crate::bindings::BindingsError;
 use crate::durable::Commits;
@@ -136,7 +135,7 @@ async fn change<T>(
     }
     let mut commits = Commits::default();
     let done = change(&mut commits)?;
-    let (tell, told) = oneshot::channel();
+    let (tell, told) = facts::told();
     served.shared.engine.agenda.after(commits, After::Tell(tell));
     match told.await {
         Ok(()) => Ok(done),

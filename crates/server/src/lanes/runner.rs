@@ -1,4 +1,4 @@
-//! The thread that receives from queues and subscriptions and publishes to MQTT clients.
+//! Who receives from queues and subscriptions and publishes to MQTT clients.
 //!
 //! It has a [`Lane`] for each queue without sessions that a binding names, so that order holds, and
 //! [`LANES`] for each with sessions: so many sessions are on their way at once, each in its order.
@@ -7,7 +7,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use barid_core::entity::ReceiverId;
@@ -30,14 +29,14 @@ const RETRY: Duration = Duration::from_millis(250);
 /// How long what was published may take to become durable at the end of the broker.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// Where the thread is told things. Cheap to clone.
+/// Where the runner is told things. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Lanes(Sender<Event>);
 
 /// The other end, before it is read from.
-pub struct LanesThread(Sender<Event>, Receiver<Event>);
+pub struct LaneEvents(Sender<Event>, Receiver<Event>);
 
-/// What the thread is told.
+/// What the runner is told.
 #[derive(Debug)]
 enum Event {
     /// The bindings of a tenant have changed.
@@ -50,10 +49,10 @@ enum Event {
     End,
 }
 
-/// Tells the thread what happens to its receivers.
+/// Tells the runner what happens to its receivers.
 struct Post(Sender<Event>);
 
-/// Tells the thread that a batch is durable; once for many.
+/// Tells the runner that a batch is durable; once for many.
 struct Waker {
     sender: Sender<Event>,
     has_told: AtomicBool,
@@ -67,7 +66,8 @@ struct Out {
     is_open: bool,
 }
 
-struct Runner {
+/// Runs the lanes.
+pub struct Runner {
     context: Context,
     events: Receiver<Event>,
     inbox: Arc<dyn Inbox>,
@@ -85,10 +85,10 @@ struct Runner {
 }
 
 impl Lanes {
-    /// Lanes whose thread has not been started.
-    pub fn new() -> (Self, LanesThread) {
+    /// Lanes that nobody runs yet.
+    pub fn new() -> (Self, LaneEvents) {
         let (sender, receiver) = mpsc::channel();
-        (Self(sender.clone()), LanesThread(sender, receiver))
+        (Self(sender.clone()), LaneEvents(sender, receiver))
     }
 
     /// The bindings of a tenant have changed.
@@ -97,18 +97,19 @@ impl Lanes {
         let _ = self.0.send(Event::Changed(Arc::clone(tenant)));
     }
 
-    /// Lets the thread end when what it has published is durable.
+    /// Lets the runner end when what it has published is durable.
     pub fn close(&self) {
         let _ = self.0.send(Event::End);
     }
 }
 
-impl LanesThread {
-    /// Starts the thread.
-    pub fn start(self, context: Context) -> JoinHandle<()> {
+impl LaneEvents {
+    /// Who runs the lanes.
+    pub fn runner(self, context: Context) -> Runner {
         let Self(sender, events) = self;
         let waker = Waker { sender: sender.clone(), has_told: AtomicBool::new(false) };
-        let mut runner = Runner {
+        let now = context.engine.clock.instant();
+        Runner {
             context,
             events,
             inbox: Arc::new(Post(sender)),
@@ -117,20 +118,16 @@ impl LanesThread {
             lanes: HashMap::new(),
             ready: Vec::new(),
             published: WaitSet::default(),
-            held_back: (Vec::new(), Instant::now()),
+            held_back: (Vec::new(), now),
             press: Press::default(),
             ends_at: None,
-        };
-        thread::Builder::new()
-            .name("barid-bindings".into())
-            .spawn(move || runner.run())
-            .expect("the operating system has room for a thread")
+        }
     }
 }
 
-impl fmt::Debug for LanesThread {
+impl fmt::Debug for LaneEvents {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("LanesThread")
+        f.write_str("LaneEvents")
     }
 }
 
@@ -149,7 +146,8 @@ impl Waiter for Waker {
 }
 
 impl Runner {
-    fn run(&mut self) {
+    /// Until the broker ends.
+    pub fn run(mut self) {
         while let Some(event) = self.next() {
             self.context.worker.now = self.context.engine.clock.now();
             event.into_iter().for_each(|event| self.on_event(event));
@@ -172,7 +170,7 @@ impl Runner {
         let is_busy = !self.ready.is_empty();
         let is_blocked = self.context.engine.shards.any_refuses();
         if let Some(ends_at) = self.ends_at {
-            let left = ends_at.saturating_duration_since(Instant::now());
+            let left = ends_at.saturating_duration_since(self.context.engine.clock.instant());
             if self.lanes.is_empty() || left.is_zero() {
                 return None;
             }
@@ -197,7 +195,7 @@ impl Runner {
             Event::Told(receiver, what) => self.on_told(receiver, what),
             Event::Durable => self.waker.has_told.store(false, Ordering::Release),
             Event::End => {
-                self.ends_at = Some(Instant::now() + FAREWELL);
+                self.ends_at = Some(self.context.engine.clock.instant() + FAREWELL);
                 self.outs.clear();
                 self.end_lanes(|_| true);
             }
@@ -256,7 +254,7 @@ impl Runner {
 
     /// Lanes that were held back look again.
     fn try_again(&mut self) {
-        if self.held_back.1 <= Instant::now() {
+        if self.held_back.1 <= self.context.engine.clock.instant() {
             self.ready.append(&mut self.held_back.0);
         }
     }
@@ -350,7 +348,7 @@ impl Runner {
         } else if is_held_back {
             let (lanes, until) = &mut self.held_back;
             if lanes.is_empty() {
-                *until = Instant::now() + RETRY;
+                *until = self.context.engine.clock.instant() + RETRY;
             }
             lanes.push(receiver);
         } else {
