@@ -30,8 +30,10 @@ def test_decisions_are_numbered_without_gaps():
 
 
 SERVER = ROOT / "crates/server/src"
+ENGINE = ROOT / "crates/engine/src"
 SETTINGS = "".join(path.read_text().split("#[cfg(test)]")[0] for path in
-                   [*(SERVER / f"{name}.rs" for name in ("settings", "limits", "key_rules")), *sorted((SERVER / "settings").glob("*.rs"))])
+                   [SERVER / "settings.rs", *sorted((SERVER / "settings").glob("*.rs")),
+                    *(ENGINE / f"{name}.rs" for name in ("limits", "key_rules", "bindings/binding"))])
 
 
 def settings() -> list[str]:

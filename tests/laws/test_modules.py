@@ -78,9 +78,10 @@ def documented(crate: str) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def test_the_modules_of_the_server_are_documented_from_the_bottom_to_the_top():
-    uses = arrows(CRATES["server"])
-    order = documented("server")
+@pytest.mark.parametrize("crate", ["engine", "server"])
+def test_modules_are_documented_from_the_bottom_to_the_top(crate):
+    uses = arrows(CRATES[crate])
+    order = documented(crate)
     assert sorted(set(order) & uses.keys()) == sorted(uses), "each module has its row in ARCHITECTURE.md"
     place = {module: at for at, module in enumerate(order)}
     upward = [f"{module} uses {used}" for module in uses for used in uses[module] if place[used] > place[module]]

@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use hashbrown::{HashMap, HashSet};
 
-use crate::access::Permissions;
-use crate::names::{full_name, tenant_of};
 use crate::password;
 use crate::settings::User;
+use barid_engine::access::Permissions;
+use barid_engine::names::{full_name, tenant_of};
 
 /// Bytes of the longest password that is verified.
 pub const PASSWORD_MAX: usize = 4 * 1024;

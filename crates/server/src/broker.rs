@@ -13,25 +13,25 @@ use thiserror::Error;
 use tracing::{info, warn};
 
 use crate::admin::{self, Admin};
-use crate::bindings::Binding;
-use crate::departures::Departures;
 use crate::descriptors::Descriptors;
-use crate::durable::Commits;
-use crate::entities::EntityError;
 use crate::event_loop::{EventLoop, IoThreads, Post};
-use crate::lanes::Lanes;
-use crate::lifecycle::Context;
 use crate::listener::{Accepting, Acceptor};
-use crate::names::DEFAULT_TENANT;
-use crate::recovery::recover;
-use crate::router::Router;
 use crate::settings::{Settings, StorageEngine, Tls};
 use crate::shared::Shared;
 use crate::sockets::{BoundSockets, ListeningSockets, alpn};
 use crate::strangers::Strangers;
 use crate::threads;
 use crate::transport::{CertificateError, ListenerContext, server_config};
-use crate::worker::Worker;
+use barid_engine::bindings::Binding;
+use barid_engine::departures::Departures;
+use barid_engine::durable::Commits;
+use barid_engine::entities::EntityError;
+use barid_engine::lanes::Lanes;
+use barid_engine::lifecycle::Context;
+use barid_engine::names::DEFAULT_TENANT;
+use barid_engine::recovery::recover;
+use barid_engine::router::Router;
+use barid_engine::worker::Worker;
 
 /// The shards that a new data directory gets at most, unless the settings say otherwise.
 const SHARDS_MAX: usize = 8;

@@ -10,12 +10,12 @@ use barid_core::drop_reason::DropReason;
 use barid_core::state_store::Usage;
 use mqtt_proto::PacketType;
 
-use crate::denied_action::Action;
-use crate::durable::DurableShard;
-use crate::metrics::{OUTCOMES, Totals, VERBS};
 use crate::shared::Shared;
-use crate::tenant::Tenant;
 use crate::watchdog::Watchdog;
+use barid_engine::denied_action::Action;
+use barid_engine::durable::DurableShard;
+use barid_engine::metrics::{OUTCOMES, Totals, VERBS};
+use barid_engine::tenant::Tenant;
 
 const PACKETS: [PacketType; 15] = [
     PacketType::Connect,
@@ -66,8 +66,8 @@ impl Snapshot {
         let mut snapshot = Self {
             tenant: escaped(&tenant.name),
             totals: tenant.totals(),
-            amqp: tenant.amqp_clients.len() as u64,
-            retained: tenant.retained.read().len() as u64,
+            amqp: tenant.amqp_clients.count() as u64,
+            retained: tenant.retained.read().count() as u64,
             retained_bytes: tenant.retained.read().bytes() as u64,
             subscriptions: tenant.index.subscription_count() as u64,
             entities: tenant.used_entities().map_or(0, |entities| entities.len() as u64),

@@ -15,11 +15,11 @@ pub use keys::{Key, Right, Secret};
 
 use serde::Deserialize;
 
-use crate::access::Rules;
-use crate::bindings::Binding;
-use crate::durability::{Durability, DurabilityRule};
-use crate::key_rules::KeyRule;
-use crate::limits::{Limits, OwnLimits, ShareStrategy};
+use barid_engine::access::Rules;
+use barid_engine::bindings::Binding;
+use barid_engine::durability::{Durability, DurabilityRule};
+use barid_engine::key_rules::KeyRule;
+use barid_engine::limits::{Limits, OwnLimits, ShareStrategy};
 
 /// The whole configuration.
 #[derive(Clone, Debug, Deserialize, PartialEq)]

@@ -7,17 +7,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use barid_store::DataDir;
 use parking_lot::{Mutex, RwLock};
 
-use crate::account::TenantSettings;
 use crate::auth::Users;
-use crate::clock::Clock;
-use crate::engine::{Engine, EngineSettings};
-use crate::entities::EntityError;
-use crate::ids::ConnectionId;
 use crate::settings::Settings;
 use crate::strangers::Strangers;
 use crate::system_time::SYSTEM_TIME;
 use crate::verifier::Verifier;
 use crate::watchdog::Watchdog;
+use barid_engine::account::TenantSettings;
+use barid_engine::clock::Clock;
+use barid_engine::engine::{Engine, EngineSettings};
+use barid_engine::entities::EntityError;
+use barid_engine::ids::ConnectionId;
 
 /// What all threads share.
 pub struct Shared {

@@ -2,7 +2,7 @@
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use crate::clock::TimeSource;
+use barid_engine::clock::TimeSource;
 
 /// The operating system as a source of time. A clock on the wall that stands before 1970 stands at its beginning.
 pub const SYSTEM_TIME: TimeSource = TimeSource {

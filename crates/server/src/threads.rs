@@ -3,15 +3,15 @@
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use crate::durable::{Committing, Reading};
-use crate::housekeeping;
-use crate::lanes::Runner;
-use crate::lifecycle::Context;
+use barid_engine::durable::{Committing, Reading};
+use barid_engine::housekeeping;
+use barid_engine::lanes::Runner;
+use barid_engine::lifecycle::Context;
 
 /// The thread that commits for the shard of this number.
 pub fn commit(shard: u16, mut committing: Committing) -> JoinHandle<()> {
     start(format!("barid-shard-{shard}"), move || {
-        while let Some((to_do, delay)) = committing.next() {
+        while let Some((to_do, delay)) = committing.wait() {
             sleep(delay);
             committing.act(to_do);
         }
@@ -21,7 +21,7 @@ pub fn commit(shard: u16, mut committing: Committing) -> JoinHandle<()> {
 /// The thread that reads back for the shard of this number.
 pub fn read_back(shard: u16, mut reading: Reading) -> JoinHandle<()> {
     start(format!("barid-load-{shard}"), move || {
-        while let Some(mut wanted) = reading.next() {
+        while let Some(mut wanted) = reading.wait() {
             while let Some(delay) = reading.read(&mut *wanted) {
                 sleep(delay);
             }

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use mqtt_proto::{PacketId, PacketType};
 
-use crate::budget::Budget;
-use crate::lifecycle::Context;
-use crate::run::Run;
-use crate::session::Answers;
 use crate::shared::Shared;
-use crate::state_requests::Responses;
 use crate::verifier::LoginOwner;
+use barid_engine::budget::Budget;
+use barid_engine::lifecycle::Context;
+use barid_engine::run::Run;
+use barid_engine::session::Answers;
+use barid_engine::state_requests::Responses;
 
 /// What a connection needs of its thread while it has its turn.
 pub struct Turn<'a> {

@@ -10,8 +10,8 @@ use hashbrown::HashMap;
 use parking_lot::{Condvar, Mutex};
 
 use crate::auth::{Users, Verdict};
-use crate::ids::ConnectionId;
-use crate::owner::Owner;
+use barid_engine::ids::ConnectionId;
+use barid_engine::owner::Owner;
 
 /// Logins that may wait for each thread that verifies. Beyond, clients are told that the server is busy,
 /// rather than to wait for longer than they are given.

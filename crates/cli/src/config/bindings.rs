@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use barid_server::names::check_tenant_name;
+use barid_engine::names::check_tenant_name;
 use barid_server::settings::Settings;
 
 use super::problem::Place;

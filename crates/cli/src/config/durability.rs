@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use barid_server::durability::DurabilityClass;
-use barid_server::names::check_tenant_name;
+use barid_engine::durability::DurabilityClass;
+use barid_engine::names::check_tenant_name;
 use barid_server::settings::Settings;
 use mqtt_proto::topic;
 

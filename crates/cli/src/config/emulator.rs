@@ -5,7 +5,7 @@
 use std::ops::Range;
 use std::path::Path;
 
-use barid_server::entities::Definitions;
+use barid_engine::entities::Definitions;
 use barid_server::settings::Settings;
 use jsonc_parser::ast::{ObjectProp, Value as Node};
 use jsonc_parser::common::Ranged as _;

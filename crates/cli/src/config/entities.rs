@@ -1,7 +1,7 @@
 //! Queues and topics: what is declared must be possible.
 
-use barid_server::entities::{DefinitionError, Definitions, SubscriptionDefinition};
-use barid_server::names::check_tenant_name;
+use barid_engine::entities::{DefinitionError, Definitions, SubscriptionDefinition};
+use barid_engine::names::check_tenant_name;
 use barid_server::settings::Settings;
 
 use super::problem::{Place, Step};

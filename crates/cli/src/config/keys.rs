@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use barid_server::entities::{Address, NAME_MAX, PATH_MAX};
+use barid_engine::entities::{Address, NAME_MAX, PATH_MAX};
 use barid_server::settings::{Key, Secret, Settings};
 
 use super::problem::Place;

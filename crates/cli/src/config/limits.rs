@@ -1,7 +1,7 @@
 //! Limits and tenants.
 
-use barid_server::limits::Limits;
-use barid_server::names::check_tenant_name;
+use barid_engine::limits::Limits;
+use barid_engine::names::check_tenant_name;
 use barid_server::settings::Settings;
 
 use super::problem::Place;

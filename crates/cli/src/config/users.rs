@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use barid_server::key_rules::KeyRules;
-use barid_server::names::{check_tenant_name, full_name};
+use barid_engine::key_rules::KeyRules;
+use barid_engine::names::{check_tenant_name, full_name};
 use barid_server::password;
 use barid_server::settings::{Settings, User};
 use mqtt_proto::topic;

@@ -12,7 +12,7 @@ use super::answer::{Answer, Refusal};
 use super::page::{LIMIT_MAX, check_limit, cut};
 use super::rfc3339::Rfc3339;
 use super::{Served, tenants};
-use crate::amqp_clients::AmqpClient;
+use barid_engine::amqp_clients::AmqpClient;
 
 #[derive(Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]

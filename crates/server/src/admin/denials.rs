@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 use super::answer::{Answer, Refusal};
 use super::rfc3339::Rfc3339;
 use super::{Served, tenants};
-use crate::denials::{Remembered, Wanted};
-use crate::denied_action::Action;
-use crate::names::DEFAULT_TENANT;
+use barid_engine::denials::{Remembered, Wanted};
+use barid_engine::denied_action::Action;
+use barid_engine::names::DEFAULT_TENANT;
 
 #[derive(Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]

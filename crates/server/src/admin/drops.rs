@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::answer::{Answer, Refusal};
 use super::rfc3339::Rfc3339;
 use super::{Served, facts, tenants};
-use crate::drops::{self, DroppedMessage, Wanted};
+use barid_engine::drops::{self, DroppedMessage, Wanted};
 
 #[derive(Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]

@@ -8,12 +8,12 @@ use barid_core::session::Waiting;
 use barid_core::time::MonoTime;
 use tokio::sync::oneshot;
 
-use crate::agenda::{Task, Tell};
-use crate::drops::DropLog;
-use crate::durability::DurabilityClass;
-use crate::session::SessionRef;
 use crate::shared::Shared;
-use crate::tenant::Tenant;
+use barid_engine::agenda::{Task, Tell};
+use barid_engine::drops::DropLog;
+use barid_engine::durability::DurabilityClass;
+use barid_engine::session::SessionRef;
+use barid_engine::tenant::Tenant;
 
 /// Where a session's messages are kept.
 pub fn durability(session: &SessionRef) -> &'static str {

@@ -43,10 +43,10 @@ use tokio::time::timeout;
 
 use crate::descriptors::Descriptors;
 use crate::exposition::exposition;
-use crate::lanes::Lanes;
 use crate::listener::Bound;
 use crate::shared::Shared;
 use answer::Refusal;
+use barid_engine::lanes::Lanes;
 use progress::Progress;
 
 /// How long the body of a request may take to arrive.

@@ -13,8 +13,8 @@ use super::answer::{Answer, Refusal, not_durable};
 use super::page::{LIMIT_MAX, check_limit, cut};
 use super::rfc3339::Rfc3339;
 use super::{Served, facts, tenants};
-use crate::session::{SessionRef, State as SessionState};
-use crate::tenant::Tenant;
+use barid_engine::session::{SessionRef, State as SessionState};
+use barid_engine::tenant::Tenant;
 
 #[derive(Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -90,7 +90,7 @@ pub async fn list(
     let tenant = tenants::named(&served, &tenant)?;
     let found = first_after(&tenant, &question, question.limit + 1);
     let (sessions, next) = cut(found, question.limit, |last| last.client_id.clone());
-    let describe = |session: &SessionRef| describe(session, |state| state.subscriptions.len());
+    let describe = |session: &SessionRef| describe(session, |state| state.subscriptions.count());
     Ok(Json(Page { sessions: sessions.iter().map(describe).collect(), next }))
 }
 

@@ -13,7 +13,7 @@ use super::answer::{Answer, Refusal};
 use super::page::{LIMIT_MAX, check_limit, cut};
 use super::rfc3339::Rfc3339;
 use super::{Served, tenants};
-use crate::tenant::Tenant;
+use barid_engine::tenant::Tenant;
 
 #[derive(Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::Served;
 use super::answer::{Answer, Refusal};
-use crate::tenant::Tenant;
+use barid_engine::tenant::Tenant;
 
 /// One tenant's sizes.
 #[derive(Debug, Serialize)]

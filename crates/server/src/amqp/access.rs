@@ -8,11 +8,11 @@ use barid_core::time::{MonoTime, WallTime};
 use thiserror::Error;
 
 use super::sas::{InvalidToken, Token};
-use crate::entities::Address;
-use crate::names::{DEFAULT_TENANT, tenant_of};
 use crate::settings::{Key, Right, Settings};
 use crate::shared::Shared;
-use crate::tenant::Tenant;
+use barid_engine::entities::Address;
+use barid_engine::names::{DEFAULT_TENANT, tenant_of};
+use barid_engine::tenant::Tenant;
 
 /// Tokens that count for one connection. A client has one or two for each entity it has to do with.
 const GRANTS_MAX: usize = 4_096;

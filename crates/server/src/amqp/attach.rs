@@ -12,11 +12,11 @@ use super::container::Container;
 use super::link::{Link, ReceiverLink, RequestLink, ResponseLink, SenderLink, Service};
 use super::receiving::Outbound;
 use super::refusals::{condition, error_of, no_entity};
-use crate::denied_action::Action;
-use crate::durable::Commits;
-use crate::entities::{Address, Node, Queue, new_receiver_id};
 use crate::settings::Right;
 use crate::turn::Turn;
+use barid_engine::denied_action::Action;
+use barid_engine::durable::Commits;
+use barid_engine::entities::{Address, Node, Queue, new_receiver_id};
 
 /// The node that takes tokens.
 pub const TOKENS: &str = "$cbs";

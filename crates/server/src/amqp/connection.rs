@@ -8,17 +8,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use barid_core::time::MonoTime;
-use mio::net::TcpStream;
 use mqtt_proto::ReasonCode;
 use tracing::debug;
 
 use super::container::Container;
 use super::inbox::Inbox;
-use crate::ids::ConnectionId;
-use crate::owner::Owner;
 use crate::strangers::Collected;
-use crate::transport::{Parts, Proxied, Transport};
+use crate::transport::{Parts, Proxied, Tcp, Transport};
 use crate::turn::{Next, Readiness, Turn};
+use barid_engine::ids::ConnectionId;
+use barid_engine::owner::Owner;
 
 /// Reads of one connection before others have their turn.
 const READS_PER_TURN: usize = 4;
@@ -33,7 +32,7 @@ const KEPT_OUTPUT: usize = 128 * 1024;
 #[derive(Debug)]
 pub struct AmqpConnection {
     id: ConnectionId,
-    socket: Arc<TcpStream>,
+    socket: Arc<Tcp>,
     transport: Transport,
     /// What was read and not handled: the beginning of a frame.
     unread: Vec<u8>,
@@ -81,7 +80,7 @@ impl AmqpConnection {
     }
 
     /// The socket, for the kernel to watch.
-    pub fn socket(&self) -> &Arc<TcpStream> {
+    pub fn socket(&self) -> &Arc<Tcp> {
         &self.socket
     }
 

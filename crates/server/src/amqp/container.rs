@@ -17,13 +17,13 @@ use super::link::Link;
 use super::loading::Loading;
 use super::refusals::condition;
 use super::sas::Token;
-use crate::amqp_clients::Listed;
-use crate::budget::Budget;
-use crate::denied_action::Action;
-use crate::durable::Commits;
-use crate::entities::Told;
 use crate::settings::Right;
 use crate::turn::Turn;
+use barid_engine::amqp_clients::Listed;
+use barid_engine::budget::Budget;
+use barid_engine::denied_action::Action;
+use barid_engine::durable::Commits;
+use barid_engine::entities::Told;
 
 /// The largest frame that is read, in bytes. Larger messages come in many.
 const FRAME_MAX: u32 = 64 * 1024;

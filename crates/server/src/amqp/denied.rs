@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use super::container::Container;
-use crate::amqp_clients::{AmqpClient, Close, Listed};
-use crate::denials::Denial;
-use crate::denied_action::Action;
-use crate::drops::cut;
-use crate::names::tenant_of;
-use crate::tenant::Tenant;
 use crate::turn::Turn;
+use barid_engine::amqp_clients::{AmqpClient, Close, Listed};
+use barid_engine::denials::Denial;
+use barid_engine::denied_action::Action;
+use barid_engine::drops::cut;
+use barid_engine::names::tenant_of;
+use barid_engine::tenant::Tenant;
 
 /// Bytes that are kept of the name that a client gives its container.
 const CONTAINER_MAX: usize = 96;

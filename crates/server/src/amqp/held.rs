@@ -6,8 +6,8 @@ use barid_amqp::{DeliveryState, Error, IncomingId, LinkId, OutgoingId};
 
 use super::inbox::Inbox;
 use super::refusals::condition;
-use crate::durable::{Commits, Shards};
-use crate::progress::{Gate, Polled, Sources};
+use barid_engine::durable::{Commits, Shards};
+use barid_engine::progress::{Gate, Polled, Sources};
 
 /// What a client is told when something is durable.
 #[derive(Debug)]

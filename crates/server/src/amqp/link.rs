@@ -7,7 +7,7 @@ use barid_amqp::{Fields, SessionId};
 use barid_core::entity::{Mode, Part, ReceiverId};
 
 use super::receiving::Outbound;
-use crate::entities::{Node, Queue};
+use barid_engine::entities::{Node, Queue};
 
 /// One link.
 #[derive(Debug)]

@@ -8,8 +8,8 @@ use hashbrown::HashMap;
 
 use super::container::Container;
 use super::management::Gathering;
-use crate::entities::Queue;
 use crate::turn::Turn;
+use barid_engine::entities::Queue;
 
 /// Bodies are told apart by their tags.
 const NOBODY: ReceiverId = ReceiverId(0);

@@ -13,9 +13,9 @@ use super::held::Answer;
 use super::link::{Link, ReceiverLink};
 use super::loading::For;
 use super::refusals::{condition, error_of};
-use crate::durable::Commits;
-use crate::entities::Told;
 use crate::turn::Turn;
+use barid_engine::durable::Commits;
+use barid_engine::entities::Told;
 
 /// Messages that are taken from an entity at a time.
 const TAKEN: usize = 64;

@@ -13,9 +13,9 @@ use super::container::Container;
 use super::held::Answer;
 use super::link::Link;
 use super::refusals::{condition, error_of, no_entity};
-use crate::durable::Commits;
-use crate::entities::{Batch, Node, SendError};
 use crate::turn::Turn;
+use barid_engine::durable::Commits;
+use barid_engine::entities::{Batch, Node, SendError};
 
 /// When a message is to be enqueued.
 const SCHEDULED: &str = "x-opt-scheduled-enqueue-time";

@@ -9,9 +9,9 @@ use super::encode::token_of_tag;
 use super::held::Answer;
 use super::link::Link;
 use super::refusals::error_of;
-use crate::durable::Commits;
-use crate::entities::value::kept;
 use crate::turn::Turn;
+use barid_engine::durable::Commits;
+use barid_engine::entities::value::kept;
 
 impl Container {
     /// A client has decided about a message.

@@ -16,14 +16,14 @@ use mqtt_proto::{
 
 use super::subscribe::Unfinished;
 use super::{End, UNREAD_ANSWERS_MAX, disconnect};
-use crate::access::Permissions;
-use crate::durability::Durability;
-use crate::ids::ConnectionId;
-use crate::limits::Limits;
-use crate::session::{Session, SessionRef, Stint};
-use crate::tenant::Tenant;
 use crate::transport::Transport;
 use crate::turn::{ClientAck, Scratch, Turn};
+use barid_engine::access::Permissions;
+use barid_engine::durability::Durability;
+use barid_engine::ids::ConnectionId;
+use barid_engine::limits::Limits;
+use barid_engine::session::{Session, SessionRef, Stint};
+use barid_engine::tenant::Tenant;
 
 /// Requests to the state store that are executed before it is looked whether their client reads the
 /// responses …

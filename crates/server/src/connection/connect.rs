@@ -17,16 +17,16 @@ use tracing::debug;
 
 use super::active::Active;
 use super::denied::WILL_REFUSED;
-use super::opening::{Opening, revoke};
+use super::opening::{Opening, open_session, revoke};
 use super::wanted::{Refusal, assigned_client_id, connack_properties, want};
 use super::{Connection, End, Stage};
-use crate::access::may_publish;
 use crate::auth::{PASSWORD_MAX, Verdict};
-use crate::names::{full_name, tenant_of};
-use crate::session::{Link, Stint};
 use crate::strangers::Collected;
 use crate::turn::Turn;
 use crate::verifier::Login;
+use barid_engine::access::may_publish;
+use barid_engine::names::{full_name, tenant_of};
+use barid_engine::session::{Link, Stint};
 
 /// The logins of an address that has most waiting are not looked at.
 const TOO_MANY_LOGINS: Refusal = Refusal(ReasonCode::ServerBusy, "too many logins at once");
@@ -244,7 +244,7 @@ impl Connection {
         let keep_alive = wanted.keep_alive;
         let max_packet_size = wanted.max_packet_size;
         let expires_at_once = wanted.expiry == 0;
-        let Some((session, epoch)) = context.open_session(&tenant, &opening, link, wanted) else {
+        let Some((session, epoch)) = open_session(context, &tenant, &opening, link, wanted) else {
             tenant.connections.fetch_sub(1, Ordering::Relaxed);
             return Err(Refusal(
                 ReasonCode::NotAuthorized,

@@ -9,12 +9,12 @@ use super::Connection;
 use super::active::Active;
 use super::opening::shared_filter;
 use super::wanted::Refusal;
-use crate::denials::Denial;
-use crate::denied_action::Action;
-use crate::names::{DEFAULT_TENANT, is_reserved};
-use crate::state_store;
-use crate::tenant::Tenant;
 use crate::turn::Turn;
+use barid_engine::denials::Denial;
+use barid_engine::denied_action::Action;
+use barid_engine::names::{DEFAULT_TENANT, is_reserved};
+use barid_engine::state_store;
+use barid_engine::tenant::Tenant;
 
 /// Why a Will Message is refused with its CONNECT.
 pub(super) const WILL_REFUSED: &str = "the will's topic is not allowed";

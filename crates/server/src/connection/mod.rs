@@ -24,7 +24,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use barid_core::time::MonoTime;
-use mio::net::TcpStream;
 use mqtt_proto::{
     DecodeError, Disconnect, FixedHeader, PacketType, PropertiesBuf, Property, ReasonCode, Version,
 };
@@ -32,13 +31,13 @@ use thiserror::Error;
 use tracing::debug;
 
 use crate::auth::Verdict;
-use crate::ids::ConnectionId;
-use crate::owner::{Owner, is_same};
-use crate::session::{SessionRef, Stint};
 use crate::strangers::Collected;
-use crate::transport::{Accepted, ListenerContext, Parts, Proxied, Transport};
+use crate::transport::{Accepted, ListenerContext, Parts, Proxied, Tcp, Transport};
 use crate::turn::{Next, Readiness, Turn};
 use active::Active;
+use barid_engine::ids::ConnectionId;
+use barid_engine::owner::{Owner, is_same};
+use barid_engine::session::{SessionRef, Stint};
 use connect::Waiting;
 
 /// Reads of one connection before others have their turn.
@@ -58,7 +57,7 @@ const UNREAD_ANSWERS_MAX: usize = 512 * 1024;
 #[derive(Debug)]
 pub struct Connection {
     id: ConnectionId,
-    socket: Arc<TcpStream>,
+    socket: Arc<Tcp>,
     transport: Transport,
     listener: Arc<ListenerContext>,
     peer: SocketAddr,
@@ -119,7 +118,7 @@ impl Connection {
     /// A connection that was just accepted, and has until then to open.
     pub fn new(accepted: Accepted, id: ConnectionId, until: MonoTime) -> std::io::Result<Self> {
         let Accepted { socket, peer, listener } = accepted;
-        let socket = Arc::new(socket);
+        let socket = Arc::new(Tcp(socket));
         let transport = Transport::new(Arc::clone(&socket), &listener)?;
         let stage = if listener.proxy_protocol {
             Stage::Proxy { until }
@@ -141,7 +140,7 @@ impl Connection {
     }
 
     /// The socket, for the kernel to watch.
-    pub fn socket(&self) -> &Arc<TcpStream> {
+    pub fn socket(&self) -> &Arc<Tcp> {
         &self.socket
     }
 

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use mqtt_proto::{ConnAck, PacketType, PropertiesBuf, ReasonCode, Version, topic};
 
 use super::wanted::Wanted;
-use crate::access::Permissions;
-use crate::durable::Commits;
-use crate::lifecycle::Context;
-use crate::session::{Link, SessionRef};
-use crate::tenant::Tenant;
+use barid_engine::access::Permissions;
+use barid_engine::durable::Commits;
+use barid_engine::lifecycle::Context;
+use barid_engine::session::{Link, SessionRef};
+use barid_engine::tenant::Tenant;
 
 /// What is needed to open a session, besides what it will be like.
 pub(super) struct Opening<'a> {
@@ -33,101 +33,97 @@ impl Opening<'_> {
     }
 }
 
-impl Context {
-    /// Opens the session of a client: resumes it, or begins a new one (MQTT 5 §3.1.2.4). A connection
-    /// that the client had before is closed.
-    pub(super) fn open_session(
-        &mut self,
-        tenant: &Arc<Tenant>,
-        opening: &Opening<'_>,
-        link: Link,
-        wanted: Wanted,
-    ) -> Option<(SessionRef, u32)> {
-        let mut ended = None;
-        let mut entry = tenant.sessions.entry(opening.client_id);
-        // A session from before there were users is anybody's.
-        let another_users = entry.get().is_some_and(|present| {
-            let state = present.state();
-            state.user.is_some() && opening.user.is_some() && state.user != opening.user
-        });
-        if another_users {
-            return None;
-        }
-        let resumed = match entry.get().cloned() {
-            // A session that expires with its connection is over when another connection comes.
-            Some(old) if opening.clean_start || old.state().expiry == 0 => {
-                entry.remove();
-                ended = Some(old);
-                None
-            }
-            other => other,
-        };
-        let present = resumed.is_some();
-        let old_is_online = ended.as_ref().is_some_and(|old| old.is_online());
-        let retired = ended.and_then(|old| {
-            self.retire(tenant, &old, ReasonCode::SessionTakenOver).map(|retired| (old, retired))
-        });
-        let mut noted = Commits::default();
-        if let Some((_, retired)) = &retired {
-            noted.join(&retired.commits);
-        }
-        let session = resumed.unwrap_or_else(|| {
-            let id = self.engine.next_session_id();
-            let stored = wanted.persist || tenant.durability().stores_sessions();
-            let durable =
-                (wanted.expiry > 0 && stored).then(|| tenant.new_durable(opening.client_id));
-            let session =
-                SessionRef::new(id, Arc::clone(&tenant.account), opening.client_id, durable);
-            entry.insert(session.clone());
-            session
-        });
-        if wanted.persist {
-            session.set_keeps_all(true);
-        }
-        let old_will = {
-            let mut state = session.state();
-            session.set_owner(&mut state, link.connection);
-            state.user.clone_from(&opening.user);
-            state.expiry = wanted.expiry;
-            state.away_since = None;
-            let old_will = std::mem::replace(&mut state.will, wanted.will);
-            noted.join(&session.store(&state));
-            old_will
-        };
-        let connack = opening.connack(present);
-        let counters = tenant.counters(self.worker.id);
-        counters.sent.add(PacketType::ConnAck, 1, connack.len() as u64);
-        let survives = wanted.expiry > 0;
-        // That a session has gone is told when it is sure not to come back; that there is one, with its
-        // will, when it is sure to stay. But who comes back to take what waits is let in also while nothing
-        // can be written.
-        if present && session.store_refuses() {
-            noted.clear();
-        }
-        let connack = (&connack[..], noted.clone());
-        let (epoch, had_client) =
-            session.attach(link, wanted.window, survives, wanted.aliases, connack);
-        if !noted.is_empty() {
-            session.release_held();
-        }
-        drop(entry);
-
-        if had_client {
-            counters.take_overs.add(1);
-            // The old connection has ended without DISCONNECT. A will with a delay is cancelled by
-            // the new one (MQTT-3.1.3-9).
-            if let Some(will) = old_will.filter(|will| will.delay == 0) {
-                self.publish_will_message(tenant, &session, &will);
-            }
-        }
-        if let Some((old, retired)) = retired {
-            if old_is_online {
-                counters.take_overs.add(1);
-            }
-            self.finish_session(tenant, &old, retired);
-        }
-        Some((session, epoch))
+/// Opens the session of a client: resumes it, or begins a new one (MQTT 5 §3.1.2.4). A connection
+/// that the client had before is closed.
+pub(super) fn open_session(
+    context: &mut Context,
+    tenant: &Arc<Tenant>,
+    opening: &Opening<'_>,
+    link: Link,
+    wanted: Wanted,
+) -> Option<(SessionRef, u32)> {
+    let mut ended = None;
+    let mut entry = tenant.sessions.entry(opening.client_id);
+    // A session from before there were users is anybody's.
+    let another_users = entry.get().is_some_and(|present| {
+        let state = present.state();
+        state.user.is_some() && opening.user.is_some() && state.user != opening.user
+    });
+    if another_users {
+        return None;
     }
+    let resumed = match entry.get().cloned() {
+        // A session that expires with its connection is over when another connection comes.
+        Some(old) if opening.clean_start || old.state().expiry == 0 => {
+            entry.remove();
+            ended = Some(old);
+            None
+        }
+        other => other,
+    };
+    let present = resumed.is_some();
+    let old_is_online = ended.as_ref().is_some_and(|old| old.is_online());
+    let retired = ended.and_then(|old| {
+        context.retire(tenant, &old, ReasonCode::SessionTakenOver).map(|retired| (old, retired))
+    });
+    let mut noted = Commits::default();
+    if let Some((_, retired)) = &retired {
+        noted.join(&retired.commits);
+    }
+    let session = resumed.unwrap_or_else(|| {
+        let id = context.engine.next_session_id();
+        let stored = wanted.persist || tenant.durability().stores_sessions();
+        let durable = (wanted.expiry > 0 && stored).then(|| tenant.new_durable(opening.client_id));
+        let session = SessionRef::new(id, Arc::clone(&tenant.account), opening.client_id, durable);
+        entry.insert(session.clone());
+        session
+    });
+    if wanted.persist {
+        session.set_keeps_all(true);
+    }
+    let old_will = {
+        let mut state = session.state();
+        session.set_owner(&mut state, link.connection);
+        state.user.clone_from(&opening.user);
+        state.expiry = wanted.expiry;
+        state.away_since = None;
+        let old_will = std::mem::replace(&mut state.will, wanted.will);
+        noted.join(&session.store(&state));
+        old_will
+    };
+    let connack = opening.connack(present);
+    let counters = tenant.counters(context.worker.id);
+    counters.sent.add(PacketType::ConnAck, 1, connack.len() as u64);
+    let survives = wanted.expiry > 0;
+    // That a session has gone is told when it is sure not to come back; that there is one, with its
+    // will, when it is sure to stay. But who comes back to take what waits is let in also while nothing
+    // can be written.
+    if present && session.store_refuses() {
+        noted.clear();
+    }
+    let connack = (&connack[..], noted.clone());
+    let (epoch, had_client) =
+        session.attach(link, wanted.window, survives, wanted.aliases, connack);
+    if !noted.is_empty() {
+        session.release_held();
+    }
+    drop(entry);
+
+    if had_client {
+        counters.take_overs.add(1);
+        // The old connection has ended without DISCONNECT. A will with a delay is cancelled by
+        // the new one (MQTT-3.1.3-9).
+        if let Some(will) = old_will.filter(|will| will.delay == 0) {
+            context.publish_will_message(tenant, &session, &will);
+        }
+    }
+    if let Some((old, retired)) = retired {
+        if old_is_online {
+            counters.take_overs.add(1);
+        }
+        context.finish_session(tenant, &old, retired);
+    }
+    Some((session, epoch))
 }
 
 /// Takes away the subscriptions of a resumed session that its user may not have any more. Answers their filters.

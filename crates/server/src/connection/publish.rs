@@ -11,16 +11,16 @@ use statestore_proto::topics;
 
 use super::End;
 use super::active::{Active, Partner};
-use crate::access::may_publish;
-use crate::bindings::Entered;
-use crate::budget::Budget;
-use crate::lifecycle::Context;
-use crate::limits::QueueOverflow;
-use crate::names::is_reserved;
-use crate::router::Publisher;
-use crate::run::{Messages, Parsed, Run, RunLimit};
-use crate::session::SessionRef;
 use crate::turn::Turn;
+use barid_engine::access::may_publish;
+use barid_engine::bindings::Entered;
+use barid_engine::budget::Budget;
+use barid_engine::lifecycle::Context;
+use barid_engine::limits::QueueOverflow;
+use barid_engine::names::is_reserved;
+use barid_engine::router::Publisher;
+use barid_engine::run::{Messages, Parsed, Run, RunLimit};
+use barid_engine::session::SessionRef;
 
 /// A run of so many messages is handed on in one piece, whoever gets it. Most runs are short, and need not be measured.
 const SHORT_RUN: usize = 4;

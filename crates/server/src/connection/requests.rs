@@ -7,10 +7,10 @@ use statestore_proto::{Refusal, Reply, Verb, topics};
 
 use super::End;
 use super::active::Active;
-use crate::durable::Commits;
-use crate::state_requests::Asking;
-use crate::state_store::{Envelope, Notices, Requester};
 use crate::turn::{Scratch, Turn};
+use barid_engine::durable::Commits;
+use barid_engine::state_requests::Asking;
+use barid_engine::state_store::{Envelope, Notices, Requester};
 
 /// What a SCAN costs beside the keys that it finds, in bytes that could be copied meanwhile: it may look at
 /// thousands.

@@ -12,10 +12,10 @@ use mqtt_proto::{
 use super::End;
 use super::active::Active;
 use super::opening::shared_filter;
-use crate::durable::Commits;
-use crate::session::{Replay, Subscription, Subscriptions};
-use crate::state_store;
 use crate::turn::Turn;
+use barid_engine::durable::Commits;
+use barid_engine::session::{Replay, Subscription, Subscriptions};
+use barid_engine::state_store;
 
 /// What a filter costs in steps of a turn: it changes the index, and is noted in the store.
 const FILTER_STEPS: usize = 4;
@@ -192,7 +192,7 @@ impl Active {
             return Err(ReasonCode::UnspecifiedError);
         }
         let bytes = state.subscriptions.bytes() + Subscriptions::cost(wanted.filter);
-        if (state.subscriptions.len() >= self.limits.max_subscriptions
+        if (state.subscriptions.count() >= self.limits.max_subscriptions
             || bytes > self.limits.max_subscription_bytes)
             && !state.subscriptions.contains(wanted.filter)
         {

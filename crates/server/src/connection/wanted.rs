@@ -9,9 +9,9 @@ use mqtt_proto::{
     Connect, MAX_PACKET_LEN, PropertiesBuf, Property, PropertyId, QoS, ReasonCode, Version,
 };
 
-use crate::durability::{Durability, asks_to_persist};
-use crate::limits::Limits;
-use crate::session::Will;
+use barid_engine::durability::{Durability, asks_to_persist};
+use barid_engine::limits::Limits;
+use barid_engine::session::Will;
 
 /// The User Property by which a client asks for, and is told, what an acknowledgement promises.
 const DURABILITY: &str = "barid-durability";

@@ -9,10 +9,10 @@ use parking_lot::Mutex;
 
 use super::Peer;
 use crate::auth::Verdict;
-use crate::ids::ConnectionId;
-use crate::owner::Owner;
 use crate::transport::Accepted;
 use crate::verifier::LoginOwner;
+use barid_engine::ids::ConnectionId;
+use barid_engine::owner::Owner;
 
 /// What an IO thread can be told.
 #[derive(Debug)]

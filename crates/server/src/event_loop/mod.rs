@@ -27,17 +27,17 @@ use mqtt_proto::ReasonCode;
 use slab::Slab;
 use tracing::{debug, warn};
 
-use crate::budget::Budget;
-use crate::clock::Clock;
-use crate::durable::commit_by_rounds;
-use crate::ids::ConnectionId;
-use crate::lifecycle::Context;
-use crate::owner::Owner;
 use crate::shared::Shared;
 use crate::transport::Accepted;
 use crate::turn::{Next, Readiness, Scratch, Turn};
 use crate::verifier::LoginOwner;
 use crate::watchdog::Watchdog;
+use barid_engine::budget::Budget;
+use barid_engine::clock::Clock;
+use barid_engine::durable::commit_by_rounds;
+use barid_engine::ids::ConnectionId;
+use barid_engine::lifecycle::Context;
+use barid_engine::owner::Owner;
 use io_threads::Balance;
 use timers::Timers;
 

@@ -3,18 +3,17 @@
 use std::sync::Arc;
 
 use barid_core::time::MonoTime;
-use mio::net::TcpStream;
 use mqtt_proto::ReasonCode;
 
 use super::{Mailbox, Post};
 use crate::amqp::AmqpConnection;
 use crate::auth::Verdict;
 use crate::connection::Connection;
-use crate::ids::ConnectionId;
-use crate::owner::Owner;
-use crate::transport::{Accepted, Protocol};
+use crate::transport::{Accepted, Protocol, Tcp};
 use crate::turn::{Next, Readiness, Turn};
 use crate::verifier::LoginOwner;
+use barid_engine::ids::ConnectionId;
+use barid_engine::owner::Owner;
 
 /// One network connection.
 #[derive(Debug)]
@@ -67,7 +66,7 @@ impl Peer {
     }
 
     /// The socket, for the kernel to watch.
-    pub fn socket(&self) -> &Arc<TcpStream> {
+    pub fn socket(&self) -> &Arc<Tcp> {
         match self {
             Self::Mqtt(connection) => connection.socket(),
             Self::Amqp(connection) => connection.socket(),

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use barid_core::time::MonoTime;
 
-use crate::ids::ConnectionId;
+use barid_engine::ids::ConnectionId;
 
 /// Deadlines, the nearest first.
 #[derive(Debug, Default)]

@@ -8,8 +8,8 @@ use barid_core::entity::Counts;
 use barid_core::time::WallTime;
 
 use super::{escaped, header};
-use crate::entities::{Node, Queue};
 use crate::shared::Shared;
+use barid_engine::entities::{Node, Queue};
 
 /// The most queues and subscriptions with series of their own, in all tenants together. What lies in the others
 /// of a tenant is summed up under `entity="*"`, which no entity is called.

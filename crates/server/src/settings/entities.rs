@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use super::Settings;
-use crate::entities::{
+use barid_engine::entities::{
     Definitions, QueueDefinition, QueueProperties, RuleDefinition, RuleProperties,
     SubscriptionDefinition, SubscriptionProperties, TopicDefinition, TopicProperties,
 };
@@ -17,7 +17,7 @@ pub struct Queue {
     /// The name: segments of letters, digits and `.-_~`, separated by `/`.
     pub name: String,
     /// Whose it is.
-    #[serde(default = "crate::names::default_tenant_name")]
+    #[serde(default = "barid_engine::names::default_tenant_name")]
     pub tenant: String,
     /// What it does.
     #[serde(default)]
@@ -31,7 +31,7 @@ pub struct Topic {
     /// The name, as that of a queue.
     pub name: String,
     /// Whose it is.
-    #[serde(default = "crate::names::default_tenant_name")]
+    #[serde(default = "barid_engine::names::default_tenant_name")]
     pub tenant: String,
     /// What it does.
     #[serde(default)]

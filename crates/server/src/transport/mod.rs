@@ -12,20 +12,21 @@ use tls_stream::TlsStream;
 
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
+use std::ops::Deref;
 use std::sync::Arc;
 
 use mio::net::TcpStream;
 use parking_lot::RwLock;
 use rustls::{ServerConfig, ServerConnection};
 
-use crate::ids::ConnectionId;
 use crate::strangers::{Collected, Strangers};
-use crate::wire::Wire;
+use barid_engine::ids::ConnectionId;
+use barid_engine::wire::Wire;
 use websocket::{WebSocket, WebSocketOptions};
 
 /// A socket that any thread may write to.
 #[derive(Clone, Debug)]
-pub struct Socket(pub Arc<TcpStream>);
+pub struct Socket(pub Arc<Tcp>);
 
 /// What is spoken over a byte stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +73,7 @@ pub struct Parts {
     /// Which one it is.
     pub id: ConnectionId,
     /// The socket, for the kernel to watch.
-    pub socket: Arc<TcpStream>,
+    pub socket: Arc<Tcp>,
     /// What to read from and write to.
     pub transport: Transport,
     /// Who accepted it.
@@ -98,7 +99,7 @@ pub enum Transport {
 
 impl Transport {
     /// The stream that `listener` speaks, over `socket`.
-    pub fn new(socket: Arc<TcpStream>, listener: &ListenerContext) -> io::Result<Self> {
+    pub fn new(socket: Arc<Tcp>, listener: &ListenerContext) -> io::Result<Self> {
         let socket = Socket(socket);
         let collected = || Collected::new(&listener.strangers);
         let websocket = listener.websocket.clone();
@@ -191,16 +192,28 @@ impl Write for Transport {
     }
 }
 
-impl Wire for TcpStream {
+/// A TCP socket, to which any thread may write.
+#[derive(Debug)]
+pub struct Tcp(pub TcpStream);
+
+impl Deref for Tcp {
+    type Target = TcpStream;
+
+    fn deref(&self) -> &TcpStream {
+        &self.0
+    }
+}
+
+impl Wire for Tcp {
     fn write(&self, bytes: &[u8]) -> io::Result<usize> {
-        let mut stream = self;
+        let mut stream = &self.0;
         Write::write(&mut stream, bytes)
     }
 }
 
 impl Read for Socket {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        (&*self.0).read(buffer)
+        (&self.0.0).read(buffer)
     }
 }
 

@@ -3,7 +3,7 @@
 mod broker;
 mod peer;
 
-use barid_server::limits::Limits;
+use barid_engine::limits::Limits;
 use barid_server::settings::Settings;
 use broker::Running;
 

@@ -12,9 +12,9 @@ use super::described::declared_by;
 use super::{Cut, Paging, any_tenant, body, change, made, only_new};
 use crate::admin::answer::{Answer, Refusal};
 use crate::admin::{Served, tenants};
-use crate::bindings::Binding;
-use crate::bindings::Bound;
-use crate::tenant::Tenant;
+use barid_engine::bindings::Binding;
+use barid_engine::bindings::Bound;
+use barid_engine::tenant::Tenant;
 
 #[derive(Debug, Serialize)]
 pub struct Page {

@@ -23,7 +23,7 @@ pub fn changed<T: DeserializeOwned + Serialize>(before: &T, body: &[u8]) -> Resu
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::entities::QueueProperties;
+    use barid_engine::entities::QueueProperties;
 
     #[test]
     fn what_is_not_named_stays() {

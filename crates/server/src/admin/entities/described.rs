@@ -4,7 +4,7 @@ use barid_core::entity::Counts as Counted;
 use serde::Serialize;
 
 use crate::admin::rfc3339::Rfc3339;
-use crate::entities::{
+use barid_engine::entities::{
     DeclaredBy, Definition, Queue, QueueProperties, RuleDefinition, RuleProperties,
     SubscriptionProperties, Topic, TopicProperties,
 };

@@ -13,7 +13,7 @@ use super::change;
 use super::message::Described;
 use crate::admin::Served;
 use crate::admin::answer::Answer;
-use crate::entities::Queue;
+use barid_engine::entities::Queue;
 
 /// The most messages of one answer.
 const LIMIT_MAX: usize = 1_000;

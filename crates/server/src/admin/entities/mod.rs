@@ -25,12 +25,12 @@ use serde::Deserialize;
 use super::answer::{Refusal, not_durable};
 use super::page::{LIMIT_MAX, check_limit, cut};
 use super::{Served, facts, tenants};
-use crate::agenda::After;
-use crate::bindings::BindingsError;
-use crate::durable::Commits;
-use crate::entities::{Entities, EntityError};
-use crate::names::check_tenant_name;
-use crate::tenant::Tenant;
+use barid_engine::agenda::After;
+use barid_engine::bindings::BindingsError;
+use barid_engine::durable::Commits;
+use barid_engine::entities::{Entities, EntityError};
+use barid_engine::names::check_tenant_name;
+use barid_engine::tenant::Tenant;
 
 /// The routes, below `/v1/tenants/{tenant}`.
 pub fn routes() -> Router<Served> {

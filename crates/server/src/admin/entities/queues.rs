@@ -15,7 +15,7 @@ use super::{
 };
 use crate::admin::Served;
 use crate::admin::answer::{Answer, Refusal};
-use crate::entities::{self, DeclaredBy, Entities, Node, Queue, QueueDefinition};
+use barid_engine::entities::{self, DeclaredBy, Entities, Node, Queue, QueueDefinition};
 
 #[derive(Debug, Serialize)]
 pub struct Page {

@@ -13,7 +13,7 @@ use super::subscriptions::Named;
 use super::{body, change, made, only_new};
 use crate::admin::Served;
 use crate::admin::answer::{Answer, Refusal};
-use crate::entities::RuleDefinition;
+use barid_engine::entities::RuleDefinition;
 
 #[derive(Debug, Serialize)]
 pub struct All {

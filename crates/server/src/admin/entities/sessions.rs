@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::{Cut, Paging};
 use crate::admin::answer::Answer;
 use crate::admin::rfc3339::Rfc3339;
-use crate::entities::Queue;
+use barid_engine::entities::Queue;
 
 #[derive(Debug, Serialize)]
 pub struct Page {

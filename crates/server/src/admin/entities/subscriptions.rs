@@ -13,7 +13,7 @@ use super::described::{DescribedSubscription, name_of};
 use super::{Cut, Paging, body, change, made, messages, only_new, sessions, topics};
 use crate::admin::Served;
 use crate::admin::answer::{Answer, Refusal};
-use crate::entities::{
+use barid_engine::entities::{
     self, DeclaredBy, Definition, Entities, Node, Queue, SubscriptionDefinition, Topic,
     subscription_path,
 };
@@ -154,7 +154,7 @@ impl Named {
     pub fn update(
         &self,
         definition: &SubscriptionDefinition,
-        commits: &mut crate::durable::Commits,
+        commits: &mut barid_engine::durable::Commits,
     ) -> Result<Arc<Queue>, Refusal> {
         let (topic, by) = (self.topic.path(), DeclaredBy::Admin);
         Ok(self.entities.update_subscription(topic, definition, by, commits)?)

@@ -13,7 +13,7 @@ use super::described::DescribedTopic;
 use super::{Cut, Paging, body, change, made, of_any_tenant, of_tenant, only_new};
 use crate::admin::Served;
 use crate::admin::answer::{Answer, Refusal};
-use crate::entities::{
+use barid_engine::entities::{
     self, DeclaredBy, Definition, Entities, Node, Topic, TopicDefinition, TopicProperties,
 };
 

@@ -12,9 +12,9 @@ use crate::amqp::container::Container;
 use crate::amqp::encode::{encode, uuid_of};
 use crate::amqp::held::Answer;
 use crate::amqp::loading::For;
-use crate::durable::Commits;
-use crate::entities::Queue;
 use crate::turn::Turn;
+use barid_engine::durable::Commits;
+use barid_engine::entities::Queue;
 
 /// Messages that one response has at most.
 const MESSAGES_MAX: usize = 1_000;

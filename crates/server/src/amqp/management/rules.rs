@@ -11,8 +11,8 @@ use barid_core::rules::{Filter, Rule};
 
 use super::{Asked, Done, missing};
 use crate::amqp::refusals::{condition, no_entity};
-use crate::entities::value::{encoded, kept};
-use crate::entities::{
+use barid_engine::entities::value::{encoded, kept};
+use barid_engine::entities::{
     Correlation, EntityError, Expression, FilterType, PropertyValue, Queue, RuleDefinition,
     RuleProperties,
 };

@@ -278,6 +278,7 @@ impl Run {
     }
 }
 
+#[expect(clippy::len_without_is_empty, reason = "there is always one")]
 impl Messages<'_> {
     /// How many messages there are; at least one.
     pub fn len(&self) -> usize {

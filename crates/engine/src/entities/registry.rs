@@ -105,7 +105,7 @@ impl Node {
 
 impl Entities {
     /// None yet, of the tenant of this number and name. `most` says how many there may be.
-    pub(crate) fn new(
+    pub fn new(
         (tenant, tenant_name): (TenantNumber, &str),
         shards: &Arc<Shards>,
         alarm: &Arc<dyn Alarm>,
@@ -163,7 +163,7 @@ impl Entities {
 
     /// Has everything done whose time has come though its timer has not run down: timers go by a clock that
     /// does not jump, and that on the wall may have been set forward.
-    pub(crate) fn wake_overdue(&self, now: WallTime) {
+    pub fn wake_overdue(&self, now: WallTime) {
         // What is due may look for other entities, so not under the lock.
         let overdue: Vec<_> = {
             let nodes = self.nodes.read();

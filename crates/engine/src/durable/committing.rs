@@ -84,7 +84,7 @@ pub struct Committing {
 impl Committing {
     /// Waits until there is something to do. Answers what, and how long to let time pass before. `None`: there will
     /// be nothing any more.
-    pub fn next(&mut self) -> Option<(ToDo, Duration)> {
+    pub fn wait(&mut self) -> Option<(ToDo, Duration)> {
         let Self { shard, clock, committer, failing_since } = self;
         let patience = if shard.refuses() { RETRY } else { ROOM_INTERVAL };
         let to_do = shard.wait(patience);

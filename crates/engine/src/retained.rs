@@ -37,7 +37,7 @@ impl Retained {
     }
 
     /// How many messages clients have left.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.store.len() - self.own
     }
 
@@ -58,7 +58,7 @@ impl Retained {
             return Ok(());
         }
         let present = self.store.get(topic).map(|present| weight(present));
-        if present.is_none() && self.len() >= limits.max_retained_messages {
+        if present.is_none() && self.count() >= limits.max_retained_messages {
             return Err(DropReason::RetainedMessages);
         }
         let (before, after) = (present.unwrap_or(0), weight(message));
@@ -169,14 +169,14 @@ mod tests {
         }
         let weighs =
             |payloads: &[usize]| payloads.iter().map(|n| OVERHEAD + n + 1 + COPIES).sum::<usize>();
-        assert_eq!((retained.len(), retained.bytes()), (3, weighs(&[100, 7, 5])));
+        assert_eq!((retained.count(), retained.bytes()), (3, weighs(&[100, 7, 5])));
         let mut expired = Vec::new();
         let now = MonoTime::from_millis(2);
         let walked = retained.remove_expired(None, now, |topic| expired.push(topic.to_owned()));
         assert_eq!((walked, expired), (Walked::All, vec!["b".to_owned()]));
         retained.remove("a");
         retained.remove(own);
-        assert_eq!((retained.len(), retained.bytes()), (1, weighs(&[5])));
+        assert_eq!((retained.count(), retained.bytes()), (1, weighs(&[5])));
     }
 
     #[test]

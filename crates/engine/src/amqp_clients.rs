@@ -39,7 +39,7 @@ pub trait Close: Send + Sync + fmt::Debug {
 
 impl AmqpClients {
     /// How many there are.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.0.lock().len()
     }
 

@@ -117,7 +117,7 @@ impl Counters {
     }
 
     /// Counts what a client was not allowed to do.
-    pub(crate) fn denied(&self, action: Action) {
+    pub fn denied(&self, action: Action) {
         self.denied[action as usize].add(1);
     }
 }
@@ -136,7 +136,7 @@ pub struct Totals {
     /// Messages dropped, by [`DropReason`].
     pub dropped: [u64; DropReason::ALL.len()],
     /// What clients were not allowed to do, by [`Action`].
-    pub(crate) denied: [u64; Action::ALL.len()],
+    pub denied: [u64; Action::ALL.len()],
     /// See [`Counters::unmatched`].
     pub unmatched: u64,
     /// See [`Counters::unauthorised`].

@@ -128,7 +128,7 @@ impl Subscriptions {
     }
 
     /// How many there are.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         match &self.held {
             Held::Many(by_filter) => by_filter.len(),
             Held::Few(few) => few.len(),
@@ -267,7 +267,7 @@ mod tests {
                 assert!(subscriptions.insert(subscription(&n.to_string(), QoS::AtMostOnce)));
             }
             assert!(!subscriptions.insert(subscription("1", QoS::ExactlyOnce)));
-            assert_eq!(subscriptions.len(), count);
+            assert_eq!(subscriptions.count(), count);
             let costs = subscriptions.iter().map(|one| Subscriptions::cost(&one.filter));
             assert_eq!(subscriptions.bytes(), costs.sum::<usize>());
             let replaced = subscriptions.iter().find(|s| &*s.filter == "1").unwrap();
@@ -279,7 +279,7 @@ mod tests {
             for n in 0..count {
                 subscriptions.remove(&n.to_string());
             }
-            assert_eq!((subscriptions.len(), subscriptions.bytes()), (0, 0));
+            assert_eq!((subscriptions.count(), subscriptions.bytes()), (0, 0));
         }
     }
 }

@@ -42,9 +42,9 @@ pub struct Tenant {
     /// What joins its MQTT clients to its entities.
     pub bindings: Bindings,
     /// Its AMQP connections.
-    pub(crate) amqp_clients: Arc<AmqpClients>,
+    pub amqp_clients: Arc<AmqpClients>,
     /// What its clients were not allowed to do lately.
-    pub(crate) denials: DenialLog,
+    pub denials: DenialLog,
     /// The state store, made when it is first needed.
     state: OnceLock<Box<StateStore>>,
     /// Queues, topics and subscriptions, made when they are first needed.

@@ -5,9 +5,9 @@
 //!
 //! | bound | what happens beyond |
 //! | --- | --- |
-//! | [`REMEMBERED_MAX`] different denials of a tenant are remembered | The oldest is forgotten. One that is repeated takes no room: its count goes up |
-//! | [`LINES_MAX`] lines of the log in a second for a tenant | The denials are counted, and one line tells how many there were |
-//! | [`ALL_LINES_MAX`] lines of the log in a second for all tenants together | The same |
+//! | `REMEMBERED_MAX` different denials of a tenant are remembered | The oldest is forgotten. One that is repeated takes no room: its count goes up |
+//! | `LINES_MAX` lines of the log in a second for a tenant | The denials are counted, and one line tells how many there were |
+//! | `ALL_LINES_MAX` lines of the log in a second for all tenants together | The same |
 
 use std::borrow::Cow;
 use std::collections::VecDeque;

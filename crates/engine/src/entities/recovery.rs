@@ -60,7 +60,7 @@ impl Recovering {
     }
 
     /// How many entities were found.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.queues.len()
     }
 

@@ -57,7 +57,7 @@ pub use path::{
 pub use properties::{MessageProperties, Work};
 pub use queue::Queue;
 pub use receivers::{Inbox, Told, new_receiver_id};
-pub(crate) use recovery::Recovering;
+pub use recovery::Recovering;
 pub use registry::{Entities, EntityError, Node};
 pub use rule::{
     Correlation, Expression, FilterType, PropertyValue, RuleDefinition, RuleProperties, TypedValue,

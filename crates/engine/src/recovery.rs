@@ -77,7 +77,7 @@ pub fn recover(engine: &Engine) -> Result<Recovered, RecoveryError> {
         total.queued += found.queued;
         total.retained += found.retained;
         total.keys += found.keys;
-        total.entities += of_tenants.len();
+        total.entities += of_tenants.count();
         total.messages += found.messages;
         shards.push(recovered);
         sessions.extend(of_shard);

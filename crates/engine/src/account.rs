@@ -151,7 +151,7 @@ impl Account {
 
     /// How many retained messages clients have left.
     pub fn retained_by_clients(&self) -> usize {
-        self.retained.read().len()
+        self.retained.read().count()
     }
 
     /// The sum of what all threads have counted since the start of the broker, also while there was no tenant of

@@ -76,7 +76,7 @@ impl Mover {
     }
 
     /// Moves what can be moved.
-    pub(crate) fn run(self: &Arc<Self>, now: WallTime) {
+    pub fn run(self: &Arc<Self>, now: WallTime) {
         let Some(queue) = self.queue.upgrade() else { return };
         // The stage stays as it is: bodies that come meanwhile must find it loading.
         let loaded = match &mut *self.stage.lock() {
@@ -197,7 +197,7 @@ impl Mover {
     }
 
     /// What was moved is durable where it is now: it goes from here, and the next group comes.
-    pub(crate) fn complete(self: &Arc<Self>, done: &[LockToken], now: WallTime) {
+    pub fn complete(self: &Arc<Self>, done: &[LockToken], now: WallTime) {
         let Some(queue) = self.queue.upgrade() else { return };
         queue.with(&mut Commits::default(), |entity, effects| {
             for token in done {

@@ -222,12 +222,12 @@ impl Queue {
     }
 
     /// Whether it is to be looked at that time, and not at another.
-    pub(crate) fn wakes_at(&self, at: WallTime) -> bool {
+    pub fn wakes_at(&self, at: WallTime) -> bool {
         self.wakes_at.load(Ordering::Acquire) == at.as_millis()
     }
 
     /// A timer has run down.
-    pub(crate) fn wake(&self, at: WallTime, now: WallTime) {
+    pub fn wake(&self, at: WallTime, now: WallTime) {
         let (at, order) = (at.as_millis(), Ordering::AcqRel);
         if self.wakes_at.compare_exchange(at, NEVER, order, Ordering::Relaxed).is_err() {
             return;

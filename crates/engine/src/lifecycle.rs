@@ -369,7 +369,9 @@ impl Context {
         self.give_now((tenant, session), ended, taken, commits);
     }
 
-    /// See [`Self::give`]. May wait for the disk; what it cannot read now is given when it can.
+    /// Gives messages that were taken from a session to others. What the session leaves in the store for
+    /// that goes when they have it, and `commits` are durable, too. May wait for the disk; what it cannot read now is given
+    /// when it can.
     pub fn give_now(
         &mut self,
         (tenant, session): (&Tenant, &SessionRef),

@@ -93,7 +93,7 @@ pub struct Reading {
 
 impl Reading {
     /// Waits until there is something to be read. `None`: there will be nothing any more.
-    pub fn next(&self) -> Option<Box<dyn Fetch>> {
+    pub fn wait(&self) -> Option<Box<dyn Fetch>> {
         match self.requests.recv() {
             Ok(Request::Fetch(wanted)) => Some(wanted),
             Ok(Request::End) | Err(_) => None,

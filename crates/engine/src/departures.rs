@@ -30,7 +30,7 @@ impl Departures {
     /// Takes the subscriptions of a session that has ended out of the index: now if they are few, and with
     /// [`Self::go_on`] if not.
     pub fn begin(&mut self, tenant: &Arc<Tenant>, session: u64, subscriptions: Subscriptions) {
-        let is_few = subscriptions.len() <= FEW;
+        let is_few = subscriptions.count() <= FEW;
         let (tenant, rest) = (Arc::clone(tenant), subscriptions.into_iter());
         let mut departure = Departure { tenant, session, rest };
         if is_few {

@@ -60,7 +60,7 @@ impl Clock {
 }
 
 #[cfg(test)]
-pub mod tests {
+pub(crate) mod tests {
     use std::sync::LazyLock;
 
     use super::*;

@@ -22,7 +22,7 @@ const CLIENT_MAX: usize = 96;
 /// Stands for what was cut off.
 const ELLIPSIS: char = '…';
 
-/// The recent drops of one thread for one tenant: at most [`REMEMBERED_MAX`] of them, and 300 KiB.
+/// The recent drops of one thread for one tenant: at most `REMEMBERED_MAX` of them, and 300 KiB.
 #[derive(Debug, Default)]
 pub struct DropLog {
     /// Oldest first.
