@@ -14,6 +14,7 @@ use crate::durable::{Durable, Shards};
 use crate::limits::{Limits, QueueOverflow, ShareStrategy};
 use crate::metrics::{Counters, Totals};
 use crate::queued::Queued;
+use crate::random::Random;
 use crate::retained::Retained;
 use crate::worker::Worker;
 
@@ -29,6 +30,10 @@ pub struct Account {
     pub queued: Queued,
     /// Where its durable things are.
     pub shards: Arc<Shards>,
+    /// Who draws what nobody can foresee.
+    pub random: Random,
+    /// Of hashes that clients should not foresee.
+    pub seed: u64,
     settings: RwLock<TenantSettings>,
     /// Counters of an earlier tenant of this name, which was removed.
     before: Option<Box<Totals>>,
@@ -61,7 +66,7 @@ impl Account {
         (number, name): (u64, &str),
         settings: TenantSettings,
         shards: Arc<Shards>,
-        (workers, seed): (usize, u64),
+        (workers, random, seed): (usize, Random, u64),
         before: Option<Box<Totals>>,
     ) -> Self {
         Self {
@@ -70,6 +75,8 @@ impl Account {
             retained: RwLock::new(Retained::with_seed(seed)),
             queued: Queued::default(),
             shards,
+            random,
+            seed,
             settings: RwLock::new(settings),
             before,
             counters: (0..workers).map(|_| OnceLock::new()).collect(),

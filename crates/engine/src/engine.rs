@@ -11,6 +11,7 @@ use crate::denials::AllLines;
 use crate::durable::{Commits, Shards};
 use crate::entities::{Alarm, Definitions, EntityError};
 use crate::queued::Full;
+use crate::random::Random;
 use crate::state_store::RequestTimes;
 use crate::tenant::{SettingsOf, Tenants};
 
@@ -18,6 +19,8 @@ use crate::tenant::{SettingsOf, Tenants};
 pub struct Engine {
     /// The time.
     pub clock: Clock,
+    /// Who draws what nobody can foresee.
+    pub random: Random,
     /// The tenants.
     pub tenants: Tenants,
     /// What is due at a time.
@@ -50,12 +53,12 @@ pub struct EngineSettings {
 }
 
 impl Engine {
-    /// Over these stores, one for each shard. `seed`: of hashes that others should not foresee.
+    /// Over these stores, one for each shard.
     pub fn new(
         settings: EngineSettings,
         stores: &[Arc<dyn Store>],
         clock: Clock,
-        seed: u64,
+        random: Random,
     ) -> Self {
         let EngineSettings { counting, queue_memory, max_tenants, settings_of, sys_interval } =
             settings;
@@ -64,7 +67,8 @@ impl Engine {
         let agenda = Agenda::new(clock, sources.clone());
         Self {
             clock,
-            tenants: Tenants::new(counting, max_tenants, settings_of, seed, Arc::clone(&shards)),
+            random,
+            tenants: Tenants::new(counting, max_tenants, settings_of, random, Arc::clone(&shards)),
             shards,
             alarm: Arc::new(agenda.clone()),
             agenda,

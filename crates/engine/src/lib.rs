@@ -34,6 +34,7 @@ pub mod owner;
 pub mod packets;
 pub mod progress;
 pub mod queued;
+pub mod random;
 pub mod recovery;
 pub mod retained;
 pub mod router;

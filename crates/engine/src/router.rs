@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use barid_core::drop_reason::DropReason;
 use barid_core::queue::Room;
 use barid_core::topic_index::{Load, Route, SharedGroup, Strategy};
-use foldhash::quality::RandomState;
+use foldhash::quality::FixedState;
 use hashbrown::HashTable;
 use mqtt_proto::{QoS, topic};
 
@@ -24,9 +24,8 @@ use crate::worker::Worker;
 const CACHE_WEIGHT_MAX: usize = 1_000_000;
 
 /// Routes messages for one thread.
-#[derive(Default)]
 pub struct Router {
-    hasher: RandomState,
+    hasher: FixedState,
     cache: HashTable<Cached>,
     /// What the routes in the cache weigh.
     weight: usize,
@@ -67,6 +66,17 @@ pub struct Publisher<'a> {
 }
 
 impl Router {
+    /// Without routes as yet. `seed`: one that clients do not know.
+    pub fn with_seed(seed: u64) -> Self {
+        Self {
+            hasher: FixedState::with_seed(seed),
+            cache: HashTable::new(),
+            weight: 0,
+            to_flush: VecDeque::new(),
+            full: Vec::new(),
+        }
+    }
+
     /// Delivers messages to all who have subscribed, and says who that is. `alone`: nothing else is
     /// published before the next [`Router::flush`], so sockets are written to at once. When the budget of the turn
     /// is spent, what is left is written with the flush.

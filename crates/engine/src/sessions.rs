@@ -1,8 +1,9 @@
 //! The sessions of one tenant, by client identifier.
 
+use foldhash::quality::FixedState;
 use hashbrown::HashTable;
 use parking_lot::{Mutex, MutexGuard};
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::session::SessionRef;
@@ -13,7 +14,7 @@ const PARTS: usize = 16;
 /// each other.
 #[derive(Debug)]
 pub struct Sessions {
-    hasher: RandomState,
+    hasher: FixedState,
     count: AtomicUsize,
     parts: [Mutex<HashTable<SessionRef>>; PARTS],
 }
@@ -27,13 +28,13 @@ pub struct Entry<'a> {
     part: MutexGuard<'a, HashTable<SessionRef>>,
 }
 
-impl Default for Sessions {
-    fn default() -> Self {
-        Self { hasher: RandomState::new(), count: AtomicUsize::new(0), parts: Default::default() }
-    }
-}
-
 impl Sessions {
+    /// None yet. `seed`: one that clients do not know.
+    pub fn with_seed(seed: u64) -> Self {
+        let hasher = FixedState::with_seed(seed);
+        Self { hasher, count: AtomicUsize::new(0), parts: Default::default() }
+    }
+
     /// Locks what belongs to a client identifier.
     pub fn entry<'a>(&'a self, client_id: &'a str) -> Entry<'a> {
         let hash = self.hasher.hash_one(client_id);

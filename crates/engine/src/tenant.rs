@@ -19,6 +19,7 @@ use crate::durable::Shards;
 use crate::entities::{Alarm, Entities};
 use crate::metrics::Totals;
 use crate::names::{DEFAULT_TENANT, OTHERS};
+use crate::random::Random;
 use crate::run::Messages;
 use crate::session::{SessionRef, Subscription};
 use crate::sessions::Sessions;
@@ -52,11 +53,12 @@ pub struct Tenant {
 }
 
 impl Tenant {
-    fn new(account: Account, seed: u64) -> Self {
+    fn new(account: Account) -> Self {
+        let seed = account.seed;
         Self {
             account: Arc::new(account),
             index: TopicIndex::with_seed(seed),
-            sessions: Sessions::default(),
+            sessions: Sessions::with_seed(seed),
             connections: AtomicUsize::new(0),
             bindings: Bindings::default(),
             amqp_clients: Arc::default(),
@@ -105,7 +107,7 @@ impl Tenant {
 
     /// The state store.
     pub fn state_store(&self) -> &StateStore {
-        self.state.get_or_init(|| Box::new(StateStore::new(self.shards.count())))
+        self.state.get_or_init(|| Box::new(StateStore::new(self.shards.count(), self.random)))
     }
 
     /// The state store, if anybody has ever had to do with it.
@@ -136,7 +138,7 @@ impl Tenant {
             let account = Arc::downgrade(&self.account);
             let most = move || account.upgrade().map_or(0, |account| account.limits().max_entities);
             let named = (self.stored_number(), &*self.name);
-            Entities::new(named, &self.shards, alarm, Box::new(most))
+            Entities::new(named, &self.shards, alarm, self.random, Box::new(most))
         })
     }
 
@@ -187,6 +189,7 @@ pub struct Tenants {
     most: AtomicUsize,
     settings_of: RwLock<SettingsOf>,
     numbers: AtomicU64,
+    random: Random,
     seed: u64,
     shards: Arc<Shards>,
     /// What was counted for tenants that were removed.
@@ -227,7 +230,7 @@ impl Tenants {
         workers: usize,
         most: usize,
         settings_of: SettingsOf,
-        seed: u64,
+        random: Random,
         shards: Arc<Shards>,
     ) -> Self {
         Self {
@@ -237,7 +240,8 @@ impl Tenants {
             workers,
             most: AtomicUsize::new(most),
             numbers: AtomicU64::new(0),
-            seed,
+            random,
+            seed: random.number(),
             retired: Mutex::default(),
         }
     }
@@ -277,9 +281,9 @@ impl Tenants {
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         let before = self.retired.lock().take(name);
         let settings = (self.settings_of.read())(name);
-        let (shards, counting) = (Arc::clone(&self.shards), (self.workers, self.seed));
+        let (shards, counting) = (Arc::clone(&self.shards), (self.workers, self.random, self.seed));
         let account = Account::new((number, name), settings, shards, counting, before);
-        let tenant = Arc::new(Tenant::new(account, self.seed));
+        let tenant = Arc::new(Tenant::new(account));
         self.shards.name_tenant(tenant.stored_number(), name);
         by_name.insert(name.into(), Arc::clone(&tenant));
         tenant
@@ -340,6 +344,7 @@ impl Tenants {
 mod tests {
     use super::*;
     use crate::limits::Limits;
+    use crate::random::tests::COUNTING;
     use barid_store::memory::MemoryStore;
 
     fn settings(max_qos: u8) -> SettingsOf {
@@ -353,7 +358,7 @@ mod tests {
     fn tenants_are_made_once_and_bounded() {
         let store: Arc<dyn barid_store::Store> = Arc::new(MemoryStore::new(0));
         let shards = Shards::new(&[store], 0);
-        let tenants = Tenants::new(1, 2, settings(2), 0, Arc::new(shards));
+        let tenants = Tenants::new(1, 2, settings(2), COUNTING, Arc::new(shards));
         let mut made = 0;
         let mut get = |name| tenants.get_or_create(name, |_| made += 1);
         let a = get("a").unwrap();

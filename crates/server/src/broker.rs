@@ -171,7 +171,7 @@ impl Broker {
         let context = |id| Context {
             worker: worker(id),
             engine: Arc::clone(&shared.engine),
-            router: Router::default(),
+            router: Router::with_seed(shared.engine.random.number()),
             departures: Departures::default(),
         };
         let clock = shared.engine.clock;

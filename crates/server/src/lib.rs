@@ -20,7 +20,7 @@ mod listener;
 mod rate_limit;
 mod shared;
 mod sockets;
-mod system_time;
+mod system;
 mod threads;
 mod turn;
 mod verifier;

@@ -1,6 +1,5 @@
 //! What all threads of a broker share.
 
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,7 +9,7 @@ use parking_lot::{Mutex, RwLock};
 use crate::auth::Users;
 use crate::settings::Settings;
 use crate::strangers::Strangers;
-use crate::system_time::SYSTEM_TIME;
+use crate::system;
 use crate::verifier::Verifier;
 use crate::watchdog::Watchdog;
 use barid_engine::account::TenantSettings;
@@ -50,11 +49,10 @@ impl Shared {
         let settings = Arc::new(settings);
         // Besides the IO threads count housekeeping, one for each shard that reads back, and that of bindings.
         let counting = workers + 1 + data_dir.shards().len() + 1;
-        let seed = RandomState::new().hash_one(0);
-        let clock = Clock::start(SYSTEM_TIME);
+        let clock = Clock::start(system::TIME);
         let for_engine = engine_settings(&settings, counting);
         Self {
-            engine: Arc::new(Engine::new(for_engine, data_dir.shards(), clock, seed)),
+            engine: Arc::new(Engine::new(for_engine, data_dir.shards(), clock, system::RANDOM)),
             data_dir: Mutex::new(Some(data_dir)),
             refused_connections: Arc::default(),
             verifier: Verifier::start(cores),

@@ -100,8 +100,10 @@ impl Entering<'_> {
         };
         let node = bound.node(self.entities).ok();
         let now = self.worker.now;
-        let one =
-            |index| incoming(&self.messages.publication(index), client, session.as_ref(), now);
+        let random = self.account.random;
+        let one = |index| {
+            incoming(&self.messages.publication(index), client, session.as_ref(), now, random)
+        };
         let count = if node.is_some() { self.messages.len() } else { 0 };
         Entry { bound: Arc::clone(bound), node, messages: (0..count).map(one).collect() }
     }

@@ -1,5 +1,6 @@
 //! A message of MQTT as one of AMQP.
 
+use crate::random::Random;
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +11,6 @@ use barid_core::message::Publication;
 use barid_core::time::MonoTime;
 use hashbrown::HashMap;
 use mqtt_proto::{Properties, QoS};
-use uuid::Uuid;
 
 use super::template::{Placeholder, Template};
 
@@ -30,12 +30,13 @@ pub fn incoming(
     client: &str,
     session: Option<&Template>,
     now: MonoTime,
+    random: Random,
 ) -> Incoming {
     let properties = Properties::from_validated(publication.properties);
     let session =
         session.and_then(|template| session_of(template, publication, &properties, client));
     let time_to_live = publication.expires_at.map(|at| at.since(now));
-    let message_id: Arc<str> = Uuid::new_v4().simple().to_string().into();
+    let message_id: Arc<str> = random.uuid().simple().to_string().into();
     let mut message = Builder::new();
     message.durable(publication.qos != QoS::AtMostOnce);
     if let Some(left) = time_to_live {

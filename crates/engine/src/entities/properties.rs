@@ -1,5 +1,6 @@
 //! The properties of a message as it lies in an entity, for rules.
 
+use crate::random::Random;
 use std::cell::Cell;
 
 use barid_amqp::message::{Field, Sections};
@@ -36,17 +37,18 @@ pub struct MessageProperties<'a> {
     sections: Sections<'a>,
     message: &'a Incoming,
     work: &'a Work,
+    random: Random,
     /// What it costs to look for an application property: they lie one behind the other.
     search: usize,
 }
 
 impl<'a> MessageProperties<'a> {
     /// The properties of a message, and what is left to pay for looking at them; `None`: its bytes are no message.
-    pub fn of(message: &'a Incoming, work: &'a Work) -> Option<Self> {
+    pub fn of(message: &'a Incoming, work: &'a Work, random: Random) -> Option<Self> {
         let sections = Sections::split(&message.bytes).ok()?;
         let overlay = message.overlay.as_deref().map_or(0, Overlay::len);
         let search = sections.application_properties().len() / 2 + overlay;
-        Some(Self { sections, message, work, search })
+        Some(Self { sections, message, work, random, search })
     }
 
     /// As what the message has an application property whose name is the same.
@@ -121,7 +123,7 @@ impl Properties for MessageProperties<'_> {
     }
 
     fn new_id(&self) -> [u8; 16] {
-        uuid::Uuid::new_v4().into_bytes()
+        self.random.uuid().into_bytes()
     }
 
     fn spend(&self, steps: usize) -> bool {

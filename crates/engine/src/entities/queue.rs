@@ -1,8 +1,8 @@
 //! A queue, a subscription of a topic, or what a topic keeps until its time: an entity of the core with all
 //! that joins it to the outside.
 
+use crate::random::Random;
 use std::fmt;
-use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -59,6 +59,7 @@ pub(super) struct Home {
     pub(super) tenant_name: Arc<str>,
     pub(super) shards: Arc<Shards>,
     pub(super) alarm: Arc<dyn Alarm>,
+    pub(super) random: Random,
     pub(super) entities: Weak<Entities>,
 }
 
@@ -68,6 +69,11 @@ struct State {
 }
 
 impl Queue {
+    /// Who draws what nobody can foresee.
+    pub(super) fn random(&self) -> Random {
+        self.home.random
+    }
+
     /// An entity that is not stored yet, under a new number.
     pub(super) fn new(home: &Home, path: &str, configured: Configured) -> Arc<Self> {
         let shard = home.shards.of(&home.tenant_name, &super::path::key(path));
@@ -85,7 +91,7 @@ impl Queue {
         let key = super::path::key(path);
         let shard = Arc::clone(home.shards.of(&home.tenant_name, &key));
         // Tokens of an earlier process must not fit: the first number is any of 2^63.
-        let first_lock = RandomState::new().hash_one(&key) >> 1;
+        let first_lock = home.random.number() >> 1;
         let entity = Entity::new(configured.properties.to_core(), first_lock);
         Arc::new_cyclic(|me| Self {
             key,

@@ -1,5 +1,6 @@
 //! All entities of a tenant: found by their address, made, changed and deleted.
 
+use crate::random::Random;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Bound;
@@ -109,6 +110,7 @@ impl Entities {
         (tenant, tenant_name): (TenantNumber, &str),
         shards: &Arc<Shards>,
         alarm: &Arc<dyn Alarm>,
+        random: Random,
         most: Box<dyn Fn() -> usize + Send + Sync>,
     ) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
@@ -117,6 +119,7 @@ impl Entities {
                 tenant_name: tenant_name.into(),
                 shards: Arc::clone(shards),
                 alarm: Arc::clone(alarm),
+                random,
                 entities: Weak::clone(me),
             },
             most,

@@ -120,7 +120,8 @@ impl Topic {
         let mut shares: Vec<_> = subscriptions.iter().map(Share::of).collect();
         let (work, mut copies) = (Work::new(WORK_MAX), 0);
         for message in messages {
-            let properties = MessageProperties::of(message, &work).ok_or(SendError::Malformed)?;
+            let properties = MessageProperties::of(message, &work, self.held.random())
+                .ok_or(SendError::Malformed)?;
             for share in &mut shares {
                 copies += share.take(message, &properties);
             }

@@ -1,30 +1,27 @@
 //! Where a SCAN goes on: a key that its client need not be allowed to know, so it is sealed.
 
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
-use ring::rand::{SecureRandom, SystemRandom};
+
+use crate::random::Random;
 
 /// Seals and opens the continuation tokens of one tenant, in the life of the process.
 #[derive(Debug)]
 pub struct Cursors {
     key: LessSafeKey,
-    random: SystemRandom,
-}
-
-impl Default for Cursors {
-    fn default() -> Self {
-        let random = SystemRandom::new();
-        let mut key = [0; 32];
-        random.fill(&mut key).expect("the operating system gives random bytes");
-        let key = UnboundKey::new(&CHACHA20_POLY1305, &key).expect("the key has the right length");
-        Self { key: LessSafeKey::new(key), random }
-    }
+    random: Random,
 }
 
 impl Cursors {
+    /// With a key that is drawn now.
+    pub fn new(random: Random) -> Self {
+        let key = random.bytes::<32>();
+        let key = UnboundKey::new(&CHACHA20_POLY1305, &key).expect("the key has the right length");
+        Self { key: LessSafeKey::new(key), random }
+    }
+
     /// A token that stands for `key`.
     pub fn seal(&self, key: &[u8]) -> Vec<u8> {
-        let mut nonce = [0; NONCE_LEN];
-        self.random.fill(&mut nonce).expect("the operating system gives random bytes");
+        let nonce = self.random.bytes::<NONCE_LEN>();
         let mut token = nonce.to_vec();
         let mut sealed = key.to_vec();
         self.key
@@ -51,10 +48,11 @@ impl Cursors {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::random::tests::COUNTING;
 
     #[test]
     fn only_who_sealed_a_token_can_read_it() {
-        let (ours, others) = (Cursors::default(), Cursors::default());
+        let (ours, others) = (Cursors::new(COUNTING), Cursors::new(COUNTING));
         for key in [&b""[..], b"k", &[7; 65_000]] {
             let token = ours.seal(key);
             assert_eq!(ours.open(&token).as_deref(), Some(key));

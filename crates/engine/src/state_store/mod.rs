@@ -26,6 +26,7 @@ pub use following::{Notice, Notices, Watching};
 pub use request_times::RequestTimes;
 pub use timings::Timings;
 
+use crate::random::Random;
 use barid_core::durable::AnsweredIn;
 use barid_core::ids::SessionNumber;
 use barid_core::state_store::{Clock, Limits, Partition, Scope, StateRecord, Usage};
@@ -53,11 +54,11 @@ pub struct StateStore {
 
 impl StateStore {
     /// An empty one, over so many shards.
-    pub fn new(shards: usize) -> Self {
+    pub fn new(shards: usize, random: Random) -> Self {
         Self {
             clock: Clock::default(),
             usage: Usage::default(),
-            cursors: Cursors::default(),
+            cursors: Cursors::new(random),
             partitions: (0..shards).map(|_| Mutex::default()).collect(),
         }
     }

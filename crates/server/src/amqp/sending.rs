@@ -7,7 +7,6 @@ use barid_amqp::message::{BATCH, Malformed, Sections, batch};
 use barid_amqp::{Delivery, DeliveryState, Error};
 use barid_core::entity::Incoming;
 use barid_core::time::WallTime;
-use uuid::Uuid;
 
 use super::container::Container;
 use super::held::Answer;
@@ -16,6 +15,7 @@ use super::refusals::{condition, error_of, no_entity};
 use crate::turn::Turn;
 use barid_engine::durable::Commits;
 use barid_engine::entities::{Batch, Node, SendError};
+use barid_engine::random::Random;
 
 /// When a message is to be enqueued.
 const SCHEDULED: &str = "x-opt-scheduled-enqueue-time";
@@ -29,7 +29,7 @@ impl Container {
         let Some(Link::Sender(sender)) = self.links.get(&delivery.link) else { return };
         let mut commits = Commits::default();
         let now = turn.context.wall();
-        let sent = messages_of(delivery)
+        let sent = messages_of(delivery, turn.context.engine.random)
             .and_then(|messages| send(&sender.node, messages, now, &mut commits));
         if let Err(error) = &sent
             && error.condition == condition::NOT_FOUND
@@ -74,13 +74,13 @@ pub fn error_of_send(error: SendError, node: &Node) -> Error {
     }
 }
 
-fn messages_of(delivery: &Delivery) -> Result<Vec<Incoming>, Error> {
+fn messages_of(delivery: &Delivery, random: Random) -> Result<Vec<Incoming>, Error> {
     if let Some(DeliveryState::Transactional { .. }) = delivery.state {
         let text = "Transactions are not supported.";
         return Err(Error::new(condition::NOT_IMPLEMENTED, text));
     }
     if delivery.message_format != BATCH {
-        return Ok(vec![incoming(Arc::clone(&delivery.message)).map_err(malformed)?]);
+        return Ok(vec![incoming(Arc::clone(&delivery.message), random).map_err(malformed)?]);
     }
     let mut messages = Vec::new();
     for message in batch(&delivery.message) {
@@ -88,7 +88,7 @@ fn messages_of(delivery: &Delivery) -> Result<Vec<Incoming>, Error> {
             let text = format!("A batch has at most {BATCH_MAX} messages.");
             return Err(Error::new(condition::SIZE_EXCEEDED, text));
         }
-        messages.push(incoming(message.map_err(malformed)?.into()).map_err(malformed)?);
+        messages.push(incoming(message.map_err(malformed)?.into(), random).map_err(malformed)?);
     }
     Ok(messages)
 }
@@ -98,7 +98,7 @@ fn malformed(malformed: Malformed) -> Error {
 }
 
 /// A message as entities take it. It gets an id if it has none: some clients cannot settle what has none.
-pub fn incoming(mut bytes: Arc<[u8]>) -> Result<Incoming, Malformed> {
+pub fn incoming(mut bytes: Arc<[u8]>, random: Random) -> Result<Incoming, Malformed> {
     let sections = Sections::split(&bytes)?;
     // Whoever receives it reads the body as well.
     sections.body_value()?;
@@ -113,7 +113,7 @@ pub fn incoming(mut bytes: Arc<[u8]>) -> Result<Incoming, Malformed> {
     let sent = properties.message_id();
     let message_id: Arc<str> = match &sent {
         Some(id) => Arc::from(&**id),
-        None => Uuid::new_v4().simple().to_string().into(),
+        None => random.uuid().simple().to_string().into(),
     };
     let mut written = Vec::new();
     if sent.is_none() && !sections.has_message_id() {

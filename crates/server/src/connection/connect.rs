@@ -79,7 +79,7 @@ impl Connection {
             return self.admit(turn, &connect, body.len(), Verdict::Allowed(None), None);
         }
         // The rules of the user may name the client, so its identifier must stand before.
-        let assigned = match assigned_client_id(&connect) {
+        let assigned = match assigned_client_id(&connect, turn.context.engine.random) {
             Ok(assigned) => assigned,
             Err(refusal) => return Err(self.refuse(turn, &connect, &refusal)),
         };
@@ -170,7 +170,8 @@ impl Connection {
             ReasonCode::BadUserNameOrPassword,
             "the user name must be {tenant}/{client}, or have no slash",
         ))?;
-        let assigned = assigned.map(Ok).or_else(|| assigned_client_id(connect).transpose());
+        let random = context.engine.random;
+        let assigned = assigned.map(Ok).or_else(|| assigned_client_id(connect, random).transpose());
         let assigned = assigned.transpose()?;
         let client_id = assigned.as_deref().unwrap_or(connect.client_id);
         let tenant = context

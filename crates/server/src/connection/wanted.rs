@@ -11,6 +11,7 @@ use mqtt_proto::{
 
 use barid_engine::durability::{Durability, asks_to_persist};
 use barid_engine::limits::Limits;
+use barid_engine::random::Random;
 use barid_engine::session::Will;
 
 /// The User Property by which a client asks for, and is told, what an acknowledgement promises.
@@ -113,7 +114,10 @@ fn will(connect: &Connect<'_>, limits: &Limits) -> Result<Option<Box<Will>>, Ref
 }
 
 /// The client identifier that the broker makes up for a client without one.
-pub(super) fn assigned_client_id(connect: &Connect<'_>) -> Result<Option<String>, Refusal> {
+pub(super) fn assigned_client_id(
+    connect: &Connect<'_>,
+    random: Random,
+) -> Result<Option<String>, Refusal> {
     if !connect.client_id.is_empty() {
         return Ok(None);
     }
@@ -126,7 +130,7 @@ pub(super) fn assigned_client_id(connect: &Connect<'_>) -> Result<Option<String>
             ReasonCode::ClientIdentifierNotValid,
             "a session to be kept needs a client identifier",
         )),
-        _ => Ok(Some(format!("auto-{}", uuid::Uuid::new_v4().simple()))),
+        _ => Ok(Some(format!("auto-{}", random.uuid().simple()))),
     }
 }
 

@@ -29,6 +29,7 @@ use crate::agenda::{After, Agenda, Task};
 use crate::clock;
 use crate::durable::{Commits, Shards};
 use crate::limits::Limits;
+use crate::random::tests::COUNTING;
 use crate::tenant::{Tenant, Tenants};
 use crate::worker::Worker;
 
@@ -57,7 +58,7 @@ impl World {
         let limits = Arc::new(Limits { max_entities: 12, ..Limits::default() });
         let settings = TenantSettings { limits, ..TenantSettings::default() };
         let settings_of = Arc::new(move |_: &str| settings.clone());
-        let tenants = Tenants::new(1, 1, settings_of, 0, Arc::clone(&shards));
+        let tenants = Tenants::new(1, 1, settings_of, COUNTING, Arc::clone(&shards));
         let tenant = tenants.recover("t");
         let world = Self {
             shards,

@@ -26,6 +26,7 @@ use crate::turn::Turn;
 use barid_engine::denied_action::Action;
 use barid_engine::durable::Commits;
 use barid_engine::entities::{Address, Entities, Node, Queue};
+use barid_engine::random::Random;
 pub(super) use messages::Gathering;
 use messages::Page;
 use responses::Addressee;
@@ -73,6 +74,7 @@ pub(super) struct Asked<'a> {
     /// The client's receiver that the request belongs to, if there is one.
     receiver: Option<ReceiverId>,
     now: WallTime,
+    random: Random,
     /// What the response has to wait for.
     commits: &'a mut Commits,
 }
@@ -296,7 +298,18 @@ impl Container {
         }
         let receiver = self.receiver_of(&request, queue);
         let entities = tenant.entities(&turn.context.engine.alarm);
-        operation(&mut Asked { request, entities, node, queue, part, receiver, now, commits })
+        let random = turn.context.engine.random;
+        operation(&mut Asked {
+            request,
+            entities,
+            node,
+            queue,
+            part,
+            receiver,
+            now,
+            random,
+            commits,
+        })
     }
 
     /// The receiver that a request belongs to: the one it names, or the one that has the session.

@@ -18,7 +18,7 @@ pub(super) fn schedule(asked: &mut Asked<'_>) -> Result<Done, Error> {
     for message in asked.elements(MESSAGES)? {
         let bytes = message.map().and_then(|map| map.get("message")?.binary());
         let bytes = bytes.ok_or_else(|| missing(MESSAGES))?;
-        let message = incoming(bytes.into()).map_err(|malformed| {
+        let message = incoming(bytes.into(), asked.random).map_err(|malformed| {
             Error::new(condition::DECODE_ERROR, format!("A message cannot be read: {malformed}."))
         })?;
         messages.push(message);
