@@ -151,6 +151,19 @@ def test_a_reload_declares_more_and_takes_nothing_away(tmp_path):
         running.close()
 
 
+def test_a_reload_raises_a_limit_and_declares_up_to_it():
+    queues = '[[queues]]\nname = "a"\n[[queues]]\nname = "b"\ntenant = "new"\n[[queues]]\nname = "c"\ntenant = "new"\n[[queues]]\nname = "d"\n'
+    running = Broker('[limits]\nmax_entities = 1\n[[queues]]\nname = "a"\n')
+    try:
+        said = running.reload(f"[limits]\nmax_entities = 2\n{queues}")
+        assert "not all as configured" not in said, said
+        api = Api(running)
+        assert names(api.get("/queues")["queues"]) == ["a", "d"]
+        assert names(Api(running, "new").get("/queues")["queues"]) == ["b", "c"]
+    finally:
+        running.end()
+
+
 # --------------------------------------------------------------------------------------------------- the admin API
 
 def test_a_queue_is_made_changed_and_deleted(api, unique):

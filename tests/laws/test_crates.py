@@ -26,14 +26,14 @@ IMPURE_CODE = {
     "randomness": r"\b(RandomState|thread_rng|OsRng)\b",
     "sockets": r"\bstd::net\b(?!::\w*Addr)",
     "files": r"\bstd::fs\b",
-    "threads": r"\bthread::(spawn|sleep)\b",
+    "threads": r"\bthread::(spawn|sleep|Builder)\b",
     "the environment": r"\bstd::env\b",
     "standard output": r"\b(e?println|dbg)!",
 }
 
 
-# The engine is given the time, random numbers and threads.
-ENGINE_CODE = IMPURE_CODE | {"the time": r"\b(Instant::now|SystemTime)\b", "randomness": r"\b(RandomState|OsRng|SystemRandom|new_v4)\b"}
+# The engine is given the time, random numbers and threads. Hash maps that seed themselves are not seen here.
+ENGINE_CODE = IMPURE_CODE | {"the time": r"\b(Instant::now|SystemTime)\b|\.elapsed\(", "randomness": r"\b(RandomState|OsRng|SystemRandom|new_v4)\b"}
 
 
 @cache

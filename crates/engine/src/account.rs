@@ -30,9 +30,9 @@ pub struct Account {
     pub queued: Queued,
     /// Where its durable things are.
     pub shards: Arc<Shards>,
-    /// Who draws what nobody can foresee.
+    /// The source of random numbers.
     pub random: Random,
-    /// Of hashes that clients should not foresee.
+    /// Seed of hash tables.
     pub seed: u64,
     settings: RwLock<TenantSettings>,
     /// Counters of an earlier tenant of this name, which was removed.

@@ -4,12 +4,12 @@ use std::time::{Duration, Instant};
 
 use barid_core::time::{MonoTime, WallTime};
 
-/// Who tells the time: the operating system, or a simulation. Nobody else asks either of them.
+/// A source of time: the operating system, or a simulation. Nothing else in the engine reads a clock.
 #[derive(Clone, Copy, Debug)]
 pub struct TimeSource {
     /// A clock that never goes back.
     pub ticks: fn() -> Instant,
-    /// The clock on the wall: time since the Unix epoch.
+    /// Wall clock: time since the Unix epoch.
     pub unix: fn() -> Duration,
 }
 
@@ -27,7 +27,7 @@ impl Clock {
         Self { source, start: (source.ticks)(), start_unix: (source.unix)() }
     }
 
-    /// The present, for who measures how long something takes.
+    /// The present, for measuring how long something takes.
     pub fn instant(&self) -> Instant {
         (self.source.ticks)()
     }

@@ -1,4 +1,4 @@
-//! What all threads share that decides.
+//! The engine: tenants, agenda, shards and clock, shared by all threads.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -15,11 +15,11 @@ use crate::random::Random;
 use crate::state_store::RequestTimes;
 use crate::tenant::{SettingsOf, Tenants};
 
-/// What all threads share that decides; nothing of the outside.
+/// The engine: what all threads share, but for what belongs to the outside.
 pub struct Engine {
     /// The time.
     pub clock: Clock,
-    /// Who draws what nobody can foresee.
+    /// The source of random numbers.
     pub random: Random,
     /// The tenants.
     pub tenants: Tenants,
@@ -37,13 +37,9 @@ pub struct Engine {
     session_ids: AtomicU64,
 }
 
-/// What an engine is given of the settings. All but the first two may change.
+/// What of the settings an engine needs and a reload may change.
 #[derive(Clone)]
 pub struct EngineSettings {
-    /// Threads that count what they do, each for itself.
-    pub counting: usize,
-    /// Bytes of stored messages that are kept in memory while they wait.
-    pub queue_memory: usize,
     /// The most tenants that clients may bring into being.
     pub max_tenants: usize,
     /// What each tenant gets.
@@ -53,15 +49,16 @@ pub struct EngineSettings {
 }
 
 impl Engine {
-    /// Over these stores, one for each shard.
+    /// An engine over these stores, one for each shard. So many threads count what they do, each for itself; stored
+    /// messages that wait may take so many bytes of memory.
     pub fn new(
         settings: EngineSettings,
+        (counting, queue_memory): (usize, usize),
         stores: &[Arc<dyn Store>],
         clock: Clock,
         random: Random,
     ) -> Self {
-        let EngineSettings { counting, queue_memory, max_tenants, settings_of, sys_interval } =
-            settings;
+        let EngineSettings { max_tenants, settings_of, sys_interval } = settings;
         let shards = Arc::new(Shards::new(stores, queue_memory));
         let sources = shards.sources().clone();
         let agenda = Agenda::new(clock, sources.clone());
@@ -89,10 +86,10 @@ impl Engine {
         self.sys_interval.load(Ordering::Relaxed)
     }
 
-    /// Has queues and topics of tenants. The error comes with its tenant.
+    /// Declares the queues and topics of each tenant.
     ///
     /// # Errors
-    /// What one of them cannot be.
+    /// The first that cannot be declared, with the name of its tenant.
     pub fn declare(
         &self,
         definitions: impl IntoIterator<Item = (String, Definitions)>,
@@ -108,7 +105,7 @@ impl Engine {
         Ok(())
     }
 
-    /// From now on these settings hold, as far as they can without a restart.
+    /// Puts these settings in force, also for tenants that are there.
     pub fn apply(&self, settings: EngineSettings) {
         self.sys_interval.store(settings.sys_interval, Ordering::Relaxed);
         self.tenants.set(settings.max_tenants, settings.settings_of);

@@ -1,4 +1,4 @@
-//! Who does what is due at a time and belongs to no connection: wills with a delay, sessions that
+//! Housekeeping does what is due at a time and belongs to no connection: wills with a delay, sessions that
 //! expire, what is due in queues, `$SYS`, memory that can be given back.
 
 use std::sync::{Arc, Weak};
@@ -16,7 +16,7 @@ use crate::tenant::Tenant;
 /// How often expired retained messages and stale routes are looked for.
 const SWEEP: Duration = Duration::from_secs(10);
 
-/// Does it until the agenda is closed.
+/// Runs until the agenda is closed.
 pub fn run(context: &mut Context) {
     let engine = Arc::clone(&context.engine);
     let (agenda, clock) = (&engine.agenda, engine.clock);

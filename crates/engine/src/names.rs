@@ -6,7 +6,7 @@ use thiserror::Error;
 /// The tenant of users without one.
 pub const DEFAULT_TENANT: &str = "default";
 
-/// The same, for who reads settings in which no tenant is named.
+/// [`DEFAULT_TENANT`], as the default of a setting.
 pub fn default_tenant_name() -> String {
     DEFAULT_TENANT.into()
 }

@@ -1,8 +1,12 @@
-//! Numbers that nobody can foresee.
+//! Random numbers.
 
+use std::sync::OnceLock;
+
+use foldhash::SharedSeed;
+use foldhash::quality::SeedableRandomState;
 use uuid::{Builder, Uuid};
 
-/// Who draws them: the operating system, or a simulation. Fills all that it is given.
+/// A source of random numbers: the operating system, or a simulation. The function fills the whole slice.
 #[derive(Clone, Copy, Debug)]
 pub struct Random(pub fn(&mut [u8]));
 
@@ -19,6 +23,13 @@ impl Random {
         u64::from_ne_bytes(self.bytes())
     }
 
+    /// What hashes texts that clients choose. They cannot aim at one bucket, as they know neither of the two seeds.
+    pub fn hasher(self) -> SeedableRandomState {
+        static SHARED: OnceLock<SharedSeed> = OnceLock::new();
+        let shared = SHARED.get_or_init(|| SharedSeed::from_u64(self.number()));
+        SeedableRandomState::with_seed(self.number(), shared)
+    }
+
     /// A UUID of version 4 (RFC 9562 §5.4).
     pub fn uuid(self) -> Uuid {
         Builder::from_random_bytes(self.bytes()).into_uuid()
@@ -27,14 +38,15 @@ impl Random {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use std::sync::atomic::{AtomicU8, Ordering};
+    use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::*;
 
     /// Other numbers each time.
     pub const COUNTING: Random = Random(|bytes| {
-        static NEXT: AtomicU8 = AtomicU8::new(0);
-        bytes.fill(NEXT.fetch_add(1, Ordering::Relaxed));
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed).to_le_bytes();
+        bytes.iter_mut().zip(number.into_iter().cycle()).for_each(|(byte, of)| *byte = of);
     });
 
     #[test]

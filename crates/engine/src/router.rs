@@ -8,13 +8,14 @@ use std::sync::{Arc, Weak};
 use barid_core::drop_reason::DropReason;
 use barid_core::queue::Room;
 use barid_core::topic_index::{Load, Route, SharedGroup, Strategy};
-use foldhash::quality::FixedState;
+use foldhash::quality::SeedableRandomState;
 use hashbrown::HashTable;
 use mqtt_proto::{QoS, topic};
 
 use crate::budget::Budget;
 use crate::limits::ShareStrategy;
 use crate::offer::{Offer, Writes};
+use crate::random::Random;
 use crate::run::Messages;
 use crate::session::{Offered, SessionRef, Subscription};
 use crate::tenant::Tenant;
@@ -25,7 +26,7 @@ const CACHE_WEIGHT_MAX: usize = 1_000_000;
 
 /// Routes messages for one thread.
 pub struct Router {
-    hasher: FixedState,
+    hasher: SeedableRandomState,
     cache: HashTable<Cached>,
     /// What the routes in the cache weigh.
     weight: usize,
@@ -66,10 +67,10 @@ pub struct Publisher<'a> {
 }
 
 impl Router {
-    /// Without routes as yet. `seed`: one that clients do not know.
-    pub fn with_seed(seed: u64) -> Self {
+    /// A router that remembers no routes yet.
+    pub fn new(random: Random) -> Self {
         Self {
-            hasher: FixedState::with_seed(seed),
+            hasher: random.hasher(),
             cache: HashTable::new(),
             weight: 0,
             to_flush: VecDeque::new(),

@@ -1,11 +1,12 @@
 //! The sessions of one tenant, by client identifier.
 
-use foldhash::quality::FixedState;
+use foldhash::quality::SeedableRandomState;
 use hashbrown::HashTable;
 use parking_lot::{Mutex, MutexGuard};
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::random::Random;
 use crate::session::SessionRef;
 
 const PARTS: usize = 16;
@@ -14,7 +15,7 @@ const PARTS: usize = 16;
 /// each other.
 #[derive(Debug)]
 pub struct Sessions {
-    hasher: FixedState,
+    hasher: SeedableRandomState,
     count: AtomicUsize,
     parts: [Mutex<HashTable<SessionRef>>; PARTS],
 }
@@ -29,10 +30,9 @@ pub struct Entry<'a> {
 }
 
 impl Sessions {
-    /// None yet. `seed`: one that clients do not know.
-    pub fn with_seed(seed: u64) -> Self {
-        let hasher = FixedState::with_seed(seed);
-        Self { hasher, count: AtomicUsize::new(0), parts: Default::default() }
+    /// No sessions yet.
+    pub fn new(random: Random) -> Self {
+        Self { hasher: random.hasher(), count: AtomicUsize::new(0), parts: Default::default() }
     }
 
     /// Locks what belongs to a client identifier.

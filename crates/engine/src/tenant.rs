@@ -54,11 +54,11 @@ pub struct Tenant {
 
 impl Tenant {
     fn new(account: Account) -> Self {
-        let seed = account.seed;
+        let (seed, random) = (account.seed, account.random);
         Self {
             account: Arc::new(account),
             index: TopicIndex::with_seed(seed),
-            sessions: Sessions::with_seed(seed),
+            sessions: Sessions::new(random),
             connections: AtomicUsize::new(0),
             bindings: Bindings::default(),
             amqp_clients: Arc::default(),

@@ -171,7 +171,7 @@ impl Broker {
         let context = |id| Context {
             worker: worker(id),
             engine: Arc::clone(&shared.engine),
-            router: Router::with_seed(shared.engine.random.number()),
+            router: Router::new(shared.engine.random),
             departures: Departures::default(),
         };
         let clock = shared.engine.clock;
@@ -250,6 +250,8 @@ impl Broker {
         note(old.users != new.users, "users (for clients that connect from now on)");
         note(old.shared_subscriptions != new.shared_subscriptions, "shared_subscriptions");
         note(old.keys != new.keys, "keys (for tokens that come from now on)");
+        // What is declared below is checked against the new limits.
+        self.shared.apply_to_tenants(new);
         let declares = old.queues != new.queues || old.topics != new.topics;
         let declared = if declares { self.shared.declare(new) } else { Ok(()) };
         note(declares && declared.is_ok(), "queues and topics");

@@ -18,9 +18,9 @@ use barid_engine::engine::{Engine, EngineSettings};
 use barid_engine::entities::EntityError;
 use barid_engine::ids::ConnectionId;
 
-/// What all threads share.
+/// What all threads of a broker share: its engine, and what belongs to the outside.
 pub struct Shared {
-    /// What decides.
+    /// Tenants, agenda, shards and clock.
     pub engine: Arc<Engine>,
     /// Who verifies logins.
     pub verifier: Verifier,
@@ -46,20 +46,26 @@ impl Shared {
         strangers: Arc<Strangers>,
     ) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let settings = Arc::new(settings);
         // Besides the IO threads count housekeeping, one for each shard that reads back, and that of bindings.
         let counting = workers + 1 + data_dir.shards().len() + 1;
         let clock = Clock::start(system::TIME);
-        let for_engine = engine_settings(&settings, counting);
+        let threads_and_memory = (counting, settings.storage.queue_memory);
+        let of_engine = engine_settings(&settings);
         Self {
-            engine: Arc::new(Engine::new(for_engine, data_dir.shards(), clock, system::RANDOM)),
+            engine: Arc::new(Engine::new(
+                of_engine,
+                threads_and_memory,
+                data_dir.shards(),
+                clock,
+                system::RANDOM,
+            )),
             data_dir: Mutex::new(Some(data_dir)),
             refused_connections: Arc::default(),
             verifier: Verifier::start(cores),
             strangers,
             watchdogs: (0..workers).map(|_| Arc::default()).collect(),
             users: RwLock::new(Arc::new(Users::new(&settings.users))),
-            settings: RwLock::new(settings),
+            settings: RwLock::new(Arc::new(settings)),
             connection_ids: AtomicU64::new(1),
         }
     }
@@ -84,18 +90,21 @@ impl Shared {
         ConnectionId(self.connection_ids.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Has the queues and topics that a configuration declares. The error comes with its tenant.
+    /// Declares the queues and topics of a configuration. An error comes with the name of its tenant.
     pub fn declare(&self, settings: &Settings) -> Result<(), (String, EntityError)> {
         self.engine.declare(settings.declared())
     }
 
-    /// From now on these settings hold, as far as they can without a restart.
+    /// Puts settings in force for tenants: those that there are, and those that come.
+    pub fn apply_to_tenants(&self, settings: &Settings) {
+        self.engine.apply(engine_settings(settings));
+    }
+
+    /// Puts settings in force, but for tenants, as far as that can be done without a restart.
     pub fn apply(&self, settings: Settings) {
-        let settings = Arc::new(settings);
         *self.users.write() = Arc::new(Users::new(&settings.users));
         self.strangers.set_most(settings.max_connecting_bytes);
-        self.engine.apply(engine_settings(&settings, 0));
-        *self.settings.write() = settings;
+        *self.settings.write() = Arc::new(settings);
     }
 }
 
@@ -105,11 +114,9 @@ impl std::fmt::Debug for Shared {
     }
 }
 
-fn engine_settings(settings: &Arc<Settings>, counting: usize) -> EngineSettings {
-    let of_tenants = Arc::clone(settings);
+fn engine_settings(settings: &Settings) -> EngineSettings {
+    let of_tenants = settings.clone();
     EngineSettings {
-        counting,
-        queue_memory: settings.storage.queue_memory,
         max_tenants: settings.max_tenants,
         settings_of: Arc::new(move |tenant| settings_of(&of_tenants, tenant)),
         sys_interval: settings.sys.interval,

@@ -1,4 +1,4 @@
-//! What the operating system tells: the time, and numbers that nobody can foresee.
+//! The clocks and the random numbers of the operating system.
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -6,13 +6,13 @@ use barid_engine::clock::TimeSource;
 use barid_engine::random::Random;
 use ring::rand::{SecureRandom, SystemRandom};
 
-/// Its clocks. One on the wall that stands before 1970 stands at its beginning.
+/// The clocks. A wall clock before 1970 counts as 1970-01-01.
 pub const TIME: TimeSource = TimeSource {
     ticks: Instant::now,
     unix: || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
 };
 
-/// Its random numbers.
+/// The random numbers.
 pub const RANDOM: Random = Random(|bytes| {
     SystemRandom::new().fill(bytes).expect("the operating system gives random bytes");
 });

@@ -1,6 +1,5 @@
 //! A message of MQTT as one of AMQP.
 
-use crate::random::Random;
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +12,7 @@ use hashbrown::HashMap;
 use mqtt_proto::{Properties, QoS};
 
 use super::template::{Placeholder, Template};
+use crate::random::Random;
 
 /// Application properties that the broker sets: nobody who publishes can.
 pub const TOPIC: &str = "mqtt_topic";

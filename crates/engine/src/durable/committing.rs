@@ -1,4 +1,4 @@
-//! Who commits for a shard: takes what has been noted, as one batch after the other, and appends each to the log.
+//! The committer of a shard: takes what has been noted, as one batch after the other, and appends each to the log.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -51,11 +51,11 @@ pub(super) struct Committer {
 }
 
 impl DurableShard {
-    /// Commits what was noted at the start, as long as nobody else does: nobody is told anything
+    /// Commits what was noted at the start, before the committer is taken: nobody is told anything
     /// that depends on it before it is durable. If that fails, it is tried again later.
     pub fn commit_before_start(self: &Arc<Self>, clock: Clock) {
         let mut committer = self.committer.lock();
-        let committer = committer.as_mut().expect("nobody else commits yet");
+        let committer = committer.as_mut().expect("the committer has not been taken");
         match self.wait(Duration::ZERO) {
             ToDo::Commit => committer.commit(self, clock.instant()),
             ToDo::AppendAgain => committer.append_again(self),
@@ -63,12 +63,12 @@ impl DurableShard {
         }
     }
 
-    /// Who commits from now on.
+    /// The committer of this shard.
     ///
     /// # Panics
-    /// If somebody does already.
+    /// If it is called twice.
     pub fn committing(self: &Arc<Self>, clock: Clock) -> Committing {
-        let committer = self.committer.lock().take().expect("nobody else commits");
+        let committer = self.committer.lock().take().expect("it is called once");
         Committing { shard: Arc::clone(self), clock, committer, failing_since: None }
     }
 }
@@ -82,8 +82,7 @@ pub struct Committing {
 }
 
 impl Committing {
-    /// Waits until there is something to do. Answers what, and how long to let time pass before. `None`: there will
-    /// be nothing any more.
+    /// Waits for the next step. Returns it and the delay before it, or `None` when there will be no more.
     pub fn wait(&mut self) -> Option<(ToDo, Duration)> {
         let Self { shard, clock, committer, failing_since } = self;
         let patience = if shard.refuses() { RETRY } else { ROOM_INTERVAL };
@@ -106,7 +105,7 @@ impl Committing {
         }
     }
 
-    /// Does what there was to do.
+    /// Does a step.
     pub fn act(&mut self, to_do: ToDo) {
         let Self { shard, clock, committer, failing_since } = self;
         match to_do {

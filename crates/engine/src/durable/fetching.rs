@@ -1,7 +1,7 @@
 //! Reading messages and bodies back from a store, when a client is about to take them.
 //!
-//! An IO thread does not wait for the disk: it asks, and goes on with other clients. Somebody else, one for each shard,
-//! reads, and hands over what has been read.
+//! An IO thread does not wait for the disk: it asks, and goes on with other clients. The loader of each shard
+//! reads, and hands over what it has read.
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -24,7 +24,7 @@ pub trait Fetch: Send {
     fn fetch(&mut self, shard: &DurableShard, worker: &Worker) -> Result<(), StoreError>;
 }
 
-/// What the reader of a shard is asked to do.
+/// What the loader of a shard is asked to do.
 enum Request {
     Fetch(Box<dyn Fetch>),
     End,
@@ -33,7 +33,7 @@ enum Request {
 /// The requests to read back from one shard, in the order in which they came.
 pub(super) struct Fetching {
     requests: Sender<Request>,
-    /// Until somebody reads.
+    /// Until the loader is taken.
     reader: Mutex<Option<Receiver<Request>>>,
 }
 
@@ -50,24 +50,24 @@ impl Fetching {
         let _ = self.requests.send(request);
     }
 
-    /// Lets the reader end when it has done what it was asked for.
+    /// Lets the loader end when it has done what it was asked for.
     pub(super) fn close(&self) {
         self.send(Request::End);
     }
 }
 
 impl DurableShard {
-    /// Has something read back by who does that.
+    /// Queues a request for the loader.
     pub fn fetch(&self, what: Box<dyn Fetch>) {
         self.fetching.send(Request::Fetch(what));
     }
 
-    /// Who reads back from now on, as which `worker` counts.
+    /// The loader of this shard; it counts as `worker`.
     ///
     /// # Panics
-    /// If somebody does already.
+    /// If it is called twice.
     pub fn reading(self: &Arc<Self>, worker: Worker, clock: Clock) -> Reading {
-        let requests = self.fetching.reader.lock().take().expect("nobody else reads");
+        let requests = self.fetching.reader.lock().take().expect("it is called once");
         Reading { shard: Arc::clone(self), requests, worker, clock }
     }
 
@@ -83,7 +83,7 @@ impl DurableShard {
     }
 }
 
-/// Reads back for a shard, one thing after the other.
+/// The loader of a shard: reads back one thing after the other.
 pub struct Reading {
     shard: Arc<DurableShard>,
     requests: Receiver<Request>,
@@ -92,7 +92,7 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// Waits until there is something to be read. `None`: there will be nothing any more.
+    /// Waits for the next request. `None`: there will be no more.
     pub fn wait(&self) -> Option<Box<dyn Fetch>> {
         match self.requests.recv() {
             Ok(Request::Fetch(wanted)) => Some(wanted),

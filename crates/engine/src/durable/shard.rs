@@ -43,7 +43,7 @@ pub struct DurableShard {
     progress: Arc<Progress>,
     /// A thread that commits by rounds has changed something.
     changed_in_round: AtomicBool,
-    /// Who commits, until somebody does for good.
+    /// The committer, until it is taken.
     pub(super) committer: Mutex<Option<Committer>>,
     /// Requests to read back from the store.
     pub(super) fetching: Fetching,

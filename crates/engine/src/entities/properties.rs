@@ -1,6 +1,5 @@
 //! The properties of a message as it lies in an entity, for rules.
 
-use crate::random::Random;
 use std::cell::Cell;
 
 use barid_amqp::message::{Field, Sections};
@@ -9,6 +8,7 @@ use barid_core::rules::{Properties, SystemProperty, same_name};
 use barid_core::value::{Scope, ValueRef};
 
 use super::value::widened;
+use crate::random::Random;
 
 /// Steps that are left for rules, each of about ten nanoseconds.
 #[derive(Debug)]

@@ -1,7 +1,6 @@
 //! A queue, a subscription of a topic, or what a topic keeps until its time: an entity of the core with all
 //! that joins it to the outside.
 
-use crate::random::Random;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -22,6 +21,7 @@ use super::receivers::{Inbox, Receivers};
 use super::registry::Entities;
 use super::sending::{Numbers, SendError};
 use crate::durable::{Commits, DurableShard, Shards};
+use crate::random::Random;
 
 /// Bytes that wait for the next commit, with which what is due waits as well …
 const CROWDED: usize = 8 * 1024 * 1024;
@@ -69,7 +69,7 @@ struct State {
 }
 
 impl Queue {
-    /// Who draws what nobody can foresee.
+    /// The source of random numbers.
     pub(super) fn random(&self) -> Random {
         self.home.random
     }

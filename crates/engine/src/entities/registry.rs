@@ -1,6 +1,5 @@
 //! All entities of a tenant: found by their address, made, changed and deleted.
 
-use crate::random::Random;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Bound;
@@ -23,6 +22,7 @@ use super::queue::{Home, Queue};
 use super::rule::RuleDefinition;
 use super::topic::Topic;
 use crate::durable::{Commits, Shards};
+use crate::random::Random;
 
 /// What an address can name. A subscription is a queue, too.
 #[derive(Clone, Debug)]

@@ -1,4 +1,4 @@
-//! Who receives from queues and subscriptions and publishes to MQTT clients.
+//! The runner of the lanes: receives from queues and subscriptions, and publishes to MQTT clients.
 //!
 //! It has a [`Lane`] for each queue without sessions that a binding names, so that order holds, and
 //! [`LANES`] for each with sessions: so many sessions are on their way at once, each in its order.
@@ -104,7 +104,7 @@ impl Lanes {
 }
 
 impl LaneEvents {
-    /// Who runs the lanes.
+    /// The runner of the lanes.
     pub fn runner(self, context: Context) -> Runner {
         let Self(sender, events) = self;
         let waker = Waker { sender: sender.clone(), has_told: AtomicBool::new(false) };
@@ -146,7 +146,7 @@ impl Waiter for Waker {
 }
 
 impl Runner {
-    /// Until the broker ends.
+    /// Runs until the broker ends.
     pub fn run(mut self) {
         while let Some(event) = self.next() {
             self.context.worker.now = self.context.engine.clock.now();

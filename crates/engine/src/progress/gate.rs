@@ -110,8 +110,8 @@ impl<T> Gate<T> {
         waiter: &Weak<W>,
         is_meant: impl Fn(&T) -> bool,
     ) -> Option<T> {
-        // As good as always, and then what waits need not be looked through.
-        if !sources.any_fails() {
+        // Almost always nothing has failed. Then the queue need not be searched.
+        if !sources.has_failures() {
             return None;
         }
         let failed =

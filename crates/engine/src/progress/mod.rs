@@ -79,8 +79,8 @@ impl Progress {
         self.done.load(Ordering::Acquire) >= number
     }
 
-    /// Whether anything has failed that is not done.
-    fn fails(&self) -> bool {
+    /// Whether a number has failed and is not done since.
+    fn has_failures(&self) -> bool {
         !self.is_done(self.failed.load(Ordering::Acquire))
     }
 

@@ -32,9 +32,9 @@ impl Sources {
         commits.iter().any(|(source, number)| self.get(source).state(number) == State::Failed)
     }
 
-    /// Whether anything of any source has failed, and is not done.
-    pub fn any_fails(&self) -> bool {
-        self.0.iter().any(|source| source.fails())
+    /// Whether a number of any source has failed and is not done since.
+    pub fn has_failures(&self) -> bool {
+        self.0.iter().any(|source| source.has_failures())
     }
 
     /// What has become of all of it together.

@@ -26,7 +26,6 @@ pub use following::{Notice, Notices, Watching};
 pub use request_times::RequestTimes;
 pub use timings::Timings;
 
-use crate::random::Random;
 use barid_core::durable::AnsweredIn;
 use barid_core::ids::SessionNumber;
 use barid_core::state_store::{Clock, Limits, Partition, Scope, StateRecord, Usage};
@@ -36,6 +35,7 @@ use statestore_proto::{Version, topics};
 
 use crate::account::Account;
 use crate::limits;
+use crate::random::Random;
 use cursor::Cursors;
 use following::Following;
 

@@ -62,7 +62,7 @@ enum Stage {
 struct Lost(ErrorKind);
 
 impl AmqpConnection {
-    /// A connection that was just accepted, or whose client has just chosen AMQP; it has until then to open.
+    /// A connection that was just accepted, or whose client has just chosen AMQP. It must open before `until`.
     pub fn new(parts: Parts, until: MonoTime, owner: Arc<dyn Owner>) -> Self {
         let Parts { id, socket, transport, listener, peer, unread } = parts;
         let is_behind_proxy = listener.proxy_protocol && !transport.speaks_amqp();

@@ -115,7 +115,7 @@ pub enum End {
 }
 
 impl Connection {
-    /// A connection that was just accepted, and has until then to open.
+    /// A connection that was just accepted. It must open before `until`.
     pub fn new(accepted: Accepted, id: ConnectionId, until: MonoTime) -> std::io::Result<Self> {
         let Accepted { socket, peer, listener } = accepted;
         let socket = Arc::new(Tcp(socket));

@@ -25,7 +25,7 @@ pub enum Peer {
 }
 
 impl Peer {
-    /// A connection that was just accepted, and has until then to open.
+    /// A connection that was just accepted. It must open before `until`.
     pub fn new(
         accepted: Accepted,
         id: ConnectionId,
