@@ -60,8 +60,8 @@ struct ThreadLocal {
 }
 
 impl Account {
-    /// Of a tenant for which so many threads will count, and for one of whose name so much was counted `before`. See
-    /// [`Retained::with_seed`] for the seed.
+    /// Of a tenant for which so many threads will count, and for one of whose name so much was counted `before`.
+    /// The seed is that of its hash tables.
     pub fn new(
         (number, name): (u64, &str),
         settings: TenantSettings,
