@@ -18,9 +18,9 @@ pub struct Permissions {
 /// Rules of one user, as they are written.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules<'a> {
-    /// Topic filters; `%c` is the client identifier, `%u` the user name.
+    /// Topic filters that may be published to; `%c` is the client identifier, `%u` the user name.
     pub publish: &'a [String],
-    /// The same, for what may be subscribed to.
+    /// Topic filters that may be subscribed to, with the same substitutions.
     pub subscribe: &'a [String],
     /// Keys of the state store; `None`: all.
     pub state: Option<&'a [KeyRule]>,

@@ -32,8 +32,6 @@ pub struct Account {
     pub shards: Arc<Shards>,
     /// The source of random numbers.
     pub random: Random,
-    /// Seed of hash tables.
-    pub seed: u64,
     settings: RwLock<TenantSettings>,
     /// Counters of an earlier tenant of this name, which was removed.
     before: Option<Box<Totals>>,
@@ -61,22 +59,20 @@ struct ThreadLocal {
 
 impl Account {
     /// Of a tenant for which so many threads will count, and for one of whose name so much was counted `before`.
-    /// The seed is that of its hash tables.
     pub fn new(
         (number, name): (u64, &str),
         settings: TenantSettings,
         shards: Arc<Shards>,
-        (workers, random, seed): (usize, Random, u64),
+        (workers, random): (usize, Random),
         before: Option<Box<Totals>>,
     ) -> Self {
         Self {
             number,
             name: name.into(),
-            retained: RwLock::new(Retained::with_seed(seed)),
+            retained: RwLock::new(Retained::with_seed(random.number())),
             queued: Queued::default(),
             shards,
             random,
-            seed,
             settings: RwLock::new(settings),
             before,
             counters: (0..workers).map(|_| OnceLock::new()).collect(),

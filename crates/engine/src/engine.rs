@@ -17,15 +17,15 @@ use crate::tenant::{SettingsOf, Tenants};
 
 /// The engine: what all threads share, but for what belongs to the outside.
 pub struct Engine {
-    /// The time.
+    /// The clock.
     pub clock: Clock,
     /// The source of random numbers.
     pub random: Random,
     /// The tenants.
     pub tenants: Tenants,
-    /// What is due at a time.
+    /// Tasks that are due at a time.
     pub agenda: Agenda,
-    /// The same, for entities.
+    /// The agenda, as entities know it.
     pub alarm: Arc<dyn Alarm>,
     /// How long requests to the state store take.
     pub request_times: Arc<RequestTimes>,

@@ -11,14 +11,14 @@ use uuid::{Builder, Uuid};
 pub struct Random(pub fn(&mut [u8]));
 
 impl Random {
-    /// So many bytes.
+    /// Random bytes.
     pub fn bytes<const N: usize>(self) -> [u8; N] {
         let mut bytes = [0; N];
         (self.0)(&mut bytes);
         bytes
     }
 
-    /// Any of 2^64.
+    /// A number from 0 to 2^64 - 1.
     pub fn number(self) -> u64 {
         u64::from_ne_bytes(self.bytes())
     }

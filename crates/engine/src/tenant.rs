@@ -54,10 +54,10 @@ pub struct Tenant {
 
 impl Tenant {
     fn new(account: Account) -> Self {
-        let (seed, random) = (account.seed, account.random);
+        let random = account.random;
         Self {
             account: Arc::new(account),
-            index: TopicIndex::with_seed(seed),
+            index: TopicIndex::with_seed(random.number()),
             sessions: Sessions::new(random),
             connections: AtomicUsize::new(0),
             bindings: Bindings::default(),
@@ -190,7 +190,6 @@ pub struct Tenants {
     settings_of: RwLock<SettingsOf>,
     numbers: AtomicU64,
     random: Random,
-    seed: u64,
     shards: Arc<Shards>,
     /// What was counted for tenants that were removed.
     retired: Mutex<Retired>,
@@ -241,7 +240,6 @@ impl Tenants {
             most: AtomicUsize::new(most),
             numbers: AtomicU64::new(0),
             random,
-            seed: random.number(),
             retired: Mutex::default(),
         }
     }
@@ -281,7 +279,7 @@ impl Tenants {
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         let before = self.retired.lock().take(name);
         let settings = (self.settings_of.read())(name);
-        let (shards, counting) = (Arc::clone(&self.shards), (self.workers, self.random, self.seed));
+        let (shards, counting) = (Arc::clone(&self.shards), (self.workers, self.random));
         let account = Account::new((number, name), settings, shards, counting, before);
         let tenant = Arc::new(Tenant::new(account));
         self.shards.name_tenant(tenant.stored_number(), name);

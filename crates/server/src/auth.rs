@@ -1,4 +1,4 @@
-//! Who may connect.
+//! Logins: users, and verifying their passwords.
 //!
 //! Verifying a password takes milliseconds on purpose, so no IO thread does it: a
 //! `Verifier` has threads of its own, and posts the verdict.
@@ -7,12 +7,12 @@ use std::hash::{BuildHasher, RandomState};
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
+use barid_engine::access::Permissions;
+use barid_engine::names::{full_name, tenant_of};
 use hashbrown::{HashMap, HashSet};
 
 use crate::password;
 use crate::settings::User;
-use barid_engine::access::Permissions;
-use barid_engine::names::{full_name, tenant_of};
 
 /// Bytes of the longest password that is verified.
 pub const PASSWORD_MAX: usize = 4 * 1024;

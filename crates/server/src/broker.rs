@@ -7,6 +7,16 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use barid_core::durable::{RecoveryError, keys};
+use barid_engine::bindings::Binding;
+use barid_engine::departures::Departures;
+use barid_engine::durable::Commits;
+use barid_engine::entities::EntityError;
+use barid_engine::lanes::Lanes;
+use barid_engine::lifecycle::Context;
+use barid_engine::names::DEFAULT_TENANT;
+use barid_engine::recovery::recover;
+use barid_engine::router::Router;
+use barid_engine::worker::Worker;
 use barid_store::private::Exposure;
 use barid_store::{DataDir, Engine, Options, StoreError};
 use thiserror::Error;
@@ -22,16 +32,6 @@ use crate::sockets::{BoundSockets, ListeningSockets, alpn};
 use crate::strangers::Strangers;
 use crate::threads;
 use crate::transport::{CertificateError, ListenerContext, server_config};
-use barid_engine::bindings::Binding;
-use barid_engine::departures::Departures;
-use barid_engine::durable::Commits;
-use barid_engine::entities::EntityError;
-use barid_engine::lanes::Lanes;
-use barid_engine::lifecycle::Context;
-use barid_engine::names::DEFAULT_TENANT;
-use barid_engine::recovery::recover;
-use barid_engine::router::Router;
-use barid_engine::worker::Worker;
 
 /// The shards that a new data directory gets at most, unless the settings say otherwise.
 const SHARDS_MAX: usize = 8;
@@ -250,7 +250,7 @@ impl Broker {
         note(old.users != new.users, "users (for clients that connect from now on)");
         note(old.shared_subscriptions != new.shared_subscriptions, "shared_subscriptions");
         note(old.keys != new.keys, "keys (for tokens that come from now on)");
-        // What is declared below is checked against the new limits.
+        // Before queues and topics are declared, which the new limits may allow.
         self.shared.apply_to_tenants(new);
         let declares = old.queues != new.queues || old.topics != new.topics;
         let declared = if declares { self.shared.declare(new) } else { Ok(()) };

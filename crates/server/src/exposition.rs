@@ -8,14 +8,14 @@ use std::sync::atomic::Ordering;
 
 use barid_core::drop_reason::DropReason;
 use barid_core::state_store::Usage;
-use mqtt_proto::PacketType;
-
-use crate::shared::Shared;
-use crate::watchdog::Watchdog;
 use barid_engine::denied_action::Action;
 use barid_engine::durable::DurableShard;
 use barid_engine::metrics::{OUTCOMES, Totals, VERBS};
 use barid_engine::tenant::Tenant;
+use mqtt_proto::PacketType;
+
+use crate::shared::Shared;
+use crate::watchdog::Watchdog;
 
 const PACKETS: [PacketType; 15] = [
     PacketType::Connect,

@@ -3,6 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use barid_engine::account::TenantSettings;
+use barid_engine::clock::Clock;
+use barid_engine::engine::{Engine, EngineSettings};
+use barid_engine::entities::EntityError;
+use barid_engine::ids::ConnectionId;
 use barid_store::DataDir;
 use parking_lot::{Mutex, RwLock};
 
@@ -12,11 +17,6 @@ use crate::strangers::Strangers;
 use crate::system;
 use crate::verifier::Verifier;
 use crate::watchdog::Watchdog;
-use barid_engine::account::TenantSettings;
-use barid_engine::clock::Clock;
-use barid_engine::engine::{Engine, EngineSettings};
-use barid_engine::entities::EntityError;
-use barid_engine::ids::ConnectionId;
 
 /// What all threads of a broker share: its engine, and what belongs to the outside.
 pub struct Shared {

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use mqtt_proto::{PacketId, PacketType};
-
-use crate::shared::Shared;
-use crate::verifier::LoginOwner;
 use barid_engine::budget::Budget;
 use barid_engine::lifecycle::Context;
 use barid_engine::run::Run;
 use barid_engine::session::Answers;
 use barid_engine::state_requests::Responses;
+use mqtt_proto::{PacketId, PacketType};
+
+use crate::shared::Shared;
+use crate::verifier::LoginOwner;
 
 /// What a connection needs of its thread while it has its turn.
 pub struct Turn<'a> {

@@ -6,12 +6,12 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Weak};
 use std::thread;
 
+use barid_engine::ids::ConnectionId;
+use barid_engine::owner::Owner;
 use hashbrown::HashMap;
 use parking_lot::{Condvar, Mutex};
 
 use crate::auth::{Users, Verdict};
-use barid_engine::ids::ConnectionId;
-use barid_engine::owner::Owner;
 
 /// Logins that may wait for each thread that verifies. Beyond, clients are told that the server is busy,
 /// rather than to wait for longer than they are given.

@@ -56,10 +56,8 @@ impl DurableShard {
     pub fn commit_before_start(self: &Arc<Self>, clock: Clock) {
         let mut committer = self.committer.lock();
         let committer = committer.as_mut().expect("the committer has not been taken");
-        match self.wait(Duration::ZERO) {
-            ToDo::Commit => committer.commit(self, clock.instant()),
-            ToDo::AppendAgain => committer.append_again(self),
-            ToDo::Look | ToDo::End => {}
+        if let Some(to_do) = self.wait(Duration::ZERO) {
+            committer.act(self, to_do, clock.instant());
         }
     }
 
@@ -86,9 +84,9 @@ impl Committing {
     pub fn wait(&mut self) -> Option<(ToDo, Duration)> {
         let Self { shard, clock, committer, failing_since } = self;
         let patience = if shard.refuses() { RETRY } else { ROOM_INTERVAL };
-        let to_do = shard.wait(patience);
-        match to_do {
-            ToDo::Commit => Some((to_do, committer.pause(clock.instant()))),
+        let to_do = shard.wait(patience)?;
+        let delay = match to_do {
+            ToDo::Commit => committer.pause(clock.instant()),
             ToDo::AppendAgain => {
                 let now = clock.instant();
                 if now - *failing_since.get_or_insert(now) >= PATIENCE {
@@ -98,22 +96,17 @@ impl Committing {
                     error!(shard = shard.index(), "what was not acknowledged is not stored");
                     return None;
                 }
-                Some((to_do, RETRY))
+                RETRY
             }
-            ToDo::Look => Some((to_do, Duration::ZERO)),
-            ToDo::End => None,
-        }
+            ToDo::Look => Duration::ZERO,
+        };
+        Some((to_do, delay))
     }
 
     /// Does a step.
     pub fn act(&mut self, to_do: ToDo) {
         let Self { shard, clock, committer, failing_since } = self;
-        match to_do {
-            ToDo::Commit => committer.commit(shard, clock.instant()),
-            ToDo::AppendAgain => committer.append_again(shard),
-            ToDo::Look | ToDo::End => {}
-        }
-        committer.forget_done(shard);
+        committer.act(shard, to_do, clock.instant());
         // Changes whose clients were told of failure are committed before publishers are let in again.
         let has_recovered = failing_since.is_none() || !shard.has_changes();
         if committer.sent.is_empty() && has_recovered {
@@ -127,6 +120,16 @@ impl Committing {
 }
 
 impl Committer {
+    /// Does a step, and forgets the batches that are done by then.
+    fn act(&mut self, shard: &Arc<DurableShard>, to_do: ToDo, now: Instant) {
+        match to_do {
+            ToDo::Commit => self.commit(shard, now),
+            ToDo::AppendAgain => self.append_again(shard),
+            ToDo::Look => {}
+        }
+        self.forget_done(shard);
+    }
+
     /// Time that the next batch is given, if that is worth it.
     fn pause(&self, now: Instant) -> Duration {
         match self.last {
@@ -153,8 +156,6 @@ impl Committer {
         let batch = Arc::new(batch);
         self.sent.push_back((number, Arc::clone(&batch)));
         shard.log.append(number, &batch, &as_sink(shard));
-        drop(batch);
-        self.forget_done(shard);
     }
 
     /// Appends what is in doubt once more.
@@ -242,9 +243,8 @@ mod tests {
                     self.noted.insert(topic, shard.batch());
                 }
                 Step::Commit => match self.shard.wait(Duration::ZERO) {
-                    ToDo::Commit => self.committer.commit(&self.shard, stopped().instant()),
-                    ToDo::AppendAgain => self.committer.append_again(&self.shard),
-                    ToDo::Look | ToDo::End => self.committer.forget_done(&self.shard),
+                    Some(to_do) => self.committer.act(&self.shard, to_do, stopped().instant()),
+                    None => self.committer.forget_done(&self.shard),
                 },
                 Step::Decide(fate) => {
                     self.log.land_late();
@@ -339,7 +339,7 @@ mod tests {
                 assert_eq!(world.landed().len(), before, "nobody is told of what another has");
             } else {
                 assert_eq!(world.landed().len(), world.noted.len(), "in the end all is there");
-                assert!(matches!(world.shard.wait(Duration::ZERO), ToDo::End));
+                assert_eq!(world.shard.wait(Duration::ZERO), None);
                 assert!(world.noted.values().all(|batch| world.shard.is_durable(*batch)));
             }
         }

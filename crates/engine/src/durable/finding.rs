@@ -49,7 +49,7 @@ impl DurableShard {
         self.find(noted, || self.read_body(name, queue, id))
     }
 
-    /// What is noted, or is in the store.
+    /// Looks among what is noted and on its way, then in the store.
     fn find<T>(
         &self,
         noted: impl Fn(&Pending) -> Option<T>,

@@ -70,7 +70,7 @@ pub(super) struct Pending {
     closing: bool,
 }
 
-/// What there is to do for who commits.
+/// What there is to do for the committer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ToDo {
     /// What has been noted is to be appended.
@@ -79,8 +79,6 @@ pub enum ToDo {
     AppendAgain,
     /// It is to be asked whether there is room.
     Look,
-    /// Nothing, any more.
-    End,
 }
 
 /// The write set of a shard, locked. When it is let go, what was noted is on its way to the store.
@@ -213,25 +211,26 @@ impl DurableShard {
         (number, writes, pending.shard.tenant_names())
     }
 
-    /// Waits until there is something to do for who commits, `patience` at the longest.
-    pub(super) fn wait(&self, patience: Duration) -> ToDo {
+    /// Waits until there is something to do for the committer, `patience` at the longest. `None`: there will be nothing any
+    /// more.
+    pub(super) fn wait(&self, patience: Duration) -> Option<ToDo> {
         let mut pending = self.pending.lock();
         loop {
             if pending.is_fenced {
-                return ToDo::End;
+                return None;
             }
             if pending.in_doubt && pending.unanswered == 0 {
-                return ToDo::AppendAgain;
+                return Some(ToDo::AppendAgain);
             }
             let has_window = !pending.in_doubt && pending.in_flight.len() < self.log.window();
             if has_window && (pending.ripe || (pending.closing && pending.touched)) {
-                return ToDo::Commit;
+                return Some(ToDo::Commit);
             }
             if pending.closing && !pending.touched && pending.in_flight.is_empty() {
-                return ToDo::End;
+                return None;
             }
             if self.changed.wait_for(&mut pending, patience).timed_out() {
-                return ToDo::Look;
+                return Some(ToDo::Look);
             }
         }
     }

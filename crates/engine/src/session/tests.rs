@@ -68,7 +68,7 @@ impl World {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new(keys::NAMES.len()));
         let shards = Arc::new(Shards::new(&[store], 0));
         let settings = TenantSettings::default();
-        let account = Account::new((0, "t"), settings, Arc::clone(&shards), (1, COUNTING, 0), None);
+        let account = Account::new((0, "t"), settings, Arc::clone(&shards), (1, COUNTING), None);
         let session = SessionRef::new(1, Arc::new(account), "c", None);
         let (pipe, owner) = (Arc::<Pipe>::default(), Arc::<Told>::default());
         let link = Link {

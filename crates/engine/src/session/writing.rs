@@ -253,7 +253,8 @@ impl Session {
         }
     }
 
-    /// What is to be written next, when nothing encoded waits; there is room for so many bytes in this stint.
+    /// Encodes messages, as nothing encoded waits, and returns the next packets. `room`: the bytes that this stint may still
+    /// write.
     fn refill_and_take(
         &self,
         worker: &Worker,

@@ -6,13 +6,13 @@ use axum::Json;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
+use barid_engine::amqp_clients::AmqpClient;
 use serde::{Deserialize, Serialize};
 
 use super::answer::{Answer, Refusal};
 use super::page::{LIMIT_MAX, check_limit, cut};
 use super::rfc3339::Rfc3339;
 use super::{Served, tenants};
-use barid_engine::amqp_clients::AmqpClient;
 
 #[derive(Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use axum::Json;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
+use barid_engine::denials::{Remembered, Wanted};
+use barid_engine::denied_action::Action;
+use barid_engine::names::DEFAULT_TENANT;
 use serde::{Deserialize, Serialize};
 
 use super::answer::{Answer, Refusal};
 use super::rfc3339::Rfc3339;
 use super::{Served, tenants};
-use barid_engine::denials::{Remembered, Wanted};
-use barid_engine::denied_action::Action;
-use barid_engine::names::DEFAULT_TENANT;
 
 #[derive(Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]

@@ -6,13 +6,13 @@ use axum::Json;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use barid_core::drop_reason::DropReason;
+use barid_engine::drops::{self, DroppedMessage, Wanted};
 use mqtt_proto::topic;
 use serde::{Deserialize, Serialize};
 
 use super::answer::{Answer, Refusal};
 use super::rfc3339::Rfc3339;
 use super::{Served, facts, tenants};
-use barid_engine::drops::{self, DroppedMessage, Wanted};
 
 #[derive(Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]

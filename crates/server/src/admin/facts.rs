@@ -6,14 +6,14 @@ use std::sync::Arc;
 use barid_core::durable::keys;
 use barid_core::session::Waiting;
 use barid_core::time::MonoTime;
-use tokio::sync::oneshot;
-
-use crate::shared::Shared;
 use barid_engine::agenda::{Task, Tell};
 use barid_engine::drops::DropLog;
 use barid_engine::durability::DurabilityClass;
 use barid_engine::session::SessionRef;
 use barid_engine::tenant::Tenant;
+use tokio::sync::oneshot;
+
+use crate::shared::Shared;
 
 /// Where a session's messages are kept.
 pub fn durability(session: &SessionRef) -> &'static str {

@@ -35,6 +35,7 @@ use axum::http::header::{
 use axum::http::{HeaderValue, Request, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get};
+use barid_engine::lanes::Lanes;
 use hyper::service::Service as _;
 use hyper_util::service::TowerToHyperService;
 use tokio::runtime::{Handle, Runtime};
@@ -46,7 +47,6 @@ use crate::exposition::exposition;
 use crate::listener::Bound;
 use crate::shared::Shared;
 use answer::Refusal;
-use barid_engine::lanes::Lanes;
 use progress::Progress;
 
 /// How long the body of a request may take to arrive.

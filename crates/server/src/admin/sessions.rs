@@ -7,14 +7,14 @@ use axum::Json;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
+use barid_engine::session::{SessionRef, State as SessionState};
+use barid_engine::tenant::Tenant;
 use serde::{Deserialize, Serialize};
 
 use super::answer::{Answer, Refusal, not_durable};
 use super::page::{LIMIT_MAX, check_limit, cut};
 use super::rfc3339::Rfc3339;
 use super::{Served, facts, tenants};
-use barid_engine::session::{SessionRef, State as SessionState};
-use barid_engine::tenant::Tenant;
 
 #[derive(Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]

@@ -5,6 +5,7 @@ use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::Uri;
 use barid_core::state_store::EntryView;
+use barid_engine::tenant::Tenant;
 use data_encoding::{BASE64, BASE64URL_NOPAD};
 use percent_encoding::percent_decode_str;
 use serde::{Deserialize, Serialize};
@@ -13,7 +14,6 @@ use super::answer::{Answer, Refusal};
 use super::page::{LIMIT_MAX, check_limit, cut};
 use super::rfc3339::Rfc3339;
 use super::{Served, tenants};
-use barid_engine::tenant::Tenant;
 
 #[derive(Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]

@@ -5,11 +5,11 @@ use std::sync::atomic::Ordering;
 
 use axum::Json;
 use axum::extract::State;
+use barid_engine::tenant::Tenant;
 use serde::Serialize;
 
 use super::Served;
 use super::answer::{Answer, Refusal};
-use barid_engine::tenant::Tenant;
 
 /// One tenant's sizes.
 #[derive(Debug, Serialize)]

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use barid_core::time::{MonoTime, WallTime};
+use barid_engine::entities::Address;
+use barid_engine::names::{DEFAULT_TENANT, tenant_of};
+use barid_engine::tenant::Tenant;
 use thiserror::Error;
 
 use super::sas::{InvalidToken, Token};
 use crate::settings::{Key, Right, Settings};
 use crate::shared::Shared;
-use barid_engine::entities::Address;
-use barid_engine::names::{DEFAULT_TENANT, tenant_of};
-use barid_engine::tenant::Tenant;
 
 /// Tokens that count for one connection. A client has one or two for each entity it has to do with.
 const GRANTS_MAX: usize = 4_096;

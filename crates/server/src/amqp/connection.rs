@@ -8,6 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use barid_core::time::MonoTime;
+use barid_engine::ids::ConnectionId;
+use barid_engine::owner::Owner;
 use mqtt_proto::ReasonCode;
 use tracing::debug;
 
@@ -16,8 +18,6 @@ use super::inbox::Inbox;
 use crate::strangers::Collected;
 use crate::transport::{Parts, Proxied, Tcp, Transport};
 use crate::turn::{Next, Readiness, Turn};
-use barid_engine::ids::ConnectionId;
-use barid_engine::owner::Owner;
 
 /// Reads of one connection before others have their turn.
 const READS_PER_TURN: usize = 4;

@@ -7,6 +7,11 @@ use std::time::Duration;
 use barid_amqp::{Connection, Delivery, Disposition, Error, Event, Limits, LinkId};
 use barid_core::entity::ReceiverId;
 use barid_core::time::MonoTime;
+use barid_engine::amqp_clients::Listed;
+use barid_engine::budget::Budget;
+use barid_engine::denied_action::Action;
+use barid_engine::durable::Commits;
+use barid_engine::entities::Told;
 use hashbrown::{HashMap, HashSet};
 use tracing::debug;
 
@@ -19,11 +24,6 @@ use super::refusals::condition;
 use super::sas::Token;
 use crate::settings::Right;
 use crate::turn::Turn;
-use barid_engine::amqp_clients::Listed;
-use barid_engine::budget::Budget;
-use barid_engine::denied_action::Action;
-use barid_engine::durable::Commits;
-use barid_engine::entities::Told;
 
 /// The largest frame that is read, in bytes. Larger messages come in many.
 const FRAME_MAX: u32 = 64 * 1024;

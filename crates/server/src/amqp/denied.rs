@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
-use super::container::Container;
-use crate::turn::Turn;
 use barid_engine::amqp_clients::{AmqpClient, Close, Listed};
 use barid_engine::denials::Denial;
 use barid_engine::denied_action::Action;
 use barid_engine::drops::cut;
 use barid_engine::names::tenant_of;
 use barid_engine::tenant::Tenant;
+
+use super::container::Container;
+use crate::turn::Turn;
 
 /// Bytes that are kept of the name that a client gives its container.
 const CONTAINER_MAX: usize = 96;

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use barid_amqp::{DeliveryState, Error, IncomingId, LinkId, OutgoingId};
+use barid_engine::durable::{Commits, Shards};
+use barid_engine::progress::{Gate, Polled, Sources};
 
 use super::inbox::Inbox;
 use super::refusals::condition;
-use barid_engine::durable::{Commits, Shards};
-use barid_engine::progress::{Gate, Polled, Sources};
 
 /// What a client is told when something is durable.
 #[derive(Debug)]

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use barid_amqp::{Fields, SessionId};
 use barid_core::entity::{Mode, Part, ReceiverId};
+use barid_engine::entities::{Node, Queue};
 
 use super::receiving::Outbound;
-use barid_engine::entities::{Node, Queue};
 
 /// One link.
 #[derive(Debug)]

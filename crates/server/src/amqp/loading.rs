@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use barid_amqp::LinkId;
 use barid_core::entity::{LockToken, ReceiverId};
+use barid_engine::entities::Queue;
 use hashbrown::HashMap;
 
 use super::container::Container;
 use super::management::Gathering;
 use crate::turn::Turn;
-use barid_engine::entities::Queue;
 
 /// Bodies are told apart by their tags.
 const NOBODY: ReceiverId = ReceiverId(0);

@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use barid_amqp::{Error, LinkId};
 use barid_core::entity::{Delivery, LockToken, Mode, Outcome, Refusal};
+use barid_engine::durable::Commits;
+use barid_engine::entities::Told;
 use tracing::error;
 
 use super::container::Container;
@@ -14,8 +16,6 @@ use super::link::{Link, ReceiverLink};
 use super::loading::For;
 use super::refusals::{condition, error_of};
 use crate::turn::Turn;
-use barid_engine::durable::Commits;
-use barid_engine::entities::Told;
 
 /// Messages that are taken from an entity at a time.
 const TAKEN: usize = 64;

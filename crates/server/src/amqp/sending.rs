@@ -7,15 +7,15 @@ use barid_amqp::message::{BATCH, Malformed, Sections, batch};
 use barid_amqp::{Delivery, DeliveryState, Error};
 use barid_core::entity::Incoming;
 use barid_core::time::WallTime;
+use barid_engine::durable::Commits;
+use barid_engine::entities::{Batch, Node, SendError};
+use barid_engine::random::Random;
 
 use super::container::Container;
 use super::held::Answer;
 use super::link::Link;
 use super::refusals::{condition, error_of, no_entity};
 use crate::turn::Turn;
-use barid_engine::durable::Commits;
-use barid_engine::entities::{Batch, Node, SendError};
-use barid_engine::random::Random;
 
 /// When a message is to be enqueued.
 const SCHEDULED: &str = "x-opt-scheduled-enqueue-time";

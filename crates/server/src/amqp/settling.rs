@@ -3,6 +3,8 @@
 use barid_amqp::message::ValueRef;
 use barid_amqp::{DeliveryState, Disposition, Error, Fields};
 use barid_core::entity::{CHANGED_MAX, Changes, Outcome, Refusal};
+use barid_engine::durable::Commits;
+use barid_engine::entities::value::kept;
 
 use super::container::Container;
 use super::encode::token_of_tag;
@@ -10,8 +12,6 @@ use super::held::Answer;
 use super::link::Link;
 use super::refusals::error_of;
 use crate::turn::Turn;
-use barid_engine::durable::Commits;
-use barid_engine::entities::value::kept;
 
 impl Container {
     /// A client has decided about a message.

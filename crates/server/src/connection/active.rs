@@ -8,6 +8,12 @@ use std::sync::{Arc, Weak};
 use barid_core::drop_reason::DropReason;
 use barid_core::session::Acked;
 use barid_core::time::{MonoTime, WallTime};
+use barid_engine::access::Permissions;
+use barid_engine::durability::Durability;
+use barid_engine::ids::ConnectionId;
+use barid_engine::limits::Limits;
+use barid_engine::session::{Session, SessionRef, Stint};
+use barid_engine::tenant::Tenant;
 use hashbrown::HashSet;
 use mqtt_proto::flow::{InboundAliases, KeepAlive};
 use mqtt_proto::{
@@ -18,12 +24,6 @@ use super::subscribe::Unfinished;
 use super::{End, UNREAD_ANSWERS_MAX, disconnect};
 use crate::transport::Transport;
 use crate::turn::{ClientAck, Scratch, Turn};
-use barid_engine::access::Permissions;
-use barid_engine::durability::Durability;
-use barid_engine::ids::ConnectionId;
-use barid_engine::limits::Limits;
-use barid_engine::session::{Session, SessionRef, Stint};
-use barid_engine::tenant::Tenant;
 
 /// Requests to the state store that are executed before it is looked whether their client reads the
 /// responses …

@@ -7,6 +7,9 @@ use std::time::Duration;
 
 use barid_core::ids;
 use barid_core::time::MonoTime;
+use barid_engine::access::may_publish;
+use barid_engine::names::{full_name, tenant_of};
+use barid_engine::session::{Link, Stint};
 use mqtt_proto::flow::{InboundAliases, KeepAlive};
 use mqtt_proto::{
     ConnAck, Connect, FixedHeader, MAX_PACKET_LEN, PacketType, Properties, PropertiesBuf, Property,
@@ -24,9 +27,6 @@ use crate::auth::{PASSWORD_MAX, Verdict};
 use crate::strangers::Collected;
 use crate::turn::Turn;
 use crate::verifier::Login;
-use barid_engine::access::may_publish;
-use barid_engine::names::{full_name, tenant_of};
-use barid_engine::session::{Link, Stint};
 
 /// The logins of an address that has most waiting are not looked at.
 const TOO_MANY_LOGINS: Refusal = Refusal(ReasonCode::ServerBusy, "too many logins at once");

@@ -2,6 +2,11 @@
 
 use std::sync::Arc;
 
+use barid_engine::denials::Denial;
+use barid_engine::denied_action::Action;
+use barid_engine::names::{DEFAULT_TENANT, is_reserved};
+use barid_engine::state_store;
+use barid_engine::tenant::Tenant;
 use mqtt_proto::{Connect, ReasonCode};
 use statestore_proto::Command;
 
@@ -10,11 +15,6 @@ use super::active::Active;
 use super::opening::shared_filter;
 use super::wanted::Refusal;
 use crate::turn::Turn;
-use barid_engine::denials::Denial;
-use barid_engine::denied_action::Action;
-use barid_engine::names::{DEFAULT_TENANT, is_reserved};
-use barid_engine::state_store;
-use barid_engine::tenant::Tenant;
 
 /// Why a Will Message is refused with its CONNECT.
 pub(super) const WILL_REFUSED: &str = "the will's topic is not allowed";

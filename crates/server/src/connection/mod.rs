@@ -24,6 +24,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use barid_core::time::MonoTime;
+use barid_engine::ids::ConnectionId;
+use barid_engine::owner::{Owner, is_same};
+use barid_engine::session::{SessionRef, Stint};
 use mqtt_proto::{
     DecodeError, Disconnect, FixedHeader, PacketType, PropertiesBuf, Property, ReasonCode, Version,
 };
@@ -35,9 +38,6 @@ use crate::strangers::Collected;
 use crate::transport::{Accepted, ListenerContext, Parts, Proxied, Tcp, Transport};
 use crate::turn::{Next, Readiness, Turn};
 use active::Active;
-use barid_engine::ids::ConnectionId;
-use barid_engine::owner::{Owner, is_same};
-use barid_engine::session::{SessionRef, Stint};
 use connect::Waiting;
 
 /// Reads of one connection before others have their turn.

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use mqtt_proto::{ConnAck, PacketType, PropertiesBuf, ReasonCode, Version, topic};
-
-use super::wanted::Wanted;
 use barid_engine::access::Permissions;
 use barid_engine::durable::Commits;
 use barid_engine::lifecycle::Context;
 use barid_engine::session::{Link, SessionRef};
 use barid_engine::tenant::Tenant;
+use mqtt_proto::{ConnAck, PacketType, PropertiesBuf, ReasonCode, Version, topic};
+
+use super::wanted::Wanted;
 
 /// What is needed to open a session, besides what it will be like.
 pub(super) struct Opening<'a> {

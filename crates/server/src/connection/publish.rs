@@ -5,13 +5,6 @@ use std::sync::Arc;
 
 use barid_core::session::{Reception, ShardSet};
 use barid_core::topic_index::Route;
-use mqtt_proto::flow::InboundAliases;
-use mqtt_proto::{DecodeError, FixedHeader, PacketId, PacketType, QoS, ReasonCode, Version};
-use statestore_proto::topics;
-
-use super::End;
-use super::active::{Active, Partner};
-use crate::turn::Turn;
 use barid_engine::access::may_publish;
 use barid_engine::bindings::Entered;
 use barid_engine::budget::Budget;
@@ -21,6 +14,13 @@ use barid_engine::names::is_reserved;
 use barid_engine::router::Publisher;
 use barid_engine::run::{Messages, Parsed, Run, RunLimit};
 use barid_engine::session::SessionRef;
+use mqtt_proto::flow::InboundAliases;
+use mqtt_proto::{DecodeError, FixedHeader, PacketId, PacketType, QoS, ReasonCode, Version};
+use statestore_proto::topics;
+
+use super::End;
+use super::active::{Active, Partner};
+use crate::turn::Turn;
 
 /// A run of so many messages is handed on in one piece, whoever gets it. Most runs are short, and need not be measured.
 const SHORT_RUN: usize = 4;

@@ -1,6 +1,9 @@
 //! Requests to the state store.
 
 use barid_core::state_store::Limits;
+use barid_engine::durable::Commits;
+use barid_engine::state_requests::Asking;
+use barid_engine::state_store::{Envelope, Notices, Requester};
 use mqtt_proto::{PacketId, PacketType, Properties, ReasonCode, topic};
 use smallvec::SmallVec;
 use statestore_proto::{Refusal, Reply, Verb, topics};
@@ -8,9 +11,6 @@ use statestore_proto::{Refusal, Reply, Verb, topics};
 use super::End;
 use super::active::Active;
 use crate::turn::{Scratch, Turn};
-use barid_engine::durable::Commits;
-use barid_engine::state_requests::Asking;
-use barid_engine::state_store::{Envelope, Notices, Requester};
 
 /// What a SCAN costs beside the keys that it finds, in bytes that could be copied meanwhile: it may look at
 /// thousands.

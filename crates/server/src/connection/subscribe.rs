@@ -3,6 +3,9 @@
 use std::num::NonZeroU32;
 
 use barid_core::ids;
+use barid_engine::durable::Commits;
+use barid_engine::session::{Replay, Subscription, Subscriptions};
+use barid_engine::state_store;
 use mqtt_proto::{
     PacketId, PacketType, Properties, QoS, ReasonCode, RetainHandling, SubAck, Subscribe,
     SubscribeFilter, SubscribeFilters, SubscribeFiltersBuf, UnsubAck, Unsubscribe,
@@ -13,9 +16,6 @@ use super::End;
 use super::active::Active;
 use super::opening::shared_filter;
 use crate::turn::Turn;
-use barid_engine::durable::Commits;
-use barid_engine::session::{Replay, Subscription, Subscriptions};
-use barid_engine::state_store;
 
 /// What a filter costs in steps of a turn: it changes the index, and is noted in the store.
 const FILTER_STEPS: usize = 4;

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use barid_engine::ids::ConnectionId;
+use barid_engine::owner::Owner;
 use mio::Waker;
 use mqtt_proto::ReasonCode;
 use parking_lot::Mutex;
@@ -11,8 +13,6 @@ use super::Peer;
 use crate::auth::Verdict;
 use crate::transport::Accepted;
 use crate::verifier::LoginOwner;
-use barid_engine::ids::ConnectionId;
-use barid_engine::owner::Owner;
 
 /// What an IO thread can be told.
 #[derive(Debug)]

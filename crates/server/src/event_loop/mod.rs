@@ -20,6 +20,12 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use barid_core::time::MonoTime;
+use barid_engine::budget::Budget;
+use barid_engine::clock::Clock;
+use barid_engine::durable::commit_by_rounds;
+use barid_engine::ids::ConnectionId;
+use barid_engine::lifecycle::Context;
+use barid_engine::owner::Owner;
 use hashbrown::HashMap;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token, Waker};
@@ -32,12 +38,6 @@ use crate::transport::Accepted;
 use crate::turn::{Next, Readiness, Scratch, Turn};
 use crate::verifier::LoginOwner;
 use crate::watchdog::Watchdog;
-use barid_engine::budget::Budget;
-use barid_engine::clock::Clock;
-use barid_engine::durable::commit_by_rounds;
-use barid_engine::ids::ConnectionId;
-use barid_engine::lifecycle::Context;
-use barid_engine::owner::Owner;
 use io_threads::Balance;
 use timers::Timers;
 

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use barid_core::time::MonoTime;
+use barid_engine::ids::ConnectionId;
+use barid_engine::owner::Owner;
 use mqtt_proto::ReasonCode;
 
 use super::{Mailbox, Post};
@@ -12,8 +14,6 @@ use crate::connection::Connection;
 use crate::transport::{Accepted, Protocol, Tcp};
 use crate::turn::{Next, Readiness, Turn};
 use crate::verifier::LoginOwner;
-use barid_engine::ids::ConnectionId;
-use barid_engine::owner::Owner;
 
 /// One network connection.
 #[derive(Debug)]

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use barid_core::entity::Counts;
 use barid_core::time::WallTime;
+use barid_engine::entities::{Node, Queue};
 
 use super::{escaped, header};
 use crate::shared::Shared;
-use barid_engine::entities::{Node, Queue};
 
 /// The most queues and subscriptions with series of their own, in all tenants together. What lies in the others
 /// of a tenant is summed up under `entity="*"`, which no entity is called.

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
-
-use super::Settings;
 use barid_engine::entities::{
     Definitions, QueueDefinition, QueueProperties, RuleDefinition, RuleProperties,
     SubscriptionDefinition, SubscriptionProperties, TopicDefinition, TopicProperties,
 };
+use serde::Deserialize;
+
+use super::Settings;
 
 /// A queue. What stands in `properties` has the names of Service Bus.
 #[derive(Clone, Debug, Deserialize, PartialEq)]

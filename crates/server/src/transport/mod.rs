@@ -6,6 +6,8 @@ mod tls;
 mod tls_stream;
 pub mod websocket;
 
+use barid_engine::ids::ConnectionId;
+use barid_engine::wire::Wire;
 pub use proxy::Proxied;
 pub use tls::{CertificateError, server_config};
 use tls_stream::TlsStream;
@@ -20,8 +22,6 @@ use parking_lot::RwLock;
 use rustls::{ServerConfig, ServerConnection};
 
 use crate::strangers::{Collected, Strangers};
-use barid_engine::ids::ConnectionId;
-use barid_engine::wire::Wire;
 use websocket::{WebSocket, WebSocketOptions};
 
 /// A socket that any thread may write to.

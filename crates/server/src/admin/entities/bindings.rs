@@ -5,6 +5,9 @@ use axum::body::Bytes;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
+use barid_engine::bindings::Binding;
+use barid_engine::bindings::Bound;
+use barid_engine::tenant::Tenant;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -12,9 +15,6 @@ use super::described::declared_by;
 use super::{Cut, Paging, any_tenant, body, change, made, only_new};
 use crate::admin::answer::{Answer, Refusal};
 use crate::admin::{Served, tenants};
-use barid_engine::bindings::Binding;
-use barid_engine::bindings::Bound;
-use barid_engine::tenant::Tenant;
 
 #[derive(Debug, Serialize)]
 pub struct Page {

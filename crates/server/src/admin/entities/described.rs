@@ -1,13 +1,13 @@
 //! Entities as they are answered.
 
 use barid_core::entity::Counts as Counted;
-use serde::Serialize;
-
-use crate::admin::rfc3339::Rfc3339;
 use barid_engine::entities::{
     DeclaredBy, Definition, Queue, QueueProperties, RuleDefinition, RuleProperties,
     SubscriptionProperties, Topic, TopicProperties,
 };
+use serde::Serialize;
+
+use crate::admin::rfc3339::Rfc3339;
 
 /// A queue.
 #[derive(Debug, Serialize)]

@@ -6,6 +6,7 @@ use axum::Json;
 use axum::extract::Query;
 use axum::extract::rejection::QueryRejection;
 use barid_core::entity::{Entry, Part};
+use barid_engine::entities::Queue;
 use serde::{Deserialize, Serialize};
 
 use super::super::page::check_limit;
@@ -13,7 +14,6 @@ use super::change;
 use super::message::Described;
 use crate::admin::Served;
 use crate::admin::answer::Answer;
-use barid_engine::entities::Queue;
 
 /// The most messages of one answer.
 const LIMIT_MAX: usize = 1_000;

@@ -20,17 +20,17 @@ use axum::extract::Query;
 use axum::extract::rejection::QueryRejection;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::routing::get;
-use serde::Deserialize;
-
-use super::answer::{Refusal, not_durable};
-use super::page::{LIMIT_MAX, check_limit, cut};
-use super::{Served, facts, tenants};
 use barid_engine::agenda::After;
 use barid_engine::bindings::BindingsError;
 use barid_engine::durable::Commits;
 use barid_engine::entities::{Entities, EntityError};
 use barid_engine::names::check_tenant_name;
 use barid_engine::tenant::Tenant;
+use serde::Deserialize;
+
+use super::answer::{Refusal, not_durable};
+use super::page::{LIMIT_MAX, check_limit, cut};
+use super::{Served, facts, tenants};
 
 /// The routes, below `/v1/tenants/{tenant}`.
 pub fn routes() -> Router<Served> {

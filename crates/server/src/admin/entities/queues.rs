@@ -7,6 +7,7 @@ use axum::body::Bytes;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
+use barid_engine::entities::{self, DeclaredBy, Entities, Node, Queue, QueueDefinition};
 use serde::Serialize;
 
 use super::described::DescribedQueue;
@@ -15,7 +16,6 @@ use super::{
 };
 use crate::admin::Served;
 use crate::admin::answer::{Answer, Refusal};
-use barid_engine::entities::{self, DeclaredBy, Entities, Node, Queue, QueueDefinition};
 
 #[derive(Debug, Serialize)]
 pub struct Page {

@@ -6,6 +6,7 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use barid_core::rules::same_name;
+use barid_engine::entities::RuleDefinition;
 use serde::Serialize;
 
 use super::described::DescribedRule;
@@ -13,7 +14,6 @@ use super::subscriptions::Named;
 use super::{body, change, made, only_new};
 use crate::admin::Served;
 use crate::admin::answer::{Answer, Refusal};
-use barid_engine::entities::RuleDefinition;
 
 #[derive(Debug, Serialize)]
 pub struct All {

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use axum::Json;
 use barid_core::entity::SessionDetails;
+use barid_engine::entities::Queue;
 use serde::Serialize;
 
 use super::{Cut, Paging};
 use crate::admin::answer::Answer;
 use crate::admin::rfc3339::Rfc3339;
-use barid_engine::entities::Queue;
 
 #[derive(Debug, Serialize)]
 pub struct Page {

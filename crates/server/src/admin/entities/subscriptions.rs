@@ -7,16 +7,16 @@ use axum::body::Bytes;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
+use barid_engine::entities::{
+    self, DeclaredBy, Definition, Entities, Node, Queue, SubscriptionDefinition, Topic,
+    subscription_path,
+};
 use serde::Serialize;
 
 use super::described::{DescribedSubscription, name_of};
 use super::{Cut, Paging, body, change, made, messages, only_new, sessions, topics};
 use crate::admin::Served;
 use crate::admin::answer::{Answer, Refusal};
-use barid_engine::entities::{
-    self, DeclaredBy, Definition, Entities, Node, Queue, SubscriptionDefinition, Topic,
-    subscription_path,
-};
 
 #[derive(Debug, Serialize)]
 pub struct Page {

@@ -7,15 +7,15 @@ use axum::body::Bytes;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
+use barid_engine::entities::{
+    self, DeclaredBy, Definition, Entities, Node, Topic, TopicDefinition, TopicProperties,
+};
 use serde::Serialize;
 
 use super::described::DescribedTopic;
 use super::{Cut, Paging, body, change, made, of_any_tenant, of_tenant, only_new};
 use crate::admin::Served;
 use crate::admin::answer::{Answer, Refusal};
-use barid_engine::entities::{
-    self, DeclaredBy, Definition, Entities, Node, Topic, TopicDefinition, TopicProperties,
-};
 
 #[derive(Debug, Serialize)]
 pub struct Page {

@@ -6,6 +6,8 @@ use barid_amqp::Error;
 use barid_amqp::message::{Sections, ValueRef};
 use barid_core::entity::{Delivery, Entry, LockToken, Mode, Outcome, Part};
 use barid_core::time::WallTime;
+use barid_engine::durable::Commits;
+use barid_engine::entities::Queue;
 
 use super::{Addressee, Asked, Done};
 use crate::amqp::container::Container;
@@ -13,8 +15,6 @@ use crate::amqp::encode::{encode, uuid_of};
 use crate::amqp::held::Answer;
 use crate::amqp::loading::For;
 use crate::turn::Turn;
-use barid_engine::durable::Commits;
-use barid_engine::entities::Queue;
 
 /// Messages that one response has at most.
 const MESSAGES_MAX: usize = 1_000;

@@ -8,14 +8,14 @@ use barid_amqp::message::{
     Correlation as SentCorrelation, Filter as SentFilter, Rule as SentRule, ValueRef,
 };
 use barid_core::rules::{Filter, Rule};
-
-use super::{Asked, Done, missing};
-use crate::amqp::refusals::{condition, no_entity};
 use barid_engine::entities::value::{encoded, kept};
 use barid_engine::entities::{
     Correlation, EntityError, Expression, FilterType, PropertyValue, Queue, RuleDefinition,
     RuleProperties,
 };
+
+use super::{Asked, Done, missing};
+use crate::amqp::refusals::{condition, no_entity};
 
 /// Rules in one response.
 const RULES_MAX: usize = 1_000;

@@ -2,12 +2,12 @@
 
 use barid_amqp::Error;
 use barid_amqp::message::ValueRef;
+use barid_engine::entities::Batch;
 
 use super::{Asked, Done, missing};
 use crate::amqp::attach::accepts_messages;
 use crate::amqp::refusals::{condition, error_of};
 use crate::amqp::sending::{error_of_send, incoming};
-use barid_engine::entities::Batch;
 
 const MESSAGES: &str = "messages";
 
