@@ -4,9 +4,10 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use barid_core::time::MonoTime;
 use mqtt_proto::ReasonCode;
 
-use crate::agenda::{After, Task, Tell};
+use crate::agenda::{After, Agenda, Task, Tell};
 use crate::budget::Budget;
 use crate::lifecycle::Context;
 use crate::session::{Session, SessionRef};
@@ -16,24 +17,41 @@ use crate::tenant::Tenant;
 /// How often expired retained messages and stale routes are looked for.
 const SWEEP: Duration = Duration::from_secs(10);
 
-/// Runs until the agenda is closed.
-pub fn run(context: &mut Context) {
-    let engine = Arc::clone(&context.engine);
-    let (agenda, clock) = (&engine.agenda, engine.clock);
-    let mut sys = Sys::default();
-    let mut next_sweep = clock.now().after(SWEEP);
-    loop {
-        context.worker.now = clock.now();
-        let now = context.worker.now;
+/// Does what is due.
+pub struct Housekeeper {
+    context: Context,
+    sys: Sys,
+    next_sweep: MonoTime,
+}
+
+impl Housekeeper {
+    /// With this context.
+    pub fn new(context: Context) -> Self {
+        let next_sweep = context.engine.clock.now().after(SWEEP);
+        Self { context, sys: Sys::default(), next_sweep }
+    }
+
+    /// The agenda that it works off.
+    pub fn agenda(&self) -> Agenda {
+        self.context.engine.agenda.clone()
+    }
+
+    /// Does what is due now, and answers when to come back at the latest. Earlier, if [the agenda](Agenda::wait) says so.
+    pub fn act(&mut self) -> MonoTime {
+        let Self { context, sys, next_sweep } = self;
+        let engine = Arc::clone(&context.engine);
+        let (agenda, clock) = (&engine.agenda, engine.clock);
+        let now = clock.now();
+        context.worker.now = now;
         while let Some(task) = agenda.due(now) {
             perform(context, task);
             context.router.flush(&context.worker, &mut Budget::unbounded());
         }
         sys.publish_if_due(context);
-        if now >= next_sweep {
+        if now >= *next_sweep {
             agenda.forget_void();
             sweep(context);
-            next_sweep = now.after(SWEEP);
+            *next_sweep = now.after(SWEEP);
         }
         context.router.flush(&context.worker, &mut Budget::unbounded());
         // One slice: tasks that come due meanwhile wait for it.
@@ -41,11 +59,10 @@ pub fn run(context: &mut Context) {
         for what in agenda.take_durable() {
             note(context, what);
         }
-        let wake_at = sys.due().map_or(next_sweep, |due| due.min(next_sweep));
-        let wake_at = if context.departures.is_empty() { wake_at } else { now };
-        if !agenda.wait(wake_at) {
-            return;
+        if !context.departures.is_empty() {
+            return now;
         }
+        sys.due().map_or(*next_sweep, |due| due.min(*next_sweep))
     }
 }
 

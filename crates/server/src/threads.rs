@@ -4,7 +4,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use barid_engine::durable::{Committing, Reading};
-use barid_engine::housekeeping;
+use barid_engine::housekeeping::Housekeeper;
 use barid_engine::lanes::Runner;
 use barid_engine::lifecycle::Context;
 
@@ -30,13 +30,20 @@ pub fn read_back(shard: u16, mut reading: Reading) -> JoinHandle<()> {
 }
 
 /// The thread that does what is due.
-pub fn keep_house(mut context: Context) -> JoinHandle<()> {
-    start("barid-housekeeping".into(), move || housekeeping::run(&mut context))
+pub fn keep_house(context: Context) -> JoinHandle<()> {
+    let mut housekeeper = Housekeeper::new(context);
+    let agenda = housekeeper.agenda();
+    start("barid-housekeeping".into(), move || while agenda.wait(housekeeper.act()) {})
 }
 
 /// The thread that publishes what bindings have received.
-pub fn run_lanes(runner: Runner) -> JoinHandle<()> {
-    start("barid-bindings".into(), || runner.run())
+pub fn run_lanes(mut runner: Runner) -> JoinHandle<()> {
+    start("barid-bindings".into(), || {
+        while runner.wait() {
+            runner.act();
+        }
+        runner.end();
+    })
 }
 
 fn start(name: String, work: impl FnOnce() + Send + 'static) -> JoinHandle<()> {

@@ -82,8 +82,16 @@ pub struct Committing {
 impl Committing {
     /// Waits for the next step. Returns it and the delay before it, or `None` when there will be no more.
     pub fn wait(&mut self) -> Option<(ToDo, Duration)> {
+        self.wait_for(if self.shard.refuses() { RETRY } else { ROOM_INTERVAL })
+    }
+
+    /// The step that is next now, as [`Self::wait`] does without waiting.
+    pub fn poll(&mut self) -> Option<(ToDo, Duration)> {
+        self.wait_for(Duration::ZERO)
+    }
+
+    fn wait_for(&mut self, patience: Duration) -> Option<(ToDo, Duration)> {
         let Self { shard, clock, committer, failing_since } = self;
-        let patience = if shard.refuses() { RETRY } else { ROOM_INTERVAL };
         let to_do = shard.wait(patience)?;
         let delay = match to_do {
             ToDo::Commit => committer.pause(clock.instant()),

@@ -30,6 +30,15 @@ enum Request {
     End,
 }
 
+impl Request {
+    fn wanted(self) -> Option<Box<dyn Fetch>> {
+        match self {
+            Self::Fetch(wanted) => Some(wanted),
+            Self::End => None,
+        }
+    }
+}
+
 /// The requests to read back from one shard, in the order in which they came.
 pub(super) struct Fetching {
     requests: Sender<Request>,
@@ -94,10 +103,12 @@ pub struct Reading {
 impl Reading {
     /// Waits for the next request. `None`: there will be no more.
     pub fn wait(&self) -> Option<Box<dyn Fetch>> {
-        match self.requests.recv() {
-            Ok(Request::Fetch(wanted)) => Some(wanted),
-            Ok(Request::End) | Err(_) => None,
-        }
+        self.requests.recv().ok().and_then(Request::wanted)
+    }
+
+    /// The next request, if there is one now.
+    pub fn poll(&self) -> Option<Box<dyn Fetch>> {
+        self.requests.try_recv().ok().and_then(Request::wanted)
     }
 
     /// Reads it. `Some`: the store could not be read, and it is to be tried again so much later.

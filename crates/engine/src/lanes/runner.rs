@@ -6,7 +6,7 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
 use barid_core::entity::ReceiverId;
@@ -70,6 +70,8 @@ struct Out {
 pub struct Runner {
     context: Context,
     events: Receiver<Event>,
+    /// What ended the last wait.
+    event: Option<Event>,
     inbox: Arc<dyn Inbox>,
     waker: Arc<Waker>,
     outs: Vec<Out>,
@@ -112,6 +114,7 @@ impl LaneEvents {
         Runner {
             context,
             events,
+            event: None,
             inbox: Arc::new(Post(sender)),
             waker: Arc::new(waker),
             outs: Vec::new(),
@@ -146,47 +149,47 @@ impl Waiter for Waker {
 }
 
 impl Runner {
-    /// Runs until the broker ends.
-    pub fn run(mut self) {
-        while let Some(event) = self.next() {
-            self.context.worker.now = self.context.engine.clock.now();
-            event.into_iter().for_each(|event| self.on_event(event));
-            while let Ok(event) = self.events.try_recv() {
-                self.on_event(event);
-            }
-            self.settle_durable();
-            self.try_again();
-            self.open_missing();
-            if !self.context.engine.shards.any_refuses() {
-                self.work();
-            }
-        }
-        let now = self.context.wall();
-        self.lanes.drain().for_each(|(_, lane)| lane.close(now));
-    }
-
-    /// The next thing to do: `Some(None)`: something other than an event; `None`: to end.
-    fn next(&self) -> Option<Option<Event>> {
-        let is_busy = !self.ready.is_empty();
-        let is_blocked = self.context.engine.shards.any_refuses();
-        if let Some(ends_at) = self.ends_at {
+    /// Waits for something to do, which [`Self::act`] does. False: the broker ends, and nothing is left.
+    pub fn wait(&mut self) -> bool {
+        let patience = if let Some(ends_at) = self.ends_at {
             let left = ends_at.saturating_duration_since(self.context.engine.clock.instant());
             if self.lanes.is_empty() || left.is_zero() {
-                return None;
+                return false;
             }
-            return Some(self.events.recv_timeout(left.min(RETRY)).ok());
+            Some(left.min(RETRY))
+        } else if self.ready.is_empty() {
+            let waits = self.outs.iter().any(|out| !out.is_open) || !self.held_back.0.is_empty();
+            waits.then_some(RETRY)
+        } else if self.context.engine.shards.any_refuses() {
+            Some(RETRY)
+        } else {
+            return true;
+        };
+        self.event = match patience {
+            Some(patience) => self.events.recv_timeout(patience).ok(),
+            None => self.events.recv().ok(),
+        };
+        true
+    }
+
+    /// Does what there is to do now.
+    pub fn act(&mut self) {
+        self.context.worker.now = self.context.engine.clock.now();
+        while let Some(event) = self.event.take().or_else(|| self.events.try_recv().ok()) {
+            self.on_event(event);
         }
-        if is_busy && !is_blocked {
-            return Some(None);
+        self.settle_durable();
+        self.try_again();
+        self.open_missing();
+        if !self.context.engine.shards.any_refuses() {
+            self.work();
         }
-        let waits = self.outs.iter().any(|out| !out.is_open) || !self.held_back.0.is_empty();
-        if is_busy || waits {
-            return match self.events.recv_timeout(RETRY) {
-                Err(RecvTimeoutError::Disconnected) => None,
-                event => Some(event.ok()),
-            };
-        }
-        self.events.recv().ok().map(Some)
+    }
+
+    /// Gives back what is on its way.
+    pub fn end(mut self) {
+        let now = self.context.wall();
+        self.lanes.drain().for_each(|(_, lane)| lane.close(now));
     }
 
     fn on_event(&mut self, event: Event) {
