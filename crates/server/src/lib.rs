@@ -1,7 +1,7 @@
 //! Listeners, IO threads, protocol adapters: everything of Barid that touches the outside.
 //!
-//! The way of a message: `event_loop` reads → `connection` finds the packets → the engine's `run` holds those of one topic
-//! together → its `router` asks the topic index who gets them → its `session` writes, appends or queues.
+//! The way of a message: `event_loop` has `connection` read → the engine's `mqtt` finds the packets → its `run` holds those of one
+//! topic together → its `router` asks the topic index who gets them → its `session` writes, appends or queues.
 
 pub mod descriptors;
 pub mod password;
@@ -10,7 +10,6 @@ pub mod strangers;
 pub mod transport;
 
 mod admin;
-mod amqp;
 mod auth;
 mod broker;
 mod connection;

@@ -1,13 +1,16 @@
 //! What all threads of a broker share.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use barid_engine::account::TenantSettings;
+use barid_engine::amqp::{Key, Keys};
 use barid_engine::clock::Clock;
 use barid_engine::engine::{Engine, EngineSettings};
 use barid_engine::entities::EntityError;
 use barid_engine::ids::ConnectionId;
+use barid_engine::names::{full_name, tenant_of};
 use barid_store::DataDir;
 use parking_lot::{Mutex, RwLock};
 
@@ -105,6 +108,26 @@ impl Shared {
         *self.users.write() = Arc::new(Users::new(&settings.users));
         self.strangers.set_most(settings.max_connecting_bytes);
         *self.settings.write() = Arc::new(settings);
+    }
+}
+
+impl Keys for Shared {
+    fn find(&self, listener: SocketAddr, name: &str) -> Option<Key> {
+        let settings = self.settings();
+        let keys = settings.keys_or_emulator(listener);
+        let found = keys.iter().find(|key| full_name(&key.name) == full_name(name))?;
+        let secret = found.key.clone();
+        Some(Key {
+            name: found.name.clone(),
+            secret: secret.expect("who reads the configuration reads the files of keys"),
+            rights: found.rights.clone(),
+            entity: found.entity.clone(),
+        })
+    }
+
+    fn are_in(&self, tenant: &str) -> bool {
+        let of = |name| tenant_of(Some(name)) == Some(tenant);
+        self.settings().keys.iter().any(|key| of(&key.name))
     }
 }
 

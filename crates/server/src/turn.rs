@@ -1,55 +1,20 @@
-//! The turn of a connection: what it needs of its thread, what it is told, and what becomes of it.
+//! The turn of a connection on an IO thread: what it is told, and what becomes of it.
 
 use std::sync::Arc;
 
-use barid_engine::budget::Budget;
-use barid_engine::lifecycle::Context;
-use barid_engine::run::Run;
-use barid_engine::session::Answers;
-use barid_engine::state_requests::Responses;
-use mqtt_proto::{PacketId, PacketType};
+use barid_engine::turn::Turn;
 
 use crate::shared::Shared;
 use crate::verifier::LoginOwner;
 
-/// What a connection needs of its thread while it has its turn.
-pub struct Turn<'a> {
-    /// The way to other sessions.
-    pub context: &'a mut Context,
+/// What a connection needs of its IO thread while it has its turn.
+pub struct IoTurn<'a> {
+    /// What it needs to decide.
+    pub turn: Turn<'a>,
     /// What all threads share.
     pub shared: &'a Arc<Shared>,
-    /// Memory that is used again by the next connection.
-    pub scratch: &'a mut Scratch,
     /// The thread, for others.
     pub owner: &'a Arc<dyn LoginOwner>,
-    /// How long it may go on.
-    pub budget: Budget,
-    /// For about how many clients the present round writes what they had no room for.
-    pub writers: usize,
-}
-
-/// Memory for one turn of a connection that speaks MQTT; empty between turns but for its capacity.
-#[derive(Debug, Default)]
-pub struct Scratch {
-    /// What the client publishes.
-    pub run: Run,
-    /// Responses of the state store.
-    pub responses: Responses,
-    /// Packets for the client itself.
-    pub answers: Answers,
-    /// Acknowledgements that the client sent.
-    pub acks: Vec<ClientAck>,
-}
-
-/// An acknowledgement that a client sent.
-#[derive(Clone, Copy, Debug)]
-pub struct ClientAck {
-    /// PUBACK, PUBREC or PUBCOMP.
-    pub kind: PacketType,
-    /// What it acknowledges.
-    pub id: PacketId,
-    /// Its Reason Code is no error.
-    pub accepted: bool,
 }
 
 /// What the kernel tells of a socket.

@@ -20,12 +20,14 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use barid_core::time::MonoTime;
+use barid_engine::amqp::Keys;
 use barid_engine::budget::Budget;
 use barid_engine::clock::Clock;
 use barid_engine::durable::commit_by_rounds;
 use barid_engine::ids::ConnectionId;
 use barid_engine::lifecycle::Context;
 use barid_engine::owner::Owner;
+use barid_engine::turn::{Scratch, Turn};
 use hashbrown::HashMap;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token, Waker};
@@ -35,7 +37,7 @@ use tracing::{debug, warn};
 
 use crate::shared::Shared;
 use crate::transport::Accepted;
-use crate::turn::{Next, Readiness, Scratch, Turn};
+use crate::turn::{IoTurn, Next, Readiness};
 use crate::verifier::LoginOwner;
 use crate::watchdog::Watchdog;
 use io_threads::Balance;
@@ -90,6 +92,7 @@ impl EventLoop {
         let running = Running {
             poll: self.poll,
             owner: self.mailbox.as_owner(),
+            keys: shared.clone(),
             mailbox: self.mailbox,
             me,
             threads,
@@ -124,6 +127,7 @@ struct Running {
     mailbox: Mailbox,
     /// The same, for sessions.
     owner: Arc<dyn LoginOwner>,
+    keys: Arc<dyn Keys>,
     me: usize,
     threads: IoThreads,
     clock: Clock,
@@ -354,7 +358,7 @@ impl Running {
 
     fn accept(&mut self, accepted: Accepted) {
         let id = self.shared.next_connection_id();
-        match Peer::new(accepted, id, self.opens_until(), &self.owner) {
+        match Peer::new(accepted, id, self.opens_until(), &self.keys, &self.owner) {
             Ok(connection) => {
                 self.insert(connection);
                 self.say_farewell(id);
@@ -403,13 +407,15 @@ impl Running {
         {
             warn!(%error, "a connection cannot be watched");
             let mut slot = self.slots.remove(key);
-            let mut turn = Turn {
-                context: &mut self.context,
+            let mut turn = IoTurn {
+                turn: Turn {
+                    context: &mut self.context,
+                    scratch: &mut self.scratch,
+                    budget: Budget::new(self.clock, self.turn_start, self.turns),
+                    writers: self.writers,
+                },
                 shared: &self.shared,
-                scratch: &mut self.scratch,
                 owner: &self.owner,
-                budget: Budget::new(self.clock, self.turn_start, self.turns),
-                writers: self.writers,
             };
             slot.connection.on_close(&mut turn, ReasonCode::ServerUnavailable, true);
             self.threads.get(self.me).connection_leaves();
@@ -473,7 +479,7 @@ impl Running {
     fn give_turn_to(
         &mut self,
         id: ConnectionId,
-        turn: impl FnOnce(&mut Peer, &mut Turn<'_>, &mut [u8]) -> Next,
+        turn: impl FnOnce(&mut Peer, &mut IoTurn<'_>, &mut [u8]) -> Next,
     ) {
         if let Some(slot) = self.by_id.get(&id) {
             self.give_turn(*slot as usize, turn);
@@ -483,19 +489,21 @@ impl Running {
     fn give_turn(
         &mut self,
         key: usize,
-        act: impl FnOnce(&mut Peer, &mut Turn<'_>, &mut [u8]) -> Next,
+        act: impl FnOnce(&mut Peer, &mut IoTurn<'_>, &mut [u8]) -> Next,
     ) {
         let Some(slot) = self.slots.get_mut(key) else { return };
         slot.active = self.balance.window();
         let start = self.turn_start;
         let is_stranger = slot.connection.is_stranger();
-        let mut turn = Turn {
-            context: &mut self.context,
+        let mut turn = IoTurn {
+            turn: Turn {
+                context: &mut self.context,
+                scratch: &mut self.scratch,
+                budget: Budget::new(self.clock, start, self.turns),
+                writers: self.writers,
+            },
             shared: &self.shared,
-            scratch: &mut self.scratch,
             owner: &self.owner,
-            budget: Budget::new(self.clock, start, self.turns),
-            writers: self.writers,
         };
         let next = act(&mut slot.connection, &mut turn, &mut self.buffer);
         let id = slot.connection.id();
@@ -517,7 +525,7 @@ impl Running {
         }
         if next == Next::SpeaksAmqp {
             let Slot { connection, armed, active, again, later } = self.slots.remove(key);
-            let connection = connection.speaking_amqp(self.opens_until(), &self.owner);
+            let connection = connection.speaking_amqp(self.opens_until(), &self.keys, &self.owner);
             let slot = Slot { connection, armed, active, again: true, later };
             assert_eq!(
                 self.slots.insert(slot),

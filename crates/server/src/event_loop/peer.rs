@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use barid_core::time::MonoTime;
+use barid_engine::amqp::Keys;
 use barid_engine::ids::ConnectionId;
 use barid_engine::owner::Owner;
 use mqtt_proto::ReasonCode;
 
 use super::{Mailbox, Post};
-use crate::amqp::AmqpConnection;
 use crate::auth::Verdict;
-use crate::connection::Connection;
+use crate::connection::{AmqpConnection, Connection};
 use crate::transport::{Accepted, Protocol, Tcp};
-use crate::turn::{Next, Readiness, Turn};
+use crate::turn::{IoTurn, Next, Readiness};
 use crate::verifier::LoginOwner;
 
 /// One network connection.
@@ -30,6 +30,7 @@ impl Peer {
         accepted: Accepted,
         id: ConnectionId,
         until: MonoTime,
+        keys: &Arc<dyn Keys>,
         owner: &Arc<dyn LoginOwner>,
     ) -> std::io::Result<Self> {
         let speaks = accepted.listener.protocol;
@@ -39,6 +40,7 @@ impl Peer {
             Protocol::Amqp => Self::Amqp(Box::new(AmqpConnection::new(
                 connection.into_parts(),
                 until,
+                Arc::clone(keys),
                 owner.clone(),
             ))),
         })
@@ -46,11 +48,17 @@ impl Peer {
 
     /// The client has chosen AMQP on a WebSocket, which MQTT shares with it.
     #[must_use]
-    pub fn speaking_amqp(self, until: MonoTime, owner: &Arc<dyn LoginOwner>) -> Self {
+    pub fn speaking_amqp(
+        self,
+        until: MonoTime,
+        keys: &Arc<dyn Keys>,
+        owner: &Arc<dyn LoginOwner>,
+    ) -> Self {
         match self {
             Self::Mqtt(connection) => Self::Amqp(Box::new(AmqpConnection::new(
                 connection.into_parts(),
                 until,
+                Arc::clone(keys),
                 owner.clone(),
             ))),
             amqp @ Self::Amqp(_) => amqp,
@@ -76,26 +84,31 @@ impl Peer {
     /// The kernel tells of something.
     pub fn on_event(
         &mut self,
-        turn: &mut Turn<'_>,
+        turn: &mut IoTurn<'_>,
         buffer: &mut [u8],
         readiness: Readiness,
     ) -> Next {
         match self {
             Self::Mqtt(connection) => connection.on_event(turn, buffer, readiness),
-            Self::Amqp(connection) => connection.on_event(turn, buffer, readiness),
+            Self::Amqp(connection) => connection.on_event(&mut turn.turn, buffer, readiness),
         }
     }
 
     /// Something waits for the client.
-    pub fn on_drain(&mut self, turn: &mut Turn<'_>, buffer: &mut [u8]) -> Next {
+    pub fn on_drain(&mut self, turn: &mut IoTurn<'_>, buffer: &mut [u8]) -> Next {
         match self {
             Self::Mqtt(connection) => connection.on_drain(turn, buffer),
-            Self::Amqp(connection) => connection.on_drain(turn, buffer),
+            Self::Amqp(connection) => connection.on_drain(&mut turn.turn, buffer),
         }
     }
 
     /// The login has been verified.
-    pub fn on_verdict(&mut self, turn: &mut Turn<'_>, verdict: Verdict, buffer: &mut [u8]) -> Next {
+    pub fn on_verdict(
+        &mut self,
+        turn: &mut IoTurn<'_>,
+        verdict: Verdict,
+        buffer: &mut [u8],
+    ) -> Next {
         match self {
             Self::Mqtt(connection) => connection.on_verdict(turn, verdict, buffer),
             // Keys are verified at once.
@@ -104,18 +117,18 @@ impl Peer {
     }
 
     /// The connection is to be closed.
-    pub fn on_close(&mut self, turn: &mut Turn<'_>, reason: ReasonCode, tell: bool) -> Next {
+    pub fn on_close(&mut self, turn: &mut IoTurn<'_>, reason: ReasonCode, tell: bool) -> Next {
         match self {
             Self::Mqtt(connection) => connection.on_close(turn, reason, tell),
-            Self::Amqp(connection) => connection.on_close(turn, reason),
+            Self::Amqp(connection) => connection.on_close(&mut turn.turn, reason),
         }
     }
 
     /// A deadline has come, perhaps not the present one.
-    pub fn on_timer(&mut self, turn: &mut Turn<'_>) -> Next {
+    pub fn on_timer(&mut self, turn: &mut IoTurn<'_>) -> Next {
         match self {
             Self::Mqtt(connection) => connection.on_timer(turn),
-            Self::Amqp(connection) => connection.on_timer(turn),
+            Self::Amqp(connection) => connection.on_timer(&mut turn.turn),
         }
     }
 

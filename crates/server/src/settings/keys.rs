@@ -1,10 +1,10 @@
 //! Keys of AMQP clients.
 
 use std::borrow::Cow;
-use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+pub use barid_engine::amqp::{Right, Secret};
 use serde::Deserialize;
 
 use super::Settings;
@@ -27,46 +27,6 @@ pub struct Key {
     pub rights: Vec<Right>,
     /// The one entity that it is for, or what its path begins with; none: all of the tenant.
     pub entity: Option<String>,
-}
-
-impl Key {
-    /// Whether it gives a right. To manage includes the others.
-    pub fn allows(&self, right: Right) -> bool {
-        self.rights.contains(&right) || self.rights.contains(&Right::Manage)
-    }
-}
-
-/// What a key allows.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
-pub enum Right {
-    /// To send to queues and topics.
-    Send,
-    /// To receive from queues and subscriptions.
-    Listen,
-    /// To change rules; and all the rest.
-    Manage,
-}
-
-/// A text that is not shown.
-#[derive(Clone, Deserialize, PartialEq, Eq)]
-pub struct Secret(String);
-
-impl Secret {
-    /// Hides a text.
-    pub fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
-    }
-
-    /// The text.
-    pub fn expose(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Secret")
-    }
 }
 
 impl Settings {
@@ -107,15 +67,5 @@ mod tests {
         };
         let own = Settings { keys: vec![key.clone()], ..Settings::default() };
         assert_eq!(*own.keys_or_emulator(([127, 0, 0, 1], 1).into()), [key]);
-    }
-
-    #[test]
-    fn to_manage_includes_the_rest_and_a_secret_is_not_shown() {
-        let mut key = Settings::default().keys_or_emulator(([127, 0, 0, 1], 1).into())[0].clone();
-        key.rights = vec![Right::Manage];
-        assert!(key.allows(Right::Send) && key.allows(Right::Listen));
-        key.rights = vec![Right::Listen];
-        assert!(!key.allows(Right::Send) && !key.allows(Right::Manage));
-        assert!(!format!("{key:?}").contains("SAS_KEY_VALUE"));
     }
 }

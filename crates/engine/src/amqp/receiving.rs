@@ -3,10 +3,10 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use crate::durable::Commits;
+use crate::entities::Told;
 use barid_amqp::{Error, LinkId};
 use barid_core::entity::{Delivery, LockToken, Mode, Outcome, Refusal};
-use barid_engine::durable::Commits;
-use barid_engine::entities::Told;
 use tracing::error;
 
 use super::container::Container;

@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::entities::value::{encoded, kept};
+use crate::entities::{
+    Correlation, EntityError, Expression, FilterType, PropertyValue, Queue, RuleDefinition,
+    RuleProperties,
+};
 use barid_amqp::Error;
 use barid_amqp::message::{
     Correlation as SentCorrelation, Filter as SentFilter, Rule as SentRule, ValueRef,
 };
 use barid_core::rules::{Filter, Rule};
-use barid_engine::entities::value::{encoded, kept};
-use barid_engine::entities::{
-    Correlation, EntityError, Expression, FilterType, PropertyValue, Queue, RuleDefinition,
-    RuleProperties,
-};
 
 use super::{Asked, Done, missing};
 use crate::amqp::refusals::{condition, no_entity};

@@ -1,15 +1,15 @@
 //! Requests to the state store.
 
+use crate::durable::Commits;
+use crate::state_requests::Asking;
+use crate::state_store::{Envelope, Notices, Requester};
 use barid_core::state_store::Limits;
-use barid_engine::durable::Commits;
-use barid_engine::state_requests::Asking;
-use barid_engine::state_store::{Envelope, Notices, Requester};
 use mqtt_proto::{PacketId, PacketType, Properties, ReasonCode, topic};
 use smallvec::SmallVec;
 use statestore_proto::{Refusal, Reply, Verb, topics};
 
 use super::End;
-use super::active::Active;
+use super::client::Client;
 use crate::turn::{Scratch, Turn};
 
 /// What a SCAN costs beside the keys that it finds, in bytes that could be copied meanwhile: it may look at
@@ -19,7 +19,7 @@ const SCAN_COST: usize = 128 * 1024;
 /// Steps of a turn for each watcher who is told of a change.
 const NOTIFICATION_STEPS: usize = 2;
 
-impl Active {
+impl Client {
     /// Executes the run, whose messages are requests, one after the other. They are acknowledged when
     /// what they have changed is durable.
     pub(super) fn finish_requests(

@@ -3,19 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::denied_action::Action;
+use crate::durable::Commits;
+use crate::entities::{Address, Node, Queue, new_receiver_id};
 use barid_amqp::message::ValueRef;
 use barid_amqp::{AttachAnswer, AttachRequest, Error, Fields, LinkId, Role, SenderSettles};
 use barid_core::entity::{Accept, Accepted, Mode, Part, ReceiverId, Refusal};
 use barid_core::time::WallTime;
-use barid_engine::denied_action::Action;
-use barid_engine::durable::Commits;
-use barid_engine::entities::{Address, Node, Queue, new_receiver_id};
 
 use super::container::Container;
+use super::keys::Right;
 use super::link::{Link, ReceiverLink, RequestLink, ResponseLink, SenderLink, Service};
 use super::receiving::Outbound;
 use super::refusals::{condition, error_of, no_entity};
-use crate::settings::Right;
 use crate::turn::Turn;
 
 /// The node that takes tokens.

@@ -2,10 +2,10 @@
 
 use std::num::NonZeroU32;
 
+use crate::durable::Commits;
+use crate::session::{Replay, Subscription, Subscriptions};
+use crate::state_store;
 use barid_core::ids;
-use barid_engine::durable::Commits;
-use barid_engine::session::{Replay, Subscription, Subscriptions};
-use barid_engine::state_store;
 use mqtt_proto::{
     PacketId, PacketType, Properties, QoS, ReasonCode, RetainHandling, SubAck, Subscribe,
     SubscribeFilter, SubscribeFilters, SubscribeFiltersBuf, UnsubAck, Unsubscribe,
@@ -13,7 +13,7 @@ use mqtt_proto::{
 };
 
 use super::End;
-use super::active::Active;
+use super::client::Client;
 use super::opening::shared_filter;
 use crate::turn::Turn;
 
@@ -46,7 +46,7 @@ struct Done {
     commits: Commits,
 }
 
-impl Active {
+impl Client {
     pub(super) fn on_subscribe(
         &mut self,
         turn: &mut Turn<'_>,

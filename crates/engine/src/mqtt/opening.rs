@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use barid_engine::access::Permissions;
-use barid_engine::durable::Commits;
-use barid_engine::lifecycle::Context;
-use barid_engine::session::{Link, SessionRef};
-use barid_engine::tenant::Tenant;
+use crate::access::Permissions;
+use crate::durable::Commits;
+use crate::lifecycle::Context;
+use crate::session::{Link, SessionRef};
+use crate::tenant::Tenant;
 use mqtt_proto::{ConnAck, PacketType, PropertiesBuf, ReasonCode, Version, topic};
 
 use super::wanted::Wanted;

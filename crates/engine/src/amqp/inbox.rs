@@ -6,11 +6,11 @@ use barid_core::entity::ReceiverId;
 use mqtt_proto::ReasonCode;
 use parking_lot::Mutex;
 
-use barid_engine::amqp_clients::Close;
-use barid_engine::entities::Told;
-use barid_engine::ids::ConnectionId;
-use barid_engine::owner::Owner;
-use barid_engine::progress::Waiter;
+use crate::amqp_clients::Close;
+use crate::entities::Told;
+use crate::ids::ConnectionId;
+use crate::owner::Owner;
+use crate::progress::Waiter;
 
 /// Where receivers of a connection are told what concerns them, and the connection that something is durable.
 #[derive(Debug)]
@@ -70,7 +70,7 @@ impl State {
     }
 }
 
-impl barid_engine::entities::Inbox for Inbox {
+impl crate::entities::Inbox for Inbox {
     fn tell(&self, receiver: ReceiverId, told: Told) {
         let mut state = self.state.lock();
         state.told.push((receiver, told));

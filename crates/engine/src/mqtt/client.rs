@@ -1,29 +1,36 @@
-//! A connection that has a session: what its client sends.
+//! A client that has a session: what it sends, and how it ends.
 
 use std::io::Write;
 use std::net::SocketAddr;
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
+use crate::access::Permissions;
+use crate::durability::Durability;
+use crate::ids::ConnectionId;
+use crate::limits::Limits;
+use crate::owner::{Owner, is_same};
+use crate::session::{Session, SessionRef, Stint};
+use crate::tenant::Tenant;
 use barid_core::drop_reason::DropReason;
 use barid_core::session::Acked;
 use barid_core::time::{MonoTime, WallTime};
-use barid_engine::access::Permissions;
-use barid_engine::durability::Durability;
-use barid_engine::ids::ConnectionId;
-use barid_engine::limits::Limits;
-use barid_engine::session::{Session, SessionRef, Stint};
-use barid_engine::tenant::Tenant;
 use hashbrown::HashSet;
 use mqtt_proto::flow::{InboundAliases, KeepAlive};
 use mqtt_proto::{
-    Ack, Disconnect, FixedHeader, Packet, PacketId, PacketType, Properties, ReasonCode, Version,
+    Ack, Disconnect, FixedHeader, Packet, PacketId, PacketType, Properties, PropertiesBuf,
+    Property, ReasonCode, Version,
 };
 
+use tracing::debug;
+
+use super::End;
 use super::subscribe::Unfinished;
-use super::{End, UNREAD_ANSWERS_MAX, disconnect};
-use crate::transport::Transport;
 use crate::turn::{ClientAck, Scratch, Turn};
+
+/// Bytes of answers that a client may leave unread before it is not read from either.
+const UNREAD_ANSWERS_MAX: usize = 512 * 1024;
 
 /// Requests to the state store that are executed before it is looked whether their client reads the
 /// responses …
@@ -35,9 +42,9 @@ const NOTIFICATIONS_TOGETHER: usize = 16 * 1024;
 /// Acknowledgements that are applied together at most, under one lock.
 const ACKS_TOGETHER: usize = 1024;
 
-/// A connection that has a session.
+/// A client that has a session, and its connection.
 #[derive(Debug)]
-pub(super) struct Active {
+pub struct Client {
     pub(super) id: ConnectionId,
     /// Where the client is.
     pub(super) peer: SocketAddr,
@@ -81,17 +88,60 @@ pub(super) struct Partner {
     pub(super) session: Weak<Session>,
 }
 
-impl Active {
-    pub(super) fn deadline(&self) -> Option<MonoTime> {
+impl Client {
+    /// When it must have sent a packet, by its Keep Alive.
+    pub fn deadline(&self) -> Option<MonoTime> {
         self.keep_alive.deadline_ms().map(MonoTime::from_millis)
     }
 
-    /// Handles the whole packets in `bytes`, sends what answers them, and returns how many bytes they
-    /// had.
-    pub(super) fn handle(
+    /// Whether it is not read from, as it does not read its answers.
+    pub fn is_paused(&self) -> bool {
+        self.reading_paused
+    }
+
+    /// Whether something has come that was not handled, and is to be given to it again.
+    pub fn is_interrupted(&self) -> bool {
+        self.interrupted
+    }
+
+    /// The connection of the only subscriber that gets what this client publishes, if it is of the same
+    /// thread.
+    pub fn partner(&self, owner: &Arc<dyn Owner>) -> Option<ConnectionId> {
+        let partner = SessionRef::upgrade(&self.partner.as_ref()?.session)?;
+        partner.inspect(|_, link| {
+            link.filter(|link| is_same(owner, &link.owner)).map(|link| link.connection)
+        })
+    }
+
+    /// Its session, and which of the session's connections it has.
+    pub fn attachment(&self) -> (SessionRef, u32) {
+        (self.session.clone(), self.epoch)
+    }
+
+    /// Sends what waits for it. `writable`: there is room again.
+    pub fn drain(&self, turn: &Turn<'_>, out: &mut dyn Write, writable: bool) {
+        let stint = Stint::of_one_among(turn.writers);
+        let write = |bytes: &[u8]| out.write(bytes);
+        self.session.drain(&turn.context.worker, self.epoch, writable, stint, write);
+    }
+
+    /// Reads again from a client that did not read its answers and now does. True: it is time to.
+    pub fn resume_reading(&mut self) -> bool {
+        let resumed =
+            self.reading_paused && self.session.may_read_again(self.epoch, UNREAD_ANSWERS_MAX / 2);
+        self.reading_paused &= !resumed;
+        resumed
+    }
+
+    /// Handles the whole packets in `bytes`, and what was left of one before; sends what answers them, and returns how many
+    /// bytes they had.
+    ///
+    /// # Errors
+    /// The connection ends.
+    pub fn handle(
         &mut self,
         turn: &mut Turn<'_>,
-        transport: &mut Transport,
+        out: &mut dyn Write,
         bytes: &mut [u8],
     ) -> Result<usize, End> {
         self.check_owner()?;
@@ -139,8 +189,8 @@ impl Active {
         }
         // What came before an error counts, and its answers come before the farewell.
         let finished = self.finish_run(turn, bytes, alone);
-        let acked = self.apply_acks(turn, transport);
-        self.answer(turn, transport);
+        let acked = self.apply_acks(turn, out);
+        self.answer(turn, out);
         result.and(finished).and(acked).map(|()| handled)
     }
 
@@ -298,7 +348,7 @@ impl Active {
 
     /// Applies the acknowledgements that the client has sent, all under one lock, and sends what they
     /// make room for. An error: one of them is not what the message has to be answered with now.
-    fn apply_acks(&mut self, turn: &mut Turn<'_>, transport: &mut Transport) -> Result<(), End> {
+    fn apply_acks(&mut self, turn: &mut Turn<'_>, out: &mut dyn Write) -> Result<(), End> {
         if turn.scratch.acks.is_empty() {
             return Ok(());
         }
@@ -341,7 +391,7 @@ impl Active {
         }
         acks.clear();
         if waiting {
-            let write = |bytes: &[u8]| transport.write(bytes);
+            let write = |bytes: &[u8]| out.write(bytes);
             let stint = Stint::of_one_among(turn.writers);
             self.session.drain(&turn.context.worker, self.epoch, false, stint, write);
         }
@@ -355,14 +405,14 @@ impl Active {
     }
 
     /// Sends the answers.
-    fn answer(&mut self, turn: &mut Turn<'_>, transport: &mut Transport) {
+    fn answer(&mut self, turn: &mut Turn<'_>, out: &mut dyn Write) {
         let answers = &mut turn.scratch.answers;
         if answers.is_empty() {
             // What has no answer waits for nothing, and must not make the next client's answers wait.
             answers.clear();
             return;
         }
-        let write = |bytes: &[u8]| transport.write(bytes);
+        let write = |bytes: &[u8]| out.write(bytes);
         let reads = self.session.answer(
             &turn.context.worker,
             self.epoch,
@@ -374,9 +424,49 @@ impl Active {
         answers.clear();
     }
 
+    /// The connection ends: the client is told why, if it can be, and the session learns of it. False: it goes on, as the
+    /// session is another connection's, which closes this one.
+    pub fn end(&mut self, turn: &mut Turn<'_>, out: &mut dyn Write, end: &End) -> bool {
+        if let End::SessionTaken = end {
+            self.reading_paused = true;
+            return false;
+        }
+        debug!(
+            peer = %self.peer,
+            tenant = &*self.tenant.name,
+            client = &*self.session.client_id,
+            "{end}"
+        );
+        let worker = &turn.context.worker;
+        let told = self.farewell(end);
+        let counters = self.tenant.counters(worker.id);
+        if !told.is_empty() {
+            counters.sent.add(PacketType::Disconnect, 1, told.len() as u64);
+            if self.session.append(self.epoch, &told) {
+                let write = |bytes: &[u8]| out.write(bytes);
+                self.session.drain(worker, self.epoch, false, Stint::SHORT, write);
+            } else {
+                // The session is another connection's, and this one ended between two packets.
+                let _ = out.write(&told);
+            }
+        }
+        let _ = out.flush();
+        let will = !matches!(end, End::Disconnected { with_will: false });
+        if will {
+            counters.abnormal_disconnects.add(1);
+        }
+        self.tenant.connections.fetch_sub(1, Ordering::Relaxed);
+        if let Some(store) = self.tenant.used_state_store() {
+            let keys = self.watched.iter().flat_map(|watched| watched.iter()).map(|key| &**key);
+            store.forget_watcher(&self.tenant, self.id.0, keys);
+        }
+        turn.context.connection_gone(&self.tenant, &self.session, self.id, self.epoch, will);
+        true
+    }
+
     /// What the client is told at the end: nothing but to MQTT 5 clients, and not in answer to
     /// DISCONNECT.
-    pub(super) fn farewell(&self, end: &End) -> Vec<u8> {
+    fn farewell(&self, end: &End) -> Vec<u8> {
         if self.version != Version::V5 {
             return Vec::new();
         }
@@ -392,4 +482,19 @@ impl Active {
             }
         }
     }
+}
+
+/// The DISCONNECT that tells an MQTT 5 client why. The Reason String is left out if the client's Maximum
+/// Packet Size does not allow it (MQTT-3.14.2-3).
+fn disconnect(reason: ReasonCode, text: &str, max_packet_size: u32) -> Vec<u8> {
+    let mut properties = PropertiesBuf::default();
+    properties.push(Property::ReasonString(text)).expect("reasons are short");
+    let mut packet = Vec::new();
+    let with_text = Disconnect { reason, properties: properties.as_properties() };
+    with_text.encode(Version::V5, &mut packet).expect("a DISCONNECT can be encoded");
+    if packet.len() > max_packet_size as usize {
+        packet.clear();
+        Disconnect::new(reason).encode(Version::V5, &mut packet).expect("as above");
+    }
+    packet
 }

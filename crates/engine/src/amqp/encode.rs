@@ -8,7 +8,7 @@ use barid_core::time::WallTime;
 use barid_core::value::{Scope, Value};
 use smallvec::SmallVec;
 
-use barid_engine::entities::value::encoded;
+use crate::entities::value::encoded;
 
 /// Appends a message to `out`, with its lock and when that ends, if it has one.
 ///

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use crate::entities::Queue;
 use barid_amqp::LinkId;
 use barid_core::entity::{LockToken, ReceiverId};
-use barid_engine::entities::Queue;
 use hashbrown::HashMap;
 
 use super::container::Container;

@@ -9,10 +9,10 @@ use mqtt_proto::{
     Connect, MAX_PACKET_LEN, PropertiesBuf, Property, PropertyId, QoS, ReasonCode, Version,
 };
 
-use barid_engine::durability::{Durability, asks_to_persist};
-use barid_engine::limits::Limits;
-use barid_engine::random::Random;
-use barid_engine::session::Will;
+use crate::durability::{Durability, asks_to_persist};
+use crate::limits::Limits;
+use crate::random::Random;
+use crate::session::Will;
 
 /// The User Property by which a client asks for, and is told, what an acknowledgement promises.
 const DURABILITY: &str = "barid-durability";
@@ -22,7 +22,7 @@ const DURABILITY_TOLD_MAX: usize = 32;
 
 /// Why a client does not get in.
 #[derive(Debug)]
-pub(super) struct Refusal(pub(super) ReasonCode, pub(super) &'static str);
+pub struct Refusal(pub ReasonCode, pub &'static str);
 
 /// A CONNECT that has passed all checks: what the session will be like.
 pub(super) struct Wanted {
@@ -114,7 +114,10 @@ fn will(connect: &Connect<'_>, limits: &Limits) -> Result<Option<Box<Will>>, Ref
 }
 
 /// The client identifier that the broker makes up for a client without one.
-pub(super) fn assigned_client_id(
+///
+/// # Errors
+/// A client of MQTT 3 that may not be without.
+pub fn assigned_client_id(
     connect: &Connect<'_>,
     random: Random,
 ) -> Result<Option<String>, Refusal> {

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::durable::Commits;
+use crate::entities::{Batch, Node, SendError};
+use crate::random::Random;
 use barid_amqp::message::{BATCH, Malformed, Sections, batch};
 use barid_amqp::{Delivery, DeliveryState, Error};
 use barid_core::entity::Incoming;
 use barid_core::time::WallTime;
-use barid_engine::durable::Commits;
-use barid_engine::entities::{Batch, Node, SendError};
-use barid_engine::random::Random;
 
 use super::container::Container;
 use super::held::Answer;

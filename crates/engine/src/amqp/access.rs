@@ -4,15 +4,15 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use crate::entities::Address;
+use crate::names::tenant_of;
+use crate::tenant::Tenant;
 use barid_core::time::{MonoTime, WallTime};
-use barid_engine::entities::Address;
-use barid_engine::names::{DEFAULT_TENANT, tenant_of};
-use barid_engine::tenant::Tenant;
 use thiserror::Error;
 
+use super::keys::{Key, Keys, Right};
 use super::sas::{InvalidToken, Token};
-use crate::settings::{Key, Right, Settings};
-use crate::shared::Shared;
+use crate::engine::Engine;
 
 /// Tokens that count for one connection. A client has one or two for each entity it has to do with.
 const GRANTS_MAX: usize = 4_096;
@@ -72,43 +72,41 @@ impl Access {
     /// Takes a token of a client that connected to a listener at `address`. `wall`: what other clocks show now.
     pub fn put_token(
         &mut self,
-        shared: &Shared,
+        (engine, keys): (&Engine, &dyn Keys),
         address: SocketAddr,
         token: &str,
         wall: WallTime,
     ) -> Result<(), Denied> {
         let token = Token::parse(token)?;
-        let settings = shared.settings();
-        let key = key_of(&settings, address, &token.key_name).ok_or(InvalidToken::Signature)?;
-        let until = token.verify(secret(&key), wall)?;
+        let key = keys.find(address, &token.key_name).ok_or(InvalidToken::Signature)?;
+        let until = token.verify(key.secret.expose(), wall)?;
         let scope = canonical(&token.scope()?);
         if scope.len() > SCOPE_MAX {
             return Err(Denied::Scope);
         }
-        self.grant(shared, key, scope, shared.engine.clock.when(until))
+        self.grant(engine, key, scope, engine.clock.when(until))
     }
 
     /// Takes the name and the text of a key (SASL PLAIN).
     pub fn put_key(
         &mut self,
-        shared: &Shared,
+        (engine, keys): (&Engine, &dyn Keys),
         address: SocketAddr,
         name: &str,
         text: &str,
     ) -> Result<(), Denied> {
-        let settings = shared.settings();
-        let key = key_of(&settings, address, name).ok_or(InvalidToken::Signature)?;
+        let key = keys.find(address, name).ok_or(InvalidToken::Signature)?;
         // Compared by their hashes, so that the time it takes says nothing of the key.
         let digest = |text: &str| ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
-        if digest(secret(&key)).as_ref() != digest(text).as_ref() {
+        if digest(key.secret.expose()).as_ref() != digest(text).as_ref() {
             return Err(InvalidToken::Signature.into());
         }
-        self.grant(shared, key, String::new(), MonoTime::from_millis(u64::MAX))
+        self.grant(engine, key, String::new(), MonoTime::from_millis(u64::MAX))
     }
 
     fn grant(
         &mut self,
-        shared: &Shared,
+        engine: &Engine,
         key: Key,
         scope: String,
         until: MonoTime,
@@ -118,7 +116,7 @@ impl Access {
             Some(tenant) if *tenant.name != *name => return Err(Denied::OtherTenant),
             Some(_) => {}
             None => {
-                let tenant = shared.engine.tenants.get_or_create(name, |_| ());
+                let tenant = engine.tenants.get_or_create(name, |_| ());
                 let tenant = tenant.ok_or(Denied::TooMany)?;
                 let most = tenant.limits().max_connections;
                 if tenant.connections.fetch_add(1, Ordering::Relaxed) >= most {
@@ -128,7 +126,7 @@ impl Access {
                 self.tenant = Some(tenant);
             }
         }
-        let now = shared.engine.clock.now();
+        let now = engine.clock.now();
         let is_renewed = |grant: &Grant| grant.scope == scope && grant.key.name == key.name;
         self.grants.retain(|grant| grant.until > now && !is_renewed(grant));
         if self.grants.len() >= GRANTS_MAX {
@@ -159,19 +157,6 @@ impl Drop for Access {
     }
 }
 
-fn key_of(settings: &Settings, address: SocketAddr, name: &str) -> Option<Key> {
-    let keys = settings.keys_or_emulator(address);
-    keys.iter().find(|key| split(&key.name) == split(name)).cloned()
-}
-
-fn split(name: &str) -> (&str, &str) {
-    name.split_once('/').unwrap_or((DEFAULT_TENANT, name))
-}
-
-fn secret(key: &Key) -> &str {
-    key.key.as_ref().expect("who reads the configuration reads the files of keys").expose()
-}
-
 fn canonical(address: &str) -> String {
     Address::parse(address).to_string()
 }
@@ -194,11 +179,5 @@ mod tests {
         assert!(is_within("orders", "orders") && is_within("orders/$management", "orders"));
         assert!(is_within("orders", ""));
         assert!(!is_within("orders2", "orders") && !is_within("order", "orders"));
-    }
-
-    #[test]
-    fn keys_without_a_tenant_are_those_of_the_default_one() {
-        assert_eq!(split("workers"), split("default/workers"));
-        assert_ne!(split("acme/workers"), split("workers"));
     }
 }

@@ -1,17 +1,18 @@
 //! What an MQTT client is not allowed to do is counted, remembered and logged.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
-use barid_engine::denials::Denial;
-use barid_engine::denied_action::Action;
-use barid_engine::names::{DEFAULT_TENANT, is_reserved};
-use barid_engine::state_store;
-use barid_engine::tenant::Tenant;
+use crate::denials::Denial;
+use crate::denied_action::Action;
+use crate::lifecycle::Context;
+use crate::names::is_reserved;
+use crate::state_store;
+use crate::tenant::Tenant;
 use mqtt_proto::{Connect, ReasonCode};
 use statestore_proto::Command;
 
-use super::Connection;
-use super::active::Active;
+use super::client::Client;
 use super::opening::shared_filter;
 use super::wanted::Refusal;
 use crate::turn::Turn;
@@ -19,41 +20,29 @@ use crate::turn::Turn;
 /// Why a Will Message is refused with its CONNECT.
 pub(super) const WILL_REFUSED: &str = "the will's topic is not allowed";
 
-impl Connection {
-    /// Notes a CONNECT that is refused, if that is because of who the client is or what it may do.
-    pub(super) fn deny(
-        &self,
-        turn: &Turn<'_>,
-        tenant: &Arc<Tenant>,
-        connect: &Connect<'_>,
-        refusal: &Refusal,
-    ) {
-        let Refusal(code, reason) = *refusal;
-        let (action, object) = match code {
-            ReasonCode::NotAuthorized if reason == WILL_REFUSED => {
-                (Action::Will, connect.will.as_ref().map(|will| will.topic))
-            }
-            ReasonCode::BadUserNameOrPassword
-            | ReasonCode::NotAuthorized
-            | ReasonCode::BadAuthenticationMethod => (Action::Login, None),
-            _ => return,
-        };
-        let user = connect.username;
-        let (client, peer) = (connect.client_id, self.peer);
-        let denial = Denial { action, user, client, peer, object, reason };
-        turn.context.deny(tenant, &denial);
-    }
-
-    /// Notes that a page of a browser may not connect.
-    pub(super) fn deny_page(&self, turn: &Turn<'_>, reason: &str) {
-        let Some(tenant) = turn.context.engine.tenants.get(DEFAULT_TENANT) else { return };
-        let (action, peer) = (Action::Login, self.peer);
-        let denial = Denial { action, user: None, client: "", peer, object: None, reason };
-        turn.context.deny(&tenant, &denial);
-    }
+/// Notes a CONNECT that is refused, if that is because of who the client is or what it may do.
+pub(super) fn connect(
+    context: &Context,
+    tenant: &Arc<Tenant>,
+    peer: SocketAddr,
+    connect: &Connect<'_>,
+    refusal: &Refusal,
+) {
+    let Refusal(code, reason) = *refusal;
+    let (action, object) = match code {
+        ReasonCode::NotAuthorized if reason == WILL_REFUSED => {
+            (Action::Will, connect.will.as_ref().map(|will| will.topic))
+        }
+        ReasonCode::BadUserNameOrPassword
+        | ReasonCode::NotAuthorized
+        | ReasonCode::BadAuthenticationMethod => (Action::Login, None),
+        _ => return,
+    };
+    let (user, client) = (connect.username, connect.client_id);
+    context.deny(tenant, &Denial { action, user, client, peer, object, reason });
 }
 
-impl Active {
+impl Client {
     /// Notes that the client may not publish to a topic.
     pub(super) fn deny_publish(&self, turn: &Turn<'_>, topic: &str) {
         let reason = if is_reserved(topic) {

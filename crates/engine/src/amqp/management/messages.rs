@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use crate::durable::Commits;
+use crate::entities::Queue;
 use barid_amqp::Error;
 use barid_amqp::message::{Sections, ValueRef};
 use barid_core::entity::{Delivery, Entry, LockToken, Mode, Outcome, Part};
 use barid_core::time::WallTime;
-use barid_engine::durable::Commits;
-use barid_engine::entities::Queue;
 
 use super::{Addressee, Asked, Done};
 use crate::amqp::container::Container;

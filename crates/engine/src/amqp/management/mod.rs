@@ -11,21 +11,21 @@ mod state;
 
 use std::sync::Arc;
 
+use crate::denied_action::Action;
+use crate::durable::Commits;
+use crate::entities::{Address, Entities, Node, Queue};
+use crate::random::Random;
 use barid_amqp::message::{Request, ValueRef, Writer};
 use barid_amqp::{Delivery, DeliveryState, Error};
 use barid_core::entity::{Part, ReceiverId, Refusal};
 use barid_core::time::WallTime;
-use barid_engine::denied_action::Action;
-use barid_engine::durable::Commits;
-use barid_engine::entities::{Address, Entities, Node, Queue};
-use barid_engine::random::Random;
 
 use super::attach::TOKENS;
 use super::container::{Container, RESPONDING_MAX};
 use super::held::Answer;
+use super::keys::Right;
 use super::link::{Link, RequestLink, Service};
 use super::refusals::{condition, error_of, no_entity, status_of};
-use crate::settings::Right;
 use crate::turn::Turn;
 pub(super) use messages::Gathering;
 use messages::Page;
@@ -54,7 +54,7 @@ const OPERATIONS: [(&str, Right, Operation); 15] = [
 /// Sequence numbers, or lock tokens, in one request.
 const NAMED_MAX: usize = 10_000;
 
-/// Steps of the [`Budget`](barid_engine::budget::Budget) that a request costs at least: so many that the clock is looked
+/// Steps of the [`Budget`](crate::budget::Budget) that a request costs at least: so many that the clock is looked
 /// at.
 const REQUEST_STEPS: usize = 32;
 

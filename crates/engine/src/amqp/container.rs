@@ -4,25 +4,25 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::amqp_clients::Listed;
+use crate::budget::Budget;
+use crate::denied_action::Action;
+use crate::durable::Commits;
+use crate::entities::Told;
 use barid_amqp::{Connection, Delivery, Disposition, Error, Event, Limits, LinkId};
 use barid_core::entity::ReceiverId;
 use barid_core::time::MonoTime;
-use barid_engine::amqp_clients::Listed;
-use barid_engine::budget::Budget;
-use barid_engine::denied_action::Action;
-use barid_engine::durable::Commits;
-use barid_engine::entities::Told;
 use hashbrown::{HashMap, HashSet};
 use tracing::debug;
 
 use super::access::Access;
 use super::held::{Answer, Held};
 use super::inbox::Inbox;
+use super::keys::{Keys, Right};
 use super::link::Link;
 use super::loading::Loading;
 use super::refusals::condition;
 use super::sas::Token;
-use crate::settings::Right;
 use crate::turn::Turn;
 
 /// The largest frame that is read, in bytes. Larger messages come in many.
@@ -66,9 +66,11 @@ pub struct Container {
     /// Where the listener listens.
     listener: SocketAddr,
     /// Where the client is.
-    pub(super) peer: SocketAddr,
+    pub peer: SocketAddr,
     /// Where others tell it what concerns the connection.
     inbox: Arc<Inbox>,
+    /// The keys that clients can prove to have.
+    pub(super) keys: Arc<dyn Keys>,
     pub(super) access: Access,
     /// The name that the client gives its container; empty before it has opened the connection.
     pub(super) container_id: Box<str>,
@@ -110,7 +112,12 @@ enum Stopped {
 
 impl Container {
     /// A connection on which nothing has been said.
-    pub fn new(listener: SocketAddr, peer: SocketAddr, inbox: Arc<Inbox>) -> Self {
+    pub fn new(
+        listener: SocketAddr,
+        peer: SocketAddr,
+        keys: Arc<dyn Keys>,
+        inbox: Arc<Inbox>,
+    ) -> Self {
         let limits = Limits {
             max_frame_size: FRAME_MAX,
             max_message_size: MESSAGE_MAX,
@@ -126,6 +133,7 @@ impl Container {
             listener,
             peer,
             inbox,
+            keys,
             access: Access::default(),
             container_id: Box::default(),
             listed: None,
@@ -255,8 +263,8 @@ impl Container {
             self.deny_login(turn, None, None, reason);
             return false;
         };
-        let shared = &turn.shared;
-        let put = self.access.put_key(shared, self.listener, name, key);
+        let known = (&*turn.context.engine, &*self.keys);
+        let put = self.access.put_key(known, self.listener, name, key);
         match &put {
             Ok(()) => self.welcome(),
             Err(denied) => self.deny_login(turn, Some(name), None, &denied.to_string()),
@@ -275,8 +283,8 @@ impl Container {
         turn: &Turn<'_>,
         token: &str,
     ) -> Result<(), super::access::Denied> {
-        let shared = &turn.shared;
-        let put = self.access.put_token(shared, self.listener, token, shared.engine.clock.wall());
+        let known = (&*turn.context.engine, &*self.keys);
+        let put = self.access.put_token(known, self.listener, token, turn.context.wall());
         match &put {
             Ok(()) => self.welcome(),
             Err(denied) => {

@@ -8,16 +8,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use barid_core::time::MonoTime;
+use barid_engine::amqp::{Container, Inbox, Keys};
 use barid_engine::ids::ConnectionId;
 use barid_engine::owner::Owner;
+use barid_engine::turn::Turn;
 use mqtt_proto::ReasonCode;
 use tracing::debug;
 
-use super::container::Container;
-use super::inbox::Inbox;
 use crate::strangers::Collected;
 use crate::transport::{Parts, Proxied, Tcp, Transport};
-use crate::turn::{Next, Readiness, Turn};
+use crate::turn::{Next, Readiness};
 
 /// Reads of one connection before others have their turn.
 const READS_PER_TURN: usize = 4;
@@ -63,12 +63,12 @@ struct Lost(ErrorKind);
 
 impl AmqpConnection {
     /// A connection that was just accepted, or whose client has just chosen AMQP. It must open before `until`.
-    pub fn new(parts: Parts, until: MonoTime, owner: Arc<dyn Owner>) -> Self {
+    pub fn new(parts: Parts, until: MonoTime, keys: Arc<dyn Keys>, owner: Arc<dyn Owner>) -> Self {
         let Parts { id, socket, transport, listener, peer, unread } = parts;
         let is_behind_proxy = listener.proxy_protocol && !transport.speaks_amqp();
         let stage = if is_behind_proxy { Stage::Proxy { until } } else { Stage::Opening { until } };
         let inbox = Arc::new(Inbox::new(id, owner));
-        let container = Container::new(listener.address, peer, inbox);
+        let container = Container::new(listener.address, peer, keys, inbox);
         let collected = Some(Collected::new(&listener.strangers));
         let (paused, ends) = (false, false);
         Self { id, socket, transport, unread, paused, ends, stage, collected, container }

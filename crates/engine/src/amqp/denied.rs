@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use barid_engine::amqp_clients::{AmqpClient, Close, Listed};
-use barid_engine::denials::Denial;
-use barid_engine::denied_action::Action;
-use barid_engine::drops::cut;
-use barid_engine::names::tenant_of;
-use barid_engine::tenant::Tenant;
+use crate::amqp_clients::{AmqpClient, Close, Listed};
+use crate::denials::Denial;
+use crate::denied_action::Action;
+use crate::drops::cut;
+use crate::tenant::Tenant;
 
 use super::container::Container;
 use crate::turn::Turn;
@@ -37,11 +36,7 @@ impl Container {
         let context = &turn.context;
         let known = self.access.tenant().cloned();
         let is_stranger = known.is_none();
-        let is_configured = |tenant: &str| {
-            let keys = &turn.shared.settings().keys;
-            keys.iter().any(|key| tenant_of(Some(&key.name)) == Some(tenant))
-        };
-        let named = || context.tenant_of_stranger(key, is_configured);
+        let named = || context.tenant_of_stranger(key, |tenant| self.keys.are_in(tenant));
         let Some(tenant) = known.or_else(named) else { return };
         if is_stranger {
             tenant.counters(context.worker.id).refused_connects.add(1);

@@ -3,29 +3,29 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::access::may_publish;
+use crate::bindings::Entered;
+use crate::budget::Budget;
+use crate::lifecycle::Context;
+use crate::limits::QueueOverflow;
+use crate::names::is_reserved;
+use crate::router::Publisher;
+use crate::run::{Messages, Parsed, Run, RunLimit};
+use crate::session::SessionRef;
 use barid_core::session::{Reception, ShardSet};
 use barid_core::topic_index::Route;
-use barid_engine::access::may_publish;
-use barid_engine::bindings::Entered;
-use barid_engine::budget::Budget;
-use barid_engine::lifecycle::Context;
-use barid_engine::limits::QueueOverflow;
-use barid_engine::names::is_reserved;
-use barid_engine::router::Publisher;
-use barid_engine::run::{Messages, Parsed, Run, RunLimit};
-use barid_engine::session::SessionRef;
 use mqtt_proto::flow::InboundAliases;
 use mqtt_proto::{DecodeError, FixedHeader, PacketId, PacketType, QoS, ReasonCode, Version};
 use statestore_proto::topics;
 
 use super::End;
-use super::active::{Active, Partner};
+use super::client::{Client, Partner};
 use crate::turn::Turn;
 
 /// A run of so many messages is handed on in one piece, whoever gets it. Most runs are short, and need not be measured.
 const SHORT_RUN: usize = 4;
 
-impl Active {
+impl Client {
     /// A PUBLISH that lies at `frame` in `bytes`. It joins the run of those before it, or ends that run
     /// and begins another. `alone` becomes false when there is more than one run.
     pub(super) fn on_publish(

@@ -2,9 +2,8 @@
 //!
 //! | file | what is there |
 //! | --- | --- |
-//! | `connection.rs` | one network connection: bytes in, bytes out |
-//! | `container.rs` | what clients and entities say to each other over it |
-//! | `access.rs`, `sas.rs` | which keys a client has proved to have, and what they are for |
+//! | `container.rs` | what clients and entities say to each other over one connection |
+//! | `keys.rs`, `access.rs`, `sas.rs` | keys; which ones a client has proved to have, and what they are for |
 //! | `denied.rs` | what clients were not allowed to do |
 //! | `attach.rs`, `link.rs` | links that clients ask for; what each is for |
 //! | `sending.rs` | messages from clients |
@@ -20,12 +19,12 @@
 
 mod access;
 mod attach;
-mod connection;
 mod container;
 mod denied;
 mod encode;
 mod held;
 mod inbox;
+mod keys;
 mod link;
 mod loading;
 mod management;
@@ -35,4 +34,6 @@ mod sas;
 mod sending;
 mod settling;
 
-pub use connection::AmqpConnection;
+pub use container::Container;
+pub use inbox::Inbox;
+pub use keys::{Key, Keys, Right, Secret};

@@ -1,10 +1,10 @@
 //! What clients decide about messages that they have received.
 
+use crate::durable::Commits;
+use crate::entities::value::kept;
 use barid_amqp::message::ValueRef;
 use barid_amqp::{DeliveryState, Disposition, Error, Fields};
 use barid_core::entity::{CHANGED_MAX, Changes, Outcome, Refusal};
-use barid_engine::durable::Commits;
-use barid_engine::entities::value::kept;
 
 use super::container::Container;
 use super::encode::token_of_tag;

@@ -1,8 +1,8 @@
 //! Scheduled messages.
 
+use crate::entities::Batch;
 use barid_amqp::Error;
 use barid_amqp::message::ValueRef;
-use barid_engine::entities::Batch;
 
 use super::{Asked, Done, missing};
 use crate::amqp::attach::accepts_messages;

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use crate::durable::{Commits, Shards};
+use crate::progress::{Gate, Polled, Sources};
 use barid_amqp::{DeliveryState, Error, IncomingId, LinkId, OutgoingId};
-use barid_engine::durable::{Commits, Shards};
-use barid_engine::progress::{Gate, Polled, Sources};
 
 use super::inbox::Inbox;
 use super::refusals::condition;

@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use crate::entities::{Node, Queue};
 use barid_amqp::{Fields, SessionId};
 use barid_core::entity::{Mode, Part, ReceiverId};
-use barid_engine::entities::{Node, Queue};
 
 use super::receiving::Outbound;
 

@@ -1,0 +1,222 @@
+//! From a CONNECT to a client with a session.
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use barid_core::ids;
+use mqtt_proto::flow::{InboundAliases, KeepAlive};
+use mqtt_proto::{
+    ConnAck, Connect, MAX_PACKET_LEN, PacketType, Properties, PropertiesBuf, Property, ReasonCode,
+    Version,
+};
+use statestore_proto::topics;
+use tracing::debug;
+
+use super::End;
+use super::client::Client;
+use super::denied::{self, WILL_REFUSED};
+use super::opening::{Opening, open_session, revoke};
+use super::wanted::{Refusal, assigned_client_id, connack_properties, want};
+use crate::access::{Permissions, may_publish};
+use crate::ids::ConnectionId;
+use crate::lifecycle::Context;
+use crate::names::{full_name, tenant_of};
+use crate::owner::Owner;
+use crate::session::{Link, Stint};
+use crate::turn::Turn;
+use crate::wire::Wire;
+
+/// A connection whose client wants a session.
+#[derive(Debug)]
+pub struct Arrival<'a> {
+    /// The connection.
+    pub id: ConnectionId,
+    /// Where the client is.
+    pub peer: SocketAddr,
+    /// The name of the listener that it connected to.
+    pub listener: &'a str,
+    /// The thread of the connection.
+    pub owner: Arc<dyn Owner>,
+    /// What other threads may write to; `None`: only the owner may.
+    pub wire: Option<Arc<dyn Wire>>,
+    /// What the user may do; `None`: everything.
+    pub permissions: Option<Arc<Permissions>>,
+    /// The client identifier that was made up for it before its login was verified.
+    pub assigned: Option<String>,
+}
+
+/// Lets a client in whose login is right, with the CONNECT that had so many bytes behind its fixed header. What it is told
+/// goes to `out`.
+///
+/// # Errors
+/// What it asks for is not allowed, or not now; [`refuse`] tells it.
+pub fn admit(
+    turn: &mut Turn<'_>,
+    out: &mut dyn Write,
+    arrival: Arrival<'_>,
+    connect: &Connect<'_>,
+    len: usize,
+) -> Result<Client, Refusal> {
+    let context = &mut *turn.context;
+    let Arrival { id, peer, listener, owner, wire, permissions, assigned } = arrival;
+    let tenant = tenant_of(connect.username).ok_or(Refusal(
+        ReasonCode::BadUserNameOrPassword,
+        "the user name must be {tenant}/{client}, or have no slash",
+    ))?;
+    let random = context.engine.random;
+    let assigned = assigned.map(Ok).or_else(|| assigned_client_id(connect, random).transpose());
+    let assigned = assigned.transpose()?;
+    let client_id = assigned.as_deref().unwrap_or(connect.client_id);
+    let tenant = context
+        .tenant(tenant)
+        .ok_or(Refusal(ReasonCode::QuotaExceeded, "there are too many tenants"))?;
+    let limits = tenant.limits();
+    let durability = tenant.durability();
+    if client_id.len() > limits.max_client_id_bytes.min(ids::TEXT_LEN_MAX) {
+        return Err(Refusal(
+            ReasonCode::ClientIdentifierNotValid,
+            "the client identifier is too long",
+        ));
+    }
+    if tenant.sessions.len() >= limits.max_sessions
+        && tenant.sessions.entry(client_id).get().is_none()
+    {
+        return Err(Refusal(ReasonCode::QuotaExceeded, "the tenant has too many sessions"));
+    }
+    let wanted = want(connect, &limits)?;
+    if let Some(will) = &connect.will
+        && (will.topic == topics::INVOKE
+            || !may_publish(permissions.as_deref(), client_id, will.topic, will.payload))
+    {
+        return Err(Refusal(ReasonCode::NotAuthorized, WILL_REFUSED));
+    }
+    if wanted.expiry > 0
+        && (wanted.persist || durability.stores_sessions())
+        && tenant.shards.of(&tenant.name, client_id).refuses()
+        && tenant.sessions.entry(client_id).get().is_none()
+    {
+        return Err(Refusal(
+            ReasonCode::QuotaExceeded,
+            "the broker's disk takes no new session that is to be kept",
+        ));
+    }
+    // A client that comes back while its old connection is still there takes no room.
+    let comes_back =
+        tenant.sessions.entry(client_id).get().is_some_and(|session| session.is_online());
+    if tenant.connections.fetch_add(1, Ordering::Relaxed) >= limits.max_connections && !comes_back {
+        tenant.connections.fetch_sub(1, Ordering::Relaxed);
+        return Err(Refusal(ReasonCode::QuotaExceeded, "the tenant has too many connections"));
+    }
+    let opening = Opening {
+        version: connect.version,
+        clean_start: connect.clean_start,
+        client_id,
+        user: permissions.is_some().then(|| full_name(connect.username.unwrap_or_default()).into()),
+        properties: connack_properties(connect, &limits, &durability, &wanted, assigned.as_deref()),
+    };
+    let link = Link {
+        version: connect.version,
+        max_packet_size: wanted.max_packet_size,
+        wire,
+        owner,
+        connection: id,
+    };
+    if opening.connack(true).len() > wanted.max_packet_size as usize {
+        tenant.connections.fetch_sub(1, Ordering::Relaxed);
+        return Err(Refusal(ReasonCode::PacketTooLarge, "CONNACK is larger than you accept"));
+    }
+    let keep_alive = wanted.keep_alive;
+    let max_packet_size = wanted.max_packet_size;
+    let expires_at_once = wanted.expiry == 0;
+    let Some((session, epoch)) = open_session(context, &tenant, &opening, link, wanted) else {
+        tenant.connections.fetch_sub(1, Ordering::Relaxed);
+        return Err(Refusal(ReasonCode::NotAuthorized, "the client identifier is another user's"));
+    };
+    let counters = tenant.counters(context.worker.id);
+    counters.received.add(PacketType::Connect, 1, len as u64 + 2);
+    counters.connects.add(1);
+    let revoked = permissions.as_ref().map(|permissions| revoke(&tenant, &session, permissions));
+    debug!(
+        peer = %peer,
+        listener,
+        tenant = &*tenant.name,
+        client = client_id,
+        version = ?connect.version,
+        "connected"
+    );
+    let client = Client {
+        id,
+        peer,
+        tenant,
+        session,
+        epoch,
+        version: connect.version,
+        is_bridge: connect.is_bridge,
+        keep_alive: KeepAlive::new(keep_alive, context.worker.now.as_millis()),
+        aliases: InboundAliases::new(limits.topic_alias_maximum),
+        permissions,
+        limits,
+        durability,
+        since: context.wall(),
+        expires_at_once,
+        max_packet_size,
+        reading_paused: false,
+        interrupted: false,
+        unfinished: None,
+        partner: None,
+        watched: Default::default(),
+    };
+    for filter in revoked.iter().flatten() {
+        client.deny_subscribed(turn, filter);
+    }
+    let context = &mut *turn.context;
+    let write = |bytes: &[u8]| out.write(bytes);
+    client.session.drain(&context.worker, epoch, false, Stint::SHORT, write);
+    Ok(client)
+}
+
+/// Tells a client that it is refused, counts that, and answers with why its connection ends. `is_configured`: whether the
+/// configuration has users of a tenant.
+pub fn refuse(
+    context: &Context,
+    out: &mut dyn Write,
+    peer: SocketAddr,
+    connect: &Connect<'_>,
+    refusal: &Refusal,
+    is_configured: impl FnOnce(&str) -> bool,
+) -> End {
+    if let Some(tenant) = context.tenant_of_stranger(connect.username, is_configured) {
+        tenant.counters(context.worker.id).refused_connects.add(1);
+        denied::connect(context, &tenant, peer, connect, refusal);
+    }
+    let most = connect.properties.maximum_packet_size().map_or(MAX_PACKET_LEN, |n| n as usize);
+    say_refusal(out, connect.version, refusal, most);
+    End::Refused(refusal.0, refusal.1)
+}
+
+/// Sends the CONNACK that refuses, as long as the client's Maximum Packet Size allows.
+pub fn say_refusal(
+    out: &mut dyn Write,
+    version: Version,
+    Refusal(reason, text): &Refusal,
+    most: usize,
+) {
+    let mut properties = PropertiesBuf::default();
+    if version == Version::V5 && !text.is_empty() {
+        properties.push(Property::ReasonString(text)).expect("reasons are short");
+    }
+    let mut packet = Vec::new();
+    for properties in [properties.as_properties(), Properties::default()] {
+        packet.clear();
+        ConnAck { session_present: false, reason: *reason, properties }
+            .encode(version, &mut packet)
+            .expect("a CONNACK can be encoded");
+        if packet.len() <= most {
+            // A client that cannot even take these few bytes will see the connection close.
+            let _ = out.write(&packet);
+            return;
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! CONNECT, and the login that has to be verified before its client is admitted.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use barid_core::time::MonoTime;
+use barid_engine::mqtt::{Arrival, End, Refusal, admit, assigned_client_id, refuse, say_refusal};
+use mqtt_proto::{Connect, DecodeError, FixedHeader, MAX_PACKET_LEN, ReasonCode, Version};
+
+use super::mqtt::{Connection, Stage};
+use crate::auth::{PASSWORD_MAX, Verdict};
+use crate::strangers::Collected;
+use crate::turn::IoTurn;
+use crate::verifier::Login;
+
+const WRONG_LOGIN: Refusal =
+    Refusal(ReasonCode::BadUserNameOrPassword, "user name or password is wrong");
+
+/// The logins of an address that has most waiting are not looked at.
+const TOO_MANY_LOGINS: Refusal = Refusal(ReasonCode::ServerBusy, "too many logins at once");
+
+/// A CONNECT whose login is being verified.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    /// The packet, to be read again.
+    header: FixedHeader,
+    body: Box<[u8]>,
+    /// The client identifier that the client gets if it has none.
+    assigned: Option<String>,
+    /// Whoever verifies the login sees by it that it still matters.
+    _waits: Arc<()>,
+    /// Counts `body`, the login, which has copies of parts of it, and what the client has sent behind.
+    collected: Collected,
+    pub(super) until: MonoTime,
+}
+
+impl Waiting {
+    /// Counts so many bytes that the client has sent behind its CONNECT.
+    pub(super) fn count_unread(&mut self, bytes: usize) -> std::io::Result<()> {
+        self.collected.set(2 * self.body.len() + bytes)
+    }
+}
+
+impl Connection {
+    /// The first packet.
+    pub(super) fn on_connect(
+        &mut self,
+        turn: &mut IoTurn<'_>,
+        header: FixedHeader,
+        body: &[u8],
+    ) -> Result<(), End> {
+        let connect = match Connect::decode(header, body) {
+            Ok(connect) => connect,
+            Err(error) => {
+                let version = Connect::refusal_version(body);
+                // A 3.x client is answered only when a return code fits (MQTT-3.1.4-1 of 3.1.1).
+                if version == Version::V5 || error == DecodeError::UnsupportedVersion {
+                    let refusal = Refusal(error.reason_code(), "");
+                    say_refusal(&mut self.transport, version, &refusal, MAX_PACKET_LEN);
+                }
+                return Err(error.into());
+            }
+        };
+        let shared = turn.shared;
+        let users = shared.users();
+        if users.allow_anybody() {
+            return self.admit(turn, &connect, body.len(), Verdict::Allowed(None), None);
+        }
+        // The rules of the user may name the client, so its identifier must stand before.
+        let assigned = match assigned_client_id(&connect, turn.turn.context.engine.random) {
+            Ok(assigned) => assigned,
+            Err(refusal) => return Err(self.refuse(turn, &connect, &refusal)),
+        };
+        let mut collected = Collected::new(&self.listener.strangers);
+        if collected.set(2 * body.len()).is_err() {
+            let refusal = Refusal(ReasonCode::ServerBusy, "too much is to be verified at once");
+            return Err(self.refuse(turn, &connect, &refusal));
+        }
+        let waits = Arc::new(());
+        // Of one that is too long so much is kept that this is known.
+        let password = connect.password.unwrap_or_default();
+        let password = &password[..password.len().min(PASSWORD_MAX + 1)];
+        let login = Login {
+            waits: Arc::downgrade(&waits),
+            users,
+            address: self.peer.ip(),
+            name: connect.username.unwrap_or_default().to_owned(),
+            password: password.to_vec(),
+            client_id: assigned.clone().unwrap_or_else(|| connect.client_id.to_owned()),
+            connection: self.id,
+            reply: {
+                let (owner, id) = (Arc::clone(turn.owner), self.id);
+                Box::new(move |verdict| owner.authenticated(id, verdict))
+            },
+        };
+        if !shared.verifier.submit(login) {
+            return Err(self.refuse(turn, &connect, &TOO_MANY_LOGINS));
+        }
+        let timeout = shared.settings().limits.connect_timeout;
+        let until = turn.turn.context.worker.now.after(Duration::from_secs(u64::from(timeout)));
+        self.stage = Stage::Authenticating(Box::new(Waiting {
+            header,
+            body: body.into(),
+            assigned,
+            _waits: waits,
+            collected,
+            until,
+        }));
+        Ok(())
+    }
+
+    /// The verdict on a login is here.
+    pub(super) fn accept(
+        &mut self,
+        turn: &mut IoTurn<'_>,
+        waiting: &Waiting,
+        verdict: Verdict,
+    ) -> Result<(), End> {
+        let connect = Connect::decode(waiting.header, &waiting.body)?;
+        self.admit(turn, &connect, waiting.body.len(), verdict, waiting.assigned.clone())
+    }
+
+    fn admit(
+        &mut self,
+        turn: &mut IoTurn<'_>,
+        connect: &Connect<'_>,
+        len: usize,
+        verdict: Verdict,
+        assigned: Option<String>,
+    ) -> Result<(), End> {
+        let permissions = match verdict {
+            Verdict::Allowed(permissions) => permissions,
+            Verdict::Denied => return Err(self.refuse(turn, connect, &WRONG_LOGIN)),
+            Verdict::Busy => return Err(self.refuse(turn, connect, &TOO_MANY_LOGINS)),
+        };
+        let arrival = Arrival {
+            id: self.id,
+            peer: self.peer,
+            listener: &self.listener.name,
+            owner: turn.owner.clone(),
+            wire: self.transport.wire(),
+            permissions,
+            assigned,
+        };
+        match admit(&mut turn.turn, &mut self.transport, arrival, connect, len) {
+            Ok(client) => {
+                self.stage = Stage::Active(Box::new(client));
+                Ok(())
+            }
+            Err(refusal) => Err(self.refuse(turn, connect, &refusal)),
+        }
+    }
+
+    fn refuse(&mut self, turn: &IoTurn<'_>, connect: &Connect<'_>, refusal: &Refusal) -> End {
+        let is_configured = |tenant: &str| turn.shared.users().are_in(tenant);
+        let (context, out) = (&turn.turn.context, &mut self.transport);
+        refuse(context, out, self.peer, connect, refusal, is_configured)
+    }
+}

@@ -1,0 +1,428 @@
+//! One network connection of an MQTT client: bytes in, packets handled, bytes out.
+//!
+//! ```text
+//!  Proxy ──► Connect ──► Active ──► Closing ──► (gone)
+//!               │  ▲                   ▲
+//!               ▼  │                   │
+//!          Authenticating ─────────────┘
+//! ```
+//!
+//! A connection belongs to one thread. What other threads may touch of it is its session's outlet.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use barid_core::time::MonoTime;
+use barid_engine::denials::Denial;
+use barid_engine::denied_action::Action;
+use barid_engine::ids::ConnectionId;
+use barid_engine::mqtt::{Client, End};
+use barid_engine::names::DEFAULT_TENANT;
+use barid_engine::owner::Owner;
+use mqtt_proto::{DecodeError, FixedHeader, PacketType, ReasonCode};
+use tracing::debug;
+
+use super::login::Waiting;
+use crate::auth::Verdict;
+use crate::strangers::Collected;
+use crate::transport::{Accepted, ListenerContext, Parts, Proxied, Tcp, Transport};
+use crate::turn::{IoTurn, Next, Readiness};
+
+/// Reads of one connection before others have their turn.
+const READS_PER_TURN: usize = 4;
+
+/// How long a connection that was told why it is closed may take to read that.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// Bytes of the largest CONNECT: room for a will, a user name and a password of the longest. Strangers get
+/// no more memory than this.
+const CONNECT_MAX: usize = 256 * 1024;
+
+/// One network connection.
+#[derive(Debug)]
+pub struct Connection {
+    pub(super) id: ConnectionId,
+    socket: Arc<Tcp>,
+    pub(super) transport: Transport,
+    pub(super) listener: Arc<ListenerContext>,
+    pub(super) peer: SocketAddr,
+    /// The beginning of a packet whose rest has not come yet.
+    partial: Vec<u8>,
+    /// The client has closed its side: there is an end to read, which the kernel tells of only once.
+    ends: bool,
+    pub(super) stage: Stage,
+}
+
+#[derive(Debug)]
+pub(super) enum Stage {
+    /// The PROXY protocol header is to come.
+    Proxy { until: MonoTime },
+    /// CONNECT is to come. What has come of it is counted as soon as it is more than usual.
+    Connect { until: MonoTime, collected: Option<Box<Collected>> },
+    /// CONNECT has come, and the login is being verified.
+    Authenticating(Box<Waiting>),
+    /// The client has a session.
+    Active(Box<Client>),
+    /// All is said; the client may still read it.
+    Closing { until: MonoTime },
+}
+
+impl Connection {
+    /// A connection that was just accepted. It must open before `until`.
+    pub fn new(accepted: Accepted, id: ConnectionId, until: MonoTime) -> std::io::Result<Self> {
+        let Accepted { socket, peer, listener } = accepted;
+        let socket = Arc::new(Tcp(socket));
+        let transport = Transport::new(Arc::clone(&socket), &listener)?;
+        let stage = if listener.proxy_protocol {
+            Stage::Proxy { until }
+        } else {
+            Stage::Connect { until, collected: None }
+        };
+        Ok(Self { id, socket, transport, listener, peer, partial: Vec::new(), ends: false, stage })
+    }
+
+    /// Takes it apart, for somebody who speaks another protocol.
+    pub fn into_parts(self) -> Parts {
+        let Self { id, socket, transport, listener, peer, partial, .. } = self;
+        Parts { id, socket, transport, listener, peer, unread: partial }
+    }
+
+    /// Which one it is.
+    pub fn id(&self) -> ConnectionId {
+        self.id
+    }
+
+    /// The socket, for the kernel to watch.
+    pub fn socket(&self) -> &Arc<Tcp> {
+        &self.socket
+    }
+
+    /// The kernel tells of something.
+    pub fn on_event(
+        &mut self,
+        turn: &mut IoTurn<'_>,
+        buffer: &mut [u8],
+        readiness: Readiness,
+    ) -> Next {
+        self.ends |= readiness.closed;
+        let mut resumed = false;
+        if readiness.writable {
+            self.on_writable(turn);
+            resumed = self.resume_reading();
+        }
+        if !readiness.readable && !readiness.closed && !resumed {
+            return Next::Wait;
+        }
+        let next = self.read(turn, buffer).and_then(|next| self.count_collected().map(|()| next));
+        next.unwrap_or_else(|end| self.end(turn, &end))
+    }
+
+    /// Counts what has been collected of a CONNECT, or behind one whose login is being verified.
+    fn count_collected(&mut self) -> Result<(), End> {
+        let counted = match &mut self.stage {
+            Stage::Authenticating(waiting) => waiting.count_unread(self.partial.len()),
+            Stage::Connect { collected, .. } if !self.partial.is_empty() || collected.is_some() => {
+                let strangers = &self.listener.strangers;
+                let new = || Box::new(Collected::new(strangers));
+                collected.get_or_insert_with(new).set(self.partial.len())
+            }
+            _ => Ok(()),
+        };
+        counted.map_err(|_| {
+            End::Refused(
+                ReasonCode::ServerBusy,
+                "connections without a session have sent more than max_connecting_bytes",
+            )
+        })
+    }
+
+    /// Something waits for the client.
+    pub fn on_drain(&mut self, turn: &mut IoTurn<'_>, buffer: &mut [u8]) -> Next {
+        self.drain(turn, false);
+        if !self.resume_reading() {
+            return Next::Wait;
+        }
+        self.read(turn, buffer).unwrap_or_else(|end| self.end(turn, &end))
+    }
+
+    /// The login has been verified.
+    pub fn on_verdict(
+        &mut self,
+        turn: &mut IoTurn<'_>,
+        verdict: Verdict,
+        buffer: &mut [u8],
+    ) -> Next {
+        let Stage::Authenticating(_) = self.stage else { return Next::Wait };
+        let until = turn.turn.context.worker.now;
+        let Stage::Authenticating(waiting) =
+            std::mem::replace(&mut self.stage, Stage::Connect { until, collected: None })
+        else {
+            unreachable!("it was just seen")
+        };
+        let result = self
+            .accept(turn, &waiting, verdict)
+            .and_then(|()| self.handle_partial(turn))
+            .and_then(|()| self.read(turn, buffer));
+        result.unwrap_or_else(|end| self.end(turn, &end))
+    }
+
+    /// The connection is to be closed.
+    pub fn on_close(&mut self, turn: &mut IoTurn<'_>, reason: ReasonCode, tell: bool) -> Next {
+        self.end(turn, &End::Closed { reason, tell })
+    }
+
+    /// A deadline has come, perhaps not the present one.
+    pub fn on_timer(&mut self, turn: &mut IoTurn<'_>) -> Next {
+        let now = turn.turn.context.worker.now;
+        if self.deadline().is_none_or(|deadline| deadline > now) {
+            return Next::Wait;
+        }
+        match &self.stage {
+            Stage::Active(_) => self.end(
+                turn,
+                &End::Refused(
+                    ReasonCode::KeepAliveTimeout,
+                    "no packet within one and a half times the Keep Alive",
+                ),
+            ),
+            Stage::Closing { .. } => Next::Gone,
+            _ => {
+                debug!(peer = %self.peer, "no CONNECT within connect_timeout");
+                Next::Gone
+            }
+        }
+    }
+
+    /// When to look at the connection at the latest.
+    pub fn deadline(&self) -> Option<MonoTime> {
+        match &self.stage {
+            Stage::Proxy { until } | Stage::Connect { until, .. } | Stage::Closing { until } => {
+                Some(*until)
+            }
+            Stage::Authenticating(waiting) => Some(waiting.until),
+            Stage::Active(client) => client.deadline(),
+        }
+    }
+
+    /// Whether its client has no session, or none any more.
+    pub fn is_stranger(&self) -> bool {
+        !matches!(self.stage, Stage::Active(_))
+    }
+
+    /// Whether another thread may have it: it has a session, and nothing is under way.
+    pub fn can_move(&self) -> bool {
+        matches!(self.stage, Stage::Active(_))
+    }
+
+    /// The connection of the only subscriber that gets what this client publishes, if it is of the same
+    /// thread.
+    pub fn partner(&self, owner: &Arc<dyn Owner>) -> Option<ConnectionId> {
+        let Stage::Active(client) = &self.stage else { return None };
+        client.partner(owner)
+    }
+
+    /// Gives the connection to another thread with `adopt`; or back, if it is about to be closed.
+    pub fn move_to(
+        self: Box<Self>,
+        owner: Arc<dyn Owner>,
+        adopt: impl FnOnce(Box<Self>),
+    ) -> Result<(), Box<Self>> {
+        let Stage::Active(client) = &self.stage else { return Err(self) };
+        let (session, epoch) = client.attachment();
+        let mut kept = Some(self);
+        session.change_owner(epoch, owner, || adopt(kept.take().expect("it is given once")));
+        kept.map_or(Ok(()), Err)
+    }
+
+    fn on_writable(&mut self, turn: &mut IoTurn<'_>) {
+        if let Stage::Proxy { .. } = self.stage {
+            // A handshake would take the PROXY protocol header for its own.
+            return;
+        }
+        // What TLS and WebSocket hold back goes first.
+        if self.transport.flush().is_ok() {
+            self.drain(turn, true);
+        }
+    }
+
+    fn drain(&mut self, turn: &IoTurn<'_>, writable: bool) {
+        if let Stage::Active(client) = &self.stage {
+            client.drain(&turn.turn, &mut self.transport, writable);
+        }
+    }
+
+    fn resume_reading(&mut self) -> bool {
+        let Stage::Active(client) = &mut self.stage else { return false };
+        client.resume_reading()
+    }
+
+    /// Reads what there is, up to a bound, and handles the packets in it.
+    fn read(&mut self, turn: &mut IoTurn<'_>, buffer: &mut [u8]) -> Result<Next, End> {
+        if let Stage::Proxy { until } = self.stage {
+            match Proxied::read(&self.socket).map_err(|error| End::Lost(error.kind()))? {
+                Proxied::Incomplete => return Ok(Next::Wait),
+                Proxied::Client(address) => {
+                    self.peer = address.unwrap_or(self.peer);
+                    self.stage = Stage::Connect { until, collected: None };
+                }
+            }
+        }
+        for _ in 0..READS_PER_TURN {
+            match &self.stage {
+                Stage::Authenticating(_) if self.ends => {
+                    return Err(End::Lost(ErrorKind::UnexpectedEof));
+                }
+                Stage::Authenticating(_) => return Ok(Next::Wait),
+                // Nobody will read the answers of a client that has gone.
+                Stage::Active(client) if client.is_paused() && self.ends => {
+                    return Err(End::Lost(ErrorKind::UnexpectedEof));
+                }
+                Stage::Active(client) if client.is_paused() => return Ok(Next::Wait),
+                _ => {}
+            }
+            if self.is_interrupted() {
+                self.handle_partial(turn)?;
+                if turn.turn.scratch.responses.take_are_much() || turn.turn.budget.is_spent() {
+                    return Ok(Next::Again);
+                }
+                continue;
+            }
+            // A packet that does not fit into half the buffer is put together elsewhere.
+            let large = self.partial.len() > buffer.len() / 2;
+            let kept = if large { 0 } else { self.partial.len() };
+            let n = match self.transport.read(&mut buffer[kept..]) {
+                Ok(0) => return Err(End::Lost(ErrorKind::UnexpectedEof)),
+                Ok(n) => n,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Next::Wait),
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) => {
+                    debug!(peer = %self.peer, %error, "read");
+                    if error.kind() == ErrorKind::PermissionDenied {
+                        self.deny_page(turn, &error.to_string());
+                    }
+                    return Err(End::Lost(error.kind()));
+                }
+            };
+            if self.transport.speaks_amqp() {
+                self.partial.extend_from_slice(&buffer[kept..kept + n]);
+                return Ok(Next::SpeaksAmqp);
+            }
+            let filled = kept + n == buffer.len();
+            if large {
+                self.partial.extend_from_slice(&buffer[..n]);
+                self.handle_partial(turn)?;
+            } else {
+                buffer[..kept].copy_from_slice(&self.partial);
+                let partial = std::mem::take(&mut self.partial);
+                let handled = self.handle(turn, &mut buffer[..kept + n])?;
+                self.keep_rest(partial, &buffer[handled..kept + n]);
+            }
+            if turn.turn.scratch.responses.take_are_much() || turn.turn.budget.is_spent() {
+                return Ok(Next::Again);
+            }
+            if self.is_interrupted() {
+                continue;
+            }
+            if !filled && !self.ends && self.transport.short_read_is_all() {
+                return Ok(Next::Wait);
+            }
+        }
+        Ok(Next::Again)
+    }
+
+    fn is_interrupted(&self) -> bool {
+        matches!(&self.stage, Stage::Active(client) if client.is_interrupted())
+    }
+
+    fn handle_partial(&mut self, turn: &mut IoTurn<'_>) -> Result<(), End> {
+        let mut partial = std::mem::take(&mut self.partial);
+        let handled = self.handle(turn, &mut partial)?;
+        partial.drain(..handled);
+        if !partial.is_empty() {
+            self.partial = partial;
+        }
+        Ok(())
+    }
+
+    fn keep_rest(&mut self, mut memory: Vec<u8>, rest: &[u8]) {
+        if rest.is_empty() {
+            // An idle connection keeps no buffer.
+            return;
+        }
+        memory.clear();
+        memory.extend_from_slice(rest);
+        self.partial = memory;
+    }
+
+    /// Handles the whole packets in `bytes`, and what was left of one before, and returns how many bytes they had.
+    fn handle(&mut self, turn: &mut IoTurn<'_>, bytes: &mut [u8]) -> Result<usize, End> {
+        let mut handled = 0;
+        if let Stage::Connect { .. } = self.stage {
+            match self.first_packet(turn, bytes)? {
+                Some(len) => handled = len,
+                None => return Ok(0),
+            }
+        }
+        match &mut self.stage {
+            Stage::Active(client) => {
+                let out = &mut self.transport;
+                Ok(handled + client.handle(&mut turn.turn, out, &mut bytes[handled..])?)
+            }
+            Stage::Closing { .. } => Ok(bytes.len()),
+            Stage::Proxy { .. } | Stage::Connect { .. } | Stage::Authenticating(_) => Ok(handled),
+        }
+    }
+
+    /// The first packet must be CONNECT (MQTT-3.1.0-1).
+    fn first_packet(&mut self, turn: &mut IoTurn<'_>, bytes: &[u8]) -> Result<Option<usize>, End> {
+        let most = turn.shared.settings().limits.max_packet_size.min(CONNECT_MAX);
+        let Some(header) = FixedHeader::read(bytes, most)? else { return Ok(None) };
+        if header.packet_type() != PacketType::Connect {
+            return Err(End::Malformed(DecodeError::UnknownPacketType));
+        }
+        let Some(packet) = bytes.get(..header.packet_len()) else { return Ok(None) };
+        self.on_connect(turn, header, &packet[header.header_len..])?;
+        Ok(Some(packet.len()))
+    }
+
+    /// Ends the connection.
+    fn end(&mut self, turn: &mut IoTurn<'_>, end: &End) -> Next {
+        match &mut self.stage {
+            Stage::Active(client) => {
+                if !client.end(&mut turn.turn, &mut self.transport, end) {
+                    return Next::Wait;
+                }
+            }
+            Stage::Closing { .. } if matches!(end, End::Lost(_)) => return Next::Gone,
+            Stage::Closing { .. } => return Next::Wait,
+            Stage::Proxy { .. } | Stage::Connect { .. } | Stage::Authenticating(_) => {
+                debug!(peer = %self.peer, listener = self.listener.name, "before CONNECT: {end}");
+            }
+        }
+        let until = turn.turn.context.worker.now.after(LINGER);
+        self.stage = Stage::Closing { until };
+        self.partial = Vec::new();
+        self.transport.close();
+        self.linger(end)
+    }
+
+    /// Notes that a page of a browser may not connect.
+    fn deny_page(&self, turn: &IoTurn<'_>, reason: &str) {
+        let context = &turn.turn.context;
+        let Some(tenant) = context.engine.tenants.get(DEFAULT_TENANT) else { return };
+        let (action, peer) = (Action::Login, self.peer);
+        let denial = Denial { action, user: None, client: "", peer, object: None, reason };
+        context.deny(&tenant, &denial);
+    }
+
+    /// Lets the client read what it was told. Closing a socket with bytes unread would take them back.
+    fn linger(&mut self, end: &End) -> Next {
+        if matches!(end, End::Lost(_)) {
+            return Next::Gone;
+        }
+        let _ = self.socket.shutdown(Shutdown::Write);
+        Next::Again
+    }
+}
