@@ -3,12 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use barid_store::Store;
-
 use crate::agenda::Agenda;
 use crate::clock::Clock;
 use crate::denials::AllLines;
-use crate::durable::{Commits, Shards};
+use crate::durable::{Commits, Shards, Storage};
 use crate::entities::{Alarm, Definitions, EntityError};
 use crate::queued::Full;
 use crate::random::Random;
@@ -49,17 +47,17 @@ pub struct EngineSettings {
 }
 
 impl Engine {
-    /// An engine over these stores, one for each shard. So many threads count what they do, each for itself; stored
+    /// An engine over this storage. So many threads count what they do, each for itself; stored
     /// messages that wait may take so many bytes of memory.
     pub fn new(
         settings: EngineSettings,
         (counting, queue_memory): (usize, usize),
-        stores: &[Arc<dyn Store>],
+        storage: Storage,
         clock: Clock,
         random: Random,
     ) -> Self {
         let EngineSettings { max_tenants, settings_of, sys_interval } = settings;
-        let shards = Arc::new(Shards::new(stores, queue_memory));
+        let shards = Arc::new(Shards::new(storage, queue_memory));
         let sources = shards.sources().clone();
         let agenda = Agenda::new(clock, sources.clone());
         Self {

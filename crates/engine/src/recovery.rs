@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use barid_core::durable::recovery::RecoveryCause;
+use barid_core::durable::recovery::{Recovered as RecoveredShard, RecoveryCause};
 use barid_core::durable::{
     self, EntityRecord, Recovery, RecoveryError, SessionRecord, SessionStateRecord,
     SubscriptionRecord, Trace, keys,
@@ -44,34 +44,45 @@ pub struct Recovered {
     pub messages: usize,
 }
 
-/// Reads all stores, each with a thread of its own, and brings back what they have. Comes before anybody
-/// connects.
-pub fn recover(engine: &Engine) -> Result<Recovered, RecoveryError> {
-    let read = |shard: &Arc<DurableShard>| {
-        let mut reader = Reader::new(engine, shard);
-        let recovered = durable::recover(shard.index(), &**shard.store(), &mut reader)?;
-        reader.end_entries();
-        match reader.failed {
-            Some(error) => Err(error),
-            None => {
-                let Reader { found, sessions, void_retained, entities, .. } = reader;
-                Ok((recovered, found, sessions, void_retained, entities))
-            }
-        }
-    };
-    let results: Vec<Result<_, RecoveryError>> = std::thread::scope(|scope| {
-        let threads: Vec<_> =
-            engine.shards.iter().map(|shard| scope.spawn(move || read(shard))).collect();
-        let join = |thread: std::thread::ScopedJoinHandle<'_, _>| thread.join().expect("it ends");
-        threads.into_iter().map(join).collect()
-    });
+/// What the store of one shard has.
+pub struct Contents {
+    shard: RecoveredShard,
+    found: Recovered,
+    sessions: HashMap<SessionNumber, SessionRef>,
+    void_retained: Vec<(TenantNumber, Box<str>)>,
+    entities: Recovering,
+}
+
+/// Reads the store of a shard. The shards may be read at the same time.
+///
+/// # Errors
+/// What it has cannot be read.
+pub fn read(engine: &Engine, shard: &Arc<DurableShard>) -> Result<Contents, RecoveryError> {
+    let mut reader = Reader::new(engine, shard);
+    let recovered = durable::recover(shard.index(), &**shard.store(), &mut reader)?;
+    reader.end_entries();
+    let Reader { found, sessions, void_retained, entities, failed, .. } = reader;
+    match failed {
+        Some(error) => Err(error),
+        None => Ok(Contents { shard: recovered, found, sessions, void_retained, entities }),
+    }
+}
+
+/// Brings back what all shards have, in the order of their numbers. Comes before anybody connects.
+pub fn recover(engine: &Engine, contents: impl IntoIterator<Item = Contents>) -> Recovered {
     let mut total = Recovered::default();
     let mut shards = Vec::new();
     let mut sessions = HashMap::new();
     let mut void_retained = Vec::new();
     let mut entities = Vec::new();
-    for result in results {
-        let (recovered, found, of_shard, void, of_tenants) = result?;
+    for contents in contents {
+        let Contents {
+            shard,
+            found,
+            sessions: of_shard,
+            void_retained: void,
+            entities: of_tenants,
+        } = contents;
         void_retained.push(void);
         total.sessions += found.sessions;
         total.queued += found.queued;
@@ -79,7 +90,7 @@ pub fn recover(engine: &Engine) -> Result<Recovered, RecoveryError> {
         total.keys += found.keys;
         total.entities += of_tenants.count();
         total.messages += found.messages;
-        shards.push(recovered);
+        shards.push(shard);
         sessions.extend(of_shard);
         entities.push(of_tenants);
     }
@@ -113,10 +124,12 @@ pub fn recover(engine: &Engine) -> Result<Recovered, RecoveryError> {
         engine.shards.iter().for_each(|shard| shard.commit_before_start(engine.clock));
     }
     let now = engine.clock.now();
-    for session in sessions.into_values() {
+    let mut sessions: Vec<_> = sessions.into_iter().collect();
+    sessions.sort_unstable_by_key(|(number, _)| *number);
+    for (_, session) in sessions {
         resume(engine, &session, now);
     }
-    Ok(total)
+    total
 }
 
 /// The clocks of a session go on: its expiry, and the delay of its will. A client that was connected when

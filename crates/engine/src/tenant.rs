@@ -341,6 +341,7 @@ impl Tenants {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::durable::Storage;
     use crate::limits::Limits;
     use crate::random::tests::COUNTING;
     use barid_store::memory::MemoryStore;
@@ -355,7 +356,7 @@ mod tests {
     #[test]
     fn tenants_are_made_once_and_bounded() {
         let store: Arc<dyn barid_store::Store> = Arc::new(MemoryStore::new(0));
-        let shards = Shards::new(&[store], 0);
+        let shards = Shards::new(Storage::local(&[store]), 0);
         let tenants = Tenants::new(1, 2, settings(2), COUNTING, Arc::new(shards));
         let mut made = 0;
         let mut get = |name| tenants.get_or_create(name, |_| made += 1);

@@ -14,7 +14,7 @@ use barid_engine::entities::EntityError;
 use barid_engine::lanes::Lanes;
 use barid_engine::lifecycle::Context;
 use barid_engine::names::DEFAULT_TENANT;
-use barid_engine::recovery::recover;
+use barid_engine::recovery::{self, Contents};
 use barid_engine::router::Router;
 use barid_engine::worker::Worker;
 use barid_store::private::Exposure;
@@ -150,8 +150,9 @@ impl Broker {
         let (lanes, lane_events) = Lanes::new();
         let shared = Arc::new(Shared::new(settings, workers, data_dir, strangers));
         shared.engine.tenants.recover(DEFAULT_TENANT);
-        let recovered = recover(&shared.engine)
+        let contents = read_all(&shared.engine)
             .map_err(|source| StartError::Recovery { path: path.clone(), source })?;
+        let recovered = recovery::recover(&shared.engine, contents);
         info!(
             data_dir = path,
             sessions = recovered.sessions,
@@ -360,6 +361,15 @@ fn configure_bindings(shared: &Shared, lanes: &Lanes, settings: &Settings) {
         tenant.bindings.configure(by_tenant.remove(&*tenant.name).unwrap_or_default());
         lanes.changed(&tenant);
     }
+}
+
+/// Reads the stores of all shards, each with a thread of its own.
+fn read_all(engine: &barid_engine::engine::Engine) -> Result<Vec<Contents>, RecoveryError> {
+    std::thread::scope(|scope| {
+        let read = |shard| scope.spawn(move || recovery::read(engine, shard));
+        let threads: Vec<_> = engine.shards.iter().map(read).collect();
+        threads.into_iter().map(|thread| thread.join().expect("it ends")).collect()
+    })
 }
 
 fn open_data_dir(

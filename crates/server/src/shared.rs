@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use barid_engine::account::TenantSettings;
 use barid_engine::amqp::{Key, Keys};
 use barid_engine::clock::Clock;
+use barid_engine::durable::Storage;
 use barid_engine::engine::{Engine, EngineSettings};
 use barid_engine::entities::EntityError;
 use barid_engine::ids::ConnectionId;
@@ -58,7 +59,7 @@ impl Shared {
             engine: Arc::new(Engine::new(
                 of_engine,
                 threads_and_memory,
-                data_dir.shards(),
+                Storage::local(data_dir.shards()),
                 clock,
                 system::RANDOM,
             )),

@@ -28,7 +28,7 @@ pub use committing::Committing;
 pub use fetching::{Fetch, Reading};
 pub use journal::{Durable, SessionJournal};
 pub use shard::{ChangeGuard, DurableShard, commit_by_rounds};
-pub use shards::Shards;
+pub use shards::{Shards, Storage};
 
 /// How long the disk is left alone after it could not be read.
 pub const READ_RETRY: Duration = Duration::from_millis(500);

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use barid_core::commits::Commits;
 use barid_core::ids::TenantNumber;
-use barid_store::changelog::LocalLog;
+use barid_store::changelog::{Changelog, LocalLog};
 use barid_store::{Snapshot, Store, StoreError};
 use parking_lot::{RwLock, RwLockReadGuard};
 use smallvec::SmallVec;
@@ -15,6 +15,27 @@ use crate::progress::Sources;
 
 /// Bytes that may wait for the next commit of a shard before publishers are not read from any more.
 const PENDING_MAX: usize = 64 * 1024 * 1024;
+
+/// Where what is durable goes: the log of each shard, in the order of their numbers, and the store that has what the log
+/// has.
+pub struct Storage {
+    /// At least one.
+    pub shards: Vec<(Box<dyn Changelog>, Arc<dyn Store>)>,
+    /// Held by the logs while they commit.
+    pub commits: Arc<RwLock<()>>,
+}
+
+impl Storage {
+    /// Stores that have no log but themselves.
+    pub fn local(stores: &[Arc<dyn Store>]) -> Self {
+        let commits = Arc::default();
+        let shard = |store: &Arc<dyn Store>| {
+            let log = LocalLog::new(Arc::clone(store), Arc::clone(&commits));
+            (Box::new(log) as Box<dyn Changelog>, Arc::clone(store))
+        };
+        Self { shards: stores.iter().map(shard).collect(), commits }
+    }
+}
 
 /// The shards, and what they have in common.
 #[derive(Debug)]
@@ -30,15 +51,12 @@ pub struct Shards {
 }
 
 impl Shards {
-    /// All shards of a data directory, over their stores in the order of their numbers; at least one.
-    pub fn new(stores: &[Arc<dyn Store>], in_memory_max: usize) -> Self {
-        assert!(!stores.is_empty(), "a data directory has a shard");
-        let commits = Arc::new(RwLock::default());
-        let shard = |(index, store): (u16, &Arc<dyn Store>)| {
-            let log = LocalLog::new(Arc::clone(store), Arc::clone(&commits));
-            Arc::new(DurableShard::new(index, Box::new(log), Arc::clone(store)))
-        };
-        let shards: Box<[_]> = (0..).zip(stores).map(shard).collect();
+    /// All shards. So many bytes of stored messages may wait in memory as well.
+    pub fn new(storage: Storage, in_memory_max: usize) -> Self {
+        let Storage { shards, commits } = storage;
+        assert!(!shards.is_empty(), "a broker has a shard");
+        let shard = |(index, (log, store))| Arc::new(DurableShard::new(index, log, store));
+        let shards: Box<[_]> = (0..).zip(shards).map(shard).collect();
         let sources = Sources::new(shards.iter().map(|shard| Arc::clone(shard.progress())));
         Self { shards, in_memory: AtomicUsize::new(0), in_memory_max, commits, sources }
     }

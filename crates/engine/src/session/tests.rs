@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use super::{Answers, Link, SessionRef};
 use crate::account::{Account, TenantSettings};
 use crate::clock::tests::stopped;
-use crate::durable::{Commits, Shards};
+use crate::durable::{Commits, Shards, Storage};
 use crate::ids::ConnectionId;
 use crate::owner::Owner;
 use crate::random::tests::COUNTING;
@@ -66,7 +66,7 @@ struct World {
 impl World {
     fn new() -> Self {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new(keys::NAMES.len()));
-        let shards = Arc::new(Shards::new(&[store], 0));
+        let shards = Arc::new(Shards::new(Storage::local(&[store]), 0));
         let settings = TenantSettings::default();
         let account = Account::new((0, "t"), settings, Arc::clone(&shards), (1, COUNTING), None);
         let session = SessionRef::new(1, Arc::new(account), "c", None);

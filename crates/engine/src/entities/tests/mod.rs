@@ -27,7 +27,7 @@ use super::*;
 use crate::account::TenantSettings;
 use crate::agenda::{After, Agenda, Task};
 use crate::clock;
-use crate::durable::{Commits, Shards};
+use crate::durable::{Commits, Shards, Storage};
 use crate::limits::Limits;
 use crate::random::tests::COUNTING;
 use crate::tenant::{Tenant, Tenants};
@@ -53,7 +53,7 @@ impl World {
 
     /// One that has just been started.
     fn over(stores: &[Arc<dyn Store>], memory: usize) -> Self {
-        let shards = Arc::new(Shards::new(stores, memory));
+        let shards = Arc::new(Shards::new(Storage::local(stores), memory));
         let agenda = Agenda::new(clock::tests::stopped(), shards.sources().clone());
         let limits = Arc::new(Limits { max_entities: 12, ..Limits::default() });
         let settings = TenantSettings { limits, ..TenantSettings::default() };
