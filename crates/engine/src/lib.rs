@@ -21,6 +21,7 @@ pub mod durable;
 mod encode;
 pub mod engine;
 pub mod entities;
+pub mod faults;
 pub mod housekeeping;
 pub mod ids;
 pub mod key_rules;

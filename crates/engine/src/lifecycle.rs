@@ -20,6 +20,7 @@ use crate::departures::Departures;
 use crate::durability::asks_to_persist;
 use crate::durable::{Commits, READ_RETRY};
 use crate::engine::Engine;
+use crate::faults::{IfHolds as _, Rule, holds};
 use crate::ids::ConnectionId;
 use crate::router::{Publisher, Router};
 use crate::run::{Messages, Run};
@@ -143,7 +144,9 @@ impl Context {
                 Some(message) => shard.set_retained(tenant.stored_number(), message),
                 None => shard.remove_retained(tenant.stored_number(), messages.topic()),
             }
-            messages.wait_for(&shard);
+            if holds(Rule::AcknowledgeWhenRetained) {
+                messages.wait_for(&shard);
+            }
         }
         match message {
             Some(message) => retained.set(&message),
@@ -275,7 +278,8 @@ impl Context {
 
     /// The second half: what others notice of it.
     pub fn finish_session(&mut self, tenant: &Arc<Tenant>, session: &SessionRef, retired: Retired) {
-        if let Some(store) = tenant.used_state_store() {
+        let store = tenant.used_state_store();
+        if let Some(store) = store.if_holds(Rule::ForgetAnswersWithSession) {
             store.forget_session(tenant, session.answered_as());
         }
         let subscriptions = std::mem::take(&mut session.state().subscriptions);

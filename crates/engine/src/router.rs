@@ -13,6 +13,7 @@ use hashbrown::HashTable;
 use mqtt_proto::{QoS, topic};
 
 use crate::budget::Budget;
+use crate::faults::interleave;
 use crate::limits::ShareStrategy;
 use crate::offer::{Offer, Writes};
 use crate::random::Random;
@@ -97,6 +98,7 @@ impl Router {
         let writes = if at_once { Writes::AtOnce } else { Writes::Together };
         let steps = if at_once { WRITE_STEPS } else { 1 } + frame_bytes / STEP_BYTES;
         for target in route.targets() {
+            interleave();
             let writes = if budget.spend(steps) { Writes::WithFlush } else { writes };
             if target.subscriber.id == publisher.session {
                 if target.no_local {

@@ -39,8 +39,6 @@ struct Unit {
     touched: bool,
     /// The store takes nothing new.
     refuses: bool,
-    /// QoS 2 messages that are passing through the shard: the batch is theirs until they are through.
-    passing: BTreeSet<u32>,
 }
 
 /// How far a committer has got.
@@ -62,7 +60,6 @@ impl Durable {
                 commit: Commit::Idle,
                 durable: 0,
                 refuses: false,
-                passing: BTreeSet::new(),
             }
         };
         Self { units: shards.into_iter().map(unit).collect(), rules, names: BTreeMap::new() }
@@ -117,27 +114,6 @@ impl Durable {
         self.units[usize::from(shard)].refuses
     }
 
-    /// A message of QoS 2 begins to pass through a shard.
-    pub fn pass(&mut self, shard: u16, message: MessageNumber) {
-        if self.rules.hold(Rule::OneBatchForEachShard) {
-            self.units[usize::from(shard)].passing.insert(message);
-        }
-    }
-
-    /// A message is through.
-    pub fn passed(&mut self, message: MessageNumber) {
-        for unit in &mut self.units {
-            unit.passing.remove(&message);
-        }
-    }
-
-    /// A stored message, wherever it is.
-    pub fn message(&self, shard: u16, id: MessageId) -> Option<Arc<Message>> {
-        let unit = &self.units[usize::from(shard)];
-        let of = |writes: &WriteSet| writes.message(TENANT_NUMBER, id).map(Arc::clone);
-        unit.noted(of).or_else(|| unit.stored_message(id))
-    }
-
     /// The bytes of a message in an entity, wherever they are.
     pub fn queue_body(&self, shard: u16, queue: QueueNumber, id: u64) -> Option<Arc<[u8]>> {
         let unit = &self.units[usize::from(shard)];
@@ -161,7 +137,7 @@ impl Durable {
                 if unit.refuses && !unit.touched {
                     unit.refuses = unit.store.room().is_err();
                 }
-                if unit.touched && unit.passing.is_empty() {
+                if unit.touched {
                     unit.touched = false;
                     let (number, writes) = unit.shard.take();
                     history.note(Event::Taken(index, number, writes.len()));

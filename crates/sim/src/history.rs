@@ -30,8 +30,8 @@ pub enum Event {
     ClientHears(ClientId, LinkId, StatePacket),
     /// A client takes a message for received.
     Delivered(ClientId, MessageNumber, u8),
-    /// The broker drops a message.
-    Dropped(ClientId, MessageNumber, &'static str),
+    /// The broker drops a message to a topic.
+    Dropped(ClientId, &'static str, &'static str),
     /// A connection breaks, and what was in flight is lost.
     Cut(ClientId, LinkId),
     /// The broker learns that.
@@ -147,8 +147,8 @@ impl fmt::Display for Event {
             Self::Delivered(client, message, qos) => {
                 write!(f, "c{client} has m{message}, QoS {qos}")
             }
-            Self::Dropped(client, message, why) => {
-                write!(f, "m{message} is dropped for c{client}: {why}")
+            Self::Dropped(client, topic, why) => {
+                write!(f, "a message to {topic} is dropped for c{client}: {why}")
             }
             Self::Cut(client, link) => write!(f, "the connection of c{client} breaks [{link}]"),
             Self::Gone(client, link) => write!(f, "the broker sees c{client} gone [{link}]"),

@@ -21,11 +21,15 @@
 
 mod durable;
 mod entities;
+mod environment;
+mod forgetful;
 mod history;
 pub mod linearizability;
+mod log;
 mod messages;
 mod network;
 mod packets;
+mod process;
 pub mod rules;
 mod state_store;
 mod world;

@@ -48,6 +48,11 @@ impl<P> Network<P> {
         self.wires.get_mut(&link)
     }
 
+    /// Whose a connection is, if it has not gone.
+    pub fn owner(&self, link: LinkId) -> Option<ClientId> {
+        self.wires.get(&link).map(|wire| wire.client)
+    }
+
     /// The connection of a client.
     pub fn of(&mut self, client: ClientId) -> Option<(LinkId, &mut Wire<P>)> {
         let mut wires = self.wires.iter_mut();

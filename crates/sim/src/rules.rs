@@ -6,69 +6,19 @@
 //! them, to see that it matters and that the checkers notice.
 
 use barid_core::commits::Commits;
+pub use barid_engine::faults::Rule as Kept;
 
 /// One of the rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// PUBACK and PUBREC leave when the message is durable in every shard that it has touched.
-    AcknowledgeWhenDurable,
-    /// A client's next packet is handled when its last message has been handed on.
-    HandOnInOrder,
-    /// What is noted of a QoS 2 message in a shard, and that it was received, is in one batch. So a
-    /// batch is not taken while such a message passes through its shard.
-    OneBatchForEachShard,
-    /// That a QoS 2 message was received is noted in every shard that stores it, with the message.
-    NoteReceivedWithMessage,
-    /// A QoS 2 message that comes again after a crash goes only to shards that do not have it.
-    SkipShardsThatHaveIt,
-    /// … and is not refused, whatever is full: some have got it.
-    AdmitWhatWasReceived,
-    /// A QoS 2 message that comes again is acknowledged when all that was noted of the first one is
-    /// durable.
-    AcknowledgeRepetitionWhenDurable,
-    /// … and not before the first one has been handed on to all.
-    AcknowledgeRepetitionWhenHandedOn,
-    /// PUBCOMP leaves when every shard has forgotten durably that the message was received.
-    CompleteWhenForgotten,
-    /// A PUBLISH of QoS 2 leaves when it is durable that it has its packet identifier.
-    SendQos2WhenDurable,
-    /// PUBREL leaves when it is durable that PUBREC has come.
-    ReleaseWhenDurable,
-    /// After PUBREC the packet identifier is kept until PUBCOMP.
-    KeepReleased,
+    /// One that the engine keeps.
+    Of(Kept),
     /// A message leaves the store when it is acknowledged, not when it is sent.
     KeepUntilAcknowledged,
-    /// SUBACK and UNSUBACK leave when the subscription is durable, or durably gone.
-    AnswerSubscribeWhenDurable,
-    /// A CONNACK with Session Present 0 leaves when the session before is durably gone.
-    ConnectWhenGone,
-    /// A CONNACK leaves when it is durable that the client of a session that expires is back.
-    ConnectWhenNotedAsPresent,
-    /// The acknowledgement of a retained message waits for the message, too.
-    AcknowledgeWhenRetained,
     /// A batch whose commit failed is appended again before any other.
     AppendAgainWhatFailed,
     /// A batch whose commit failed is not durable.
     FailedIsNotDurable,
-    /// Who changes a key of the state store hears of it when the change is durable.
-    TellChangesWhenDurable,
-    /// The answer to GET leaves when the value that it tells is durable.
-    TellValuesWhenDurable,
-    /// Who hears that there is no such key hears it when the last deletion is durable.
-    TellAbsenceWhenDurable,
-    /// Who is refused hears it when what he was refused for is durable.
-    TellRefusalsWhenDurable,
-    /// Who watches a key hears of a change when it is durable.
-    NotifyWhenDurable,
-    /// A version ahead of the clock on the wall leaves when it is durable that it was given, also if the
-    /// key that has it is not stored.
-    TellVersionsWhenNoted,
-    /// A request that comes again is answered as it was, and not done again.
-    AnswerAgain,
-    /// What a request was answered is in the batch of what it has changed.
-    NoteAnswerWithChange,
-    /// A version is noted in the batch of the change that has it.
-    NoteVersionWithChange,
     /// A start brings back what requests were answered.
     RestoreAnswers,
     /// A start brings the clock back …
@@ -79,8 +29,6 @@ pub enum Rule {
     RestoreFencingTokens,
     /// A start brings back when keys expire.
     RestoreExpiries,
-    /// What a session was answered goes with the session.
-    ForgetAnswersWithSession,
     /// A sender hears that its message is taken when it is durable.
     AcceptWhenDurable,
     /// … also if it was sent before: the first one may not be durable yet.
@@ -114,23 +62,21 @@ pub enum Rule {
 impl Rule {
     /// Those of messages.
     pub const OF_MESSAGES: &'static [Self] = &[
-        Self::AcknowledgeWhenDurable,
-        Self::HandOnInOrder,
-        Self::OneBatchForEachShard,
-        Self::NoteReceivedWithMessage,
-        Self::SkipShardsThatHaveIt,
-        Self::AdmitWhatWasReceived,
-        Self::AcknowledgeRepetitionWhenDurable,
-        Self::AcknowledgeRepetitionWhenHandedOn,
-        Self::CompleteWhenForgotten,
-        Self::SendQos2WhenDurable,
-        Self::ReleaseWhenDurable,
-        Self::KeepReleased,
+        Self::Of(Kept::AcknowledgeWhenDurable),
+        Self::Of(Kept::OneBatchForEachShard),
+        Self::Of(Kept::NoteReceivedWithMessage),
+        Self::Of(Kept::SkipShardsThatHaveIt),
+        Self::Of(Kept::AdmitWhatWasReceived),
+        Self::Of(Kept::AcknowledgeRepetitionWhenDurable),
+        Self::Of(Kept::CompleteWhenForgotten),
+        Self::Of(Kept::SendQos2WhenDurable),
+        Self::Of(Kept::ReleaseWhenDurable),
+        Self::Of(Kept::KeepReleased),
         Self::KeepUntilAcknowledged,
-        Self::AnswerSubscribeWhenDurable,
-        Self::ConnectWhenGone,
-        Self::ConnectWhenNotedAsPresent,
-        Self::AcknowledgeWhenRetained,
+        Self::Of(Kept::AnswerSubscribeWhenDurable),
+        Self::Of(Kept::ConnectWhenGone),
+        Self::Of(Kept::ConnectWhenNotedAsPresent),
+        Self::Of(Kept::AcknowledgeWhenRetained),
         Self::AppendAgainWhatFailed,
         Self::FailedIsNotDurable,
     ];
@@ -139,21 +85,21 @@ impl Rule {
     pub const OF_STATE: &'static [Self] = &[
         Self::AppendAgainWhatFailed,
         Self::FailedIsNotDurable,
-        Self::TellChangesWhenDurable,
-        Self::TellValuesWhenDurable,
-        Self::TellAbsenceWhenDurable,
-        Self::TellRefusalsWhenDurable,
-        Self::NotifyWhenDurable,
-        Self::TellVersionsWhenNoted,
-        Self::AnswerAgain,
-        Self::NoteAnswerWithChange,
-        Self::NoteVersionWithChange,
+        Self::Of(Kept::TellChangesWhenDurable),
+        Self::Of(Kept::TellValuesWhenDurable),
+        Self::Of(Kept::TellAbsenceWhenDurable),
+        Self::Of(Kept::TellRefusalsWhenDurable),
+        Self::Of(Kept::NotifyWhenDurable),
+        Self::Of(Kept::TellVersionsWhenNoted),
+        Self::Of(Kept::AnswerAgain),
+        Self::Of(Kept::NoteAnswerWithChange),
+        Self::Of(Kept::NoteVersionWithChange),
         Self::RestoreAnswers,
         Self::RestoreClock,
         Self::RestoreClockFromAllShards,
         Self::RestoreFencingTokens,
         Self::RestoreExpiries,
-        Self::ForgetAnswersWithSession,
+        Self::Of(Kept::ForgetAnswersWithSession),
     ];
 
     /// Those of entities.
@@ -187,6 +133,14 @@ impl Rules {
     /// All rules but this one.
     pub fn all_but(broken: Rule) -> Self {
         Self { broken: Some(broken) }
+    }
+
+    /// The one that the engine is to break.
+    pub fn of_engine(self) -> Option<Kept> {
+        match self.broken? {
+            Rule::Of(kept) => Some(kept),
+            _ => None,
+        }
     }
 
     /// Whether a rule holds.

@@ -9,6 +9,7 @@ use std::ops::Range;
 use barid_store::memory::{Disk, Fault};
 use fastrand::Rng;
 
+use crate::environment;
 use crate::Outcome;
 use crate::history::{Event, History};
 use crate::network::{ClientId, LinkId, Network};
@@ -73,7 +74,7 @@ pub trait Story: Sized + 'static {
     fn begin(rng: &mut Rng, rules: Rules) -> Beginning<Self>;
 
     /// A broker from what is on its disks. `life`: how many there were before.
-    fn start(&self, disks: &[Disk], life: u32, now: u64) -> Self::Broker;
+    fn start(&self, disks: &[Disk], life: u32) -> Self::Broker;
 
     /// A client that has no connection makes one.
     fn connect(world: &mut World<Self>, client: ClientId);
@@ -92,17 +93,14 @@ pub trait Story: Sized + 'static {
 
     /// Another process starts.
     fn restart(world: &mut World<Self>) {
-        // It takes time to begin.
-        world.now += world.rng.u64(1..20);
-        world.history.note(Event::Time(world.now));
-        world.broker = world.story.start(&world.disks, world.crashes, world.now);
+        world.broker = world.story.start(&world.disks, world.crashes);
     }
 
     /// All that a broker stores, as it has it in memory.
     fn picture(world: &World<Self>, broker: &Self::Broker) -> Self::Picture;
 
     /// Whether nobody has anything left to do.
-    fn is_at_rest(world: &World<Self>) -> bool;
+    fn is_at_rest(world: &mut World<Self>) -> bool;
 
     /// Everything has come to rest.
     fn check_end(world: &mut World<Self>);
@@ -119,7 +117,7 @@ pub struct Beginning<S: Story> {
 /// The broker's process.
 pub trait Broker<P> {
     /// Time passes.
-    fn set_time(&mut self, now: u64);
+    fn set_time(&mut self, _now: u64) {}
 
     /// A packet has come from a client. False: it has to wait, and is to be given again.
     fn receive(&mut self, client: ClientId, link: LinkId, packet: P) -> bool;
@@ -155,13 +153,15 @@ impl<S: Story> World<S> {
     /// The world of a seed. `readable`: its history keeps lines to read.
     pub fn new(seed: u64, rules: Rules, readable: bool) -> Self {
         let mut rng = Rng::with_seed(seed);
+        environment::begin(rng.fork().u64(..));
+        environment::set_time(S::BEGIN);
         let some = |(what, weights, _): &Doing<S>| (*what, weights[rng.usize(..4)]);
         let doings = S::DOINGS.iter().map(some).collect();
         let steps = rng.u32(100..S::STEPS_MAX);
         let Beginning { story, disks, clients, promises } = S::begin(&mut rng, rules);
         let disks: Vec<_> = (0..disks).map(|_| Disk::new()).collect();
         Self {
-            broker: story.start(&disks, 0, S::BEGIN),
+            broker: story.start(&disks, 0),
             rng,
             story,
             history: History::new(readable),
@@ -209,7 +209,7 @@ impl<S: Story> World<S> {
         self.promises.violation().is_none()
     }
 
-    fn is_at_rest(&self) -> bool {
+    fn is_at_rest(&mut self) -> bool {
         self.network.len() == self.clients.len()
             && self.network.is_quiet()
             && self.broker.is_written()
@@ -292,6 +292,7 @@ impl<S: Story> World<S> {
     pub fn wait(&mut self, millis: Range<u64>) {
         self.now += self.rng.u64(millis);
         self.history.note(Event::Time(self.now));
+        environment::set_time(self.now);
         self.broker.set_time(self.now);
     }
 
@@ -304,6 +305,10 @@ impl<S: Story> World<S> {
         }
         self.promises.crashed();
         self.disks.iter().for_each(Disk::crash);
+        // It takes time to begin.
+        self.now += self.rng.u64(1..20);
+        environment::set_time(self.now);
+        self.history.note(Event::Time(self.now));
         S::restart(self);
     }
 
@@ -337,7 +342,7 @@ impl<S: Story> World<S> {
 
     /// What another process would find must be what this one has.
     pub fn compare(&mut self) {
-        let found = self.story.start(&self.disks, self.crashes + 1, self.now);
+        let found = self.story.start(&self.disks, self.crashes + 1);
         let (here, there) = (S::picture(self, &self.broker), S::picture(self, &found));
         if here != there {
             let what = format!("what is in memory is not in the stores:\n{here:#?}\n{there:#?}");

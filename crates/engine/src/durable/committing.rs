@@ -90,6 +90,11 @@ impl Committing {
         self.wait_for(Duration::ZERO)
     }
 
+    /// Whether [`Self::act`] would wait for who keeps the batch from ending.
+    pub fn must_wait(&self) -> bool {
+        self.shard.must_stay_in_batch()
+    }
+
     fn wait_for(&mut self, patience: Duration) -> Option<(ToDo, Duration)> {
         let Self { shard, clock, committer, failing_since } = self;
         let to_do = shard.wait(patience)?;

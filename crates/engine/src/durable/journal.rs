@@ -7,6 +7,7 @@ use barid_core::session::{Delivery, Journal, Phase};
 
 use super::shard::ChangeGuard;
 use super::{Commits, DurableShard};
+use crate::faults::{Rule, holds};
 
 /// As what a session is stored.
 #[derive(Clone, Debug)]
@@ -79,7 +80,11 @@ impl Journal for SessionJournal<'_> {
 
     fn released(&mut self, stored: StoredAs, id: PacketId) {
         if let Some((durable, shard)) = self.open() {
-            shard.release_entry(durable.tenant, durable.number, stored, id);
+            if holds(Rule::KeepReleased) {
+                shard.release_entry(durable.tenant, durable.number, stored, id);
+            } else {
+                shard.remove_entry(durable.tenant, durable.number, stored, false);
+            }
         }
     }
 

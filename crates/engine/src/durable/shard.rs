@@ -160,6 +160,11 @@ impl DurableShard {
         self.boundary.read()
     }
 
+    /// Whether somebody keeps the batch from ending.
+    pub(super) fn must_stay_in_batch(&self) -> bool {
+        self.boundary.is_locked()
+    }
+
     /// The batch that has all that was noted so far.
     pub fn last_change(&self) -> u64 {
         let pending = self.pending.lock();

@@ -8,6 +8,7 @@ use std::sync::{Arc, Weak};
 
 use crate::access::Permissions;
 use crate::durability::Durability;
+use crate::faults::{IfHolds as _, Rule};
 use crate::ids::ConnectionId;
 use crate::limits::Limits;
 use crate::owner::{Owner, is_same};
@@ -262,6 +263,7 @@ impl Client {
         let reason = match known {
             Some(shards) => {
                 let commits = self.session.forget_received(id, shards);
+                let commits = commits.if_holds(Rule::CompleteWhenForgotten);
                 turn.scratch.answers.commits.join(&commits);
                 ReasonCode::Success
             }
@@ -269,6 +271,7 @@ impl Client {
                 if self.session.durable().is_some() {
                     // It may have been released a moment ago, on another connection.
                     let noted = self.tenant.shards.last_changes();
+                    let noted = noted.if_holds(Rule::CompleteWhenForgotten);
                     turn.scratch.answers.commits.join(&noted);
                 }
                 ReasonCode::PacketIdentifierNotFound
@@ -385,7 +388,7 @@ impl Client {
                 }
             }
         });
-        answers.releases_after.join(&commits);
+        answers.releases_after.join(&commits.if_holds(Rule::ReleaseWhenDurable));
         for _ in 0..refused {
             self.session.dropped(&turn.context.worker, DropReason::Refused, None);
         }

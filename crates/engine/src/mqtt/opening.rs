@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::access::Permissions;
 use crate::durable::Commits;
+use crate::faults::{IfHolds as _, Rule};
 use crate::lifecycle::Context;
 use crate::session::{Link, SessionRef};
 use crate::tenant::Tenant;
@@ -101,6 +102,8 @@ pub(super) fn open_session(
     if present && session.store_refuses() {
         noted.clear();
     }
+    let rule = if present { Rule::ConnectWhenNotedAsPresent } else { Rule::ConnectWhenGone };
+    let noted = noted.if_holds(rule);
     let connack = (&connack[..], noted.clone());
     let (epoch, had_client) =
         session.attach(link, wanted.window, survives, wanted.aliases, connack);

@@ -20,6 +20,7 @@ use statestore_proto::topics;
 
 use super::End;
 use super::client::{Client, Partner};
+use crate::faults::{IfHolds as _, Rule, holds};
 use crate::turn::Turn;
 
 /// A run of so many messages is handed on in one piece, whoever gets it. Most runs are short, and need not be measured.
@@ -91,7 +92,9 @@ impl Client {
             }
             match self.receive(id)? {
                 Reception::New => {}
-                Reception::Resumed(shards) => reached_before = Some(shards),
+                Reception::Resumed(shards) => {
+                    reached_before = Some(shards).if_holds(Rule::SkipShardsThatHaveIt);
+                }
                 Reception::Unfinished => {
                     // Another connection of the client is just handing it on.
                     return Err(End::Refused(ReasonCode::ServerBusy, "repeated too early"));
@@ -102,6 +105,7 @@ impl Client {
                     if self.session.durable().is_some() {
                         // The first one may have come a moment ago, on another connection.
                         let noted = self.tenant.shards.last_changes();
+                        let noted = noted.if_holds(Rule::AcknowledgeRepetitionWhenDurable);
                         turn.scratch.answers.commits.join(&noted);
                     }
                     self.put_ack(turn, PacketType::PubRec, id, ReasonCode::Success);
@@ -149,7 +153,7 @@ impl Client {
         let reject = self.limits.queue_overflow == QueueOverflow::Reject;
         let Context { worker, router, .. } = &mut *context;
         // What some have from before a crash cannot be refused any more.
-        let admitted = if messages.is_resumed() {
+        let admitted = if messages.is_resumed() && holds(Rule::AdmitWhatWasReceived) {
             messages.len()
         } else {
             router.admissible(worker, tenant, publisher, &messages, reject)
@@ -158,7 +162,8 @@ impl Client {
         // That a shard has noted the messages as received must mean that all its sessions and entities have
         // them: after a crash, a repetition is not handed to a shard that has.
         let once = run.qos() == QoS::ExactlyOnce && session.durable().is_some();
-        let together = once.then(|| tenant.shards.stay_in_batch());
+        let in_one_batch = once && holds(Rule::OneBatchForEachShard);
+        let together = in_one_batch.then(|| tenant.shards.stay_in_batch());
         // What is refused with 0x97 below is in no entity, either.
         let may_enter = admitted > 0 && tenant.bindings.has_in() && {
             let mut messages = run.in_buffer(bytes, context.worker.now);
@@ -194,7 +199,9 @@ impl Client {
         let run = &mut turn.scratch.run;
         let ids = all_ids.unwrap_or_else(|| std::mem::take(&mut run.ids));
         let answers = &mut turn.scratch.answers;
-        answers.commits.join(&run.commits);
+        if holds(Rule::AcknowledgeWhenDurable) {
+            answers.commits.join(&run.commits);
+        }
         answers.rooms.append(&mut turn.context.router.take_full());
         let qos = run.qos();
         if qos == QoS::ExactlyOnce {

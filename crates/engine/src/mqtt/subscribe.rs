@@ -3,6 +3,7 @@
 use std::num::NonZeroU32;
 
 use crate::durable::Commits;
+use crate::faults::{IfHolds as _, Rule};
 use crate::session::{Replay, Subscription, Subscriptions};
 use crate::state_store;
 use barid_core::ids;
@@ -114,7 +115,8 @@ impl Client {
         if done.replays {
             done.commits.join(&self.session.store(&self.session.state()));
         }
-        turn.scratch.answers.commits.join(&done.commits);
+        let commits = done.commits.if_holds(Rule::AnswerSubscribeWhenDurable);
+        turn.scratch.answers.commits.join(&commits);
         let refused = done.codes.contains(&(ReasonCode::NotAuthorized as u8));
         self.put_answer(turn, PacketType::SubAck, |answers| {
             SubAck { packet_id, properties: Properties::default(), codes: &done.codes }
@@ -255,7 +257,8 @@ impl Client {
                 return Ok(());
             }
         }
-        turn.scratch.answers.commits.join(&done.commits);
+        let commits = done.commits.if_holds(Rule::AnswerSubscribeWhenDurable);
+        turn.scratch.answers.commits.join(&commits);
         self.put_answer(turn, PacketType::UnsubAck, |answers| {
             UnsubAck { packet_id, properties: Properties::default(), codes: &done.codes }
                 .encode(self.version, answers)

@@ -6,6 +6,7 @@ use mqtt_proto::QoS;
 
 use super::Messages;
 use crate::durable::{ChangeGuard, Commits, Shards};
+use crate::faults::{Rule, holds};
 
 impl Messages<'_> {
     /// Whether some shards have the messages from before the broker ended.
@@ -31,7 +32,11 @@ impl Messages<'_> {
         if !run.message_ids.iter().any(|(known, _)| *known == index) {
             run.message_ids.push((index, shard.new_message_ids(run.items.len())));
         }
-        self.note_received(shard);
+        if holds(Rule::NoteReceivedWithMessage) {
+            self.note_received(shard);
+        } else {
+            self.wait_for(shard);
+        }
     }
 
     /// Notes in a shard that the messages were received, and has the publisher wait for it.

@@ -16,6 +16,7 @@ use super::outlet::Outlet;
 use super::writing::{InHand, NOTHING, Stint, direct};
 use crate::durable::{Commits, SessionJournal};
 use crate::encode::PublishFrame;
+use crate::faults::{IfHolds as _, Rule};
 use crate::offer::{Offer, Writes};
 use crate::packets::{Packets, SHARED_FROM};
 use crate::run::{Messages, PacketForm};
@@ -132,7 +133,7 @@ impl Session {
         let mut waits_for = after;
         if stored && offer.qos == QoS::ExactlyOnce {
             // The client remembers the packet identifier, so the broker must not forget it.
-            waits_for.join(&commits);
+            waits_for.join(&commits.if_holds(Rule::SendQos2WhenDurable));
         }
         if !waits_for.is_empty() {
             outlet.append(&waits_for, |held| held.append(packets.keep(0)));
@@ -194,7 +195,7 @@ impl Session {
             let held = offer.qos == QoS::ExactlyOnce && journal.shard().is_some();
             let mut after = messages.after().clone();
             if held {
-                after.join(&noted(journal));
+                after.join(&noted(journal).if_holds(Rule::SendQos2WhenDurable));
             }
             waits_for.join(&after);
             outlet.put(worker, self, (frame, message.as_ref()), &after, journal);

@@ -30,6 +30,7 @@ use super::outlet::Outlet;
 use super::{Session, SessionRef};
 use crate::durable::{Commits, SessionJournal};
 use crate::encode::PublishFrame;
+use crate::faults::{IfHolds as _, Rule};
 use crate::packets::Packets;
 use crate::wire::Wire;
 use crate::worker::Worker;
@@ -320,7 +321,7 @@ impl Session {
                     };
                     let mut after = delivery.after.as_deref().cloned().unwrap_or_default();
                     if delivery.stored.is_some() && delivery.qos == QoS::ExactlyOnce {
-                        after.join(&noted(&mut journal));
+                        after.join(&noted(&mut journal).if_holds(Rule::SendQos2WhenDurable));
                     }
                     waits_for.join(&after);
                     let message = Some(&delivery.message);
@@ -330,7 +331,7 @@ impl Session {
                     let packet_id = PacketId::new(id).expect("the window gives none that is 0");
                     let version = if outlet.speaks_v5() { Version::V5 } else { Version::V3_1_1 };
                     // That PUBREC has come may have been noted a moment ago.
-                    let after = noted(&mut journal);
+                    let after = noted(&mut journal).if_holds(Rule::ReleaseWhenDurable);
                     waits_for.join(&after);
                     let mut bytes = 0;
                     outlet.append(&after, |packets| {

@@ -11,6 +11,7 @@ use super::expiry::schedule_expiry;
 use super::stamp::Stamp;
 use crate::durability::DurabilityClass;
 use crate::durable::Commits;
+use crate::faults::{IfHolds as _, Rule};
 use crate::lifecycle::Context;
 use crate::run::Run;
 use crate::session::SessionRef;
@@ -37,7 +38,7 @@ impl Context {
         for notice in &notices.all {
             // Also if that is durable by now: what was told before may still wait, and comes first.
             let after = notice.after.map(|batch| Commits::one(notices.shard, batch));
-            let after = after.unwrap_or_default();
+            let after = after.unwrap_or_default().if_holds(Rule::NotifyWhenDurable);
             for watcher in &notice.watchers {
                 if let Some(session) = SessionRef::upgrade(&watcher.session)
                     && session.is_owned_by(watcher.connection)

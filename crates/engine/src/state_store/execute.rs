@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use barid_core::commits::Commits;
-use barid_core::state_store::{Answer, Limits, Origin, Partition, Request, ScanLimits, Set};
+use barid_core::state_store::{
+    Answer, Limits, Origin, Outcome, Partition, Request, ScanLimits, Set, Verdict,
+};
 use barid_core::time::WallTime;
 use hashbrown::HashSet;
 use statestore_proto::{Command, Glob, Refusal, Reply, Verb, Version, topics};
@@ -14,6 +16,7 @@ use super::following::Following;
 use super::{Envelope, Notices, StateStore, TOPIC_LEN_MAX, Watching};
 use crate::access::Permissions;
 use crate::durability::Durability;
+use crate::faults::{CAN_BREAK, Rule, holds};
 use crate::ids::ConnectionId;
 use crate::session::SessionRef;
 
@@ -141,10 +144,13 @@ impl StateStore {
             return None;
         }
         let origin = requester.survives.then(|| requester.origin(packet_id, envelope.correlation));
-        let before =
-            origin.as_ref().filter(|_| repeated).and_then(|origin| partition.answered(origin));
+        let before = origin
+            .as_ref()
+            .filter(|_| repeated && holds(Rule::AnswerAgain))
+            .and_then(|origin| partition.answered(origin));
+        let durability = requester.durability;
+        let is_stored = || envelope.persist || durability.of_key(key).is_stored();
         let answer = before.unwrap_or_else(|| {
-            let is_stored = || envelope.persist || requester.durability.of_key(key).is_stored();
             let request = Request {
                 timestamp: envelope.timestamp,
                 fencing_token: envelope.fencing_token,
@@ -156,7 +162,8 @@ impl StateStore {
         });
         let told = follow(following.into_notices(), partition.take_alarm());
         drop(partition);
-        let after = answer.after.filter(|batch| !shard.is_durable(*batch));
+        let after = answer.after.filter(|_| !CAN_BREAK || holds(rule_of(&answer, is_stored())));
+        let after = after.filter(|batch| !shard.is_durable(*batch));
         let after = after.map(|batch| Commits::one(shard.index(), batch)).unwrap_or_default();
         let version = answer.version;
         Some(Answered { verb: Some(verb), answer: Told::Answer(answer), version, after, told })
@@ -255,6 +262,19 @@ impl StateStore {
         let next = next.map(|key| self.cursors.seal(&key));
         let answer = Told::Page { keys, next };
         Answered { verb: Some(Verb::Scan), answer, version: None, after: commits, told: 0 }
+    }
+}
+
+/// By which rule an answer waits.
+fn rule_of(answer: &Answer, is_stored: bool) -> Rule {
+    match &answer.outcome {
+        _ if !is_stored => Rule::TellVersionsWhenNoted,
+        Outcome::Value(_) => Rule::TellValuesWhenDurable,
+        Outcome::Absent | Outcome::Verdict(Verdict::Nothing) => Rule::TellAbsenceWhenDurable,
+        Outcome::Verdict(Verdict::Ok | Verdict::Deleted) => Rule::TellChangesWhenDurable,
+        Outcome::Verdict(Verdict::NotApplied | Verdict::Refused(_)) => {
+            Rule::TellRefusalsWhenDurable
+        }
     }
 }
 

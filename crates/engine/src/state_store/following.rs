@@ -7,6 +7,7 @@ use barid_core::state_store::{AnsweredRecord, Effects, StateRecord, Watcher};
 use statestore_proto::{Notification, Version};
 
 use crate::durable::{ChangeGuard, DurableShard};
+use crate::faults::{Rule, holds};
 use crate::ids::ConnectionId;
 use crate::session::Session;
 
@@ -90,7 +91,9 @@ impl Effects<Watching> for Following<'_> {
     fn put_clock(&mut self, version: Version) -> u64 {
         let tenant = self.tenant;
         let shard = self.change();
-        shard.put_state_clock(tenant, version);
+        if holds(Rule::NoteVersionWithChange) {
+            shard.put_state_clock(tenant, version);
+        }
         shard.batch()
     }
 
@@ -102,7 +105,9 @@ impl Effects<Watching> for Following<'_> {
     ) -> u64 {
         let tenant = self.tenant;
         let shard = self.change();
-        shard.put_answered(tenant, session, packet_id, record);
+        if holds(Rule::NoteAnswerWithChange) {
+            shard.put_answered(tenant, session, packet_id, record);
+        }
         shard.batch()
     }
 

@@ -6,6 +6,7 @@ use fastrand::Rng;
 use super::broker::{Broker, Picture, Settings};
 use super::client::{Client, Receiver};
 use super::promises::{From, Promises};
+use crate::environment;
 use crate::history::Event;
 use crate::network::{ClientId, LinkId};
 use crate::packets::entities::{
@@ -92,7 +93,8 @@ impl Story for Entities {
         Beginning { story, disks, clients, promises: Promises::new(patient) }
     }
 
-    fn start(&self, disks: &[Disk], life: u32, now: u64) -> Broker {
+    fn start(&self, disks: &[Disk], life: u32) -> Broker {
+        let now = environment::now();
         Broker::start(disks, self.settings, life, now)
     }
 
@@ -202,7 +204,7 @@ impl Story for Entities {
         broker.picture()
     }
 
-    fn is_at_rest(world: &World) -> bool {
+    fn is_at_rest(world: &mut World) -> bool {
         let mut clients = world.clients.iter();
         clients.all(|client| client.receiver.is_none() && client.unaccepted.is_empty())
             && world.story.to_see.is_empty()

@@ -61,6 +61,8 @@ pub enum Heard {
     Unsubscribed(usize),
     /// A QoS 2 message it published is complete.
     Completed,
+    /// The broker has closed the connection.
+    Disconnected,
 }
 
 impl Client {
@@ -176,6 +178,7 @@ impl Client {
                 (self.request.take().map(|filter| Heard::Subscribed(filter, verdict)), None)
             }
             Packet::UnsubAck(_) => (self.request.take().map(Heard::Unsubscribed), None),
+            Packet::Disconnect => (Some(Heard::Disconnected), None),
             Packet::Connect { .. } | Packet::Subscribe(..) | Packet::Unsubscribe(..) => {
                 unreachable!("a broker sends no such packet")
             }

@@ -5,14 +5,30 @@
 //!
 //! | module | what is there |
 //! | --- | --- |
-//! | `broker` | the real sessions, topic index and shards, joined by the [rules](crate::rules) |
+//! | `broker` | the engine, and what the checkers know beside it |
+//! | `codec` | packets as bytes |
+//! | `picture` | what a broker stores |
 //! | `client` | a client's half of MQTT |
 //! | `promises` | what is checked |
 //! | `story` | what happens next |
 
 mod broker;
 mod client;
+mod codec;
+mod picture;
 mod promises;
 mod story;
 
 pub use story::Messages;
+
+use crate::network::ClientId;
+
+/// The client identifier of a client.
+fn client_id(client: ClientId) -> String {
+    format!("c{client}")
+}
+
+/// The client of a client identifier.
+fn client_of(client_id: &str) -> ClientId {
+    client_id[1..].parse().expect("it was made of a number")
+}

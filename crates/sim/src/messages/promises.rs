@@ -26,6 +26,8 @@ pub struct Promises {
     messages: Vec<Published>,
     /// The QoS with which a client subscribes to a filter, always the same.
     levels: Vec<[u8; FILTERS.len()]>,
+    /// How many messages to a topic were dropped for a client, and counted; without a topic: it was in the store only.
+    dropped: BTreeMap<(ClientId, Option<usize>), usize>,
     violation: Option<String>,
 }
 
@@ -83,8 +85,6 @@ pub struct Published {
     refused: bool,
     /// Its publisher's session may have expired since: what it sends again is new.
     of_expired: bool,
-    /// For whom it was dropped, and counted.
-    dropped: BTreeSet<ClientId>,
 }
 
 impl Published {
@@ -103,7 +103,6 @@ impl Published {
             owed: BTreeMap::new(),
             refused: false,
             of_expired: false,
-            dropped: BTreeSet::new(),
         }
     }
 }
@@ -123,7 +122,8 @@ impl Promises {
     pub fn new(expiries: Vec<Option<u64>>, levels: Vec<[u8; FILTERS.len()]>) -> Self {
         let beliefs = |expiry| Beliefs { keeps: expiry != Some(0), expiry, ..Beliefs::default() };
         let clients = expiries.into_iter().map(beliefs).collect();
-        Self { clients, messages: Vec::new(), levels, violation: None }
+        let (messages, dropped) = (Vec::new(), BTreeMap::new());
+        Self { clients, messages, levels, dropped, violation: None }
     }
 
     /// The QoS with which a client subscribes to a filter.
@@ -291,7 +291,8 @@ impl Promises {
                         || beliefs.asks
                         || message.first_sent <= beliefs.changed
                         || message.refused
-                        || message.dropped.contains(&client)
+                        || self.dropped.contains_key(&(client, Some(topic)))
+                        || self.dropped.contains_key(&(client, None))
                         || !message.owed.contains_key(&client);
                     // With QoS 0 the first copy may have been lost.
                     if !in_order && qos > 0 {
@@ -311,33 +312,51 @@ impl Promises {
         self.message(number).refused = true;
     }
 
-    /// A message was dropped, and counted.
-    pub fn dropped(&mut self, client: ClientId, number: MessageNumber) {
-        self.message(number).dropped.insert(client);
+    /// Messages to a topic are refused, and perhaps nobody hears of it: it may be any that is not acknowledged.
+    pub fn refused_to(&mut self, topic: usize) {
+        let on_its_way = |message: &&mut Published| message.acknowledged.is_none();
+        for message in self.messages.iter_mut().filter(on_its_way) {
+            message.refused |= message.topic == topic;
+        }
+    }
+
+    /// A message to a topic was dropped for a client, and counted.
+    pub fn dropped(&mut self, client: ClientId, topic: Option<usize>) {
+        *self.dropped.entry((client, topic)).or_default() += 1;
     }
 
     /// Everything has been delivered that ever will be.
     pub fn all_is_delivered(&mut self, now: u64) {
-        let mut missing = None;
+        let mut missing = BTreeMap::<(ClientId, usize), Vec<MessageNumber>>::new();
         for (message, number) in self.messages.iter().zip(1..) {
             let expired = message.expires_at.is_some_and(|at| at <= now);
             for (client, (incarnation, filters)) in &message.owed {
                 let beliefs = &self.clients[*client];
                 let kept = |filter: &usize| message.qos.min(self.levels[*client][*filter]) > 0;
-                let excused = expired || message.dropped.contains(client);
                 if message.acknowledged.is_some()
                     && beliefs.keeps
                     && filters.iter().any(kept)
                     && *incarnation == beliefs.incarnation
-                    && !excused
+                    && !expired
                     && !beliefs.seen.contains_key(&number)
                 {
-                    missing.get_or_insert((number, *client));
+                    missing.entry((*client, message.topic)).or_default().push(number);
                 }
             }
         }
-        if let Some((number, client)) = missing {
-            self.violate(format!("m{number} was acknowledged and never reached c{client}"));
+        for ((client, topic), numbers) in missing {
+            let mut unexplained = numbers.len();
+            for of in [Some(topic), None] {
+                let dropped = self.dropped.entry((client, of)).or_default();
+                let explained = unexplained.min(*dropped);
+                *dropped -= explained;
+                unexplained -= explained;
+            }
+            if unexplained > 0 {
+                self.violate(format!(
+                    "m{numbers:?} were acknowledged and did not all reach c{client}: {unexplained} were not dropped"
+                ));
+            }
         }
     }
 

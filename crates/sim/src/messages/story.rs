@@ -2,17 +2,20 @@
 
 use std::collections::BTreeSet;
 
-use barid_core::queue::{Overflow, QueueLimits, Room};
+use barid_core::drop_reason::DropReason;
 use barid_core::session::OVERHEAD;
+use barid_engine::limits::{Limits, QueueOverflow};
 use barid_store::memory::Disk;
 use fastrand::Rng;
 
-use super::broker::{Broker, Picture, Remains, Remembered, Settings, remains};
+use super::broker::{Broker, Remembered};
 use super::client::{Client, Heard, Method};
+use super::picture::{self, Picture, Remains, remains};
 use super::promises::{Promises, Published};
 use crate::history::Event;
 use crate::network::{ClientId, LinkId};
 use crate::packets::messages::{FILTERS, Packet, TOPICS};
+use crate::process::Settings;
 use crate::rules::Rules;
 use crate::world::{self, Beginning, Broker as _, Checker as _, Doing, Note, Story};
 
@@ -42,14 +45,16 @@ impl Story for Messages {
         (World::deliver, [300, 300, 200, 500], 400),
         (World::act, [80, 120, 160, 200], 20),
         (World::commit, [30, 60, 150, 300], 100),
-        (World::hand_on, [20, 100, 200, 200], 100),
+        (World::obey, [20, 100, 200, 200], 100),
         (World::fetch, [10, 40, 40, 80], 50),
+        (World::make_room, [5, 10, 40, 80], 100),
+        (World::keep_house, [5, 10, 20, 40], 20),
         (World::cut, [0, 4, 12, 30], 0),
         (World::notice, [2, 10, 10, 30], 10),
-        (World::expire, [2, 10, 10, 40], 0),
+        (|world| world.wait(1..200_000), [2, 10, 10, 40], 0),
         (World::crash, [0, 3, 6, 12], 0),
         (World::fail, [0, 0, 4, 10], 0),
-        (World::audit_if_idle, [0, 1, 1, 2], 0),
+        (World::audit, [0, 1, 1, 2], 0),
     ];
     const STEPS_MAX: u32 = 900;
     const BEGIN: u64 = 0;
@@ -63,16 +68,19 @@ impl Story for Messages {
         let retain = [0.0, 0.1, 0.3][rng.usize(..3)];
         let expire = [0.0, 0.0, 0.2][rng.usize(..3)];
         let disks = rng.usize(1..=4);
-        let overflow = [Overflow::DropOldest, Overflow::DropNewest][rng.usize(..2)];
-        let limits = QueueLimits {
-            messages: [5, 1000, 1000][rng.usize(..3)],
-            bytes: [800 + 8 * OVERHEAD, 1_000_000, 1_000_000][rng.usize(..3)],
-            overflow,
-            tenant: Room::UNBOUNDED,
+        let limits = Limits {
+            max_queued_messages: [5, 1000, 1000][rng.usize(..3)],
+            max_queued_bytes: [800 + 8 * OVERHEAD, 1_000_000, 1_000_000][rng.usize(..3)],
+            queue_overflow: [QueueOverflow::DropOldest, QueueOverflow::DropNewest][rng.usize(..2)],
+            ..Limits::default()
         };
-        let in_memory_max = [0, 300, 1_000_000][rng.usize(..3)];
-        let settings = Settings { limits, in_memory_max };
-        let expiry = |rng: &mut Rng| [None, None, Some(0), Some(600)][rng.usize(..4)];
+        let settings = Settings {
+            limits,
+            volatile: None,
+            in_memory_max: [0, 300, 1_000_000][rng.usize(..3)],
+            window: rng.usize(1..=3),
+        };
+        let expiry = |rng: &mut Rng| [None, None, Some(0), Some(600_000)][rng.usize(..4)];
         let clients: Vec<_> = (0..rng.usize(2..=5))
             .map(|_| {
                 let method = if rng.bool() { Method::A } else { Method::B };
@@ -86,8 +94,8 @@ impl Story for Messages {
         Beginning { story, disks, clients, promises: Promises::new(expiries, levels) }
     }
 
-    fn start(&self, disks: &[Disk], _: u32, now: u64) -> Broker {
-        Broker::start(disks, self.settings, self.rules, now, Remembered::default())
+    fn start(&self, disks: &[Disk], life: u32) -> Broker {
+        Broker::start(disks, &self.settings, self.rules, life, Remembered::default())
     }
 
     fn connect(world: &mut World, id: ClientId) {
@@ -119,7 +127,7 @@ impl Story for Messages {
         let (heard, answer) = world.clients[client].receive(packet);
         match heard {
             Some(Heard::Connected(Some(present), birth)) => world.connected(client, present, birth),
-            Some(Heard::Connected(None, _)) => world.cut_link(link),
+            Some(Heard::Connected(None, _) | Heard::Disconnected) => world.cut_link(link),
             Some(Heard::Message(message, qos, retain)) => {
                 world.deliveries += 1;
                 world.history.note(Event::Delivered(client, message, qos));
@@ -149,10 +157,22 @@ impl Story for Messages {
     }
 
     fn take_packets(world: &mut World) -> Vec<(ClientId, LinkId, Packet)> {
-        let effects = std::mem::take(&mut world.broker.effects);
-        for (client, message, reason) in effects.dropped {
-            world.history.note(Event::Dropped(client, message, reason.name()));
-            world.promises.dropped(client, message);
+        let network = &mut world.network;
+        let client_of = |link| network.owner(link);
+        let effects = world.broker.take_effects(client_of);
+        world.broker.process.tell(&mut world.history);
+        for (client, topic, reason) in effects.dropped {
+            let name = topic.map_or("?", |topic| TOPICS[topic]);
+            world.history.note(Event::Dropped(client, name, reason.name()));
+            match reason {
+                DropReason::StoreFull | DropReason::QueueRefuses => {
+                    world.promises.refused_to(topic.expect("its publisher names it"));
+                }
+                DropReason::QueueMessages | DropReason::QueueBytes | DropReason::TenantQueue => {
+                    world.promises.dropped(client, topic);
+                }
+                _ => {}
+            }
         }
         for message in effects.refused {
             world.promises.refused(message);
@@ -161,31 +181,29 @@ impl Story for Messages {
     }
 
     fn restart(world: &mut World) {
-        let Self { settings, rules, .. } = world.story;
-        let remembered = world.broker.remembered();
-        world.broker = Broker::start(&world.disks, settings, rules, world.now, remembered);
-        world.broker.expire(&mut world.history);
+        let Self { settings, rules, .. } = &world.story;
+        let remembered = std::mem::take(&mut world.broker.remembered);
+        world.broker =
+            Broker::start(&world.disks, settings, *rules, world.crashes, remembered);
     }
 
     fn picture(_: &World, broker: &Broker) -> Picture {
-        broker.picture()
+        picture::picture(&broker.process)
     }
 
-    fn is_at_rest(world: &World) -> bool {
+    fn is_at_rest(world: &mut World) -> bool {
         world.clients.iter().all(|client| client.is_idle() && client.connected)
-            && world.broker.is_idle()
+            && world.broker.process.is_idle()
     }
 
     fn check_end(world: &mut World) {
         world.promises.all_is_delivered(world.now);
         for client in 0..world.clients.len() {
-            let subscriptions = world.broker.subscriptions(client);
-            let found: BTreeSet<usize> =
-                subscriptions.into_iter().flatten().map(|(filter, _)| *filter).collect();
+            let found = subscriptions(world, client);
             world.promises.has_subscribed(client, &found);
         }
         for (topic, name) in TOPICS.iter().enumerate() {
-            world.promises.has_retained(topic, world.broker.retained(name));
+            world.promises.has_retained(topic, picture::retained_of(&world.broker.process, name));
         }
         world.compare();
         // Notes of sessions that ended while a message of theirs was handed on go with the next start.
@@ -203,33 +221,25 @@ impl Story for Messages {
 }
 
 impl World {
-    /// A message goes to one session more.
-    fn hand_on(&mut self) {
-        if self.broker.jobs() > 0 {
-            let job = self.rng.usize(..self.broker.jobs());
-            self.broker.hand_on(job, &mut self.history);
-        }
+    /// A thread does what another one has asked it for.
+    fn obey(&mut self) {
+        self.broker.process.obey();
     }
 
     /// A session gets what it waits for from the store.
     fn fetch(&mut self) {
-        if self.broker.fetches() > 0 {
-            let fetch = self.rng.usize(..self.broker.fetches());
-            self.broker.fetch(fetch);
-        }
+        self.broker.process.fetch(&mut self.rng);
     }
 
-    /// Time passes, and sessions expire.
-    fn expire(&mut self) {
-        self.wait(1..200);
-        self.broker.expire(&mut self.history);
+    /// A client reads again.
+    fn make_room(&mut self) {
+        self.broker.process.healed = self.healed;
+        self.broker.process.make_room(&mut self.rng);
     }
 
-    /// While a message is being handed on, some of it is only in memory.
-    fn audit_if_idle(&mut self) {
-        if self.broker.jobs() == 0 {
-            self.audit();
-        }
+    /// What is due is done.
+    fn keep_house(&mut self) {
+        self.broker.process.keep_house();
     }
 
     fn connected(&mut self, id: ClientId, present: bool, birth: u64) {
@@ -272,7 +282,7 @@ impl World {
         published.retain = self.rng.f64() < self.story.retain;
         published.removes = published.retain && self.rng.u8(..4) == 0;
         let expires = !published.retain && self.rng.f64() < self.story.expire;
-        let expiry = expires.then(|| self.rng.u64(100..2_000));
+        let expiry = expires.then(|| 1_000 * self.rng.u64(100..2_000));
         published.expires_at = expiry.map(|expiry| self.now + expiry);
         let retain = published.retain;
         let len = if published.removes { 0 } else { self.rng.usize(10..200) };
@@ -283,4 +293,16 @@ impl World {
         self.clients[id].publish(packet);
         self.client_sends(id, packet);
     }
+}
+
+/// The filters that a client has subscribed to.
+fn subscriptions(world: &World, client: ClientId) -> BTreeSet<usize> {
+    let tenant = world.broker.process.tenant();
+    let client_id = super::client_id(client);
+    let Some(session) = tenant.sessions.entry(&client_id).get().cloned() else {
+        return BTreeSet::new();
+    };
+    let state = session.state();
+    let of = |filter: &str| FILTERS.iter().position(|known| *known == filter);
+    state.subscriptions.iter().map(|own| of(&own.filter).expect("there are no others")).collect()
 }

@@ -21,7 +21,7 @@ pub enum Packet {
     Connect {
         /// Clean Start.
         clean_start: bool,
-        /// Session Expiry Interval in milliseconds; none: never. 0: the session ends with the connection.
+        /// Session Expiry Interval in milliseconds, whole seconds; none: never. 0: the session ends with the connection.
         expiry: Option<u64>,
         /// Receive Maximum.
         receive_maximum: u16,
@@ -68,6 +68,8 @@ pub enum Packet {
     Unsubscribe(PacketId, usize),
     /// UNSUBACK.
     UnsubAck(PacketId),
+    /// The broker has closed the connection.
+    Disconnect,
 }
 
 /// Whether the broker does what it is asked to.

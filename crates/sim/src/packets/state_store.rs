@@ -90,12 +90,18 @@ pub enum Packet {
     Request(Request),
     /// Its PUBACK.
     PubAck(PacketId),
-    /// The response.
-    Response(RequestNumber, Told),
+    /// The response, in a PUBLISH with this packet identifier.
+    Response(RequestNumber, Told, PacketId),
     /// KEYNOTIFY: from now on the connection is told of changes of a key.
     Watch(Key),
-    /// The key was set, or is gone.
-    Notification(Key, Option<Value>, Version),
+    /// Its response, in a PUBLISH with this packet identifier.
+    Watching(PacketId),
+    /// The key was set, or is gone; in a PUBLISH with this packet identifier.
+    Notification(Key, Option<Value>, Version, PacketId),
+    /// PUBACK of a client.
+    Got(PacketId),
+    /// The broker has closed the connection, or refused it.
+    Disconnect,
 }
 
 impl Told {
@@ -126,12 +132,13 @@ impl fmt::Display for Packet {
             Self::ConnAck => f.write_str("CONNACK"),
             Self::Request(request) => write!(f, "{request}"),
             Self::PubAck(id) => write!(f, "PUBACK id={id}"),
-            Self::Response(number, told) => write!(f, "r{number}: {told}"),
+            Self::Response(number, told, _) => write!(f, "r{number}: {told}"),
             Self::Watch(key) => write!(f, "KEYNOTIFY {}", KEYS[*key]),
-            Self::Notification(key, Some(value), version) => {
+            Self::Watching(_) | Self::Got(_) | Self::Disconnect => write!(f, "{self:?}"),
+            Self::Notification(key, Some(value), version, _) => {
                 write!(f, "NOTIFY SET {}={value} {}:{}", KEYS[*key], version.wall, version.counter)
             }
-            Self::Notification(key, None, version) => {
+            Self::Notification(key, None, version, _) => {
                 write!(f, "NOTIFY DELETE {} {}:{}", KEYS[*key], version.wall, version.counter)
             }
         }

@@ -24,6 +24,8 @@ type World = world::World<StateStore>;
 /// Clients ask for keys.
 pub struct StateStore {
     rules: Rules,
+    /// Batches that may be on their way to the log of a shard.
+    window: usize,
     /// How often each key was asked for.
     requests: [usize; KEYS.len()],
     /// The keys that each client has not looked at since nothing fails any more.
@@ -50,7 +52,9 @@ impl Story for StateStore {
         (World::cut, [0, 4, 12, 30], 0),
         (World::notice, [2, 10, 10, 30], 10),
         (|world| world.wait(1..200), [2, 10, 30, 60], 1),
-        (|world| world.broker.expire(), [0, 2, 10, 20], 1),
+        (World::obey, [20, 60, 100, 200], 100),
+        (World::make_room, [5, 10, 40, 80], 100),
+        (World::keep_house, [2, 10, 20, 40], 20),
         (World::crash, [0, 3, 6, 12], 0),
         (World::fail, [0, 0, 0, 6], 0),
         (World::audit, [0, 1, 1, 2], 0),
@@ -65,17 +69,18 @@ impl Story for StateStore {
         let watch = [0.0, 0.1, 0.3][rng.usize(..3)];
         let ttl = [0.0, 0.2, 0.6][rng.usize(..3)];
         let token = [0.0, 0.5, 0.9][rng.usize(..3)];
-        let disks = rng.usize(1..=3);
+        let disks = rng.usize(1..=4);
+        let window = rng.usize(1..=3);
         let skew = |rng: &mut Rng| [-5_000, 0, 0, 20, 5_000, 59_000][rng.usize(..6)];
         let clients: Vec<_> = (0..rng.usize(2..=4)).map(|_| Client::new(skew(rng))).collect();
         let requests = [0; KEYS.len()];
         let to_see = clients.iter().map(|_| (0..KEYS.len()).collect()).collect();
-        let story = Self { rules, requests, to_see, clean, watch, ttl, token };
+        let story = Self { rules, window, requests, to_see, clean, watch, ttl, token };
         Beginning { story, disks, clients, promises: Promises::default() }
     }
 
-    fn start(&self, disks: &[Disk], _: u32, now: u64) -> Broker {
-        Broker::start(disks, self.rules, now)
+    fn start(&self, disks: &[Disk], _: u32) -> Broker {
+        Broker::start(disks, self.window, self.rules)
     }
 
     fn connect(world: &mut World, id: ClientId) {
@@ -117,15 +122,19 @@ impl Story for StateStore {
                 }
             }
             Packet::PubAck(packet_id) => client.acknowledged(packet_id),
-            Packet::Response(number, told) => {
+            Packet::Response(number, told, packet_id) => {
                 if client.answered(number, told).is_some() {
                     world.deliveries += 1;
                     world.promises.told(number, told, now);
                 }
+                world.client_sends(id, Packet::Got(packet_id));
             }
-            Packet::Notification(key, value, version) => {
+            Packet::Notification(key, value, version, packet_id) => {
                 world.promises.notified(link, (key, value, version), now);
+                world.client_sends(id, Packet::Got(packet_id));
             }
+            Packet::Watching(packet_id) => world.client_sends(id, Packet::Got(packet_id)),
+            Packet::Disconnect => world.cut_link(link),
             _ => unreachable!("a broker sends no such packet"),
         }
     }
@@ -135,15 +144,19 @@ impl Story for StateStore {
     }
 
     fn take_packets(world: &mut World) -> Vec<(ClientId, LinkId, Packet)> {
-        std::mem::take(&mut world.broker.effects)
+        let network = &world.network;
+        let packets = world.broker.take_packets(|link| network.owner(link));
+        world.broker.process.tell(&mut world.history);
+        packets
     }
 
     fn picture(world: &World, broker: &Broker) -> Picture {
         broker.picture(&world.promises.all())
     }
 
-    fn is_at_rest(world: &World) -> bool {
-        world.clients.iter().all(|client| client.is_idle() && client.connected)
+    fn is_at_rest(world: &mut World) -> bool {
+        world.broker.process.is_idle()
+            && world.clients.iter().all(|client| client.is_idle() && client.connected)
             && world.story.to_see.iter().all(Vec::is_empty)
     }
 
@@ -158,6 +171,22 @@ impl Story for StateStore {
 }
 
 impl World {
+    /// A thread does what another one has asked it for.
+    fn obey(&mut self) {
+        self.broker.process.obey();
+    }
+
+    /// A client reads again.
+    fn make_room(&mut self) {
+        self.broker.process.healed = self.healed;
+        self.broker.process.make_room(&mut self.rng);
+    }
+
+    /// What is due is done: keys expire.
+    fn keep_house(&mut self) {
+        self.broker.process.keep_house();
+    }
+
     fn moment(&self) -> Moment {
         Moment { step: self.history.steps(), millis: self.now }
     }

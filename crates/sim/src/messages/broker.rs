@@ -1,0 +1,151 @@
+//! The broker of messages: the engine, and what the checkers know beside it.
+
+use std::collections::BTreeMap;
+
+use barid_core::drop_reason::DropReason;
+use barid_engine::drops::{self, Wanted};
+use barid_engine::session::SessionRef;
+use barid_store::memory::Disk;
+
+use super::codec;
+use crate::history::History;
+use crate::network::{ClientId, LinkId};
+use crate::packets::messages::{MessageNumber, Packet, Verdict};
+use crate::process::{Process, Settings};
+use crate::rules::Rules;
+use crate::world;
+
+/// The broker's process.
+pub struct Broker {
+    pub process: Process,
+    /// Which process it is.
+    life: u32,
+    /// Which of all sessions in the history a connection has got.
+    births: BTreeMap<LinkId, u64>,
+    /// What clients have published with QoS above 0, by connection and packet identifier.
+    published: BTreeMap<(LinkId, u16), MessageNumber>,
+    /// How many drops have been looked at.
+    drops_seen: usize,
+    pub remembered: Remembered,
+}
+
+/// What survives a crash although no broker has it: what the checkers know.
+#[derive(Default)]
+pub struct Remembered {
+    /// Sessions that ever began, by what names them.
+    births: BTreeMap<Name, u64>,
+}
+
+/// Names a session for as long as a history lasts.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Name {
+    Stored(u64),
+    Unstored { life: u32, id: u64 },
+}
+
+/// What has left the broker since somebody looked.
+#[derive(Default)]
+pub struct Effects {
+    pub packets: Vec<(ClientId, LinkId, Packet)>,
+    /// A message to a topic was dropped for a client; without a topic: it was in the store only.
+    pub dropped: Vec<(ClientId, Option<usize>, DropReason)>,
+    /// A message was refused to its publisher.
+    pub refused: Vec<MessageNumber>,
+}
+
+impl world::Broker<Packet> for Broker {
+    fn receive(&mut self, client: ClientId, link: LinkId, packet: Packet) -> bool {
+        let mut bytes = Vec::new();
+        codec::encode(client, packet, &mut bytes);
+        let is_new = matches!(packet, Packet::Connect { .. });
+        if !self.process.receive(link, &bytes, is_new) {
+            return false;
+        }
+        if is_new && let Some(session) = self.process.session(link) {
+            let birth = self.birth_of(&session);
+            self.births.insert(link, birth);
+        }
+        if let Packet::Publish { message, id, qos: 1.., .. } = packet {
+            self.published.insert((link, id), message);
+        }
+        true
+    }
+
+    fn lose(&mut self, _: ClientId, link: LinkId) {
+        self.process.lose(link);
+    }
+
+    fn commit(&mut self, shard: u16, history: &mut History) {
+        self.process.commit(shard, history);
+    }
+
+    fn is_written(&self) -> bool {
+        self.process.is_written()
+    }
+}
+
+impl Broker {
+    /// Starts a broker from what is on its disks, one for each shard.
+    pub fn start(
+        disks: &[Disk],
+        settings: &Settings,
+        rules: Rules,
+        life: u32,
+        remembered: Remembered,
+    ) -> Self {
+        Self {
+            process: Process::start(disks, settings, rules),
+            life,
+            births: BTreeMap::new(),
+            published: BTreeMap::new(),
+            drops_seen: 0,
+            remembered,
+        }
+    }
+
+    /// Which of all sessions in the history it is.
+    fn birth_of(&mut self, session: &SessionRef) -> u64 {
+        let name = match session.durable() {
+            Some(durable) => Name::Stored(durable.number),
+            None => Name::Unstored { life: self.life, id: session.id },
+        };
+        let next = self.remembered.births.len() as u64 + 1;
+        *self.remembered.births.entry(name).or_insert(next)
+    }
+
+    /// What has left the broker since somebody looked.
+    pub fn take_effects(&mut self, of: impl Fn(LinkId) -> Option<ClientId>) -> Effects {
+        let mut effects = Effects::default();
+        let Self { process, births, published, .. } = self;
+        let closed = process.take_output(|link, bytes| {
+            let mut taken = 0;
+            let birth = births.get(&link).copied().unwrap_or_default();
+            while let Some((packet, len)) = codec::decode(&bytes[taken..], birth) {
+                taken += len;
+                let Some(packet) = packet else { continue };
+                if let Packet::PubAck(id, Verdict::Refused) | Packet::PubRec(id, Verdict::Refused) =
+                    packet
+                {
+                    effects.refused.extend(published.get(&(link, id)));
+                }
+                effects.packets.extend(of(link).map(|client| (client, link, packet)));
+            }
+            taken
+        });
+        let ends = |link: LinkId| Some((of(link)?, link, Packet::Disconnect));
+        effects.packets.extend(closed.into_iter().filter_map(ends));
+        effects.dropped = self.take_drops();
+        effects
+    }
+
+    fn take_drops(&mut self) -> Vec<(ClientId, Option<usize>, DropReason)> {
+        let tenant = self.process.tenant();
+        let recent = drops::merge(tenant.drop_logs(), &Wanted::default(), usize::MAX);
+        let new = recent.remembered - std::mem::replace(&mut self.drops_seen, recent.remembered);
+        let known = |drop: &drops::DroppedMessage| {
+            let topic = drop.topic.as_deref().map(codec::topic);
+            (super::client_of(&drop.client), topic, drop.reason)
+        };
+        recent.drops[..new].iter().map(known).collect()
+    }
+}

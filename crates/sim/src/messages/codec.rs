@@ -1,0 +1,160 @@
+//! Control packets as bytes of MQTT 5, in both directions.
+
+use mqtt_proto::{
+    Ack, Connect, FixedHeader, MAX_PACKET_LEN, Packet as Whole, PacketId, PacketType, Properties,
+    PropertiesBuf, Property, Publish, ReasonCode, RetainHandling, Subscribe, SubscribeFilter,
+    SubscribeFiltersBuf, SubscriptionOptions, Unsubscribe, UnsubscribeFiltersBuf, Version,
+};
+
+use crate::network::ClientId;
+use crate::packets::messages::{FILTERS, MessageNumber, Packet, TOPICS, Verdict, qos};
+
+/// Milliseconds of a second: the unit of expiries in MQTT.
+const SECOND: u64 = 1_000;
+
+/// Appends a packet of a client.
+pub fn encode(client: ClientId, packet: Packet, out: &mut Vec<u8>) {
+    let mut properties = PropertiesBuf::default();
+    let mut put = |property: Property<'_>| properties.push(property).expect("it fits");
+    match packet {
+        Packet::Connect { clean_start, expiry, receive_maximum } => {
+            put(Property::SessionExpiryInterval(seconds(expiry)));
+            put(Property::ReceiveMaximum(receive_maximum));
+            let connect = Connect {
+                version: Version::V5,
+                is_bridge: false,
+                clean_start,
+                keep_alive: 0,
+                client_id: &super::client_id(client),
+                will: None,
+                username: None,
+                password: None,
+                properties: properties.as_properties(),
+            };
+            write(&Whole::Connect(connect), out);
+        }
+        Packet::Publish { message, topic, qos: level, id, dup, retain, len, expiry } => {
+            let number = message.to_be_bytes();
+            put(Property::CorrelationData(&number));
+            if let Some(expiry) = expiry {
+                put(Property::MessageExpiryInterval(seconds(Some(expiry))));
+            }
+            let publish = Publish {
+                dup,
+                qos: qos(level),
+                retain,
+                topic: TOPICS[topic],
+                packet_id: PacketId::new(id),
+                properties: properties.as_properties(),
+                payload: &vec![b'x'; len],
+            };
+            write(&Whole::Publish(publish), out);
+        }
+        Packet::PubAck(id, _) => ack(PacketType::PubAck, id, out),
+        Packet::PubRec(id, _) => ack(PacketType::PubRec, id, out),
+        Packet::PubRel(id) => ack(PacketType::PubRel, id, out),
+        Packet::PubComp(id) => ack(PacketType::PubComp, id, out),
+        Packet::Subscribe(id, filter, level) => {
+            let options = SubscriptionOptions {
+                qos: qos(level),
+                no_local: false,
+                retain_as_published: false,
+                retain_handling: RetainHandling::SendAtSubscribe,
+            };
+            let wanted = SubscribeFilter { filter: FILTERS[filter], options };
+            let filters = SubscribeFiltersBuf::new([wanted]).expect("it is valid");
+            let subscribe = Subscribe {
+                packet_id: packet_id(id),
+                properties: Properties::default(),
+                filters: filters.as_filters(),
+            };
+            write(&Whole::Subscribe(subscribe), out);
+        }
+        Packet::Unsubscribe(id, filter) => {
+            let filters = UnsubscribeFiltersBuf::new([FILTERS[filter]]).expect("it is valid");
+            let unsubscribe = Unsubscribe {
+                packet_id: packet_id(id),
+                properties: Properties::default(),
+                filters: filters.as_filters(),
+            };
+            write(&Whole::Unsubscribe(unsubscribe), out);
+        }
+        Packet::ConnAck { .. }
+        | Packet::SubAck(..)
+        | Packet::UnsubAck(_)
+        | Packet::Disconnect => unreachable!("a client sends no such packet"),
+    }
+}
+
+/// The first packet that the broker has sent, and how many bytes it has. `None`: it has not all come. A packet that
+/// clients here have no use for is skipped.
+pub fn decode(bytes: &[u8], birth: u64) -> Option<(Option<Packet>, usize)> {
+    let header = FixedHeader::read(bytes, MAX_PACKET_LEN).expect("the broker sends MQTT")?;
+    let packet = bytes.get(..header.packet_len())?;
+    let body = &packet[header.header_len..];
+    let whole = Whole::decode(Version::V5, header, body).expect("the broker sends MQTT");
+    let told = match whole {
+        Whole::ConnAck(connack) => {
+            let present = (!connack.reason.is_error()).then_some(connack.session_present);
+            Packet::ConnAck { present, birth }
+        }
+        Whole::Publish(publish) => Packet::Publish {
+            message: message_number(publish.properties),
+            topic: topic(publish.topic),
+            qos: publish.qos as u8,
+            id: publish.packet_id.map_or(0, PacketId::get),
+            dup: publish.dup,
+            retain: publish.retain,
+            len: publish.payload.len(),
+            expiry: None,
+        },
+        Whole::PubAck(ack) => Packet::PubAck(ack.packet_id.get(), verdict(ack.reason)),
+        Whole::PubRec(ack) => Packet::PubRec(ack.packet_id.get(), verdict(ack.reason)),
+        Whole::PubRel(ack) => Packet::PubRel(ack.packet_id.get()),
+        Whole::PubComp(ack) => Packet::PubComp(ack.packet_id.get()),
+        Whole::SubAck(suback) => {
+            let reason = ReasonCode::from_u8(suback.codes[0]).expect("it is a known one");
+            Packet::SubAck(suback.packet_id.get(), verdict(reason))
+        }
+        Whole::UnsubAck(unsuback) => Packet::UnsubAck(unsuback.packet_id.get()),
+        Whole::Disconnect(_) => return Some((None, packet.len())),
+        other => unreachable!("nobody has asked for {other:?}"),
+    };
+    Some((Some(told), packet.len()))
+}
+
+/// Which message it is.
+pub fn message_number(properties: Properties<'_>) -> MessageNumber {
+    let number = properties.correlation_data().expect("messages are made with their number");
+    MessageNumber::from_be_bytes(number.try_into().expect("it has four bytes"))
+}
+
+/// The index of a topic.
+pub fn topic(name: &str) -> usize {
+    TOPICS.iter().position(|topic| *topic == name).expect("there are no other topics")
+}
+
+fn write(packet: &Whole<'_>, out: &mut Vec<u8>) {
+    packet.encode(Version::V5, out).expect("it is valid");
+}
+
+fn ack(kind: PacketType, id: u16, out: &mut Vec<u8>) {
+    let (packet_id, properties) = (packet_id(id), Properties::default());
+    Ack { packet_id, reason: ReasonCode::Success, properties }
+        .encode(kind, Version::V5, out)
+        .expect("it is valid");
+}
+
+fn packet_id(id: u16) -> PacketId {
+    PacketId::new(id).expect("clients number from 1")
+}
+
+fn verdict(reason: ReasonCode) -> Verdict {
+    if reason.is_error() { Verdict::Refused } else { Verdict::Done }
+}
+
+/// Milliseconds as seconds; none: never.
+fn seconds(millis: Option<u64>) -> u32 {
+    let seconds = |millis: u64| u32::try_from(millis / SECOND).expect("histories are short");
+    millis.map_or(u32::MAX, seconds)
+}
