@@ -23,7 +23,7 @@ pub use wait_set::WaitSet;
 use std::sync::Weak;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use parking_lot::Mutex;
 
 /// Can wait for a source.
@@ -118,12 +118,16 @@ impl Progress {
     pub fn fail(&self, number: u64) {
         self.failed.store(number, Ordering::Release);
         let (mut told, mut lowest) = (Vec::new(), HashMap::new());
+        let mut untold = HashSet::new();
         let mut all = self.waiting.lock();
         for waiting in all.iter_mut().filter(|waiting| waiting.number <= number) {
-            if let (false, Some(who)) = (waiting.is_told, waiting.who.upgrade()) {
+            // Once, however often it waits: each time it is woken it may have itself woken again for all of that.
+            if !std::mem::replace(&mut waiting.is_told, true)
+                && untold.insert(waiting.address())
+                && let Some(who) = waiting.who.upgrade()
+            {
                 told.push(who);
             }
-            waiting.is_told = true;
             let least = lowest.entry(waiting.address()).or_insert(waiting.number);
             *least = waiting.number.min(*least);
         }
@@ -217,6 +221,17 @@ pub(crate) mod tests {
         assert_eq!(woken(), 2, "it knows");
         progress.advance(2);
         assert_eq!((woken(), progress.state(1), progress.state(2)), (3, State::Done, State::Done));
+    }
+
+    #[test]
+    fn who_waits_for_much_is_woken_once_when_it_fails() {
+        let (progress, waiter) = (Progress::default(), Arc::new(Counter::default()));
+        let me = Arc::downgrade(&waiter);
+        for number in [1, 2, 1, 2] {
+            progress.wake_when_done(number, &me);
+        }
+        progress.fail(2);
+        assert_eq!((waiter.take(), progress.waiting.lock().len()), (1, 1));
     }
 
     #[test]

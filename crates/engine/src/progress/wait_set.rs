@@ -73,12 +73,18 @@ impl<T> WaitSet<T> {
         for list in &mut self.lists {
             let progress = sources.get(list.source);
             // As long as the wake-up of a list is pending, nothing in it is looked at.
-            if list.armed.is_some_and(|armed| progress.state(armed) != State::Pending) {
+            let Some(armed) = list.armed.filter(|armed| progress.state(*armed) != State::Pending)
+            else {
+                continue;
+            };
+            list.items.retain(|(commits, item)| !(sources.have_failed(commits) && is_over(item)));
+            // While it fails, one wake-up is enough for the whole list.
+            if list.items.is_empty()
+                || progress.state(armed) == State::Done
+                || !progress.wake_when_done(armed, waiter)
+            {
                 list.armed = None;
-                let stays = |(commits, item): &(Commits, T)| {
-                    !(sources.have_failed(commits) && is_over(item))
-                };
-                moved.extend(std::mem::take(&mut list.items).into_iter().filter(stays));
+                moved.append(&mut list.items);
             }
         }
         for (commits, item) in moved {
@@ -173,5 +179,25 @@ mod tests {
         assert!(waiting.take(&sources, &me, |item| *item != 'b').is_empty());
         all[0].advance(2);
         assert_eq!(waiting.take(&sources, &me, |_| false), ['b', 'c']);
+    }
+
+    #[test]
+    fn what_fails_again_and_again_takes_no_more_memory() {
+        let (all, sources) = sources(1);
+        let waiter = Arc::new(Counter::default());
+        let me = Arc::downgrade(&waiter);
+        let mut waiting = WaitSet::default();
+        for item in 0..100 {
+            waiting.push(Commits::one(0, 1 + item % 2), item, &sources, &me);
+        }
+        for _ in 0..20 {
+            all[0].fail(2);
+            for _ in 0..waiter.take() {
+                assert!(waiting.take(&sources, &me, |_| false).is_empty());
+            }
+            assert!(all[0].waiting.lock().len() <= 4);
+        }
+        all[0].advance(2);
+        assert_eq!(waiting.take(&sources, &me, |_| false).len(), 100);
     }
 }
