@@ -1,7 +1,7 @@
 //! What the engine is told of the time, and the random numbers that it gets: both are the history's.
 
 use std::cell::{Cell, RefCell};
-use std::sync::LazyLock;
+use std::sync::{LazyLock, Once};
 use std::time::{Duration, Instant};
 
 use barid_engine::clock::TimeSource;
@@ -27,6 +27,9 @@ pub const RANDOM: Random = Random(|bytes| RNG.with_borrow_mut(|rng| rng.fill(byt
 
 /// A history begins on this thread.
 pub fn begin(seed: u64) {
+    // The first hasher of the process takes a seed for all, whichever history comes first.
+    static FIRST: Once = Once::new();
+    FIRST.call_once(|| drop(RANDOM.hasher()));
     RNG.with_borrow_mut(|rng| *rng = Rng::with_seed(seed));
 }
 

@@ -63,11 +63,10 @@ impl Store for Forgetful {
         from: &[u8],
         visit: Visit<'_>,
     ) -> Result<(), StoreError> {
-        self.store.scan(keyspace, prefix, from, &mut |key, value| {
-            match self.found(keyspace, value) {
-                Some(value) => visit(key, &value),
-                None => ControlFlow::Continue(()),
-            }
+        self.store.scan(keyspace, prefix, from, &mut |key, value| match self.found(keyspace, value)
+        {
+            Some(value) => visit(key, &value),
+            None => ControlFlow::Continue(()),
         })
     }
 

@@ -23,7 +23,7 @@ usage: barid-sim [--messages | --state-store | --entities] [--histories N] [--se
   --histories N  how many; without it 1000, or with --trace 1
   --seed N       the seed of the first one (0); the others have those after it
   --trace        print each history line by line
-  --break RULE   by a broker that breaks this rule; the names are those of `rules::Rule`";
+  --break RULE   by a broker that breaks this rule; the names are those of `rules::Rule` and `Kept`";
 
 /// Lines of a history that are printed when it breaks a promise.
 const LINES: usize = 80;
@@ -101,7 +101,7 @@ fn wanted(mut arguments: impl Iterator<Item = String>) -> Option<Wanted> {
             "--break" => {
                 let name = arguments.next()?;
                 let mut rules = Kind::ALL.iter().flat_map(|kind| kind.rules);
-                let rule = rules.find(|rule| format!("{rule:?}") == name)?;
+                let rule = rules.find(|rule| rule.name() == name)?;
                 wanted.rules = Rules::all_but(*rule);
             }
             flag => wanted.kind = Kind::ALL.into_iter().find(|kind| kind.flag == flag)?,

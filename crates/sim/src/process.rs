@@ -494,9 +494,7 @@ fn arrive(
     };
     match admit(turn, out, arrival, &connect, body.len()) {
         Ok(client) => Ok(Some(client)),
-        Err(refusal) => {
-            Err(refuse(turn.context, out, peer, &connect, &refusal, |_| false))
-        }
+        Err(refusal) => Err(refuse(turn.context, out, peer, &connect, &refusal, |_| false)),
     }
 }
 

@@ -60,6 +60,14 @@ pub enum Rule {
 }
 
 impl Rule {
+    /// Its name.
+    pub fn name(self) -> String {
+        match self {
+            Self::Of(kept) => format!("{kept:?}"),
+            own => format!("{own:?}"),
+        }
+    }
+
     /// Those of messages.
     pub const OF_MESSAGES: &'static [Self] = &[
         Self::Of(Kept::AcknowledgeWhenDurable),

@@ -9,8 +9,8 @@ use std::ops::Range;
 use barid_store::memory::{Disk, Fault};
 use fastrand::Rng;
 
-use crate::environment;
 use crate::Outcome;
+use crate::environment;
 use crate::history::{Event, History};
 use crate::network::{ClientId, LinkId, Network};
 use crate::rules::Rules;

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::thread;
 
 use barid_sim::Kind;
-use barid_sim::rules::{Rule, Rules};
+use barid_sim::rules::{Kept, Rule, Rules};
 
 /// Histories in which a broken rule must be noticed.
 const HISTORIES_TO_NOTICE: u64 = 3_000;
@@ -87,7 +87,7 @@ fn a_broken_rule_is_noticed() {
 fn is_noticed(kind: Kind, rule: Rule) -> bool {
     let first = match rule {
         // Takes a crash, a full disk and a second crash, close together.
-        Rule::AdmitWhatWasReceived => 4_200,
+        Rule::Of(Kept::AdmitWhatWasReceived) => 4_200,
         _ => 0,
     };
     (first..first + HISTORIES_TO_NOTICE).any(|seed| {

@@ -331,8 +331,9 @@ impl<W: Watcher> Partition<W> {
         scope.usage.remove_key(entry.size(&key));
         let version = scope.clock.tick(scope.now, None);
         let removed = entry.stored.then(|| effects.remove(&key));
-        self.removed = removed.max(self.removed);
         let after = self.note_version(scope, version, removed, effects).max(entry.batch);
+        // Also if only a version waits: what becomes of the key next is told after that.
+        self.removed = after.max(self.removed);
         self.tell(&key, Notification::Delete, version, after, effects);
         (version, after)
     }

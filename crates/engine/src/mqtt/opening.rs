@@ -82,15 +82,19 @@ pub(super) fn open_session(
     if wanted.persist {
         session.set_keeps_all(true);
     }
-    let old_will = {
+    let (old_will, is_in_store) = {
         let mut state = session.state();
         session.set_owner(&mut state, link.connection);
         state.user.clone_from(&opening.user);
         state.expiry = wanted.expiry;
         state.away_since = None;
         let old_will = std::mem::replace(&mut state.will, wanted.will);
-        noted.join(&session.store(&state));
-        old_will
+        let stored = session.store(&state);
+        if !present {
+            state.begins_in = stored.iter().map(|(_, batch)| batch).max().unwrap_or_default();
+        }
+        noted.join(&stored);
+        (old_will, session.is_in_store(&state))
     };
     let connack = opening.connack(present);
     let counters = tenant.counters(context.worker.id);
@@ -98,8 +102,8 @@ pub(super) fn open_session(
     let survives = wanted.expiry > 0;
     // That a session has gone is told when it is sure not to come back; that there is one, with its
     // will, when it is sure to stay. But who comes back to take what waits is let in also while nothing
-    // can be written.
-    if present && session.store_refuses() {
+    // can be written, if the session is not lost with a crash.
+    if is_in_store && session.store_refuses() {
         noted.clear();
     }
     let rule = if present { Rule::ConnectWhenNotedAsPresent } else { Rule::ConnectWhenGone };

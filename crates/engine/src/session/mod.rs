@@ -83,6 +83,8 @@ pub struct State {
     pub expiry: u32,
     /// Since when its client is away; `None`: it is connected.
     pub away_since: Option<MonoTime>,
+    /// The batch of its shard that it begins with, if it is stored; 0: it was found in the store.
+    pub begins_in: u64,
 }
 
 /// A Will Message (MQTT 5 §3.1.2.5).

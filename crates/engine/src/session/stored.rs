@@ -35,6 +35,11 @@ impl Session {
         self.durable().is_some_and(|durable| durable.shard.refuses())
     }
 
+    /// Whether a crash would leave it, as it is or as it was.
+    pub fn is_in_store(&self, state: &State) -> bool {
+        self.durable().is_some_and(|durable| durable.shard.is_durable(state.begins_in))
+    }
+
     /// Whether its queue is full and its publishers are to be held back.
     pub fn is_full(&self) -> bool {
         self.fullness() % 2 == 1

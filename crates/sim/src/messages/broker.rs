@@ -1,6 +1,6 @@
 //! The broker of messages: the engine, and what the checkers know beside it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use barid_core::drop_reason::DropReason;
 use barid_engine::drops::{self, Wanted};
@@ -20,8 +20,8 @@ pub struct Broker {
     pub process: Process,
     /// Which process it is.
     life: u32,
-    /// Which of all sessions in the history a connection has got.
-    births: BTreeMap<LinkId, u64>,
+    /// Which of all sessions in the history a connection has got, and whether that is noted.
+    births: BTreeMap<LinkId, (u64, bool)>,
     /// What clients have published with QoS above 0, by connection and packet identifier.
     published: BTreeMap<(LinkId, u16), MessageNumber>,
     /// How many drops have been looked at.
@@ -32,8 +32,10 @@ pub struct Broker {
 /// What survives a crash although no broker has it: what the checkers know.
 #[derive(Default)]
 pub struct Remembered {
-    /// Sessions that ever began, by what names them.
+    /// Sessions that are there, by what names them. A name that has not survived a crash may be given again.
     births: BTreeMap<Name, u64>,
+    /// How many ever began.
+    count: u64,
 }
 
 /// Names a session for as long as a history lasts.
@@ -63,7 +65,7 @@ impl world::Broker<Packet> for Broker {
         }
         if is_new && let Some(session) = self.process.session(link) {
             let birth = self.birth_of(&session);
-            self.births.insert(link, birth);
+            self.births.insert(link, (birth, !session.store_refuses()));
         }
         if let Packet::Publish { message, id, qos: 1.., .. } = packet {
             self.published.insert((link, id), message);
@@ -91,10 +93,16 @@ impl Broker {
         settings: &Settings,
         rules: Rules,
         life: u32,
-        remembered: Remembered,
+        mut remembered: Remembered,
     ) -> Self {
+        let process = Process::start(disks, settings, rules);
+        let mut there = BTreeSet::new();
+        process.tenant().sessions.for_each(|session| {
+            there.extend(session.durable().map(|durable| Name::Stored(durable.number)));
+        });
+        remembered.births.retain(|name, _| there.contains(name));
         Self {
-            process: Process::start(disks, settings, rules),
+            process,
             life,
             births: BTreeMap::new(),
             published: BTreeMap::new(),
@@ -109,8 +117,11 @@ impl Broker {
             Some(durable) => Name::Stored(durable.number),
             None => Name::Unstored { life: self.life, id: session.id },
         };
-        let next = self.remembered.births.len() as u64 + 1;
-        *self.remembered.births.entry(name).or_insert(next)
+        let Remembered { births, count } = &mut self.remembered;
+        *births.entry(name).or_insert_with(|| {
+            *count += 1;
+            *count
+        })
     }
 
     /// What has left the broker since somebody looked.

@@ -49,16 +49,16 @@ type Received = (MessageNumber, bool);
 /// What becomes of a packet that a client gets.
 #[derive(Clone, Copy, Debug)]
 pub enum Heard {
-    /// Session Present, or a refusal, and which session it is.
-    Connected(Option<bool>, u64),
+    /// Session Present, or a refusal; which session it is, and whether it is noted that the client is back.
+    Connected(Option<bool>, u64, bool),
     /// A message, its QoS and its RETAIN flag.
     Message(MessageNumber, u8, bool),
     /// A message it published is acknowledged.
     Acknowledged(MessageNumber, Verdict),
     /// A request for a filter is answered.
     Subscribed(usize, Verdict),
-    /// A filter is no longer subscribed to.
-    Unsubscribed(usize),
+    /// A filter is not subscribed to, and whether it was.
+    Unsubscribed(usize, bool),
     /// A QoS 2 message it published is complete.
     Completed,
     /// The broker has closed the connection.
@@ -144,7 +144,9 @@ impl Client {
     /// A packet has come. What it means, and what the client answers.
     pub fn receive(&mut self, packet: Packet) -> (Option<Heard>, Option<Packet>) {
         match packet {
-            Packet::ConnAck { present, birth } => (Some(Heard::Connected(present, birth)), None),
+            Packet::ConnAck { present, birth, is_noted } => {
+                (Some(Heard::Connected(present, birth, is_noted)), None)
+            }
             Packet::Publish { message, qos: 0, retain, .. } => {
                 (Some(Heard::Message(message, 0, retain)), None)
             }
@@ -177,7 +179,9 @@ impl Client {
             Packet::SubAck(_, verdict) => {
                 (self.request.take().map(|filter| Heard::Subscribed(filter, verdict)), None)
             }
-            Packet::UnsubAck(_) => (self.request.take().map(Heard::Unsubscribed), None),
+            Packet::UnsubAck(_, existed) => {
+                (self.request.take().map(|filter| Heard::Unsubscribed(filter, existed)), None)
+            }
             Packet::Disconnect => (Some(Heard::Disconnected), None),
             Packet::Connect { .. } | Packet::Subscribe(..) | Packet::Unsubscribe(..) => {
                 unreachable!("a broker sends no such packet")

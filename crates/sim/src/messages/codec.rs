@@ -79,16 +79,16 @@ pub fn encode(client: ClientId, packet: Packet, out: &mut Vec<u8>) {
             };
             write(&Whole::Unsubscribe(unsubscribe), out);
         }
-        Packet::ConnAck { .. }
-        | Packet::SubAck(..)
-        | Packet::UnsubAck(_)
-        | Packet::Disconnect => unreachable!("a client sends no such packet"),
+        Packet::ConnAck { .. } | Packet::SubAck(..) | Packet::UnsubAck(..) | Packet::Disconnect => {
+            unreachable!("a client sends no such packet")
+        }
     }
 }
 
 /// The first packet that the broker has sent, and how many bytes it has. `None`: it has not all come. A packet that
-/// clients here have no use for is skipped.
-pub fn decode(bytes: &[u8], birth: u64) -> Option<(Option<Packet>, usize)> {
+/// clients here have no use for is skipped. A CONNACK tells the checkers of which session it is, and whether it is noted
+/// that its client is back.
+pub fn decode(bytes: &[u8], (birth, is_noted): (u64, bool)) -> Option<(Option<Packet>, usize)> {
     let header = FixedHeader::read(bytes, MAX_PACKET_LEN).expect("the broker sends MQTT")?;
     let packet = bytes.get(..header.packet_len())?;
     let body = &packet[header.header_len..];
@@ -96,7 +96,7 @@ pub fn decode(bytes: &[u8], birth: u64) -> Option<(Option<Packet>, usize)> {
     let told = match whole {
         Whole::ConnAck(connack) => {
             let present = (!connack.reason.is_error()).then_some(connack.session_present);
-            Packet::ConnAck { present, birth }
+            Packet::ConnAck { present, birth, is_noted }
         }
         Whole::Publish(publish) => Packet::Publish {
             message: message_number(publish.properties),
@@ -116,7 +116,10 @@ pub fn decode(bytes: &[u8], birth: u64) -> Option<(Option<Packet>, usize)> {
             let reason = ReasonCode::from_u8(suback.codes[0]).expect("it is a known one");
             Packet::SubAck(suback.packet_id.get(), verdict(reason))
         }
-        Whole::UnsubAck(unsuback) => Packet::UnsubAck(unsuback.packet_id.get()),
+        Whole::UnsubAck(unsuback) => {
+            let existed = unsuback.codes != [ReasonCode::NoSubscriptionExisted as u8];
+            Packet::UnsubAck(unsuback.packet_id.get(), existed)
+        }
         Whole::Disconnect(_) => return Some((None, packet.len())),
         other => unreachable!("nobody has asked for {other:?}"),
     };

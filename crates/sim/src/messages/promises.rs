@@ -205,11 +205,11 @@ impl Promises {
         }
     }
 
-    /// UNSUBACK has come.
-    pub fn unsubscribed(&mut self, client: ClientId, filter: usize, now: Step) {
+    /// UNSUBACK has come. `existed`: something has gone by that.
+    pub fn unsubscribed(&mut self, client: ClientId, filter: usize, existed: bool, now: Step) {
         self.answered(client, now);
         self.clients[client].subscriptions.insert(filter, Subscribed::Gone(now));
-        self.clients[client].anchored = true;
+        self.clients[client].anchored |= existed;
     }
 
     /// A request has taken effect, or never will.
@@ -291,6 +291,8 @@ impl Promises {
                         || beliefs.asks
                         || message.first_sent <= beliefs.changed
                         || message.refused
+                        // The first copy may have expired, and the next one later.
+                        || message.expires_at.is_some()
                         || self.dropped.contains_key(&(client, Some(topic)))
                         || self.dropped.contains_key(&(client, None))
                         || !message.owed.contains_key(&client);

@@ -25,8 +25,8 @@ type World = world::World<Messages>;
 pub struct Messages {
     rules: Rules,
     settings: Settings,
-    /// When each client lost its connection, in milliseconds.
-    lost_at: Vec<u64>,
+    /// When each client lost its connection, in milliseconds: it has broken, or the broker has closed it.
+    lost_at: Vec<Option<u64>>,
     // How often things happen in a history.
     clean_start: f64,
     request: f64,
@@ -89,7 +89,7 @@ impl Story for Messages {
             .collect();
         let levels = clients.iter().map(|_| FILTERS.map(|_| rng.u8(..=5) / 2)).collect();
         let expiries = clients.iter().map(|client| client.expiry).collect();
-        let lost_at = vec![0; clients.len()];
+        let lost_at = vec![None; clients.len()];
         let story = Self { rules, settings, lost_at, clean_start, request, retain, expire };
         Beginning { story, disks, clients, promises: Promises::new(expiries, levels) }
     }
@@ -126,8 +126,10 @@ impl Story for Messages {
     fn client_gets(world: &mut World, client: ClientId, link: LinkId, packet: Packet) {
         let (heard, answer) = world.clients[client].receive(packet);
         match heard {
-            Some(Heard::Connected(Some(present), birth)) => world.connected(client, present, birth),
-            Some(Heard::Connected(None, _) | Heard::Disconnected) => world.cut_link(link),
+            Some(Heard::Connected(Some(present), birth, is_noted)) => {
+                world.connected(client, present, birth, is_noted);
+            }
+            Some(Heard::Connected(None, ..) | Heard::Disconnected) => world.cut_link(link),
             Some(Heard::Message(message, qos, retain)) => {
                 world.deliveries += 1;
                 world.history.note(Event::Delivered(client, message, qos));
@@ -139,8 +141,8 @@ impl Story for Messages {
             Some(Heard::Subscribed(filter, verdict)) => {
                 world.promises.subscribed(client, filter, verdict, world.history.steps());
             }
-            Some(Heard::Unsubscribed(filter)) => {
-                world.promises.unsubscribed(client, filter, world.history.steps());
+            Some(Heard::Unsubscribed(filter, existed)) => {
+                world.promises.unsubscribed(client, filter, existed, world.history.steps());
             }
             Some(Heard::Completed) | None => {}
         }
@@ -150,9 +152,7 @@ impl Story for Messages {
     }
 
     fn disconnected(world: &mut World, client: ClientId) {
-        if world.clients[client].connected {
-            world.story.lost_at[client] = world.now;
-        }
+        world.story.lost_at[client].get_or_insert(world.now);
         world.clients[client].disconnected();
     }
 
@@ -177,14 +177,18 @@ impl Story for Messages {
         for message in effects.refused {
             world.promises.refused(message);
         }
+        for (client, _, packet) in &effects.packets {
+            if *packet == Packet::Disconnect {
+                world.story.lost_at[*client].get_or_insert(world.now);
+            }
+        }
         effects.packets
     }
 
     fn restart(world: &mut World) {
         let Self { settings, rules, .. } = &world.story;
         let remembered = std::mem::take(&mut world.broker.remembered);
-        world.broker =
-            Broker::start(&world.disks, settings, *rules, world.crashes, remembered);
+        world.broker = Broker::start(&world.disks, settings, *rules, world.crashes, remembered);
     }
 
     fn picture(_: &World, broker: &Broker) -> Picture {
@@ -242,11 +246,14 @@ impl World {
         self.broker.process.keep_house();
     }
 
-    fn connected(&mut self, id: ClientId, present: bool, birth: u64) {
+    fn connected(&mut self, id: ClientId, present: bool, birth: u64, is_noted: bool) {
         let client = &mut self.clients[id];
         client.connected = true;
         let clean_start = std::mem::take(&mut client.wants_clean);
-        let away = self.now - self.story.lost_at[id];
+        let away = self.story.lost_at[id].map_or(0, |lost_at| self.now - lost_at);
+        if is_noted {
+            self.story.lost_at[id] = None;
+        }
         let now = self.history.steps();
         if !self.promises.connected(id, clean_start, (present, birth), (away, now)) {
             self.clients[id].forget_session();

@@ -32,6 +32,8 @@ pub enum Packet {
         present: Option<bool>,
         /// Which of all sessions in the history it is. For the checkers, a client cannot know.
         birth: u64,
+        /// It is, or will be, in the store that the client is back. For the checkers, too.
+        is_noted: bool,
     },
     /// PUBLISH.
     Publish {
@@ -66,8 +68,8 @@ pub enum Packet {
     SubAck(PacketId, Verdict),
     /// UNSUBSCRIBE: index of the filter.
     Unsubscribe(PacketId, usize),
-    /// UNSUBACK.
-    UnsubAck(PacketId),
+    /// UNSUBACK, and whether there was such a subscription.
+    UnsubAck(PacketId, bool),
     /// The broker has closed the connection.
     Disconnect,
 }
@@ -95,7 +97,7 @@ impl fmt::Display for Packet {
                     "CONNECT clean_start={clean_start} expiry={expiry:?} receive_maximum={receive_maximum}"
                 )
             }
-            Self::ConnAck { present, birth } => {
+            Self::ConnAck { present, birth, .. } => {
                 write!(f, "CONNACK present={present:?} of session {birth}")
             }
             Self::Publish { message, topic, qos, id, dup, retain, .. } => {

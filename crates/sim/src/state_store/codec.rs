@@ -50,8 +50,7 @@ pub fn encode(client: ClientId, packet: Packet, out: &mut Vec<u8>) {
         Packet::Request(request) => put_request(&client_id, &request, out),
         Packet::Watch(key) => {
             let number = OTHERS + 1 + u16::try_from(key).expect("there are few");
-            let command =
-                proto::Command::KeyNotify { key: KEYS[key].as_bytes(), stop: false };
+            let command = proto::Command::KeyNotify { key: KEYS[key].as_bytes(), stop: false };
             let sent = (number, false, u32::from(number) << 16);
             let mut properties = PropertiesBuf::default();
             publish(&client_id, sent, &command, &mut properties, out);
