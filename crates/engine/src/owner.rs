@@ -12,8 +12,19 @@ pub trait Owner: Send + Sync + fmt::Debug {
     /// Something waits for the client, or what its session waits for may have happened.
     fn drain(&self, connection: ConnectionId);
 
-    /// The connection is to be closed. `tell`: with a DISCONNECT that has the reason.
-    fn close(&self, connection: ConnectionId, reason: ReasonCode, tell: bool);
+    /// The connection is to be closed.
+    fn close(&self, connection: ConnectionId, reason: ReasonCode, farewell: Farewell);
+}
+
+/// How a client is told by a DISCONNECT why its connection is closed. No packet may follow another that was cut off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Farewell {
+    /// Not at all.
+    Silent,
+    /// By way of its session, if that is still the connection's, behind what is on its way.
+    InTurn,
+    /// At once: the session has been taken from it, between two packets.
+    AtOnce,
 }
 
 /// Whether both are the same thread.

@@ -24,7 +24,7 @@ use barid_engine::ids::ConnectionId;
 use barid_engine::lifecycle::Context;
 use barid_engine::limits::{Limits, ShareStrategy};
 use barid_engine::mqtt::{Arrival, Client, End, admit, refuse};
-use barid_engine::owner::Owner;
+use barid_engine::owner::{Farewell, Owner};
 use barid_engine::recovery;
 use barid_engine::router::Router;
 use barid_engine::session::SessionRef;
@@ -106,7 +106,7 @@ struct Posts(Mutex<VecDeque<Post>>);
 #[derive(Debug)]
 enum Post {
     Drain(ConnectionId),
-    Close(ConnectionId, ReasonCode, bool),
+    Close(ConnectionId, ReasonCode, Farewell),
 }
 
 impl Owner for Posts {
@@ -114,8 +114,8 @@ impl Owner for Posts {
         self.0.lock().push_back(Post::Drain(connection));
     }
 
-    fn close(&self, connection: ConnectionId, reason: ReasonCode, tell: bool) {
-        self.0.lock().push_back(Post::Close(connection, reason, tell));
+    fn close(&self, connection: ConnectionId, reason: ReasonCode, farewell: Farewell) {
+        self.0.lock().push_back(Post::Close(connection, reason, farewell));
     }
 }
 
@@ -335,9 +335,9 @@ impl Process {
         let post = self.posts.0.lock().pop_front();
         match post {
             Some(Post::Drain(id)) => self.drain(link_of(id), false),
-            Some(Post::Close(id, reason, tell)) => {
+            Some(Post::Close(id, reason, farewell)) => {
                 if let Some(connection) = self.connections.remove(&link_of(id)) {
-                    let wire = self.end(connection, &End::Closed { reason, tell });
+                    let wire = self.end(connection, &End::Closed { reason, farewell });
                     self.closed.push((link_of(id), wire));
                 }
             }

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use crate::amqp_clients::Close;
 use crate::entities::Told;
 use crate::ids::ConnectionId;
-use crate::owner::Owner;
+use crate::owner::{Farewell, Owner};
 use crate::progress::Waiter;
 
 /// Where receivers of a connection are told what concerns them, and the connection that something is durable.
@@ -58,7 +58,7 @@ impl Inbox {
 impl Close for Inbox {
     fn close(&self) {
         let reason = ReasonCode::AdministrativeAction;
-        self.state.lock().owner.close(self.connection, reason, true);
+        self.state.lock().owner.close(self.connection, reason, Farewell::InTurn);
     }
 }
 

@@ -11,7 +11,7 @@ use crate::durability::Durability;
 use crate::faults::{IfHolds as _, Rule};
 use crate::ids::ConnectionId;
 use crate::limits::Limits;
-use crate::owner::{Owner, is_same};
+use crate::owner::{Farewell, Owner, is_same};
 use crate::session::{Session, SessionRef, Stint};
 use crate::tenant::Tenant;
 use barid_core::drop_reason::DropReason;
@@ -445,12 +445,11 @@ impl Client {
         let counters = self.tenant.counters(worker.id);
         if !told.is_empty() {
             counters.sent.add(PacketType::Disconnect, 1, told.len() as u64);
-            if self.session.append(self.epoch, &told) {
+            if let End::Closed { farewell: Farewell::AtOnce, .. } = end {
+                let _ = out.write(&told);
+            } else if self.session.append(self.epoch, &told) {
                 let write = |bytes: &[u8]| out.write(bytes);
                 self.session.drain(worker, self.epoch, false, Stint::SHORT, write);
-            } else {
-                // The session is another connection's, and this one ended between two packets.
-                let _ = out.write(&told);
             }
         }
         let _ = out.flush();
@@ -478,7 +477,7 @@ impl Client {
             End::Disconnected { .. }
             | End::Lost(_)
             | End::SessionTaken
-            | End::Closed { tell: false, .. } => Vec::new(),
+            | End::Closed { farewell: Farewell::Silent, .. } => Vec::new(),
             End::Malformed(error) => disconnect(error.reason_code(), &text, self.max_packet_size),
             End::Refused(reason, _) | End::Closed { reason, .. } => {
                 disconnect(*reason, &text, self.max_packet_size)

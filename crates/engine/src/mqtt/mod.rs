@@ -17,6 +17,8 @@ use std::io::ErrorKind;
 use mqtt_proto::{DecodeError, ReasonCode};
 use thiserror::Error;
 
+use crate::owner::Farewell;
+
 pub use admission::{Arrival, admit, refuse, say_refusal};
 pub use client::Client;
 pub use wanted::{Refusal, assigned_client_id};
@@ -48,7 +50,7 @@ pub enum End {
     Closed {
         /// The reason that the client is told.
         reason: ReasonCode,
-        /// Whether it can be told: not in the middle of another packet.
-        tell: bool,
+        /// How it is told.
+        farewell: Farewell,
     },
 }

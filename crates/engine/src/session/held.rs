@@ -9,6 +9,7 @@ use mqtt_proto::{
 use super::Session;
 use super::outlet::Outlet;
 use crate::durable::Commits;
+use crate::owner::Farewell;
 use crate::packets::Packets;
 use crate::progress::{Gate, Polled};
 
@@ -166,7 +167,8 @@ impl Outlet {
             let failed = held.refuse_failed(session, link.version, &mut self.unsent);
             if let Failed::Untold { has_session } = failed {
                 let (connection, reason) = (link.connection, ReasonCode::QuotaExceeded);
-                link.owner.close(connection, reason, has_session);
+                let farewell = if has_session { Farewell::InTurn } else { Farewell::Silent };
+                link.owner.close(connection, reason, farewell);
             }
         }
         if held.is_empty() {

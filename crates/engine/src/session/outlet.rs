@@ -12,7 +12,7 @@ use super::Session;
 use super::held::Held;
 use crate::durable::Commits;
 use crate::ids::ConnectionId;
-use crate::owner::Owner;
+use crate::owner::{Farewell, Owner};
 use crate::packets::Packets;
 use crate::wire::Wire;
 
@@ -91,11 +91,12 @@ impl Outlet {
 
     /// Lets the connection be closed that has the session. True: there was one.
     pub(super) fn close_connection(&mut self, reason: ReasonCode) -> bool {
-        // A packet that was cut off by the end must not be followed by another.
-        let tell = self.unsent.is_empty() && !self.is_opening();
+        // A packet that was cut off by the end must not be followed by another; one that is just being written may be.
+        let is_whole = self.unsent.is_empty() && !self.writing && !self.is_opening();
+        let farewell = if is_whole { Farewell::AtOnce } else { Farewell::Silent };
         let link = self.detach();
         if let Some(link) = &link {
-            link.owner.close(link.connection, reason, tell);
+            link.owner.close(link.connection, reason, farewell);
         }
         link.is_some()
     }

@@ -16,7 +16,7 @@ use crate::account::{Account, TenantSettings};
 use crate::clock::tests::stopped;
 use crate::durable::{Commits, Shards, Storage};
 use crate::ids::ConnectionId;
-use crate::owner::Owner;
+use crate::owner::{Farewell, Owner};
 use crate::random::tests::COUNTING;
 use crate::wire::Wire;
 use crate::worker::Worker;
@@ -51,7 +51,7 @@ impl Owner for Told {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn close(&self, _: ConnectionId, _: ReasonCode, _: bool) {}
+    fn close(&self, _: ConnectionId, _: ReasonCode, _: Farewell) {}
 }
 
 /// A session with a client, over one shard.

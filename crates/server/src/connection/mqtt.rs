@@ -20,7 +20,7 @@ use barid_engine::denied_action::Action;
 use barid_engine::ids::ConnectionId;
 use barid_engine::mqtt::{Client, End};
 use barid_engine::names::DEFAULT_TENANT;
-use barid_engine::owner::Owner;
+use barid_engine::owner::{Farewell, Owner};
 use mqtt_proto::{DecodeError, FixedHeader, PacketType, ReasonCode};
 use tracing::debug;
 
@@ -169,8 +169,13 @@ impl Connection {
     }
 
     /// The connection is to be closed.
-    pub fn on_close(&mut self, turn: &mut IoTurn<'_>, reason: ReasonCode, tell: bool) -> Next {
-        self.end(turn, &End::Closed { reason, tell })
+    pub fn on_close(
+        &mut self,
+        turn: &mut IoTurn<'_>,
+        reason: ReasonCode,
+        farewell: Farewell,
+    ) -> Next {
+        self.end(turn, &End::Closed { reason, farewell })
     }
 
     /// A deadline has come, perhaps not the present one.

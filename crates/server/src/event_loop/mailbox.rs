@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use barid_engine::ids::ConnectionId;
-use barid_engine::owner::Owner;
+use barid_engine::owner::{Farewell, Owner};
 use mio::Waker;
 use mqtt_proto::ReasonCode;
 use parking_lot::Mutex;
@@ -29,8 +29,8 @@ pub enum Post {
         connection: ConnectionId,
         /// Why.
         reason: ReasonCode,
-        /// Whether the client can be told: it is not in the middle of another packet.
-        tell: bool,
+        /// How the client is told.
+        farewell: Farewell,
     },
     /// What became of a connection's authentication.
     Authenticated(ConnectionId, Verdict),
@@ -88,8 +88,8 @@ impl Owner for Shared {
         self.post(Post::Drain(connection));
     }
 
-    fn close(&self, connection: ConnectionId, reason: ReasonCode, tell: bool) {
-        self.post(Post::Close { connection, reason, tell });
+    fn close(&self, connection: ConnectionId, reason: ReasonCode, farewell: Farewell) {
+        self.post(Post::Close { connection, reason, farewell });
     }
 }
 

@@ -26,7 +26,7 @@ use barid_engine::clock::Clock;
 use barid_engine::durable::commit_by_rounds;
 use barid_engine::ids::ConnectionId;
 use barid_engine::lifecycle::Context;
-use barid_engine::owner::Owner;
+use barid_engine::owner::{Farewell, Owner};
 use barid_engine::turn::{Scratch, Turn};
 use hashbrown::HashMap;
 use mio::unix::SourceFd;
@@ -336,9 +336,9 @@ impl Running {
             Post::Drain(id) => {
                 self.give_turn_to(id, |connection, turn, buffer| connection.on_drain(turn, buffer));
             }
-            Post::Close { connection, reason, tell } => {
+            Post::Close { connection, reason, farewell } => {
                 self.give_turn_to(connection, |connection, turn, _| {
-                    connection.on_close(turn, reason, tell)
+                    connection.on_close(turn, reason, farewell)
                 });
             }
             Post::Authenticated(id, verdict) => {
@@ -386,7 +386,7 @@ impl Running {
     fn say_farewell(&mut self, id: ConnectionId) {
         if self.until.is_some() {
             self.give_turn_to(id, |connection, turn, _| {
-                connection.on_close(turn, ReasonCode::ServerShuttingDown, true)
+                connection.on_close(turn, ReasonCode::ServerShuttingDown, Farewell::InTurn)
             });
         }
     }
@@ -417,7 +417,7 @@ impl Running {
                 shared: &self.shared,
                 owner: &self.owner,
             };
-            slot.connection.on_close(&mut turn, ReasonCode::ServerUnavailable, true);
+            slot.connection.on_close(&mut turn, ReasonCode::ServerUnavailable, Farewell::InTurn);
             self.threads.get(self.me).connection_leaves();
             return;
         }

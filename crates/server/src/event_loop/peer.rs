@@ -5,7 +5,7 @@ use std::sync::Arc;
 use barid_core::time::MonoTime;
 use barid_engine::amqp::Keys;
 use barid_engine::ids::ConnectionId;
-use barid_engine::owner::Owner;
+use barid_engine::owner::{Farewell, Owner};
 use mqtt_proto::ReasonCode;
 
 use super::{Mailbox, Post};
@@ -117,9 +117,14 @@ impl Peer {
     }
 
     /// The connection is to be closed.
-    pub fn on_close(&mut self, turn: &mut IoTurn<'_>, reason: ReasonCode, tell: bool) -> Next {
+    pub fn on_close(
+        &mut self,
+        turn: &mut IoTurn<'_>,
+        reason: ReasonCode,
+        farewell: Farewell,
+    ) -> Next {
         match self {
-            Self::Mqtt(connection) => connection.on_close(turn, reason, tell),
+            Self::Mqtt(connection) => connection.on_close(turn, reason, farewell),
             Self::Amqp(connection) => connection.on_close(&mut turn.turn, reason),
         }
     }
