@@ -116,7 +116,7 @@ impl Progress {
     /// All up to this number that is not done has failed. Who waits for it is told once, and woken again when it is
     /// done all the same.
     pub fn fail(&self, number: u64) {
-        self.failed.store(number, Ordering::Release);
+        self.failed.fetch_max(number, Ordering::AcqRel);
         let (mut told, mut lowest) = (Vec::new(), HashMap::new());
         let mut untold = HashSet::new();
         let mut all = self.waiting.lock();
