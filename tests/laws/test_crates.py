@@ -88,6 +88,14 @@ def test_the_engine_asks_for_nothing(what):
     assert not found, f"the engine asks for {what}:\n" + "\n".join(found)
 
 
+def test_no_broker_can_break_its_rules():
+    """What a simulation breaks on purpose is not in the program."""
+    command = ["cargo", "tree", "--locked", "--offline", "-p", "barid", "-e", "features", "-i", "barid-engine"]
+    tree = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    assert "barid-engine" in tree
+    assert 'feature "faults"' not in tree
+
+
 def asked_for(crate: str, pattern: str) -> list[str]:
     """Lines of a crate's code that have the pattern."""
     directory = ROOT / "crates" / crate.removeprefix("barid-") / "src"

@@ -1,18 +1,15 @@
 //! The shards of the data directory, and their committers.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use barid_core::commits::Commits;
-use barid_core::durable::keys::{self, MessageKey, QueueBodyKey};
+use barid_core::durable::keys::{self, QueueBodyKey};
 use barid_core::durable::{Shard, WriteSet, records};
-use barid_core::ids::{MessageId, QueueNumber, TenantNumber};
-use barid_core::message::Message;
+use barid_core::ids::{QueueNumber, TenantNumber};
 use barid_store::memory::MemoryStore;
 use barid_store::{Batch, Store};
 
 use crate::history::{Event, History};
-use crate::packets::messages::MessageNumber;
 use crate::rules::{IfHolds as _, Rule, Rules};
 
 /// The name of the one tenant.
@@ -24,9 +21,6 @@ pub const TENANT_NUMBER: TenantNumber = TenantNumber(0);
 pub struct Durable {
     units: Vec<Unit>,
     rules: Rules,
-    /// Which message was stored as what. For the checkers: a message that is only in the store and is
-    /// dropped is not looked at.
-    pub names: BTreeMap<(u16, MessageId), MessageNumber>,
 }
 
 struct Unit {
@@ -37,8 +31,6 @@ struct Unit {
     durable: u64,
     /// Something may have been noted since the last batch was taken.
     touched: bool,
-    /// The store takes nothing new.
-    refuses: bool,
 }
 
 /// How far a committer has got.
@@ -59,25 +51,14 @@ impl Durable {
                 store,
                 commit: Commit::Idle,
                 durable: 0,
-                refuses: false,
             }
         };
-        Self { units: shards.into_iter().map(unit).collect(), rules, names: BTreeMap::new() }
+        Self { units: shards.into_iter().map(unit).collect(), rules }
     }
 
     /// The shard of a client's session, or of a retained topic, which have numbers here.
     pub fn shard_of(&self, entity: usize) -> u16 {
         u16::try_from(entity % self.units.len()).expect("there are few")
-    }
-
-    /// How many shards there are.
-    pub fn len(&self) -> usize {
-        self.units.len()
-    }
-
-    /// The rules that this broker goes by.
-    pub fn rules(&self) -> Rules {
-        self.rules
     }
 
     /// A shard, to note changes in. The second is the batch that has them.
@@ -93,25 +74,9 @@ impl Durable {
         &self.units[usize::from(shard)].shard
     }
 
-    /// The batch that has all that was noted in a shard so far.
-    pub fn last_change(&self, shard: u16) -> u64 {
-        let unit = &self.units[usize::from(shard)];
-        if unit.touched { unit.shard.batch() } else { unit.shard.batch() - 1 }
-    }
-
-    /// The batches that have all that was noted so far.
-    pub fn last_changes(&self) -> Commits {
-        (0..).take(self.units.len()).map(|shard| (shard, self.last_change(shard))).collect()
-    }
-
     /// Whether all that is awaited is durable.
     pub fn has(&self, awaited: &Commits) -> bool {
         awaited.iter().all(|(shard, batch)| self.units[usize::from(shard)].durable >= batch)
-    }
-
-    /// Whether a shard takes nothing new.
-    pub fn refuses(&self, shard: u16) -> bool {
-        self.units[usize::from(shard)].refuses
     }
 
     /// The bytes of a message in an entity, wherever they are.
@@ -134,9 +99,6 @@ impl Durable {
         let unit = &mut self.units[usize::from(index)];
         match std::mem::replace(&mut unit.commit, Commit::Idle) {
             Commit::Idle => {
-                if unit.refuses && !unit.touched {
-                    unit.refuses = unit.store.room().is_err();
-                }
                 if unit.touched {
                     unit.touched = false;
                     let (number, writes) = unit.shard.take();
@@ -158,7 +120,6 @@ impl Durable {
             }
             Commit::Written(number, writes, works) => {
                 history.note(Event::Told(index, number, works));
-                unit.refuses = !works || unit.store.room().is_err();
                 if !works && rules.hold(Rule::AppendAgainWhatFailed) {
                     unit.commit = Commit::Taken(number, writes);
                 } else if !works {
@@ -189,12 +150,5 @@ impl Unit {
         let value =
             self.store.get(keys::QUEUE_BODIES, &key).expect("reading does not fail here")?;
         Some(records::decode_body(&value).expect("it is as it was written").into())
-    }
-
-    fn stored_message(&self, id: MessageId) -> Option<Arc<Message>> {
-        let mut key = Vec::new();
-        MessageKey { tenant: TENANT, message: id }.encode(&mut key);
-        let value = self.store.get(keys::MESSAGES, &key).expect("reading does not fail here")?;
-        Some(Arc::new(records::decode_message(&value).expect("it is as it was written")))
     }
 }

@@ -36,10 +36,6 @@ pub enum Event {
     Cut(ClientId, LinkId),
     /// The broker learns that.
     Gone(ClientId, LinkId),
-    /// A session ends because its client stays away.
-    Expired(ClientId),
-    /// A message is offered to a session.
-    Offered(ClientId, MessageNumber),
     /// A shard takes what it has to write: the number of the batch, and of the changes.
     Taken(u16, u64, usize),
     /// The batch is written, or is not.
@@ -152,8 +148,6 @@ impl fmt::Display for Event {
             }
             Self::Cut(client, link) => write!(f, "the connection of c{client} breaks [{link}]"),
             Self::Gone(client, link) => write!(f, "the broker sees c{client} gone [{link}]"),
-            Self::Expired(client) => write!(f, "the session of c{client} expires"),
-            Self::Offered(client, message) => write!(f, "m{message} is offered to c{client}"),
             Self::Taken(shard, batch, changes) => {
                 write!(f, "shard {shard} takes batch {batch}: {changes} changes")
             }

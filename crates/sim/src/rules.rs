@@ -1,9 +1,9 @@
-//! What joins the rules of the core to a broker that keeps its promises.
+//! What a broker has to keep to, so that it keeps its promises: when a packet may leave, what has to be in one batch, what
+//! is noted and what a start brings back. A simulation may break one of these rules, to see that it matters and that the
+//! checkers notice.
 //!
-//! The core says what has to be written, and the store makes it durable. When a packet may leave,
-//! what has to be in one batch, and what a start has to bring back is for whoever joins them: here, in a
-//! list. A simulation may break one of
-//! them, to see that it matters and that the checkers notice.
+//! Most are kept by a line of the engine, which [breaks them](barid_engine::faults) when it is told to. The others are
+//! those of the log below it and of the start, which the simulated world breaks.
 
 use barid_core::commits::Commits;
 pub use barid_engine::faults::Rule as Kept;

@@ -86,8 +86,9 @@ fn a_broken_rule_is_noticed() {
 
 fn is_noticed(kind: Kind, rule: Rule) -> bool {
     let first = match rule {
-        // Takes a crash, a full disk and a second crash, close together.
-        Rule::Of(Kept::AdmitWhatWasReceived) => 4_200,
+        // Takes a crash between two of its steps, and others that happen to fit.
+        Rule::Of(Kept::OneBatchForEachShard) => 5_000,
+        Rule::Of(Kept::AcknowledgeRepetitionWhenDurable) => 22_000,
         _ => 0,
     };
     (first..first + HISTORIES_TO_NOTICE).any(|seed| {

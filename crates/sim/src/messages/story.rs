@@ -19,6 +19,14 @@ use crate::process::Settings;
 use crate::rules::Rules;
 use crate::world::{self, Beginning, Broker as _, Checker as _, Doing, Note, Story};
 
+/// What happens when a queue is full.
+const OVERFLOWS: [QueueOverflow; 4] = [
+    QueueOverflow::DropOldest,
+    QueueOverflow::DropNewest,
+    QueueOverflow::Reject,
+    QueueOverflow::Block,
+];
+
 type World = world::World<Messages>;
 
 /// Clients publish and subscribe.
@@ -71,7 +79,7 @@ impl Story for Messages {
         let limits = Limits {
             max_queued_messages: [5, 1000, 1000][rng.usize(..3)],
             max_queued_bytes: [800 + 8 * OVERHEAD, 1_000_000, 1_000_000][rng.usize(..3)],
-            queue_overflow: [QueueOverflow::DropOldest, QueueOverflow::DropNewest][rng.usize(..2)],
+            queue_overflow: OVERFLOWS[rng.usize(..OVERFLOWS.len())],
             ..Limits::default()
         };
         let settings = Settings {

@@ -8,7 +8,8 @@
 //!
 //! | module | what is there |
 //! | --- | --- |
-//! | `broker` | the real partitions and shards, joined by the [rules](crate::rules) |
+//! | `broker` | the engine, and what it has of keys |
+//! | `codec` | packets as bytes |
 //! | `client` | a client's half of MQTT |
 //! | `key` | how one key works, one command after the other |
 //! | `promises` | what is checked |
