@@ -11,7 +11,7 @@ use fastrand::Rng;
 thread_local! {
     /// Milliseconds.
     static NOW: Cell<u64> = const { Cell::new(0) };
-    static RNG: RefCell<Rng> = RefCell::new(Rng::with_seed(0));
+    static RNG: RefCell<Rng> = const { RefCell::new(Rng::with_seed(0)) };
 }
 
 static EPOCH: LazyLock<Instant> = LazyLock::new(Instant::now);
@@ -29,7 +29,9 @@ pub const RANDOM: Random = Random(|bytes| RNG.with_borrow_mut(|rng| rng.fill(byt
 pub fn begin(seed: u64) {
     // The first hasher of the process takes a seed for all, whichever history comes first.
     static FIRST: Once = Once::new();
-    FIRST.call_once(|| drop(RANDOM.hasher()));
+    FIRST.call_once(|| {
+        let _ = RANDOM.hasher();
+    });
     RNG.with_borrow_mut(|rng| *rng = Rng::with_seed(seed));
 }
 

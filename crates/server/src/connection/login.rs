@@ -136,7 +136,7 @@ impl Connection {
         let arrival = Arrival {
             id: self.id,
             peer: self.peer,
-            listener: &self.listener.name,
+            listener: self.listener.name,
             owner: turn.owner.clone(),
             wire: self.transport.wire(),
             permissions,
