@@ -38,6 +38,10 @@ pub enum Rule {
     ConnectWhenNotedAsPresent,
     /// The acknowledgement of a retained message waits for the message, too.
     AcknowledgeWhenRetained,
+    /// What a shared subscription sent to a session that ends goes to other members.
+    GiveToOthers,
+    /// … and leaves the store when they have it durably.
+    ForgetGivenWhenDurable,
     /// Who changes a key of the state store hears of it when the change is durable.
     TellChangesWhenDurable,
     /// The answer to GET leaves when the value that it tells is durable.

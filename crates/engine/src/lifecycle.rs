@@ -272,7 +272,9 @@ impl Context {
         let given = self.take_for_others(tenant, session, true);
         // What others are to have stays in the store until they have it, and so does the will.
         let is_bequeathed = given.iter().any(|waiting| waiting.stored().is_some())
+            || session.is_giving()
             || session.state().will.is_some();
+        session.begin_giving();
         Some(Retired { commits: session.forget(is_bequeathed), given })
     }
 
@@ -332,11 +334,15 @@ impl Context {
     /// there is nobody else, it stays.
     fn redistribute(&mut self, tenant: &Tenant, session: &SessionRef) {
         let taken = self.take_for_others(tenant, session, false);
+        session.begin_giving();
         self.give((tenant, session), false, taken, Commits::default());
     }
 
     /// Takes what others may have out of a session without a client.
     fn take_for_others(&self, tenant: &Tenant, session: &SessionRef, ended: bool) -> Vec<Waiting> {
+        if !holds(Rule::GiveToOthers) {
+            return Vec::new();
+        }
         let shares = || session.state().subscriptions.iter().any(|s| topic::is_shared(&s.filter));
         if !ended && !shares() {
             return Vec::new();
@@ -383,6 +389,8 @@ impl Context {
         taken: Vec<Waiting>,
         mut commits: Commits,
     ) {
+        // It may have ended since they were taken.
+        let ended = ended || session.has_ended();
         let (mut given, mut unread) = (Vec::new(), Vec::new());
         let mut others = Others::of(tenant, session, ended);
         for waiting in taken {
@@ -410,7 +418,7 @@ impl Context {
                     commits.join(&theirs);
                     given.extend(stored);
                 }
-                None if ended || session.has_ended() => {
+                None if ended => {
                     let topic = Some(delivery.message.publication().topic);
                     session.dropped(&self.worker, DropReason::SessionEnded, topic);
                     given.extend(stored);
@@ -419,13 +427,17 @@ impl Context {
             }
         }
         let agenda = &self.engine.agenda;
+        let commits = commits.if_holds(Rule::ForgetGivenWhenDurable);
         let is_all = unread.is_empty();
         if !is_all {
             let (session, commits) = (session.clone(), commits.clone());
             let task = Task::Give { session, ended, taken: unread, commits };
             agenda.schedule(self.worker.now.after(READ_RETRY), task);
         }
-        if is_all && ended && session.has_bequest() {
+        if is_all && session.end_giving() && ended && session.has_bequest() {
+            // Also what others have got of it before, and may not have durably.
+            let mut commits = commits;
+            commits.join(&self.engine.shards.last_changes().if_holds(Rule::ForgetGivenWhenDurable));
             agenda.after(commits, After::ForgetBequest(session.clone(), given));
         } else if !given.is_empty() {
             agenda.after(commits, After::ForgetGiven(session.clone(), given));

@@ -53,6 +53,8 @@ pub struct Session {
     stored: AtomicBool,
     /// How often its queue became full, and stopped to be; changed under the lock of the outlet.
     fullness: AtomicU32,
+    /// How often something of it is on its way to other sessions.
+    giving: AtomicU32,
     me: Weak<Session>,
     online: AtomicBool,
     /// It must not be resumed, and gets nothing. Changed under the lock of the state.
@@ -121,6 +123,7 @@ impl SessionRef {
             stored: AtomicBool::new(durable.is_some()),
             durable,
             fullness: AtomicU32::new(0),
+            giving: AtomicU32::new(0),
             me: Weak::clone(me),
             online: AtomicBool::new(false),
             ended: AtomicBool::new(false),

@@ -194,6 +194,21 @@ impl Session {
         format!("\0{number}")
     }
 
+    /// Something of it goes to others, now or later.
+    pub fn begin_giving(&self) {
+        self.giving.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Others have it. True: nothing else is on its way.
+    pub fn end_giving(&self) -> bool {
+        self.giving.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+
+    /// Whether something of it is on its way to others.
+    pub fn is_giving(&self) -> bool {
+        self.giving.load(Ordering::Acquire) > 0
+    }
+
     /// Whether it may have left something in the store when it ended.
     pub fn has_bequest(&self) -> bool {
         self.durable.is_some()
@@ -275,9 +290,12 @@ impl Session {
         Ok(message.and_then(|message| waiting.with_message(message)))
     }
 
-    /// Takes back what no other session could be given.
+    /// Takes back what no other session could be given. Its client may be back by now.
     pub fn restore(&self, waiting: Waiting) {
-        self.with(|outlet| outlet.outbound.restore(waiting));
+        self.with(|outlet| {
+            outlet.outbound.restore(waiting);
+            outlet.wake_owner();
+        });
     }
 }
 
