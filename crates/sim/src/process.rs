@@ -148,6 +148,11 @@ impl SimWire {
         self.0.lock().is_blocked
     }
 
+    fn is_quiet(&self) -> bool {
+        let pipe = self.0.lock();
+        pipe.bytes.is_empty() && !pipe.is_blocked
+    }
+
     fn make_room(&self, room: usize) {
         let mut pipe = self.0.lock();
         (pipe.room, pipe.is_blocked) = (room, false);
@@ -426,12 +431,19 @@ impl Process {
             && self.engine.shards.iter().all(|shard| shard.is_durable(shard.last_change()))
     }
 
-    /// Whether nothing is left to be done.
+    /// Whether nothing is left to be done. Housekeeping looks once more.
     pub fn is_idle(&mut self) -> bool {
+        self.is_quiet() && {
+            self.keep_house();
+            self.is_quiet()
+        }
+    }
+
+    fn is_quiet(&mut self) -> bool {
         self.take_fetches();
         self.fetches.is_empty()
             && self.posts.0.lock().is_empty()
-            && !self.connections.values().any(|connection| connection.wire.is_blocked())
+            && self.connections.values().all(|connection| connection.wire.is_quiet())
             && self.is_written()
     }
 

@@ -85,6 +85,8 @@ impl Rule {
         Self::Of(Kept::ConnectWhenGone),
         Self::Of(Kept::ConnectWhenNotedAsPresent),
         Self::Of(Kept::AcknowledgeWhenRetained),
+        Self::Of(Kept::GiveToOthers),
+        Self::Of(Kept::ForgetGivenWhenDurable),
         Self::AppendAgainWhatFailed,
         Self::FailedIsNotDurable,
     ];

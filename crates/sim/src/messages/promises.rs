@@ -11,10 +11,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use mqtt_proto::topic;
-
 use crate::network::ClientId;
-use crate::packets::messages::{FILTERS, MessageNumber, TOPICS, Verdict};
+use crate::packets::messages::{
+    FILTERS, MessageNumber, SHARED, SHARED_TOPIC, TOPICS, Verdict, matches,
+};
 use crate::world::Checker;
 
 /// A moment in a history.
@@ -80,6 +80,10 @@ pub struct Published {
     acknowledged: Option<Step>,
     /// Who had subscribed before it was published, in which session, and with which filters.
     owed: BTreeMap<ClientId, (u32, BTreeSet<usize>)>,
+    /// Members of the shared subscription, before it was published and ever since. While there is one, somebody gets it.
+    members: BTreeSet<ClientId>,
+    /// Somebody has got it.
+    reached: bool,
     /// Its publisher was refused, although the refusal may have been lost. If it comes again, it may
     /// come after others.
     refused: bool,
@@ -101,6 +105,8 @@ impl Published {
             first_sent: 0,
             acknowledged: None,
             owed: BTreeMap::new(),
+            members: BTreeSet::new(),
+            reached: false,
             refused: false,
             of_expired: false,
         }
@@ -137,12 +143,16 @@ impl Promises {
         message.incarnation = self.clients[message.publisher].incarnation;
         for (client, beliefs) in self.clients.iter().enumerate() {
             let must = |(filter, state): (&usize, &Subscribed)| {
-                let matches = topic::matches(FILTERS[*filter], TOPICS[message.topic]);
-                (*state == Subscribed::Surely && matches).then_some(*filter)
+                let is_own = *filter != SHARED && matches(*filter, message.topic);
+                (*state == Subscribed::Surely && is_own).then_some(*filter)
             };
             let filters: BTreeSet<usize> = beliefs.subscriptions.iter().filter_map(must).collect();
             if !filters.is_empty() {
                 message.owed.insert(client, (beliefs.incarnation, filters));
+            }
+            let is_member = beliefs.subscriptions.get(&SHARED) == Some(&Subscribed::Surely);
+            if is_member && message.topic == SHARED_TOPIC && message.qos > 0 {
+                message.members.insert(client);
             }
         }
         self.messages.push(message);
@@ -160,7 +170,10 @@ impl Promises {
         let message = self.message(number);
         match verdict {
             Verdict::Done => drop(message.acknowledged.get_or_insert(now)),
-            Verdict::Refused => message.owed.clear(),
+            Verdict::Refused => {
+                message.owed.clear();
+                message.members.clear();
+            }
         }
         if message.qos == 2 && verdict == Verdict::Done {
             self.clients[client].anchored = true;
@@ -195,6 +208,9 @@ impl Promises {
     pub fn unsubscribing(&mut self, client: ClientId, filter: usize) {
         self.clients[client].asks = true;
         self.clients[client].subscriptions.insert(filter, Subscribed::Perhaps);
+        if filter == SHARED {
+            self.is_no_member(client);
+        }
         for message in self.messages.iter_mut().filter(|message| message.acknowledged.is_none()) {
             if let Some((_, filters)) = message.owed.get_mut(&client) {
                 filters.remove(&filter);
@@ -228,6 +244,14 @@ impl Promises {
         for message in &mut self.messages {
             message.owed.remove(&client);
         }
+        self.is_no_member(client);
+    }
+
+    /// A client is no member of the shared subscription any more, or was none for a time.
+    fn is_no_member(&mut self, client: ClientId) {
+        for message in &mut self.messages {
+            message.members.remove(&client);
+        }
     }
 
     /// CONNACK has come `now`, `away` milliseconds after the connection before was lost. False: the client's
@@ -248,6 +272,7 @@ impl Promises {
             // It had expired, perhaps, and is back because a disk failed to hear of it. Nobody was told.
             for message in &mut self.messages {
                 message.owed.remove(&client);
+                message.members.remove(&client);
                 message.of_expired |= message.publisher == client;
             }
         }
@@ -264,10 +289,11 @@ impl Promises {
 
     /// A message has come.
     pub fn delivered(&mut self, client: ClientId, number: MessageNumber, qos: u8, retain: bool) {
+        self.message(number).reached = true;
         let message = &self.messages[number as usize - 1];
         let beliefs = &mut self.clients[client];
         let asked = beliefs.subscriptions.iter().any(|(filter, state)| {
-            topic::matches(FILTERS[*filter], TOPICS[message.topic])
+            matches(*filter, message.topic)
                 && match state {
                     Subscribed::Gone(since) => retain || message.first_sent < *since,
                     _ => true,
@@ -278,7 +304,8 @@ impl Promises {
             let before = beliefs.seen.get(&number).copied();
             beliefs.seen.insert(number, before.unwrap_or(false) || qos == 2);
             match before {
-                Some(true) if message.of_expired => {}
+                // One member may have it before a crash, and another after it.
+                Some(true) if message.of_expired || message.topic == SHARED_TOPIC => {}
                 Some(true) => broken = Some("twice, and had it with QoS 2"),
                 // With QoS 1 it may come twice, also if the client subscribes with QoS 2 meanwhile.
                 Some(false) => {}
@@ -291,6 +318,8 @@ impl Promises {
                         || beliefs.asks
                         || message.first_sent <= beliefs.changed
                         || message.refused
+                        // What one member gave back comes behind what the other has.
+                        || topic == SHARED_TOPIC
                         // The first copy may have expired, and the next one later.
                         || message.expires_at.is_some()
                         || self.dropped.contains_key(&(client, Some(topic)))
@@ -345,6 +374,21 @@ impl Promises {
                     missing.entry((*client, message.topic)).or_default().push(number);
                 }
             }
+        }
+        let is_lost = |(message, _): &(&Published, MessageNumber)| {
+            let expired = message.expires_at.is_some_and(|at| at <= now);
+            message.acknowledged.is_some()
+                && !message.members.is_empty()
+                && !message.reached
+                && !expired
+        };
+        let lost: Vec<_> =
+            self.messages.iter().zip(1..).filter(is_lost).map(|(_, number)| number).collect();
+        let dropped = |((_, topic), dropped): (&(ClientId, Option<usize>), &usize)| {
+            if topic.is_none_or(|topic| topic == SHARED_TOPIC) { *dropped } else { 0 }
+        };
+        if lost.len() > self.dropped.iter().map(dropped).sum() {
+            self.violate(format!("m{lost:?} were acknowledged and reached no member"));
         }
         for ((client, topic), numbers) in missing {
             let mut unexplained = numbers.len();

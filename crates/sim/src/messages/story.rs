@@ -14,7 +14,7 @@ use super::picture::{self, Picture, Remains, remains};
 use super::promises::{Promises, Published};
 use crate::history::Event;
 use crate::network::{ClientId, LinkId};
-use crate::packets::messages::{FILTERS, Packet, TOPICS};
+use crate::packets::messages::{FILTERS, Packet, SHARED, SHARED_TOPIC, TOPICS};
 use crate::process::Settings;
 use crate::rules::Rules;
 use crate::world::{self, Beginning, Broker as _, Checker as _, Doing, Note, Story};
@@ -40,6 +40,7 @@ pub struct Messages {
     request: f64,
     retain: f64,
     expire: f64,
+    share: f64,
 }
 
 impl Story for Messages {
@@ -62,7 +63,7 @@ impl Story for Messages {
         (|world| world.wait(1..200_000), [2, 10, 10, 40], 0),
         (World::crash, [0, 3, 6, 12], 0),
         (World::fail, [0, 0, 4, 10], 0),
-        (World::audit, [0, 1, 1, 2], 0),
+        (World::settle_and_audit, [0, 1, 1, 2], 0),
     ];
     const STEPS_MAX: u32 = 900;
     const BEGIN: u64 = 0;
@@ -75,6 +76,7 @@ impl Story for Messages {
         let request = [0.03, 0.1, 0.3][rng.usize(..3)];
         let retain = [0.0, 0.1, 0.3][rng.usize(..3)];
         let expire = [0.0, 0.0, 0.2][rng.usize(..3)];
+        let share = [0.0, 0.0, 0.2, 0.7][rng.usize(..4)];
         let disks = rng.usize(1..=4);
         let limits = Limits {
             max_queued_messages: [5, 1000, 1000][rng.usize(..3)],
@@ -95,10 +97,14 @@ impl Story for Messages {
                 Client::new(expiry(rng), rng.u16(1..=5), method)
             })
             .collect();
-        let levels = clients.iter().map(|_| FILTERS.map(|_| rng.u8(..=5) / 2)).collect();
+        let mut levels: Vec<_> =
+            clients.iter().map(|_| FILTERS.map(|_| rng.u8(..=5) / 2)).collect();
+        // A member that gets messages with QoS 0 may lose them for all, and what ends with a session with QoS 2 is
+        // given to nobody: two stores cannot take and give at once.
+        levels.iter_mut().for_each(|levels| levels[SHARED] = 1);
         let expiries = clients.iter().map(|client| client.expiry).collect();
         let lost_at = vec![None; clients.len()];
-        let story = Self { rules, settings, lost_at, clean_start, request, retain, expire };
+        let story = Self { rules, settings, lost_at, clean_start, request, retain, expire, share };
         Beginning { story, disks, clients, promises: Promises::new(expiries, levels) }
     }
 
@@ -254,6 +260,20 @@ impl World {
         self.broker.process.keep_house();
     }
 
+    /// What a session has given to others is in the store until they have it.
+    fn settle_and_audit(&mut self) {
+        self.settle();
+        self.audit();
+    }
+
+    fn settle(&mut self) {
+        for _ in 0..3 {
+            self.commit_all();
+            self.keep_house();
+        }
+        self.commit_all();
+    }
+
     fn connected(&mut self, id: ClientId, present: bool, birth: u64, is_noted: bool) {
         let client = &mut self.clients[id];
         client.connected = true;
@@ -273,7 +293,12 @@ impl World {
     }
 
     fn request(&mut self, id: ClientId) {
-        let filter = self.rng.usize(..FILTERS.len());
+        let is_shared = self.rng.f64() < self.story.share;
+        let filter = if is_shared { SHARED } else { self.rng.usize(..SHARED) };
+        if filter == SHARED && self.clients[id].expiry == Some(0) {
+            // What it was given would be gone with a crash.
+            return;
+        }
         if !self.clients[id].request(filter) {
             return;
         }
@@ -292,7 +317,8 @@ impl World {
         if qos > 0 && !self.clients[id].may_publish() {
             return;
         }
-        let topic = self.rng.usize(..TOPICS.len());
+        let is_shared = self.rng.f64() < self.story.share;
+        let topic = if is_shared { SHARED_TOPIC } else { self.rng.usize(..SHARED_TOPIC) };
         let mut published = Published::new(id, topic, qos);
         published.retain = self.rng.f64() < self.story.retain;
         published.removes = published.retain && self.rng.u8(..4) == 0;

@@ -3,16 +3,28 @@
 use std::fmt;
 
 use barid_core::ids::PacketId;
-use mqtt_proto::QoS;
+use mqtt_proto::{QoS, topic};
 
 /// Which message, of all that are ever published in a history; from 1.
 pub type MessageNumber = u32;
 
 /// The topics that are published to.
-pub const TOPICS: [&str; 4] = ["a/1", "a/2", "b/1", "b/2"];
+pub const TOPICS: [&str; 5] = ["a/1", "a/2", "b/1", "b/2", "s/1"];
+
+/// The topic of which members of a shared subscription get messages, and others perhaps as well.
+pub const SHARED_TOPIC: usize = 4;
 
 /// The topic filters that are subscribed to.
-pub const FILTERS: [&str; 6] = ["a/1", "a/+", "b/#", "#", "b/2", "+/2"];
+pub const FILTERS: [&str; 7] = ["a/1", "a/+", "b/#", "#", "b/2", "+/2", "$share/g/s/+"];
+
+/// The shared subscription.
+pub const SHARED: usize = 6;
+
+/// Whether a subscription, by the index of its filter, is to messages of a topic.
+pub fn matches(filter: usize, topic: usize) -> bool {
+    let filter = if filter == SHARED { "s/+" } else { FILTERS[filter] };
+    topic::matches(filter, TOPICS[topic])
+}
 
 /// A control packet.
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
