@@ -307,6 +307,7 @@ impl Context {
             if session.durable().is_some() {
                 // The store forgets the will when it has what became of it, not before.
                 let after = After::StoreSession(session.downgrade());
+                let commits = commits.if_holds(Rule::ForgetWillWhenPublished);
                 self.engine.agenda.after(commits, after);
             }
         }

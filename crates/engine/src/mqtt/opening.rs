@@ -1,12 +1,13 @@
 //! How a session begins, or goes on with another connection.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::access::Permissions;
 use crate::durable::Commits;
 use crate::faults::{IfHolds as _, Rule};
 use crate::lifecycle::Context;
-use crate::session::{Link, SessionRef};
+use crate::session::{Link, SessionRef, Will};
 use crate::tenant::Tenant;
 use mqtt_proto::{ConnAck, PacketType, PropertiesBuf, ReasonCode, Version, topic};
 
@@ -87,14 +88,21 @@ pub(super) fn open_session(
         session.set_owner(&mut state, link.connection);
         state.user.clone_from(&opening.user);
         state.expiry = wanted.expiry;
-        state.away_since = None;
+        let away_since = state.away_since.take();
         let old_will = std::mem::replace(&mut state.will, wanted.will);
         let stored = session.store(&state);
         if !present {
             state.begins_in = stored.iter().map(|(_, batch)| batch).max().unwrap_or_default();
         }
         noted.join(&stored);
-        (old_will, session.is_in_store(&state))
+        // One with a delay is cancelled by the new connection (MQTT-3.1.3-9), but not if it was due: after a crash the
+        // client may be back before that was seen to.
+        let is_due = |will: &Will| {
+            let delay = Duration::from_secs(will.delay.into());
+            let due_at = away_since.map(|since| since.after(delay));
+            due_at.map_or(will.delay == 0, |at| at <= context.worker.now)
+        };
+        (old_will.filter(|will| is_due(will)), session.is_in_store(&state))
     };
     let connack = opening.connack(present);
     let counters = tenant.counters(context.worker.id);
@@ -118,11 +126,10 @@ pub(super) fn open_session(
 
     if had_client {
         counters.take_overs.add(1);
-        // The old connection has ended without DISCONNECT. A will with a delay is cancelled by
-        // the new one (MQTT-3.1.3-9).
-        if let Some(will) = old_will.filter(|will| will.delay == 0) {
-            context.publish_will_message(tenant, &session, &will);
-        }
+    }
+    // The old connection has ended without DISCONNECT.
+    if let Some(will) = old_will {
+        context.publish_will_message(tenant, &session, &will);
     }
     if let Some((old, retired)) = retired {
         if old_is_online {
