@@ -87,6 +87,7 @@ impl Rule {
         Self::Of(Kept::AcknowledgeWhenRetained),
         Self::Of(Kept::GiveToOthers),
         Self::Of(Kept::ForgetGivenWhenDurable),
+        Self::Of(Kept::ForgetWillWhenPublished),
         Self::AppendAgainWhatFailed,
         Self::FailedIsNotDurable,
     ];

@@ -87,8 +87,8 @@ fn a_broken_rule_is_noticed() {
 fn is_noticed(kind: Kind, rule: Rule) -> bool {
     let first = match rule {
         // Takes a crash between two of its steps, and others that happen to fit.
-        Rule::Of(Kept::OneBatchForEachShard) => 5_000,
-        Rule::Of(Kept::AcknowledgeRepetitionWhenDurable) => 22_000,
+        Rule::Of(Kept::OneBatchForEachShard | Kept::AcknowledgeRepetitionWhenDurable) => 4_000,
+        Rule::Of(Kept::GiveToOthers) => 3_000,
         _ => 0,
     };
     (first..first + HISTORIES_TO_NOTICE).any(|seed| {

@@ -80,9 +80,9 @@ impl Client {
     }
 
     /// The CONNECT that it sends.
-    pub fn connect(&self) -> Packet {
+    pub fn connect(&self, will: Option<MessageNumber>) -> Packet {
         let (expiry, receive_maximum) = (self.expiry, self.receive_maximum);
-        Packet::Connect { clean_start: self.wants_clean, expiry, receive_maximum }
+        Packet::Connect { clean_start: self.wants_clean, expiry, receive_maximum, will }
     }
 
     /// The connection has broken. What was asked for and not answered is asked for no more.

@@ -2,12 +2,12 @@
 
 use mqtt_proto::{
     Ack, Connect, FixedHeader, MAX_PACKET_LEN, Packet as Whole, PacketId, PacketType, Properties,
-    PropertiesBuf, Property, Publish, ReasonCode, RetainHandling, Subscribe, SubscribeFilter,
-    SubscribeFiltersBuf, SubscriptionOptions, Unsubscribe, UnsubscribeFiltersBuf, Version,
+    PropertiesBuf, Property, Publish, QoS, ReasonCode, RetainHandling, Subscribe, SubscribeFilter,
+    SubscribeFiltersBuf, SubscriptionOptions, Unsubscribe, UnsubscribeFiltersBuf, Version, Will,
 };
 
 use crate::network::ClientId;
-use crate::packets::messages::{FILTERS, MessageNumber, Packet, TOPICS, Verdict, qos};
+use crate::packets::messages::{FILTERS, MessageNumber, Packet, TOPICS, Verdict, WILL_TOPIC, qos};
 
 /// Milliseconds of a second: the unit of expiries in MQTT.
 const SECOND: u64 = 1_000;
@@ -17,16 +17,25 @@ pub fn encode(client: ClientId, packet: Packet, out: &mut Vec<u8>) {
     let mut properties = PropertiesBuf::default();
     let mut put = |property: Property<'_>| properties.push(property).expect("it fits");
     match packet {
-        Packet::Connect { clean_start, expiry, receive_maximum } => {
+        Packet::Connect { clean_start, expiry, receive_maximum, will } => {
             put(Property::SessionExpiryInterval(seconds(expiry)));
             put(Property::ReceiveMaximum(receive_maximum));
+            let mut of_will = PropertiesBuf::default();
+            let number = will.unwrap_or_default().to_be_bytes();
+            of_will.push(Property::CorrelationData(&number)).expect("it fits");
             let connect = Connect {
                 version: Version::V5,
                 is_bridge: false,
                 clean_start,
                 keep_alive: 0,
                 client_id: &super::client_id(client),
-                will: None,
+                will: will.map(|_| Will {
+                    qos: QoS::AtLeastOnce,
+                    retain: false,
+                    topic: TOPICS[WILL_TOPIC],
+                    payload: b"gone",
+                    properties: of_will.as_properties(),
+                }),
                 username: None,
                 password: None,
                 properties: properties.as_properties(),

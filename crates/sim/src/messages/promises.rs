@@ -3,6 +3,8 @@
 //! | promise | checked |
 //! | --- | --- |
 //! | A QoS 1 or 2 message that was acknowledged reaches every session that had subscribed | at the end |
+//! | One that was sent to a shared subscription reaches a member | at the end |
+//! | The will of a connection that is lost is published | at the end |
 //! | A QoS 2 message reaches each once | with each message |
 //! | Messages of one publisher to one topic with one QoS above 0 come in their order | with each message |
 //! | A session is there exactly when it has to be, and none comes back | with each CONNACK |
@@ -13,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::network::ClientId;
 use crate::packets::messages::{
-    FILTERS, MessageNumber, SHARED, SHARED_TOPIC, TOPICS, Verdict, matches,
+    FILTERS, MessageNumber, SHARED, SHARED_TOPIC, TOPICS, Verdict, WILL_TOPIC, matches,
 };
 use crate::world::Checker;
 
@@ -28,6 +30,9 @@ pub struct Promises {
     levels: Vec<[u8; FILTERS.len()]>,
     /// How many messages to a topic were dropped for a client, and counted; without a topic: it was in the store only.
     dropped: BTreeMap<(ClientId, Option<usize>), usize>,
+    /// Wills that the broker has to publish, by the client whose they are, and whether its next connection may have
+    /// replaced them in the store.
+    wills: Vec<(ClientId, MessageNumber, bool)>,
     violation: Option<String>,
 }
 
@@ -118,6 +123,12 @@ impl Checker for Promises {
         &mut self.violation
     }
 
+    fn crashed(&mut self) {
+        for (_, number, _) in self.wills.extract_if(.., |(.., is_replaced)| *is_replaced) {
+            self.messages[number as usize - 1].owed.clear();
+        }
+    }
+
     fn messages(&self) -> u32 {
         u32::try_from(self.messages.len()).expect("histories are short")
     }
@@ -129,7 +140,7 @@ impl Promises {
         let beliefs = |expiry| Beliefs { keeps: expiry != Some(0), expiry, ..Beliefs::default() };
         let clients = expiries.into_iter().map(beliefs).collect();
         let (messages, dropped) = (Vec::new(), BTreeMap::new());
-        Self { clients, messages, levels, dropped, violation: None }
+        Self { clients, messages, levels, dropped, wills: Vec::new(), violation: None }
     }
 
     /// The QoS with which a client subscribes to a filter.
@@ -177,6 +188,21 @@ impl Promises {
         }
         if message.qos == 2 && verdict == Verdict::Done {
             self.clients[client].anchored = true;
+        }
+    }
+
+    /// The broker has to publish a will of a client, sooner or later.
+    pub fn will_is_due(&mut self, client: ClientId, number: MessageNumber, now: Step) {
+        self.message(number).acknowledged.get_or_insert(now);
+        self.wills.push((client, number, false));
+    }
+
+    /// A client connects again. What its session had to leave behind is replaced in the store, at which moment a crash may
+    /// lose it.
+    pub fn connects(&mut self, client: ClientId) {
+        let of_client = |(of, ..): &&mut (ClientId, MessageNumber, bool)| *of == client;
+        for (.., is_replaced) in self.wills.iter_mut().filter(of_client) {
+            *is_replaced = true;
         }
     }
 
@@ -320,6 +346,7 @@ impl Promises {
                         || message.refused
                         // What one member gave back comes behind what the other has.
                         || topic == SHARED_TOPIC
+                        || topic == WILL_TOPIC
                         // The first copy may have expired, and the next one later.
                         || message.expires_at.is_some()
                         || self.dropped.contains_key(&(client, Some(topic)))

@@ -14,7 +14,9 @@ use super::picture::{self, Picture, Remains, remains};
 use super::promises::{Promises, Published};
 use crate::history::Event;
 use crate::network::{ClientId, LinkId};
-use crate::packets::messages::{FILTERS, Packet, SHARED, SHARED_TOPIC, TOPICS};
+use crate::packets::messages::{
+    FILTERS, MessageNumber, Packet, SHARED, SHARED_TOPIC, TOPICS, WILL_TOPIC,
+};
 use crate::process::Settings;
 use crate::rules::Rules;
 use crate::world::{self, Beginning, Broker as _, Checker as _, Doing, Note, Story};
@@ -35,12 +37,15 @@ pub struct Messages {
     settings: Settings,
     /// When each client lost its connection, in milliseconds: it has broken, or the broker has closed it.
     lost_at: Vec<Option<u64>>,
+    /// The will of each client's connection, and whether the broker has to publish it when that breaks.
+    wills: Vec<Option<(MessageNumber, bool)>>,
     // How often things happen in a history.
     clean_start: f64,
     request: f64,
     retain: f64,
     expire: f64,
     share: f64,
+    will: f64,
 }
 
 impl Story for Messages {
@@ -77,6 +82,7 @@ impl Story for Messages {
         let retain = [0.0, 0.1, 0.3][rng.usize(..3)];
         let expire = [0.0, 0.0, 0.2][rng.usize(..3)];
         let share = [0.0, 0.0, 0.2, 0.7][rng.usize(..4)];
+        let will = [0.0, 0.5][rng.usize(..2)];
         let disks = rng.usize(1..=4);
         let limits = Limits {
             max_queued_messages: [5, 1000, 1000][rng.usize(..3)],
@@ -104,7 +110,19 @@ impl Story for Messages {
         levels.iter_mut().for_each(|levels| levels[SHARED] = 1);
         let expiries = clients.iter().map(|client| client.expiry).collect();
         let lost_at = vec![None; clients.len()];
-        let story = Self { rules, settings, lost_at, clean_start, request, retain, expire, share };
+        let wills = vec![None; clients.len()];
+        let story = Self {
+            rules,
+            settings,
+            lost_at,
+            wills,
+            clean_start,
+            request,
+            retain,
+            expire,
+            share,
+            will,
+        };
         Beginning { story, disks, clients, promises: Promises::new(expiries, levels) }
     }
 
@@ -120,7 +138,14 @@ impl Story for Messages {
             world.promises.begin_session(id);
         }
         world.network.connect(id);
-        let connect = world.clients[id].connect();
+        world.promises.connects(id);
+        let has_will = !world.healed && world.rng.f64() < world.story.will;
+        let will = has_will.then(|| {
+            let will = Published::new(id, WILL_TOPIC, 1);
+            world.promises.publish(will, world.history.steps())
+        });
+        world.story.wills[id] = will.map(|will| (will, false));
+        let connect = world.clients[id].connect(will);
         world.client_sends(id, connect);
     }
 
@@ -167,6 +192,9 @@ impl Story for Messages {
 
     fn disconnected(world: &mut World, client: ClientId) {
         world.story.lost_at[client].get_or_insert(world.now);
+        if let Some((will, true)) = world.story.wills[client].take() {
+            world.promises.will_is_due(client, will, world.history.steps());
+        }
         world.clients[client].disconnected();
     }
 
@@ -281,6 +309,11 @@ impl World {
         let away = self.story.lost_at[id].map_or(0, |lost_at| self.now - lost_at);
         if is_noted {
             self.story.lost_at[id] = None;
+            // That of a session which is not stored may be lost in a crash.
+            let is_stored = self.clients[id].expiry != Some(0);
+            if let Some((_, is_promised)) = &mut self.story.wills[id] {
+                *is_promised = is_stored;
+            }
         }
         let now = self.history.steps();
         if !self.promises.connected(id, clean_start, (present, birth), (away, now)) {

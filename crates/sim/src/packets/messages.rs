@@ -9,10 +9,13 @@ use mqtt_proto::{QoS, topic};
 pub type MessageNumber = u32;
 
 /// The topics that are published to.
-pub const TOPICS: [&str; 5] = ["a/1", "a/2", "b/1", "b/2", "s/1"];
+pub const TOPICS: [&str; 6] = ["a/1", "a/2", "b/1", "b/2", "s/1", "w/1"];
 
 /// The topic of which members of a shared subscription get messages, and others perhaps as well.
 pub const SHARED_TOPIC: usize = 4;
+
+/// The topic of wills.
+pub const WILL_TOPIC: usize = 5;
 
 /// The topic filters that are subscribed to.
 pub const FILTERS: [&str; 7] = ["a/1", "a/+", "b/#", "#", "b/2", "+/2", "$share/g/s/+"];
@@ -37,6 +40,8 @@ pub enum Packet {
         expiry: Option<u64>,
         /// Receive Maximum.
         receive_maximum: u16,
+        /// Which message is its will, if it has one.
+        will: Option<MessageNumber>,
     },
     /// CONNACK.
     ConnAck {
@@ -103,10 +108,10 @@ pub fn qos(level: u8) -> QoS {
 impl fmt::Display for Packet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Connect { clean_start, expiry, receive_maximum } => {
+            Self::Connect { clean_start, expiry, receive_maximum, will } => {
                 write!(
                     f,
-                    "CONNECT clean_start={clean_start} expiry={expiry:?} receive_maximum={receive_maximum}"
+                    "CONNECT clean_start={clean_start} expiry={expiry:?} receive_maximum={receive_maximum} will={will:?}"
                 )
             }
             Self::ConnAck { present, birth, .. } => {
