@@ -42,8 +42,6 @@ pub enum Rule {
     GiveToOthers,
     /// … and leaves the store when they have it durably.
     ForgetGivenWhenDurable,
-    /// A will leaves the store when what it was published to has it durably.
-    ForgetWillWhenPublished,
     /// Who changes a key of the state store hears of it when the change is durable.
     TellChangesWhenDurable,
     /// The answer to GET leaves when the value that it tells is durable.

@@ -147,6 +147,9 @@ impl Context {
             if holds(Rule::AcknowledgeWhenRetained) {
                 messages.wait_for(&shard);
             }
+        } else if removes && messages.class().is_stored() && holds(Rule::AcknowledgeWhenRetained) {
+            // Another message may have removed it a moment ago.
+            messages.wait_for_last(tenant.shards.of(&tenant.name, messages.topic()));
         }
         match message {
             Some(message) => retained.set(&message),
@@ -307,7 +310,6 @@ impl Context {
             if session.durable().is_some() {
                 // The store forgets the will when it has what became of it, not before.
                 let after = After::StoreSession(session.downgrade());
-                let commits = commits.if_holds(Rule::ForgetWillWhenPublished);
                 self.engine.agenda.after(commits, after);
             }
         }

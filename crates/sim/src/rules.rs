@@ -87,7 +87,6 @@ impl Rule {
         Self::Of(Kept::AcknowledgeWhenRetained),
         Self::Of(Kept::GiveToOthers),
         Self::Of(Kept::ForgetGivenWhenDurable),
-        Self::Of(Kept::ForgetWillWhenPublished),
         Self::AppendAgainWhatFailed,
         Self::FailedIsNotDurable,
     ];

@@ -89,6 +89,7 @@ fn is_noticed(kind: Kind, rule: Rule) -> bool {
         // Takes a crash between two of its steps, and others that happen to fit.
         Rule::Of(Kept::OneBatchForEachShard | Kept::AcknowledgeRepetitionWhenDurable) => 4_000,
         Rule::Of(Kept::GiveToOthers) => 3_000,
+        Rule::Of(Kept::ForgetGivenWhenDurable) => 161_000,
         _ => 0,
     };
     (first..first + HISTORIES_TO_NOTICE).any(|seed| {

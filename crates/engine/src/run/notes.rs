@@ -5,7 +5,7 @@ use barid_core::session::ShardSet;
 use mqtt_proto::QoS;
 
 use super::Messages;
-use crate::durable::{ChangeGuard, Commits, Shards};
+use crate::durable::{ChangeGuard, Commits, DurableShard, Shards};
 use crate::faults::{Rule, holds};
 
 impl Messages<'_> {
@@ -70,6 +70,11 @@ impl Messages<'_> {
     /// Has the publisher wait for what has been noted in a shard.
     pub fn wait_for(&mut self, shard: &ChangeGuard<'_>) {
         self.run.commits.add(shard.index(), shard.batch());
+    }
+
+    /// Has the publisher wait for all that has been noted in a shard so far.
+    pub fn wait_for_last(&mut self, shard: &DurableShard) {
+        self.run.commits.add(shard.index(), shard.last_change());
     }
 
     /// As what one of the messages is stored in a shard, if they [reach](Self::reach) it.
