@@ -10,6 +10,16 @@ pub type ClientId = usize;
 /// Which network connection, of all in a history.
 pub type LinkId = u32;
 
+/// The MQTT client identifier of a client.
+pub fn client_id(client: ClientId) -> String {
+    format!("c{client}")
+}
+
+/// The client of an MQTT client identifier.
+pub fn client_of(client_id: &str) -> ClientId {
+    client_id[1..].parse().expect("it was made of a number")
+}
+
 /// All connections of a world, and what is on its way on them.
 #[derive(Debug)]
 pub struct Network<P> {

@@ -44,6 +44,7 @@ use crate::history::{Event, History};
 use crate::log::{Done, Held, Log};
 use crate::network::LinkId;
 use crate::rules::Rules;
+use crate::world::{Story, World};
 
 /// The one tenant.
 pub const TENANT: &str = "default";
@@ -474,6 +475,34 @@ impl Shard {
             self.committing.act(to_do);
         }
     }
+}
+
+/// A broker whose process is the engine.
+pub trait OverEngine {
+    /// The process.
+    fn process(&mut self) -> &mut Process;
+}
+
+/// A thread does what another one has asked it for.
+pub fn obey<S: Story<Broker: OverEngine>>(world: &mut World<S>) {
+    world.broker.process().obey();
+}
+
+/// Something is read back from the store.
+pub fn fetch<S: Story<Broker: OverEngine>>(world: &mut World<S>) {
+    world.broker.process().fetch(&mut world.rng);
+}
+
+/// A client that did not read does.
+pub fn make_room<S: Story<Broker: OverEngine>>(world: &mut World<S>) {
+    let process = world.broker.process();
+    process.healed = world.healed;
+    process.make_room(&mut world.rng);
+}
+
+/// What is due is done.
+pub fn keep_house<S: Story<Broker: OverEngine>>(world: &mut World<S>) {
+    world.broker.process().keep_house();
 }
 
 /// The first packet of a connection. `None`: it has not all come.

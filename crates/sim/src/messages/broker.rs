@@ -9,9 +9,9 @@ use barid_store::memory::Disk;
 
 use super::codec;
 use crate::history::History;
-use crate::network::{ClientId, LinkId};
+use crate::network::{ClientId, LinkId, client_of};
 use crate::packets::messages::{MessageNumber, Packet, Verdict};
-use crate::process::{Process, Settings};
+use crate::process::{OverEngine, Process, Settings};
 use crate::rules::Rules;
 use crate::world;
 
@@ -86,6 +86,12 @@ impl world::Broker<Packet> for Broker {
     }
 }
 
+impl OverEngine for Broker {
+    fn process(&mut self) -> &mut Process {
+        &mut self.process
+    }
+}
+
 impl Broker {
     /// Starts a broker from what is on its disks, one for each shard.
     pub fn start(
@@ -155,7 +161,7 @@ impl Broker {
         let new = recent.remembered - std::mem::replace(&mut self.drops_seen, recent.remembered);
         let known = |drop: &drops::DroppedMessage| {
             let topic = drop.topic.as_deref().map(codec::topic);
-            (super::client_of(&drop.client), topic, drop.reason)
+            (client_of(&drop.client), topic, drop.reason)
         };
         recent.drops[..new].iter().map(known).collect()
     }

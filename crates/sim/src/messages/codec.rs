@@ -6,7 +6,7 @@ use mqtt_proto::{
     SubscribeFiltersBuf, SubscriptionOptions, Unsubscribe, UnsubscribeFiltersBuf, Version, Will,
 };
 
-use crate::network::ClientId;
+use crate::network::{ClientId, client_id};
 use crate::packets::messages::{FILTERS, MessageNumber, Packet, TOPICS, Verdict, WILL_TOPIC, qos};
 
 /// Milliseconds of a second: the unit of expiries in MQTT.
@@ -28,7 +28,7 @@ pub fn encode(client: ClientId, packet: Packet, out: &mut Vec<u8>) {
                 is_bridge: false,
                 clean_start,
                 keep_alive: 0,
-                client_id: &super::client_id(client),
+                client_id: &client_id(client),
                 will: will.map(|_| Will {
                     qos: QoS::AtLeastOnce,
                     retain: false,

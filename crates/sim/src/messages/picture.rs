@@ -12,7 +12,7 @@ use barid_store::memory::Disk;
 use mqtt_proto::{Properties, QoS};
 
 use super::codec::message_number;
-use crate::network::ClientId;
+use crate::network::{ClientId, client_of};
 use crate::packets::messages::MessageNumber;
 use crate::process::Process;
 
@@ -50,7 +50,7 @@ pub fn picture(process: &Process) -> Picture {
     let mut sessions = BTreeMap::new();
     tenant.sessions.for_each(|session| {
         if let Some(picture) = picture_of(session) {
-            sessions.insert(super::client_of(&session.client_id), picture);
+            sessions.insert(client_of(&session.client_id), picture);
         }
     });
     let mut retained = Vec::new();

@@ -13,11 +13,11 @@ use super::client::{Client, Heard, Method};
 use super::picture::{self, Picture, Remains, remains};
 use super::promises::{Promises, Published};
 use crate::history::Event;
-use crate::network::{ClientId, LinkId};
+use crate::network::{ClientId, LinkId, client_id};
 use crate::packets::messages::{
     FILTERS, MessageNumber, Packet, SHARED, SHARED_TOPIC, TOPICS, WILL_TOPIC,
 };
-use crate::process::Settings;
+use crate::process::{self, Settings};
 use crate::rules::Rules;
 use crate::world::{self, Beginning, Broker as _, Checker as _, Doing, Note, Story};
 
@@ -59,10 +59,10 @@ impl Story for Messages {
         (World::deliver, [300, 300, 200, 500], 400),
         (World::act, [80, 120, 160, 200], 20),
         (World::commit, [30, 60, 150, 300], 100),
-        (World::obey, [20, 100, 200, 200], 100),
-        (World::fetch, [10, 40, 40, 80], 50),
-        (World::make_room, [5, 10, 40, 80], 100),
-        (World::keep_house, [5, 10, 20, 40], 20),
+        (process::obey, [20, 100, 200, 200], 100),
+        (process::fetch, [10, 40, 40, 80], 50),
+        (process::make_room, [5, 10, 40, 80], 100),
+        (process::keep_house, [5, 10, 20, 40], 20),
         (World::cut, [0, 4, 12, 30], 0),
         (World::notice, [2, 10, 10, 30], 10),
         (|world| world.wait(1..200_000), [2, 10, 10, 40], 0),
@@ -267,27 +267,6 @@ impl Story for Messages {
 }
 
 impl World {
-    /// A thread does what another one has asked it for.
-    fn obey(&mut self) {
-        self.broker.process.obey();
-    }
-
-    /// A session gets what it waits for from the store.
-    fn fetch(&mut self) {
-        self.broker.process.fetch(&mut self.rng);
-    }
-
-    /// A client reads again.
-    fn make_room(&mut self) {
-        self.broker.process.healed = self.healed;
-        self.broker.process.make_room(&mut self.rng);
-    }
-
-    /// What is due is done.
-    fn keep_house(&mut self) {
-        self.broker.process.keep_house();
-    }
-
     /// What a session has given to others is in the store until they have it.
     fn settle_and_audit(&mut self) {
         self.settle();
@@ -297,7 +276,7 @@ impl World {
     fn settle(&mut self) {
         for _ in 0..3 {
             self.commit_all();
-            self.keep_house();
+            process::keep_house(self);
         }
         self.commit_all();
     }
@@ -372,7 +351,7 @@ impl World {
 /// The filters that a client has subscribed to.
 fn subscriptions(world: &World, client: ClientId) -> BTreeSet<usize> {
     let tenant = world.broker.process.tenant();
-    let client_id = super::client_id(client);
+    let client_id = client_id(client);
     let Some(session) = tenant.sessions.entry(&client_id).get().cloned() else {
         return BTreeSet::new();
     };

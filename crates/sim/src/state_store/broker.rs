@@ -14,9 +14,9 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use super::codec;
 use crate::history::History;
-use crate::network::{ClientId, LinkId};
+use crate::network::{ClientId, LinkId, client_of};
 use crate::packets::state_store::{KEYS, Packet, Request, RequestNumber, Told, VOLATILE};
-use crate::process::{Process, Settings, TENANT};
+use crate::process::{OverEngine, Process, Settings, TENANT};
 use crate::rules::Rules;
 use crate::world;
 
@@ -54,6 +54,12 @@ impl world::Broker<Packet> for Broker {
     }
 }
 
+impl OverEngine for Broker {
+    fn process(&mut self) -> &mut Process {
+        &mut self.process
+    }
+}
+
 impl Broker {
     /// Starts a broker from what is on its disks, one for each shard; so many batches may be on their way to each.
     pub fn start(disks: &[Disk], window: usize, rules: Rules) -> Self {
@@ -88,7 +94,7 @@ impl Broker {
         let mut sessions = BTreeSet::new();
         tenant.sessions.for_each(|session| {
             let number = session.durable().map(|durable| durable.number);
-            sessions.extend(number.map(|number| (super::client_of(&session.client_id), number)));
+            sessions.extend(number.map(|number| (client_of(&session.client_id), number)));
         });
         let mut stored = Vec::new();
         for shard in shards.iter() {

@@ -9,7 +9,7 @@ use mqtt_proto::{
 };
 use statestore_proto::{self as proto, Hlc, Notification, Reply, properties, topics};
 
-use crate::network::ClientId;
+use crate::network::{ClientId, client_id};
 use crate::packets::state_store::{
     Command, KEYS, Key, Packet, Request, RequestNumber, Told, Value,
 };
@@ -19,7 +19,7 @@ const OTHERS: u16 = 0x8000;
 
 /// Appends a packet of a client. Who connects asks for its responses and notifications in the same breath.
 pub fn encode(client: ClientId, packet: Packet, out: &mut Vec<u8>) {
-    let client_id = super::client_id(client);
+    let client_id = client_id(client);
     match packet {
         Packet::Connect { clean } => {
             let mut properties = PropertiesBuf::default();

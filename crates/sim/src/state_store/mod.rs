@@ -23,15 +23,3 @@ mod promises;
 mod story;
 
 pub use story::StateStore;
-
-use crate::network::ClientId;
-
-/// The client identifier of a client.
-fn client_id(client: ClientId) -> String {
-    format!("c{client}")
-}
-
-/// The client of a client identifier.
-fn client_of(client_id: &str) -> ClientId {
-    client_id[1..].parse().expect("it was made of a number")
-}

@@ -13,6 +13,7 @@ use crate::network::{ClientId, LinkId};
 use crate::packets::state_store::{
     Command, FENCED, KEYS, Key, LOCK, Packet, Request, VOLATILE, Value,
 };
+use crate::process;
 use crate::rules::Rules;
 use crate::world::{self, Beginning, Checker as _, Doing, Note, Story};
 
@@ -52,9 +53,9 @@ impl Story for StateStore {
         (World::cut, [0, 4, 12, 30], 0),
         (World::notice, [2, 10, 10, 30], 10),
         (|world| world.wait(1..200), [2, 10, 30, 60], 1),
-        (World::obey, [20, 60, 100, 200], 100),
-        (World::make_room, [5, 10, 40, 80], 100),
-        (World::keep_house, [2, 10, 20, 40], 20),
+        (process::obey, [20, 60, 100, 200], 100),
+        (process::make_room, [5, 10, 40, 80], 100),
+        (process::keep_house, [2, 10, 20, 40], 20),
         (World::crash, [0, 3, 6, 12], 0),
         (World::fail, [0, 0, 0, 6], 0),
         (World::audit, [0, 1, 1, 2], 0),
@@ -171,22 +172,6 @@ impl Story for StateStore {
 }
 
 impl World {
-    /// A thread does what another one has asked it for.
-    fn obey(&mut self) {
-        self.broker.process.obey();
-    }
-
-    /// A client reads again.
-    fn make_room(&mut self) {
-        self.broker.process.healed = self.healed;
-        self.broker.process.make_room(&mut self.rng);
-    }
-
-    /// What is due is done: keys expire.
-    fn keep_house(&mut self) {
-        self.broker.process.keep_house();
-    }
-
     fn moment(&self) -> Moment {
         Moment { step: self.history.steps(), millis: self.now }
     }
