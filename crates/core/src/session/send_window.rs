@@ -197,6 +197,8 @@ impl SendWindow {
             };
             self.slots.push_back(Slot { phase, kept });
         }
+        // Nothing of it is on the wire.
+        self.to_resend = u32::try_from(self.slots.len()).expect("at most 65,535 slots");
     }
 
     /// The client has a QoS 1 message.
@@ -543,5 +545,21 @@ mod tests {
         assert_eq!(window.next_resend(), None);
         assert_eq!(window.reserve(QoS::AtLeastOnce, None), Some(3));
         assert_eq!(window.in_flight(), 4);
+    }
+
+    #[test]
+    fn what_was_in_flight_before_a_restart_can_be_taken_before_its_client_is_back() {
+        let stored = StoredAs { entry: 1.try_into().unwrap(), message: 1 };
+        let sent = |n: u8| {
+            let delivery = Delivery { stored: Some(stored), ..delivery(n, QoS::AtLeastOnce) };
+            Recovered::Sent(Waiting::without_message(delivery))
+        };
+        let mut window = SendWindow::default();
+        window.recover(vec![(1, sent(1)), (2, Recovered::Released(stored)), (3, sent(3))]);
+        assert_eq!(window.take_kept(|_| true).len(), 2);
+        window.resume(2);
+        assert_eq!(window.next_resend(), Some(Resend::PubRel(2)));
+        assert_eq!(window.next_resend(), None);
+        assert!(window.has_room());
     }
 }
