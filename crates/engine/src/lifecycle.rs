@@ -438,7 +438,7 @@ impl Context {
             agenda.schedule(self.worker.now.after(READ_RETRY), task);
         }
         if is_all && session.end_giving() && ended && session.has_bequest() {
-            // Also what others have got of it before, and may not have durably.
+            // Earlier messages of it went to others, whose shards may not have them durably.
             let mut commits = commits;
             commits.join(&self.engine.shards.last_changes().if_holds(Rule::ForgetGivenWhenDurable));
             agenda.after(commits, After::ForgetBequest(session.clone(), given));

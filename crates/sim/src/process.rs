@@ -42,9 +42,9 @@ use crate::environment::{RANDOM, TIME};
 use crate::forgetful::Forgetful;
 use crate::history::{Event, History};
 use crate::log::{Done, Held, Log};
-use crate::network::LinkId;
+use crate::network::{ClientId, LinkId};
 use crate::rules::Rules;
-use crate::world::{Story, World};
+use crate::world::{Broker, Story, World};
 
 /// The one tenant.
 pub const TENANT: &str = "default";
@@ -287,9 +287,7 @@ impl Process {
     fn handle_alone(&mut self, link: LinkId) {
         let Some(mut connection) = self.connections.remove(&link) else { return };
         let mut out = Out(Arc::clone(&connection.wire));
-        let (context, scratch) = (&mut self.context, &mut self.scratch);
-        context.worker.now = context.engine.clock.now();
-        let mut turn = Turn { context, scratch, budget: Budget::unbounded(), writers: 1 };
+        let mut turn = turn(&mut self.context, &mut self.scratch);
         let mut result = Ok(());
         if connection.client.is_none() {
             let arrived = arrive(&mut turn, &mut out, link, &self.posts, &mut connection);
@@ -325,9 +323,7 @@ impl Process {
     }
 
     fn end(&mut self, mut connection: Connection, end: &End) -> Arc<SimWire> {
-        let (context, scratch) = (&mut self.context, &mut self.scratch);
-        context.worker.now = context.engine.clock.now();
-        let mut turn = Turn { context, scratch, budget: Budget::unbounded(), writers: 1 };
+        let mut turn = turn(&mut self.context, &mut self.scratch);
         let mut out = Out(Arc::clone(&connection.wire));
         if let Some(client) = &mut connection.client {
             client.end(&mut turn, &mut out, end);
@@ -354,9 +350,7 @@ impl Process {
     fn drain(&mut self, link: LinkId, writable: bool) {
         let Some(connection) = self.connections.get_mut(&link) else { return };
         let Some(client) = &mut connection.client else { return };
-        let (context, scratch) = (&mut self.context, &mut self.scratch);
-        context.worker.now = context.engine.clock.now();
-        let turn = Turn { context, scratch, budget: Budget::unbounded(), writers: 1 };
+        let turn = turn(&mut self.context, &mut self.scratch);
         client.drain(&turn, &mut Out(Arc::clone(&connection.wire)), writable);
         if client.resume_reading() {
             self.handle(link);
@@ -448,18 +442,31 @@ impl Process {
             && self.is_written()
     }
 
-    /// Lets `take` have what was written to each client, of which it takes a beginning and says how long that is. The
-    /// connections that the broker has closed come last.
-    pub fn take_output(&mut self, mut take: impl FnMut(LinkId, &[u8]) -> usize) -> Vec<LinkId> {
-        for (link, connection) in &self.connections {
-            connection.wire.take(|bytes| take(*link, bytes));
-        }
-        let closed = std::mem::take(&mut self.closed);
-        let take_rest = |(link, wire): (LinkId, Arc<SimWire>)| {
-            wire.take(|bytes| take(link, bytes));
-            link
+    /// The packets that were written to each client since the last time, as `decode` finds them: it returns the first one
+    /// in some bytes, if clients have a use for it, and its length; `None` while it has not all come. What the broker has
+    /// closed ends with `end`. `of`: whose a connection is, if it has not gone.
+    pub fn take_packets<P: Copy>(
+        &mut self,
+        of: impl Fn(LinkId) -> Option<ClientId>,
+        end: P,
+        mut decode: impl FnMut(LinkId, &[u8]) -> Option<(Option<P>, usize)>,
+    ) -> Vec<(ClientId, LinkId, P)> {
+        let mut packets = Vec::new();
+        let mut take = |link: LinkId, wire: &SimWire| {
+            wire.take(|bytes| {
+                let mut taken = 0;
+                while let Some((packet, len)) = decode(link, &bytes[taken..]) {
+                    taken += len;
+                    packets.extend(of(link).zip(packet).map(|(of, packet)| (of, link, packet)));
+                }
+                taken
+            });
         };
-        closed.into_iter().map(take_rest).collect()
+        self.connections.iter().for_each(|(link, connection)| take(*link, &connection.wire));
+        self.closed.iter().for_each(|(link, wire)| take(*link, wire));
+        let closed = self.closed.drain(..);
+        packets.extend(closed.filter_map(|(link, _)| Some((of(link)?, link, end))));
+        packets
     }
 }
 
@@ -477,10 +484,42 @@ impl Shard {
     }
 }
 
-/// A broker whose process is the engine.
+/// A broker whose process is the engine, with which clients speak in packets of their own.
 pub trait OverEngine {
+    type Packet: Copy;
+
     /// The process.
     fn process(&mut self) -> &mut Process;
+
+    /// Appends a packet of a client in bytes. True: it is the first one of its connection.
+    fn encode(client: ClientId, packet: Self::Packet, out: &mut Vec<u8>) -> bool;
+
+    /// The process has got a packet.
+    fn received(&mut self, _link: LinkId, _packet: Self::Packet) {}
+}
+
+impl<B: OverEngine> Broker<B::Packet> for B {
+    fn receive(&mut self, client: ClientId, link: LinkId, packet: B::Packet) -> bool {
+        let mut bytes = Vec::new();
+        let is_first = B::encode(client, packet, &mut bytes);
+        let is_read = self.process().receive(link, &bytes, is_first);
+        if is_read {
+            self.received(link, packet);
+        }
+        is_read
+    }
+
+    fn lose(&mut self, _: ClientId, link: LinkId) {
+        self.process().lose(link);
+    }
+
+    fn commit(&mut self, shard: u16, history: &mut History) {
+        self.process().commit(shard, history);
+    }
+
+    fn is_written(&mut self) -> bool {
+        self.process().is_written()
+    }
 }
 
 /// A thread does what another one has asked it for.
@@ -503,6 +542,12 @@ pub fn make_room<S: Story<Broker: OverEngine>>(world: &mut World<S>) {
 /// What is due is done.
 pub fn keep_house<S: Story<Broker: OverEngine>>(world: &mut World<S>) {
     world.broker.process().keep_house();
+}
+
+/// A turn of a connection that begins now.
+fn turn<'a>(context: &'a mut Context, scratch: &'a mut Scratch) -> Turn<'a> {
+    context.worker.now = context.engine.clock.now();
+    Turn { context, scratch, budget: Budget::unbounded(), writers: 1 }
 }
 
 /// The first packet of a connection. `None`: it has not all come.

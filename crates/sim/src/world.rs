@@ -129,7 +129,7 @@ pub trait Broker<P> {
     fn commit(&mut self, shard: u16, history: &mut History);
 
     /// Whether nothing is left to be written.
-    fn is_written(&self) -> bool;
+    fn is_written(&mut self) -> bool;
 }
 
 /// Who knows what was promised.

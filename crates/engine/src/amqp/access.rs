@@ -4,15 +4,15 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::entities::Address;
-use crate::names::tenant_of;
-use crate::tenant::Tenant;
 use barid_core::time::{MonoTime, WallTime};
 use thiserror::Error;
 
 use super::keys::{Key, Keys, Right};
 use super::sas::{InvalidToken, Token};
 use crate::engine::Engine;
+use crate::entities::Address;
+use crate::names::tenant_of;
+use crate::tenant::Tenant;
 
 /// Tokens that count for one connection. A client has one or two for each entity it has to do with.
 const GRANTS_MAX: usize = 4_096;

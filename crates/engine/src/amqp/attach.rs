@@ -3,9 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::denied_action::Action;
-use crate::durable::Commits;
-use crate::entities::{Address, Node, Queue, new_receiver_id};
 use barid_amqp::message::ValueRef;
 use barid_amqp::{AttachAnswer, AttachRequest, Error, Fields, LinkId, Role, SenderSettles};
 use barid_core::entity::{Accept, Accepted, Mode, Part, ReceiverId, Refusal};
@@ -16,6 +13,9 @@ use super::keys::Right;
 use super::link::{Link, ReceiverLink, RequestLink, ResponseLink, SenderLink, Service};
 use super::receiving::Outbound;
 use super::refusals::{condition, error_of, no_entity};
+use crate::denied_action::Action;
+use crate::durable::Commits;
+use crate::entities::{Address, Node, Queue, new_receiver_id};
 use crate::turn::Turn;
 
 /// The node that takes tokens.

@@ -4,11 +4,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::amqp_clients::Listed;
-use crate::budget::Budget;
-use crate::denied_action::Action;
-use crate::durable::Commits;
-use crate::entities::Told;
 use barid_amqp::{Connection, Delivery, Disposition, Error, Event, Limits, LinkId};
 use barid_core::entity::ReceiverId;
 use barid_core::time::MonoTime;
@@ -23,6 +18,11 @@ use super::link::Link;
 use super::loading::Loading;
 use super::refusals::condition;
 use super::sas::Token;
+use crate::amqp_clients::Listed;
+use crate::budget::Budget;
+use crate::denied_action::Action;
+use crate::durable::Commits;
+use crate::entities::Told;
 use crate::turn::Turn;
 
 /// The largest frame that is read, in bytes. Larger messages come in many.

@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
+use super::container::Container;
 use crate::amqp_clients::{AmqpClient, Close, Listed};
 use crate::denials::Denial;
 use crate::denied_action::Action;
 use crate::drops::cut;
 use crate::tenant::Tenant;
-
-use super::container::Container;
 use crate::turn::Turn;
 
 /// Bytes that are kept of the name that a client gives its container.

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::durable::{Commits, Shards};
-use crate::progress::{Gate, Polled, Sources};
 use barid_amqp::{DeliveryState, Error, IncomingId, LinkId, OutgoingId};
 
 use super::inbox::Inbox;
 use super::refusals::condition;
+use crate::durable::{Commits, Shards};
+use crate::progress::{Gate, Polled, Sources};
 
 /// What a client is told when something is durable.
 #[derive(Debug)]

@@ -3,11 +3,11 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::entities::{Node, Queue};
 use barid_amqp::{Fields, SessionId};
 use barid_core::entity::{Mode, Part, ReceiverId};
 
 use super::receiving::Outbound;
+use crate::entities::{Node, Queue};
 
 /// One link.
 #[derive(Debug)]

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::entities::Queue;
 use barid_amqp::LinkId;
 use barid_core::entity::{LockToken, ReceiverId};
 use hashbrown::HashMap;
 
 use super::container::Container;
 use super::management::Gathering;
+use crate::entities::Queue;
 use crate::turn::Turn;
 
 /// Bodies are told apart by their tags.

@@ -3,8 +3,6 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::durable::Commits;
-use crate::entities::Told;
 use barid_amqp::{Error, LinkId};
 use barid_core::entity::{Delivery, LockToken, Mode, Outcome, Refusal};
 use tracing::error;
@@ -15,6 +13,8 @@ use super::held::Answer;
 use super::link::{Link, ReceiverLink};
 use super::loading::For;
 use super::refusals::{condition, error_of};
+use crate::durable::Commits;
+use crate::entities::Told;
 use crate::turn::Turn;
 
 /// Messages that are taken from an entity at a time.

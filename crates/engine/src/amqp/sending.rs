@@ -3,9 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::durable::Commits;
-use crate::entities::{Batch, Node, SendError};
-use crate::random::Random;
 use barid_amqp::message::{BATCH, Malformed, Sections, batch};
 use barid_amqp::{Delivery, DeliveryState, Error};
 use barid_core::entity::Incoming;
@@ -15,6 +12,9 @@ use super::container::Container;
 use super::held::Answer;
 use super::link::Link;
 use super::refusals::{condition, error_of, no_entity};
+use crate::durable::Commits;
+use crate::entities::{Batch, Node, SendError};
+use crate::random::Random;
 use crate::turn::Turn;
 
 /// When a message is to be enqueued.

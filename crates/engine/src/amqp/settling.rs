@@ -1,7 +1,5 @@
 //! What clients decide about messages that they have received.
 
-use crate::durable::Commits;
-use crate::entities::value::kept;
 use barid_amqp::message::ValueRef;
 use barid_amqp::{DeliveryState, Disposition, Error, Fields};
 use barid_core::entity::{CHANGED_MAX, Changes, Outcome, Refusal};
@@ -11,6 +9,8 @@ use super::encode::token_of_tag;
 use super::held::Answer;
 use super::link::Link;
 use super::refusals::error_of;
+use crate::durable::Commits;
+use crate::entities::value::kept;
 use crate::turn::Turn;
 
 impl Container {

@@ -6,14 +6,6 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
-use crate::access::Permissions;
-use crate::durability::Durability;
-use crate::faults::{IfHolds as _, Rule};
-use crate::ids::ConnectionId;
-use crate::limits::Limits;
-use crate::owner::{Farewell, Owner, is_same};
-use crate::session::{Session, SessionRef, Stint};
-use crate::tenant::Tenant;
 use barid_core::drop_reason::DropReason;
 use barid_core::session::Acked;
 use barid_core::time::{MonoTime, WallTime};
@@ -23,11 +15,18 @@ use mqtt_proto::{
     Ack, Disconnect, FixedHeader, Packet, PacketId, PacketType, Properties, PropertiesBuf,
     Property, ReasonCode, Version,
 };
-
 use tracing::debug;
 
 use super::End;
 use super::subscribe::Unfinished;
+use crate::access::Permissions;
+use crate::durability::Durability;
+use crate::faults::{IfHolds as _, Rule};
+use crate::ids::ConnectionId;
+use crate::limits::Limits;
+use crate::owner::{Farewell, Owner, is_same};
+use crate::session::{Session, SessionRef, Stint};
+use crate::tenant::Tenant;
 use crate::turn::{ClientAck, Scratch, Turn};
 
 /// Bytes of answers that a client may leave unread before it is not read from either.

@@ -3,18 +3,18 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use crate::denials::Denial;
-use crate::denied_action::Action;
-use crate::lifecycle::Context;
-use crate::names::is_reserved;
-use crate::state_store;
-use crate::tenant::Tenant;
 use mqtt_proto::{Connect, ReasonCode};
 use statestore_proto::Command;
 
 use super::client::Client;
 use super::opening::shared_filter;
 use super::wanted::Refusal;
+use crate::denials::Denial;
+use crate::denied_action::Action;
+use crate::lifecycle::Context;
+use crate::names::is_reserved;
+use crate::state_store;
+use crate::tenant::Tenant;
 use crate::turn::Turn;
 
 /// Why a Will Message is refused with its CONNECT.

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use mqtt_proto::{ConnAck, PacketType, PropertiesBuf, ReasonCode, Version, topic};
+
+use super::wanted::Wanted;
 use crate::access::Permissions;
 use crate::durable::Commits;
 use crate::faults::{IfHolds as _, Rule};
 use crate::lifecycle::Context;
 use crate::session::{Link, SessionRef, Will};
 use crate::tenant::Tenant;
-use mqtt_proto::{ConnAck, PacketType, PropertiesBuf, ReasonCode, Version, topic};
-
-use super::wanted::Wanted;
 
 /// What is needed to open a session, besides what it will be like.
 pub(super) struct Opening<'a> {

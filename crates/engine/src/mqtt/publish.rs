@@ -3,15 +3,6 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::access::may_publish;
-use crate::bindings::Entered;
-use crate::budget::Budget;
-use crate::lifecycle::Context;
-use crate::limits::QueueOverflow;
-use crate::names::is_reserved;
-use crate::router::Publisher;
-use crate::run::{Messages, Parsed, Run, RunLimit};
-use crate::session::SessionRef;
 use barid_core::session::{Reception, ShardSet};
 use barid_core::topic_index::Route;
 use mqtt_proto::flow::InboundAliases;
@@ -20,7 +11,16 @@ use statestore_proto::topics;
 
 use super::End;
 use super::client::{Client, Partner};
+use crate::access::may_publish;
+use crate::bindings::Entered;
+use crate::budget::Budget;
 use crate::faults::{IfHolds as _, Rule, holds};
+use crate::lifecycle::Context;
+use crate::limits::QueueOverflow;
+use crate::names::is_reserved;
+use crate::router::Publisher;
+use crate::run::{Messages, Parsed, Run, RunLimit};
+use crate::session::SessionRef;
 use crate::turn::Turn;
 
 /// A run of so many messages is handed on in one piece, whoever gets it. Most runs are short, and need not be measured.

@@ -1,8 +1,5 @@
 //! Requests to the state store.
 
-use crate::durable::Commits;
-use crate::state_requests::Asking;
-use crate::state_store::{Envelope, Notices, Requester};
 use barid_core::state_store::Limits;
 use mqtt_proto::{PacketId, PacketType, Properties, ReasonCode, topic};
 use smallvec::SmallVec;
@@ -10,6 +7,9 @@ use statestore_proto::{Refusal, Reply, Verb, topics};
 
 use super::End;
 use super::client::Client;
+use crate::durable::Commits;
+use crate::state_requests::Asking;
+use crate::state_store::{Envelope, Notices, Requester};
 use crate::turn::{Scratch, Turn};
 
 /// What a SCAN costs beside the keys that it finds, in bytes that could be copied meanwhile: it may look at

@@ -2,10 +2,6 @@
 
 use std::num::NonZeroU32;
 
-use crate::durable::Commits;
-use crate::faults::{IfHolds as _, Rule};
-use crate::session::{Replay, Subscription, Subscriptions};
-use crate::state_store;
 use barid_core::ids;
 use mqtt_proto::{
     PacketId, PacketType, Properties, QoS, ReasonCode, RetainHandling, SubAck, Subscribe,
@@ -16,6 +12,10 @@ use mqtt_proto::{
 use super::End;
 use super::client::Client;
 use super::opening::shared_filter;
+use crate::durable::Commits;
+use crate::faults::{IfHolds as _, Rule};
+use crate::session::{Replay, Subscription, Subscriptions};
+use crate::state_store;
 use crate::turn::Turn;
 
 /// What a filter costs in steps of a turn: it changes the index, and is noted in the store.

@@ -87,6 +87,8 @@ pub struct State {
     pub away_since: Option<MonoTime>,
     /// The batch of its shard that it begins with, if it is stored; 0: it was found in the store.
     pub begins_in: u64,
+    /// It has ended, and its record stays in the store until others have what it leaves them.
+    pub(super) bequeaths: bool,
 }
 
 /// A Will Message (MQTT 5 §3.1.2.5).

@@ -176,6 +176,7 @@ impl Session {
             shard.remove_entry(tenant, number, stored, released);
         }
         if bequeaths {
+            state.bequeaths = true;
             state.expiry = 0;
             self.put_record_as(&self.bequest(number), &state, &outlet, &mut journal);
         }
@@ -209,9 +210,9 @@ impl Session {
         self.giving.load(Ordering::Acquire) > 0
     }
 
-    /// Whether it may have left something in the store when it ended.
+    /// Whether it has ended and left something in the store for others.
     pub fn has_bequest(&self) -> bool {
-        self.durable.is_some()
+        self.state().bequeaths
     }
 
     /// Notes that all that an ended session has left is with others now.

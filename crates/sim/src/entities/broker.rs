@@ -163,7 +163,7 @@ impl world::Broker<Packet> for Broker {
         }
     }
 
-    fn is_written(&self) -> bool {
+    fn is_written(&mut self) -> bool {
         self.durable.is_written()
     }
 }

@@ -8,12 +8,10 @@ use barid_engine::session::SessionRef;
 use barid_store::memory::Disk;
 
 use super::codec;
-use crate::history::History;
 use crate::network::{ClientId, LinkId, client_of};
 use crate::packets::messages::{MessageNumber, Packet, Verdict};
 use crate::process::{OverEngine, Process, Settings};
 use crate::rules::Rules;
-use crate::world;
 
 /// The broker's process.
 pub struct Broker {
@@ -45,8 +43,7 @@ enum Name {
     Unstored { life: u32, id: u64 },
 }
 
-/// What has left the broker since somebody looked.
-#[derive(Default)]
+/// Packets that the broker has sent since they were taken last, and what checkers know beside them.
 pub struct Effects {
     pub packets: Vec<(ClientId, LinkId, Packet)>,
     /// A message to a topic was dropped for a client; without a topic: it was in the store only.
@@ -55,40 +52,31 @@ pub struct Effects {
     pub refused: Vec<MessageNumber>,
 }
 
-impl world::Broker<Packet> for Broker {
-    fn receive(&mut self, client: ClientId, link: LinkId, packet: Packet) -> bool {
-        let mut bytes = Vec::new();
-        codec::encode(client, packet, &mut bytes);
-        let is_new = matches!(packet, Packet::Connect { .. });
-        if !self.process.receive(link, &bytes, is_new) {
-            return false;
-        }
-        if is_new && let Some(session) = self.process.session(link) {
-            let birth = self.birth_of(&session);
-            self.births.insert(link, (birth, !session.store_refuses()));
-        }
-        if let Packet::Publish { message, id, qos: 1.., .. } = packet {
-            self.published.insert((link, id), message);
-        }
-        true
-    }
-
-    fn lose(&mut self, _: ClientId, link: LinkId) {
-        self.process.lose(link);
-    }
-
-    fn commit(&mut self, shard: u16, history: &mut History) {
-        self.process.commit(shard, history);
-    }
-
-    fn is_written(&self) -> bool {
-        self.process.is_written()
-    }
-}
-
 impl OverEngine for Broker {
+    type Packet = Packet;
+
     fn process(&mut self) -> &mut Process {
         &mut self.process
+    }
+
+    fn encode(client: ClientId, packet: Packet, out: &mut Vec<u8>) -> bool {
+        codec::encode(client, packet, out);
+        matches!(packet, Packet::Connect { .. })
+    }
+
+    fn received(&mut self, link: LinkId, packet: Packet) {
+        match packet {
+            Packet::Connect { .. } => {
+                if let Some(session) = self.process.session(link) {
+                    let birth = self.birth_of(&session);
+                    self.births.insert(link, (birth, !session.store_refuses()));
+                }
+            }
+            Packet::Publish { message, id, qos: 1.., .. } => {
+                self.published.insert((link, id), message);
+            }
+            _ => {}
+        }
     }
 }
 
@@ -130,29 +118,22 @@ impl Broker {
         })
     }
 
-    /// What has left the broker since somebody looked.
+    /// Takes them.
     pub fn take_effects(&mut self, of: impl Fn(LinkId) -> Option<ClientId>) -> Effects {
-        let mut effects = Effects::default();
         let Self { process, births, published, .. } = self;
-        let closed = process.take_output(|link, bytes| {
-            let mut taken = 0;
+        let mut refused = Vec::new();
+        let packets = process.take_packets(of, Packet::Disconnect, |link, bytes| {
             let birth = births.get(&link).copied().unwrap_or_default();
-            while let Some((packet, len)) = codec::decode(&bytes[taken..], birth) {
-                taken += len;
-                let Some(packet) = packet else { continue };
-                if let Packet::PubAck(id, Verdict::Refused) | Packet::PubRec(id, Verdict::Refused) =
-                    packet
-                {
-                    effects.refused.extend(published.get(&(link, id)));
-                }
-                effects.packets.extend(of(link).map(|client| (client, link, packet)));
+            let (packet, len) = codec::decode(bytes, birth)?;
+            if let Some(
+                Packet::PubAck(id, Verdict::Refused) | Packet::PubRec(id, Verdict::Refused),
+            ) = packet
+            {
+                refused.extend(published.get(&(link, id)));
             }
-            taken
+            Some((packet, len))
         });
-        let ends = |link: LinkId| Some((of(link)?, link, Packet::Disconnect));
-        effects.packets.extend(closed.into_iter().filter_map(ends));
-        effects.dropped = self.take_drops();
-        effects
+        Effects { packets, dropped: self.take_drops(), refused }
     }
 
     fn take_drops(&mut self) -> Vec<(ClientId, Option<usize>, DropReason)> {

@@ -13,12 +13,10 @@ use statestore_proto::Refusal;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::codec;
-use crate::history::History;
 use crate::network::{ClientId, LinkId, client_of};
 use crate::packets::state_store::{KEYS, Packet, Request, RequestNumber, Told, VOLATILE};
 use crate::process::{OverEngine, Process, Settings, TENANT};
 use crate::rules::Rules;
-use crate::world;
 
 /// The broker's process.
 pub struct Broker {
@@ -34,29 +32,16 @@ pub struct Picture {
     answered: BTreeSet<(ClientId, RequestNumber, String)>,
 }
 
-impl world::Broker<Packet> for Broker {
-    fn receive(&mut self, client: ClientId, link: LinkId, packet: Packet) -> bool {
-        let mut bytes = Vec::new();
-        codec::encode(client, packet, &mut bytes);
-        self.process.receive(link, &bytes, matches!(packet, Packet::Connect { .. }))
-    }
-
-    fn lose(&mut self, _: ClientId, link: LinkId) {
-        self.process.lose(link);
-    }
-
-    fn commit(&mut self, shard: u16, history: &mut History) {
-        self.process.commit(shard, history);
-    }
-
-    fn is_written(&self) -> bool {
-        self.process.is_written()
-    }
-}
-
 impl OverEngine for Broker {
+    type Packet = Packet;
+
     fn process(&mut self) -> &mut Process {
         &mut self.process
+    }
+
+    fn encode(client: ClientId, packet: Packet, out: &mut Vec<u8>) -> bool {
+        codec::encode(client, packet, out);
+        matches!(packet, Packet::Connect { .. })
     }
 }
 
@@ -68,23 +53,12 @@ impl Broker {
         Self { process: Process::start(disks, &settings, rules) }
     }
 
-    /// What has left the broker since somebody looked.
+    /// Packets that the broker has sent since they were taken last.
     pub fn take_packets(
         &mut self,
         of: impl Fn(LinkId) -> Option<ClientId>,
     ) -> Vec<(ClientId, LinkId, Packet)> {
-        let mut packets = Vec::new();
-        let closed = self.process.take_output(|link, bytes| {
-            let mut taken = 0;
-            while let Some((packet, len)) = codec::decode(&bytes[taken..]) {
-                taken += len;
-                packets.extend(of(link).zip(packet).map(|(client, packet)| (client, link, packet)));
-            }
-            taken
-        });
-        let ends = |link: LinkId| Some((of(link)?, link, Packet::Disconnect));
-        packets.extend(closed.into_iter().filter_map(ends));
-        packets
+        self.process.take_packets(of, Packet::Disconnect, |_, bytes| codec::decode(bytes))
     }
 
     /// What is in memory and stored, and what is known of some requests.

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::durable::Commits;
-use crate::entities::Queue;
 use barid_amqp::Error;
 use barid_amqp::message::{Sections, ValueRef};
 use barid_core::entity::{Delivery, Entry, LockToken, Mode, Outcome, Part};
@@ -14,6 +12,8 @@ use crate::amqp::container::Container;
 use crate::amqp::encode::{encode, uuid_of};
 use crate::amqp::held::Answer;
 use crate::amqp::loading::For;
+use crate::durable::Commits;
+use crate::entities::Queue;
 use crate::turn::Turn;
 
 /// Messages that one response has at most.

@@ -11,10 +11,6 @@ mod state;
 
 use std::sync::Arc;
 
-use crate::denied_action::Action;
-use crate::durable::Commits;
-use crate::entities::{Address, Entities, Node, Queue};
-use crate::random::Random;
 use barid_amqp::message::{Request, ValueRef, Writer};
 use barid_amqp::{Delivery, DeliveryState, Error};
 use barid_core::entity::{Part, ReceiverId, Refusal};
@@ -26,6 +22,10 @@ use super::held::Answer;
 use super::keys::Right;
 use super::link::{Link, RequestLink, Service};
 use super::refusals::{condition, error_of, no_entity, status_of};
+use crate::denied_action::Action;
+use crate::durable::Commits;
+use crate::entities::{Address, Entities, Node, Queue};
+use crate::random::Random;
 use crate::turn::Turn;
 pub(super) use messages::Gathering;
 use messages::Page;

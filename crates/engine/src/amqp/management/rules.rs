@@ -3,11 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::entities::value::{encoded, kept};
-use crate::entities::{
-    Correlation, EntityError, Expression, FilterType, PropertyValue, Queue, RuleDefinition,
-    RuleProperties,
-};
 use barid_amqp::Error;
 use barid_amqp::message::{
     Correlation as SentCorrelation, Filter as SentFilter, Rule as SentRule, ValueRef,
@@ -16,6 +11,11 @@ use barid_core::rules::{Filter, Rule};
 
 use super::{Asked, Done, missing};
 use crate::amqp::refusals::{condition, no_entity};
+use crate::entities::value::{encoded, kept};
+use crate::entities::{
+    Correlation, EntityError, Expression, FilterType, PropertyValue, Queue, RuleDefinition,
+    RuleProperties,
+};
 
 /// Rules in one response.
 const RULES_MAX: usize = 1_000;

@@ -1,6 +1,5 @@
 //! Scheduled messages.
 
-use crate::entities::Batch;
 use barid_amqp::Error;
 use barid_amqp::message::ValueRef;
 
@@ -8,6 +7,7 @@ use super::{Asked, Done, missing};
 use crate::amqp::attach::accepts_messages;
 use crate::amqp::refusals::{condition, error_of};
 use crate::amqp::sending::{error_of_send, incoming};
+use crate::entities::Batch;
 
 const MESSAGES: &str = "messages";
 
