@@ -1,76 +1,98 @@
-//! Rules that a line of the engine keeps, each of which a simulation can break: to see that it matters, and that the checkers
-//! notice.
+//! Rules of the engine that a simulation can break one at a time, to show that each of them matters and that the checkers
+//! notice when it does not hold.
 //!
-//! Without the feature `faults` all of them hold, and nothing here is in the program.
+//! Without the feature `faults` every rule holds: [`holds`] is a constant, and no switch is in the program.
 
 use barid_core::commits::Commits;
 
 /// One of the rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// PUBACK and PUBREC leave when the message is durable in every shard that it has touched.
+    /// PUBACK and PUBREC leave when the message is durable in every shard that stores it.
     AcknowledgeWhenDurable,
-    /// What is noted of a QoS 2 message in a shard, and that it was received, is in one batch. So a
-    /// batch is not taken while such a message passes through its shard.
+    /// A QoS 2 message and the note that it was received are in one batch of a shard: no batch is taken while such a
+    /// message passes through the shard.
     OneBatchForEachShard,
-    /// That a QoS 2 message was received is noted in every shard that stores it, with the message.
+    /// Every shard that stores a QoS 2 message also notes that the message was received.
     NoteReceivedWithMessage,
-    /// A QoS 2 message that comes again after a crash goes only to shards that do not have it.
+    /// A QoS 2 message that is repeated after a crash goes only to shards without that note.
     SkipShardsThatHaveIt,
-    /// … and is not refused, whatever is full: some have got it.
+    /// A QoS 2 message that is repeated is not refused for full queues: some subscribers already have it.
     AdmitWhatWasReceived,
-    /// A QoS 2 message that comes again is acknowledged when all that was noted of the first one is
-    /// durable.
+    /// The PUBREC of a repeated QoS 2 message leaves when all notes of the first one are durable.
     AcknowledgeRepetitionWhenDurable,
-    /// PUBCOMP leaves when every shard has forgotten durably that the message was received.
+    /// PUBCOMP leaves when the note of the message is durably removed from every shard.
     CompleteWhenForgotten,
-    /// A PUBLISH of QoS 2 leaves when it is durable that it has its packet identifier.
+    /// A PUBLISH of QoS 2 leaves when its packet identifier is durable.
     SendQos2WhenDurable,
-    /// PUBREL leaves when it is durable that PUBREC has come.
+    /// PUBREL leaves when the receipt of PUBREC is durable.
     ReleaseWhenDurable,
-    /// After PUBREC the packet identifier is kept until PUBCOMP.
+    /// A packet identifier stays in use from PUBREC to PUBCOMP.
     KeepReleased,
-    /// SUBACK and UNSUBACK leave when the subscription is durable, or durably gone.
+    /// SUBACK and UNSUBACK leave when the change of the subscription is durable.
     AnswerSubscribeWhenDurable,
-    /// A CONNACK with Session Present 0 leaves when the session before is durably gone.
+    /// CONNACK with Session Present 0 leaves when the previous session is durably removed.
     ConnectWhenGone,
-    /// A CONNACK leaves when it is durable that the client of a session that expires is back.
+    /// CONNACK leaves when it is durable that the client of a session with an expiry is back.
     ConnectWhenNotedAsPresent,
-    /// The acknowledgement of a retained message waits for the message, too.
+    /// The acknowledgement of a retained message also waits for the retained message itself.
     AcknowledgeWhenRetained,
-    /// What a shared subscription sent to a session that ends goes to other members.
+    /// Messages of a shared subscription in a session that ends go to other members.
     GiveToOthers,
-    /// … and leaves the store when they have it durably.
+    /// The record of these messages is removed when the other members have them durably.
     ForgetGivenWhenDurable,
-    /// Who changes a key of the state store hears of it when the change is durable.
+    /// The response to SET and DEL leaves when the change is durable.
     TellChangesWhenDurable,
-    /// The answer to GET leaves when the value that it tells is durable.
+    /// The response to GET leaves when the value in it is durable.
     TellValuesWhenDurable,
-    /// Who hears that there is no such key hears it when the last deletion is durable.
+    /// The response that a key does not exist leaves when its last deletion is durable.
     TellAbsenceWhenDurable,
-    /// Who is refused hears it when what he was refused for is durable.
+    /// The refusal of a request leaves when the state that caused it is durable.
     TellRefusalsWhenDurable,
-    /// A version ahead of the clock on the wall leaves when it is durable that it was given, also if the
-    /// key that has it is not stored.
+    /// A version ahead of the wall clock leaves when the clock of the shard is durable, also if the key is not stored.
     TellVersionsWhenNoted,
-    /// Who watches a key hears of a change when it is durable.
+    /// Notifications of a change leave when the change is durable.
     NotifyWhenDurable,
-    /// A request that comes again is answered as it was, and not done again.
+    /// A repeated request gets the first response, and is not carried out again.
     AnswerAgain,
-    /// What a request was answered is in the batch of what it has changed.
+    /// The response to a request is noted in the batch of the change.
     NoteAnswerWithChange,
-    /// A version is noted in the batch of the change that has it.
+    /// A version is noted in the batch of the change.
     NoteVersionWithChange,
-    /// What a session was answered goes with the session.
+    /// The responses noted for a session are removed with the session.
     ForgetAnswersWithSession,
+    /// The acceptance of a message that was sent to an entity leaves when the message is durable.
+    AcceptWhenDurable,
+    /// The acceptance of a duplicate leaves when the first message is durable.
+    AcceptDuplicatesWhenDurable,
+    /// The response to a cancellation leaves when the scheduled message is durably removed.
+    CancelWhenDurable,
+    /// The answer to a settlement leaves when the settlement is durable.
+    SettleWhenDurable,
+    /// In the mode receive-and-delete, a message leaves when it is durably removed.
+    DeliverWhenDeleted,
+    /// The response to setting the state of a session leaves when the state is durable.
+    SetStatesWhenDurable,
+    /// The state of a session leaves when it is durable.
+    TellStatesWhenDurable,
+    /// All changes that a command makes to an entity are in one batch.
+    OneBatchForEachCommand,
+    /// The first message of an entity leaves when the reservation of its sequence numbers is durable.
+    DeliverWhenReserved,
+    /// The bytes of a message are found while their batch is on its way to the log.
+    FindWhatIsOnItsWay,
+    /// A process gives its locks other numbers than the processes before it.
+    NumberLocksAnew,
+    /// A receiver with credit is told when its entity has a message for it.
+    TellWhatIsReady,
 }
 
 /// Whether a rule may be broken.
 pub const CAN_BREAK: bool = cfg!(feature = "faults");
 
-/// What is done only if a rule holds.
+/// Values that are empty when a rule is broken.
 pub trait IfHolds: Default {
-    /// This, if the rule holds; otherwise nothing.
+    /// Returns `self` if the rule holds, and an empty value otherwise.
     #[must_use]
     fn if_holds(self, rule: Rule) -> Self {
         if holds(rule) { self } else { Self::default() }
@@ -90,7 +112,7 @@ mod switches {
         true
     }
 
-    /// Between two steps of one thread, where it holds no lock of a session or an entity: others may do something.
+    /// Lets other threads of a simulation do a step. The caller holds no lock that such a step takes.
     #[inline(always)]
     pub const fn interleave() {}
 }
@@ -106,12 +128,12 @@ mod switches {
         static OTHERS: RefCell<Option<Box<dyn FnMut()>>> = const { RefCell::new(None) };
     }
 
-    /// From now on this rule is broken on this thread, or none.
+    /// Breaks one rule on this thread from now on, or none.
     pub fn break_rule(rule: Option<Rule>) {
         BROKEN.set(rule);
     }
 
-    /// What others may do between two steps of this thread.
+    /// Sets the step that [`interleave`] lets others do.
     pub fn set_others(act: Option<Box<dyn FnMut()>>) {
         OTHERS.set(act);
     }
@@ -121,9 +143,9 @@ mod switches {
         BROKEN.get() != Some(rule)
     }
 
-    /// Between two steps of one thread, where it holds no lock of a session or an entity: others may do something.
+    /// Lets other threads of a simulation do a step. The caller holds no lock that such a step takes.
     pub fn interleave() {
-        // Not while they do.
+        // A step of another thread is not interrupted itself.
         let act = OTHERS.take();
         if let Some(mut act) = act {
             act();

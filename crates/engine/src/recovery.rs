@@ -120,9 +120,6 @@ pub fn recover(engine: &Engine, contents: impl IntoIterator<Item = Contents>) ->
         }
     }
     Recovering::join(entities);
-    if total.entities > 0 {
-        engine.shards.iter().for_each(|shard| shard.commit_before_start(engine.clock));
-    }
     let now = engine.clock.now();
     let mut sessions: Vec<_> = sessions.into_iter().collect();
     sessions.sort_unstable_by_key(|(number, _)| *number);

@@ -78,6 +78,13 @@ pub enum Outcome {
     Release,
 }
 
+impl Outcome {
+    /// Whether the message goes back to its old place.
+    pub fn returns(&self) -> bool {
+        matches!(self, Self::Abandon(_) | Self::Release)
+    }
+}
+
 /// Which session a receiver asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Accept {

@@ -23,6 +23,7 @@ use crate::budget::Budget;
 use crate::denied_action::Action;
 use crate::durable::Commits;
 use crate::entities::Told;
+use crate::faults;
 use crate::turn::Turn;
 
 /// The largest frame that is read, in bytes. Larger messages come in many.
@@ -315,6 +316,7 @@ impl Container {
         if let Answer::Response(_, message) = &answer {
             self.responding += message.len();
         }
+        faults::interleave();
         let sources = turn.context.engine.shards.sources();
         match self.held.push(commits, answer, sources) {
             Some(answer) => self.answer_now(answer),
@@ -341,6 +343,7 @@ impl Container {
             Answer::Response(link, message) => self.respond(link, message),
             Answer::Nothing => {}
             Answer::Deliveries(link, count) => self.release(link, count),
+            Answer::Numbers(link) => self.on_numbers(link),
         }
     }
 
@@ -440,9 +443,10 @@ impl Container {
 
     fn forget_all(&mut self, turn: &mut Turn<'_>) {
         while self.engine.next_event().is_some() {}
-        for link in self.links.keys().copied().collect::<Vec<_>>() {
-            self.forget(turn, link);
-        }
+        let mut links: Vec<_> = self.links.keys().copied().collect();
+        // So that what follows does not depend on where the table has them.
+        links.sort_unstable();
+        links.into_iter().for_each(|link| self.forget(turn, link));
     }
 
     /// Whether the client has opened the connection and proved to have a key.

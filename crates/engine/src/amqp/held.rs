@@ -22,6 +22,8 @@ pub enum Answer {
     Nothing,
     /// So many messages on this link may leave.
     Deliveries(LinkId, usize),
+    /// Messages of the entity of this link may be taken.
+    Numbers(LinkId),
 }
 
 /// Answers in their order.

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use barid_amqp::{Error, LinkId};
-use barid_core::entity::{Delivery, LockToken, Mode, Outcome, Refusal};
+use barid_core::entity::{Delivery, Entity, LockToken, Mode, Outcome, Refusal, SequenceNumber};
 use tracing::error;
 
 use super::container::Container;
@@ -15,6 +15,7 @@ use super::loading::For;
 use super::refusals::{condition, error_of};
 use crate::durable::Commits;
 use crate::entities::Told;
+use crate::faults::{IfHolds as _, Rule};
 use crate::turn::Turn;
 
 /// Messages that are taken from an entity at a time.
@@ -50,6 +51,8 @@ pub struct Outbound {
     drains: bool,
     /// The link has been told that there is something, and has to take it or to say that it cannot.
     called: bool,
+    /// The numbers of the entity are not durably reserved. Nothing is taken until they are.
+    unnumbered: bool,
 }
 
 impl Outbound {
@@ -84,6 +87,15 @@ impl Container {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// The numbers of a link's entity are reserved.
+    pub(super) fn on_numbers(&mut self, link: LinkId) {
+        if let Some(Link::Receiver(receiver)) = self.links.get_mut(&link) {
+            receiver.outbound.unnumbered = false;
+            receiver.outbound.asks = true;
+            self.note_busy(link);
         }
     }
 
@@ -153,11 +165,18 @@ impl Container {
     fn serve(&mut self, turn: &mut Turn<'_>, link: LinkId) {
         loop {
             self.send_waiting(turn, link);
-            self.give_back(turn, link);
-            let is_full = self.is_backed_up(link);
             let credit = self.engine.credit(link) as usize;
+            // The client may have taken credit back.
+            self.give_back(turn, link, credit);
+            let is_full = self.is_backed_up(link);
             let Some(Link::Receiver(receiver)) = self.links.get_mut(&link) else { return };
             if receiver.pending {
+                return;
+            }
+            if receiver.outbound.unnumbered {
+                if receiver.outbound.called {
+                    self.take(turn, link, 0);
+                }
                 return;
             }
             let room = credit.saturating_sub(receiver.outbound.waiting.len());
@@ -187,17 +206,28 @@ impl Container {
         }
     }
 
-    /// Gives back what was taken for credit that the client has taken back. What is received and deleted is gone
-    /// from the entity already, and waits for other credit.
-    fn give_back(&mut self, turn: &Turn<'_>, link: LinkId) {
-        let credit = self.engine.credit(link) as usize;
+    /// A message is back in its session. What comes behind it there and has not been sent is given back, so that it does
+    /// not come first.
+    pub(super) fn came_back(&mut self, turn: &Turn<'_>, link: LinkId, number: SequenceNumber) {
+        let Some(Link::Receiver(receiver)) = self.links.get(&link) else { return };
+        if receiver.has_session {
+            let is_before = |waiting: &Waiting| waiting.delivery.entry.number < number;
+            let before = receiver.outbound.waiting.partition_point(is_before);
+            self.give_back(turn, link, before);
+            self.note_busy(link);
+        }
+    }
+
+    /// Gives back what was taken and not sent, except for the first `kept`. What is received and deleted is gone from the
+    /// entity already, and stays.
+    fn give_back(&mut self, turn: &Turn<'_>, link: LinkId, kept: usize) {
         let Some(Link::Receiver(receiver)) = self.links.get_mut(&link) else { return };
         let (outbound, mode) = (&mut receiver.outbound, receiver.mode);
-        if outbound.waiting.len() <= credit {
+        if outbound.waiting.len() <= kept {
             return;
         }
         let mut tokens = Vec::new();
-        while outbound.waiting.len() > credit
+        while outbound.waiting.len() > kept
             && let Some(last) =
                 outbound.waiting.pop_back_if(|last| mode == Mode::PeekLock || last.bytes.is_none())
         {
@@ -222,6 +252,8 @@ impl Container {
     fn take(&mut self, turn: &mut Turn<'_>, link: LinkId, most: usize) {
         let Some(Link::Receiver(receiver)) = self.links.get_mut(&link) else { return };
         let now = turn.context.wall();
+        let unreserved = receiver.queue.unreserved();
+        let most = if unreserved.is_some() { 0 } else { most };
         let (mut commits, mut taken) = (Commits::default(), Vec::new());
         let result = receiver.queue.with(&mut commits, |entity, effects| {
             entity.take(receiver.id, most, now, effects, &mut taken)
@@ -232,6 +264,13 @@ impl Container {
         }
         if let Err(refusal) = result {
             self.end(turn, link, error_of(refusal));
+            return;
+        }
+        if let Some(reservation) = unreserved {
+            receiver.outbound.asks = true;
+            if !std::mem::replace(&mut receiver.outbound.unnumbered, true) {
+                self.answer(turn, reservation, Answer::Numbers(link));
+            }
             return;
         }
         if taken.is_empty() {
@@ -267,6 +306,7 @@ impl Container {
             let count = outbound.waiting.len() - outbound.free - outbound.held;
             outbound.held += count;
             let commits = std::mem::take(&mut outbound.commits);
+            let commits = commits.if_holds(Rule::DeliverWhenDeleted);
             self.answer(turn, commits, Answer::Deliveries(link, count));
         }
     }
@@ -290,7 +330,8 @@ impl Container {
     ) {
         let Some(Link::Receiver(receiver)) = self.links.get_mut(&link) else { return };
         let outbound = &mut receiver.outbound;
-        let of = |waiting: &Waiting| waiting.delivery.token == token;
+        // It may have been given back and taken again meanwhile, and have been read twice.
+        let of = |waiting: &Waiting| waiting.delivery.token == token && waiting.bytes.is_none();
         let Some(index) = outbound.waiting.iter().rposition(of) else { return };
         outbound.absent -= 1;
         match bytes {
@@ -333,18 +374,25 @@ impl Container {
             let outbound = &mut receiver.outbound;
             let is_free = outbound.free > 0;
             let Some(Waiting { delivery, bytes: Some(bytes) }) =
-                outbound.waiting.front().filter(|_| is_free)
+                outbound.waiting.front_mut().filter(|_| is_free)
             else {
                 break;
             };
             let settled = receiver.mode == Mode::ReceiveAndDelete;
-            let lock = (!settled).then_some((delivery.token, delivery.locked_until));
             if !settled && delivery.locked_until <= now {
-                // It has waited for so long that it is back in the entity.
-                outbound.waiting.pop_front();
-                outbound.free -= 1;
-                continue;
+                // It has waited for long. The lock of its session may have been renewed.
+                let lock = |entity: &Entity| entity.session_of(receiver.id).map(|(_, until)| until);
+                match receiver.queue.read(lock).filter(|until| *until > now) {
+                    Some(until) => delivery.locked_until = until,
+                    None => {
+                        // It is back in the entity.
+                        outbound.waiting.pop_front();
+                        outbound.free -= 1;
+                        continue;
+                    }
+                }
             }
+            let lock = (!settled).then_some((delivery.token, delivery.locked_until));
             encoded.clear();
             let tag = tag_of(delivery.token);
             if encode(&delivery.entry, bytes, lock, &mut encoded).is_err() {

@@ -14,6 +14,7 @@ use super::link::Link;
 use super::refusals::{condition, error_of, no_entity};
 use crate::durable::Commits;
 use crate::entities::{Batch, Node, SendError};
+use crate::faults::{IfHolds as _, Rule};
 use crate::random::Random;
 use crate::turn::Turn;
 
@@ -40,6 +41,7 @@ impl Container {
             self.end(turn, delivery.link, error.clone());
             return;
         }
+        let commits = commits.if_holds(Rule::AcceptWhenDurable);
         let answer = match sent {
             _ if delivery.settled => Answer::Nothing,
             Ok(()) => Answer::Incoming(delivery.id, DeliveryState::Accepted),

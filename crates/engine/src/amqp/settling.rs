@@ -11,6 +11,7 @@ use super::link::Link;
 use super::refusals::error_of;
 use crate::durable::Commits;
 use crate::entities::value::kept;
+use crate::faults::{IfHolds as _, Rule};
 use crate::turn::Turn;
 
 impl Container {
@@ -21,12 +22,15 @@ impl Container {
         let now = turn.context.wall();
         let mut commits = Commits::default();
         let part = receiver.part;
-        let result = match token_of_tag(&disposition.tag) {
+        let returns = outcome.returns();
+        let token = token_of_tag(&disposition.tag);
+        let result = match token {
             Some(token) => receiver.queue.with(&mut commits, |entity, effects| {
                 entity.settle(part, token, outcome, now, effects)
             }),
             None => Err(Refusal::MessageLockLost),
         };
+        let commits = commits.if_holds(Rule::SettleWhenDurable);
         let answer = match result {
             _ if disposition.settled => Answer::Nothing,
             Ok(()) => Answer::Outgoing(disposition.delivery, echo(disposition.state.as_deref())),
@@ -36,6 +40,9 @@ impl Container {
             }
         };
         self.answer(turn, commits, answer);
+        if let Some(token) = token.filter(|_| returns && result.is_ok()) {
+            self.came_back(turn, disposition.link, token.number());
+        }
     }
 }
 

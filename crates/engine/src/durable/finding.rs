@@ -10,6 +10,7 @@ use tracing::error;
 
 use super::DurableShard;
 use super::shard::Pending;
+use crate::faults::{IfHolds as _, Rule};
 
 impl DurableShard {
     /// A message of the shard, wherever it is; `None`: it is lost. Blocks for the disk.
@@ -44,7 +45,8 @@ impl DurableShard {
         id: u64,
     ) -> Result<Option<Arc<[u8]>>, StoreError> {
         let noted = |pending: &Pending| {
-            pending.find(|writes| writes.queue_body(tenant, queue, id)).cloned()
+            let found = pending.find(|writes| writes.queue_body(tenant, queue, id)).cloned();
+            found.if_holds(Rule::FindWhatIsOnItsWay)
         };
         self.find(noted, || self.read_body(name, queue, id))
     }

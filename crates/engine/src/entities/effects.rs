@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 use super::queue::Queue;
 use super::receivers::Told;
 use crate::durable::{ChangeGuard, Commits};
+use crate::faults::{Rule, holds, interleave};
 
 /// Hears what follows, while the entity is locked. Locks its shard when the first note comes.
 pub struct QueueEffects<'a> {
@@ -44,6 +45,10 @@ impl<'a> QueueEffects<'a> {
             return None;
         }
         let queue = self.queue;
+        if !holds(Rule::OneBatchForEachCommand) {
+            self.guard = None;
+            interleave();
+        }
         Some((queue, self.shard()))
     }
 
@@ -124,7 +129,9 @@ impl Effects for QueueEffects<'_> {
     }
 
     fn ready(&mut self, receiver: ReceiverId) {
-        self.told.push((receiver, Told::Ready));
+        if holds(Rule::TellWhatIsReady) {
+            self.told.push((receiver, Told::Ready));
+        }
     }
 
     fn granted(&mut self, receiver: ReceiverId, session: &Arc<str>, locked_until: WallTime) {

@@ -21,6 +21,7 @@ use super::receivers::{Inbox, Receivers};
 use super::registry::Entities;
 use super::sending::{Numbers, SendError};
 use crate::durable::{Commits, DurableShard, Shards};
+use crate::faults::{IfHolds as _, Rule, holds};
 use crate::random::Random;
 
 /// Bytes that wait for the next commit, with which what is due waits as well …
@@ -45,6 +46,8 @@ pub struct Queue {
     receivers: Receivers,
     /// When the entity is looked at next: the earliest time that has been told.
     wakes_at: AtomicU64,
+    /// The batch of its shard with the reservation of its first numbers; 0: they are not reserved yet.
+    begins_in: AtomicU64,
     /// What moves messages on, in the order of [`MOVED`].
     movers: Mutex<[Option<Arc<Mover>>; 2]>,
 }
@@ -91,7 +94,7 @@ impl Queue {
         let key = super::path::key(path);
         let shard = Arc::clone(home.shards.of(&home.tenant_name, &key));
         // Tokens of an earlier process must not fit: the first number is any of 2^63.
-        let first_lock = home.random.number() >> 1;
+        let first_lock = if holds(Rule::NumberLocksAnew) { home.random.number() >> 1 } else { 1 };
         let entity = Entity::new(configured.properties.to_core(), first_lock);
         Arc::new_cyclic(|me| Self {
             key,
@@ -104,6 +107,7 @@ impl Queue {
             state: Mutex::new(State { entity, deleted: false }),
             receivers: Receivers::default(),
             wakes_at: AtomicU64::new(NEVER),
+            begins_in: AtomicU64::new(0),
             movers: Mutex::default(),
         })
     }
@@ -281,7 +285,8 @@ impl Queue {
         })?;
         if has_duplicate {
             // The one that it repeats may not be durable yet.
-            commits.add(self.shard.index(), self.shard.last_change());
+            let first = Commits::one(self.shard.index(), self.shard.last_change());
+            commits.join(&first.if_holds(Rule::AcceptDuplicatesWhenDurable));
         }
         Ok(numbers)
     }
@@ -299,9 +304,21 @@ impl Queue {
         self.configure(configured, commits);
     }
 
-    /// All that was stored of it is here. What is noted must be durable before anybody receives from it.
+    /// All that was stored of it is here. Its numbers are reserved.
     pub(super) fn start(&self, commits: &mut Commits) {
-        self.with(commits, |entity, effects| entity.start(effects));
+        let mut reserved = Commits::default();
+        self.with(&mut reserved, |entity, effects| entity.start(effects));
+        let batch = reserved.iter().map(|(_, batch)| batch).max();
+        self.begins_in.store(batch.unwrap_or_default(), Ordering::Release);
+        commits.join(&reserved);
+    }
+
+    /// What has to be durable before a message of it leaves: that its numbers are reserved. After a crash another message
+    /// could have the same number otherwise. `None`: it is durable.
+    pub fn unreserved(&self) -> Option<Commits> {
+        let batch = self.begins_in.load(Ordering::Acquire);
+        let wait = (!self.shard.is_durable(batch)).then(|| Commits::one(self.shard.index(), batch));
+        wait.if_holds(Rule::DeliverWhenReserved)
     }
 
     /// Notes what it is declared as, and does as it says from now on.

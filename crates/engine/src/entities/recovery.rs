@@ -1,12 +1,12 @@
 //! From the stores to entities.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use barid_core::durable::EntityRecord;
 use barid_core::durable::records::RecordError;
 use barid_core::entity::Entity;
 use barid_core::ids::QueueNumber;
-use hashbrown::HashMap;
 
 use super::configured::{Configured, Definition, Stored};
 use super::definition::{QueueProperties, TopicProperties};
@@ -20,7 +20,7 @@ use crate::durable::Commits;
 /// [joined](Recovering::join) when all stores have been read.
 #[derive(Default)]
 pub struct Recovering {
-    queues: HashMap<QueueNumber, Arc<Queue>>,
+    queues: BTreeMap<QueueNumber, Arc<Queue>>,
 }
 
 impl Recovering {
@@ -66,8 +66,6 @@ impl Recovering {
 
     /// Gives all that were found, in all stores, to their tenants. A subscription whose topic has gone goes,
     /// too: the process has ended before it could.
-    ///
-    /// What is noted meanwhile must be durable before anybody receives.
     pub fn join(all: impl IntoIterator<Item = Self>) {
         let mut commits = Commits::default();
         let queues = all.into_iter().flat_map(|found| found.queues.into_values());

@@ -13,7 +13,6 @@ use parking_lot::Mutex;
 
 use super::{Answers, Link, SessionRef};
 use crate::account::{Account, TenantSettings};
-use crate::clock::tests::stopped;
 use crate::durable::{Commits, Shards, Storage};
 use crate::ids::ConnectionId;
 use crate::owner::{Farewell, Owner};
@@ -97,7 +96,7 @@ impl World {
     }
 
     fn commit(&self) {
-        self.shards.get(0).commit_before_start(stopped());
+        self.shards.get(0).commit_now();
     }
 
     /// The owner's turn.

@@ -8,6 +8,8 @@ use super::{Asked, Done};
 use crate::amqp::encode::{millis, token_of};
 use crate::amqp::refusals::{condition, error_of};
 use crate::amqp::settling::changes;
+use crate::durable::Commits;
+use crate::faults::Rule;
 
 fn tokens(asked: &Asked<'_>) -> Result<Vec<LockToken>, Error> {
     asked.named("lock-tokens", |value| value.uuid().map(token_of))
@@ -72,11 +74,14 @@ pub(super) fn settle(asked: &mut Asked<'_>) -> Result<Done, Error> {
         }
     }
     let (now, part) = (asked.now, asked.part);
-    let settled = asked.queue.with(asked.commits, |entity, effects| {
+    let (returns, first) = (outcome.returns(), tokens.iter().map(|token| token.number()).min());
+    let mut commits = Commits::default();
+    let settled = asked.queue.with(&mut commits, |entity, effects| {
         tokens
             .into_iter()
             .try_for_each(|token| entity.settle(part, token, outcome.clone(), now, effects))
     });
+    asked.wait(commits, Rule::SettleWhenDurable);
     settled.map_err(error_of)?;
-    Ok(Done::empty())
+    Ok(first.filter(|_| returns).map_or_else(Done::empty, Done::Returned))
 }

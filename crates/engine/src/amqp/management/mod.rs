@@ -12,19 +12,21 @@ mod state;
 use std::sync::Arc;
 
 use barid_amqp::message::{Request, ValueRef, Writer};
-use barid_amqp::{Delivery, DeliveryState, Error};
-use barid_core::entity::{Part, ReceiverId, Refusal};
+use barid_amqp::{Delivery, DeliveryState, Error, LinkId};
+use barid_core::entity::{Part, ReceiverId, Refusal, SequenceNumber};
 use barid_core::time::WallTime;
+use smallvec::SmallVec;
 
 use super::attach::TOKENS;
 use super::container::{Container, RESPONDING_MAX};
 use super::held::Answer;
 use super::keys::Right;
-use super::link::{Link, RequestLink, Service};
+use super::link::{Link, ReceiverLink, RequestLink, Service};
 use super::refusals::{condition, error_of, no_entity, status_of};
 use crate::denied_action::Action;
 use crate::durable::Commits;
 use crate::entities::{Address, Entities, Node, Queue};
+use crate::faults::{IfHolds as _, Rule};
 use crate::random::Random;
 use crate::turn::Turn;
 pub(super) use messages::Gathering;
@@ -87,6 +89,8 @@ pub(super) enum Done {
     Body(Box<dyn FnOnce(&mut Writer<'_>)>),
     /// Messages, of which some may have to be read.
     Messages(Page),
+    /// Nothing. Messages are back in their places, and this is the first of them.
+    Returned(SequenceNumber),
 }
 
 impl Done {
@@ -101,6 +105,11 @@ impl Done {
 }
 
 impl Asked<'_> {
+    /// The response leaves when this is durable.
+    fn wait(&mut self, commits: Commits, rule: Rule) {
+        self.commits.join(&commits.if_holds(rule));
+    }
+
     /// An argument that has to be there.
     fn text(&self, name: &str) -> Result<&str, Error> {
         self.request.argument(name).text().ok_or_else(|| missing(name))
@@ -245,6 +254,12 @@ impl Container {
         let message = match done {
             Ok(Done::Nothing) => to.encode(204, "No Content", None, |_| {}),
             Ok(Done::Body(write)) => to.encode(200, "OK", None, write),
+            Ok(Done::Returned(first)) => {
+                for link in self.links_of(node.entity()) {
+                    self.came_back(turn, link, first);
+                }
+                to.encode(200, "OK", None, |_| {})
+            }
             Ok(Done::Messages(page)) => {
                 self.respond_with_messages(turn, (node.entity(), part), to, page, commits);
                 return;
@@ -312,14 +327,21 @@ impl Container {
         })
     }
 
+    /// The client's receivers of an entity.
+    fn receivers_of(&self, queue: &Arc<Queue>) -> impl Iterator<Item = (LinkId, &ReceiverLink)> {
+        self.links.iter().filter_map(|(id, link)| match link {
+            Link::Receiver(link) if Arc::ptr_eq(&link.queue, queue) => Some((*id, link)),
+            _ => None,
+        })
+    }
+
+    fn links_of(&self, queue: &Arc<Queue>) -> SmallVec<[LinkId; 1]> {
+        self.receivers_of(queue).map(|(link, _)| link).collect()
+    }
+
     /// The receiver that a request belongs to: the one it names, or the one that has the session.
     fn receiver_of(&self, request: &Request<'_>, queue: &Arc<Queue>) -> Option<ReceiverId> {
-        let receivers = || {
-            self.links.values().filter_map(|link| match link {
-                Link::Receiver(link) if Arc::ptr_eq(&link.queue, queue) => Some(link),
-                _ => None,
-            })
-        };
+        let receivers = || self.receivers_of(queue).map(|(_, receiver)| receiver);
         let named =
             request.application_property("associated-link-name").and_then(|name| name.text());
         if let Some(link) = named.and_then(|name| receivers().find(|link| *link.name == *name)) {

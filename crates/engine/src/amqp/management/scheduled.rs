@@ -7,7 +7,9 @@ use super::{Asked, Done, missing};
 use crate::amqp::attach::accepts_messages;
 use crate::amqp::refusals::{condition, error_of};
 use crate::amqp::sending::{error_of_send, incoming};
+use crate::durable::Commits;
 use crate::entities::Batch;
+use crate::faults::Rule;
 
 const MESSAGES: &str = "messages";
 
@@ -23,10 +25,12 @@ pub(super) fn schedule(asked: &mut Asked<'_>) -> Result<Done, Error> {
         })?;
         messages.push(message);
     }
+    let mut commits = Commits::default();
     let numbers = asked
         .node
-        .send(Batch::from_vec(messages), asked.now, asked.commits)
+        .send(Batch::from_vec(messages), asked.now, &mut commits)
         .map_err(|error| error_of_send(error, asked.node))?;
+    asked.wait(commits, Rule::AcceptWhenDurable);
     Ok(Done::body(move |map| {
         map.value(ValueRef::String("sequence-numbers"));
         map.longs(numbers.into_iter().map(|number| i64::try_from(number).unwrap_or(i64::MAX)));
@@ -36,9 +40,11 @@ pub(super) fn schedule(asked: &mut Asked<'_>) -> Result<Done, Error> {
 /// `cancel-scheduled-message`.
 pub(super) fn cancel(asked: &mut Asked<'_>) -> Result<Done, Error> {
     let numbers = asked.numbers()?;
+    let mut commits = Commits::default();
     asked
         .queue
-        .with(asked.commits, |entity, effects| entity.cancel_scheduled(&numbers, effects))
+        .with(&mut commits, |entity, effects| entity.cancel_scheduled(&numbers, effects))
         .map_err(error_of)?;
+    asked.wait(commits, Rule::CancelWhenDurable);
     Ok(Done::empty())
 }

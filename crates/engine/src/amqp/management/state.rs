@@ -7,6 +7,8 @@ use barid_amqp::message::ValueRef;
 
 use super::{Asked, Done, missing};
 use crate::amqp::refusals::error_of;
+use crate::durable::Commits;
+use crate::faults::Rule;
 
 const STATE: &str = "session-state";
 
@@ -15,7 +17,9 @@ pub(super) fn get(asked: &mut Asked<'_>) -> Result<Done, Error> {
     let (_, session) = asked.holder()?;
     let state = asked.queue.read(|entity| entity.state(&session));
     // What it tells may have been set a moment ago by a holder that has heard nothing yet.
-    asked.commits.add(asked.queue.shard().index(), asked.queue.shard().last_change());
+    let shard = asked.queue.shard();
+    let last = Commits::one(shard.index(), shard.last_change());
+    asked.wait(last, Rule::TellStatesWhenDurable);
     Ok(Done::body(move |map| {
         map.entry(STATE, state.as_deref().map_or(ValueRef::Null, ValueRef::Binary));
     }))
@@ -30,9 +34,11 @@ pub(super) fn set(asked: &mut Asked<'_>) -> Result<Done, Error> {
         ValueRef::String(text) => Some(text.as_bytes().into()),
         _ => return Err(missing(STATE)),
     };
+    let mut commits = Commits::default();
     asked
         .queue
-        .with(asked.commits, |entity, effects| entity.set_state(receiver, state, now, effects))
+        .with(&mut commits, |entity, effects| entity.set_state(receiver, state, now, effects))
         .map_err(error_of)?;
+    asked.wait(commits, Rule::SetStatesWhenDurable);
     Ok(Done::empty())
 }

@@ -97,7 +97,7 @@ impl World {
     /// What all the threads of a broker would do, until nothing is left.
     fn settle(&self) {
         loop {
-            self.shards.iter().for_each(|shard| shard.commit_before_start(clock::tests::stopped()));
+            self.shards.iter().for_each(|shard| shard.commit_now());
             let now = MonoTime::from_millis(self.now.as_millis());
             let worker = Worker { id: 0, now };
             self.shards.iter().for_each(|shard| shard.fetch_now(&worker));
