@@ -39,8 +39,3 @@ pub fn begin(seed: u64) {
 pub fn set_time(now: u64) {
     NOW.set(now);
 }
-
-/// Milliseconds.
-pub fn now() -> u64 {
-    NOW.get()
-}

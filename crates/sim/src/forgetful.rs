@@ -30,6 +30,9 @@ impl Forgetful {
         match keyspace {
             keys::STATE_ANSWERS if breaks(Rule::RestoreAnswers) => None,
             keys::STATE_CLOCKS if breaks(Rule::RestoreClock) => None,
+            keys::QUEUE_NUMBERS if breaks(Rule::RestoreNumbers) => None,
+            keys::QUEUE_SEEN if breaks(Rule::RestoreSeen) => None,
+            keys::QUEUE_SESSIONS if breaks(Rule::RestoreStates) => None,
             keys::STATE_CLOCKS if breaks(Rule::RestoreClockFromAllShards) && self.shard > 0 => None,
             keys::STATE => {
                 let mut record = StateRecord::decode(value).expect("it is as it was written");

@@ -36,8 +36,6 @@ pub enum Event {
     Cut(ClientId, LinkId),
     /// The broker learns that.
     Gone(ClientId, LinkId),
-    /// A shard takes what it has to write: the number of the batch, and of the changes.
-    Taken(u16, u64, usize),
     /// The batch is written, or is not.
     Written(u16, u64, bool),
     /// The broker hears whether the batch is durable.
@@ -148,9 +146,6 @@ impl fmt::Display for Event {
             }
             Self::Cut(client, link) => write!(f, "the connection of c{client} breaks [{link}]"),
             Self::Gone(client, link) => write!(f, "the broker sees c{client} gone [{link}]"),
-            Self::Taken(shard, batch, changes) => {
-                write!(f, "shard {shard} takes batch {batch}: {changes} changes")
-            }
             Self::Written(shard, batch, true) => write!(f, "shard {shard} has batch {batch}"),
             Self::Written(shard, batch, false) => write!(f, "shard {shard} fails at batch {batch}"),
             Self::Told(shard, batch, true) => write!(f, "shard {shard}: batch {batch} is durable"),

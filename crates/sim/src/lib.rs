@@ -2,10 +2,8 @@
 //!
 //! A history is made of a seed: some clients, a network that delays and loses connections, disks that fail,
 //! and a broker whose process ends at any moment. The broker is the engine that ships, over logs and stores that forget
-//! what was not durable; clients speak MQTT with it, in bytes. In the end nothing fails any more, and what clients have got is
+//! what was not durable; clients speak MQTT or AMQP with it, in bytes. In the end nothing fails any more, and what clients have got is
 //! compared with what they were promised. The same seed gives the same history, to the byte.
-//!
-//! Histories of entities still have a broker of their own, over the rules of the core.
 //!
 //! | module | what is there |
 //! | --- | --- |
@@ -14,15 +12,13 @@
 //! | `environment`, `log`, `forgetful` | what it is given: time and random numbers, logs, and what a start finds in stores |
 //! | `messages` | messages: their clients, story and promises |
 //! | `state_store` | the same for the state store |
-//! | `entities` | the same for entities with message sessions, and their broker |
+//! | `entities` | the same for entities, with and without message sessions |
 //! | [`linearizability`] | whether what clients saw could have happened one after the other |
-//! | `durable` | shards and their committers, for the broker of entities |
 //! | `world` | what happens next, for all |
 //! | `network` | connections that break |
 //! | `packets` | what clients and broker say to each other |
 //! | `history` | what happened, to read and to compare |
 
-mod durable;
 mod entities;
 mod environment;
 mod forgetful;

@@ -5,7 +5,6 @@
 //! Most are kept by a line of the engine, which [breaks them](barid_engine::faults) when it is told to. The others are
 //! those of the log below it and of the start, which the simulated world breaks.
 
-use barid_core::commits::Commits;
 pub use barid_engine::faults::Rule as Kept;
 
 /// One of the rules.
@@ -29,34 +28,12 @@ pub enum Rule {
     RestoreFencingTokens,
     /// A start brings back when keys expire.
     RestoreExpiries,
-    /// A sender hears that its message is taken when it is durable.
-    AcceptWhenDurable,
-    /// … also if it was sent before: the first one may not be durable yet.
-    AcceptDuplicatesWhenDurable,
-    /// A sender hears that its scheduled message is cancelled when it is durably gone.
-    CancelWhenDurable,
-    /// A receiver hears that its message is settled when that is durable.
-    SettleWhenDurable,
-    /// A receiver hears that the state of its session is set when it is durable.
-    SetStatesWhenDurable,
-    /// A receiver is told the state of its session when that is durable.
-    TellStatesWhenDurable,
-    /// All that follows from a command is in one batch.
-    OneBatchForEachCommand,
-    /// The first message leaves when it is durable that its number is reserved.
-    DeliverWhenReserved,
-    /// The bytes of a message are found, also while they are written.
-    FindWhatIsBeingWritten,
     /// A start brings back which numbers were reserved.
     RestoreNumbers,
     /// A start brings back which messages were sent.
     RestoreSeen,
     /// A start brings back the states of sessions.
     RestoreStates,
-    /// A start gives locks other numbers than those before it.
-    NumberLocksAnew,
-    /// What waits in a session is told to its receiver when there is more.
-    TellWhatIsReady,
 }
 
 impl Rule {
@@ -116,20 +93,21 @@ impl Rule {
     pub const OF_ENTITIES: &'static [Self] = &[
         Self::AppendAgainWhatFailed,
         Self::FailedIsNotDurable,
-        Self::AcceptWhenDurable,
-        Self::AcceptDuplicatesWhenDurable,
-        Self::CancelWhenDurable,
-        Self::SettleWhenDurable,
-        Self::SetStatesWhenDurable,
-        Self::TellStatesWhenDurable,
-        Self::OneBatchForEachCommand,
-        Self::DeliverWhenReserved,
-        Self::FindWhatIsBeingWritten,
+        Self::Of(Kept::AcceptWhenDurable),
+        Self::Of(Kept::AcceptDuplicatesWhenDurable),
+        Self::Of(Kept::CancelWhenDurable),
+        Self::Of(Kept::SettleWhenDurable),
+        Self::Of(Kept::DeliverWhenDeleted),
+        Self::Of(Kept::SetStatesWhenDurable),
+        Self::Of(Kept::TellStatesWhenDurable),
+        Self::Of(Kept::OneBatchForEachCommand),
+        Self::Of(Kept::DeliverWhenReserved),
+        Self::Of(Kept::FindWhatIsOnItsWay),
         Self::RestoreNumbers,
         Self::RestoreSeen,
         Self::RestoreStates,
-        Self::NumberLocksAnew,
-        Self::TellWhatIsReady,
+        Self::Of(Kept::NumberLocksAnew),
+        Self::Of(Kept::TellWhatIsReady),
     ];
 }
 
@@ -158,14 +136,3 @@ impl Rules {
         self.broken != Some(rule)
     }
 }
-
-/// What is done only if a rule holds.
-pub trait IfHolds: Default {
-    /// This, if the rule holds; otherwise nothing.
-    fn if_holds(self, rules: Rules, rule: Rule) -> Self {
-        if rules.hold(rule) { self } else { Self::default() }
-    }
-}
-
-impl IfHolds for Commits {}
-impl<T> IfHolds for Option<T> {}

@@ -31,7 +31,7 @@ fn promises_of_the_state_store_hold() {
 
 #[test]
 fn promises_of_entities_hold() {
-    hold(Kind::ENTITIES, 1_000);
+    hold(Kind::ENTITIES, 500);
 }
 
 #[test]
@@ -90,6 +90,9 @@ fn is_noticed(kind: Kind, rule: Rule) -> bool {
         Rule::Of(Kept::OneBatchForEachShard | Kept::AcknowledgeRepetitionWhenDurable) => 4_000,
         Rule::Of(Kept::GiveToOthers) => 3_000,
         Rule::Of(Kept::ForgetGivenWhenDurable) => 161_000,
+        Rule::Of(Kept::TellStatesWhenDurable) => 500,
+        Rule::Of(Kept::DeliverWhenDeleted) => 900,
+        Rule::Of(Kept::DeliverWhenReserved | Kept::NumberLocksAnew) => 2_500,
         _ => 0,
     };
     (first..first + HISTORIES_TO_NOTICE).any(|seed| {

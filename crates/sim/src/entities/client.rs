@@ -31,7 +31,7 @@ pub struct Receiver {
     pub credit: usize,
     /// What it has got and not settled.
     pub unsettled: BTreeMap<Token, Transfer>,
-    /// What it has settled, in that order, and waits for the answers; some of it was another receiver's.
+    /// What it has settled, and waits for the answers; some of it was another receiver's.
     pub settled: VecDeque<(From, Transfer, How)>,
     /// It wants another state, or its lock for longer, and waits for the answer.
     pub asks: bool,
@@ -64,15 +64,15 @@ impl Client {
     pub fn end_receiver(&mut self) {
         let Some(from) = self.from() else { return };
         let receiver = self.receiver.take().expect("it was just there");
-        if from.session.is_some() {
+        if !from.dead {
             self.stale.extend(receiver.unsettled.into_values().map(|transfer| (from, transfer)));
         }
     }
 
     /// Its receiver, and what it receives from.
     pub fn from(&self) -> Option<From> {
-        let Receiver { handle, entity, session, .. } = *self.receiver.as_ref()?;
-        Some(From { handle, entity, session })
+        let Receiver { handle, entity, session, source, .. } = *self.receiver.as_ref()?;
+        Some(From { handle, entity, session, dead: source == Source::DeadLetters })
     }
 
     /// Its receiver, if it is this one.

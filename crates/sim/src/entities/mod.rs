@@ -1,15 +1,14 @@
 //! Random histories of entities with message sessions.
 //!
 //! Clients send messages to sessions, take sessions, settle what they get, and note with each session how far
-//! they have come. Connections break, locks end, disks fail, and the broker's process ends at any moment. In
+//! they have come. One entity has no sessions. Connections break, locks end, disks fail, and the broker's process ends at any moment. In
 //! the end nothing fails any more, and whoever comes takes all that is left: then nothing that was accepted
 //! may be missing, and nothing that was settled may have come back.
 //!
 //! | module | what is there |
 //! | --- | --- |
-//! | `broker` | the real entities and shards, joined by the [rules](crate::rules) |
-//! | `notes` | what follows from a command: in the shard, and for receivers |
-//! | `recovery` | from the stores to entities |
+//! | `broker` | the engine, and what it has in entities |
+//! | `peer` | packets as AMQP frames, and frames as packets |
 //! | `client` | who sends and receives |
 //! | `promises` | what is checked |
 //! | `locks`, `streams`, `states` | … of locks, of the order of messages, of the states of sessions |
@@ -18,9 +17,8 @@
 mod broker;
 mod client;
 mod locks;
-mod notes;
+mod peer;
 mod promises;
-mod recovery;
 mod states;
 mod story;
 mod streams;

@@ -8,7 +8,9 @@ use super::broker::Place;
 use super::locks::Locks;
 use super::states::States;
 use super::streams::Streams;
-use crate::packets::entities::{EntityId, Handle, How, MessageNumber, Note, SessionId, Transfer};
+use crate::packets::entities::{
+    EntityId, Handle, How, MessageNumber, Note, PLAIN, SessionId, Transfer,
+};
 use crate::world::Checker;
 
 /// All that was sent and told.
@@ -20,6 +22,8 @@ pub struct Promises {
     states: States,
     /// Whether no message becomes a dead letter by itself: then it is known which one is next.
     patient: bool,
+    /// Whether messages are deleted when they are received. What is then on its way when a connection breaks is lost.
+    lossy: bool,
     violation: Option<String>,
 }
 
@@ -44,8 +48,9 @@ struct Fate {
 pub struct From {
     pub handle: Handle,
     pub entity: EntityId,
-    /// None: the dead letters.
+    /// None: it has no sessions, or these are the dead letters.
     pub session: Option<SessionId>,
+    pub dead: bool,
 }
 
 impl Checker for Promises {
@@ -64,9 +69,10 @@ impl Checker for Promises {
 }
 
 impl Promises {
-    /// Nothing was sent yet. `patient`: no message becomes a dead letter by itself.
-    pub fn new(patient: bool) -> Self {
-        Self { patient, ..Self::default() }
+    /// Nothing was sent yet. `patient`: no message becomes a dead letter by itself. `lossy`: some are deleted when they are
+    /// received.
+    pub fn new(patient: bool, lossy: bool) -> Self {
+        Self { patient, lossy, ..Self::default() }
     }
 
     /// A message is sent, for the first time or again.
@@ -95,7 +101,7 @@ impl Promises {
         let of = fate.of;
         let Some(number) = number else { return };
         self.check(|it| it.streams.numbered((of.0, false, number), message));
-        if in_stream {
+        if in_stream && of.0 != PLAIN {
             self.streams.enqueued(of, number);
         }
     }
@@ -129,10 +135,11 @@ impl Promises {
 
     /// A message comes to a receiver.
     pub fn delivered(&mut self, from: From, transfer: Transfer, now: u64) {
-        let From { handle, entity, session } = from;
+        let From { handle, entity, session, dead } = from;
         let Transfer { message, number, token, count, until, deferred } = transfer;
-        self.check(|it| it.streams.numbered((entity, session.is_none(), number), message));
+        self.check(|it| it.streams.numbered((entity, dead, number), message));
         let in_time = match session {
+            _ if transfer.is_deleted() => true,
             Some(session) => self.locks.holds(entity, session, handle, now),
             None => now < until,
         };
@@ -143,7 +150,7 @@ impl Promises {
         let fate = self.fate(message);
         let wrong = if fate.gone {
             Some("came back")
-        } else if session.is_none() {
+        } else if dead {
             None
         } else if fate.dead {
             Some("came back from the dead letters")
@@ -157,8 +164,13 @@ impl Promises {
         if let Some(wrong) = wrong {
             self.violate(format!("m{message} {wrong}"));
         }
+        if transfer.is_deleted() {
+            let fate = self.fate(message);
+            (fate.may_be_gone, fate.gone) = (true, true);
+            return;
+        }
         match session {
-            Some(session) if !deferred && self.patient => {
+            Some(session) if !deferred && self.patient && !self.lossy => {
                 self.check(|it| it.streams.delivered((entity, session), number, handle));
             }
             Some(_) => {}
@@ -191,7 +203,7 @@ impl Promises {
         now: u64,
     ) {
         let Transfer { message, number, deferred, .. } = transfer;
-        let From { handle, entity, session } = from;
+        let From { handle, entity, session, .. } = from;
         if let (Some(session), false) = (session, deferred) {
             let of = (entity, session);
             if settled.is_ok() && how != How::Abandon {
@@ -251,7 +263,7 @@ impl Promises {
         }
         for (message, fate) in &self.fates {
             let wrong = match found.get(message) {
-                None if fate.accepted && !fate.may_be_gone => "is lost",
+                None if fate.accepted && !fate.may_be_gone && !self.lossy => "is lost",
                 Some(_) if fate.gone => "is back",
                 Some(place) if fate.dead && place.part != Part::DeadLetter => "is not dead",
                 Some(place) if fate.deferred && place.state == State::Active => {

@@ -6,13 +6,13 @@ use fastrand::Rng;
 use super::broker::{Broker, Picture, Settings};
 use super::client::{Client, Receiver};
 use super::promises::{From, Promises};
-use crate::environment;
 use crate::history::Event;
 use crate::network::{ClientId, LinkId};
 use crate::packets::entities::{
-    ENTITIES, EntityId, Handle, How, MessageNumber, ONCE, Packet, SESSIONS, SessionId, Source,
-    Transfer,
+    ENTITIES, EntityId, Handle, How, MessageNumber, ONCE, PLAIN, Packet, SESSIONS, SessionId,
+    Source, Transfer,
 };
+use crate::process;
 use crate::rules::Rules;
 use crate::world::{self, Beginning, Checker as _, Doing, Note, Story, pick};
 
@@ -29,7 +29,7 @@ pub struct Entities {
     settings: Settings,
     /// Messages that were told to be scheduled or deferred, with their numbers.
     scheduled: Vec<(EntityId, MessageNumber, u64)>,
-    deferred: Vec<(EntityId, SessionId, u64)>,
+    deferred: Vec<(EntityId, Option<SessionId>, u64)>,
     /// The sessions that nobody has looked at since nothing fails any more.
     to_see: Vec<(EntityId, SessionId)>,
     last_handle: Handle,
@@ -38,6 +38,8 @@ pub struct Entities {
     send: f64,
     schedule: f64,
     detach: f64,
+    hand_over: f64,
+    delete: f64,
 }
 
 impl Story for Entities {
@@ -51,10 +53,13 @@ impl Story for Entities {
         (World::deliver, [200, 300, 300, 500], 400),
         (World::act, [80, 150, 200, 300], 100),
         (World::commit, [20, 40, 80, 150], 100),
+        (process::obey, [20, 100, 200, 200], 100),
+        (process::fetch, [10, 40, 40, 80], 50),
+        (process::make_room, [5, 10, 40, 80], 100),
+        (process::keep_house, [2, 10, 10, 20], 10),
         (World::cut, [0, 2, 6, 12], 0),
         (World::notice, [2, 10, 10, 30], 10),
-        (|world| world.wait(1..100), [2, 5, 10, 20], 4),
-        (|world| world.broker.tick(), [2, 10, 10, 20], 10),
+        (|world| world.wait(1..2_000), [2, 5, 10, 20], 4),
         (World::crash, [0, 2, 4, 8], 0),
         (World::fail, [0, 0, 0, 6], 0),
         (World::audit_places, [0, 1, 1, 2], 0),
@@ -68,39 +73,44 @@ impl Story for Entities {
         let send = [0.2, 0.4, 0.6][rng.usize(..3)];
         let schedule = [0.0, 0.1, 0.4][rng.usize(..3)];
         let detach = [0.0, 0.02, 0.1][rng.usize(..3)];
+        let hand_over = [0.0, 0.02, 0.3][rng.usize(..3)];
+        let delete = [0.0, 0.0, 0.3][rng.usize(..3)];
         let disks = rng.usize(1..=2);
         let patient = rng.bool();
         let settings = Settings {
             rules,
-            lock_duration: [50, 300, 1_000][rng.usize(..3)],
-            max_delivery_count: if patient { u32::MAX } else { 2 },
-            time_to_live: if patient { None } else { [None, Some(300)][rng.usize(..2)] },
-            keeps: rng.bool(),
+            lock_duration: [1_000, 6_000, 20_000][rng.usize(..3)],
+            max_delivery_count: if patient { 1_000_000 } else { 2 },
+            time_to_live: if patient { None } else { [None, Some(6_000)][rng.usize(..2)] },
+            in_memory_max: [0, 1_000_000][rng.usize(..2)],
+            window: rng.usize(1..=3),
         };
         let sessions = |entity| (0..SESSIONS.len()).map(move |session| (entity, session));
         let story = Self {
             settings,
             scheduled: Vec::new(),
             deferred: Vec::new(),
-            to_see: (0..ENTITIES.len()).flat_map(sessions).collect(),
+            to_see: (0..PLAIN).flat_map(sessions).collect(),
             last_handle: 0,
             last_note: 0,
             send,
             schedule,
             detach,
+            hand_over,
+            delete,
         };
         let clients = (0..rng.usize(2..=4)).map(|_| Client::default()).collect();
-        Beginning { story, disks, clients, promises: Promises::new(patient) }
+        Beginning { story, disks, clients, promises: Promises::new(patient, delete > 0.0) }
     }
 
-    fn start(&self, disks: &[Disk], life: u32) -> Broker {
-        let now = environment::now();
-        Broker::start(disks, self.settings, life, now)
+    fn start(&self, disks: &[Disk], _: u32) -> Broker {
+        Broker::start(disks, self.settings)
     }
 
     /// It sends again what was not accepted.
     fn connect(world: &mut World, id: ClientId) {
         world.network.connect(id);
+        world.client_sends(id, Packet::Open);
         for (message, sent) in std::mem::take(&mut world.clients[id].unaccepted) {
             // What may be taken twice is another message.
             let again = if sent.0 == ONCE { message } else { world.promises.messages() };
@@ -131,6 +141,13 @@ impl Story for Entities {
                 }
                 world.promises.accepted(message, number, sent.is_some() && at.is_none());
             }
+            Packet::Refused(message) => {
+                let sent = client.unaccepted.remove(&message);
+                // What may not be taken twice is not sent again.
+                if let Some(sent) = sent.filter(|(entity, ..)| *entity == ONCE) {
+                    world.send_message(id, message, sent);
+                }
+            }
             Packet::Cancelled(message, true) => world.promises.cancelled(message),
             Packet::Cancelled(_, false) => {}
             Packet::Attached(handle, held) => {
@@ -140,6 +157,10 @@ impl Story for Entities {
                     receiver.session = Some(session);
                     let from = client.from().expect("it has a receiver");
                     world.promises.granted(from, until, now);
+                    // Who goes on where another one has stopped asks first.
+                    if world.rng.bool() {
+                        world.read_state(id);
+                    }
                 }
             }
             Packet::Detached(handle) => {
@@ -152,18 +173,20 @@ impl Story for Entities {
                 if !transfer.deferred {
                     receiver.credit -= 1;
                 }
-                receiver.unsettled.insert(transfer.token, transfer);
+                if !transfer.is_deleted() {
+                    receiver.unsettled.insert(transfer.token, transfer);
+                }
                 let from = client.from().expect("it has a receiver");
                 world.deliveries += 1;
                 world.promises.delivered(from, transfer, now);
             }
             Packet::Settled(handle, token, settled) => {
                 let Some(receiver) = client.receiver(handle) else { return };
-                let answered = receiver.settled.pop_front().expect("it was settled");
-                let (from, transfer, how) = answered;
-                assert_eq!(token, transfer.token, "answers come in order");
-                if let (How::Defer, Ok(()), Some(session)) = (how, settled, from.session) {
-                    world.story.deferred.push((from.entity, session, transfer.number));
+                let answered = receiver.settled.iter().position(|(_, it, _)| it.token == token);
+                let answered = answered.and_then(|answered| receiver.settled.remove(answered));
+                let (from, transfer, how) = answered.expect("it was settled");
+                if let (How::Defer, Ok(()), false) = (how, settled, from.dead) {
+                    world.story.deferred.push((from.entity, from.session, transfer.number));
                 }
                 world.promises.settled(from, transfer, how, settled, now);
             }
@@ -188,6 +211,7 @@ impl Story for Entities {
                     world.promises.state_told(from, note, now);
                 }
             }
+            Packet::Closed => world.promises.violate(format!("c{id} is disconnected")),
             _ => unreachable!("a broker sends no such packet"),
         }
     }
@@ -197,7 +221,7 @@ impl Story for Entities {
     }
 
     fn take_packets(world: &mut World) -> Vec<(ClientId, LinkId, Packet)> {
-        std::mem::take(&mut world.broker.effects)
+        world.broker.take_packets(|link| world.network.owner(link))
     }
 
     fn picture(_: &World, broker: &Broker) -> Picture {
@@ -209,6 +233,7 @@ impl Story for Entities {
         clients.all(|client| client.receiver.is_none() && client.unaccepted.is_empty())
             && world.story.to_see.is_empty()
             && !(0..ENTITIES.len()).any(|entity| world.broker.has_messages(entity))
+            && world.broker.process.is_idle()
     }
 
     fn check_end(world: &mut World) {
@@ -229,7 +254,7 @@ impl World {
             let (entity, session) =
                 (self.rng.usize(..ENTITIES.len()), self.rng.usize(..SESSIONS.len()));
             let at =
-                (self.rng.f64() < self.story.schedule).then(|| self.now + self.rng.u64(1..600));
+                (self.rng.f64() < self.story.schedule).then(|| self.now + self.rng.u64(1..12_000));
             self.send_message(id, self.promises.messages(), (entity, session, at));
         } else if !self.story.scheduled.is_empty() {
             let which = self.rng.usize(..self.story.scheduled.len());
@@ -255,11 +280,13 @@ impl World {
         let Some(receiver) = &self.clients[id].receiver else {
             let entity = self.rng.usize(..ENTITIES.len());
             let source = match self.rng.u8(..10) {
+                0..9 if entity == PLAIN => Source::Messages,
                 0..4 => Source::Session(self.rng.usize(..SESSIONS.len())),
-                4..9 => Source::Next(self.rng.u64(1..500)),
+                4..9 => Source::Next(self.rng.u64(1..10_000)),
                 _ => Source::DeadLetters,
             };
-            self.attach(id, entity, source);
+            let deletes = self.rng.f64() < self.story.delete;
+            self.attach(id, entity, source, deletes);
             return;
         };
         let handle = receiver.handle;
@@ -271,12 +298,19 @@ impl World {
             return;
         }
         let (is_session, asks, reads) = (receiver.session.is_some(), receiver.asks, receiver.reads);
+        let is_dead = receiver.source == Source::DeadLetters;
+        if is_session && !asks && self.rng.f64() < self.story.hand_over {
+            // Others go on from there.
+            self.set_state(id);
+            self.detach(id);
+            return;
+        }
         match self.rng.u8(..20) {
             0..4 => self.flow(id, 1),
             4..12 => {
                 let outcomes =
                     [How::Complete, How::Abandon, How::Release, How::Defer, How::DeadLetter];
-                let weights = if is_session { [10, 3, 2, 1, 1] } else { [5, 1, 1, 0, 0] };
+                let weights = if is_dead { [5, 1, 1, 0, 0] } else { [10, 3, 2, 1, 1] };
                 let how = pick(&mut self.rng, outcomes.into_iter().zip(weights));
                 self.settle_one(id, how);
             }
@@ -284,28 +318,19 @@ impl World {
                 self.receiver_of(id).asks = true;
                 self.client_sends(id, Packet::Renew(handle));
             }
-            13..15 if !asks && is_session => {
-                self.story.last_note += 1;
-                let note =
-                    (!self.story.last_note.is_multiple_of(5)).then_some(self.story.last_note);
-                self.ask_state(id, Some(note));
-                self.client_sends(id, Packet::SetState(handle, note));
-            }
-            15..17 if !reads && is_session => {
-                self.ask_state(id, None);
-                self.client_sends(id, Packet::GetState(handle));
-            }
+            13..15 if !asks && is_session => self.set_state(id),
+            15..17 if !reads && is_session => self.read_state(id),
             17 => self.settle_stale(id),
-            18 if is_session => self.receive_deferred(id),
+            18 if !is_dead => self.receive_deferred(id),
             _ => {}
         }
     }
 
-    fn attach(&mut self, id: ClientId, entity: EntityId, source: Source) {
+    fn attach(&mut self, id: ClientId, entity: EntityId, source: Source, deletes: bool) {
         self.story.last_handle += 1;
         let handle = self.story.last_handle;
         self.clients[id].receiver = Some(Receiver::new(handle, entity, source));
-        self.client_sends(id, Packet::Attach(handle, entity, source));
+        self.client_sends(id, Packet::Attach(handle, entity, source, deletes));
     }
 
     fn detach(&mut self, id: ClientId) {
@@ -353,7 +378,7 @@ impl World {
     fn settle_stale(&mut self, id: ClientId) {
         let client = &mut self.clients[id];
         let now = client.from().expect("it has a receiver");
-        if now.session.is_none() {
+        if now.dead {
             return;
         }
         let at = client.stale.iter().position(|(from, _)| from.entity == now.entity);
@@ -384,10 +409,24 @@ impl World {
         self.promises.asks_state(from, set);
     }
 
+    fn set_state(&mut self, id: ClientId) {
+        self.story.last_note += 1;
+        let note = (!self.story.last_note.is_multiple_of(5)).then_some(self.story.last_note);
+        let handle = self.receiver_of(id).handle;
+        self.ask_state(id, Some(note));
+        self.client_sends(id, Packet::SetState(handle, note));
+    }
+
+    fn read_state(&mut self, id: ClientId) {
+        let handle = self.receiver_of(id).handle;
+        self.ask_state(id, None);
+        self.client_sends(id, Packet::GetState(handle));
+    }
+
     fn receive_deferred(&mut self, id: ClientId) {
         let from = self.clients[id].from().expect("it has a receiver");
-        let of_session = |(entity, session, _): &(EntityId, SessionId, u64)| {
-            (*entity, Some(*session)) == (from.entity, from.session)
+        let of_session = |(entity, session, _): &(EntityId, Option<SessionId>, u64)| {
+            (*entity, *session) == (from.entity, from.session)
         };
         let mut numbers = self.story.deferred.iter().filter(|one| of_session(one));
         let count = numbers.clone().count();
@@ -404,10 +443,11 @@ impl World {
             let left = (0..ENTITIES.len()).find(|entity| self.broker.has_messages(*entity));
             match (self.story.to_see.pop(), dead, left) {
                 (Some((entity, session)), ..) => {
-                    self.attach(id, entity, Source::Session(session));
+                    self.attach(id, entity, Source::Session(session), false);
                 }
-                (None, Some(entity), _) => self.attach(id, entity, Source::DeadLetters),
-                (None, None, Some(entity)) => self.attach(id, entity, Source::Next(200)),
+                (None, Some(entity), _) => self.attach(id, entity, Source::DeadLetters, false),
+                (None, None, Some(PLAIN)) => self.attach(id, PLAIN, Source::Messages, false),
+                (None, None, Some(entity)) => self.attach(id, entity, Source::Next(4_000), false),
                 (None, None, None) => {}
             }
             return;
@@ -415,18 +455,16 @@ impl World {
         if !receiver.attached {
             return;
         }
-        let Receiver { entity, session, asks, reads, knows_state, credit, .. } = *receiver;
+        let Receiver { entity, session, asks, reads, knows_state, credit, source, .. } = *receiver;
         let is_idle = receiver.unsettled.is_empty() && receiver.settled.is_empty();
-        let has_more = match session {
-            Some(session) => self.broker.has_active(entity, session),
-            None => self.broker.has_dead_letters(entity),
+        let has_more = match source {
+            Source::DeadLetters => self.broker.has_dead_letters(entity),
+            _ => self.broker.has_active(entity, session),
         };
         if !receiver.unsettled.is_empty() {
             self.settle_one(id, How::Complete);
         } else if session.is_some() && !knows_state && !reads {
-            let handle = receiver.handle;
-            self.ask_state(id, None);
-            self.client_sends(id, Packet::GetState(handle));
+            self.read_state(id);
         } else if has_more && credit == 0 {
             self.flow(id, 2);
         } else if is_idle && !has_more && !asks && !reads {

@@ -59,7 +59,7 @@ impl OverEngine for Broker {
         &mut self.process
     }
 
-    fn encode(client: ClientId, packet: Packet, out: &mut Vec<u8>) -> bool {
+    fn encode(&mut self, client: ClientId, _: LinkId, packet: Packet, out: &mut Vec<u8>) -> bool {
         codec::encode(client, packet, out);
         matches!(packet, Packet::Connect { .. })
     }

@@ -7,16 +7,19 @@ use barid_core::entity::{Refusal, SequenceNumber};
 /// Which entity, by its index in [`ENTITIES`].
 pub type EntityId = usize;
 
-/// The entities. All require sessions; the second drops what is sent again.
-pub const ENTITIES: [&str; 2] = ["plain", "once"];
+/// The entities. The first two require sessions, and the second drops what is sent again.
+pub const ENTITIES: [&str; 3] = ["streams", "once", "plain"];
 
 /// The one that drops what is sent again.
 pub const ONCE: EntityId = 1;
 
+/// The one without sessions.
+pub const PLAIN: EntityId = 2;
+
 /// Which session, by its index in [`SESSIONS`].
 pub type SessionId = usize;
 
-/// The ids of sessions. Each entity has sessions with all of them.
+/// The ids of sessions. Each entity that requires sessions has all of them.
 pub const SESSIONS: [&str; 3] = ["s0", "s1", "s2"];
 
 /// Which message, of all in a history; its id, and all that it says.
@@ -38,6 +41,8 @@ pub enum Source {
     Session(SessionId),
     /// The next one that is free, within so many milliseconds.
     Next(u64),
+    /// The messages of an entity without sessions.
+    Messages,
     /// The dead letters.
     DeadLetters,
 }
@@ -60,16 +65,22 @@ pub enum How {
 /// What goes over a connection.
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
 pub enum Packet {
-    /// A message, to be enqueued now or at a time.
+    /// A client opens its connection.
+    Open,
+    /// The broker has closed it.
+    Closed,
+    /// A message, to be enqueued now or at a time. Without sessions, its session is of no account.
     Send(EntityId, SessionId, MessageNumber, Option<u64>),
     /// It is taken, under this number; none: it was sent before.
     Accepted(MessageNumber, Option<SequenceNumber>),
+    /// It may be taken or not: the disk fails.
+    Refused(MessageNumber),
     /// A scheduled message is not wanted any more.
     Cancel(EntityId, MessageNumber, SequenceNumber),
     /// It is gone; or it was not there.
     Cancelled(MessageNumber, bool),
-    /// A receiver comes.
-    Attach(Handle, EntityId, Source),
+    /// A receiver comes. Whether messages are deleted when it receives them.
+    Attach(Handle, EntityId, Source, bool),
     /// It is there; with its session, and until when that is locked, if it has one.
     Attached(Handle, Option<(SessionId, u64)>),
     /// It is not, or not any more.
@@ -107,31 +118,46 @@ pub struct Transfer {
     pub message: MessageNumber,
     /// Its number.
     pub number: SequenceNumber,
-    /// With what to settle it.
+    /// With what to settle it, unless it is deleted.
     pub token: Token,
     /// How often it was delivered in vain.
     pub count: u32,
-    /// Until when it is locked.
+    /// Until when it is locked; 0: it is not.
     pub until: u64,
     /// It was deferred.
     pub deferred: bool,
 }
 
+impl Transfer {
+    /// Whether the message has left its entity for good.
+    pub fn is_deleted(&self) -> bool {
+        self.until == 0
+    }
+}
+
 impl fmt::Display for Packet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Open => f.write_str("open"),
+            Self::Closed => f.write_str("closed"),
+            Self::Send(PLAIN, _, message, at) => {
+                write!(f, "m{message} to {}", ENTITIES[PLAIN])?;
+                at.map_or(Ok(()), |at| write!(f, " at {at}"))
+            }
             Self::Send(entity, session, message, at) => {
                 write!(f, "m{message} to {}/{}", ENTITIES[*entity], SESSIONS[*session])?;
                 at.map_or(Ok(()), |at| write!(f, " at {at}"))
             }
             Self::Accepted(message, Some(number)) => write!(f, "m{message} accepted: n{number}"),
             Self::Accepted(message, None) => write!(f, "m{message} accepted: a duplicate"),
+            Self::Refused(message) => write!(f, "m{message} refused"),
             Self::Cancel(entity, message, number) => {
                 write!(f, "cancel m{message} n{number} of {}", ENTITIES[*entity])
             }
             Self::Cancelled(message, done) => write!(f, "m{message} cancelled: {done}"),
-            Self::Attach(handle, entity, source) => {
-                write!(f, "r{handle} attach {} {source:?}", ENTITIES[*entity])
+            Self::Attach(handle, entity, source, deletes) => {
+                let how = if *deletes { ", and deletes" } else { "" };
+                write!(f, "r{handle} attach {} {source:?}{how}", ENTITIES[*entity])
             }
             Self::Attached(handle, Some((session, until))) => {
                 write!(f, "r{handle} has {} until {until}", SESSIONS[*session])

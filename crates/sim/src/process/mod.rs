@@ -3,15 +3,19 @@
 //! Each call is something that happens at once; whoever calls decides what happens next, and when the process ends. What
 //! is in a [`Process`] is then gone, and another one is started from the disks.
 
+mod amqp;
+mod mqtt;
+mod wire;
+
 use std::cell::RefCell;
-use std::collections::{BTreeMap, VecDeque};
-use std::io::{self, ErrorKind, Write};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use barid_core::durable::keys;
 use barid_engine::account::TenantSettings;
+use barid_engine::amqp::Container;
 use barid_engine::budget::Budget;
 use barid_engine::clock::Clock;
 use barid_engine::departures::Departures;
@@ -23,21 +27,19 @@ use barid_engine::housekeeping::Housekeeper;
 use barid_engine::ids::ConnectionId;
 use barid_engine::lifecycle::Context;
 use barid_engine::limits::{Limits, ShareStrategy};
-use barid_engine::mqtt::{Arrival, Client, End, admit, refuse};
-use barid_engine::owner::{Farewell, Owner};
+use barid_engine::mqtt::{Client, End};
 use barid_engine::recovery;
 use barid_engine::router::Router;
 use barid_engine::session::SessionRef;
 use barid_engine::tenant::Tenant;
 use barid_engine::turn::{Scratch, Turn};
-use barid_engine::wire::Wire;
 use barid_engine::worker::Worker;
 use barid_store::Store;
 use barid_store::memory::Disk;
 use fastrand::Rng;
-use mqtt_proto::{Connect, FixedHeader, MAX_PACKET_LEN, ReasonCode};
-use parking_lot::Mutex;
 
+pub use self::amqp::KEY;
+use self::wire::{Out, Post, Posts, ROOM, SimWire};
 use crate::environment::{RANDOM, TIME};
 use crate::forgetful::Forgetful;
 use crate::history::{Event, History};
@@ -48,9 +50,6 @@ use crate::world::{Broker, Story, World};
 
 /// The one tenant.
 pub const TENANT: &str = "default";
-
-/// Bytes that a client may leave unread before the broker's writes find no room.
-const ROOM: usize = 600;
 
 /// What a broker is set to.
 #[derive(Clone, Debug)]
@@ -92,101 +91,19 @@ struct Shard {
     happened: Vec<Done>,
 }
 
-/// A connection, and its client when it has been admitted.
+/// A connection.
 struct Connection {
-    client: Option<Client>,
+    end: ConnectionEnd,
     wire: Arc<SimWire>,
     /// What has come and has not been handled.
     unread: Vec<u8>,
 }
 
-/// What threads ask of the owner of a connection.
-#[derive(Debug, Default)]
-struct Posts(Mutex<VecDeque<Post>>);
-
-#[derive(Debug)]
-enum Post {
-    Drain(ConnectionId),
-    Close(ConnectionId, ReasonCode, Farewell),
-}
-
-impl Owner for Posts {
-    fn drain(&self, connection: ConnectionId) {
-        self.0.lock().push_back(Post::Drain(connection));
-    }
-
-    fn close(&self, connection: ConnectionId, reason: ReasonCode, farewell: Farewell) {
-        self.0.lock().push_back(Post::Close(connection, reason, farewell));
-    }
-}
-
-/// The way to a client, which has room for some bytes.
-#[derive(Debug, Default)]
-pub struct SimWire(Mutex<Pipe>);
-
-#[derive(Debug)]
-struct Pipe {
-    bytes: Vec<u8>,
-    room: usize,
-    is_blocked: bool,
-}
-
-impl Default for Pipe {
-    fn default() -> Self {
-        Self { bytes: Vec::new(), room: ROOM, is_blocked: false }
-    }
-}
-
-impl SimWire {
-    /// Lets `take` have what was written, of which it takes a beginning and says how long that is.
-    fn take(&self, take: impl FnOnce(&[u8]) -> usize) {
-        let mut pipe = self.0.lock();
-        let taken = take(&pipe.bytes);
-        pipe.bytes.drain(..taken);
-    }
-
-    fn is_blocked(&self) -> bool {
-        self.0.lock().is_blocked
-    }
-
-    fn is_quiet(&self) -> bool {
-        let pipe = self.0.lock();
-        pipe.bytes.is_empty() && !pipe.is_blocked
-    }
-
-    fn make_room(&self, room: usize) {
-        let mut pipe = self.0.lock();
-        (pipe.room, pipe.is_blocked) = (room, false);
-    }
-}
-
-impl Wire for SimWire {
-    fn write(&self, bytes: &[u8]) -> io::Result<usize> {
-        let mut pipe = self.0.lock();
-        let count = bytes.len().min(pipe.room);
-        if count < bytes.len() {
-            pipe.is_blocked = true;
-        }
-        if count == 0 && !bytes.is_empty() {
-            return Err(ErrorKind::WouldBlock.into());
-        }
-        pipe.room -= count;
-        pipe.bytes.extend_from_slice(&bytes[..count]);
-        Ok(count)
-    }
-}
-
-/// A wire, as its owner writes to it.
-struct Out(Arc<SimWire>);
-
-impl Write for Out {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        Wire::write(&*self.0, bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
+/// The broker's end of a connection.
+enum ConnectionEnd {
+    /// Of an MQTT client, if it has been admitted.
+    Mqtt(Option<Box<Client>>),
+    Amqp(Box<Container>),
 }
 
 impl Process {
@@ -248,26 +165,39 @@ impl Process {
 
     /// The session of a connection's client, if it has been admitted.
     pub fn session(&self, link: LinkId) -> Option<SessionRef> {
-        Some(self.connections.get(&link)?.client.as_ref()?.attachment().0)
+        match &self.connections.get(&link)?.end {
+            ConnectionEnd::Mqtt(client) => Some(client.as_ref()?.attachment().0),
+            ConnectionEnd::Amqp(_) => None,
+        }
     }
 
-    /// Bytes have come from a client. False: it does not read its answers, so it is not read from.
-    pub fn receive(&mut self, link: LinkId, bytes: &[u8], is_new: bool) -> bool {
-        if is_new {
-            let (wire, unread) = (Arc::new(SimWire::default()), Vec::new());
-            self.connections.insert(link, Connection { client: None, wire, unread });
+    /// Whether a client is read from. It is not while it does not read its answers.
+    fn reads(&mut self, link: LinkId) -> bool {
+        let Some(connection) = self.connections.get_mut(&link) else { return true };
+        match &mut connection.end {
+            ConnectionEnd::Mqtt(Some(client)) => !client.is_paused() || client.resume_reading(),
+            ConnectionEnd::Mqtt(None) => true,
+            ConnectionEnd::Amqp(container) => {
+                !container.is_full(&turn(&mut self.context, &mut self.scratch))
+            }
+        }
+    }
+
+    /// Bytes have come from a client.
+    fn receive(&mut self, link: LinkId, bytes: &[u8], is_first: bool) {
+        if is_first {
+            let end = match bytes.starts_with(b"AMQP") {
+                true => ConnectionEnd::Amqp(Box::new(amqp::accept(link, &self.posts))),
+                false => ConnectionEnd::Mqtt(None),
+            };
+            let (wire, unread) = (Arc::default(), Vec::new());
+            self.connections.insert(link, Connection { end, wire, unread });
         }
         // What comes on a connection that the broker has closed is read by nobody.
-        let Some(connection) = self.connections.get_mut(&link) else { return true };
-        if let Some(client) = &mut connection.client
-            && client.is_paused()
-            && !client.resume_reading()
-        {
-            return false;
+        if let Some(connection) = self.connections.get_mut(&link) {
+            connection.unread.extend_from_slice(bytes);
+            self.handle(link);
         }
-        connection.unread.extend_from_slice(bytes);
-        self.handle(link);
-        true
     }
 
     /// Handles what has come on a connection, as far as it is whole. Committers go on meanwhile.
@@ -286,26 +216,14 @@ impl Process {
 
     fn handle_alone(&mut self, link: LinkId) {
         let Some(mut connection) = self.connections.remove(&link) else { return };
-        let mut out = Out(Arc::clone(&connection.wire));
+        let Connection { end, wire, unread } = &mut connection;
+        let mut out = Out(Arc::clone(wire));
         let mut turn = turn(&mut self.context, &mut self.scratch);
-        let mut result = Ok(());
-        if connection.client.is_none() {
-            let arrived = arrive(&mut turn, &mut out, link, &self.posts, &mut connection);
-            result = arrived.map(|client| connection.client = client);
-        }
-        while let (Ok(()), Some(client)) = (&result, &mut connection.client) {
-            let mut bytes = std::mem::take(&mut connection.unread);
-            result = client.handle(&mut turn, &mut out, &mut bytes).map(|handled| {
-                connection.unread = bytes.split_off(handled);
-            });
-            if !client.is_interrupted() || client.is_paused() {
-                break;
+        let goes_on = match end {
+            ConnectionEnd::Mqtt(client) => {
+                mqtt::handle(&mut turn, &mut out, client, unread, (link, &self.posts))
             }
-        }
-        let goes_on = match (&result, &mut connection.client) {
-            (Ok(()), _) => true,
-            (Err(end), Some(client)) => !client.end(&mut turn, &mut out, end),
-            (Err(_), None) => false,
+            ConnectionEnd::Amqp(container) => amqp::handle(&mut turn, &mut out, container, unread),
         };
         if goes_on {
             self.connections.insert(link, connection);
@@ -322,11 +240,19 @@ impl Process {
         }
     }
 
-    fn end(&mut self, mut connection: Connection, end: &End) -> Arc<SimWire> {
+    fn end(&mut self, mut connection: Connection, why: &End) -> Arc<SimWire> {
         let mut turn = turn(&mut self.context, &mut self.scratch);
         let mut out = Out(Arc::clone(&connection.wire));
-        if let Some(client) = &mut connection.client {
-            client.end(&mut turn, &mut out, end);
+        match &mut connection.end {
+            ConnectionEnd::Mqtt(None) => {}
+            ConnectionEnd::Mqtt(Some(client)) => _ = client.end(&mut turn, &mut out, why),
+            ConnectionEnd::Amqp(container) => {
+                let farewell = match why {
+                    End::Closed { reason, .. } => Some(reason.name()),
+                    _ => None,
+                };
+                amqp::end(&mut turn, &mut out, container, farewell);
+            }
         }
         self.end_turn();
         connection.wire
@@ -334,8 +260,7 @@ impl Process {
 
     /// A thread obeys what another one has posted.
     pub fn obey(&mut self) {
-        let post = self.posts.0.lock().pop_front();
-        match post {
+        match self.posts.take() {
             Some(Post::Drain(id)) => self.drain(link_of(id), false),
             Some(Post::Close(id, reason, farewell)) => {
                 if let Some(connection) = self.connections.remove(&link_of(id)) {
@@ -349,10 +274,16 @@ impl Process {
 
     fn drain(&mut self, link: LinkId, writable: bool) {
         let Some(connection) = self.connections.get_mut(&link) else { return };
-        let Some(client) = &mut connection.client else { return };
-        let turn = turn(&mut self.context, &mut self.scratch);
-        client.drain(&turn, &mut Out(Arc::clone(&connection.wire)), writable);
-        if client.resume_reading() {
+        let goes_on = match &mut connection.end {
+            ConnectionEnd::Mqtt(None) => false,
+            ConnectionEnd::Mqtt(Some(client)) => {
+                let turn = turn(&mut self.context, &mut self.scratch);
+                client.drain(&turn, &mut Out(Arc::clone(&connection.wire)), writable);
+                client.resume_reading()
+            }
+            ConnectionEnd::Amqp(_) => true,
+        };
+        if goes_on {
             self.handle(link);
         }
     }
@@ -437,27 +368,29 @@ impl Process {
     fn is_quiet(&mut self) -> bool {
         self.take_fetches();
         self.fetches.is_empty()
-            && self.posts.0.lock().is_empty()
+            && self.posts.is_empty()
             && self.connections.values().all(|connection| connection.wire.is_quiet())
             && self.is_written()
     }
 
-    /// The packets that were written to each client since the last time, as `decode` finds them: it returns the first one
-    /// in some bytes, if clients have a use for it, and its length; `None` while it has not all come. What the broker has
+    /// The packets that were written to each client since the last time, as `decode` finds them: it returns what the first
+    /// one in some bytes says to clients, and its length; `None` while it has not all come. What the broker has
     /// closed ends with `end`. `of`: whose a connection is, if it has not gone.
-    pub fn take_packets<P: Copy>(
+    pub fn take_packets<P: Copy, I: IntoIterator<Item = P>>(
         &mut self,
         of: impl Fn(LinkId) -> Option<ClientId>,
         end: P,
-        mut decode: impl FnMut(LinkId, &[u8]) -> Option<(Option<P>, usize)>,
+        mut decode: impl FnMut(LinkId, &[u8]) -> Option<(I, usize)>,
     ) -> Vec<(ClientId, LinkId, P)> {
         let mut packets = Vec::new();
         let mut take = |link: LinkId, wire: &SimWire| {
             wire.take(|bytes| {
                 let mut taken = 0;
-                while let Some((packet, len)) = decode(link, &bytes[taken..]) {
+                while let Some((found, len)) = decode(link, &bytes[taken..]) {
                     taken += len;
-                    packets.extend(of(link).zip(packet).map(|(of, packet)| (of, link, packet)));
+                    let of = of(link);
+                    packets
+                        .extend(found.into_iter().filter_map(|packet| Some((of?, link, packet))));
                 }
                 taken
             });
@@ -492,7 +425,13 @@ pub trait OverEngine {
     fn process(&mut self) -> &mut Process;
 
     /// Appends a packet of a client in bytes. True: it is the first one of its connection.
-    fn encode(client: ClientId, packet: Self::Packet, out: &mut Vec<u8>) -> bool;
+    fn encode(
+        &mut self,
+        client: ClientId,
+        link: LinkId,
+        packet: Self::Packet,
+        out: &mut Vec<u8>,
+    ) -> bool;
 
     /// The process has got a packet.
     fn received(&mut self, _link: LinkId, _packet: Self::Packet) {}
@@ -500,13 +439,14 @@ pub trait OverEngine {
 
 impl<B: OverEngine> Broker<B::Packet> for B {
     fn receive(&mut self, client: ClientId, link: LinkId, packet: B::Packet) -> bool {
-        let mut bytes = Vec::new();
-        let is_first = B::encode(client, packet, &mut bytes);
-        let is_read = self.process().receive(link, &bytes, is_first);
-        if is_read {
-            self.received(link, packet);
+        if !self.process().reads(link) {
+            return false;
         }
-        is_read
+        let mut bytes = Vec::new();
+        let is_first = self.encode(client, link, packet, &mut bytes);
+        self.process().receive(link, &bytes, is_first);
+        self.received(link, packet);
+        true
     }
 
     fn lose(&mut self, _: ClientId, link: LinkId) {
@@ -548,40 +488,6 @@ pub fn keep_house<S: Story<Broker: OverEngine>>(world: &mut World<S>) {
 fn turn<'a>(context: &'a mut Context, scratch: &'a mut Scratch) -> Turn<'a> {
     context.worker.now = context.engine.clock.now();
     Turn { context, scratch, budget: Budget::unbounded(), writers: 1 }
-}
-
-/// The first packet of a connection. `None`: it has not all come.
-fn arrive(
-    turn: &mut Turn<'_>,
-    out: &mut Out,
-    link: LinkId,
-    posts: &Arc<Posts>,
-    connection: &mut Connection,
-) -> Result<Option<Client>, End> {
-    let header = FixedHeader::read(&connection.unread, MAX_PACKET_LEN)?;
-    let Some(header) = header.filter(|header| header.packet_len() <= connection.unread.len())
-    else {
-        return Ok(None);
-    };
-    let rest = connection.unread.split_off(header.packet_len());
-    let packet = std::mem::replace(&mut connection.unread, rest);
-    let body = &packet[header.header_len..];
-    let connect = Connect::decode(header, body)?;
-    let peer = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
-    let wire: Arc<dyn Wire> = Arc::clone(&out.0) as _;
-    let arrival = Arrival {
-        id: ConnectionId(link.into()),
-        peer,
-        listener: "simulated",
-        owner: Arc::clone(posts) as _,
-        wire: Some(wire),
-        permissions: None,
-        assigned: None,
-    };
-    match admit(turn, out, arrival, &connect, body.len()) {
-        Ok(client) => Ok(Some(client)),
-        Err(refusal) => Err(refuse(turn.context, out, peer, &connect, &refusal, |_| false)),
-    }
 }
 
 fn link_of(id: ConnectionId) -> LinkId {
