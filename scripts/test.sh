@@ -40,16 +40,18 @@ step_setup() {
 step_lint() {
     cargo fmt --all --check
     local manifest
-    for manifest in fuzz tests/azure/sdk tests/azure/scan tests/servicebus/fe2o3; do
+    for manifest in fuzz races tests/azure/sdk tests/azure/scan tests/servicebus/fe2o3; do
         cargo fmt --manifest-path "$manifest/Cargo.toml" --check
     done
     cargo clippy --workspace --all-targets --quiet --locked -- -D warnings
+    cargo clippy --manifest-path races/Cargo.toml --all-targets --quiet --locked -- -D warnings
     # The comments of the command line are texts for --help, not for rustdoc.
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --exclude barid --no-deps --document-private-items --quiet --locked
 }
 
 step_unit() {
     cargo test --workspace --quiet --locked
+    cargo test --manifest-path races/Cargo.toml --quiet --locked
 }
 
 # tests/crash compiles its recorder with cc, which setup has brought.

@@ -89,11 +89,11 @@ def test_the_engine_asks_for_nothing(what):
 
 
 def test_no_broker_can_break_its_rules():
-    """What a simulation breaks on purpose is not in the program."""
+    """What a simulation breaks on purpose is not in the program, nor is its scheduler."""
     command = ["cargo", "tree", "--locked", "--offline", "-p", "barid", "-e", "features", "-i", "barid-engine"]
     tree = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
     assert "barid-engine" in tree
-    assert 'feature "faults"' not in tree
+    assert 'feature "faults"' not in tree and 'feature "shuttle"' not in tree
 
 
 def asked_for(crate: str, pattern: str) -> list[str]:

@@ -6,7 +6,6 @@ use std::sync::{Arc, OnceLock};
 use barid_core::drop_reason::DropReason;
 use barid_core::ids::TenantNumber;
 use barid_core::queue::{Overflow, QueueLimits, Room};
-use parking_lot::RwLock;
 
 use crate::drops::DropLog;
 use crate::durability::Durability;
@@ -16,6 +15,7 @@ use crate::metrics::{Counters, Totals};
 use crate::queued::Queued;
 use crate::random::Random;
 use crate::retained::Retained;
+use crate::sync::RwLock;
 use crate::worker::Worker;
 
 /// What of a tenant its sessions need.

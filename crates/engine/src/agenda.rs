@@ -9,7 +9,6 @@ use barid_core::entity::LockToken;
 use barid_core::ids::StoredAs;
 use barid_core::session::Waiting;
 use barid_core::time::{MonoTime, WallTime};
-use parking_lot::{Condvar, Mutex};
 use smallvec::SmallVec;
 
 use crate::clock::Clock;
@@ -17,6 +16,7 @@ use crate::durable::Commits;
 use crate::entities::{Alarm, Mover, Queue};
 use crate::progress::{Sources, WaitSet, Waiter};
 use crate::session::{Session, SessionRef};
+use crate::sync::{Condvar, Mutex};
 use crate::tenant::Tenant;
 
 /// Something to be done at a time.

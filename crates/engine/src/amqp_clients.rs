@@ -6,9 +6,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use barid_core::time::WallTime;
-use parking_lot::Mutex;
 
 use crate::ids::ConnectionId;
+use crate::sync::Mutex;
 
 /// AMQP connections of one tenant, in the order in which they were accepted. `max_connections` bounds them.
 #[derive(Debug, Default)]

@@ -16,11 +16,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use barid_core::time::MonoTime;
 use mqtt_proto::topic;
-use parking_lot::Mutex;
 use tracing::info;
 
 use crate::denied_action::Action;
 use crate::drops::cut;
+use crate::sync::Mutex;
 
 /// Different denials that are remembered for a tenant: 25 KiB at most, and enough to see who is affected.
 const REMEMBERED_MAX: usize = 64;

@@ -10,7 +10,8 @@ use std::collections::VecDeque;
 use barid_core::drop_reason::DropReason;
 use barid_core::time::MonoTime;
 use mqtt_proto::topic;
-use parking_lot::Mutex;
+
+use crate::sync::Mutex;
 
 /// Drops that one thread remembers for one tenant.
 const REMEMBERED_MAX: usize = 1_024;

@@ -85,6 +85,12 @@ pub enum Rule {
     NumberLocksAnew,
     /// A receiver with credit is told when its entity has a message for it.
     TellWhatIsReady,
+    /// A number counts as done before those that wait for it are woken.
+    WakeWhenDone,
+    /// One thread at a time writes to a socket.
+    OneWriter,
+    /// A writer that met a full socket tries again if there was room before it could say so.
+    RetryWhenThereWasRoom,
 }
 
 /// Whether a rule may be broken.

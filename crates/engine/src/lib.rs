@@ -45,6 +45,7 @@ pub mod session;
 mod sessions;
 pub mod state_requests;
 pub mod state_store;
+mod sync;
 mod sys;
 pub mod tenant;
 pub mod turn;

@@ -5,7 +5,8 @@ use std::sync::Weak;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use hashbrown::HashMap;
-use parking_lot::Mutex;
+
+use crate::sync::Mutex;
 
 /// A queue that has no room, and whose publishers wait for some.
 pub trait Full: Send + Sync + fmt::Debug {

@@ -2,12 +2,12 @@
 
 use foldhash::quality::SeedableRandomState;
 use hashbrown::HashTable;
-use parking_lot::{Mutex, MutexGuard};
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::random::Random;
 use crate::session::SessionRef;
+use crate::sync::{Mutex, MutexGuard};
 
 const PARTS: usize = 16;
 

@@ -9,7 +9,6 @@ use barid_core::time::WallTime;
 use barid_core::topic_index::{SubscribeOptions, TopicIndex};
 use hashbrown::HashMap;
 use mqtt_proto::topic;
-use parking_lot::{Mutex, RwLock};
 
 use crate::account::{Account, TenantSettings};
 use crate::amqp_clients::AmqpClients;
@@ -24,6 +23,7 @@ use crate::run::Messages;
 use crate::session::{SessionRef, Subscription};
 use crate::sessions::Sessions;
 use crate::state_store::StateStore;
+use crate::sync::{Mutex, RwLock};
 use crate::worker::Worker;
 
 /// Tenants that were removed whose counters are kept by name: 2 MiB. Only where anybody may connect can there be

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use barid_core::entity::ReceiverId;
 use mqtt_proto::ReasonCode;
-use parking_lot::Mutex;
 
 use crate::amqp_clients::Close;
 use crate::entities::Told;
 use crate::ids::ConnectionId;
 use crate::owner::{Farewell, Owner};
 use crate::progress::Waiter;
+use crate::sync::Mutex;
 
 /// Where receivers of a connection are told what concerns them, and the connection that something is durable.
 #[derive(Debug)]

@@ -11,7 +11,6 @@ use barid_core::durable::EntityRecord;
 use barid_core::durable::records::RecordError;
 use barid_core::ids::QueueNumber;
 use mqtt_proto::topic;
-use parking_lot::{Mutex, RwLock};
 use smallvec::SmallVec;
 use thiserror::Error;
 
@@ -20,6 +19,7 @@ use super::bound::{Bound, Counts, Direction, Passage};
 use crate::account::Account;
 use crate::durable::Commits;
 use crate::entities::DeclaredBy;
+use crate::sync::{Mutex, RwLock};
 
 /// The most bindings of a tenant that are stored.
 const STORED_MAX: usize = 1_000;

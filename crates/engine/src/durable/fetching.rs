@@ -8,11 +8,11 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
 use barid_store::StoreError;
-use parking_lot::Mutex;
 use tracing::error;
 
 use super::{DurableShard, READ_RETRY};
 use crate::clock::Clock;
+use crate::sync::Mutex;
 use crate::worker::Worker;
 
 /// Something that is to be read back from the store of a shard.

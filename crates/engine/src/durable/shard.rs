@@ -4,19 +4,19 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use barid_core::durable::{Shard, TenantNames, WriteSet};
 use barid_core::ids::TenantNumber;
 use barid_store::changelog::{Changelog, Outcome, Sink};
 use barid_store::{Store, StoreError};
-use parking_lot::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard};
 use tracing::{error, info};
 
 use super::committing::Committer;
 use super::fetching::Fetching;
 use crate::progress::Progress;
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard};
 
 thread_local! {
     static COMMITS_BY_ROUNDS: Cell<bool> = const { Cell::new(false) };

@@ -7,11 +7,12 @@ use barid_core::commits::Commits;
 use barid_core::ids::TenantNumber;
 use barid_store::changelog::{Changelog, LocalLog};
 use barid_store::{Snapshot, Store, StoreError};
-use parking_lot::{RwLock, RwLockReadGuard};
+use parking_lot::RwLock;
 use smallvec::SmallVec;
 
 use super::DurableShard;
 use crate::progress::Sources;
+use crate::sync::RwLockReadGuard;
 
 /// Bytes that may wait for the next commit of a shard before publishers are not read from any more.
 const PENDING_MAX: usize = 64 * 1024 * 1024;

@@ -17,7 +17,6 @@ use barid_core::entity::{
 };
 use barid_core::time::WallTime;
 use barid_core::value::{Scope, Value};
-use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use super::group;
@@ -25,6 +24,7 @@ use super::queue::Queue;
 use super::receivers::{Inbox, Told, new_receiver_id};
 use super::sending::{Failure, Forward, SendError, Way, hops};
 use crate::durable::Commits;
+use crate::sync::Mutex;
 
 /// Messages that are on their way at a time.
 const GROUP: usize = 64;

@@ -10,7 +10,6 @@ use barid_core::durable::EntityRecord;
 use barid_core::entity::{Counts, Entity, Incoming, Mode, Part, ReceiverId, Sent};
 use barid_core::ids::{QueueNumber, TenantNumber};
 use barid_core::time::WallTime;
-use parking_lot::{Mutex, RwLock};
 use smallvec::SmallVec;
 
 use super::alarm::Alarm;
@@ -23,6 +22,7 @@ use super::sending::{Numbers, SendError};
 use crate::durable::{Commits, DurableShard, Shards};
 use crate::faults::{IfHolds as _, Rule, holds};
 use crate::random::Random;
+use crate::sync::{Mutex, RwLock};
 
 /// Bytes that wait for the next commit, with which what is due waits as well …
 const CROWDED: usize = 8 * 1024 * 1024;

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use barid_core::entity::ReceiverId;
 use barid_core::time::WallTime;
 use hashbrown::HashMap;
-use parking_lot::Mutex;
+
+use crate::sync::Mutex;
 
 /// What a receiver is told.
 #[derive(Clone, Debug, PartialEq, Eq)]

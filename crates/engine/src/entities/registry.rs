@@ -8,7 +8,6 @@ use std::sync::{Arc, Weak};
 use barid_core::ids::TenantNumber;
 use barid_core::time::WallTime;
 use hashbrown::HashSet;
-use parking_lot::{Mutex, RwLock};
 use thiserror::Error;
 
 use super::alarm::Alarm;
@@ -23,6 +22,7 @@ use super::rule::RuleDefinition;
 use super::topic::Topic;
 use crate::durable::{Commits, Shards};
 use crate::random::Random;
+use crate::sync::{Mutex, RwLock};
 
 /// What an address can name. A subscription is a queue, too.
 #[derive(Clone, Debug)]

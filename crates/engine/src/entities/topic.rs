@@ -7,7 +7,6 @@ use barid_core::entity::{Incoming, Overlay, Part, Refusal};
 use barid_core::rules::{RULE_NAME, Rule};
 use barid_core::time::WallTime;
 use barid_core::value::{Scope, Value};
-use parking_lot::{Mutex, RwLock};
 use smallvec::SmallVec;
 
 use super::configured::Configured;
@@ -15,6 +14,7 @@ use super::properties::{MessageProperties, Work};
 use super::queue::Queue;
 use super::sending::{self, Batch, COPIES_MAX, Forward, Numbers, SendError, Way};
 use crate::durable::Commits;
+use crate::sync::{Mutex, RwLock};
 
 /// Why a message without session id is a dead letter in a subscription with sessions.
 const NO_SESSION: &str = "Session ID is null";

@@ -21,10 +21,12 @@ pub use sources::Sources;
 pub use wait_set::WaitSet;
 
 use std::sync::Weak;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use hashbrown::{HashMap, HashSet};
-use parking_lot::Mutex;
+
+use crate::faults::{Rule, holds};
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// Can wait for a source.
 pub trait Waiter: Send + Sync + 'static {
@@ -103,13 +105,18 @@ impl Progress {
 
     /// All up to this number is done.
     pub fn advance(&self, number: u64) {
-        self.done.store(number, Ordering::Release);
+        if holds(Rule::WakeWhenDone) {
+            self.done.store(number, Ordering::Release);
+        }
         let is_over = |waiting: &mut Waiting| waiting.number <= number;
         let over: Vec<_> = self.waiting.lock().extract_if(.., is_over).collect();
         for waiting in over {
             if let Some(waiter) = waiting.who.upgrade() {
                 waiter.wake();
             }
+        }
+        if !holds(Rule::WakeWhenDone) {
+            self.done.store(number, Ordering::Release);
         }
     }
 

@@ -3,11 +3,11 @@
 use std::sync::atomic::Ordering;
 
 use barid_core::queue::Overflow;
-use parking_lot::MutexGuard;
 
 use super::Session;
 use super::outlet::{Outlet, RoomWaiters};
 use crate::progress::Waiter;
+use crate::sync::MutexGuard;
 
 /// What of an outlet counts for its tenant.
 #[derive(Clone, Copy, PartialEq, Eq)]

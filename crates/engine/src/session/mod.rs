@@ -18,7 +18,6 @@ pub use subscriptions::{Subscription, Subscriptions};
 pub use writing::{Answers, Stint};
 
 use std::ops::Deref;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use barid_core::drop_reason::DropReason;
@@ -29,12 +28,13 @@ use barid_core::time::MonoTime;
 use barid_core::topic_index;
 use mqtt_proto::ReasonCode;
 use mqtt_proto::flow::OutboundAliases;
-use parking_lot::{Mutex, MutexGuard};
 
 use crate::account::Account;
 use crate::durable::{Commits, Durable, SessionJournal};
 use crate::ids::ConnectionId;
 use crate::owner::Owner;
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use crate::sync::{Mutex, MutexGuard};
 use crate::worker::Worker;
 use outlet::Outlet;
 

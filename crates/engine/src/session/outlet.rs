@@ -11,6 +11,7 @@ use mqtt_proto::{QoS, ReasonCode, Version};
 use super::Session;
 use super::held::Held;
 use crate::durable::Commits;
+use crate::faults::{Rule, holds};
 use crate::ids::ConnectionId;
 use crate::owner::{Farewell, Owner};
 use crate::packets::Packets;
@@ -117,7 +118,8 @@ impl Outlet {
 
     /// The caller becomes the writer, unless there is one or the socket is full.
     pub(super) fn start_writing(&mut self) -> bool {
-        let start = !self.writing && !self.blocked;
+        let has_writer = self.writing && holds(Rule::OneWriter);
+        let start = !has_writer && !self.blocked;
         self.writing |= start;
         start
     }

@@ -9,7 +9,6 @@ use barid_core::time::MonoTime;
 use barid_store::Store;
 use barid_store::memory::MemoryStore;
 use mqtt_proto::{ReasonCode, Version};
-use parking_lot::Mutex;
 
 use super::{Answers, Link, SessionRef};
 use crate::account::{Account, TenantSettings};
@@ -17,6 +16,7 @@ use crate::durable::{Commits, Shards, Storage};
 use crate::ids::ConnectionId;
 use crate::owner::{Farewell, Owner};
 use crate::random::tests::COUNTING;
+use crate::sync::Mutex;
 use crate::wire::Wire;
 use crate::worker::Worker;
 

@@ -30,7 +30,7 @@ use super::outlet::Outlet;
 use super::{Session, SessionRef};
 use crate::durable::{Commits, SessionJournal};
 use crate::encode::PublishFrame;
-use crate::faults::{IfHolds as _, Rule};
+use crate::faults::{IfHolds as _, Rule, holds};
 use crate::packets::Packets;
 use crate::wire::Wire;
 use crate::worker::Worker;
@@ -116,7 +116,7 @@ impl Session {
             outlet.release_held(self);
             if writable {
                 if outlet.writing {
-                    outlet.retry = true;
+                    outlet.retry = holds(Rule::RetryWhenThereWasRoom);
                     return false;
                 }
                 outlet.blocked = false;

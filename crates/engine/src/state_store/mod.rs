@@ -30,12 +30,12 @@ use barid_core::durable::AnsweredIn;
 use barid_core::ids::SessionNumber;
 use barid_core::state_store::{Clock, Limits, Partition, Scope, StateRecord, Usage};
 use barid_core::time::WallTime;
-use parking_lot::{Mutex, MutexGuard};
 use statestore_proto::{Version, topics};
 
 use crate::account::Account;
 use crate::limits;
 use crate::random::Random;
+use crate::sync::{Mutex, MutexGuard};
 use cursor::Cursors;
 use following::Following;
 

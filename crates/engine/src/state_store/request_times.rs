@@ -5,11 +5,11 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use barid_core::commits::Commits;
-use parking_lot::Mutex;
 
 use super::Timings;
 use crate::clock::Clock;
 use crate::progress::{Sources, WaitSet, Waiter};
+use crate::sync::Mutex;
 
 /// The times of requests that were answered, and those that are to be.
 #[derive(Debug)]

@@ -1,9 +1,9 @@
 //! How long requests take, from when they were read to when what answers them is durable.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
-use parking_lot::Mutex;
+use crate::sync::Mutex;
+use std::time::Duration;
 
 /// Steps in which a time doubles: quantiles are exact to an eighth.
 const STEPS: usize = 8;

@@ -20,7 +20,6 @@ use barid_core::state_store::StateRecord;
 use barid_core::time::{MonoTime, WallTime};
 use barid_store::Store;
 use barid_store::memory::MemoryStore;
-use parking_lot::Mutex;
 use statestore_proto::Version;
 
 use super::*;
@@ -30,6 +29,7 @@ use crate::clock;
 use crate::durable::{Commits, Shards, Storage};
 use crate::limits::Limits;
 use crate::random::tests::COUNTING;
+use crate::sync::Mutex;
 use crate::tenant::{Tenant, Tenants};
 use crate::worker::Worker;
 

@@ -1,0 +1,16 @@
+//! Locks, condition variables, and the atomics on which the order of threads depends.
+//!
+//! With the feature `shuttle` they belong to a scheduler that tries many orders in which threads can go on. No broker has that
+//! feature: its locks are those of `parking_lot`.
+
+#[cfg(feature = "shuttle")]
+mod explored;
+
+#[cfg(feature = "shuttle")]
+pub use explored::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard};
+#[cfg(not(feature = "shuttle"))]
+pub use parking_lot::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard};
+#[cfg(feature = "shuttle")]
+pub use shuttle::sync::atomic;
+#[cfg(not(feature = "shuttle"))]
+pub use std::sync::atomic;

@@ -1,0 +1,179 @@
+//! A client: it sends packets, and waits for those of the broker.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use barid_engine::ids::ConnectionId;
+use mqtt_proto::{
+    Ack, Connect, FixedHeader, MAX_PACKET_LEN, Packet, PacketId, PacketType, Properties,
+    PropertiesBuf, Property, Publish, QoS, ReasonCode, RetainHandling, Subscribe, SubscribeFilter,
+    SubscribeFiltersBuf, SubscriptionOptions, Version,
+};
+
+use crate::io::{IoThread, Post};
+use crate::wire::TestWire;
+
+/// Room that a client makes each time that it reads, unless it reads slowly.
+const PLENTY: usize = 1 << 20;
+
+/// A connection of a client.
+pub struct Client {
+    id: ConnectionId,
+    io: Arc<IoThread>,
+    wire: Arc<TestWire>,
+    room: usize,
+    unread: Vec<u8>,
+    heard: VecDeque<Heard>,
+}
+
+/// What the broker says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// Whether there is a session.
+    Connected(bool),
+    Subscribed,
+    /// A message, with its packet identifier and DUP.
+    Message(String, u16, bool),
+    /// A packet of this type with this packet identifier.
+    Acknowledged(PacketType, u16),
+    Disconnected(ReasonCode),
+}
+
+impl Client {
+    pub(crate) fn new(io: Arc<IoThread>) -> Self {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        let id = ConnectionId(LAST.fetch_add(1, Ordering::Relaxed));
+        let wire = Arc::new(TestWire::new(PLENTY));
+        Self { id, io, wire, room: PLENTY, unread: Vec::new(), heard: VecDeque::new() }
+    }
+
+    /// From now on there is room for so many bytes each time that the client reads.
+    pub fn read_slowly(&mut self, room: usize) {
+        self.room = room;
+        self.wire.make_room(room);
+    }
+
+    /// Opens a session that stays. Whether there was one.
+    pub fn open(&mut self, client_id: &str) -> bool {
+        let mut properties = PropertiesBuf::default();
+        properties.push(Property::SessionExpiryInterval(u32::MAX)).unwrap();
+        self.send(&Packet::Connect(Connect {
+            version: Version::V5,
+            is_bridge: false,
+            clean_start: false,
+            keep_alive: 0,
+            client_id,
+            will: None,
+            username: None,
+            password: None,
+            properties: properties.as_properties(),
+        }));
+        match self.hear() {
+            Heard::Connected(present) => present,
+            other => panic!("{client_id} hears {other:?}"),
+        }
+    }
+
+    /// Subscribes, and waits for SUBACK.
+    pub fn subscribe(&mut self, filter: &str, qos: QoS) {
+        let options = SubscriptionOptions {
+            qos,
+            no_local: false,
+            retain_as_published: false,
+            retain_handling: RetainHandling::SendAtSubscribe,
+        };
+        let filters = SubscribeFiltersBuf::new([SubscribeFilter { filter, options }]).unwrap();
+        self.send(&Packet::Subscribe(Subscribe {
+            packet_id: PacketId::new(1).unwrap(),
+            properties: Properties::default(),
+            filters: filters.as_filters(),
+        }));
+        assert_eq!(self.hear(), Heard::Subscribed);
+    }
+
+    /// Publishes, and does not wait.
+    pub fn publish(&mut self, topic: &str, payload: &str, qos: QoS, id: u16) {
+        self.send(&Packet::Publish(Publish {
+            dup: false,
+            qos,
+            retain: false,
+            topic,
+            packet_id: PacketId::new(id),
+            properties: Properties::default(),
+            payload: payload.as_bytes(),
+        }));
+    }
+
+    /// Sends a packet that acknowledges another one.
+    pub fn acknowledge(&mut self, kind: PacketType, id: u16) {
+        let packet_id = PacketId::new(id).unwrap();
+        let (reason, properties) = (ReasonCode::Success, Properties::default());
+        let mut bytes = Vec::new();
+        Ack { packet_id, reason, properties }.encode(kind, Version::V5, &mut bytes).unwrap();
+        self.post(bytes);
+    }
+
+    /// Goes without a word.
+    pub fn lose(self) {
+        self.io.post(Post::Lost(self.id));
+    }
+
+    /// Waits for the next packet.
+    pub fn hear(&mut self) -> Heard {
+        loop {
+            if let Some(heard) = self.heard.pop_front() {
+                return heard;
+            }
+            let (bytes, wants_room) = self.wire.read(self.room);
+            if wants_room {
+                self.io.post(Post::Room(self.id));
+            }
+            self.unread.extend_from_slice(&bytes);
+            while let Some((heard, len)) = decode(&self.unread) {
+                self.unread.drain(..len);
+                self.heard.push_back(heard);
+            }
+        }
+    }
+
+    fn send(&mut self, packet: &Packet<'_>) {
+        let mut bytes = Vec::new();
+        packet.encode(Version::V5, &mut bytes).unwrap();
+        self.post(bytes);
+    }
+
+    fn post(&mut self, bytes: Vec<u8>) {
+        self.io.post(Post::Bytes(self.id, bytes, Arc::clone(&self.wire)));
+    }
+}
+
+/// The first packet in some bytes, and its length. `None`: it has not all come.
+fn decode(bytes: &[u8]) -> Option<(Heard, usize)> {
+    let header = FixedHeader::read(bytes, MAX_PACKET_LEN).expect("the broker sends MQTT")?;
+    let packet = bytes.get(..header.packet_len())?;
+    let body = &packet[header.header_len..];
+    let heard = match Packet::decode(Version::V5, header, body).expect("the broker sends MQTT") {
+        Packet::ConnAck(connack) => {
+            assert_eq!(connack.reason, ReasonCode::Success);
+            Heard::Connected(connack.session_present)
+        }
+        Packet::SubAck(_) => Heard::Subscribed,
+        Packet::Publish(publish) => {
+            let payload = String::from_utf8(publish.payload.to_vec()).unwrap();
+            Heard::Message(payload, publish.packet_id.map_or(0, PacketId::get), publish.dup)
+        }
+        Packet::PubAck(ack) => acknowledged(PacketType::PubAck, &ack),
+        Packet::PubRec(ack) => acknowledged(PacketType::PubRec, &ack),
+        Packet::PubRel(ack) => acknowledged(PacketType::PubRel, &ack),
+        Packet::PubComp(ack) => acknowledged(PacketType::PubComp, &ack),
+        Packet::Disconnect(disconnect) => Heard::Disconnected(disconnect.reason),
+        other => panic!("nobody has asked for {other:?}"),
+    };
+    Some((heard, packet.len()))
+}
+
+fn acknowledged(kind: PacketType, ack: &Ack<'_>) -> Heard {
+    assert!(!ack.reason.is_error(), "{kind:?} {:?}", ack.reason);
+    Heard::Acknowledged(kind, ack.packet_id.get())
+}

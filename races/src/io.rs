@@ -1,0 +1,188 @@
+//! A thread that owns connections.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use barid_engine::budget::Budget;
+use barid_engine::ids::ConnectionId;
+use barid_engine::lifecycle::Context;
+use barid_engine::mqtt::{Arrival, Client, End, admit, refuse};
+use barid_engine::owner::{Farewell, Owner};
+use barid_engine::turn::{Scratch, Turn};
+use barid_engine::wire::Wire;
+use mqtt_proto::{Connect, FixedHeader, MAX_PACKET_LEN, ReasonCode};
+use shuttle::sync::{Condvar, Mutex};
+
+use crate::wire::{Out, TestWire};
+
+/// What the thread is told.
+#[derive(Debug, Default)]
+pub struct IoThread {
+    posts: Mutex<VecDeque<Post>>,
+    posted: Condvar,
+}
+
+/// What happens.
+#[derive(Debug)]
+pub enum Post {
+    /// Bytes have come from a client.
+    Bytes(ConnectionId, Vec<u8>, Arc<TestWire>),
+    /// There is room for more.
+    Room(ConnectionId),
+    /// The client has gone.
+    Lost(ConnectionId),
+    Drain(ConnectionId),
+    Close(ConnectionId, ReasonCode, Farewell),
+    Stop,
+}
+
+struct Connection {
+    client: Option<Client>,
+    wire: Arc<TestWire>,
+    unread: Vec<u8>,
+}
+
+impl IoThread {
+    /// Tells the thread something.
+    pub fn post(&self, post: Post) {
+        self.posts.lock().unwrap().push_back(post);
+        self.posted.notify_one();
+    }
+
+    /// It ends when it has done what it was told before.
+    pub fn stop(&self) {
+        self.post(Post::Stop);
+    }
+
+    fn next(&self) -> Post {
+        let mut posts = self.posts.lock().unwrap();
+        loop {
+            if let Some(post) = posts.pop_front() {
+                return post;
+            }
+            posts = self.posted.wait(posts).unwrap();
+        }
+    }
+
+    /// What the thread does.
+    pub fn run(self: Arc<Self>, mut context: Context) {
+        let mut connections = BTreeMap::new();
+        let mut scratch = Scratch::default();
+        loop {
+            let post = self.next();
+            let mut turn = Turn {
+                context: &mut context,
+                scratch: &mut scratch,
+                budget: Budget::unbounded(),
+                writers: 2,
+            };
+            match post {
+                Post::Bytes(id, bytes, wire) => {
+                    let new = || Connection { client: None, wire, unread: Vec::new() };
+                    connections.entry(id).or_insert_with(new).unread.extend_from_slice(&bytes);
+                    self.handle(&mut turn, &mut connections, id);
+                }
+                Post::Room(id) => self.drain(&mut turn, &mut connections, id, true),
+                Post::Drain(id) => self.drain(&mut turn, &mut connections, id, false),
+                Post::Lost(id) => {
+                    end(&mut turn, &mut connections, id, &End::Lost(ErrorKind::UnexpectedEof));
+                }
+                Post::Close(id, reason, farewell) => {
+                    end(&mut turn, &mut connections, id, &End::Closed { reason, farewell });
+                }
+                Post::Stop => return,
+            }
+            let Context { worker, router, departures, .. } = &mut context;
+            router.flush(worker, &mut Budget::unbounded());
+            departures.go_on(&mut Budget::unbounded());
+        }
+    }
+
+    fn handle(
+        self: &Arc<Self>,
+        turn: &mut Turn<'_>,
+        connections: &mut BTreeMap<ConnectionId, Connection>,
+        id: ConnectionId,
+    ) {
+        let Some(Connection { client, wire, unread }) = connections.get_mut(&id) else { return };
+        let mut out = Out(Arc::clone(wire));
+        let mut result = Ok(());
+        if client.is_none() {
+            result = self.arrive(turn, &mut out, id, unread).map(|arrived| *client = Some(arrived));
+        }
+        if let (Ok(()), Some(client)) = (&result, &mut *client) {
+            let mut bytes = std::mem::take(unread);
+            let handled = client.handle(turn, &mut out, &mut bytes);
+            result = handled.map(|handled| *unread = bytes.split_off(handled));
+        }
+        if let Err(why) = result {
+            end(turn, connections, id, &why);
+        }
+    }
+
+    fn drain(
+        self: &Arc<Self>,
+        turn: &mut Turn<'_>,
+        connections: &mut BTreeMap<ConnectionId, Connection>,
+        id: ConnectionId,
+        writable: bool,
+    ) {
+        let Some(Connection { client: Some(client), wire, .. }) = connections.get_mut(&id) else {
+            return;
+        };
+        client.drain(turn, &mut Out(Arc::clone(wire)), writable);
+        if client.resume_reading() {
+            self.handle(turn, connections, id);
+        }
+    }
+
+    /// The first packet, which comes as a whole.
+    fn arrive(
+        self: &Arc<Self>,
+        turn: &mut Turn<'_>,
+        out: &mut Out,
+        id: ConnectionId,
+        unread: &mut Vec<u8>,
+    ) -> Result<Client, End> {
+        let header = FixedHeader::read(unread, MAX_PACKET_LEN)?.expect("it comes as a whole");
+        let rest = unread.split_off(header.packet_len());
+        let packet = std::mem::replace(unread, rest);
+        let body = &packet[header.header_len..];
+        let connect = Connect::decode(header, body)?;
+        let peer = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
+        let arrival = Arrival {
+            id,
+            peer,
+            listener: "explored",
+            owner: Arc::clone(self) as _,
+            wire: Some(Arc::clone(&out.0) as Arc<dyn Wire>),
+            permissions: None,
+            assigned: None,
+        };
+        admit(turn, out, arrival, &connect, body.len())
+            .map_err(|refusal| refuse(turn.context, out, peer, &connect, &refusal, |_| false))
+    }
+}
+
+fn end(
+    turn: &mut Turn<'_>,
+    connections: &mut BTreeMap<ConnectionId, Connection>,
+    id: ConnectionId,
+    why: &End,
+) {
+    if let Some(Connection { client: Some(mut client), wire, .. }) = connections.remove(&id) {
+        client.end(turn, &mut Out(wire), why);
+    }
+}
+
+impl Owner for IoThread {
+    fn drain(&self, connection: ConnectionId) {
+        self.post(Post::Drain(connection));
+    }
+
+    fn close(&self, connection: ConnectionId, reason: ReasonCode, farewell: Farewell) {
+        self.post(Post::Close(connection, reason, farewell));
+    }
+}

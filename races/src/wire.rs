@@ -1,0 +1,72 @@
+//! The way to a client.
+
+use std::io::{self, ErrorKind, Write};
+use std::sync::Arc;
+
+use barid_engine::wire::Wire;
+use shuttle::sync::{Condvar, Mutex};
+
+/// What was written to a client and not read by it, and room for more.
+#[derive(Debug)]
+pub struct TestWire {
+    pipe: Mutex<Pipe>,
+    written: Condvar,
+}
+
+#[derive(Debug)]
+struct Pipe {
+    bytes: Vec<u8>,
+    room: usize,
+    is_blocked: bool,
+}
+
+impl TestWire {
+    /// With room for so many bytes until the client reads.
+    pub fn new(room: usize) -> Self {
+        let pipe = Pipe { bytes: Vec::new(), room, is_blocked: false };
+        Self { pipe: Mutex::new(pipe), written: Condvar::new() }
+    }
+
+    /// There is room for so many bytes from here on.
+    pub fn make_room(&self, room: usize) {
+        self.pipe.lock().unwrap().room = room;
+    }
+
+    /// Waits until something has been written, and takes it. Whether somebody waits for room.
+    pub fn read(&self, room: usize) -> (Vec<u8>, bool) {
+        let mut pipe = self.pipe.lock().unwrap();
+        while pipe.bytes.is_empty() && !pipe.is_blocked {
+            pipe = self.written.wait(pipe).unwrap();
+        }
+        pipe.room = room;
+        (std::mem::take(&mut pipe.bytes), std::mem::take(&mut pipe.is_blocked))
+    }
+}
+
+impl Wire for TestWire {
+    fn write(&self, bytes: &[u8]) -> io::Result<usize> {
+        let mut pipe = self.pipe.lock().unwrap();
+        let count = bytes.len().min(pipe.room);
+        pipe.room -= count;
+        pipe.is_blocked |= count < bytes.len();
+        pipe.bytes.extend_from_slice(&bytes[..count]);
+        self.written.notify_all();
+        if count == 0 && !bytes.is_empty() {
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        Ok(count)
+    }
+}
+
+/// A wire, as the owner of the connection writes to it.
+pub struct Out(pub Arc<TestWire>);
+
+impl Write for Out {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Wire::write(&*self.0, bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

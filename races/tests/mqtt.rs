@@ -1,0 +1,218 @@
+//! MQTT clients of a broker whose threads go on in any order.
+
+use std::panic;
+
+use barid_engine::faults::{self, Rule};
+use barid_races::{Broker, Client, Heard};
+use mqtt_proto::{PacketType, QoS};
+use shuttle::thread;
+
+/// Orders of threads that are tried at random, in each story …
+const RANDOM: usize = 2_000;
+
+/// … and so many that change between threads at few places only.
+const CHANGES: usize = 2_000;
+
+/// How many those places are.
+const DEPTH: usize = 3;
+
+/// Orders in which a broken rule must be noticed, of each kind.
+const TO_NOTICE: usize = 20_000;
+
+const STORIES: [fn(); 6] = [
+    messages_for_an_absent_client_are_acknowledged,
+    messages_of_two_threads_reach_a_third_in_order,
+    a_client_that_reads_slowly_gets_whole_packets,
+    a_session_that_is_taken_over_loses_nothing,
+    a_client_that_goes_and_comes_back_misses_nothing,
+    exactly_once_is_once_for_sessions_of_two_shards,
+];
+
+#[test]
+fn promises_hold_in_any_order_of_threads() {
+    for story in STORIES {
+        let story = move || {
+            faults::break_rule(None);
+            story();
+        };
+        shuttle::check_random(story, RANDOM);
+        shuttle::check_pct(story, CHANGES, DEPTH);
+    }
+}
+
+#[test]
+fn a_broken_rule_is_noticed() {
+    // A rule is noticed by a panic.
+    panic::set_hook(Box::new(|_| {}));
+    let rules: [(Rule, fn()); 3] = [
+        (Rule::WakeWhenDone, messages_for_an_absent_client_are_acknowledged),
+        (Rule::OneWriter, a_client_that_reads_slowly_gets_whole_packets),
+        (Rule::RetryWhenThereWasRoom, a_client_that_reads_slowly_gets_whole_packets),
+    ];
+    let is_noticed = |(rule, story): (Rule, fn())| {
+        let broken = move || {
+            faults::break_rule(Some(rule));
+            story();
+        };
+        panic::catch_unwind(|| shuttle::check_pct(broken, TO_NOTICE, DEPTH)).is_err()
+            || panic::catch_unwind(|| shuttle::check_random(broken, TO_NOTICE)).is_err()
+    };
+    let unnoticed: Vec<_> =
+        rules.into_iter().filter(|one| !is_noticed(*one)).map(|(rule, _)| rule).collect();
+    let _ = panic::take_hook();
+    assert!(unnoticed.is_empty(), "nobody notices that these are broken: {unnoticed:?}");
+}
+
+/// Takes so many messages with QoS 1, and acknowledges each.
+fn take(client: &mut Client, count: usize) -> Vec<String> {
+    let mut taken = Vec::new();
+    while taken.len() < count {
+        match client.hear() {
+            Heard::Message(payload, id, _) => {
+                client.acknowledge(PacketType::PubAck, id);
+                taken.push(payload);
+            }
+            other => panic!("the subscriber hears {other:?}"),
+        }
+    }
+    taken
+}
+
+/// Messages of each publisher.
+const MESSAGES: u16 = 3;
+
+/// Publishes messages with QoS 1, and waits for their acknowledgements.
+fn publish(mut client: Client, name: &'static str) -> thread::JoinHandle<()> {
+    thread::spawn(move || {
+        client.open(name);
+        for id in 1..=MESSAGES {
+            client.publish("t", &format!("{name}{id}"), QoS::AtLeastOnce, id);
+        }
+        for id in 1..=MESSAGES {
+            assert_eq!(client.hear(), Heard::Acknowledged(PacketType::PubAck, id));
+        }
+    })
+}
+
+/// The messages of each publisher are there once, in order.
+fn assert_in_order(taken: &[String], names: &[&str]) {
+    for name in names {
+        let of: Vec<_> = taken.iter().filter(|taken| taken.starts_with(name)).collect();
+        let sent: Vec<_> = (1..=MESSAGES).map(|id| format!("{name}{id}")).collect();
+        assert!(of.into_iter().eq(&sent), "{taken:?}");
+    }
+}
+
+fn messages_of_two_threads_reach_a_third_in_order() {
+    let broker = Broker::start(1, 2);
+    let mut subscriber = broker.connect(0);
+    subscriber.open("s");
+    subscriber.subscribe("t", QoS::AtLeastOnce);
+    let publishers = [publish(broker.connect(0), "a"), publish(broker.connect(1), "b")];
+    assert_in_order(&take(&mut subscriber, 6), &["a", "b"]);
+    publishers.into_iter().for_each(|publisher| publisher.join().unwrap());
+    broker.stop();
+}
+
+fn messages_for_an_absent_client_are_acknowledged() {
+    let broker = Broker::start(1, 2);
+    let mut subscriber = broker.connect(0);
+    subscriber.open("s");
+    subscriber.subscribe("t", QoS::AtLeastOnce);
+    subscriber.lose();
+    let publishers = [publish(broker.connect(0), "a"), publish(broker.connect(1), "b")];
+    publishers.into_iter().for_each(|publisher| publisher.join().unwrap());
+    broker.stop();
+}
+
+fn a_client_that_reads_slowly_gets_whole_packets() {
+    let broker = Broker::start(1, 2);
+    let mut subscriber = broker.connect(0);
+    subscriber.open("s");
+    subscriber.subscribe("t", QoS::AtLeastOnce);
+    subscriber.read_slowly(15);
+    // With two subscribers, threads write to sockets while they have the message in hand.
+    let mut other = broker.connect(1);
+    other.open("r");
+    other.subscribe("t", QoS::AtMostOnce);
+    let publishers = [publish(broker.connect(0), "a"), publish(broker.connect(1), "b")];
+    assert_in_order(&take(&mut subscriber, 6), &["a", "b"]);
+    publishers.into_iter().for_each(|publisher| publisher.join().unwrap());
+    broker.stop();
+}
+
+fn a_session_that_is_taken_over_loses_nothing() {
+    let broker = Broker::start(1, 2);
+    let mut first = broker.connect(0);
+    first.open("s");
+    first.subscribe("t", QoS::AtLeastOnce);
+    let publisher = publish(broker.connect(1), "a");
+    let mut second = broker.connect(1);
+    assert!(second.open("s"));
+    // The first connection has acknowledged nothing.
+    let mut taken = take(&mut second, 3);
+    taken.dedup();
+    assert_in_order(&taken, &["a"]);
+    publisher.join().unwrap();
+    broker.stop();
+}
+
+fn a_client_that_goes_and_comes_back_misses_nothing() {
+    let broker = Broker::start(2, 2);
+    let mut subscriber = broker.connect(0);
+    subscriber.open("s");
+    subscriber.subscribe("t", QoS::AtLeastOnce);
+    let publishers = [publish(broker.connect(0), "a"), publish(broker.connect(1), "b")];
+    subscriber.lose();
+    let mut subscriber = broker.connect(1);
+    assert!(subscriber.open("s"));
+    assert_in_order(&take(&mut subscriber, 6), &["a", "b"]);
+    publishers.into_iter().for_each(|publisher| publisher.join().unwrap());
+    broker.stop();
+}
+
+fn exactly_once_is_once_for_sessions_of_two_shards() {
+    let broker = Broker::start(2, 2);
+    let subscribers = ["s", "r"].map(|name| {
+        let mut subscriber = broker.connect(usize::from(name == "r"));
+        subscriber.open(name);
+        subscriber.subscribe("t", QoS::ExactlyOnce);
+        subscriber
+    });
+    let mut publisher = broker.connect(0);
+    publisher.open("a");
+    for id in 1..=MESSAGES {
+        publisher.publish("t", &format!("a{id}"), QoS::ExactlyOnce, id);
+    }
+    let receivers = subscribers.map(|mut subscriber| {
+        thread::spawn(move || assert_in_order(&take_once(&mut subscriber, 3), &["a"]))
+    });
+    for id in 1..=MESSAGES {
+        assert_eq!(publisher.hear(), Heard::Acknowledged(PacketType::PubRec, id));
+    }
+    for id in 1..=MESSAGES {
+        publisher.acknowledge(PacketType::PubRel, id);
+        assert_eq!(publisher.hear(), Heard::Acknowledged(PacketType::PubComp, id));
+    }
+    receivers.into_iter().for_each(|receiver| receiver.join().unwrap());
+    broker.stop();
+}
+
+/// Takes so many messages with QoS 2, each through all four packets.
+fn take_once(client: &mut Client, count: usize) -> Vec<String> {
+    let (mut taken, mut completed) = (Vec::new(), 0);
+    while completed < count {
+        match client.hear() {
+            Heard::Message(payload, id, _) => {
+                client.acknowledge(PacketType::PubRec, id);
+                taken.push(payload);
+            }
+            Heard::Acknowledged(PacketType::PubRel, id) => {
+                client.acknowledge(PacketType::PubComp, id);
+                completed += 1;
+            }
+            other => panic!("the subscriber hears {other:?}"),
+        }
+    }
+    taken
+}
