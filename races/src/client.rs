@@ -11,6 +11,7 @@ use mqtt_proto::{
     SubscribeFiltersBuf, SubscriptionOptions, Version,
 };
 
+use crate::Broker;
 use crate::io::{IoThread, Post};
 use crate::wire::TestWire;
 
@@ -112,6 +113,11 @@ impl Client {
         let mut bytes = Vec::new();
         Ack { packet_id, reason, properties }.encode(kind, Version::V5, &mut bytes).unwrap();
         self.post(bytes);
+    }
+
+    /// Lets another thread of the broker have the connection.
+    pub fn move_to(&self, broker: &Broker, io_thread: usize) {
+        self.io.post(Post::Move(self.id, Arc::clone(&broker.io[io_thread])));
     }
 
     /// Goes without a word.

@@ -33,12 +33,18 @@ pub enum Post {
     Room(ConnectionId),
     /// The client has gone.
     Lost(ConnectionId),
+    /// Another thread is to have the connection …
+    Move(ConnectionId, Arc<IoThread>),
+    /// … which has it from now on.
+    Adopt(ConnectionId, Box<Connection>),
     Drain(ConnectionId),
     Close(ConnectionId, ReasonCode, Farewell),
     Stop,
 }
 
-struct Connection {
+/// A connection, with its client when it has been admitted.
+#[derive(Debug)]
+pub struct Connection {
     client: Option<Client>,
     wire: Arc<TestWire>,
     unread: Vec<u8>,
@@ -69,9 +75,17 @@ impl IoThread {
     /// What the thread does.
     pub fn run(self: Arc<Self>, mut context: Context) {
         let mut connections = BTreeMap::new();
+        // Where connections have gone. What the network brings comes to them there.
+        let mut moved: BTreeMap<ConnectionId, Arc<IoThread>> = BTreeMap::new();
         let mut scratch = Scratch::default();
         loop {
             let post = self.next();
+            if let Post::Bytes(id, ..) | Post::Room(id) | Post::Lost(id) | Post::Move(id, _) = &post
+                && let Some(to) = moved.get(id)
+            {
+                to.post(post);
+                continue;
+            }
             let mut turn = Turn {
                 context: &mut context,
                 scratch: &mut scratch,
@@ -91,6 +105,17 @@ impl IoThread {
                 }
                 Post::Close(id, reason, farewell) => {
                     end(&mut turn, &mut connections, id, &End::Closed { reason, farewell });
+                }
+                Post::Move(id, to) => {
+                    if give(&mut connections, id, &to) {
+                        moved.insert(id, to);
+                    }
+                }
+                Post::Adopt(id, connection) => {
+                    moved.remove(&id);
+                    connections.insert(id, *connection);
+                    self.drain(&mut turn, &mut connections, id, true);
+                    self.handle(&mut turn, &mut connections, id);
                 }
                 Post::Stop => return,
             }
@@ -163,6 +188,28 @@ impl IoThread {
         };
         admit(turn, out, arrival, &connect, body.len())
             .map_err(|refusal| refuse(turn.context, out, peer, &connect, &refusal, |_| false))
+    }
+}
+
+/// Gives a connection to another thread. False: it is about to be closed here.
+fn give(
+    connections: &mut BTreeMap<ConnectionId, Connection>,
+    id: ConnectionId,
+    to: &Arc<IoThread>,
+) -> bool {
+    let Some(connection) = connections.remove(&id) else { return false };
+    let client = connection.client.as_ref().expect("it has been admitted");
+    let (session, epoch) = client.attachment();
+    let mut kept = Some(Box::new(connection));
+    session.change_owner(epoch, Arc::clone(to) as _, || {
+        to.post(Post::Adopt(id, kept.take().expect("it is given once")));
+    });
+    match kept {
+        Some(kept) => {
+            connections.insert(id, *kept);
+            false
+        }
+        None => true,
     }
 }
 

@@ -19,7 +19,8 @@ const DEPTH: usize = 3;
 /// Orders in which a broken rule must be noticed, of each kind.
 const TO_NOTICE: usize = 20_000;
 
-const STORIES: [fn(); 6] = [
+const STORIES: [fn(); 7] = [
+    a_connection_that_moves_misses_nothing,
     messages_for_an_absent_client_are_acknowledged,
     messages_of_two_threads_reach_a_third_in_order,
     a_client_that_reads_slowly_gets_whole_packets,
@@ -154,6 +155,22 @@ fn a_session_that_is_taken_over_loses_nothing() {
     taken.dedup();
     assert_in_order(&taken, &["a"]);
     publisher.join().unwrap();
+    broker.stop();
+}
+
+fn a_connection_that_moves_misses_nothing() {
+    let broker = Broker::start(1, 2);
+    let mut subscriber = broker.connect(0);
+    subscriber.open("s");
+    subscriber.subscribe("t", QoS::AtLeastOnce);
+    subscriber.read_slowly(15);
+    let publishers = [publish(broker.connect(0), "a"), publish(broker.connect(1), "b")];
+    subscriber.move_to(&broker, 1);
+    let mut taken = take(&mut subscriber, 3);
+    subscriber.move_to(&broker, 0);
+    taken.extend(take(&mut subscriber, 3));
+    assert_in_order(&taken, &["a", "b"]);
+    publishers.into_iter().for_each(|publisher| publisher.join().unwrap());
     broker.stop();
 }
 

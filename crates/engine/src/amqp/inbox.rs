@@ -24,13 +24,15 @@ struct State {
     owner: Arc<dyn Owner>,
     /// The owner has been woken and has not looked yet.
     woken: bool,
+    /// The owner has been told to close the connection.
+    is_closing: bool,
     told: Vec<(ReceiverId, Told)>,
 }
 
 impl Inbox {
     /// The inbox of a connection that belongs to a thread.
     pub fn new(connection: ConnectionId, owner: Arc<dyn Owner>) -> Self {
-        let state = State { owner, woken: false, told: Vec::new() };
+        let state = State { owner, woken: false, is_closing: false, told: Vec::new() };
         Self { connection, state: Mutex::new(state) }
     }
 
@@ -46,19 +48,25 @@ impl Inbox {
         std::mem::take(&mut state.told)
     }
 
-    /// From now on another thread has the connection, which is given to it by `give`. It looks here in any case.
+    /// Gives the connection to another thread with `give`, unless it is about to be closed. The new owner looks here in any
+    /// case.
     pub fn move_to(&self, owner: Arc<dyn Owner>, give: impl FnOnce()) {
         let mut state = self.state.lock();
-        state.owner = owner;
-        state.woken = true;
-        give();
+        // The request to close it went to the present owner, and must find it there.
+        if !state.is_closing {
+            state.owner = owner;
+            state.woken = true;
+            give();
+        }
     }
 }
 
 impl Close for Inbox {
     fn close(&self) {
         let reason = ReasonCode::AdministrativeAction;
-        self.state.lock().owner.close(self.connection, reason, Farewell::InTurn);
+        let mut state = self.state.lock();
+        state.is_closing = true;
+        state.owner.close(self.connection, reason, Farewell::InTurn);
     }
 }
 
@@ -81,5 +89,33 @@ impl crate::entities::Inbox for Inbox {
 impl Waiter for Inbox {
     fn wake(&self) {
         self.state.lock().wake(self.connection);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, Default)]
+    struct Thread;
+
+    impl Owner for Thread {
+        fn drain(&self, _: ConnectionId) {}
+
+        fn close(&self, _: ConnectionId, _: ReasonCode, _: Farewell) {}
+    }
+
+    #[test]
+    fn a_connection_that_is_to_be_closed_stays_with_the_thread_that_was_told() {
+        let thread = || Arc::new(Thread) as Arc<dyn Owner>;
+        let inbox = Inbox::new(ConnectionId(1), thread());
+        let is_given = |inbox: &Inbox| {
+            let mut given = false;
+            inbox.move_to(thread(), || given = true);
+            given
+        };
+        assert!(is_given(&inbox));
+        inbox.close();
+        assert!(!is_given(&inbox));
     }
 }

@@ -169,6 +169,7 @@ impl Outlet {
                 let (connection, reason) = (link.connection, ReasonCode::QuotaExceeded);
                 let farewell = if has_session { Farewell::InTurn } else { Farewell::Silent };
                 link.owner.close(connection, reason, farewell);
+                self.is_closing = true;
             }
         }
         if held.is_empty() {

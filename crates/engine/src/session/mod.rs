@@ -244,11 +244,13 @@ impl Session {
     pub fn change_owner(&self, epoch: u32, owner: Arc<dyn Owner>, give: impl FnOnce()) -> bool {
         let mut outlet = self.outlet.lock();
         let present = outlet.epoch == epoch;
+        // The request to close a connection goes to its owner, and must find it there.
+        let may_move = present && !outlet.is_closing;
         match &mut outlet.link {
-            Some(link) if present => link.owner = owner,
+            Some(link) if may_move => link.owner = owner,
             _ => return false,
         }
-        // Who has woken the old owner in vain is heard by the new one, who looks in any case.
+        // A wake-up sent to the previous owner is not lost: the new owner looks in any case.
         outlet.woken = false;
         give();
         true

@@ -36,6 +36,8 @@ pub struct Link {
 #[derive(Debug, Default)]
 pub(super) struct Outlet {
     pub(super) link: Option<Link>,
+    /// The owner of the connection has been told to close it.
+    pub(super) is_closing: bool,
     pub(super) outbound: Outbound,
     /// What waits is stored whatever its class, if the session is.
     pub(super) keeps_all: bool,
@@ -113,6 +115,7 @@ impl Outlet {
         self.flush_pending = false;
         self.reader_paused = false;
         self.woken = false;
+        self.is_closing = false;
         self.link.take()
     }
 

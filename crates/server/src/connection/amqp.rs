@@ -159,8 +159,9 @@ impl AmqpConnection {
             return Err(self);
         }
         let inbox = Arc::clone(self.container.inbox());
-        inbox.move_to(owner, || adopt(self));
-        Ok(())
+        let mut kept = Some(self);
+        inbox.move_to(owner, || adopt(kept.take().expect("it is given once")));
+        kept.map_or(Ok(()), Err)
     }
 
     fn turn(&mut self, turn: &mut Turn<'_>, buffer: &mut [u8], readable: bool) -> Next {
