@@ -39,7 +39,7 @@ use rules::{Rule, Rules};
 use state_store::StateStore;
 use world::{Story, World};
 
-/// What there are histories of.
+/// A kind of histories.
 #[derive(Clone, Copy)]
 pub struct Kind {
     /// What it is called where one is chosen.

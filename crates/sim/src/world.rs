@@ -50,7 +50,7 @@ pub type Doing<S> = (Happen<S>, [u32; 4], u32);
 /// As what it is noted that a packet goes somewhere.
 pub type Note<P> = fn(ClientId, LinkId, P) -> Event;
 
-/// What is particular to a world, and what it has to remember.
+/// The part of a world that differs between kinds of histories.
 pub trait Story: Sized + 'static {
     type Packet: Copy;
     type Broker: Broker<Self::Packet>;
@@ -88,7 +88,7 @@ pub trait Story: Sized + 'static {
     /// A client has lost its connection.
     fn disconnected(world: &mut World<Self>, client: ClientId);
 
-    /// What has left the broker since somebody looked.
+    /// The packets that the broker has sent since the last call.
     fn take_packets(world: &mut World<Self>) -> Vec<(ClientId, LinkId, Self::Packet)>;
 
     /// Another process starts.
@@ -132,7 +132,7 @@ pub trait Broker<P> {
     fn is_written(&mut self) -> bool;
 }
 
-/// Who knows what was promised.
+/// Checks promises.
 pub trait Checker {
     /// The first promise that was broken.
     fn violation(&mut self) -> &mut Option<String>;

@@ -14,7 +14,7 @@ use crate::turn::Turn;
 /// Bodies are told apart by their tags.
 const NOBODY: ReceiverId = ReceiverId(0);
 
-/// For what a message is read.
+/// The purpose for which a message is read.
 #[derive(Clone, Copy, Debug)]
 pub enum For {
     /// A receiver that has locked it.
@@ -23,7 +23,7 @@ pub enum For {
     Response(u64, usize),
 }
 
-/// What is being read.
+/// Messages that are being read back from the store.
 #[derive(Debug, Default)]
 pub struct Loading {
     wanted: HashMap<u64, For>,

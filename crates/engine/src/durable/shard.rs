@@ -32,7 +32,7 @@ pub fn commit_by_rounds() {
 pub struct DurableShard {
     index: u16,
     pub(super) log: Box<dyn Changelog>,
-    /// Has what the log has.
+    /// Contains everything that is durable in `log`.
     pub(super) store: Arc<dyn Store>,
     pub(super) pending: Mutex<Pending>,
     changed: Condvar,
@@ -54,34 +54,34 @@ pub struct DurableShard {
 
 pub(super) struct Pending {
     pub shard: Shard,
-    /// Batches that were taken and are not known to be durable, in their order. Nobody finds them in the write set any
-    /// more, nor perhaps in the store.
+    /// Batches in flight, in order: taken from the write set, and not known to be durable. Readers look here as well, because
+    /// the store may not have them yet.
     pub in_flight: VecDeque<(u64, Arc<WriteSet>)>,
-    /// It is not known of them whether they are durable: they are to be appended again …
+    /// Whether the batches in flight are durable is unknown: they are appended again …
     in_doubt: bool,
-    /// … when the log has answered so many times more.
+    /// … after this many more outcomes of the log.
     unanswered: usize,
-    /// The log has another holder: nothing becomes durable here any more.
+    /// The log has a new holder: nothing becomes durable here any more.
     is_fenced: bool,
-    /// Somebody waits for the batch that accumulates, or will want it written.
+    /// Something was noted since the last batch was taken.
     touched: bool,
-    /// It is time to write it.
+    /// The accumulating batch is to be committed now.
     ripe: bool,
     closing: bool,
 }
 
-/// What there is to do for the committer.
+/// The next step of a committer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ToDo {
-    /// What has been noted is to be appended.
+    /// Append the batch that has accumulated.
     Commit,
-    /// All that is on its way is to be appended again: nobody knows whether it is durable.
+    /// Append all batches in flight again: whether they are durable is unknown.
     AppendAgain,
-    /// It is to be asked whether there is room.
+    /// Ask the log whether there is room.
     Look,
 }
 
-/// The write set of a shard, locked. When it is let go, what was noted is on its way to the store.
+/// The locked write set of a shard. Dropping it lets the committer take what was noted.
 pub struct ChangeGuard<'a> {
     owner: &'a DurableShard,
     pending: MutexGuard<'a, Pending>,
@@ -216,8 +216,7 @@ impl DurableShard {
         (number, writes, pending.shard.tenant_names())
     }
 
-    /// Waits until there is something to do for the committer, `patience` at the longest. `None`: there will be nothing any
-    /// more.
+    /// Waits for the next step of the committer, for at most `patience`. Returns `None` when there will be no more steps.
     pub(super) fn wait(&self, patience: Duration) -> Option<ToDo> {
         let mut pending = self.pending.lock();
         loop {
@@ -240,7 +239,7 @@ impl DurableShard {
         }
     }
 
-    /// All that is in doubt is about to be appended again.
+    /// Notes that the batches in doubt are about to be appended again.
     pub(super) fn end_doubt(&self) {
         let mut pending = self.pending.lock();
         pending.in_doubt = false;
@@ -252,8 +251,7 @@ impl DurableShard {
         self.pending.lock().touched
     }
 
-    /// Tells all who wait that it is in vain for now: also for what has been noted since the last batch was taken, as
-    /// that waits behind it.
+    /// Fails all waits for now, including those for the batch that accumulates: it would be appended behind the failed ones.
     pub(super) fn give_up(&self) {
         self.progress.fail(self.last_change());
     }
@@ -273,7 +271,7 @@ impl DurableShard {
         }
     }
 
-    /// Lets its threads end when all is committed and read.
+    /// Ends the threads of the shard after everything is committed and read.
     pub fn close(&self) {
         self.fetching.close();
         self.pending.lock().closing = true;

@@ -86,7 +86,8 @@ impl Progress {
         !self.is_done(self.failed.load(Ordering::Acquire))
     }
 
-    /// Has somebody woken when a number is done, and when it has failed. False: it is done already.
+    /// Registers a waiter that is woken when a number is done, and when it has failed. Returns false if the number is done
+    /// already.
     pub fn wake_when_done<W: Waiter>(&self, number: u64, waiter: &Weak<W>) -> bool {
         // Under the lock, so that the source cannot pass between the question and the answer.
         let mut waiting = self.waiting.lock();
@@ -103,7 +104,7 @@ impl Progress {
         waits
     }
 
-    /// All up to this number is done.
+    /// Completes all numbers up to this one, and wakes their waiters.
     pub fn advance(&self, number: u64) {
         if holds(Rule::WakeWhenDone) {
             self.done.store(number, Ordering::Release);
@@ -120,8 +121,8 @@ impl Progress {
         }
     }
 
-    /// All up to this number that is not done has failed. Who waits for it is told once, and woken again when it is
-    /// done all the same.
+    /// Fails all numbers up to this one that are not done. Each waiter is woken once for that, and again when its number is
+    /// done nevertheless.
     pub fn fail(&self, number: u64) {
         self.failed.fetch_max(number, Ordering::AcqRel);
         let (mut told, mut lowest) = (Vec::new(), HashMap::new());

@@ -37,7 +37,7 @@ impl Sources {
         self.0.iter().any(|source| source.has_failures())
     }
 
-    /// What has become of all of it together.
+    /// The state of several numbers together.
     pub fn state(&self, commits: &Commits) -> State {
         match () {
             () if self.are_done(commits) => State::Done,
@@ -46,12 +46,13 @@ impl Sources {
         }
     }
 
-    /// What is waited for first: the first that is not done.
+    /// The first number that is not done.
     pub fn first_undone(&self, commits: &Commits) -> Option<(ShardIndex, u64)> {
         commits.iter().find(|(source, number)| !self.get(*source).is_done(*number))
     }
 
-    /// Has somebody woken when a number of a source is done, and when it has failed. False: it is done already.
+    /// Registers a waiter that is woken when a number of a source is done, and when it has failed. Returns false if the
+    /// number is done already.
     pub fn wake_when_done<W: Waiter>(
         &self,
         (source, number): (ShardIndex, u64),

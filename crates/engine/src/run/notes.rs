@@ -39,7 +39,7 @@ impl Messages<'_> {
         }
     }
 
-    /// Notes in a shard that the messages were received, and has the publisher wait for it.
+    /// Notes in a shard that the messages were received, and delays the acknowledgement until that is durable.
     pub fn note_received(&mut self, shard: &mut ChangeGuard<'_>) {
         let run = &mut *self.run;
         if let Some((tenant, session)) = run.origin {
@@ -67,17 +67,17 @@ impl Messages<'_> {
         }
     }
 
-    /// Has the publisher wait for what has been noted in a shard.
+    /// Delays the acknowledgement until the accumulating batch of a shard is durable.
     pub fn wait_for(&mut self, shard: &ChangeGuard<'_>) {
         self.run.commits.add(shard.index(), shard.batch());
     }
 
-    /// Has the publisher wait for all that has been noted in a shard so far.
+    /// Delays the acknowledgement until everything noted in a shard so far is durable.
     pub fn wait_for_last(&mut self, shard: &DurableShard) {
         self.run.commits.add(shard.index(), shard.last_change());
     }
 
-    /// As what one of the messages is stored in a shard, if they [reach](Self::reach) it.
+    /// The number under which one of the messages is stored in a shard, if they [reach](Self::reach) the shard.
     pub fn stored_as(&self, shard: u16, index: usize) -> Option<MessageId> {
         let first = self.run.message_ids.iter().find(|(known, _)| *known == shard);
         first.map(|(_, first)| first + index as u64)

@@ -22,7 +22,7 @@ use crate::rules::Rules;
 /// How long message ids are remembered: longer than a history.
 const REMEMBERED: Duration = Duration::from_secs(86_400);
 
-/// What is the same in every life of the broker.
+/// Settings that stay the same when the broker restarts.
 #[derive(Clone, Copy)]
 pub struct Settings {
     pub rules: Rules,
@@ -118,7 +118,7 @@ impl Broker {
         })
     }
 
-    /// What is in memory and stored.
+    /// The stored state, as it is in memory.
     pub fn picture(&self) -> Picture {
         let mut entries = Vec::new();
         let mut states = Vec::new();

@@ -1,4 +1,4 @@
-//! Who sends messages, and receives them.
+//! Clients of entities: senders and receivers.
 
 use std::collections::{BTreeMap, VecDeque};
 

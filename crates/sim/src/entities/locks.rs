@@ -1,4 +1,4 @@
-//! Who has what, as clients must take it.
+//! Locks on sessions and messages, as clients know them.
 
 use std::collections::BTreeMap;
 

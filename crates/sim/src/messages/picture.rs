@@ -44,7 +44,7 @@ pub struct Remains {
     pub received: usize,
 }
 
-/// What is in memory.
+/// The sessions, queues and retained messages of a broker, as they are in memory.
 pub fn picture(process: &Process) -> Picture {
     let tenant = process.tenant();
     let mut sessions = BTreeMap::new();
@@ -91,7 +91,7 @@ fn picture_of(session: &SessionRef) -> Option<SessionPicture> {
     })
 }
 
-/// What is on some disks of what comes and goes.
+/// Counts the records on some disks that come and go with messages.
 pub fn remains(disks: &[Disk]) -> Remains {
     let mut remains = Remains::default();
     for disk in disks {

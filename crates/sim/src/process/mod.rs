@@ -73,7 +73,7 @@ pub struct Process {
     /// Decides what committers do between the steps of another thread.
     rng: Rc<RefCell<Rng>>,
     readers: Vec<Reading>,
-    /// What is to be read back, and by which of them.
+    /// Requests to read back, and the reader of each.
     fetches: Vec<(usize, Box<dyn Fetch>)>,
     posts: Arc<Posts>,
     connections: BTreeMap<LinkId, Connection>,
@@ -87,7 +87,7 @@ pub struct Process {
 struct Shard {
     committing: Committing,
     log: Arc<Log>,
-    /// What has happened and is not in the history yet.
+    /// Steps of the log that are not in the history yet.
     happened: Vec<Done>,
 }
 
@@ -95,7 +95,7 @@ struct Shard {
 struct Connection {
     end: ConnectionEnd,
     wire: Arc<SimWire>,
-    /// What has come and has not been handled.
+    /// Bytes that have arrived and were not handled.
     unread: Vec<u8>,
 }
 
@@ -479,7 +479,7 @@ pub fn make_room<S: Story<Broker: OverEngine>>(world: &mut World<S>) {
     process.make_room(&mut world.rng);
 }
 
-/// What is due is done.
+/// Housekeeping does one step.
 pub fn keep_house<S: Story<Broker: OverEngine>>(world: &mut World<S>) {
     world.broker.process().keep_house();
 }

@@ -42,7 +42,7 @@ pub struct Peer {
     requests: Requests,
     /// By the client's handle.
     links: BTreeMap<u32, Link>,
-    /// What has come and was not settled, by delivery.
+    /// Unsettled deliveries, by delivery-id.
     unsettled: BTreeMap<u32, (Handle, Token)>,
     /// To be sent before anything else.
     due: Vec<u8>,
