@@ -18,7 +18,8 @@ pub type MessageId = u64;
 pub type SessionNumber = u64;
 
 /// Names the queue of a stored entity within the data directory, as [`SessionNumber`] names a session;
-/// the two have one counter. An entity that is made anew gets a new number.
+/// the two have one counter. An entity that is made anew gets a new number. Its shard may be another one than that which
+/// has given the number: a subscription of an earlier version was moved.
 pub type QueueNumber = u64;
 
 /// Names an entry in the queue of its session, in the order of the queue. Never 0.

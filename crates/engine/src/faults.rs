@@ -10,13 +10,14 @@ use barid_core::commits::Commits;
 pub enum Rule {
     /// PUBACK and PUBREC leave when the message is durable in every shard that stores it.
     AcknowledgeWhenDurable,
-    /// A QoS 2 message and the note that it was received are in one batch of a shard: no batch is taken while such a
-    /// message passes through the shard.
-    OneBatchForEachShard,
-    /// Every shard that stores a QoS 2 message also notes that the message was received.
+    /// A session or a queue that stores a QoS 2 message is noted in the same batch.
     NoteReceivedWithMessage,
-    /// A QoS 2 message that is repeated after a crash goes only to shards without that note.
-    SkipShardsThatHaveIt,
+    /// A QoS 2 message does not go to those that are noted to have it.
+    AskWhoHasIt,
+    /// The sessions of a shard get a QoS 2 message in ascending order of their numbers.
+    VisitInOrder,
+    /// PUBREL has the notes of its message removed from all shards that have one.
+    ForgetEverywhere,
     /// A QoS 2 message that is repeated is not refused for full queues: some subscribers already have it.
     AdmitWhatWasReceived,
     /// The PUBREC of a repeated QoS 2 message leaves when all notes of the first one are durable.
@@ -85,6 +86,8 @@ pub enum Rule {
     NumberLocksAnew,
     /// A receiver with credit is told when its entity has a message for it.
     TellWhatIsReady,
+    /// A forwarded message leaves its entity when it is durable in the next one.
+    ForwardWhenDurable,
     /// A number counts as done before those that wait for it are woken.
     WakeWhenDone,
     /// One thread at a time writes to a socket.

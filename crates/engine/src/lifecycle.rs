@@ -85,7 +85,7 @@ impl Context {
             let client = publisher.client_id;
             // There is nobody to be told what is refused.
             let entered = tenant.enter((&self.worker, self.wall()), client, &messages, false);
-            messages.note_entered(&tenant.shards, &entered.commits);
+            messages.note_entered(&entered.commits);
         }
         self.hand_on(tenant, publisher, &mut run, &mut buffer);
         run.into_commits()

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use barid_core::durable::recovery::{Recovered as RecoveredShard, RecoveryCause};
 use barid_core::durable::{
-    self, EntityRecord, Recovery, RecoveryError, SessionRecord, SessionStateRecord,
-    SubscriptionRecord, Trace, keys,
+    self, EntityRecord, Homes, Recovery, RecoveryError, SessionRecord, SessionStateRecord,
+    SubscriptionRecord, Trace, keys, shard_of,
 };
 use barid_core::entity::{Entry, Part, SequenceNumber};
 use barid_core::ids::{EntryNumber, QueueNumber, SessionNumber, TenantNumber};
@@ -44,6 +44,18 @@ pub struct Recovered {
     pub messages: usize,
 }
 
+impl Recovered {
+    /// Adds what one shard has, with so many entities.
+    fn add(&mut self, found: Self, entities: usize) {
+        self.sessions += found.sessions;
+        self.queued += found.queued;
+        self.retained += found.retained;
+        self.keys += found.keys;
+        self.entities += entities;
+        self.messages += found.messages;
+    }
+}
+
 /// What the store of one shard has.
 pub struct Contents {
     shard: RecoveredShard,
@@ -68,65 +80,83 @@ pub fn read(engine: &Engine, shard: &Arc<DurableShard>) -> Result<Contents, Reco
     }
 }
 
-/// Brings back what all shards have, in the order of their numbers. Comes before anybody connects.
+/// Brings back what all shards have. Comes before anybody connects, and nobody may before all that is noted here is durable
+/// ([`Committing::begin`](crate::durable::Committing::begin)).
 pub fn recover(engine: &Engine, contents: impl IntoIterator<Item = Contents>) -> Recovered {
-    let mut total = Recovered::default();
-    let mut shards = Vec::new();
-    let mut sessions = HashMap::new();
-    let mut void_retained = Vec::new();
-    let mut entities = Vec::new();
+    let mut opening = Opening {
+        engine,
+        homes: Homes::default(),
+        tenants: engine.tenants.all(),
+        sessions: HashMap::new(),
+        total: Recovered::default(),
+    };
+    opening.tenants.sort_unstable_by_key(|tenant| tenant.stored_number());
     for contents in contents {
-        let Contents {
-            shard,
-            found,
-            sessions: of_shard,
-            void_retained: void,
-            entities: of_tenants,
-        } = contents;
-        void_retained.push(void);
-        total.sessions += found.sessions;
-        total.queued += found.queued;
-        total.retained += found.retained;
-        total.keys += found.keys;
-        total.entities += of_tenants.count();
-        total.messages += found.messages;
-        shards.push(shard);
-        sessions.extend(of_shard);
-        entities.push(of_tenants);
+        opening.open(contents);
     }
-    let tenants = engine.tenants.all();
-    let by_number: HashMap<_, _> =
-        tenants.iter().map(|tenant| (tenant.stored_number(), tenant)).collect();
-    let settled = durable::settle(shards, |trace| match trace {
-        Trace::Received(received) => {
-            if let Some(session) = sessions.get(&received.session) {
-                session.state().received.recover(received.packet_id, received.shard);
-            }
-        }
-        Trace::Answered(answered) => {
-            by_number[&answered.tenant].state_store().recover_answered(&answered);
-        }
-    });
-    for (shard, settled) in engine.shards.iter().zip(settled) {
-        shard.install(settled);
-    }
-    for tenant in &tenants {
-        engine.shards.name_tenant(tenant.stored_number(), &tenant.name);
+    for tenant in &opening.tenants {
         watch_expiries(engine, tenant);
     }
-    for (shard, void) in engine.shards.iter().zip(void_retained) {
-        for (tenant, topic) in void {
-            shard.change().remove_retained(tenant, &topic);
+    opening.total
+}
+
+/// Shards that are opened one after the other.
+struct Opening<'a> {
+    engine: &'a Engine,
+    homes: Homes,
+    /// All, by number.
+    tenants: Vec<Arc<Tenant>>,
+    /// Those of all shards that are open.
+    sessions: HashMap<SessionNumber, SessionRef>,
+    total: Recovered,
+}
+
+impl Opening<'_> {
+    /// Opens a shard: what it has is there from now on.
+    fn open(&mut self, contents: Contents) {
+        let Contents { shard, found, sessions, void_retained, entities } = contents;
+        self.total.add(found, entities.count());
+        let mut own: Vec<_> = sessions.values().cloned().collect();
+        self.sessions.extend(sessions);
+        let (mut shard, traces) = self.homes.open(shard);
+        shard.begin_tenure();
+        let opened = self.engine.shards.get(shard.index());
+        opened.install(shard);
+        for tenant in &self.tenants {
+            opened.name_tenant(tenant.stored_number(), &tenant.name);
+        }
+        for (trace, lives) in traces {
+            self.settle(&trace, lives);
+        }
+        for (tenant, topic) in void_retained {
+            opened.change().remove_retained(tenant, &topic);
+        }
+        entities.join();
+        own.sort_unstable_by_key(|session| session.stored_number());
+        let now = self.engine.clock.now();
+        own.iter().for_each(|session| resume(self.engine, session, now));
+    }
+
+    /// Tells whom a trace is about, or removes it.
+    fn settle(&self, trace: &Trace, lives: bool) {
+        let shards = &self.engine.shards;
+        let (tenant, session) = trace.session();
+        shards.get(shard_of(session)).change().skip_number(session);
+        match trace {
+            _ if !lives => trace.remove(&mut shards.get(trace.shard()).change()),
+            Trace::Received(received) => {
+                if let Some(session) = self.sessions.get(&session) {
+                    session.state().received.recover(received.packet_id, received.shard);
+                }
+            }
+            Trace::Answered(answered) => {
+                let by_number = |known: &Arc<Tenant>| known.stored_number();
+                if let Ok(at) = self.tenants.binary_search_by_key(&tenant, by_number) {
+                    self.tenants[at].state_store().recover_answered(answered);
+                }
+            }
         }
     }
-    Recovering::join(entities);
-    let now = engine.clock.now();
-    let mut sessions: Vec<_> = sessions.into_iter().collect();
-    sessions.sort_unstable_by_key(|(number, _)| *number);
-    for (_, session) in sessions {
-        resume(engine, &session, now);
-    }
-    total
 }
 
 /// The clocks of a session go on: its expiry, and the delay of its will. A client that was connected when
@@ -286,7 +316,7 @@ impl Recovery for Reader<'_> {
             Some(name) => tenant.bindings.recover(name, &record),
             None => {
                 let entities = tenant.entities(&self.engine.alarm);
-                self.entities.entity(entities, path, record)
+                self.entities.entity(entities, self.shard.index(), path, record)
             }
         };
         if let Err(cause) = recovered {

@@ -13,7 +13,7 @@ use hashbrown::HashTable;
 use mqtt_proto::{QoS, topic};
 
 use crate::budget::Budget;
-use crate::faults::interleave;
+use crate::faults::{Rule, holds, interleave};
 use crate::limits::ShareStrategy;
 use crate::offer::{Offer, Writes};
 use crate::random::Random;
@@ -43,6 +43,8 @@ struct Cached {
     tenant: Weak<Tenant>,
     topic: Box<str>,
     route: Arc<Route<SessionRef>>,
+    /// The places of its targets in [order](Router::stored_order), if that was asked for.
+    order: Option<Arc<[u32]>>,
 }
 
 /// Messages for a single subscriber that are smaller than this together wait for others of the same turn
@@ -97,7 +99,11 @@ impl Router {
         let at_once = alone && (route.targets().len() > 1 || frame_bytes >= MERGED_BELOW);
         let writes = if at_once { Writes::AtOnce } else { Writes::Together };
         let steps = if at_once { WRITE_STEPS } else { 1 } + frame_bytes / STEP_BYTES;
-        for target in route.targets() {
+        let order =
+            messages.are_once().then(|| self.stored_order(tenant, messages.topic(), &route));
+        for place in 0..route.targets().len() {
+            let place = order.as_ref().map_or(place, |order| order[place] as usize);
+            let target = &route.targets()[place];
             interleave();
             let writes = if budget.spend(steps) { Writes::WithFlush } else { writes };
             if target.subscriber.id == publisher.session {
@@ -356,6 +362,7 @@ impl Router {
                 self.weight -= weight(topic, &cached.route);
                 self.weight += weight(topic, &route);
                 cached.route = route;
+                cached.order = None;
             }
             return Arc::clone(&cached.route);
         }
@@ -370,11 +377,42 @@ impl Router {
             tenant: Arc::downgrade(tenant),
             topic: topic.into(),
             route: route.clone(),
+            order: None,
         };
         let hasher = &self.hasher;
         self.cache
             .insert_unique(hash, cached, |cached| hasher.hash_one((cached.number, &*cached.topic)));
         route
+    }
+
+    /// The places of a route's targets, those that are stored first, in ascending order of their numbers: a shard that has
+    /// given a message to one of them has given it to all before.
+    fn stored_order(
+        &mut self,
+        tenant: &Tenant,
+        topic: &str,
+        route: &Arc<Route<SessionRef>>,
+    ) -> Arc<[u32]> {
+        let hash = self.hasher.hash_one((tenant.number, topic));
+        let cached = self
+            .cache
+            .find_mut(hash, |cached| cached.number == tenant.number && *cached.topic == *topic)
+            .filter(|cached| Arc::ptr_eq(&cached.route, route));
+        if let Some(order) = cached.as_ref().and_then(|cached| cached.order.clone()) {
+            return order;
+        }
+        let targets = route.targets();
+        let mut order: Vec<_> = (0..).take(targets.len()).collect();
+        let number = |place: &u32| targets[*place as usize].subscriber.stored_number();
+        order.sort_by_key(|place| number(place).unwrap_or(u64::MAX));
+        if !holds(Rule::VisitInOrder) {
+            order.reverse();
+        }
+        let order: Arc<[u32]> = order.into();
+        if let Some(cached) = cached {
+            cached.order = Some(Arc::clone(&order));
+        }
+        order
     }
 }
 

@@ -9,8 +9,9 @@ use std::thread::JoinHandle;
 use barid_core::durable::{RecoveryError, keys};
 use barid_engine::bindings::Binding;
 use barid_engine::departures::Departures;
-use barid_engine::durable::Commits;
+use barid_engine::durable::{Commits, Committing};
 use barid_engine::entities::EntityError;
+use barid_engine::entities::place_subscriptions;
 use barid_engine::lanes::Lanes;
 use barid_engine::lifecycle::Context;
 use barid_engine::names::DEFAULT_TENANT;
@@ -101,6 +102,12 @@ pub enum StartError {
         /// Why not.
         source: RecoveryError,
     },
+    /// Nothing can be written to the data directory.
+    #[error("cannot write to the data directory {path}; the log says why")]
+    Unwritable {
+        /// Which.
+        path: String,
+    },
     /// What the configuration declares does not go with what there is.
     #[error(
         "the queues and topics of tenant {tenant} cannot be as the configuration has them: {source}"
@@ -150,6 +157,11 @@ impl Broker {
         let (lanes, lane_events) = Lanes::new();
         let shared = Arc::new(Shared::new(settings, workers, data_dir, strangers));
         shared.engine.tenants.recover(DEFAULT_TENANT);
+        let moved = place_subscriptions(&shared.engine.shards)
+            .map_err(|source| StartError::DataDir { path: path.clone(), source })?;
+        if moved > 0 {
+            info!(subscriptions = moved, "moved subscriptions to the shards of their topics");
+        }
         let contents = read_all(&shared.engine)
             .map_err(|source| StartError::Recovery { path: path.clone(), source })?;
         let recovered = recovery::recover(&shared.engine, contents);
@@ -162,6 +174,12 @@ impl Broker {
             millis = shared.engine.clock.uptime().as_millis(),
             "read"
         );
+        let clock = shared.engine.clock;
+        let mut committers: Vec<_> =
+            shared.engine.shards.iter().map(|shard| shard.committing(clock)).collect();
+        if !committers.iter_mut().all(Committing::begin) {
+            return Err(StartError::Unwritable { path });
+        }
         shared
             .declare(&shared.settings())
             .map_err(|(tenant, source)| StartError::Entities { tenant, source })?;
@@ -175,11 +193,9 @@ impl Broker {
             router: Router::new(shared.engine.random),
             departures: Departures::default(),
         };
-        let clock = shared.engine.clock;
-        let committers = shared.engine.shards.iter();
-        let committers = committers
-            .map(|shard| threads::commit(shard.index(), shard.committing(clock)))
-            .collect();
+        let shards = shared.engine.shards.iter().zip(committers);
+        let committers =
+            shards.map(|(shard, committing)| threads::commit(shard.index(), committing)).collect();
         let readers = shared.engine.shards.iter().map(|shard| {
             let worker = worker(workers + 1 + usize::from(shard.index()));
             threads::read_back(shard.index(), shard.reading(worker, clock))

@@ -32,6 +32,8 @@ pub enum Event {
     Delivered(ClientId, MessageNumber, u8),
     /// The broker drops a message to a topic.
     Dropped(ClientId, &'static str, &'static str),
+    /// The broker drops a message to a topic for a binding.
+    DroppedForBinding(&'static str),
     /// A connection breaks, and what was in flight is lost.
     Cut(ClientId, LinkId),
     /// The broker learns that.
@@ -143,6 +145,9 @@ impl fmt::Display for Event {
             }
             Self::Dropped(client, topic, why) => {
                 write!(f, "a message to {topic} is dropped for c{client}: {why}")
+            }
+            Self::DroppedForBinding(topic) => {
+                write!(f, "a message to {topic} is dropped for a binding")
             }
             Self::Cut(client, link) => write!(f, "the connection of c{client} breaks [{link}]"),
             Self::Gone(client, link) => write!(f, "the broker sees c{client} gone [{link}]"),

@@ -48,9 +48,10 @@ impl Rule {
     /// Those of messages.
     pub const OF_MESSAGES: &'static [Self] = &[
         Self::Of(Kept::AcknowledgeWhenDurable),
-        Self::Of(Kept::OneBatchForEachShard),
         Self::Of(Kept::NoteReceivedWithMessage),
-        Self::Of(Kept::SkipShardsThatHaveIt),
+        Self::Of(Kept::AskWhoHasIt),
+        Self::Of(Kept::VisitInOrder),
+        Self::Of(Kept::ForgetEverywhere),
         Self::Of(Kept::AdmitWhatWasReceived),
         Self::Of(Kept::AcknowledgeRepetitionWhenDurable),
         Self::Of(Kept::CompleteWhenForgotten),
@@ -108,6 +109,7 @@ impl Rule {
         Self::RestoreStates,
         Self::Of(Kept::NumberLocksAnew),
         Self::Of(Kept::TellWhatIsReady),
+        Self::Of(Kept::ForwardWhenDurable),
     ];
 }
 

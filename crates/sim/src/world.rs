@@ -346,7 +346,8 @@ impl<S: Story> World<S> {
 
     /// What another process would find must be what this one has.
     pub fn compare(&mut self) {
-        let found = self.story.start(&self.disks, self.crashes + 1);
+        let disks: Vec<_> = self.disks.iter().map(Disk::copied).collect();
+        let found = self.story.start(&disks, self.crashes + 1);
         let (here, there) = (S::picture(self, &self.broker), S::picture(self, &found));
         if here != there {
             let what = format!("what is in memory is not in the stores:\n{here:#?}\n{there:#?}");
@@ -357,7 +358,9 @@ impl<S: Story> World<S> {
     fn heal(&mut self) {
         self.history.note(Event::Heal);
         self.healed = true;
-        self.disks.iter().for_each(|disk| disk.fail(None));
+        for disk in &self.disks {
+            disk.fail(None);
+        }
         self.doings = S::DOINGS.iter().map(|(what, _, weight)| (*what, *weight)).collect();
     }
 }

@@ -87,12 +87,11 @@ fn a_broken_rule_is_noticed() {
 fn is_noticed(kind: Kind, rule: Rule) -> bool {
     let first = match rule {
         // Takes a crash between two of its steps, and others that happen to fit.
-        Rule::Of(Kept::OneBatchForEachShard | Kept::AcknowledgeRepetitionWhenDurable) => 4_000,
+        Rule::Of(Kept::AcknowledgeRepetitionWhenDurable) => 4_000,
         Rule::Of(Kept::GiveToOthers) => 3_000,
         Rule::Of(Kept::ForgetGivenWhenDurable) => 161_000,
-        Rule::Of(Kept::TellStatesWhenDurable) => 500,
-        Rule::Of(Kept::DeliverWhenDeleted) => 900,
-        Rule::Of(Kept::DeliverWhenReserved | Kept::NumberLocksAnew) => 2_500,
+        Rule::Of(Kept::TellStatesWhenDurable) => 26_000,
+        Rule::Of(Kept::NumberLocksAnew) => 53_000,
         _ => 0,
     };
     (first..first + HISTORIES_TO_NOTICE).any(|seed| {

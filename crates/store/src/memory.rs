@@ -76,6 +76,13 @@ impl Disk {
         Disk::default()
     }
 
+    /// Another disk that has what a store on this one reads now, and does not fail.
+    pub fn copied(&self) -> Disk {
+        let copy = Disk::new();
+        copy.0.state.lock().tables = self.0.state.lock().tables.clone();
+        copy
+    }
+
     /// A store with what is on the disk. There may be several; they see the same.
     pub fn open(&self, keyspaces: usize) -> MemoryStore {
         let mut state = self.0.state.lock();
@@ -99,9 +106,9 @@ impl Disk {
         self.0.settled.notify_all();
     }
 
-    /// From now on commits fail like this, or not at all.
-    pub fn fail(&self, fault: Option<Fault>) {
-        self.0.state.lock().fault = fault;
+    /// From now on commits fail like this, or not at all. Answers how they failed before.
+    pub fn fail(&self, fault: Option<Fault>) -> Option<Fault> {
+        std::mem::replace(&mut self.0.state.lock().fault, fault)
     }
 
     /// From now on commits become durable like this. Those that are under way stay as they are.

@@ -2,8 +2,8 @@
 
 use barid_core::durable::keys::{
     self, AnsweredKey, EntityKey, EntryKey, MessageKey, QueueBodyKey, QueueEntryKey,
-    QueueNumbersKey, QueueSeenKey, QueueSessionKey, ReceivedKey, SessionKey, StateClockKey,
-    StateKey, SubscriptionKey,
+    QueueNumbersKey, QueueSeenKey, QueueSessionKey, ReceivedKey, SessionKey, ShardKey,
+    StateClockKey, StateKey, SubscriptionKey,
 };
 use barid_core::durable::records::RecordError;
 use barid_store::Keyspace;
@@ -15,6 +15,7 @@ const SEPARATOR: u8 = 0;
 pub fn describe(keyspace: Keyspace, key: &[u8]) -> String {
     let name = keys::NAMES.get(usize::from(keyspace.0)).copied().unwrap_or("unknown keyspace");
     match (in_words(keyspace, key), keys::tenant_of(key)) {
+        (Ok(words), Some("")) => words,
         (Ok(words), Some(tenant)) => format!("{words} (tenant {tenant:?})"),
         _ => format!("a record of {name} with the damaged key {}", hex(key)),
     }
@@ -69,6 +70,10 @@ fn in_words(keyspace: Keyspace, key: &[u8]) -> Result<String, RecordError> {
         keys::QUEUE_NUMBERS => {
             let QueueNumbersKey { queue, part, .. } = QueueNumbersKey::decode(key)?;
             format!("the sequence numbers of queue {queue}, {part:?}")
+        }
+        keys::SHARD => {
+            ShardKey::decode(key)?;
+            "which numbers of sessions and queues are reserved".into()
         }
         _ => return Err(RecordError::Malformed("its keyspace is unknown")),
     })

@@ -28,11 +28,11 @@ mod wire;
 pub mod write_set;
 
 pub use records::{
-    EntityRecord, RecordError, ReplayRecord, SessionRecord, SessionStateRecord, SubscriptionRecord,
-    WillRecord,
+    EntityRecord, ReceivedRecord, RecordError, ReplayRecord, SessionRecord, SessionStateRecord,
+    ShardRecord, SubscriptionRecord, WillRecord,
 };
 pub use recovery::{
-    AnsweredIn, ReceivedIn, Recovered, Recovery, RecoveryError, Trace, recover, settle,
+    AnsweredIn, Homes, ReceivedIn, Recovered, Recovery, RecoveryError, Trace, recover,
 };
-pub use shard::{Shard, TenantNames, shard_of};
+pub use shard::{Shard, TenantNames, number_in_shard, shard_of};
 pub use write_set::WriteSet;

@@ -8,7 +8,7 @@ use statestore_proto::Version;
 
 use super::changes::Change;
 use super::keys::TENANT_LEN_MAX;
-use super::{SessionRecord, SubscriptionRecord, WriteSet};
+use super::{ReceivedRecord, SessionRecord, ShardRecord, SubscriptionRecord, WriteSet};
 use crate::entity::{Part, SequenceNumber};
 use crate::ids::PacketId;
 use crate::ids::{
@@ -20,6 +20,9 @@ use crate::state_store::{AnsweredRecord, StateRecord};
 
 /// The bits of a session number below its shard.
 const SESSION_BITS: u32 = 48;
+
+/// Numbers of sessions that are reserved at a time. More are reserved when half of them is used: long before they are needed.
+const NUMBERS_RESERVED: u64 = 1 << 20;
 
 /// What has to be written to one store, the numbers that are given in it, and how often each message
 /// in it is referred to.
@@ -38,12 +41,18 @@ pub struct Shard {
     tenants: Arc<TenantNames>,
     /// How many entries refer to a message; never 0.
     references: HashMap<MessageId, u32, FixedState>,
+    /// QoS 2 messages that were received and not released, and who of this shard has them.
+    received: HashMap<(SessionNumber, PacketId), ReceivedRecord, FixedState>,
     /// The greatest number that an entry of a part of a queue ever had: what is greater is new to the
     /// store.
     pub(super) newest: HashMap<(QueueNumber, Part), SequenceNumber, FixedState>,
     next_message: MessageId,
     /// Of sessions and of queues.
     next_session: SessionNumber,
+    /// No number from this one on is given before the store has another reservation.
+    reserved: SessionNumber,
+    /// How often the shard was opened.
+    epoch: u64,
 }
 
 /// The names of tenants, which keys have, for their numbers, which changes have.
@@ -57,6 +66,11 @@ pub fn shard_of(session: SessionNumber) -> ShardIndex {
     u16::try_from(session >> SESSION_BITS).expect("64 - 48 bits")
 }
 
+/// What a number of a session or a queue is among those of its shard.
+pub fn number_in_shard(session: SessionNumber) -> u64 {
+    session & ((1 << SESSION_BITS) - 1)
+}
+
 impl Shard {
     /// A shard with an empty store.
     pub fn new(index: ShardIndex) -> Self {
@@ -67,9 +81,12 @@ impl Shard {
             spare: WriteSet::default(),
             tenants: Arc::default(),
             references: HashMap::default(),
+            received: HashMap::default(),
             newest: HashMap::default(),
             next_message: 1,
             next_session: u64::from(index) << SESSION_BITS | 1,
+            reserved: SessionNumber::MAX,
+            epoch: 0,
         }
     }
 
@@ -94,10 +111,35 @@ impl Shard {
         Arc::clone(&self.tenants)
     }
 
-    /// A number that no session and no queue has, nor anything that one may have left behind.
+    /// Whoever opened it notes that, and reserves numbers for sessions and queues. When that is durable, numbers may be given:
+    /// whatever a crash leaves of them in other shards, no later session has one of them.
+    pub fn begin_tenure(&mut self) {
+        self.epoch += 1;
+        self.reserve();
+    }
+
+    /// How often it was opened.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    fn reserve_more(&mut self) {
+        if self.reserved.saturating_sub(self.next_session) < NUMBERS_RESERVED / 2 {
+            self.reserve();
+        }
+    }
+
+    fn reserve(&mut self) {
+        self.reserved = self.next_session + NUMBERS_RESERVED;
+        let reserved = number_in_shard(self.reserved);
+        self.changes.shard = Some(ShardRecord { epoch: self.epoch, reserved });
+    }
+
+    /// A number that no session and no queue has, nor anything that one may have left behind in this shard or in another.
     pub fn new_session_number(&mut self) -> SessionNumber {
         let number = self.next_session;
         self.next_session += 1;
+        self.reserve_more();
         assert_eq!(shard_of(number), self.index, "2^48 sessions are more than there ever are");
         number
     }
@@ -211,24 +253,38 @@ impl Shard {
         self.changes.subscriptions.note((tenant, session, filter.into()), Change::Remove);
     }
 
-    /// Notes that a QoS 2 message of `session`, which may belong to another shard, was received.
-    pub fn put_received(
+    /// Returns the note of a QoS 2 message that a client has published and not released, if a session or a queue of this shard
+    /// has it. The client's session may belong to another shard.
+    pub fn received(&self, session: SessionNumber, packet_id: PacketId) -> Option<&ReceivedRecord> {
+        self.received.get(&(session, packet_id))
+    }
+
+    /// Notes that somebody of this shard gets such a message, or that everybody has it. Whoever gets it is noted in the
+    /// same batch.
+    pub fn note_received(
         &mut self,
         tenant: TenantNumber,
         session: SessionNumber,
         packet_id: PacketId,
+        note: impl FnOnce(&mut ReceivedRecord),
     ) {
-        self.changes.received.note((tenant, session, packet_id), Change::Put(()));
+        let record = self.received.entry((session, packet_id)).or_default();
+        note(record);
+        self.changes.received.note((tenant, session, packet_id), Change::Put(record.clone()));
     }
 
-    /// Notes that such a message was released.
+    /// Notes that such a message was released. False: it was not noted here that it was received.
     pub fn remove_received(
         &mut self,
         tenant: TenantNumber,
         session: SessionNumber,
         packet_id: PacketId,
-    ) {
-        self.changes.received.note((tenant, session, packet_id), Change::Remove);
+    ) -> bool {
+        let was_noted = self.received.remove(&(session, packet_id)).is_some();
+        if was_noted {
+            self.changes.received.note((tenant, session, packet_id), Change::Remove);
+        }
+        was_noted
     }
 
     /// Makes `message` the retained message of its topic.
@@ -321,10 +377,29 @@ impl Shard {
         self.next_message = self.next_message.max(message.saturating_add(1));
     }
 
-    /// Notes that `session`, or a queue of this number, was found in some store of the data directory.
-    pub(super) fn recover_session_number(&mut self, session: SessionNumber) {
-        if shard_of(session) == self.index {
-            self.next_session = self.next_session.max(session.saturating_add(1));
+    /// Puts back what is noted of a QoS 2 message.
+    pub(super) fn recover_received(
+        &mut self,
+        session: SessionNumber,
+        packet_id: PacketId,
+        record: ReceivedRecord,
+    ) {
+        self.received.insert((session, packet_id), record);
+    }
+
+    /// Puts back what the store has of the shard itself.
+    pub(super) fn recover_tenure(&mut self, ShardRecord { epoch, reserved }: ShardRecord) {
+        self.epoch = epoch;
+        let reserved = u64::from(self.index) << SESSION_BITS | reserved;
+        self.next_session = self.next_session.max(reserved);
+    }
+
+    /// Gives no number any more up to this one, which was found in some store of the data directory, if this shard has given
+    /// it. Versions that reserved no numbers gave none that they found.
+    pub fn skip_number(&mut self, session: SessionNumber) {
+        if shard_of(session) == self.index && session >= self.next_session {
+            self.next_session = session.saturating_add(1);
+            self.reserve_more();
         }
     }
 }

@@ -26,6 +26,10 @@ impl<'a> Reader<'a> {
         std::mem::take(&mut self.left)
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.left.is_empty()
+    }
+
     pub fn u8(&mut self) -> Result<u8, RecordError> {
         self.array::<1>().map(|[byte]| byte)
     }

@@ -11,15 +11,18 @@ use statestore_proto::Version;
 use super::changes::{Change, Changes, Key, Weigh};
 use super::keys::{
     self, AnsweredKey, EntityKey, EntryKey, MessageKey, QueueBodyKey, QueueEntryKey,
-    QueueNumbersKey, QueueSeenKey, QueueSessionKey, ReceivedKey, RetainedKey, SessionKey,
+    QueueNumbersKey, QueueSeenKey, QueueSessionKey, ReceivedKey, RetainedKey, SessionKey, ShardKey,
     StateClockKey, StateKey, SubscriptionKey,
 };
 use super::records::{
-    encode_body, encode_message, encode_numbers, encode_queue_entry, encode_received, encode_seen,
+    encode_body, encode_message, encode_numbers, encode_queue_entry, encode_seen,
     encode_state_clock,
 };
 use super::shard::TenantNames;
-use super::{EntityRecord, SessionRecord, SessionStateRecord, SubscriptionRecord};
+use super::{
+    EntityRecord, ReceivedRecord, SessionRecord, SessionStateRecord, ShardRecord,
+    SubscriptionRecord,
+};
 use crate::entity::{Entry, Part, SequenceNumber};
 use crate::ids::{EntryNumber, MessageId, PacketId, QueueNumber, SessionNumber, TenantNumber};
 use crate::message::Message;
@@ -34,7 +37,7 @@ pub struct WriteSet {
     pub(super) subscriptions: Changes<(TenantNumber, SessionNumber, Box<str>), SubscriptionRecord>,
     pub(super) entries: Changes<(TenantNumber, SessionNumber, EntryNumber), EntryRecord>,
     pub(super) messages: Changes<(TenantNumber, MessageId), Arc<Message>>,
-    pub(super) received: Changes<(TenantNumber, SessionNumber, PacketId), ()>,
+    pub(super) received: Changes<(TenantNumber, SessionNumber, PacketId), ReceivedRecord>,
     pub(super) retained: Changes<(TenantNumber, Box<str>), Arc<Message>>,
     pub(super) state: Changes<(TenantNumber, Arc<[u8]>), StateRecord>,
     pub(super) state_clocks: Changes<TenantNumber, Version>,
@@ -46,6 +49,7 @@ pub struct WriteSet {
     pub(super) queue_sessions: Changes<(TenantNumber, QueueNumber, Arc<str>), SessionStateRecord>,
     pub(super) queue_seen: Changes<(TenantNumber, QueueNumber, Arc<str>), WallTime>,
     pub(super) queue_numbers: Changes<(TenantNumber, QueueNumber, Part), SequenceNumber>,
+    pub(super) shard: Option<ShardRecord>,
 }
 
 /// About how many bytes the key of a change takes in a batch beside its text, and all that comes with it.
@@ -74,6 +78,7 @@ impl WriteSet {
             + self.queue_sessions.len()
             + self.queue_seen.len()
             + self.queue_numbers.len()
+            + usize::from(self.shard.is_some())
     }
 
     /// Whether anything is put: a set of removals alone needs no room on a full disk.
@@ -93,6 +98,7 @@ impl WriteSet {
             + self.queue_sessions.puts()
             + self.queue_seen.puts()
             + self.queue_numbers.puts()
+            + usize::from(self.shard.is_some())
             > 0
     }
 
@@ -156,6 +162,7 @@ impl WriteSet {
         self.queue_sessions.clear();
         self.queue_seen.clear();
         self.queue_numbers.clear();
+        self.shard = None;
     }
 
     /// Appends the set to `batch`, each key once.
@@ -185,7 +192,7 @@ impl WriteSet {
         for ((tenant, session, packet_id), change) in self.received.iter() {
             ReceivedKey { tenant: names.get(*tenant), session: *session, packet_id: *packet_id }
                 .encode(&mut record.key);
-            record.write(keys::RECEIVED, change, |(), out| encode_received(out));
+            record.write(keys::RECEIVED, change, ReceivedRecord::encode);
         }
         for ((tenant, topic), change) in self.retained.iter() {
             RetainedKey { tenant: names.get(*tenant), topic }.encode(&mut record.key);
@@ -240,6 +247,10 @@ impl WriteSet {
             record.write(keys::QUEUE_NUMBERS, change, |reserved, out| {
                 encode_numbers(*reserved, out);
             });
+        }
+        if let Some(shard) = self.shard {
+            ShardKey.encode(&mut record.key);
+            record.write(keys::SHARD, &Change::Put(shard), ShardRecord::encode);
         }
     }
 }
@@ -382,8 +393,11 @@ impl Weigh for SequenceNumber {
     }
 }
 
-impl Weigh for () {
+impl Weigh for ReceivedRecord {
     fn weight(&self) -> usize {
-        1
+        match self {
+            Self::All => 1,
+            Self::Some { queues, .. } => 10 * (queues.len() + 1),
+        }
     }
 }

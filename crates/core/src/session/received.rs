@@ -2,6 +2,9 @@
 
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
+use smallvec::SmallVec;
+
+use crate::ids::ShardIndex;
 
 /// The receiver's half of QoS 2 (method B of MQTT 5 §4.3.3): a message is handed on when its PUBLISH
 /// arrives, and its identifier is remembered until PUBREL so that a repeated PUBLISH is not.
@@ -10,44 +13,32 @@ pub struct ReceivedIds {
     ids: HashMap<u16, Received, foldhash::fast::FixedState>,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Received {
-    /// The shards whose store has the identifier.
+    /// The shards where it is noted.
     shards: ShardSet,
-    /// Found in the store at the start. Whether the message had reached all shards that it had to is not
-    /// known, so the client's repetition is handed to those that do not have it.
+    /// Found in the store at the start. Whether everybody has the message who is to have it is not known, so the
+    /// client's repetition is handed on once more; the shards know who has it.
     recovered: bool,
     /// Everybody has the message who is to have it, as far as is known here.
     handed_on: bool,
 }
 
-/// Some of the shards of a data directory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ShardSet(u64);
+/// Some of the shards of a data directory; mostly one or two.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ShardSet(SmallVec<[ShardIndex; 2]>);
 
 impl ShardSet {
-    /// The most shards that a data directory may have.
-    pub const SHARDS_MAX: u16 = 64;
-
     /// Adds one.
-    pub fn insert(&mut self, shard: u16) {
-        debug_assert!(shard < Self::SHARDS_MAX);
-        self.0 |= 1 << shard;
-    }
-
-    /// Whether it has one.
-    pub fn contains(self, shard: u16) -> bool {
-        self.0 >> shard & 1 == 1
-    }
-
-    /// Whether it has none.
-    pub fn is_empty(self) -> bool {
-        self.0 == 0
+    pub fn insert(&mut self, shard: ShardIndex) {
+        if let Err(at) = self.0.binary_search(&shard) {
+            self.0.insert(at, shard);
+        }
     }
 
     /// All of them, in order.
-    pub fn iter(self) -> impl Iterator<Item = u16> {
-        (0..Self::SHARDS_MAX).filter(move |shard| self.contains(*shard))
+    pub fn iter(&self) -> impl Iterator<Item = ShardIndex> {
+        self.0.iter().copied()
     }
 }
 
@@ -56,8 +47,8 @@ impl ShardSet {
 pub enum Reception {
     /// A new message.
     New,
-    /// Perhaps half handed on before a crash: these shards have it, others must be given it.
-    Resumed(ShardSet),
+    /// Perhaps half handed on before a crash.
+    Resumed,
     /// A repetition of one that has not been handed on yet: too early to be acknowledged.
     Unfinished,
     /// A repetition, not to be handed on.
@@ -74,29 +65,34 @@ impl ReceivedIds {
             }
             Entry::Occupied(mut held) if held.get().recovered => {
                 held.get_mut().recovered = false;
-                Reception::Resumed(held.get().shards)
+                Reception::Resumed
             }
             Entry::Occupied(held) if !held.get().handed_on => Reception::Unfinished,
             Entry::Occupied(_) => Reception::Repeated,
         }
     }
 
-    /// Notes that a message has been handed on, and in which shards its identifier is stored.
-    pub fn hand_on(&mut self, id: u16, shards: ShardSet) {
+    /// Notes that a message has been handed on, and in which shards that is noted.
+    pub fn hand_on(&mut self, id: u16, shards: impl IntoIterator<Item = ShardIndex>) {
         if let Some(received) = self.ids.get_mut(&id) {
-            received.shards.0 |= shards.0;
+            shards.into_iter().for_each(|shard| received.shards.insert(shard));
             received.handed_on = true;
         }
     }
 
     /// Notes an identifier that was found in the store of a shard.
-    pub fn recover(&mut self, id: u16, shard: u16) {
+    pub fn recover(&mut self, id: u16, shard: ShardIndex) {
         let received = self.ids.entry(id).or_default();
         received.recovered = true;
         received.shards.insert(shard);
     }
 
-    /// Notes a PUBREL. Answers the shards that store the identifier; `None`: no such message was held.
+    /// Whether a message with this identifier is being handed on.
+    pub fn is_unfinished(&self, id: u16) -> bool {
+        self.ids.get(&id).is_some_and(|received| !received.recovered && !received.handed_on)
+    }
+
+    /// Notes a PUBREL. Answers the shards where the message is noted; `None`: no such message was held.
     pub fn release(&mut self, id: u16) -> Option<ShardSet> {
         self.ids.remove(&id).map(|received| received.shards)
     }
@@ -106,9 +102,9 @@ impl ReceivedIds {
         self.ids.contains_key(&id)
     }
 
-    /// The identifiers held, and the shards that store them.
-    pub fn iter(&self) -> impl Iterator<Item = (u16, ShardSet)> {
-        self.ids.iter().map(|(id, received)| (*id, received.shards))
+    /// The identifiers held, and the shards where they are noted.
+    pub fn iter(&self) -> impl Iterator<Item = (u16, &ShardSet)> {
+        self.ids.iter().map(|(id, received)| (*id, &received.shards))
     }
 
     /// How many messages are held; counts against the broker's Receive Maximum.
@@ -131,7 +127,7 @@ mod tests {
         let mut received = ReceivedIds::default();
         assert_eq!(received.receive(1), Reception::New);
         assert_eq!(received.receive(1), Reception::Unfinished);
-        received.hand_on(1, ShardSet::default());
+        received.hand_on(1, []);
         assert_eq!(received.receive(1), Reception::Repeated);
         assert!(received.release(1).is_some());
         assert!(received.release(1).is_none());
@@ -140,16 +136,16 @@ mod tests {
     }
 
     #[test]
-    fn what_a_crash_interrupted_goes_only_to_shards_that_do_not_have_it() {
+    fn what_a_crash_interrupted_is_handed_on_once_more() {
         let mut received = ReceivedIds::default();
+        received.recover(7, 63);
         received.recover(7, 0);
         received.recover(7, 63);
-        let Reception::Resumed(shards) = received.receive(7) else { panic!() };
-        assert!(shards.iter().eq([0, 63]));
-        let mut others = ShardSet::default();
-        others.insert(2);
-        received.hand_on(7, others);
+        assert!(!received.is_unfinished(7));
+        assert_eq!(received.receive(7), Reception::Resumed);
+        assert!(received.is_unfinished(7));
+        received.hand_on(7, [400, 2, 0]);
         assert_eq!(received.receive(7), Reception::Repeated);
-        assert!(received.release(7).is_some_and(|shards| shards.iter().eq([0, 2, 63])));
+        assert!(received.release(7).is_some_and(|shards| shards.iter().eq([0, 2, 63, 400])));
     }
 }

@@ -8,7 +8,8 @@ use barid_core::durable::records::{
     encode_seen, encode_state_clock, verify,
 };
 use barid_core::durable::{
-    EntityRecord, RecordError, SessionRecord, SessionStateRecord, SubscriptionRecord, keys,
+    EntityRecord, ReceivedRecord, RecordError, SessionRecord, SessionStateRecord,
+    SubscriptionRecord, keys,
 };
 use barid_core::entity::{Entry, State};
 use barid_core::session::EntryRecord;
@@ -65,6 +66,9 @@ impl<T: PartialEq + Debug> Format<T> {
 
 const SESSION: Format<SessionRecord> =
     Format { encode: SessionRecord::encode, decode: SessionRecord::decode, is_open_ended: false };
+/// What ends early has fewer queues.
+const RECEIVED: Format<ReceivedRecord> =
+    Format { encode: ReceivedRecord::encode, decode: ReceivedRecord::decode, is_open_ended: true };
 const SUBSCRIPTION: Format<SubscriptionRecord> = Format {
     encode: SubscriptionRecord::encode,
     decode: SubscriptionRecord::decode,
@@ -113,6 +117,24 @@ const NUMBERS: Format<u64> = Format {
 };
 
 proptest! {
+    #[test]
+    fn notes_of_what_was_received_are_read_as_they_were_written(
+        last_session in samples::number(),
+        queues in vec(samples::number(), 0..4),
+        bytes in vec(any::<u8>(), 0..12),
+        version in 3..=u8::MAX,
+    ) {
+        let some = ReceivedRecord::Some { last_session, queues: queues.into() };
+        for record in [ReceivedRecord::All, some] {
+            let mut written = RECEIVED.write(&record);
+            assert_eq!(ReceivedRecord::decode(&written).as_ref(), Ok(&record));
+            written[0] = version;
+            let newer = RecordError::Newer { found: version, known: 2 };
+            assert_eq!(ReceivedRecord::decode(&written), Err(newer));
+        }
+        RECEIVED.check_garbage(&bytes);
+    }
+
     #[test]
     fn sessions(record in samples::session(), at in any::<usize>(), byte in any::<u8>()) {
         SESSION.check(&record, at, byte);
@@ -324,8 +346,14 @@ fn a_damaged_pair_is_told_from_a_good_one() {
         later.to_string(),
         "a newer version of Barid wrote it (its format is 2, this version knows 1)"
     );
-    assert!(verify(keys::RECEIVED, b"\x01t\x01\0\0\0\0\0\0\0\x01\0\x01", &[1]).is_ok());
-    assert!(verify(keys::RECEIVED, b"\x01t\x01\0\0\0\0\0\0\0\x01\0\x01", &[1, 0]).is_err());
+    let received = |value| verify(keys::RECEIVED, b"\x01t\x01\0\0\0\0\0\0\0\x01\0\x01", value);
+    assert!(received(&[1]).is_ok());
+    assert!(received(&[1, 0]).is_err());
+    assert!(received(&[2, 5, 7, 7]).is_ok());
+    assert!(received(&[2]).is_err());
+    assert!(verify(keys::SHARD, &[0, 1], &[1, 1, 5]).is_ok());
+    assert!(verify(keys::SHARD, &[0, 1], &[1, 1]).is_err());
+    assert!(verify(keys::SHARD, b"\x01t\x01", &[1, 1, 5]).is_err(), "of a tenant");
     assert!(verify(keys::STATE, b"\x01t\x01key", b"\x01\0\x05\x02value").is_ok());
     assert!(verify(keys::STATE, b"\x01t\x01", b"\x01\0\x05\x02value").is_err(), "no key");
     assert!(verify(keys::STATE_CLOCKS, b"\x01t\x01", b"\x01\x05\x02").is_ok());

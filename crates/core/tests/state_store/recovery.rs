@@ -4,8 +4,8 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use barid_core::durable::{
-    AnsweredIn, EntityRecord, Recovery, SessionRecord, SessionStateRecord, Shard,
-    SubscriptionRecord, Trace, keys, recover, settle,
+    AnsweredIn, EntityRecord, Homes, Recovery, SessionRecord, SessionStateRecord, Shard,
+    SubscriptionRecord, Trace, keys, recover,
 };
 use barid_core::entity::{Entry, Part, SequenceNumber};
 use barid_core::ids::{EntryNumber, PacketId, QueueNumber, SessionNumber, TenantNumber};
@@ -190,12 +190,17 @@ fn what_was_written_is_found_again() {
 
     let mut after = Tenant::default();
     let recovered = recover(0, &store, &mut after).unwrap();
-    let mut shards = settle(vec![recovered], |trace| {
+    let (mut shard, traces) = Homes::default().open(recovered);
+    for (trace, lives) in traces {
         let Trace::Answered(answered) = trace else { panic!("{trace:?} was not noted") };
+        if !lives {
+            trace.remove(&mut shard);
+            continue;
+        }
         assert_eq!((answered.shard, answered.tenant, answered.session), (0, TENANT, session));
         let AnsweredIn { packet_id, record, .. } = answered;
         after.partition.insert_answered(&after.usage, session, packet_id, record);
-    });
+    }
     assert_eq!(after.picture(), before.picture());
     assert!(after.clock.latest() >= before.clock.latest());
     assert_eq!((after.usage.keys(), before.usage.keys()), (5, 6));
@@ -205,9 +210,9 @@ fn what_was_written_is_found_again() {
         assert_eq!(found, (at != 2).then_some(Answer { after: None, ..answer }));
     }
     assert_eq!(after.partition.take_alarm(), Some(WallTime::from_millis(1_010)));
-    let again = after.delete(&mut shards[0], b"fenced", stored);
+    let again = after.delete(&mut shard, b"fenced", stored);
     assert_eq!(again.version, None, "its token protects it still");
-    commit(&mut shards[0], &store);
+    commit(&mut shard, &store);
     let mut answers = 0;
     let scanned = store.scan(keys::STATE_ANSWERS, b"", b"", &mut |_, _| {
         answers += 1;
@@ -228,8 +233,8 @@ fn a_version_that_was_told_is_not_given_again() {
     assert_eq!(told.after, Some(shard.batch()));
     commit(&mut shard, &store);
     let mut after = Tenant::default();
-    let mut shards = settle(vec![recover(0, &store, &mut after).unwrap()], |_| ());
-    let next = after.set(&mut shards[0], set(b"k", b"v", 0), Request::default());
+    let (mut shard, _) = Homes::default().open(recover(0, &store, &mut after).unwrap());
+    let next = after.set(&mut shard, set(b"k", b"v", 0), Request::default());
     assert!(next.version > told.version, "{next:?}");
 }
 

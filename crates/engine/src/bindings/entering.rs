@@ -16,7 +16,7 @@ use super::incoming::incoming;
 use super::registry::Bindings;
 use crate::account::Account;
 use crate::durable::Commits;
-use crate::entities::{Batch, Entities, Node, SendError};
+use crate::entities::{Batch, Entities, Node, Once, SendError};
 use crate::run::Messages;
 use crate::worker::Worker;
 
@@ -47,12 +47,18 @@ impl Bindings {
         is_told: bool,
     ) -> Entered {
         let bindings = self.of_topic(messages.topic());
+        let tenant = account.stored_number();
+        let once = |index| {
+            let (publisher, id) = messages.received_as(index)?;
+            Some(Once::new(tenant, publisher, id))
+        };
         let mut entering = Entering {
             worker,
             wall,
             account,
             entities,
             messages,
+            once: (0..messages.len()).filter_map(once).collect(),
             entered: Entered::default(),
             is_refused: vec![None; messages.len()],
         };
@@ -88,6 +94,8 @@ struct Entering<'a> {
     account: &'a Account,
     entities: Option<&'a Arc<Entities>>,
     messages: &'a Messages<'a>,
+    /// Each of the messages, if each queue gets them once.
+    once: Vec<Once>,
     entered: Entered,
     /// Why a message goes nowhere.
     is_refused: Vec<Option<Why>>,
@@ -139,11 +147,14 @@ impl Entering<'_> {
         if wanted.is_empty() {
             return;
         }
-        let Err(why) = self.try_send(entry, node, &wanted) else { return };
-        // All or none: perhaps one of them is why. What costs too much is not tried again.
-        let is_final = matches!(why, Why::TooMuchWork);
+        let mut is_final = None;
+        if self.once.is_empty() {
+            let Err(why) = self.try_send(entry, node, &wanted) else { return };
+            // All or none: perhaps one of them is why. What costs too much is not tried again.
+            is_final = Some(why).filter(|why| matches!(why, Why::TooMuchWork));
+        }
         for index in wanted {
-            let sent = if is_final { Err(why) } else { self.try_send(entry, node, &[index]) };
+            let sent = is_final.map_or_else(|| self.try_send(entry, node, &[index]), Err);
             if let Err(why) = sent {
                 self.refuse(&entry.bound, index, why, is_told);
             }
@@ -151,9 +162,16 @@ impl Entering<'_> {
     }
 
     fn try_send(&mut self, entry: &Entry, node: &Node, wanted: &[usize]) -> Result<(), Why> {
-        let batch: Batch = wanted.iter().map(|index| entry.messages[*index].clone()).collect();
-        let (had, now) = (self.messages.reached_before(), self.wall);
-        node.send_again(batch, had, now, &mut self.entered.commits)?;
+        let (now, commits) = (self.wall, &mut self.entered.commits);
+        match wanted {
+            [index] if let Some(once) = self.once.get(*index) => {
+                node.send_once(entry.messages[*index].clone(), once, now, commits)?;
+            }
+            _ => {
+                let batch = wanted.iter().map(|index| entry.messages[*index].clone());
+                node.send(batch.collect::<Batch>(), now, commits)?;
+            }
+        }
         entry.bound.counts.pass(wanted.len());
         self.entered.taken = true;
         Ok(())

@@ -23,3 +23,4 @@ pub use bound::{Bound, Passage};
 pub use entering::Entered;
 pub use outgoing::outgoing;
 pub use registry::{Bindings, BindingsError, STORED_UNDER};
+pub use template::Template;

@@ -85,14 +85,19 @@ impl Committing {
         self.wait_for(if self.shard.refuses() { RETRY } else { ROOM_INTERVAL })
     }
 
+    /// Commits what the start has noted: numbers that are given from now on are reserved by then. For logs that say at once what
+    /// has become of a batch. False: it is not known to be durable.
+    pub fn begin(&mut self) -> bool {
+        let noted = self.shard.last_change();
+        if let Some((to_do, _)) = self.poll() {
+            self.act(to_do);
+        }
+        self.shard.is_durable(noted)
+    }
+
     /// The step that is next now, as [`Self::wait`] does without waiting.
     pub fn poll(&mut self) -> Option<(ToDo, Duration)> {
         self.wait_for(Duration::ZERO)
-    }
-
-    /// Whether [`Self::act`] would wait for who keeps the batch from ending.
-    pub fn must_wait(&self) -> bool {
-        self.shard.must_stay_in_batch()
     }
 
     fn wait_for(&mut self, patience: Duration) -> Option<(ToDo, Duration)> {

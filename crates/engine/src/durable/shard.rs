@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use barid_core::durable::{Shard, TenantNames, WriteSet};
-use barid_core::ids::TenantNumber;
+use barid_core::ids::{PacketId, SessionNumber, TenantNumber};
 use barid_store::changelog::{Changelog, Outcome, Sink};
 use barid_store::{Store, StoreError};
 use tracing::{error, info};
@@ -16,7 +16,7 @@ use super::committing::Committer;
 use super::fetching::Fetching;
 use crate::progress::Progress;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use crate::sync::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard};
+use crate::sync::{Condvar, Mutex, MutexGuard};
 
 thread_local! {
     static COMMITS_BY_ROUNDS: Cell<bool> = const { Cell::new(false) };
@@ -36,9 +36,6 @@ pub struct DurableShard {
     pub(super) store: Arc<dyn Store>,
     pub(super) pending: Mutex<Pending>,
     changed: Condvar,
-    /// Held to read by those whose changes must all be in one batch, and to write when a batch ends. Taken
-    /// before any lock of a session.
-    boundary: RwLock<()>,
     /// Which batches are durable, and for which nobody should wait.
     progress: Arc<Progress>,
     /// A thread that commits by rounds has changed something.
@@ -105,7 +102,6 @@ impl DurableShard {
                 closing: false,
             }),
             changed: Condvar::new(),
-            boundary: RwLock::default(),
             progress: Arc::default(),
             changed_in_round: AtomicBool::new(false),
             committer: Mutex::new(Some(Committer::default())),
@@ -155,14 +151,9 @@ impl DurableShard {
         self.pending.lock().shard.name_tenant(number, name);
     }
 
-    /// Keeps the batch from ending. For moments only: the committer waits, and others behind it.
-    pub fn stay_in_batch(&self) -> RwLockReadGuard<'_, ()> {
-        self.boundary.read()
-    }
-
-    /// Whether somebody keeps the batch from ending.
-    pub(super) fn must_stay_in_batch(&self) -> bool {
-        self.boundary.is_locked()
+    /// Whether it is noted that a QoS 2 message was received.
+    pub fn has_received(&self, session: SessionNumber, packet_id: PacketId) -> bool {
+        self.pending.lock().shard.received(session, packet_id).is_some()
     }
 
     /// The batch that has all that was noted so far.
@@ -205,7 +196,6 @@ impl DurableShard {
 
     /// Begins the next batch. What it has of the present one is on its way from now on.
     pub(super) fn take(&self) -> (u64, Arc<WriteSet>, Arc<TenantNames>) {
-        let _boundary = self.boundary.write();
         let mut pending = self.pending.lock();
         pending.touched = false;
         pending.ripe = false;

@@ -8,11 +8,9 @@ use barid_core::ids::TenantNumber;
 use barid_store::changelog::{Changelog, LocalLog};
 use barid_store::{Snapshot, Store, StoreError};
 use parking_lot::RwLock;
-use smallvec::SmallVec;
 
 use super::DurableShard;
 use crate::progress::Sources;
-use crate::sync::RwLockReadGuard;
 
 /// Bytes that may wait for the next commit of a shard before publishers are not read from any more.
 const PENDING_MAX: usize = 64 * 1024 * 1024;
@@ -127,12 +125,6 @@ impl Shards {
         for shard in &self.shards {
             shard.name_tenant(number, name);
         }
-    }
-
-    /// Keeps all batches from ending, so that what is noted meanwhile is durable in each shard together or
-    /// not at all.
-    pub fn stay_in_batch(&self) -> SmallVec<[RwLockReadGuard<'_, ()>; 8]> {
-        self.iter().map(|shard| shard.stay_in_batch()).collect()
     }
 
     /// All that has been noted so far, in all shards.

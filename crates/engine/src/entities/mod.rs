@@ -15,10 +15,12 @@
 //! | `alarm.rs` | what is done later, by another thread |
 //! | `effects.rs`, `receivers.rs` | what follows: notes for the shard, news for receivers |
 //! | `sending.rs`, `topic.rs` | the way of a message into queues |
+//! | `once.rs` | a message that each queue takes once |
 //! | `properties.rs`, `value.rs` | what rules see of a message |
 //! | `mover.rs`, `group.rs` | what lies in a queue and belongs elsewhere |
 //! | `reading_back.rs` | bodies that are in the store only |
 //! | `recovery.rs` | from the stores to entities |
+//! | `placement.rs` | subscriptions that earlier versions have put into other shards than their topics |
 
 mod alarm;
 mod configured;
@@ -27,7 +29,9 @@ mod effects;
 pub mod group;
 mod iso8601;
 mod mover;
+mod once;
 mod path;
+mod placement;
 mod properties;
 mod queue;
 mod reading_back;
@@ -50,10 +54,12 @@ pub use definition::{
 pub use effects::QueueEffects;
 pub use iso8601::{IsoDuration, NoDuration};
 pub use mover::Mover;
+pub use once::Once;
 pub use path::{
     Address, Kind, NAME_MAX, NameError, PATH_MAX, check_name, check_path, key, split_subscription,
     subscription_path,
 };
+pub use placement::place_subscriptions;
 pub use properties::{MessageProperties, Work};
 pub use queue::Queue;
 pub use receivers::{Inbox, Told, new_receiver_id};

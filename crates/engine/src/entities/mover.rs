@@ -24,6 +24,7 @@ use super::queue::Queue;
 use super::receivers::{Inbox, Told, new_receiver_id};
 use super::sending::{Failure, Forward, SendError, Way, hops};
 use crate::durable::Commits;
+use crate::faults::{IfHolds as _, Rule};
 use crate::sync::Mutex;
 
 /// Messages that are on their way at a time.
@@ -93,6 +94,7 @@ impl Mover {
             }
         }
         *self.stage.lock() = Stage::Moved;
+        let commits = commits.if_holds(Rule::ForwardWhenDurable);
         queue.alarm().complete(commits, Arc::clone(self), done);
     }
 
@@ -155,7 +157,7 @@ impl Mover {
         &self,
         queue: &Queue,
         message: Incoming,
-        way: Way,
+        way: Way<'_>,
         now: WallTime,
         commits: &mut Commits,
     ) -> Result<(), Failure> {

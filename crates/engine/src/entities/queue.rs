@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use barid_core::durable::EntityRecord;
 use barid_core::entity::{Counts, Entity, Incoming, Mode, Part, ReceiverId, Sent};
-use barid_core::ids::{QueueNumber, TenantNumber};
+use barid_core::ids::{QueueNumber, ShardIndex, TenantNumber};
 use barid_core::time::WallTime;
 use smallvec::SmallVec;
 
@@ -16,9 +16,11 @@ use super::alarm::Alarm;
 use super::configured::{Configured, Definition, Stored};
 use super::effects::QueueEffects;
 use super::mover::Mover;
+use super::once::Once;
+use super::path::split_subscription;
 use super::receivers::{Inbox, Receivers};
 use super::registry::Entities;
-use super::sending::{Numbers, SendError};
+use super::sending::{Numbers, SendError, Way};
 use crate::durable::{Commits, DurableShard, Shards};
 use crate::faults::{IfHolds as _, Rule, holds};
 use crate::random::Random;
@@ -77,22 +79,25 @@ impl Queue {
         self.home.random
     }
 
-    /// An entity that is not stored yet, under a new number.
+    /// An entity that is not stored yet, under a new number. A subscription is in the shard of its topic: no crash leaves it
+    /// without that.
     pub(super) fn new(home: &Home, path: &str, configured: Configured) -> Arc<Self> {
-        let shard = home.shards.of(&home.tenant_name, &super::path::key(path));
+        let key = super::path::key(path);
+        let of_shard = split_subscription(&key).map_or(&*key, |(topic, _)| topic);
+        let shard = home.shards.of(&home.tenant_name, of_shard);
         let number = shard.change().new_queue_number();
-        Self::recover(home, path, number, configured)
+        Self::recover(home, path, (shard.index(), number), configured)
     }
 
-    /// An entity that was found in the store of its shard.
+    /// An entity that was found in the store of a shard.
     pub(super) fn recover(
         home: &Home,
         path: &str,
-        number: QueueNumber,
+        (shard, number): (ShardIndex, QueueNumber),
         configured: Configured,
     ) -> Arc<Self> {
         let key = super::path::key(path);
-        let shard = Arc::clone(home.shards.of(&home.tenant_name, &key));
+        let shard = Arc::clone(home.shards.get(shard));
         // Tokens of an earlier process must not fit: the first number is any of 2^63.
         let first_lock = if holds(Rule::NumberLocksAnew) { home.random.number() >> 1 } else { 1 };
         let entity = Entity::new(configured.properties.to_core(), first_lock);
@@ -226,6 +231,26 @@ impl Queue {
         answer
     }
 
+    /// Does something to the entity that gives it a copy of a message, unless it has that already (`None`).
+    pub(super) fn take_once<R, E>(
+        &self,
+        once: Option<&Once>,
+        commits: &mut Commits,
+        take: impl FnOnce(&mut Entity, &mut QueueEffects<'_>) -> Result<R, E>,
+    ) -> Result<Option<R>, E> {
+        self.with(commits, |entity, effects| {
+            let once = once.filter(|_| !effects.is_void());
+            if once.is_some_and(|once| once.visit(self.number, effects.shard())) {
+                return Ok(None);
+            }
+            let taken = take(entity, effects)?;
+            if let Some(once) = once {
+                once.note(self.number, effects.shard());
+            }
+            Ok(Some(taken))
+        })
+    }
+
     /// Has everything done whose time has come.
     pub fn on_time(&self, now: WallTime, commits: &mut Commits) {
         self.with(commits, |entity, effects| entity.on_time(now, effects));
@@ -263,15 +288,16 @@ impl Queue {
         }
     }
 
-    /// Puts messages into the entity itself, all or none: their numbers. 0: it was a duplicate.
+    /// Puts messages into the entity itself, all or none: their numbers. 0: it was a duplicate, or is here already.
     pub(super) fn put(
         &self,
         messages: SmallVec<[Incoming; 1]>,
+        way: Way<'_>,
         now: WallTime,
         commits: &mut Commits,
     ) -> Result<Numbers, SendError> {
-        let mut has_duplicate = false;
-        let numbers = self.with(commits, |entity, effects| {
+        let (count, mut has_duplicate) = (messages.len(), false);
+        let numbers = self.take_once(way.once, commits, |entity, effects| {
             check(entity, effects, &messages)?;
             let mut numbers = Numbers::new();
             for message in messages {
@@ -288,7 +314,7 @@ impl Queue {
             let first = Commits::one(self.shard.index(), self.shard.last_change());
             commits.join(&first.if_holds(Rule::AcceptDuplicatesWhenDurable));
         }
-        Ok(numbers)
+        Ok(numbers.unwrap_or_else(|| std::iter::repeat_n(0, count).collect()))
     }
 
     /// Whether [`put`](Self::put) would take them.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use barid_core::durable::EntityRecord;
 use barid_core::durable::records::RecordError;
 use barid_core::entity::Entity;
-use barid_core::ids::QueueNumber;
+use barid_core::ids::{QueueNumber, ShardIndex};
 
 use super::configured::{Configured, Definition, Stored};
 use super::definition::{QueueProperties, TopicProperties};
@@ -16,21 +16,21 @@ use super::registry::{Entities, Node};
 use super::topic::Topic;
 use crate::durable::Commits;
 
-/// The entities that one store has. A topic and its subscriptions may be in several, so they are
-/// [joined](Recovering::join) when all stores have been read.
+/// The entities that one store has. Subscriptions are [joined](Recovering::join) to their topics when all is read.
 #[derive(Default)]
 pub struct Recovering {
     queues: BTreeMap<QueueNumber, Arc<Queue>>,
 }
 
 impl Recovering {
-    /// An entity was found.
+    /// An entity was found in a shard.
     ///
     /// # Errors
     /// Its definition cannot be read.
     pub fn entity(
         &mut self,
         entities: &Entities,
+        shard: ShardIndex,
         path: &str,
         record: EntityRecord,
     ) -> Result<(), RecordError> {
@@ -47,7 +47,7 @@ impl Recovering {
                     .map_err(|_| RecordError::Malformed("a rule of a subscription"))?
             }
         };
-        let queue = Queue::recover(entities.home(), path, number, configured);
+        let queue = Queue::recover(entities.home(), path, (shard, number), configured);
         self.queues.insert(number, queue);
         Ok(())
     }
@@ -64,13 +64,12 @@ impl Recovering {
         self.queues.len()
     }
 
-    /// Gives all that were found, in all stores, to their tenants. A subscription whose topic has gone goes,
-    /// too: the process has ended before it could.
-    pub fn join(all: impl IntoIterator<Item = Self>) {
+    /// Gives all that were found to their tenants. A subscription whose topic has gone goes, too: the process has ended
+    /// before it could.
+    pub fn join(self) {
         let mut commits = Commits::default();
-        let queues = all.into_iter().flat_map(|found| found.queues.into_values());
         let (subscriptions, others): (Vec<_>, Vec<_>) =
-            queues.partition(|queue| queue.is_subscription());
+            self.queues.into_values().partition(|queue| queue.is_subscription());
         for queue in &others {
             let node = match queue.configured().definition {
                 Definition::Topic(_) => Node::Topic(Arc::new(Topic::new(Arc::clone(queue)))),
@@ -110,5 +109,5 @@ fn adopt(topic: &Topic, queue: &Arc<Queue>) {
 }
 
 fn entities_of(queue: &Queue) -> Arc<Entities> {
-    queue.entities().expect("tenants are not removed before all stores have been read")
+    queue.entities().expect("tenants are not removed before all shards are open")
 }

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use barid_core::entity::{Incoming, Overlay, Part, Refusal, SequenceNumber};
-use barid_core::session::ShardSet;
 use barid_core::time::WallTime;
 use barid_core::value::{Scope, Value};
 use smallvec::SmallVec;
 use thiserror::Error;
 
 use super::configured::Configured;
+use super::once::Once;
 use super::queue::Queue;
 use super::registry::Node;
 use crate::durable::Commits;
@@ -61,22 +61,17 @@ pub enum SendError {
 
 /// How messages have come to an entity.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Way {
+pub(super) struct Way<'a> {
     /// So often they were forwarded.
     pub(super) hops: u8,
-    /// These shards had them already when the process last ended: what lies in them gets nothing.
-    pub(super) had: ShardSet,
+    /// It is one message, and each queue takes it once.
+    pub(super) once: Option<&'a Once>,
 }
 
-impl Way {
+impl Way<'_> {
     /// They were forwarded so often.
     pub(super) fn forwarded(hops: u8) -> Self {
-        Self { hops, had: ShardSet::default() }
-    }
-
-    /// Whether an entity had them already.
-    pub(super) fn had(&self, queue: &Queue) -> bool {
-        self.had.contains(queue.shard().index())
+        Self { hops, once: None }
     }
 }
 
@@ -94,18 +89,29 @@ impl Node {
         now: WallTime,
         commits: &mut Commits,
     ) -> Result<Numbers, SendError> {
-        self.send_again(messages, ShardSet::default(), now, commits)
+        self.send_by(messages, Way::default(), now, commits)
     }
 
-    /// Sends messages that may have been sent before the process last ended: shards that had them are left
-    /// out. Otherwise as [`send`](Self::send).
+    /// Sends a message, which may have been sent before the process last ended: queues that have it are left out. Otherwise
+    /// as [`send`](Self::send).
     ///
     /// # Errors
     /// As [`send`](Self::send).
-    pub fn send_again(
+    pub fn send_once(
+        &self,
+        message: Incoming,
+        once: &Once,
+        now: WallTime,
+        commits: &mut Commits,
+    ) -> Result<(), SendError> {
+        let way = Way { hops: 0, once: Some(once) };
+        self.send_by(SmallVec::from_buf([message]), way, now, commits).map(drop)
+    }
+
+    fn send_by(
         &self,
         messages: Batch,
-        had: ShardSet,
+        way: Way<'_>,
         now: WallTime,
         commits: &mut Commits,
     ) -> Result<Numbers, SendError> {
@@ -116,14 +122,14 @@ impl Node {
         if refuses {
             return Err(SendError::NotStored);
         }
-        self.put(messages, Way { hops: 0, had }, now, commits)
+        self.put(messages, way, now, commits)
     }
 
     /// Sends messages that have come so far.
     pub(super) fn put(
         &self,
         messages: Batch,
-        way: Way,
+        way: Way<'_>,
         now: WallTime,
         commits: &mut Commits,
     ) -> Result<Numbers, SendError> {
@@ -133,12 +139,9 @@ impl Node {
         };
         let configured = queue.configured();
         let Some(target) = direct_target(&configured) else {
-            if way.had(queue) {
-                return Ok(messages.iter().map(|_| 0).collect());
-            }
             let counted = configured.forwards_to.is_some() && way.hops > 0;
             let messages = if counted { with_hops(messages, way.hops) } else { messages };
-            return queue.put(messages, now, commits);
+            return queue.put(messages, way, now, commits);
         };
         let forward = Forward { from: queue, target, way, messages: &messages };
         messages.iter().map(|message| forward.send(message, now, commits)).collect()
@@ -160,7 +163,7 @@ pub(super) struct Forward<'a> {
     /// To the entity with this key.
     pub(super) target: &'a str,
     /// How they have come.
-    pub(super) way: Way,
+    pub(super) way: Way<'a>,
     /// Those that go.
     pub(super) messages: &'a [Incoming],
 }
@@ -183,11 +186,8 @@ impl Forward<'_> {
             Ok(number) => return Ok(number),
             Err(failure) => failure,
         };
-        if self.way.had(self.from) {
-            return Ok(0);
-        }
         let (part, message) = (Part::TransferDeadLetter, message.clone());
-        self.from.with(commits, |entity, fx| {
+        self.from.take_once(self.way.once, commits, |entity, fx| {
             entity.dead_letter_incoming(part, message, reason, &description, now, fx)
         })?;
         Ok(0)

@@ -83,7 +83,7 @@ impl Topic {
     pub(super) fn put(
         &self,
         messages: Batch,
-        way: Way,
+        way: Way<'_>,
         now: WallTime,
         commits: &mut Commits,
     ) -> Result<Numbers, SendError> {
@@ -97,7 +97,7 @@ impl Topic {
             self.held.check(&later)?;
             shares.iter().try_for_each(Share::check)?;
             if !later.is_empty() {
-                numbers = self.held.put(later, now, commits)?;
+                numbers = self.held.put(later, way, now, commits)?;
             }
             for share in &mut shares {
                 share.put(way, now, commits)?;
@@ -181,7 +181,7 @@ impl Share {
     }
 
     /// Whether it goes on from here, and to where.
-    fn forwarded(&self, way: Way) -> Option<Forward<'_>> {
+    fn forwarded<'a>(&'a self, way: Way<'a>) -> Option<Forward<'a>> {
         let target = sending::direct_target(&self.configured)?;
         Some(Forward { from: &self.subscription, target, way, messages: &self.messages })
     }
@@ -198,19 +198,16 @@ impl Share {
     }
 
     /// Enqueues what does not go on from here.
-    fn put(&mut self, way: Way, now: WallTime, commits: &mut Commits) -> Result<(), SendError> {
-        if way.had(&self.subscription) {
-            return Ok(());
-        }
+    fn put(&mut self, way: Way<'_>, now: WallTime, commits: &mut Commits) -> Result<(), SendError> {
         if self.forwarded(way).is_none() && !self.messages.is_empty() {
-            match self.subscription.put(std::mem::take(&mut self.messages), now, commits) {
+            match self.subscription.put(std::mem::take(&mut self.messages), way, now, commits) {
                 Ok(_) | Err(SendError::Gone) => {}
                 Err(error) => return Err(error),
             }
         }
         if !self.without_session.is_empty() {
             let (part, why) = (Part::DeadLetter, Refusal::SessionIdMissing.to_string());
-            self.subscription.with(commits, |entity, fx| {
+            self.subscription.take_once(way.once, commits, |entity, fx| {
                 self.without_session.iter().cloned().try_for_each(|message| {
                     entity.dead_letter_incoming(part, message, NO_SESSION, &why, now, fx)
                 })

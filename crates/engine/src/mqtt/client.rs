@@ -254,28 +254,20 @@ impl Client {
 
     fn on_pubrel(&mut self, turn: &mut Turn<'_>, ack: &Ack<'_>) -> Result<(), End> {
         let id = ack.packet_id.get();
-        let known = {
+        let released = {
             let mut state = self.session.state();
             self.check_owner()?;
+            if state.received.is_unfinished(id) {
+                // Another connection of the client is just handing it on.
+                return Err(End::Refused(ReasonCode::ServerBusy, "released too early"));
+            }
             state.received.release(id)
         };
-        let reason = match known {
-            Some(shards) => {
-                let commits = self.session.forget_received(id, shards);
-                let commits = commits.if_holds(Rule::CompleteWhenForgotten);
-                turn.scratch.answers.commits.join(&commits);
-                ReasonCode::Success
-            }
-            None => {
-                if self.session.durable().is_some() {
-                    // It may have been released a moment ago, on another connection.
-                    let noted = self.tenant.shards.last_changes();
-                    let noted = noted.if_holds(Rule::CompleteWhenForgotten);
-                    turn.scratch.answers.commits.join(&noted);
-                }
-                ReasonCode::PacketIdentifierNotFound
-            }
-        };
+        let (commits, was_noted) = self.session.forget_received(id, released.as_ref());
+        turn.scratch.answers.commits.join(&commits.if_holds(Rule::CompleteWhenForgotten));
+        let is_known = released.is_some() || was_noted;
+        let reason =
+            if is_known { ReasonCode::Success } else { ReasonCode::PacketIdentifierNotFound };
         self.put_ack(turn, PacketType::PubComp, ack.packet_id, reason);
         Ok(())
     }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use barid_core::session::{Reception, ShardSet};
+use barid_core::session::Reception;
 use barid_core::topic_index::Route;
 use mqtt_proto::flow::InboundAliases;
 use mqtt_proto::{DecodeError, FixedHeader, PacketId, PacketType, QoS, ReasonCode, Version};
@@ -79,7 +79,7 @@ impl Client {
                 turn.scratch.run.limit = RunLimit::ONE;
             }
         }
-        let mut reached_before = None;
+        let mut is_resumed = false;
         if let (QoS::ExactlyOnce, Some(id)) = (parsed.qos, parsed.id) {
             if self.session.state().received.contains(id.get()) && !turn.scratch.run.is_empty() {
                 // It goes to others than those before it, or to nobody, so it is no part of their run.
@@ -92,9 +92,7 @@ impl Client {
             }
             match self.receive(id)? {
                 Reception::New => {}
-                Reception::Resumed(shards) => {
-                    reached_before = Some(shards).if_holds(Rule::SkipShardsThatHaveIt);
-                }
+                Reception::Resumed => is_resumed = true,
                 Reception::Unfinished => {
                     // Another connection of the client is just handing it on.
                     return Err(End::Refused(ReasonCode::ServerBusy, "repeated too early"));
@@ -119,8 +117,8 @@ impl Client {
             run.origin = self.session.durable().map(|durable| (durable.tenant, durable.number));
         }
         run.push(parsed, bytes, turn.context.worker.now);
-        if let Some(shards) = reached_before {
-            run.reached_before = shards;
+        if is_resumed {
+            run.is_resumed = true;
             self.finish_run(turn, bytes, false)?;
         }
         Ok(())
@@ -159,11 +157,6 @@ impl Client {
             router.admissible(worker, tenant, publisher, &messages, reject)
         };
         run.truncate(admitted);
-        // That a shard has noted the messages as received must mean that all its sessions and entities have
-        // them: after a crash, a repetition is not handed to a shard that has.
-        let once = run.qos() == QoS::ExactlyOnce && session.durable().is_some();
-        let in_one_batch = once && holds(Rule::OneBatchForEachShard);
-        let together = in_one_batch.then(|| tenant.shards.stay_in_batch());
         // What is refused with 0x97 below is in no entity, either.
         let may_enter = admitted > 0 && tenant.bindings.has_in() && {
             let mut messages = run.in_buffer(bytes, context.worker.now);
@@ -194,7 +187,6 @@ impl Client {
                 }
             }
         }
-        drop(together);
         self.partner = partner;
         let run = &mut turn.scratch.run;
         let ids = all_ids.unwrap_or_else(|| std::mem::take(&mut run.ids));
@@ -207,7 +199,7 @@ impl Client {
         if qos == QoS::ExactlyOnce {
             let mut state = session.state();
             for id in &ids {
-                state.received.hand_on(*id, run.reached);
+                state.received.hand_on(*id, run.reached.iter());
             }
         }
         run.clear();
@@ -220,8 +212,8 @@ impl Client {
                 None => ReasonCode::QuotaExceeded,
             };
             if qos == QoS::ExactlyOnce && reason.is_error() {
-                let released = session.state().received.release(*id).unwrap_or_default();
-                let commits = session.forget_received(*id, released);
+                let released = session.state().received.release(*id);
+                let (commits, _) = session.forget_received(*id, released.as_ref());
                 turn.scratch.answers.commits.join(&commits);
             }
             if index < admitted || self.version == Version::V5 {
@@ -261,7 +253,7 @@ impl Client {
             run.remove(|index| is_refused(index).is_ok());
         }
         if !run.is_empty() {
-            run.in_buffer(bytes, now).note_entered(&tenant.shards, &entered.commits);
+            run.in_buffer(bytes, now).note_entered(&entered.commits);
         }
         (entered, all_ids)
     }
@@ -287,7 +279,7 @@ impl Client {
             && let Some(durable) = self.session.durable()
         {
             // Also where it has reached nobody that is stored, a repetition must be known as one.
-            messages.note_received(&mut durable.shard.change());
+            messages.note_received(durable);
         }
         route
     }
@@ -322,7 +314,7 @@ impl Client {
                 if self.version != Version::V5 {
                     let mut state = self.session.state();
                     state.received.receive(id.get());
-                    state.received.hand_on(id.get(), ShardSet::default());
+                    state.received.hand_on(id.get(), []);
                 }
                 self.put_ack(turn, PacketType::PubRec, id, reason);
             }

@@ -11,7 +11,7 @@
 //! | `parse.rs` | a PUBLISH as it lies in a buffer |
 //! | `limit.rs` | how long a run may get |
 //! | `forms.rs` | a run as it is sent |
-//! | `notes.rs` | where it is stored, and who has noted that it was received |
+//! | `notes.rs` | where it is stored, and who has got its messages |
 
 mod forms;
 mod limit;
@@ -20,6 +20,7 @@ mod parse;
 
 pub use forms::PacketForm;
 pub use limit::RunLimit;
+pub use notes::Had;
 pub use parse::Parsed;
 
 use std::ops::Range;
@@ -65,8 +66,8 @@ pub struct Run {
     pub class: DurabilityClass,
     /// The publisher's session, if it is stored and these are QoS 2: what is received of it is noted.
     pub origin: Option<(TenantNumber, SessionNumber)>,
-    /// Shards that have the messages from before the broker ended.
-    pub reached_before: ShardSet,
+    /// They may have been handed on in part, before the broker ended.
+    pub is_resumed: bool,
     /// Shards that have noted that the messages were received.
     pub reached: ShardSet,
     /// What has to be durable before the messages are acknowledged.
@@ -205,7 +206,7 @@ impl Run {
         self.messages.clear();
         self.ids.clear();
         self.origin = None;
-        self.reached_before = ShardSet::default();
+        self.is_resumed = false;
         self.reached = ShardSet::default();
         self.commits.clear();
         self.after.clear();

@@ -1,66 +1,113 @@
-//! Where a run is stored, and who has noted that it was received.
+//! Where a run is stored, and who has got its messages.
+//!
+//! The messages of QoS 2 of a client whose session is stored are handed on *once*: each session and each queue that stores
+//! one is noted in its shard, in the same batch, under the publisher's session and Packet Identifier
+//! ([`ReceivedRecord`]), until PUBREL. Who is noted there is left out. After a crash
+//! the client repeats what was not acknowledged, and whoever has no durable note gets it then.
 
-use barid_core::ids::MessageId;
-use barid_core::session::ShardSet;
+use barid_core::durable::ReceivedRecord;
+use barid_core::ids::{MessageId, SessionNumber};
 use mqtt_proto::QoS;
 
 use super::Messages;
-use crate::durable::{ChangeGuard, Commits, DurableShard, Shards};
+use crate::durable::{ChangeGuard, Commits, Durable, DurableShard};
 use crate::faults::{Rule, holds};
+use crate::offer::Offer;
+
+/// Which of some messages a session has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Had {
+    /// None of them.
+    None,
+    /// Some of them.
+    Some,
+    /// All of them.
+    All,
+}
 
 impl Messages<'_> {
-    /// Whether some shards have the messages from before the broker ended.
+    /// Whether they may have been handed on in part, before the broker ended.
     pub fn is_resumed(&self) -> bool {
-        !self.run.reached_before.is_empty()
+        self.run.is_resumed
     }
 
-    /// The shards that have the messages from before the broker ended.
-    pub fn reached_before(&self) -> ShardSet {
-        self.run.reached_before
+    /// Whether each subscriber that stores them gets them once, however often they are sent.
+    pub fn are_once(&self) -> bool {
+        self.run.origin.is_some()
     }
 
-    /// Whether a shard has the messages from before the broker ended.
-    pub fn have_reached(&self, shard: u16) -> bool {
-        self.run.reached_before.contains(shard)
+    /// The publisher's session and the Packet Identifier of one of them, if it is handed on once.
+    pub fn received_as(&self, index: usize) -> Option<(SessionNumber, u16)> {
+        self.run.origin.map(|(_, session)| (session, self.run.ids[index]))
     }
 
-    /// The messages are going to be stored in a shard. In the same batch goes the note that they were
-    /// received, if they came with QoS 2 from a session that is stored.
-    pub fn reach(&mut self, shard: &mut ChangeGuard<'_>) {
+    /// Which of them a session of a shard has already.
+    pub fn had_by(
+        &self,
+        session: SessionNumber,
+        shard: &ChangeGuard<'_>,
+        offer: &Offer<'_>,
+    ) -> Had {
+        let has = |index| {
+            let (publisher, id) = self.received_as(index)?;
+            shard.received(publisher, id).map(|noted| noted.has_session(session))
+        };
+        let has = |index: &usize| has(*index).unwrap_or(false) && holds(Rule::AskWhoHasIt);
+        match offer.range.clone().filter(has).count() {
+            0 => Had::None,
+            all if all == offer.range.len() => Had::All,
+            _ => Had::Some,
+        }
+    }
+
+    /// A session of a shard is going to store messages. That it has them is noted in the same batch, if each subscriber gets
+    /// them once: subscribers come in ascending order of their numbers. Not for shared subscriptions, where another member
+    /// may get a message the next time.
+    pub fn reach(
+        &mut self,
+        session: SessionNumber,
+        shard: &mut ChangeGuard<'_>,
+        offer: &Offer<'_>,
+    ) {
         let index = shard.index();
         let run = &mut *self.run;
         if !run.message_ids.iter().any(|(known, _)| *known == index) {
             run.message_ids.push((index, shard.new_message_ids(run.items.len())));
         }
-        if holds(Rule::NoteReceivedWithMessage) {
-            self.note_received(shard);
-        } else {
+        if let Some((tenant, publisher)) = run.origin
+            && offer.shared.is_none()
+            && holds(Rule::NoteReceivedWithMessage)
+        {
+            for id in &run.ids[offer.range.clone()] {
+                shard.note_received(tenant, publisher, *id, |noted| noted.add_session(session));
+            }
+            run.reached.insert(index);
+        }
+        if run.class.is_stored() {
             self.wait_for(shard);
         }
     }
 
-    /// Notes in a shard that the messages were received, and delays the acknowledgement until that is durable.
-    pub fn note_received(&mut self, shard: &mut ChangeGuard<'_>) {
+    /// All have got them. Noted in the publisher's shard, so that a repetition is known as one.
+    pub fn note_received(&mut self, publisher: &Durable) {
+        let mut shard = publisher.shard.change();
         let run = &mut *self.run;
-        if let Some((tenant, session)) = run.origin {
-            // Those that are refused are at the end.
-            for id in run.ids.iter().take(run.items.len()) {
-                shard.put_received(tenant, session, *id);
-            }
-            run.reached.insert(shard.index());
+        // Those that are refused are at the end.
+        for id in run.ids.iter().take(run.items.len()) {
+            shard.note_received(publisher.tenant, publisher.number, *id, |noted| {
+                *noted = ReceivedRecord::All;
+            });
         }
+        run.reached.insert(shard.index());
         if run.class.is_stored() {
-            run.commits.add(shard.index(), shard.batch());
+            self.wait_for(&shard);
         }
     }
 
-    /// Entities have got the messages, in batches that have not ended if it matters: the same as for
-    /// sessions is noted there, and the publisher waits, whatever the class.
-    pub fn note_entered(&mut self, shards: &Shards, commits: &Commits) {
+    /// Queues have got the messages, in these batches. Whatever the class, the publisher waits.
+    pub fn note_entered(&mut self, commits: &Commits) {
         if self.run.origin.is_some() {
-            for (shard, _) in commits.iter() {
-                self.note_received(&mut shards.get(shard).change());
-            }
+            commits.iter().for_each(|(shard, _)| self.run.reached.insert(shard));
         }
         if self.qos() != QoS::AtMostOnce {
             self.run.commits.join(commits);

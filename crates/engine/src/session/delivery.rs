@@ -19,7 +19,7 @@ use crate::encode::PublishFrame;
 use crate::faults::{IfHolds as _, Rule};
 use crate::offer::{Offer, Writes};
 use crate::packets::{Packets, SHARED_FROM};
-use crate::run::{Messages, PacketForm};
+use crate::run::{Had, Messages, PacketForm};
 use crate::wire::Wire;
 use crate::worker::Worker;
 
@@ -31,7 +31,7 @@ pub(super) const UNSENT_MAX: usize = 256 * 1024;
 const WORTH_A_WRITE: usize = 16 * 1024;
 
 /// What is left to do after an offer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Offered {
     /// Nothing.
     Done,
@@ -45,6 +45,8 @@ pub enum Offered {
 enum Taken {
     /// Nothing, or what its caller does later.
     Offered(Offered),
+    /// Offer the messages one by one: the session has some of them already.
+    OneByOne,
     /// It has become the writer of `epoch`, and writes the messages themselves in a form, or what waits.
     ToWrite { epoch: u32, wire: Arc<dyn Wire>, form: Option<PacketForm> },
 }
@@ -69,6 +71,12 @@ impl Session {
         }
         match self.with(|outlet| self.take(worker, outlet, messages, offer)) {
             Taken::Offered(offered) => return offered,
+            Taken::OneByOne => {
+                let one = |index| Offer { range: index..index + 1, ..offer.clone() };
+                let offers =
+                    offer.range.clone().map(|index| self.offer(worker, messages, &one(index)));
+                return offers.max().unwrap_or(Offered::Done);
+            }
             Taken::ToWrite { epoch, wire, form: Some(form) } => {
                 let packets = RunInHand { messages, form };
                 self.pump(worker, epoch, packets, Stint::SHORT, direct(&*wire));
@@ -91,14 +99,25 @@ impl Session {
     ) -> Taken {
         // Also what is not stored itself may cost something that is.
         let mut journal = SessionJournal::new(self.durable());
-        // Which member a shared subscription chose before is not known: rather twice than not at all.
-        let has_it = journal.shard().is_some_and(|shard| messages.have_reached(shard));
-        if has_it && offer.shared.is_none() {
-            return Offered::Done.into();
-        }
         let stores = outlet.stores(messages, offer.qos);
-        if let Some((_, shard)) = stores.then(|| journal.open()).flatten() {
-            messages.reach(shard);
+        // Which member a shared subscription chose before is not known: rather twice than not at all.
+        let asks = messages.are_once() && offer.shared.is_none();
+        if asks
+            && (stores || messages.is_resumed())
+            && let Some((durable, shard)) = journal.open()
+        {
+            let had = messages.had_by(durable.number, shard, offer);
+            if had != Had::None {
+                messages.wait_for(shard);
+            }
+            match had {
+                Had::None => {}
+                Had::Some => return Taken::OneByOne,
+                Had::All => return Offered::Done.into(),
+            }
+        }
+        if let Some((durable, shard)) = stores.then(|| journal.open()).flatten() {
+            messages.reach(durable.number, shard, offer);
         }
         let stored = stores && self.durable().is_some();
         if outlet.link.is_none() || !outlet.has_way() {

@@ -8,11 +8,13 @@ use barid_core::ids::{EntryNumber, SessionNumber, StoredAs};
 use barid_core::queue::Room;
 use barid_core::session::{Delivery, EntryRecord, ShardSet, Waiting};
 use barid_store::StoreError;
+use smallvec::SmallVec;
 
 use super::held::FullRoom;
 use super::outlet::Outlet;
 use super::{Replay, Session, State, Subscription};
 use crate::durable::{Commits, Durable, SessionJournal};
+use crate::faults::{Rule, holds};
 use crate::progress::Waiter;
 use crate::queued::Full;
 use crate::worker::Worker;
@@ -21,6 +23,11 @@ impl Session {
     /// As what it is stored, if it is.
     pub fn durable(&self) -> Option<&Durable> {
         self.durable.as_ref().filter(|_| self.stored.load(Ordering::Relaxed))
+    }
+
+    /// The number under which it is stored, if it ever was.
+    pub fn stored_number(&self) -> Option<SessionNumber> {
+        self.durable.as_ref().map(|durable| durable.number)
     }
 
     /// The number under which is noted what the state store has answered it; always the same one.
@@ -142,21 +149,30 @@ impl Session {
         journal.commits()
     }
 
-    /// Notes that a QoS 2 message was released that was noted in `shards` as received.
-    pub fn forget_received(&self, id: u16, shards: ShardSet) -> Commits {
-        let mut commits = Commits::default();
-        if let Some(durable) = self.durable() {
-            self.remove_received(durable, id, shards, &mut commits);
+    /// Removes the notes of a QoS 2 message that was released from the `shards` that have one; `None`: it is not known which
+    /// these are. Answers what has to be durable before the client is told, and whether there was a note.
+    pub fn forget_received(&self, id: u16, shards: Option<&ShardSet>) -> (Commits, bool) {
+        let Some(durable) = self.durable() else { return Default::default() };
+        let own = durable.shard.index();
+        let all = &self.account.shards;
+        let shards: SmallVec<[u16; 8]> = match shards {
+            _ if !holds(Rule::ForgetEverywhere) => [own].into_iter().collect(),
+            Some(shards) => shards.iter().collect(),
+            None => all.iter().map(|shard| shard.index()).collect(),
+        };
+        let (mut commits, mut was_noted) = (Commits::default(), false);
+        for index in shards {
+            let shard = all.get(index);
+            if shard.has_received(durable.number, id) {
+                let mut shard = shard.change();
+                was_noted |= shard.remove_received(durable.tenant, durable.number, id);
+                commits.add(index, shard.batch());
+            } else {
+                // It may have been removed a moment ago, for another connection.
+                commits.add(index, shard.last_change());
+            }
         }
-        commits
-    }
-
-    fn remove_received(&self, durable: &Durable, id: u16, shards: ShardSet, commits: &mut Commits) {
-        for index in shards.iter() {
-            let mut shard = self.account.shards.get(index).change();
-            shard.remove_received(durable.tenant, durable.number, id);
-            commits.add(index, shard.batch());
-        }
+        (commits, was_noted)
     }
 
     /// Notes that the session has gone, with all that was stored of it. From now on nothing of it is
@@ -180,12 +196,12 @@ impl Session {
             state.expiry = 0;
             self.put_record_as(&self.bequest(number), &state, &outlet, &mut journal);
         }
-        self.stored.store(false, Ordering::Relaxed);
         let mut commits = journal.commits();
         drop(journal);
         for (id, shards) in state.received.iter() {
-            self.remove_received(durable, id, shards, &mut commits);
+            commits.join(&self.forget_received(id, Some(shards)).0);
         }
+        self.stored.store(false, Ordering::Relaxed);
         commits
     }
 

@@ -7,9 +7,9 @@
 mod explored;
 
 #[cfg(feature = "shuttle")]
-pub use explored::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard};
+pub use explored::{Condvar, Mutex, MutexGuard, RwLock};
 #[cfg(not(feature = "shuttle"))]
-pub use parking_lot::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard};
+pub use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 #[cfg(feature = "shuttle")]
 pub use shuttle::sync::atomic;
 #[cfg(not(feature = "shuttle"))]

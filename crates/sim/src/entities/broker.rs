@@ -14,7 +14,7 @@ use barid_store::memory::Disk;
 use super::peer::Peer;
 use crate::network::{ClientId, LinkId};
 use crate::packets::entities::{
-    ENTITIES, EntityId, MessageNumber, ONCE, PLAIN, Packet, SESSIONS, SessionId,
+    ENTITIES, EntityId, MessageNumber, ONCE, PLAIN, Packet, RELAY, SESSIONS, SessionId,
 };
 use crate::process::{self, OverEngine, Process, TENANT};
 use crate::rules::Rules;
@@ -205,8 +205,9 @@ fn definitions(settings: Settings) -> Definitions {
             duplicate_detection_history_time_window: REMEMBERED.into(),
             lock_duration: of_millis(settings.lock_duration),
             max_delivery_count: settings.max_delivery_count,
-            requires_duplicate_detection: id == ONCE,
-            requires_session: id != PLAIN,
+            forward_to: if id == RELAY { ENTITIES[PLAIN].to_owned() } else { String::new() },
+            requires_duplicate_detection: matches!(id, ONCE | RELAY),
+            requires_session: id < PLAIN,
             ..QueueProperties::default()
         };
         if let Some(time_to_live) = settings.time_to_live {

@@ -9,7 +9,7 @@ use super::locks::Locks;
 use super::states::States;
 use super::streams::Streams;
 use crate::packets::entities::{
-    EntityId, Handle, How, MessageNumber, Note, PLAIN, SessionId, Transfer,
+    EntityId, Handle, How, MessageNumber, Note, PLAIN, RELAY, SessionId, Transfer,
 };
 use crate::world::Checker;
 
@@ -101,7 +101,7 @@ impl Promises {
         let of = fate.of;
         let Some(number) = number else { return };
         self.check(|it| it.streams.numbered((of.0, false, number), message));
-        if in_stream && of.0 != PLAIN {
+        if in_stream && of.0 < PLAIN {
             self.streams.enqueued(of, number);
         }
     }
@@ -148,7 +148,10 @@ impl Promises {
             return;
         }
         let fate = self.fate(message);
-        let wrong = if fate.gone {
+        let wrong = if fate.of.0 == RELAY {
+            // After a crash a message may be forwarded twice.
+            None
+        } else if fate.gone {
             Some("came back")
         } else if dead {
             None
@@ -174,6 +177,7 @@ impl Promises {
                 self.check(|it| it.streams.delivered((entity, session), number, handle));
             }
             Some(_) => {}
+            None if self.fate(message).of.0 == RELAY => {}
             None => self.check(|it| it.locks.took(message, (token, until), now)),
         }
     }
@@ -257,13 +261,15 @@ impl Promises {
     pub fn check_places(&mut self, places: &[Place]) {
         let mut found = BTreeMap::new();
         for place in places {
-            if found.insert(place.message, *place).is_some() {
+            let is_relayed = self.fate(place.message).of.0 == RELAY;
+            if found.insert(place.message, *place).is_some() && !is_relayed {
                 self.violate(format!("m{} is there twice", place.message));
             }
         }
         for (message, fate) in &self.fates {
             let wrong = match found.get(message) {
                 None if fate.accepted && !fate.may_be_gone && !self.lossy => "is lost",
+                Some(_) if fate.of.0 == RELAY => continue,
                 Some(_) if fate.gone => "is back",
                 Some(place) if fate.dead && place.part != Part::DeadLetter => "is not dead",
                 Some(place) if fate.deferred && place.state == State::Active => {

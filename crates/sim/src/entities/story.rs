@@ -9,8 +9,8 @@ use super::promises::{From, Promises};
 use crate::history::Event;
 use crate::network::{ClientId, LinkId};
 use crate::packets::entities::{
-    ENTITIES, EntityId, Handle, How, MessageNumber, ONCE, PLAIN, Packet, SESSIONS, SessionId,
-    Source, Transfer,
+    ENTITIES, EntityId, Handle, How, MessageNumber, ONCE, PLAIN, Packet, RELAY, SESSIONS,
+    SessionId, Source, Transfer,
 };
 use crate::process;
 use crate::rules::Rules;
@@ -30,6 +30,8 @@ pub struct Entities {
     /// Messages that were told to be scheduled or deferred, with their numbers.
     scheduled: Vec<(EntityId, MessageNumber, u64)>,
     deferred: Vec<(EntityId, Option<SessionId>, u64)>,
+    /// How many of the entities clients send to.
+    sent_to: usize,
     /// The sessions that nobody has looked at since nothing fails any more.
     to_see: Vec<(EntityId, SessionId)>,
     last_handle: Handle,
@@ -90,6 +92,7 @@ impl Story for Entities {
             settings,
             scheduled: Vec::new(),
             deferred: Vec::new(),
+            sent_to: [RELAY, RELAY, RELAY, ENTITIES.len()][rng.usize(..4)],
             to_see: (0..PLAIN).flat_map(sessions).collect(),
             last_handle: 0,
             last_note: 0,
@@ -113,7 +116,7 @@ impl Story for Entities {
         world.client_sends(id, Packet::Open);
         for (message, sent) in std::mem::take(&mut world.clients[id].unaccepted) {
             // What may be taken twice is another message.
-            let again = if sent.0 == ONCE { message } else { world.promises.messages() };
+            let again = if is_sent_again(sent.0) { message } else { world.promises.messages() };
             world.send_message(id, again, sent);
         }
     }
@@ -144,7 +147,7 @@ impl Story for Entities {
             Packet::Refused(message) => {
                 let sent = client.unaccepted.remove(&message);
                 // What may not be taken twice is not sent again.
-                if let Some(sent) = sent.filter(|(entity, ..)| *entity == ONCE) {
+                if let Some(sent) = sent.filter(|(entity, ..)| is_sent_again(*entity)) {
                     world.send_message(id, message, sent);
                 }
             }
@@ -242,6 +245,11 @@ impl Story for Entities {
     }
 }
 
+/// Whether an entity drops messages that are sent again.
+fn is_sent_again(entity: EntityId) -> bool {
+    matches!(entity, ONCE | RELAY)
+}
+
 impl World {
     /// When all is written, memory and stores must be the same, and messages where they may be.
     fn audit_places(&mut self) {
@@ -252,7 +260,7 @@ impl World {
     fn send(&mut self, id: ClientId) {
         if self.promises.messages() < MESSAGES_MAX {
             let (entity, session) =
-                (self.rng.usize(..ENTITIES.len()), self.rng.usize(..SESSIONS.len()));
+                (self.rng.usize(..self.story.sent_to), self.rng.usize(..SESSIONS.len()));
             let at =
                 (self.rng.f64() < self.story.schedule).then(|| self.now + self.rng.u64(1..12_000));
             self.send_message(id, self.promises.messages(), (entity, session, at));
@@ -278,7 +286,7 @@ impl World {
     /// A client does something to receive.
     fn receive(&mut self, id: ClientId) {
         let Some(receiver) = &self.clients[id].receiver else {
-            let entity = self.rng.usize(..ENTITIES.len());
+            let entity = self.rng.usize(..RELAY);
             let source = match self.rng.u8(..10) {
                 0..9 if entity == PLAIN => Source::Messages,
                 0..4 => Source::Session(self.rng.usize(..SESSIONS.len())),
@@ -440,7 +448,7 @@ impl World {
     fn clean_up(&mut self, id: ClientId) {
         let Some(receiver) = &self.clients[id].receiver else {
             let dead = (0..ENTITIES.len()).find(|entity| self.broker.has_dead_letters(*entity));
-            let left = (0..ENTITIES.len()).find(|entity| self.broker.has_messages(*entity));
+            let left = (0..RELAY).find(|entity| self.broker.has_messages(*entity));
             match (self.story.to_see.pop(), dead, left) {
                 (Some((entity, session)), ..) => {
                     self.attach(id, entity, Source::Session(session), false);

@@ -44,10 +44,13 @@ enum Name {
 }
 
 /// Packets that the broker has sent since they were taken last, and what checkers know beside them.
+#[derive(Default)]
 pub struct Effects {
     pub packets: Vec<(ClientId, LinkId, Packet)>,
     /// A message to a topic was dropped for a client; without a topic: it was in the store only.
     pub dropped: Vec<(ClientId, Option<usize>, DropReason)>,
+    /// A message to a topic was dropped for a binding.
+    pub dropped_for_bindings: Vec<usize>,
     /// A message was refused to its publisher.
     pub refused: Vec<MessageNumber>,
 }
@@ -133,17 +136,22 @@ impl Broker {
             }
             Some((packet, len))
         });
-        Effects { packets, dropped: self.take_drops(), refused }
+        let mut effects = Effects { packets, refused, ..Effects::default() };
+        self.take_drops(&mut effects);
+        effects
     }
 
-    fn take_drops(&mut self) -> Vec<(ClientId, Option<usize>, DropReason)> {
+    fn take_drops(&mut self, effects: &mut Effects) {
         let tenant = self.process.tenant();
         let recent = drops::merge(tenant.drop_logs(), &Wanted::default(), usize::MAX);
         let new = recent.remembered - std::mem::replace(&mut self.drops_seen, recent.remembered);
-        let known = |drop: &drops::DroppedMessage| {
+        for drop in &recent.drops[..new] {
             let topic = drop.topic.as_deref().map(codec::topic);
-            (client_of(&drop.client), topic, drop.reason)
-        };
-        recent.drops[..new].iter().map(known).collect()
+            if drop.client.starts_with("$bindings/") {
+                effects.dropped_for_bindings.extend(topic);
+            } else {
+                effects.dropped.push((client_of(&drop.client), topic, drop.reason));
+            }
+        }
     }
 }

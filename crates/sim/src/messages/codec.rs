@@ -45,6 +45,7 @@ pub fn encode(client: ClientId, packet: Packet, out: &mut Vec<u8>) {
         Packet::Publish { message, topic, qos: level, id, dup, retain, len, expiry } => {
             let number = message.to_be_bytes();
             put(Property::CorrelationData(&number));
+            put(Property::UserProperty("n", &message.to_string()));
             if let Some(expiry) = expiry {
                 put(Property::MessageExpiryInterval(seconds(Some(expiry))));
             }

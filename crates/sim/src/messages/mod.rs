@@ -5,6 +5,7 @@
 //!
 //! | module | what is there |
 //! | --- | --- |
+//! | `bound` | queues that bindings fill |
 //! | `broker` | the engine, and what the checkers know beside it |
 //! | `codec` | packets as bytes |
 //! | `picture` | what a broker stores |
@@ -12,6 +13,7 @@
 //! | `promises` | what is checked |
 //! | `story` | what happens next |
 
+mod bound;
 mod broker;
 mod client;
 mod codec;

@@ -86,7 +86,7 @@ fn picture_of(session: &SessionRef) -> Option<SessionPicture> {
         number,
         expiry: state.expiry,
         subscriptions: subscriptions.collect(),
-        received: state.received.iter().collect(),
+        received: state.received.iter().map(|(id, shards)| (id, shards.clone())).collect(),
         entries,
     })
 }

@@ -9,10 +9,12 @@
 //! | Messages of one publisher to one topic with one QoS above 0 come in their order | with each message |
 //! | A session is there exactly when it has to be, and none comes back | with each CONNACK |
 //! | Subscriptions that were acknowledged stay, those that were given up are gone | with each message, at the end |
+//! | Messages are in the queues of bindings as often as they have to be | at the end |
 //! | Of each topic the last message that was acknowledged is retained, or a later one | at the end |
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::bound;
 use crate::network::ClientId;
 use crate::packets::messages::{
     FILTERS, MessageNumber, SHARED, SHARED_TOPIC, TOPICS, Verdict, WILL_TOPIC, matches,
@@ -30,6 +32,8 @@ pub struct Promises {
     levels: Vec<[u8; FILTERS.len()]>,
     /// How many messages to a topic were dropped for a client, and counted; without a topic: it was in the store only.
     dropped: BTreeMap<(ClientId, Option<usize>), usize>,
+    /// How many messages to a topic were dropped for bindings, and counted; for each queue, as each may miss them.
+    dropped_for_bindings: BTreeMap<(usize, usize), usize>,
     /// Wills that the broker has to publish, by the client whose they are, and whether its next connection may have
     /// replaced them in the store.
     wills: Vec<(ClientId, MessageNumber, bool)>,
@@ -139,8 +143,15 @@ impl Promises {
     pub fn new(expiries: Vec<Option<u64>>, levels: Vec<[u8; FILTERS.len()]>) -> Self {
         let beliefs = |expiry| Beliefs { keeps: expiry != Some(0), expiry, ..Beliefs::default() };
         let clients = expiries.into_iter().map(beliefs).collect();
-        let (messages, dropped) = (Vec::new(), BTreeMap::new());
-        Self { clients, messages, levels, dropped, wills: Vec::new(), violation: None }
+        Self {
+            clients,
+            messages: Vec::new(),
+            levels,
+            dropped: BTreeMap::new(),
+            dropped_for_bindings: BTreeMap::new(),
+            wills: Vec::new(),
+            violation: None,
+        }
     }
 
     /// The QoS with which a client subscribes to a filter.
@@ -383,6 +394,13 @@ impl Promises {
         *self.dropped.entry((client, topic)).or_default() += 1;
     }
 
+    /// A message to a topic was dropped for a binding, and counted.
+    pub fn dropped_for_binding(&mut self, topic: usize) {
+        for queue in 0..bound::QUEUES.len() {
+            *self.dropped_for_bindings.entry((queue, topic)).or_default() += 1;
+        }
+    }
+
     /// Everything has been delivered that ever will be.
     pub fn all_is_delivered(&mut self, now: u64) {
         let mut missing = BTreeMap::<(ClientId, usize), Vec<MessageNumber>>::new();
@@ -478,6 +496,32 @@ impl Promises {
                 "{found:?} is retained for {topic}, and a later one was acknowledged"
             ));
         }
+    }
+
+    /// Checks, at the end, how often each message is in the queues that bindings fill.
+    pub fn has_queued(&mut self, found: &bound::Found) {
+        let mut wrong = Vec::new();
+        for (message, number) in self.messages.iter().zip(1..) {
+            // Those that have expired may be gone.
+            if !bound::takes(message.topic) || message.qos == 0 || message.expires_at.is_some() {
+                continue;
+            }
+            // A session that no store has forgets in a crash what it has received.
+            let once =
+                message.qos == 2 && self.clients[message.publisher].keeps && !message.of_expired;
+            for (queue, (name, copies)) in bound::QUEUES.iter().enumerate() {
+                let count = found.get(&(queue, number)).copied().unwrap_or(0);
+                let missing =
+                    if message.acknowledged.is_some() { copies.saturating_sub(count) } else { 0 };
+                let dropped = self.dropped_for_bindings.entry((queue, message.topic)).or_default();
+                let is_explained = missing <= *dropped;
+                *dropped = dropped.saturating_sub(missing);
+                if !is_explained || (count > *copies && once) {
+                    wrong.push(format!("m{number} is {count} times in {name}, and not {copies}"));
+                }
+            }
+        }
+        wrong.into_iter().for_each(|wrong| self.violate(wrong));
     }
 
     fn message(&mut self, number: MessageNumber) -> &mut Published {

@@ -8,6 +8,7 @@ use barid_engine::limits::{Limits, QueueOverflow};
 use barid_store::memory::Disk;
 use fastrand::Rng;
 
+use super::bound;
 use super::broker::{Broker, Remembered};
 use super::client::{Client, Heard, Method};
 use super::picture::{self, Picture, Remains, remains};
@@ -35,6 +36,8 @@ type World = world::World<Messages>;
 pub struct Messages {
     rules: Rules,
     settings: Settings,
+    /// Bindings fill queues with what is published.
+    binds: bool,
     /// When each client lost its connection, in milliseconds: it has broken, or the broker has closed it.
     lost_at: Vec<Option<u64>>,
     /// The will of each client's connection, and whether the broker has to publish it when that breaks.
@@ -114,6 +117,7 @@ impl Story for Messages {
         let story = Self {
             rules,
             settings,
+            binds: rng.u8(..3) == 0,
             lost_at,
             wills,
             clean_start,
@@ -127,7 +131,7 @@ impl Story for Messages {
     }
 
     fn start(&self, disks: &[Disk], life: u32) -> Broker {
-        Broker::start(disks, &self.settings, self.rules, life, Remembered::default())
+        self.start_with(disks, life, Remembered::default())
     }
 
     fn connect(world: &mut World, id: ClientId) {
@@ -216,6 +220,10 @@ impl Story for Messages {
                 _ => {}
             }
         }
+        for topic in effects.dropped_for_bindings {
+            world.history.note(Event::DroppedForBinding(TOPICS[topic]));
+            world.promises.dropped_for_binding(topic);
+        }
         for message in effects.refused {
             world.promises.refused(message);
         }
@@ -228,9 +236,8 @@ impl Story for Messages {
     }
 
     fn restart(world: &mut World) {
-        let Self { settings, rules, .. } = &world.story;
         let remembered = std::mem::take(&mut world.broker.remembered);
-        world.broker = Broker::start(&world.disks, settings, *rules, world.crashes, remembered);
+        world.broker = world.story.start_with(&world.disks, world.crashes, remembered);
     }
 
     fn picture(_: &World, broker: &Broker) -> Picture {
@@ -251,6 +258,9 @@ impl Story for Messages {
         for (topic, name) in TOPICS.iter().enumerate() {
             world.promises.has_retained(topic, picture::retained_of(&world.broker.process, name));
         }
+        if world.story.binds {
+            world.promises.has_queued(&bound::found(&world.broker.process));
+        }
         world.compare();
         // Notes of sessions that ended while a message of theirs was handed on go with the next start.
         world.crash();
@@ -263,6 +273,16 @@ impl Story for Messages {
         if remains != Remains::default() {
             world.promises.violate(format!("nothing is on its way, and there remain {remains:?}"));
         }
+    }
+}
+
+impl Messages {
+    fn start_with(&self, disks: &[Disk], life: u32, remembered: Remembered) -> Broker {
+        let broker = Broker::start(disks, &self.settings, self.rules, life, remembered);
+        if self.binds {
+            bound::declare(&broker.process);
+        }
+        broker
     }
 }
 

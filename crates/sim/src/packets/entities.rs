@@ -7,14 +7,17 @@ use barid_core::entity::{Refusal, SequenceNumber};
 /// Which entity, by its index in [`ENTITIES`].
 pub type EntityId = usize;
 
-/// The entities. The first two require sessions, and the second drops what is sent again.
-pub const ENTITIES: [&str; 3] = ["streams", "once", "plain"];
+/// The entities. The first two require sessions.
+pub const ENTITIES: [&str; 4] = ["streams", "once", "plain", "relay"];
 
-/// The one that drops what is sent again.
+/// One that drops what is sent again.
 pub const ONCE: EntityId = 1;
 
-/// The one without sessions.
+/// One without sessions.
 pub const PLAIN: EntityId = 2;
+
+/// One that drops what is sent again, and forwards the rest to [`PLAIN`]. Nobody receives from it.
+pub const RELAY: EntityId = 3;
 
 /// Which session, by its index in [`SESSIONS`].
 pub type SessionId = usize;
@@ -140,8 +143,8 @@ impl fmt::Display for Packet {
         match self {
             Self::Open => f.write_str("open"),
             Self::Closed => f.write_str("closed"),
-            Self::Send(PLAIN, _, message, at) => {
-                write!(f, "m{message} to {}", ENTITIES[PLAIN])?;
+            Self::Send(entity @ PLAIN.., _, message, at) => {
+                write!(f, "m{message} to {}", ENTITIES[*entity])?;
                 at.map_or(Ok(()), |at| write!(f, " at {at}"))
             }
             Self::Send(entity, session, message, at) => {

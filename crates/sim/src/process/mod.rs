@@ -141,7 +141,16 @@ impl Process {
             log,
             happened: Vec::new(),
         };
-        let shards = engine.shards.iter().zip(logs).map(shard).collect();
+        let mut shards: Vec<_> = engine.shards.iter().zip(logs).map(shard).collect();
+        // A start whose first commit fails is none.
+        for ((disk, shard), opened) in disks.iter().zip(&mut shards).zip(engine.shards.iter()) {
+            let fault = disk.fail(None);
+            while !opened.is_durable(1) {
+                shard.step();
+            }
+            disk.fail(fault);
+            shard.happened.clear();
+        }
         Self {
             shards: Rc::new(RefCell::new(shards)),
             rng: Rc::new(RefCell::new(Rng::with_seed(RANDOM.number()))),
@@ -409,9 +418,7 @@ impl Shard {
         if let Some(done) = self.log.step() {
             self.happened.push(done);
         }
-        if !self.committing.must_wait()
-            && let Some((to_do, _)) = self.committing.poll()
-        {
+        if let Some((to_do, _)) = self.committing.poll() {
             self.committing.act(to_do);
         }
     }

@@ -11,6 +11,7 @@ use crate::ids::{EntryNumber, MessageId, PacketId, SessionNumber};
 
 pub use queue::{
     EntityKey, QueueBodyKey, QueueEntryKey, QueueNumbersKey, QueueSeenKey, QueueSessionKey,
+    encode_queue_prefix,
 };
 
 mod queue;
@@ -48,9 +49,12 @@ pub const QUEUE_SEEN: Keyspace = Keyspace(13);
 /// [`QueueNumbersKey`] → the sequence number up to which numbers may have been given.
 pub const QUEUE_NUMBERS: Keyspace = Keyspace(14);
 
+/// [`ShardKey`] → [`ShardRecord`](super::ShardRecord): of the shard itself.
+pub const SHARD: Keyspace = Keyspace(15);
+
 /// The names of the keyspaces, in the order of their numbers. Numbers and names are part of the
 /// format: new ones are added at the end, and none is ever used again for something else.
-pub const NAMES: [&str; 15] = [
+pub const NAMES: [&str; 16] = [
     "sessions",
     "subscriptions",
     "entries",
@@ -66,6 +70,7 @@ pub const NAMES: [&str; 15] = [
     "queue_sessions",
     "queue_seen",
     "queue_numbers",
+    "shard",
 ];
 
 /// The longest name of a tenant, in bytes.
@@ -163,6 +168,10 @@ pub struct AnsweredKey<'a> {
     /// The packet identifier of the PUBLISH.
     pub packet_id: PacketId,
 }
+
+/// The key of what a store has of its shard itself. It is of no tenant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShardKey;
 
 impl<'a> SessionKey<'a> {
     /// Makes `key` this key.
@@ -331,6 +340,24 @@ impl<'a> AnsweredKey<'a> {
         let (tenant, key) = tenant(key)?;
         let (session, packet_id) = inbound(key)?;
         Ok(Self { tenant, session, packet_id })
+    }
+}
+
+impl ShardKey {
+    /// Makes `key` this key.
+    pub fn encode(self, key: &mut Vec<u8>) {
+        begin("", key);
+    }
+
+    /// Reads a key of [`SHARD`].
+    ///
+    /// # Errors
+    /// [`RecordError`] if it is none, or of a later version.
+    pub fn decode(key: &[u8]) -> Result<Self, RecordError> {
+        match tenant(key)? {
+            ("", key) => key.finish().map(|()| Self),
+            _ => Err(RecordError::Malformed("a record of a shard has a tenant")),
+        }
     }
 }
 

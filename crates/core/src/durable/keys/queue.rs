@@ -95,7 +95,7 @@ impl<'a> EntityKey<'a> {
 impl<'a> QueueEntryKey<'a> {
     /// Makes `key` this key.
     pub fn encode(&self, key: &mut Vec<u8>) {
-        begin_queue(self.tenant, self.queue, key);
+        encode_queue_prefix(self.tenant, self.queue, key);
         key.push(part_byte(self.part));
         key.extend_from_slice(&self.number.to_be_bytes());
     }
@@ -118,7 +118,7 @@ impl<'a> QueueEntryKey<'a> {
 impl<'a> QueueBodyKey<'a> {
     /// Makes `key` this key.
     pub fn encode(&self, key: &mut Vec<u8>) {
-        begin_queue(self.tenant, self.queue, key);
+        encode_queue_prefix(self.tenant, self.queue, key);
         key.extend_from_slice(&self.id.to_be_bytes());
     }
 
@@ -136,7 +136,7 @@ impl<'a> QueueBodyKey<'a> {
 impl<'a> QueueSessionKey<'a> {
     /// Makes `key` this key.
     pub fn encode(&self, key: &mut Vec<u8>) {
-        begin_queue(self.tenant, self.queue, key);
+        encode_queue_prefix(self.tenant, self.queue, key);
         key.extend_from_slice(self.session.as_bytes());
     }
 
@@ -153,7 +153,7 @@ impl<'a> QueueSessionKey<'a> {
 impl<'a> QueueSeenKey<'a> {
     /// Makes `key` this key.
     pub fn encode(&self, key: &mut Vec<u8>) {
-        begin_queue(self.tenant, self.queue, key);
+        encode_queue_prefix(self.tenant, self.queue, key);
         key.extend_from_slice(self.message_id.as_bytes());
     }
 
@@ -170,7 +170,7 @@ impl<'a> QueueSeenKey<'a> {
 impl<'a> QueueNumbersKey<'a> {
     /// Makes `key` this key.
     pub fn encode(&self, key: &mut Vec<u8>) {
-        begin_queue(self.tenant, self.queue, key);
+        encode_queue_prefix(self.tenant, self.queue, key);
         key.push(part_byte(self.part));
     }
 
@@ -186,7 +186,7 @@ impl<'a> QueueNumbersKey<'a> {
 }
 
 /// Makes `key` what all keys of a queue begin with.
-fn begin_queue(tenant: &str, queue: QueueNumber, key: &mut Vec<u8>) {
+pub fn encode_queue_prefix(tenant: &str, queue: QueueNumber, key: &mut Vec<u8>) {
     begin(tenant, key);
     key.extend_from_slice(&queue.to_be_bytes());
 }

@@ -17,6 +17,7 @@ mod received;
 mod seen;
 mod session;
 mod session_state;
+mod shard;
 mod state;
 mod state_clock;
 mod subscription;
@@ -29,7 +30,7 @@ use statestore_proto::Version;
 
 use super::keys::{
     self, AnsweredKey, EntityKey, EntryKey, MessageKey, QueueBodyKey, QueueEntryKey,
-    QueueNumbersKey, QueueSeenKey, QueueSessionKey, ReceivedKey, RetainedKey, SessionKey,
+    QueueNumbersKey, QueueSeenKey, QueueSessionKey, ReceivedKey, RetainedKey, SessionKey, ShardKey,
     StateClockKey, StateKey, SubscriptionKey,
 };
 use super::wire::{Reader, put_varint};
@@ -37,15 +38,16 @@ use crate::session::EntryRecord;
 use crate::state_store::{AnsweredRecord, StateRecord};
 
 pub use entity::EntityRecord;
+pub use received::ReceivedRecord;
 pub use session::{ReplayRecord, SessionRecord, WillRecord};
 pub use session_state::SessionStateRecord;
+pub use shard::ShardRecord;
 pub use subscription::SubscriptionRecord;
 
 pub use body::{decode as decode_body, encode as encode_body};
 pub use message::{decode as decode_message, encode as encode_message};
 pub use numbers::{decode as decode_numbers, encode as encode_numbers};
 pub use queue_entry::{decode as decode_queue_entry, encode as encode_queue_entry};
-pub(super) use received::{decode as decode_received, encode as encode_received};
 pub use seen::{decode as decode_seen, encode as encode_seen};
 pub use state_clock::{decode as decode_state_clock, encode as encode_state_clock};
 
@@ -112,7 +114,7 @@ pub fn verify(keyspace: Keyspace, key: &[u8], value: &[u8]) -> Result<(), Record
         }
         keys::RECEIVED => {
             ReceivedKey::decode(key)?;
-            decode_received(value)
+            ReceivedRecord::decode(value).map(drop)
         }
         keys::RETAINED => {
             let message = decode_message(value)?;
@@ -153,6 +155,10 @@ pub fn verify(keyspace: Keyspace, key: &[u8], value: &[u8]) -> Result<(), Record
         keys::QUEUE_NUMBERS => {
             QueueNumbersKey::decode(key)?;
             decode_numbers(value).map(drop)
+        }
+        keys::SHARD => {
+            ShardKey::decode(key)?;
+            ShardRecord::decode(value).map(drop)
         }
         _ => Err(RecordError::Malformed("its keyspace is unknown")),
     }

@@ -2,7 +2,7 @@
 //! the state store.
 //!
 //! The stores of a data directory are read one by one, in parallel if one likes ([`recover`]), and
-//! then brought together ([`settle`]). What is read is told as it comes and not collected.
+//! then opened one after the other ([`Homes::open`]). What is read is told as it comes and not collected.
 //!
 //! A crash may leave *orphans*: what belongs to a session or an entity that is gone, since the rest of a
 //! large one goes in several batches, and *traces* lie in other shards than their session.
@@ -21,12 +21,15 @@ use hashbrown::HashMap;
 use statestore_proto::Version;
 
 use super::keys::{
-    self, AnsweredKey, EntryKey, NAMES, ReceivedKey, RetainedKey, SessionKey, StateClockKey,
-    StateKey, SubscriptionKey,
+    self, AnsweredKey, EntryKey, NAMES, ReceivedKey, RetainedKey, SessionKey, ShardKey,
+    StateClockKey, StateKey, SubscriptionKey,
 };
-use super::records::{RecordError, decode_message, decode_received, decode_state_clock};
+use super::records::{RecordError, decode_message, decode_state_clock};
 use super::shard::{Shard, shard_of};
-use super::{EntityRecord, SessionRecord, SessionStateRecord, SubscriptionRecord};
+use super::{
+    EntityRecord, ReceivedRecord, SessionRecord, SessionStateRecord, ShardRecord,
+    SubscriptionRecord,
+};
 use crate::entity::{Entry, Part, SequenceNumber};
 use crate::ids::{
     EntryNumber, PacketId, QueueNumber, SessionNumber, ShardIndex, StoredAs, TenantNumber,
@@ -36,7 +39,10 @@ use crate::session::EntryRecord;
 use crate::state_store::{AnsweredRecord, StateRecord};
 use crate::time::WallTime;
 
+mod homes;
 mod queues;
+
+pub use homes::Homes;
 
 /// Is told what a store has: all sessions, then all subscriptions, all entries, all retained messages,
 /// all clocks of the state store and all its keys; then all entities, and what is reserved and lies in
@@ -115,7 +121,7 @@ pub trait Recovery {
     );
 }
 
-/// A shard that has been read, but not yet been brought together with the others.
+/// A shard that has been read, and not been opened yet.
 #[derive(Debug)]
 pub struct Recovered {
     shard: Shard,
@@ -202,6 +208,7 @@ pub fn recover(
             traces: Vec::new(),
         },
     };
+    reading.tenure()?;
     reading.sessions()?;
     reading.subscriptions()?;
     reading.entries()?;
@@ -218,49 +225,6 @@ pub fn recover(
     Ok(reading.recovered)
 }
 
-/// Brings together all shards of a data directory, in the order of their indexes, and tells the traces
-/// in them of sessions that were told.
-pub fn settle(mut recovered: Vec<Recovered>, mut tell: impl FnMut(Trace)) -> Vec<Shard> {
-    for at in 0..recovered.len() {
-        for trace in std::mem::take(&mut recovered[at].traces) {
-            let (tenant, session) = trace.session();
-            let home = recovered.get_mut(usize::from(shard_of(session)));
-            let lives = home.is_some_and(|home| {
-                // A number whose traces are found must not be given to another session.
-                home.shard.recover_session_number(session);
-                home.sessions.get(&session) == Some(&tenant)
-            });
-            if lives {
-                tell(trace);
-            } else {
-                trace.remove(&mut recovered[at].shard);
-            }
-        }
-    }
-    recovered.into_iter().map(|recovered| recovered.shard).collect()
-}
-
-impl Trace {
-    /// Whose trace it is.
-    fn session(&self) -> (TenantNumber, SessionNumber) {
-        match *self {
-            Self::Received(ReceivedIn { tenant, session, .. })
-            | Self::Answered(AnsweredIn { tenant, session, .. }) => (tenant, session),
-        }
-    }
-
-    fn remove(self, shard: &mut Shard) {
-        match self {
-            Self::Received(ReceivedIn { tenant, session, packet_id, .. }) => {
-                shard.remove_received(tenant, session, packet_id);
-            }
-            Self::Answered(AnsweredIn { tenant, session, packet_id, .. }) => {
-                shard.remove_answered(tenant, session, packet_id);
-            }
-        }
-    }
-}
-
 /// One store on its way into memory.
 struct Reading<'a> {
     store: &'a dyn Store,
@@ -273,6 +237,14 @@ struct Reading<'a> {
 }
 
 impl Reading<'_> {
+    fn tenure(&mut self) -> Result<(), RecoveryError> {
+        self.scan(keys::SHARD, |this, key, value| {
+            ShardKey::decode(key)?;
+            this.recovered.shard.recover_tenure(ShardRecord::decode(value)?);
+            Ok(())
+        })
+    }
+
     fn sessions(&mut self) -> Result<(), RecoveryError> {
         self.scan(keys::SESSIONS, |this, key, value| {
             let SessionKey { tenant, client_id } = SessionKey::decode(key)?;
@@ -285,7 +257,7 @@ impl Reading<'_> {
             if sessions.insert(record.number, tenant).is_some() {
                 return Err(RecordError::Malformed("two sessions have the same number"));
             }
-            shard.recover_session_number(record.number);
+            shard.skip_number(record.number);
             this.recovery.session(tenant, client_id, record);
             Ok(())
         })
@@ -299,7 +271,7 @@ impl Reading<'_> {
             if this.has(tenant, session) {
                 this.recovery.subscription(tenant, session, filter, record);
             } else {
-                this.recovered.shard.recover_session_number(session);
+                this.recovered.shard.skip_number(session);
                 this.recovered.shard.remove_subscription(tenant, session, filter);
             }
             Ok(())
@@ -333,7 +305,7 @@ impl Reading<'_> {
             Ok(())
         })?;
         for (tenant, session, stored, released) in orphans {
-            self.recovered.shard.recover_session_number(session);
+            self.recovered.shard.skip_number(session);
             self.recovered.shard.remove_entry(tenant, session, stored, released);
         }
         Ok(())
@@ -342,8 +314,9 @@ impl Reading<'_> {
     fn received(&mut self) -> Result<(), RecoveryError> {
         self.scan(keys::RECEIVED, |this, key, value| {
             let ReceivedKey { tenant, session, packet_id } = ReceivedKey::decode(key)?;
-            decode_received(value)?;
+            let record = ReceivedRecord::decode(value)?;
             let (tenant, shard) = (this.tenant(tenant), this.recovered.shard.index());
+            this.recovered.shard.recover_received(session, packet_id, record);
             let received = ReceivedIn { shard, tenant, session, packet_id };
             this.recovered.traces.push(Trace::Received(received));
             Ok(())
@@ -473,6 +446,7 @@ fn what(keyspace: Keyspace) -> &'static str {
         keys::QUEUE_SESSIONS => "states of message sessions",
         keys::QUEUE_SEEN => "message ids",
         keys::QUEUE_NUMBERS => "reserved sequence numbers",
+        keys::SHARD => "numbers of the shard",
         other => NAMES[usize::from(other.0)],
     }
 }

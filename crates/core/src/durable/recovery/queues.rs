@@ -5,7 +5,7 @@ use crate::durable::keys::{
     self, EntityKey, QueueEntryKey, QueueNumbersKey, QueueSeenKey, QueueSessionKey,
 };
 use crate::durable::records::{RecordError, decode_numbers, decode_queue_entry, decode_seen};
-use crate::durable::{EntityRecord, SessionStateRecord, shard_of};
+use crate::durable::{EntityRecord, SessionStateRecord};
 use crate::ids::{QueueNumber, TenantNumber};
 
 impl Reading<'_> {
@@ -15,13 +15,10 @@ impl Reading<'_> {
             let record = EntityRecord::decode(value)?;
             let tenant = this.tenant(tenant);
             let shard = &mut this.recovered.shard;
-            if shard_of(record.queue) != shard.index() {
-                return Err(RecordError::Malformed("an entity belongs to another shard"));
-            }
             if this.queues.insert(record.queue, tenant).is_some() {
                 return Err(RecordError::Malformed("two entities have the same queue"));
             }
-            shard.recover_session_number(record.queue);
+            shard.skip_number(record.queue);
             this.recovery.entity(tenant, path, record);
             Ok(())
         })
@@ -90,7 +87,7 @@ impl Reading<'_> {
     fn has_queue(&mut self, tenant: TenantNumber, queue: QueueNumber) -> bool {
         let has = self.queues.get(&queue) == Some(&tenant);
         if !has {
-            self.recovered.shard.recover_session_number(queue);
+            self.recovered.shard.skip_number(queue);
         }
         has
     }

@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use barid_amqp::message::{Builder, Field, ValueRef};
 use barid_core::durable::{
-    self, EntityRecord, Recovery, SessionRecord, SessionStateRecord, SubscriptionRecord, keys,
+    self, EntityRecord, Homes, Recovery, SessionRecord, SessionStateRecord, SubscriptionRecord,
+    keys,
 };
 use barid_core::entity::{Delivery, Entry, Incoming, Mode, Part, SequenceNumber, State};
 use barid_core::ids::{EntryNumber, QueueNumber, SessionNumber, TenantNumber};
@@ -73,20 +74,15 @@ impl World {
     }
 
     fn recover(&self) {
-        let mut recovered = Vec::new();
-        let mut found = Vec::new();
+        let mut homes = Homes::default();
         for shard in self.shards.iter() {
-            let mut reader = Reader { world: self, found: Recovering::default() };
-            let store = &**shard.store();
-            recovered.push(durable::recover(shard.index(), store, &mut reader).unwrap());
-            found.push(reader.found);
+            let of_shard = Recovering::default();
+            let mut reader = Reader { world: self, shard: shard.index(), found: of_shard };
+            let read = durable::recover(shard.index(), &**shard.store(), &mut reader).unwrap();
+            shard.install(homes.open(read).0);
+            shard.name_tenant(self.tenant.stored_number(), "t");
+            reader.found.join();
         }
-        let settled = durable::settle(recovered, |_| {});
-        for (shard, settled) in self.shards.iter().zip(settled) {
-            shard.install(settled);
-        }
-        self.shards.name_tenant(self.tenant.stored_number(), "t");
-        Recovering::join(found);
         self.settle();
     }
 
@@ -246,6 +242,7 @@ impl Ears {
 /// Hears what one store has of entities.
 struct Reader<'a> {
     world: &'a World,
+    shard: u16,
     found: Recovering,
 }
 
@@ -256,7 +253,7 @@ impl Recovery for Reader<'_> {
     }
 
     fn entity(&mut self, _: TenantNumber, path: &str, record: EntityRecord) {
-        self.found.entity(self.world.entities(), path, record).unwrap();
+        self.found.entity(self.world.entities(), self.shard, path, record).unwrap();
     }
 
     fn queue_numbers(&mut self, _: TenantNumber, queue: QueueNumber, part: Part, reserved: u64) {

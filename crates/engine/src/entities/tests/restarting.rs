@@ -1,6 +1,10 @@
 //! The process ends, and another one begins over the same stores.
 
+use std::ops::ControlFlow;
+
+use barid_core::durable::keys::{EntityKey, encode_queue_prefix};
 use barid_core::entity::{Accept, Outcome};
+use barid_store::Keyspace;
 
 use super::*;
 
@@ -64,6 +68,101 @@ fn numbers_go_on_where_they_were_after_an_orderly_end_and_further_on_after_a_cra
     let world = World::over(&stores, PLENTY);
     assert!(world.send("q", message("3")).unwrap() > 3, "it may have given many more");
     assert_eq!(world.texts("q", Part::Main), ["1", "2", "3"]);
+}
+
+/// Puts an entity into another shard, as earlier versions did. `forgets`: it is no longer where it was.
+fn misplace(stores: &[Arc<dyn Store>], of: &str, forgets: bool) {
+    let entity = |store: &Arc<dyn Store>| {
+        let mut found = None;
+        let scanned = store.scan(keys::ENTITIES, &[], &[], &mut |key, value| {
+            if EntityKey::decode(key).unwrap().path == of {
+                found = Some((key.to_vec(), EntityRecord::decode(value).unwrap().queue));
+            }
+            ControlFlow::Continue(())
+        });
+        scanned.map(|()| found).unwrap()
+    };
+    let at = stores.iter().position(|store| entity(store).is_some()).unwrap();
+    let (from, to) = (&stores[at], &stores[(at + 1) % stores.len()]);
+    let (entity, queue) = entity(from).unwrap();
+    let mut prefix = Vec::new();
+    encode_queue_prefix("t", queue, &mut prefix);
+    for keyspace in (keys::ENTITIES.0..=keys::QUEUE_NUMBERS.0).map(Keyspace) {
+        let prefix = if keyspace == keys::ENTITIES { &entity } else { &prefix };
+        let (mut copy, mut removal) = (barid_store::Batch::new(), barid_store::Batch::new());
+        let scanned = from.scan(keyspace, prefix, &[], &mut |key, value| {
+            copy.put(keyspace, key, value);
+            removal.remove(keyspace, key);
+            ControlFlow::Continue(())
+        });
+        scanned.unwrap();
+        to.commit(&copy).unwrap();
+        if forgets {
+            from.commit(&removal).unwrap();
+        }
+    }
+}
+
+#[test]
+fn subscriptions_of_earlier_versions_come_to_their_topics() {
+    let stores = stores();
+    let world = World::over(&stores, PLENTY);
+    world.declare(r#"{ "Topics": [{ "Name": "T", "Subscriptions": [{ "Name": "S" }] }] }"#);
+    world.send("t", message("1")).unwrap();
+    world.send("t", message("2")).unwrap();
+    let number = world.queue("t/subscriptions/s").number();
+    world.settle();
+    drop(world);
+
+    let mut texts = vec!["1", "2"];
+    // The second time, the process has ended when all was in the shard of the topic, and elsewhere as well.
+    for (forgets, more) in [(true, "3"), (false, "4")] {
+        misplace(&stores, "T/Subscriptions/S", forgets);
+        let shards = Shards::new(Storage::local(&stores), PLENTY);
+        assert_eq!(place_subscriptions(&shards).unwrap(), 1);
+        assert_eq!(place_subscriptions(&shards).unwrap(), 0);
+        drop(shards);
+
+        let world = World::over(&stores, PLENTY);
+        assert_eq!(world.texts("t/subscriptions/s", Part::Main), texts);
+        let subscription = world.queue("t/subscriptions/s");
+        assert_eq!(subscription.number(), number);
+        assert_eq!(subscription.shard().index(), world.queue("t").shard().index());
+        world.send("t", message(more)).unwrap();
+        texts.push(more);
+        assert_eq!(world.texts("t/subscriptions/s", Part::Main), texts);
+        world.settle();
+    }
+}
+
+#[test]
+fn a_shard_remembers_the_number_of_a_subscription_that_it_had() {
+    let stores = stores();
+    let world = World::over(&stores, PLENTY);
+    world.declare(r#"{ "Topics": [{ "Name": "T", "Subscriptions": [{ "Name": "S" }] }] }"#);
+    world.settle();
+    let home = world.queue("t").shard().index();
+    let other = (home + 1) % 3;
+    let number = world.shards.get(other).change().new_queue_number();
+    drop(world);
+
+    let key = |path| {
+        let mut key = Vec::new();
+        EntityKey { tenant: "t", path }.encode(&mut key);
+        key
+    };
+    let definition = stores[usize::from(home)].get(keys::ENTITIES, &key("T/Subscriptions/S"));
+    let definition = EntityRecord::decode(&definition.unwrap().unwrap()).unwrap().definition;
+    let mut record = Vec::new();
+    EntityRecord { queue: number, definition }.encode(&mut record);
+    let mut batch = barid_store::Batch::new();
+    batch.put(keys::ENTITIES, &key("T/Subscriptions/Old"), &record);
+    stores[usize::from(other)].commit(&batch).unwrap();
+    assert_eq!(place_subscriptions(&Shards::new(Storage::local(&stores), PLENTY)).unwrap(), 1);
+
+    let world = World::over(&stores, PLENTY);
+    assert_eq!(world.queue("t/subscriptions/old").number(), number);
+    assert!(world.shards.get(other).change().new_queue_number() > number);
 }
 
 #[test]

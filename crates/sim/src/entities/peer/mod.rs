@@ -475,7 +475,7 @@ fn encode_message(
     let id = message.to_string();
     let mut builder = Builder::new();
     builder.property(Field::MessageId, ValueRef::String(&id));
-    if entity != PLAIN {
+    if entity < PLAIN {
         builder.property(Field::GroupId, ValueRef::String(SESSIONS[session]));
     }
     if let Some(at) = at {
