@@ -5,15 +5,18 @@
 
 use barid_core::durable::keys::{
     AnsweredKey, EntityKey, EntryKey, MessageKey, QueueBodyKey, QueueEntryKey, QueueNumbersKey,
-    QueueSeenKey, QueueSessionKey, ReceivedKey, RetainedKey, SessionKey, StateClockKey, StateKey,
-    SubscriptionKey,
+    QueueSeenKey, QueueSessionKey, ReceivedKey, RetainedKey, SessionKey, ShardKey, StateClockKey,
+    StateKey, SubscriptionKey,
 };
 use barid_core::durable::records::{
     decode_body, decode_message, decode_numbers, decode_queue_entry, decode_seen,
     decode_state_clock, encode_body, encode_message, encode_numbers, encode_queue_entry,
     encode_seen, encode_state_clock,
 };
-use barid_core::durable::{EntityRecord, SessionRecord, SessionStateRecord, SubscriptionRecord};
+use barid_core::durable::{
+    EntityRecord, ReceivedRecord, SessionRecord, SessionStateRecord, ShardRecord,
+    SubscriptionRecord,
+};
 use barid_core::session::EntryRecord;
 use barid_core::state_store::{AnsweredRecord, StateRecord};
 use libfuzzer_sys::fuzz_target;
@@ -51,6 +54,9 @@ fuzz_target!(|input: &[u8]| {
         25 => QueueSessionKey::decode(bytes).map(|key| key.encode(out)),
         26 => QueueSeenKey::decode(bytes).map(|key| key.encode(out)),
         27 => QueueNumbersKey::decode(bytes).map(|key| key.encode(out)),
+        28 => ReceivedRecord::decode(bytes).map(|record| record.encode(out)),
+        29 => ShardRecord::decode(bytes).map(|record| record.encode(out)),
+        30 => ShardKey::decode(bytes).map(|key| key.encode(out)),
         _ => return,
     };
     if read.is_ok() {
