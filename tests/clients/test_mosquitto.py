@@ -21,6 +21,19 @@ class Mosquitto:
         assert (done.returncode != 0) == fails, done.stderr.decode()
         return done.stderr.decode()
 
+    def publish_lines(self, topic: str, *options, lines) -> None:
+        """Publishes lines from standard input.
+
+        Does not wait for the end: mosquitto_pub 2.0.11 sometimes (one time in 500, with any broker) does not see that its
+        last line has been published, and never ends.
+        """
+        command = self._command("mosquitto_pub", topic, None, [*options, "-l"])
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.started.append(process)
+        process.stdin.write("\n".join(lines).encode())
+        process.stdin.close()
+        process.stdin = None
+
     def subscribe(self, topic: str, *options, count: int = 1, tenant: str | None = None) -> subprocess.Popen:
         """Starts a subscriber, and answers when the broker has granted what it asks for."""
         command = self._command("mosquitto_sub", topic, tenant, ["-C", str(count), "-W", "30", "-d", *options])
@@ -79,7 +92,7 @@ def test_a_message_in_two_tenants(tools, topic, qos):
 def test_lines_of_standard_input(tools, topic, qos):
     lines = [f"line {number}" for number in range(200)]
     subscriber = tools.subscribe(topic, "-q", qos, count=len(lines))
-    tools.publish(topic, "-q", qos, "-l", input="\n".join(lines).encode())
+    tools.publish_lines(topic, "-q", qos, lines=lines)
     assert heard(subscriber) == lines
 
 
@@ -146,7 +159,7 @@ def test_properties(mosquitto, topic):
 
 def test_a_shared_subscription(tools, topic):
     members = [tools.subscribe(f"$share/g/{topic}", "-q", "1", count=5) for _ in range(2)]
-    tools.publish(topic, "-q", "1", "-l", input="\n".join("0123456789").encode())
+    tools.publish_lines(topic, "-q", "1", lines="0123456789")
     assert sorted(heard(members[0]) + heard(members[1])) == list("0123456789")
 
 
