@@ -24,7 +24,7 @@ use barid_engine::housekeeping::Housekeeper;
 use barid_engine::lifecycle::Context;
 use barid_engine::limits::{Limits, ShareStrategy};
 use barid_engine::random::Random;
-use barid_engine::recovery;
+use barid_engine::{opening, recovery};
 use barid_engine::router::Router;
 use barid_engine::worker::Worker;
 use barid_store::Store;
@@ -77,9 +77,9 @@ impl Broker {
         let sizes = (io_threads, IN_MEMORY_MAX);
         let engine = Arc::new(Engine::new(settings(), sizes, storage, clock, RANDOM));
         engine.tenants.recover(TENANT);
-        let read = |shard| recovery::read(&engine, shard).expect("the store is empty");
+        let read = |shard| recovery::read(&engine, &shard).expect("the store is empty");
         let contents: Vec<_> = engine.shards.iter().map(read).collect();
-        recovery::recover(&engine, contents);
+        opening::recover(&engine, contents);
 
         let context = |id| Context {
             worker: Worker { id, now: clock.now() },
@@ -87,7 +87,7 @@ impl Broker {
             router: Router::new(RANDOM),
             departures: Departures::default(),
         };
-        let commit = |shard: &Arc<DurableShard>| {
+        let commit = |shard: Arc<DurableShard>| {
             let mut committing = shard.committing(clock);
             thread::spawn(move || {
                 while let Some((to_do, _)) = committing.wait() {

@@ -23,6 +23,7 @@ mod queue;
 mod restore;
 mod serve;
 mod session;
+mod shard;
 mod span;
 mod state;
 mod stored;
@@ -87,6 +88,8 @@ enum Command {
     Session(session::Args),
     /// Find out why a client did not get a message
     Why(why::Args),
+    /// See the shards of a running broker, close and open them
+    Shard(shard::Args),
     /// Back up a running broker
     Backup(backup::Args),
     /// Make a data directory of a backup
@@ -117,6 +120,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(&args),
         Command::Session(args) => session::run(&args),
         Command::Why(args) => why::run(&args),
+        Command::Shard(args) => shard::run(&args),
         Command::Backup(args) => backup::run(&args),
         Command::Restore(args) => restore::run(&args),
         Command::Doctor(args) => doctor::run(&args),

@@ -4,6 +4,9 @@ use smallvec::SmallVec;
 
 use crate::ids::ShardIndex;
 
+/// The batch of whatever is noted in a shard that is closed already: it is never durable.
+pub const LOST: u64 = u64::MAX;
+
 /// The last batch of each shard that something waits for. Nothing: it need not wait.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Commits(SmallVec<[(ShardIndex, u64); 2]>);
@@ -27,6 +30,11 @@ impl Commits {
         for (shard, batch) in other.iter() {
             self.add(shard, batch);
         }
+    }
+
+    /// Whether something of it was noted in a shard that was closed already, so that the wait is in vain.
+    pub fn are_lost(&self) -> bool {
+        self.iter().any(|(_, batch)| batch == LOST)
     }
 
     /// Whether there is nothing to wait for.
@@ -69,5 +77,9 @@ mod tests {
         other.add(0, 4);
         commits.join(&other);
         assert!(commits.iter().eq([(1, 7), (0, 4)]));
+        assert!(!commits.are_lost());
+        commits.add(0, LOST);
+        commits.add(0, 5);
+        assert!(commits.are_lost());
     }
 }

@@ -86,7 +86,7 @@ impl Account {
 
     /// Shard and number under which a new session of a client is stored.
     pub fn new_durable(&self, client_id: &str) -> Durable {
-        let shard = Arc::clone(self.shards.of(&self.name, client_id));
+        let shard = self.shards.of(&self.name, client_id);
         let number = shard.change().new_session_number();
         Durable { shard, tenant: self.stored_number(), number }
     }

@@ -175,8 +175,15 @@ impl Agenda {
         }
     }
 
-    /// Has something noted when `commits` are durable.
+    /// Has something noted when `commits` are durable. If they never will be, nothing is: but a mover goes on.
     pub fn after(&self, commits: Commits, what: After) {
+        if commits.are_lost() {
+            if let After::Complete(mover, _) = what {
+                let task = Task::Note(After::Complete(mover, SmallVec::new()));
+                self.schedule(MonoTime::default(), task);
+            }
+            return;
+        }
         let waiter = Arc::downgrade(&self.0);
         let now = self.0.after.lock().push(commits, what, &self.0.sources, &waiter);
         if let Some(what) = now {

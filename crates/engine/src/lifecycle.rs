@@ -139,7 +139,11 @@ impl Context {
             present.is_some_and(|present| messages.class().is_stored() || persists(present));
         if was_stored || (is_stored && !removes) {
             // Under the lock of the retained messages, so that the store hears of them in their order.
-            let mut shard = tenant.shards.of(&tenant.name, messages.topic()).change();
+            let shard = tenant.shards.of(&tenant.name, messages.topic());
+            let mut shard = shard.change();
+            if shard.is_lost() {
+                return Err(DropReason::StoreFull);
+            }
             match message.as_ref().filter(|_| is_stored) {
                 Some(message) => shard.set_retained(tenant.stored_number(), message),
                 None => shard.remove_retained(tenant.stored_number(), messages.topic()),
@@ -149,7 +153,7 @@ impl Context {
             }
         } else if removes && messages.class().is_stored() && holds(Rule::AcknowledgeWhenRetained) {
             // Another message may have removed it a moment ago.
-            messages.wait_for_last(tenant.shards.of(&tenant.name, messages.topic()));
+            messages.wait_for_last(&tenant.shards.of(&tenant.name, messages.topic()));
         }
         match message {
             Some(message) => retained.set(&message),
@@ -163,8 +167,8 @@ impl Context {
         let mut after = None;
         while let Walked::To(topic) =
             tenant.retained.write().remove_expired(after.as_deref(), self.worker.now, |topic| {
-                let mut shard = tenant.shards.of(&tenant.name, topic).change();
-                shard.remove_retained(tenant.stored_number(), topic);
+                let shard = tenant.shards.of(&tenant.name, topic);
+                shard.change().remove_retained(tenant.stored_number(), topic);
             })
         {
             after = Some(topic);
@@ -223,7 +227,9 @@ impl Context {
         // Under the lock of the client identifier, so that the client cannot come back meanwhile.
         let ends = {
             let mut entry = tenant.sessions.entry(&session.client_id);
+            // One whose shard is closed has not ended: it goes on when that is open.
             let ends = session.is_away_since(epoch)
+                && !session.has_left()
                 && entry.get().is_some_and(|present| present.id == session.id);
             ends && entry.remove().is_some()
         };
@@ -243,6 +249,9 @@ impl Context {
     ) -> Commits {
         let retired = {
             let mut entry = tenant.sessions.entry(&session.client_id);
+            if session.has_left() {
+                return session.lost();
+            }
             if entry.get().is_some_and(|present| present.id == session.id) {
                 entry.remove();
             }

@@ -1,35 +1,33 @@
-//! The start: from the stores to sessions, subscriptions and retained messages.
+//! From the store of a shard to what it has: sessions, retained messages, keys, entities.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use barid_core::durable::recovery::{Recovered as RecoveredShard, RecoveryCause};
+use barid_core::durable::recovery::{Recovered, RecoveryCause};
 use barid_core::durable::{
-    self, EntityRecord, Homes, Recovery, RecoveryError, SessionRecord, SessionStateRecord,
-    SubscriptionRecord, Trace, keys, shard_of,
+    self, EntityRecord, Recovery, RecoveryError, SessionRecord, SessionStateRecord,
+    SubscriptionRecord, keys,
 };
 use barid_core::entity::{Entry, Part, SequenceNumber};
 use barid_core::ids::{EntryNumber, QueueNumber, SessionNumber, TenantNumber};
 use barid_core::message::Message;
 use barid_core::session::EntryRecord;
-use barid_core::state_store::StateRecord;
+use barid_core::state_store::{Partition, StateRecord};
 use barid_core::time::{MonoTime, WallTime};
 use hashbrown::HashMap;
 use statestore_proto::Version;
 
-use crate::agenda::Task;
 use crate::bindings;
 use crate::durable::{Durable, DurableShard};
 use crate::engine::Engine;
 use crate::entities::Recovering;
 use crate::lifecycle::persists;
 use crate::session::{SessionRef, Subscription, Will};
-use crate::state_requests::watch_expiries;
+use crate::state_store::Watching;
 use crate::tenant::Tenant;
 
 /// What was found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Recovered {
+pub struct Counts {
     /// Sessions.
     pub sessions: usize,
     /// Messages that wait in them or are in flight.
@@ -44,9 +42,9 @@ pub struct Recovered {
     pub messages: usize,
 }
 
-impl Recovered {
+impl Counts {
     /// Adds what one shard has, with so many entities.
-    fn add(&mut self, found: Self, entities: usize) {
+    pub(crate) fn add(&mut self, found: Self, entities: usize) {
         self.sessions += found.sessions;
         self.queued += found.queued;
         self.retained += found.retained;
@@ -56,126 +54,57 @@ impl Recovered {
     }
 }
 
-/// What the store of one shard has.
+/// What the store of one shard has, for the tenure that begins with it.
 pub struct Contents {
-    shard: RecoveredShard,
-    found: Recovered,
-    sessions: HashMap<SessionNumber, SessionRef>,
-    void_retained: Vec<(TenantNumber, Box<str>)>,
-    entities: Recovering,
+    pub(crate) recovered: Recovered,
+    pub(crate) found: Found,
 }
 
-/// Reads the store of a shard. The shards may be read at the same time.
+/// What others refer to of what a store has.
+pub(crate) struct Found {
+    /// The tenure.
+    pub(crate) of: Arc<DurableShard>,
+    pub(crate) counts: Counts,
+    pub(crate) sessions: Vec<(Arc<Tenant>, SessionRef)>,
+    pub(crate) retained: Vec<(Arc<Tenant>, Arc<Message>)>,
+    pub(crate) void_retained: Vec<(TenantNumber, Box<str>)>,
+    pub(crate) keys: Vec<(Arc<Tenant>, Partition<Watching>)>,
+    pub(crate) entities: Recovering,
+}
+
+/// Reads the store of a shard. Several may be read at the same time, and others be open meanwhile.
 ///
 /// # Errors
 /// What it has cannot be read.
 pub fn read(engine: &Engine, shard: &Arc<DurableShard>) -> Result<Contents, RecoveryError> {
     let mut reader = Reader::new(engine, shard);
-    let recovered = durable::recover(shard.index(), &**shard.store(), &mut reader)?;
+    let recovered = durable::recover(shard.index(), &**shard.store(), &mut reader);
     reader.end_entries();
-    let Reader { found, sessions, void_retained, entities, failed, .. } = reader;
-    match failed {
-        Some(error) => Err(error),
-        None => Ok(Contents { shard: recovered, found, sessions, void_retained, entities }),
-    }
-}
-
-/// Brings back what all shards have. Comes before anybody connects, and nobody may before all that is noted here is durable
-/// ([`Committing::begin`](crate::durable::Committing::begin)).
-pub fn recover(engine: &Engine, contents: impl IntoIterator<Item = Contents>) -> Recovered {
-    let mut opening = Opening {
-        engine,
-        homes: Homes::default(),
-        tenants: engine.tenants.all(),
-        sessions: HashMap::new(),
-        total: Recovered::default(),
-    };
-    opening.tenants.sort_unstable_by_key(|tenant| tenant.stored_number());
-    for contents in contents {
-        opening.open(contents);
-    }
-    for tenant in &opening.tenants {
-        watch_expiries(engine, tenant);
-    }
-    opening.total
-}
-
-/// Shards that are opened one after the other.
-struct Opening<'a> {
-    engine: &'a Engine,
-    homes: Homes,
-    /// All, by number.
-    tenants: Vec<Arc<Tenant>>,
-    /// Those of all shards that are open.
-    sessions: HashMap<SessionNumber, SessionRef>,
-    total: Recovered,
-}
-
-impl Opening<'_> {
-    /// Opens a shard: what it has is there from now on.
-    fn open(&mut self, contents: Contents) {
-        let Contents { shard, found, sessions, void_retained, entities } = contents;
-        self.total.add(found, entities.count());
-        let mut own: Vec<_> = sessions.values().cloned().collect();
-        self.sessions.extend(sessions);
-        let (mut shard, traces) = self.homes.open(shard);
-        shard.begin_tenure();
-        let opened = self.engine.shards.get(shard.index());
-        opened.install(shard);
-        for tenant in &self.tenants {
-            opened.name_tenant(tenant.stored_number(), &tenant.name);
-        }
-        for (trace, lives) in traces {
-            self.settle(&trace, lives);
-        }
-        for (tenant, topic) in void_retained {
-            opened.change().remove_retained(tenant, &topic);
-        }
-        entities.join();
-        own.sort_unstable_by_key(|session| session.stored_number());
-        let now = self.engine.clock.now();
-        own.iter().for_each(|session| resume(self.engine, session, now));
-    }
-
-    /// Tells whom a trace is about, or removes it.
-    fn settle(&self, trace: &Trace, lives: bool) {
-        let shards = &self.engine.shards;
-        let (tenant, session) = trace.session();
-        shards.get(shard_of(session)).change().skip_number(session);
-        match trace {
-            _ if !lives => trace.remove(&mut shards.get(trace.shard()).change()),
-            Trace::Received(received) => {
-                if let Some(session) = self.sessions.get(&session) {
-                    session.state().received.recover(received.packet_id, received.shard);
-                }
-            }
-            Trace::Answered(answered) => {
-                let by_number = |known: &Arc<Tenant>| known.stored_number();
-                if let Ok(at) = self.tenants.binary_search_by_key(&tenant, by_number) {
-                    self.tenants[at].state_store().recover_answered(answered);
-                }
-            }
+    let Reader { found: counts, retained, void_retained, entities, failed, tenants, .. } = reader;
+    let mut sessions: Vec<_> = reader.sessions.into_values().collect();
+    sessions.sort_unstable_by_key(|(_, session)| session.stored_number());
+    let keys = reader.keys.into_iter();
+    let keys = keys.map(|(tenant, found)| (Arc::clone(&tenants[&tenant]), found)).collect();
+    let of = Arc::clone(shard);
+    let found =
+        Found { of, counts, sessions, retained, void_retained, keys, entities };
+    match failed.map_or(recovered, Err) {
+        Ok(recovered) => Ok(Contents { recovered, found }),
+        Err(error) => {
+            found.discard();
+            Err(error)
         }
     }
 }
 
-/// The clocks of a session go on: its expiry, and the delay of its will. A client that was connected when
-/// the broker ended has lost its connection now.
-fn resume(engine: &Engine, session: &SessionRef, now: MonoTime) {
-    let mut state = session.state();
-    let was_away = state.away_since.is_some();
-    let away_since = *state.away_since.get_or_insert(now);
-    if !was_away {
-        session.store(&state);
-    }
-    let (weak, epoch) = (session.downgrade(), 0);
-    let after = |seconds: u32| away_since.after(Duration::from_secs(u64::from(seconds)));
-    if let Some(will) = &state.will {
-        let task = Task::PublishWill { session: weak.clone(), epoch };
-        engine.agenda.schedule(after(will.delay), task);
-    }
-    if state.expiry != u32::MAX {
-        engine.agenda.schedule(after(state.expiry), Task::Expire { session: weak, epoch });
+impl Found {
+    /// Nothing of it counts for its tenants any more.
+    fn discard(self) {
+        self.sessions.iter().for_each(|(_, session)| session.leave());
+        for (tenant, found) in self.keys {
+            tenant.state_store().discard(found);
+        }
+        self.entities.discard();
     }
 }
 
@@ -185,15 +114,17 @@ struct Reader<'a> {
     shard: &'a Arc<DurableShard>,
     now: MonoTime,
     tenants: HashMap<TenantNumber, Arc<Tenant>>,
-    sessions: HashMap<SessionNumber, SessionRef>,
+    sessions: HashMap<SessionNumber, (Arc<Tenant>, SessionRef)>,
     /// The session whose entries are being read.
     entries: (SessionNumber, Vec<(EntryNumber, EntryRecord)>),
+    retained: Vec<(Arc<Tenant>, Arc<Message>)>,
     /// Retained messages that are to go.
     void_retained: Vec<(TenantNumber, Box<str>)>,
+    keys: HashMap<TenantNumber, Partition<Watching>>,
     entities: Recovering,
     /// The first entity that cannot be read.
     failed: Option<RecoveryError>,
-    found: Recovered,
+    found: Counts,
 }
 
 impl<'a> Reader<'a> {
@@ -205,16 +136,18 @@ impl<'a> Reader<'a> {
             tenants: HashMap::new(),
             sessions: HashMap::new(),
             entries: (0, Vec::new()),
+            retained: Vec::new(),
             void_retained: Vec::new(),
+            keys: HashMap::new(),
             entities: Recovering::default(),
             failed: None,
-            found: Recovered::default(),
+            found: Counts::default(),
         }
     }
 
     fn end_entries(&mut self) {
         let entries = std::mem::take(&mut self.entries.1);
-        if let Some(session) = self.sessions.get(&self.entries.0) {
+        if let Some((_, session)) = self.sessions.get(&self.entries.0) {
             session.recover(entries);
         }
     }
@@ -248,19 +181,18 @@ impl Recovery for Reader<'_> {
         // Its client has asked for it, or the class has changed: then what it has is worth as much.
         session.set_keeps_all(!tenant.durability().stores_sessions());
         session.recover_replays(record.replays);
-        tenant.sessions.entry(client_id).insert(session.clone());
-        self.sessions.insert(number, session);
+        self.sessions.insert(number, (tenant, session));
         self.found.sessions += 1;
     }
 
     fn subscription(
         &mut self,
-        tenant: TenantNumber,
+        _: TenantNumber,
         session: SessionNumber,
         filter: &str,
         record: SubscriptionRecord,
     ) {
-        let session = &self.sessions[&session];
+        let (_, session) = &self.sessions[&session];
         let subscription = Subscription {
             filter: filter.into(),
             qos: record.qos,
@@ -268,7 +200,6 @@ impl Recovery for Reader<'_> {
             retain_as_published: record.retain_as_published,
             identifier: record.identifier,
         };
-        self.tenants[&tenant].subscribe(session, &subscription);
         session.state().subscriptions.insert(subscription);
     }
 
@@ -296,8 +227,7 @@ impl Recovery for Reader<'_> {
             self.void_retained.push((tenant, topic.into()));
             return;
         }
-        let message = Arc::new(message);
-        own.retained.write().set(&message);
+        self.retained.push((Arc::clone(own), Arc::new(message)));
         self.found.retained += 1;
     }
 
@@ -306,7 +236,8 @@ impl Recovery for Reader<'_> {
     }
 
     fn state(&mut self, tenant: TenantNumber, key: &[u8], record: StateRecord) {
-        self.tenants[&tenant].state_store().recover(self.shard.index(), key, record);
+        let found = self.keys.entry(tenant).or_default();
+        self.tenants[&tenant].state_store().recover(found, key, record);
         self.found.keys += 1;
     }
 
@@ -316,7 +247,7 @@ impl Recovery for Reader<'_> {
             Some(name) => tenant.bindings.recover(name, &record),
             None => {
                 let entities = tenant.entities(&self.engine.alarm);
-                self.entities.entity(entities, self.shard.index(), path, record)
+                self.entities.entity(entities, self.shard, path, record)
             }
         };
         if let Err(cause) = recovered {

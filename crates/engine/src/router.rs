@@ -106,6 +106,9 @@ impl Router {
             let target = &route.targets()[place];
             interleave();
             let writes = if budget.spend(steps) { Writes::WithFlush } else { writes };
+            if messages.were_lost() && target.subscriber.durable().is_none() {
+                continue;
+            }
             if target.subscriber.id == publisher.session {
                 if target.no_local {
                     continue;

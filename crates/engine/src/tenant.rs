@@ -299,8 +299,12 @@ impl Tenants {
         all
     }
 
-    /// Removes tenants that nobody uses. Whoever gets a reference to one gets it under this lock.
+    /// Removes tenants that nobody uses. Whoever gets a reference to one gets it under this lock. What a closed shard has of
+    /// them is not known.
     pub fn remove_unused(&self, wall: WallTime) {
+        if self.shards.iter().any(|shard| !shard.is_open()) {
+            return;
+        }
         self.by_name.write().retain(|name, tenant| {
             let is_kept = **name == *DEFAULT_TENANT || !Tenant::is_unused(tenant, wall);
             if !is_kept {

@@ -9,12 +9,13 @@ use std::thread::JoinHandle;
 use barid_core::durable::{RecoveryError, keys};
 use barid_engine::bindings::Binding;
 use barid_engine::departures::Departures;
-use barid_engine::durable::{Commits, Committing};
+use barid_engine::durable::{Commits, Committing, DurableShard};
 use barid_engine::entities::EntityError;
 use barid_engine::entities::place_subscriptions;
 use barid_engine::lanes::Lanes;
 use barid_engine::lifecycle::Context;
 use barid_engine::names::DEFAULT_TENANT;
+use barid_engine::opening;
 use barid_engine::recovery::{self, Contents};
 use barid_engine::router::Router;
 use barid_engine::worker::Worker;
@@ -47,8 +48,6 @@ pub struct Broker {
     loops: Vec<JoinHandle<()>>,
     housekeeping: JoinHandle<()>,
     bindings: JoinHandle<()>,
-    committers: Vec<JoinHandle<()>>,
-    readers: Vec<JoinHandle<()>>,
     admin: Admin,
 }
 
@@ -164,7 +163,7 @@ impl Broker {
         }
         let contents = read_all(&shared.engine)
             .map_err(|source| StartError::Recovery { path: path.clone(), source })?;
-        let recovered = recovery::recover(&shared.engine, contents);
+        let recovered = opening::recover(&shared.engine, contents);
         info!(
             data_dir = path,
             sessions = recovered.sessions,
@@ -193,14 +192,9 @@ impl Broker {
             router: Router::new(shared.engine.random),
             departures: Departures::default(),
         };
-        let shards = shared.engine.shards.iter().zip(committers);
-        let committers =
-            shards.map(|(shard, committing)| threads::commit(shard.index(), committing)).collect();
-        let readers = shared.engine.shards.iter().map(|shard| {
-            let worker = worker(workers + 1 + usize::from(shard.index()));
-            threads::read_back(shard.index(), shard.reading(worker, clock))
-        });
-        let readers = readers.collect();
+        for (shard, committing) in shared.engine.shards.iter().zip(committers) {
+            shared.shards.start(&shared.engine, &shard, committing);
+        }
         let seen = loops.iter().zip(&shared.watchdogs);
         let threads = IoThreads::new(seen.map(|(one, dog)| one.as_thread(dog)).collect());
         let loops = loops
@@ -226,8 +220,6 @@ impl Broker {
             loops,
             housekeeping,
             bindings,
-            committers,
-            readers,
             admin,
         })
     }
@@ -353,12 +345,7 @@ impl Broker {
             }
         }
         // What clients have done on their way out is written, too.
-        for shard in self.shared.engine.shards.iter() {
-            shard.close();
-        }
-        for thread in self.committers.into_iter().chain(self.readers) {
-            let _ = thread.join();
-        }
+        self.shared.shards.end(&self.shared.engine);
         self.shared.close_data_dir();
     }
 }
@@ -382,7 +369,13 @@ fn configure_bindings(shared: &Shared, lanes: &Lanes, settings: &Settings) {
 /// Reads the stores of all shards, each with a thread of its own.
 fn read_all(engine: &barid_engine::engine::Engine) -> Result<Vec<Contents>, RecoveryError> {
     std::thread::scope(|scope| {
-        let read = |shard| scope.spawn(move || recovery::read(engine, shard));
+        let read = |shard: Arc<DurableShard>| {
+            scope.spawn(move || {
+                let mut contents = recovery::read(engine, &shard)?;
+                contents.announce();
+                Ok(contents)
+            })
+        };
         let threads: Vec<_> = engine.shards.iter().map(read).collect();
         threads.into_iter().map(|thread| thread.join().expect("it ends")).collect()
     })

@@ -197,7 +197,7 @@ pub fn exposition(shared: &Shared) -> String {
     for (name, kind, help, value) in PER_SHARD {
         header(&mut text, name, kind, help);
         for shard in shared.engine.shards.iter() {
-            let _ = writeln!(text, "{name}{{shard=\"{}\"}} {}", shard.index(), value(shard));
+            let _ = writeln!(text, "{name}{{shard=\"{}\"}} {}", shard.index(), value(&shard));
         }
     }
     let name = "barid_store_memory_bytes";

@@ -17,6 +17,7 @@ mod event_loop;
 mod exposition;
 mod listener;
 mod rate_limit;
+mod shards;
 mod shared;
 mod sockets;
 mod system;

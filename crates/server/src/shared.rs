@@ -17,6 +17,7 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::auth::Users;
 use crate::settings::Settings;
+use crate::shards::Shards;
 use crate::strangers::Strangers;
 use crate::system;
 use crate::verifier::Verifier;
@@ -34,6 +35,8 @@ pub struct Shared {
     pub watchdogs: Box<[Arc<Watchdog>]>,
     /// Connections that were closed at once because too few file descriptors were left.
     pub refused_connections: Arc<AtomicU64>,
+    /// The shards' threads.
+    pub shards: Shards,
     /// Keeps other brokers away from the data directory.
     data_dir: Mutex<Option<DataDir>>,
     settings: RwLock<Arc<Settings>>,
@@ -51,7 +54,8 @@ impl Shared {
     ) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         // Besides the IO threads count housekeeping, one for each shard that reads back, and that of bindings.
-        let counting = workers + 1 + data_dir.shards().len() + 1;
+        let shards = data_dir.shards().len();
+        let counting = workers + 1 + shards + 1;
         let clock = Clock::start(system::TIME);
         let threads_and_memory = (counting, settings.storage.queue_memory);
         let of_engine = engine_settings(&settings);
@@ -63,6 +67,7 @@ impl Shared {
                 clock,
                 system::RANDOM,
             )),
+            shards: Shards::new(shards, workers + 1),
             data_dir: Mutex::new(Some(data_dir)),
             refused_connections: Arc::default(),
             verifier: Verifier::start(cores),

@@ -44,6 +44,10 @@ pub enum Event {
     Told(u16, u64, bool),
     /// A disk fails from now on, or works.
     Disk(u16, &'static str),
+    /// A shard is closed, while the others serve.
+    Closed(u16),
+    /// It is opened again.
+    Opened(u16),
     /// The broker's process ends, and another one starts.
     Crash,
     /// What is in memory is compared with what is in the stores.
@@ -156,6 +160,8 @@ impl fmt::Display for Event {
             Self::Told(shard, batch, true) => write!(f, "shard {shard}: batch {batch} is durable"),
             Self::Told(shard, batch, false) => write!(f, "shard {shard}: batch {batch} goes back"),
             Self::Disk(shard, how) => write!(f, "the disk of shard {shard}: {how}"),
+            Self::Closed(shard) => write!(f, "shard {shard} is closed"),
+            Self::Opened(shard) => write!(f, "shard {shard} is opened"),
             Self::Crash => f.write_str("CRASH, and a new start"),
             Self::Audit => f.write_str("memory and stores are compared"),
             Self::Heal => f.write_str("from here on nothing fails"),

@@ -235,6 +235,7 @@ fn lister(path: &str) -> Option<&'static str> {
         ("/bindings/", "barid binding list"),
         ("/amqp-connections/", "barid session list"),
         ("/sessions/", "barid session list"),
+        ("/shards/", "barid shard list"),
     ]
     .into_iter()
     .find(|(part, _)| path.contains(part))

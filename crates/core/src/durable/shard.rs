@@ -8,7 +8,7 @@ use statestore_proto::Version;
 
 use super::changes::Change;
 use super::keys::TENANT_LEN_MAX;
-use super::{ReceivedRecord, SessionRecord, ShardRecord, SubscriptionRecord, WriteSet};
+use super::{ReceivedIn, ReceivedRecord, SessionRecord, ShardRecord, SubscriptionRecord, WriteSet};
 use crate::entity::{Part, SequenceNumber};
 use crate::ids::PacketId;
 use crate::ids::{
@@ -42,7 +42,7 @@ pub struct Shard {
     /// How many entries refer to a message; never 0.
     references: HashMap<MessageId, u32, FixedState>,
     /// QoS 2 messages that were received and not released, and who of this shard has them.
-    received: HashMap<(SessionNumber, PacketId), ReceivedRecord, FixedState>,
+    received: HashMap<(SessionNumber, PacketId), (TenantNumber, ReceivedRecord), FixedState>,
     /// The greatest number that an entry of a part of a queue ever had: what is greater is new to the
     /// store.
     pub(super) newest: HashMap<(QueueNumber, Part), SequenceNumber, FixedState>,
@@ -256,7 +256,7 @@ impl Shard {
     /// Returns the note of a QoS 2 message that a client has published and not released, if a session or a queue of this shard
     /// has it. The client's session may belong to another shard.
     pub fn received(&self, session: SessionNumber, packet_id: PacketId) -> Option<&ReceivedRecord> {
-        self.received.get(&(session, packet_id))
+        self.received.get(&(session, packet_id)).map(|(_, record)| record)
     }
 
     /// Notes that somebody of this shard gets such a message, or that everybody has it. Whoever gets it is noted in the
@@ -268,7 +268,8 @@ impl Shard {
         packet_id: PacketId,
         note: impl FnOnce(&mut ReceivedRecord),
     ) {
-        let record = self.received.entry((session, packet_id)).or_default();
+        let empty = || (tenant, ReceivedRecord::default());
+        let (_, record) = self.received.entry((session, packet_id)).or_insert_with(empty);
         note(record);
         self.changes.received.note((tenant, session, packet_id), Change::Put(record.clone()));
     }
@@ -346,6 +347,31 @@ impl Shard {
         self.batch
     }
 
+    /// Goes on with a number of the batches: earlier ones belong to the tenure before.
+    pub fn continue_with(&mut self, batch: u64) {
+        self.batch = batch;
+    }
+
+    /// Forgets what has accumulated: nobody will ever write it.
+    pub fn discard(&mut self) {
+        self.changes.clear();
+    }
+
+    /// What was received of clients whose sessions belong to a shard.
+    pub fn received_of(&self, home: ShardIndex) -> Vec<ReceivedIn> {
+        let of_home = |((session, _), _): &(&(SessionNumber, PacketId), _)| shard_of(*session) == home;
+        let received = self.received.iter().filter(of_home);
+        let shard = self.index;
+        received
+            .map(|((session, packet_id), (tenant, _))| ReceivedIn {
+                shard,
+                tenant: *tenant,
+                session: *session,
+                packet_id: *packet_id,
+            })
+            .collect()
+    }
+
     /// What has accumulated so far.
     pub fn pending(&self) -> &WriteSet {
         &self.changes
@@ -380,11 +406,12 @@ impl Shard {
     /// Puts back what is noted of a QoS 2 message.
     pub(super) fn recover_received(
         &mut self,
+        tenant: TenantNumber,
         session: SessionNumber,
         packet_id: PacketId,
         record: ReceivedRecord,
     ) {
-        self.received.insert((session, packet_id), record);
+        self.received.insert((session, packet_id), (tenant, record));
     }
 
     /// Puts back what the store has of the shard itself.

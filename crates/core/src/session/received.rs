@@ -17,11 +17,22 @@ pub struct ReceivedIds {
 struct Received {
     /// The shards where it is noted.
     shards: ShardSet,
-    /// Found in the store at the start. Whether everybody has the message who is to have it is not known, so the
+    stage: Stage,
+}
+
+/// How far a message is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Stage {
+    /// It is being handed on.
+    #[default]
+    Unfinished,
+    /// Found in a store when it was opened. Whether everybody has the message who is to have it is not known, so the
     /// client's repetition is handed on once more; the shards know who has it.
-    recovered: bool,
+    Recovered,
+    /// A shard was closed while it was handed on, or later: whoever stores it may not have it. All others do.
+    Lost,
     /// Everybody has the message who is to have it, as far as is known here.
-    handed_on: bool,
+    HandedOn,
 }
 
 /// Some of the shards of a data directory; mostly one or two.
@@ -49,6 +60,8 @@ pub enum Reception {
     New,
     /// Perhaps half handed on before a crash.
     Resumed,
+    /// Handed on to all but those who store it, as a shard was closed.
+    Lost,
     /// A repetition of one that has not been handed on yet: too early to be acknowledged.
     Unfinished,
     /// A repetition, not to be handed on.
@@ -63,33 +76,56 @@ impl ReceivedIds {
                 vacant.insert(Received::default());
                 Reception::New
             }
-            Entry::Occupied(mut held) if held.get().recovered => {
-                held.get_mut().recovered = false;
-                Reception::Resumed
+            Entry::Occupied(mut held) => {
+                let stage = &mut held.get_mut().stage;
+                match std::mem::take(stage) {
+                    Stage::Unfinished => Reception::Unfinished,
+                    Stage::Recovered => Reception::Resumed,
+                    Stage::Lost => Reception::Lost,
+                    Stage::HandedOn => {
+                        *stage = Stage::HandedOn;
+                        Reception::Repeated
+                    }
+                }
             }
-            Entry::Occupied(held) if !held.get().handed_on => Reception::Unfinished,
-            Entry::Occupied(_) => Reception::Repeated,
         }
     }
 
-    /// Notes that a message has been handed on, and in which shards that is noted.
-    pub fn hand_on(&mut self, id: u16, shards: impl IntoIterator<Item = ShardIndex>) {
+    /// Notes that a message has been handed on, and in which shards that is noted. `is_lost`: one of them was closed, so it
+    /// is not.
+    pub fn hand_on(
+        &mut self,
+        id: u16,
+        shards: impl IntoIterator<Item = ShardIndex>,
+        is_lost: bool,
+    ) {
         if let Some(received) = self.ids.get_mut(&id) {
             shards.into_iter().for_each(|shard| received.shards.insert(shard));
-            received.handed_on = true;
+            received.stage = if is_lost { Stage::Lost } else { Stage::HandedOn };
         }
     }
 
-    /// Notes an identifier that was found in the store of a shard.
+    /// The shard of the session is opened again, in the same process. What was handed on before it was closed need not have
+    /// reached those who store it; all others have it.
+    #[must_use]
+    pub fn reopened(mut self) -> Self {
+        for received in self.ids.values_mut() {
+            if received.stage != Stage::Recovered {
+                received.stage = Stage::Lost;
+            }
+        }
+        self
+    }
+
+    /// Notes an identifier that was found in the store of a shard. What is known of it here stays true.
     pub fn recover(&mut self, id: u16, shard: ShardIndex) {
-        let received = self.ids.entry(id).or_default();
-        received.recovered = true;
-        received.shards.insert(shard);
+        let found = || Received { stage: Stage::Recovered, ..Received::default() };
+        self.ids.entry(id).or_insert_with(found).shards.insert(shard);
     }
 
     /// Whether a message with this identifier is being handed on.
     pub fn is_unfinished(&self, id: u16) -> bool {
-        self.ids.get(&id).is_some_and(|received| !received.recovered && !received.handed_on)
+        self.ids.get(&id).is_some_and(|received| received.stage == Stage::Unfinished)
     }
 
     /// Notes a PUBREL. Answers the shards where the message is noted; `None`: no such message was held.
@@ -127,12 +163,38 @@ mod tests {
         let mut received = ReceivedIds::default();
         assert_eq!(received.receive(1), Reception::New);
         assert_eq!(received.receive(1), Reception::Unfinished);
-        received.hand_on(1, []);
+        received.hand_on(1, [], false);
         assert_eq!(received.receive(1), Reception::Repeated);
         assert!(received.release(1).is_some());
         assert!(received.release(1).is_none());
         assert_eq!(received.receive(1), Reception::New);
         assert_eq!(received.len(), 1);
+    }
+
+    #[test]
+    fn what_a_shard_has_lost_is_handed_on_once_more() {
+        let mut received = ReceivedIds::default();
+        received.receive(1);
+        received.hand_on(1, [3], true);
+        received.recover(1, 4);
+        assert_eq!(received.receive(1), Reception::Lost);
+        assert_eq!(received.receive(1), Reception::Unfinished);
+        received.hand_on(1, [3], false);
+        received.recover(1, 5);
+        assert_eq!(received.receive(1), Reception::Repeated, "an open shard adds nothing to it");
+        assert!(received.release(1).is_some_and(|shards| shards.iter().eq([3, 4, 5])));
+    }
+
+    #[test]
+    fn what_was_handed_on_before_a_shard_was_closed_is_known() {
+        let mut received = ReceivedIds::default();
+        received.receive(1);
+        received.hand_on(1, [3], false);
+        received.recover(2, 3);
+        let mut received = received.reopened();
+        received.recover(1, 3);
+        assert_eq!(received.receive(1), Reception::Lost);
+        assert_eq!(received.receive(2), Reception::Resumed, "that was handed on by another process");
     }
 
     #[test]
@@ -144,7 +206,7 @@ mod tests {
         assert!(!received.is_unfinished(7));
         assert_eq!(received.receive(7), Reception::Resumed);
         assert!(received.is_unfinished(7));
-        received.hand_on(7, [400, 2, 0]);
+        received.hand_on(7, [400, 2, 0], false);
         assert_eq!(received.receive(7), Reception::Repeated);
         assert!(received.release(7).is_some_and(|shards| shards.iter().eq([0, 2, 63, 400])));
     }

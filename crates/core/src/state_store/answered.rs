@@ -115,6 +115,12 @@ impl Answered {
         gone
     }
 
+    /// Forgets all sessions.
+    pub fn clear(&mut self, usage: &Usage) {
+        let answers = self.sessions.drain().map(|(_, answers)| answers.by_age.len() as u64);
+        usage.remove_answers(answers.sum());
+    }
+
     /// Forgets a session. Tells which packet identifiers of it are in the store.
     pub fn forget(
         &mut self,

@@ -39,6 +39,11 @@ impl Entries {
         Some(removed)
     }
 
+    /// All of them, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = (&Arc<[u8]>, &Entry)> {
+        self.by_key.iter()
+    }
+
     pub fn len(&self) -> usize {
         self.by_key.len()
     }

@@ -222,6 +222,21 @@ impl<W: Watcher> Partition<W> {
         self.answered.note(usage, session, packet_id, record, (true, None));
     }
 
+    /// The shard is closed: its keys are in the store only. Who watches them goes on.
+    pub fn close(&mut self, usage: &Usage) {
+        for (key, entry) in self.entries.iter() {
+            usage.remove_key(entry.size(key));
+        }
+        self.answered.clear(usage);
+        *self = Self { watchers: std::mem::take(&mut self.watchers), ..Self::default() };
+    }
+
+    /// The shard is open again, with what `found` in its store has.
+    pub fn open(&mut self, usage: &Usage, found: Self) {
+        self.close(usage);
+        *self = Self { watchers: std::mem::take(&mut self.watchers), ..found };
+    }
+
     /// Whether a SET may be done. If so, its key has the quota for it.
     fn admit_set<'a>(
         &self,

@@ -12,7 +12,7 @@ use super::container::Container;
 use super::keys::Right;
 use super::link::{Link, ReceiverLink, RequestLink, ResponseLink, SenderLink, Service};
 use super::receiving::Outbound;
-use super::refusals::{condition, error_of, no_entity};
+use super::refusals::{closed, condition, error_of, no_entity};
 use crate::denied_action::Action;
 use crate::durable::Commits;
 use crate::entities::{Address, Node, Queue, new_receiver_id};
@@ -114,6 +114,9 @@ impl Container {
             .entities(&turn.context.engine.alarm)
             .find(&address)
             .ok_or_else(|| no_entity(written))?;
+        if node.entity().is_closed() {
+            return Err(closed());
+        }
         if address.management {
             let answers = path.clone();
             let service = Service::Management { path, node, part: address.part };
@@ -201,7 +204,7 @@ impl Container {
         };
         let id = new_receiver_id();
         if !queue.register(id, Arc::clone(self.inbox()) as _) {
-            return Err(no_entity(&path));
+            return Err(if queue.is_closed() { closed() } else { no_entity(&path) });
         }
         let accepted = open(queue, (id, part, mode), wanted.as_ref(), now)
             .inspect_err(|_| queue.unregister(id))?;

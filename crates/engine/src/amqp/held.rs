@@ -34,8 +34,13 @@ pub struct Held {
 
 impl Held {
     /// Keeps an answer until `commits` are durable. [`Self::pop`] has to come next, or nobody is told when they are. `Some`:
-    /// they are, and no other answer waits.
+    /// they are, and no other answer waits; or they never will be, and it is the answer that says so.
     pub fn push(&mut self, commits: Commits, answer: Answer, sources: &Sources) -> Option<Answer> {
+        if commits.are_lost() {
+            // The link of any other is about to end.
+            let is_message = matches!(answer, Answer::Incoming(..));
+            return is_message.then(|| refused(answer));
+        }
         if self.answers.is_empty() && sources.are_done(&commits) {
             return Some(answer);
         }
@@ -51,18 +56,23 @@ impl Held {
             return Some(answer);
         }
         let is_message = |answer: &Answer| matches!(answer, Answer::Incoming(..));
-        match self.answers.take_failed(sources, &inbox, is_message)? {
-            Answer::Incoming(id, DeliveryState::Accepted) => {
-                let text = "The disk is full or broken: try again later.";
-                let error = Box::new(Error::new(condition::SERVER_BUSY, text));
-                Some(Answer::Incoming(id, DeliveryState::Rejected(Some(error))))
-            }
-            answer => Some(answer),
-        }
+        self.answers.take_failed(sources, &inbox, is_message).map(refused)
     }
 
     /// Whether what is waited for is more than the disk takes at a time.
     pub fn is_congested(&self, shards: &Shards) -> bool {
         self.answers.back().is_some_and(|(commits, _)| shards.are_congested(commits))
+    }
+}
+
+/// What is answered to a message that cannot be made durable.
+fn refused(answer: Answer) -> Answer {
+    match answer {
+        Answer::Incoming(id, DeliveryState::Accepted) => {
+            let text = "The disk is full or broken: try again later.";
+            let error = Box::new(Error::new(condition::SERVER_BUSY, text));
+            Answer::Incoming(id, DeliveryState::Rejected(Some(error)))
+        }
+        answer => answer,
     }
 }

@@ -73,6 +73,11 @@ pub fn status_of(condition: &str) -> u16 {
     }
 }
 
+/// The end of a link to what is in a closed shard. Clients try again.
+pub fn closed() -> Error {
+    Error::new(condition::SERVER_BUSY, "The shard of the entity is closed: try again.")
+}
+
 /// The refusal of an attach to what does not exist. Clients look for this text.
 pub fn no_entity(address: &str) -> Error {
     Error::new(

@@ -27,7 +27,8 @@ const BATCH_MAX: usize = 4_500;
 impl Container {
     /// A message, or a batch of them, for an entity.
     pub(super) fn on_message(&mut self, turn: &mut Turn<'_>, delivery: &Delivery) {
-        let Some(Link::Sender(sender)) = self.links.get(&delivery.link) else { return };
+        let Some(Link::Sender(sender)) = self.links.get_mut(&delivery.link) else { return };
+        sender.node.look_up();
         let mut commits = Commits::default();
         let now = turn.context.wall();
         let sent = messages_of(delivery, turn.context.engine.random)

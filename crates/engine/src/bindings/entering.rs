@@ -121,6 +121,7 @@ impl Entering<'_> {
         for index in 0..self.messages.len() {
             let why = match &entry.node {
                 None => Some(Why::NoEntity),
+                Some(node) if node.refuses() => Some(Why::NotStored),
                 Some(node @ Node::Queue(queue)) if !queue.forwards() => {
                     let message = &entry.messages[index];
                     node.entity().read(|entity| entity.check([message])).err().map(Why::Refused)
@@ -156,6 +157,10 @@ impl Entering<'_> {
         for index in wanted {
             let sent = is_final.map_or_else(|| self.try_send(entry, node, &[index]), Err);
             if let Err(why) = sent {
+                if !is_told && node.entity().is_closed() {
+                    // It is not acknowledged, and comes again.
+                    self.entered.commits.join(&node.entity().lost());
+                }
                 self.refuse(&entry.bound, index, why, is_told);
             }
         }

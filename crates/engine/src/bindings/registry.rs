@@ -80,6 +80,9 @@ pub enum BindingsError {
     /// There are as many as there may be.
     #[error("there may be {STORED_MAX} bindings besides those of the configuration, and no more")]
     TooMany,
+    /// Where it is, or would be, is closed.
+    #[error("the shard of the binding is closed: try again when it is open")]
+    Closed,
 }
 
 impl Bindings {
@@ -151,7 +154,11 @@ impl Bindings {
         }
         let path = format!("{STORED_UNDER}{}", binding.name);
         {
-            let mut shard = account.shards.of(&account.name, &path).change();
+            let shard = account.shards.of(&account.name, &path);
+            let mut shard = shard.change();
+            if shard.is_lost() {
+                return Err(BindingsError::Closed);
+            }
             let queue = known.unwrap_or_else(|| shard.new_queue_number());
             let definition = serde_json::to_vec(binding).expect("a binding has text for keys");
             let record = EntityRecord { queue, definition: definition.into() };
@@ -175,11 +182,16 @@ impl Bindings {
     ) -> Result<(), BindingsError> {
         let mut declared = self.declared.lock();
         declared.check_free(name)?;
-        let removed = declared.stored.remove(name);
-        let (_, number) = removed.ok_or_else(|| BindingsError::NotFound(name.into()))?;
+        let known = declared.stored.get(name);
+        let number = known.ok_or_else(|| BindingsError::NotFound(name.into()))?.1;
         let path = format!("{STORED_UNDER}{name}");
         {
-            let mut shard = account.shards.of(&account.name, &path).change();
+            let shard = account.shards.of(&account.name, &path);
+            let mut shard = shard.change();
+            if shard.is_lost() {
+                return Err(BindingsError::Closed);
+            }
+            declared.stored.remove(name);
             shard.remove_entity(account.stored_number(), &path, number);
             commits.add(shard.index(), shard.batch());
         }

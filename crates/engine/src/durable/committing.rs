@@ -110,7 +110,7 @@ impl Committing {
                 if now - *failing_since.get_or_insert(now) >= PATIENCE {
                     shard.give_up();
                 }
-                if shard.is_closing() {
+                if shard.gives_up() {
                     error!(shard = shard.index(), "what was not acknowledged is not stored");
                     return None;
                 }

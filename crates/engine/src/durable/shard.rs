@@ -6,8 +6,9 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
 
-use barid_core::durable::{Shard, TenantNames, WriteSet};
-use barid_core::ids::{PacketId, SessionNumber, TenantNumber};
+use barid_core::commits::LOST;
+use barid_core::durable::{ReceivedIn, Shard, TenantNames, WriteSet};
+use barid_core::ids::{PacketId, SessionNumber, ShardIndex, TenantNumber};
 use barid_store::changelog::{Changelog, Outcome, Sink};
 use barid_store::{Store, StoreError};
 use tracing::{error, info};
@@ -15,7 +16,7 @@ use tracing::{error, info};
 use super::committing::Committer;
 use super::fetching::Fetching;
 use crate::progress::Progress;
-use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
 thread_local! {
@@ -28,7 +29,35 @@ pub fn commit_by_rounds() {
     COMMITS_BY_ROUNDS.set(true);
 }
 
-/// A shard with its log and its store.
+/// What all shards of the process have in common.
+#[derive(Debug, Default)]
+pub(super) struct Common {
+    /// How many of them take nothing new.
+    refusing: AtomicUsize,
+    /// A thread that commits by rounds has changed something in one of them.
+    changed_in_round: AtomicBool,
+}
+
+impl Common {
+    pub(super) fn any_refuses(&self) -> bool {
+        self.refusing.load(Ordering::Relaxed) > 0
+    }
+
+    /// Whether something was changed by rounds since the last time.
+    pub(super) fn take_changed(&self) -> bool {
+        self.changed_in_round.load(Ordering::Relaxed)
+            && self.changed_in_round.swap(false, Ordering::AcqRel)
+    }
+}
+
+/// The disk is full or broken …
+const FAILING: u32 = 1;
+
+/// … or the shard is not open: it is closed, or is being opened or closed.
+const NOT_OPEN: u32 = 2;
+
+/// A shard with its log and its store, for one tenure: from when it is opened until it is closed. Who has it for longer cannot
+/// change anything any more: what is noted in a closed shard is [`LOST`].
 pub struct DurableShard {
     index: u16,
     pub(super) log: Box<dyn Changelog>,
@@ -36,16 +65,17 @@ pub struct DurableShard {
     pub(super) store: Arc<dyn Store>,
     pub(super) pending: Mutex<Pending>,
     changed: Condvar,
-    /// Which batches are durable, and for which nobody should wait.
+    /// Which batches are durable, and for which nobody should wait. The next tenure goes on with it.
     progress: Arc<Progress>,
+    common: Arc<Common>,
     /// A thread that commits by rounds has changed something.
     changed_in_round: AtomicBool,
     /// The committer, until it is taken.
     pub(super) committer: Mutex<Option<Committer>>,
     /// Requests to read back from the store.
     pub(super) fetching: Fetching,
-    /// The store takes nothing new: the disk is full or broken.
-    refuses: AtomicBool,
+    /// Why it takes nothing new; 0: it does.
+    refuses: AtomicU32,
     pub(super) commits: AtomicU64,
 }
 
@@ -64,7 +94,12 @@ pub(super) struct Pending {
     touched: bool,
     /// The accumulating batch is to be committed now.
     ripe: bool,
+    /// The batch that is taken next is the last.
     closing: bool,
+    /// It was taken: what is noted is lost.
+    is_cut: bool,
+    /// What cannot be committed is given up.
+    gives_up: bool,
 }
 
 /// The next step of a committer.
@@ -86,13 +121,41 @@ pub struct ChangeGuard<'a> {
 
 impl DurableShard {
     /// A shard whose store has not been read yet; what is appended to `log` is in `store` when it is done.
-    pub fn new(index: u16, log: Box<dyn Changelog>, store: Arc<dyn Store>) -> Self {
+    pub fn new(index: ShardIndex, log: Box<dyn Changelog>, store: Arc<dyn Store>) -> Self {
+        Self::begin(Shard::new(index), (log, store), Arc::default(), Arc::default(), 0)
+    }
+
+    /// One of several.
+    pub(super) fn among(
+        index: ShardIndex,
+        storage: (Box<dyn Changelog>, Arc<dyn Store>),
+        common: &Arc<Common>,
+    ) -> Self {
+        Self::begin(Shard::new(index), storage, Arc::default(), Arc::clone(common), 0)
+    }
+
+    /// The next tenure of a closed shard, over its log. It is not open yet.
+    pub(super) fn successor(&self, log: Box<dyn Changelog>) -> Self {
+        let mut shard = Shard::new(self.index);
+        shard.continue_with(self.pending.lock().shard.batch());
+        let (progress, common) = (Arc::clone(&self.progress), Arc::clone(&self.common));
+        // It counts as the closed one did as one that takes nothing new.
+        Self::begin(shard, (log, Arc::clone(&self.store)), progress, common, NOT_OPEN)
+    }
+
+    fn begin(
+        shard: Shard,
+        (log, store): (Box<dyn Changelog>, Arc<dyn Store>),
+        progress: Arc<Progress>,
+        common: Arc<Common>,
+        refuses: u32,
+    ) -> Self {
         Self {
-            index,
+            index: shard.index(),
             log,
             store,
             pending: Mutex::new(Pending {
-                shard: Shard::new(index),
+                shard,
                 in_flight: VecDeque::new(),
                 in_doubt: false,
                 unanswered: 0,
@@ -100,20 +163,24 @@ impl DurableShard {
                 touched: false,
                 ripe: false,
                 closing: false,
+                is_cut: false,
+                gives_up: false,
             }),
             changed: Condvar::new(),
-            progress: Arc::default(),
+            progress,
+            common,
             changed_in_round: AtomicBool::new(false),
             committer: Mutex::new(Some(Committer::default())),
             fetching: Fetching::default(),
-            refuses: AtomicBool::new(false),
+            refuses: AtomicU32::new(refuses),
             commits: AtomicU64::new(0),
         }
     }
 
     /// What the store has is known.
-    pub fn install(&self, shard: Shard) {
+    pub fn install(&self, mut shard: Shard) {
         let mut pending = self.pending.lock();
+        shard.continue_with(pending.shard.batch());
         pending.touched = !shard.pending().is_empty();
         pending.ripe = pending.touched;
         pending.shard = shard;
@@ -132,7 +199,7 @@ impl DurableShard {
     /// Locks the write set. A leaf: whoever holds it takes no other lock.
     pub fn change(&self) -> ChangeGuard<'_> {
         let mut pending = self.pending.lock();
-        pending.touched = true;
+        pending.touched = !pending.is_cut;
         ChangeGuard { owner: self, pending }
     }
 
@@ -156,6 +223,11 @@ impl DurableShard {
         self.pending.lock().shard.received(session, packet_id).is_some()
     }
 
+    /// What it has received of clients whose sessions belong to a shard.
+    pub fn received_of(&self, home: ShardIndex) -> Vec<ReceivedIn> {
+        self.pending.lock().shard.received_of(home)
+    }
+
     /// The batch that has all that was noted so far.
     pub fn last_change(&self) -> u64 {
         let pending = self.pending.lock();
@@ -172,9 +244,27 @@ impl DurableShard {
         self.progress.is_done(batch)
     }
 
-    /// Whether the store takes nothing new for now.
+    /// Whether it takes nothing new for now: the disk is full or broken, or it is not open.
     pub fn refuses(&self) -> bool {
-        self.refuses.load(Ordering::Relaxed)
+        self.refuses.load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether its disk is full or broken.
+    pub fn is_failing(&self) -> bool {
+        self.refuses.load(Ordering::Relaxed) & FAILING != 0
+    }
+
+    /// Whether it is open. One that has been closed never is again: its successor is.
+    pub fn is_open(&self) -> bool {
+        self.refuses.load(Ordering::Acquire) & NOT_OPEN == 0
+    }
+
+    /// From now on it is open, or not.
+    pub(crate) fn set_open(&self, is_open: bool) {
+        match is_open {
+            true => self.end_refusing(NOT_OPEN),
+            false => self.begin_refusing(NOT_OPEN),
+        };
     }
 
     /// How many batches have been committed.
@@ -189,9 +279,20 @@ impl DurableShard {
         pending.shard.pending().bytes() + in_flight.sum::<usize>()
     }
 
-    /// Whether the broker is about to end.
+    /// Whether it is about to close.
     pub fn is_closing(&self) -> bool {
         self.pending.lock().closing
+    }
+
+    /// Whether what cannot be committed is not tried again.
+    pub(super) fn gives_up(&self) -> bool {
+        self.pending.lock().gives_up
+    }
+
+    /// Whether it is closed, and all that was noted before is durable.
+    pub fn is_closed(&self) -> bool {
+        let pending = self.pending.lock();
+        pending.is_cut && pending.in_flight.is_empty()
     }
 
     /// Begins the next batch. What it has of the present one is on its way from now on.
@@ -199,6 +300,7 @@ impl DurableShard {
         let mut pending = self.pending.lock();
         pending.touched = false;
         pending.ripe = false;
+        pending.is_cut |= pending.closing;
         let (number, writes) = pending.shard.take();
         let writes = Arc::new(writes);
         pending.in_flight.push_back((number, Arc::clone(&writes)));
@@ -261,15 +363,42 @@ impl DurableShard {
         }
     }
 
-    /// Ends the threads of the shard after everything is committed and read.
+    /// Closes it, and ends its threads when all that was noted is committed, and read. What is noted then is lost.
     pub fn close(&self) {
         self.fetching.close();
-        self.pending.lock().closing = true;
+        let mut pending = self.pending.lock();
+        pending.closing = true;
+        pending.is_cut |= !pending.touched;
+        drop(pending);
         self.changed.notify_all();
     }
 
+    /// [Closes](Self::close) it at the end of the process: what cannot be committed now is not tried again.
+    pub fn end(&self) {
+        self.pending.lock().gives_up = true;
+        self.close();
+    }
+
+    /// True: it did not refuse for that reason before.
+    fn begin_refusing(&self, why: u32) -> bool {
+        let before = self.refuses.fetch_or(why, Ordering::AcqRel);
+        if before == 0 {
+            self.common.refusing.fetch_add(1, Ordering::Relaxed);
+        }
+        before & why == 0
+    }
+
+    /// True: it did refuse for that reason before.
+    fn end_refusing(&self, why: u32) -> bool {
+        let before = self.refuses.fetch_and(!why, Ordering::AcqRel);
+        if before == why {
+            self.common.refusing.fetch_sub(1, Ordering::Relaxed);
+        }
+        before & why != 0
+    }
+
     pub(super) fn refuse(&self, error: &StoreError) {
-        if !self.refuses.swap(true, Ordering::Relaxed) {
+        if self.begin_refusing(FAILING) {
             error!(
                 shard = self.index,
                 %error,
@@ -279,7 +408,7 @@ impl DurableShard {
     }
 
     pub(super) fn accept_again(&self) {
-        if self.refuses.swap(false, Ordering::Relaxed) {
+        if self.end_refusing(FAILING) {
             info!(shard = self.index, "commits work again");
         }
     }
@@ -299,7 +428,7 @@ impl Sink for DurableShard {
             }
             Outcome::Fenced => {
                 self.pending.lock().is_fenced = true;
-                self.refuses.store(true, Ordering::Relaxed);
+                self.begin_refusing(FAILING);
                 // Also what will be noted from now on.
                 self.progress.fail(u64::MAX);
                 error!(shard = self.index, "somebody else has the log: nothing is stored any more");
@@ -310,9 +439,14 @@ impl Sink for DurableShard {
 }
 
 impl ChangeGuard<'_> {
-    /// The number of the batch that what is noted now belongs to.
+    /// The number of the batch that what is noted now belongs to; [`LOST`] if the shard is closed.
     pub fn batch(&self) -> u64 {
-        self.pending.shard.batch()
+        if self.is_lost() { LOST } else { self.pending.shard.batch() }
+    }
+
+    /// Whether what is noted now is lost: the shard is closed.
+    pub fn is_lost(&self) -> bool {
+        self.pending.is_cut
     }
 }
 
@@ -332,8 +466,13 @@ impl DerefMut for ChangeGuard<'_> {
 
 impl Drop for ChangeGuard<'_> {
     fn drop(&mut self) {
-        if COMMITS_BY_ROUNDS.get() {
+        if self.pending.is_cut {
+            self.pending.shard.discard();
+        } else if COMMITS_BY_ROUNDS.get() {
             self.owner.changed_in_round.store(true, Ordering::Release);
+            if !self.owner.common.changed_in_round.load(Ordering::Relaxed) {
+                self.owner.common.changed_in_round.store(true, Ordering::Release);
+            }
         } else {
             // Told while it is locked: the committer, woken, finds it free a moment later.
             self.pending.ripe = true;

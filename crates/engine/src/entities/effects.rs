@@ -7,7 +7,7 @@ use barid_core::entity::{Effects, Entry, Part, ReceiverId, SequenceNumber};
 use barid_core::time::WallTime;
 use smallvec::SmallVec;
 
-use super::queue::Queue;
+use super::queue::{Queue, Standing};
 use super::receivers::Told;
 use crate::durable::{ChangeGuard, Commits};
 use crate::faults::{Rule, holds, interleave};
@@ -17,21 +17,25 @@ pub struct QueueEffects<'a> {
     queue: &'a Queue,
     guard: Option<ChangeGuard<'a>>,
     told: News,
-    /// The entity has been deleted: nothing of it is stored any more.
-    is_void: bool,
+    /// Of an entity that is not open nothing is stored any more.
+    standing: Standing,
 }
 
 /// What receivers are to be told when the entity is unlocked.
 pub(super) type News = SmallVec<[(ReceiverId, Told); 2]>;
 
 impl<'a> QueueEffects<'a> {
-    pub(super) fn new(queue: &'a Queue, is_void: bool) -> Self {
-        Self { queue, guard: None, told: News::new(), is_void }
+    pub(super) fn new(queue: &'a Queue, standing: Standing) -> Self {
+        Self { queue, guard: None, told: News::new(), standing }
     }
 
-    /// Whether the entity has been deleted, and whatever is done to it is for nothing.
+    /// Whether the entity has been deleted, or its shard closed, and whatever is done to it is for nothing.
     pub fn is_void(&self) -> bool {
-        self.is_void
+        self.standing != Standing::Open
+    }
+
+    pub(super) fn standing(&self) -> Standing {
+        self.standing
     }
 
     /// The write set of the entity's shard.
@@ -39,9 +43,9 @@ impl<'a> QueueEffects<'a> {
         self.guard.get_or_insert_with(|| self.queue.shard().change())
     }
 
-    /// The write set, unless the entity has been deleted.
+    /// The write set, unless the entity is void.
     fn open(&mut self) -> Option<(&'a Queue, &mut ChangeGuard<'a>)> {
-        if self.is_void {
+        if self.is_void() {
             return None;
         }
         let queue = self.queue;
@@ -56,6 +60,9 @@ impl<'a> QueueEffects<'a> {
     pub(super) fn finish(self, commits: &mut Commits) -> News {
         if let Some(guard) = &self.guard {
             commits.add(guard.index(), guard.batch());
+        }
+        if self.standing == Standing::Closed {
+            commits.join(&self.queue.lost());
         }
         self.told
     }
@@ -119,11 +126,11 @@ impl Effects for QueueEffects<'_> {
 
     fn keeps_in_memory(&self) -> bool {
         // What is not stored can be in memory only.
-        self.is_void || self.queue.shards().has_memory()
+        self.is_void() || self.queue.shards().has_memory()
     }
 
     fn memory(&mut self, before: usize, after: usize) {
-        if !self.is_void {
+        if !self.is_void() {
             self.queue.shards().count_in_memory(before, after);
         }
     }

@@ -22,7 +22,7 @@ use smallvec::SmallVec;
 use super::group;
 use super::queue::Queue;
 use super::receivers::{Inbox, Told, new_receiver_id};
-use super::sending::{Failure, Forward, SendError, Way, hops};
+use super::sending::{Forward, NotForwarded, SendError, Way, hops};
 use crate::durable::Commits;
 use crate::faults::{IfHolds as _, Rule};
 use crate::sync::Mutex;
@@ -139,7 +139,12 @@ impl Mover {
             let forward = Forward { from: queue, target, way, messages: &[] };
             forward.try_send(&message, now, commits).map(|_| ())
         };
-        let Err((reason, description)) = moved else { return true };
+        let (reason, description) = match moved {
+            Ok(()) => return true,
+            // The shard where it belongs is closed: it comes back when its lock expires.
+            Err(NotForwarded::Later) => return false,
+            Err(NotForwarded::Never(reason, description)) => (reason, description),
+        };
         // Both in one batch. Without room for it, or if its lock has expired, it is tried again later.
         queue
             .with(commits, |entity, fx| {
@@ -160,7 +165,7 @@ impl Mover {
         way: Way<'_>,
         now: WallTime,
         commits: &mut Commits,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), NotForwarded> {
         let Some(topic) = queue.entities().and_then(|entities| entities.find_key(queue.key()))
         else {
             return Ok(());
@@ -168,10 +173,12 @@ impl Mover {
         let published = topic.put(SmallVec::from_buf([message]), way, now, commits);
         match published {
             Ok(_) | Err(SendError::Gone) => Ok(()),
+            Err(SendError::NotStored) => Err(NotForwarded::Later),
             Err(SendError::Refused(Refusal::QuotaExceeded)) => {
-                Err(("QuotaExceeded", "A subscription of the topic has no room.".into()))
+                let text = "A subscription of the topic has no room.";
+                Err(NotForwarded::Never("QuotaExceeded", text.into()))
             }
-            Err(error) => Err(("ForwardingFailed", error.to_string())),
+            Err(error) => Err(NotForwarded::Never("ForwardingFailed", error.to_string())),
         }
     }
 
@@ -225,7 +232,11 @@ impl Inbox for Mover {
         match what {
             Told::Ready => {}
             Told::Bodies(bodies) => self.loaded(bodies),
-            Told::Granted { .. } | Told::TimedOut | Told::LockLost | Told::Deleted => return,
+            Told::Granted { .. }
+            | Told::TimedOut
+            | Told::LockLost
+            | Told::Deleted
+            | Told::Closed => return,
         }
         if let Some(queue) = self.queue.upgrade() {
             self.schedule(&queue);

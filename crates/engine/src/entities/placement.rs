@@ -44,7 +44,8 @@ pub fn place_subscriptions(shards: &Shards) -> Result<usize, StoreError> {
     let mut moved = 0;
     for shard in shards.iter() {
         for subscription in misplaced(shards, shard.index(), &**shard.store())? {
-            let home = &**shards.get(subscription.home).store();
+            let home = shards.get(subscription.home);
+            let home = &**home.store();
             // Its definition comes last: where that is, all the rest is.
             if home.get(keys::ENTITIES, &subscription.key)?.is_none() {
                 subscription.copy(&**shard.store(), home)?;

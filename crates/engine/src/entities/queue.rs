@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use barid_core::durable::EntityRecord;
 use barid_core::entity::{Counts, Entity, Incoming, Mode, Part, ReceiverId, Sent};
-use barid_core::ids::{QueueNumber, ShardIndex, TenantNumber};
+use barid_core::commits::LOST;
+use barid_core::ids::{QueueNumber, TenantNumber};
 use barid_core::time::WallTime;
 use smallvec::SmallVec;
 
@@ -18,7 +19,7 @@ use super::effects::QueueEffects;
 use super::mover::Mover;
 use super::once::Once;
 use super::path::split_subscription;
-use super::receivers::{Inbox, Receivers};
+use super::receivers::{Inbox, Receivers, Told};
 use super::registry::Entities;
 use super::sending::{Numbers, SendError, Way};
 use crate::durable::{Commits, DurableShard, Shards};
@@ -70,7 +71,18 @@ pub(super) struct Home {
 
 struct State {
     entity: Entity,
-    deleted: bool,
+    standing: Standing,
+}
+
+/// Whether there is still something to do in an entity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// There is.
+    Open,
+    /// Its shard was closed: it is in the store only, and another has its place here when that is opened.
+    Closed,
+    /// It has been deleted.
+    Deleted,
 }
 
 impl Queue {
@@ -79,25 +91,21 @@ impl Queue {
         self.home.random
     }
 
-    /// An entity that is not stored yet, under a new number. A subscription is in the shard of its topic: no crash leaves it
-    /// without that.
+    /// An entity that is not stored yet, under a new number.
     pub(super) fn new(home: &Home, path: &str, configured: Configured) -> Arc<Self> {
-        let key = super::path::key(path);
-        let of_shard = split_subscription(&key).map_or(&*key, |(topic, _)| topic);
-        let shard = home.shards.of(&home.tenant_name, of_shard);
+        let shard = shard_of(home, &super::path::key(path));
         let number = shard.change().new_queue_number();
-        Self::recover(home, path, (shard.index(), number), configured)
+        Self::recover(home, path, (shard, number), configured)
     }
 
     /// An entity that was found in the store of a shard.
     pub(super) fn recover(
         home: &Home,
         path: &str,
-        (shard, number): (ShardIndex, QueueNumber),
+        (shard, number): (Arc<DurableShard>, QueueNumber),
         configured: Configured,
     ) -> Arc<Self> {
         let key = super::path::key(path);
-        let shard = Arc::clone(home.shards.get(shard));
         // Tokens of an earlier process must not fit: the first number is any of 2^63.
         let first_lock = if holds(Rule::NumberLocksAnew) { home.random.number() >> 1 } else { 1 };
         let entity = Entity::new(configured.properties.to_core(), first_lock);
@@ -109,7 +117,7 @@ impl Queue {
             number,
             me: Weak::clone(me),
             configured: RwLock::new(Arc::new(configured)),
-            state: Mutex::new(State { entity, deleted: false }),
+            state: Mutex::new(State { entity, standing: Standing::Open }),
             receivers: Receivers::default(),
             wakes_at: AtomicU64::new(NEVER),
             begins_in: AtomicU64::new(0),
@@ -157,8 +165,8 @@ impl Queue {
         self.number
     }
 
-    /// Its shard.
-    pub fn shard(&self) -> &DurableShard {
+    /// Its shard, in the tenure in which it was made or found.
+    pub fn shard(&self) -> &Arc<DurableShard> {
         &self.shard
     }
 
@@ -190,7 +198,7 @@ impl Queue {
     }
 
     /// Has a receiver told what happens to it, until it is [forgotten](Self::unregister). Comes before it is
-    /// opened. False: the entity has been deleted.
+    /// opened. False: the entity has been deleted, or its shard closed.
     pub fn register(&self, receiver: ReceiverId, inbox: Arc<dyn Inbox>) -> bool {
         self.receivers.add(receiver, inbox)
     }
@@ -202,7 +210,17 @@ impl Queue {
 
     /// Whether it has been deleted. One of the same name is another.
     pub fn is_deleted(&self) -> bool {
-        self.state.lock().deleted
+        self.state.lock().standing == Standing::Deleted
+    }
+
+    /// Whether its shard is not open. When it is again, another has this one's place.
+    pub fn is_closed(&self) -> bool {
+        !self.shard.is_open()
+    }
+
+    /// What whoever is told something of a closed entity waits for in vain.
+    pub fn lost(&self) -> Commits {
+        Commits::one(self.shard.index(), LOST)
     }
 
     /// Looks at the entity under its lock.
@@ -213,15 +231,16 @@ impl Queue {
     /// Does something to the entity under its lock.
     ///
     /// What follows is noted in its shard, and the batch added to `commits`: whoever is told that it is done
-    /// has to wait for that. When the lock is free again, receivers are told and the next timer is set. The
-    /// shard's write set is locked from the first note to the end, so nothing else may be locked meanwhile.
+    /// has to wait for that; in vain, if the shard of the entity is closed. When the lock is free again, receivers are
+    /// told and the next timer is set. The shard's write set is locked from the first note to the end, so nothing else
+    /// may be locked meanwhile.
     pub fn with<R>(
         &self,
         commits: &mut Commits,
         change: impl FnOnce(&mut Entity, &mut QueueEffects<'_>) -> R,
     ) -> R {
         let mut state = self.state.lock();
-        let mut effects = QueueEffects::new(self, state.deleted);
+        let mut effects = QueueEffects::new(self, state.standing);
         let answer = change(&mut state.entity, &mut effects);
         let due = state.entity.due();
         let news = effects.finish(commits);
@@ -320,7 +339,7 @@ impl Queue {
     /// Whether [`put`](Self::put) would take them.
     pub(super) fn check(&self, messages: &[Incoming]) -> Result<(), SendError> {
         let state = self.state.lock();
-        check(&state.entity, &QueueEffects::new(self, state.deleted), messages)
+        check(&state.entity, &QueueEffects::new(self, state.standing), messages)
     }
 
     /// Notes that it has come into being, and what it is declared as.
@@ -407,19 +426,36 @@ impl Queue {
     /// Has it gone, with all that is in it. Its receivers are told.
     pub(super) fn delete(&self, commits: &mut Commits) {
         let mut state = self.state.lock();
-        let mut effects = QueueEffects::new(self, state.deleted);
-        if !state.deleted {
+        let mut effects = QueueEffects::new(self, state.standing);
+        if state.standing == Standing::Open {
             state.entity.delete_all(&mut effects);
             effects.shard().remove_entity(self.home.tenant, &self.path, self.number);
-            state.deleted = true;
+            state.standing = Standing::Deleted;
         }
         effects.finish(commits);
         drop(state);
         *self.movers.lock() = [None, None];
-        self.receivers.end();
+        self.receivers.end(&Told::Deleted);
     }
 
-    /// Notes the exact numbers to go on with: the process is about to end.
+    /// Its shard is closed: what is in it is in the store only. Its receivers are told.
+    pub(super) fn leave(&self) {
+        self.note_numbers(&mut Commits::default());
+        {
+            let mut state = self.state.lock();
+            if state.standing != Standing::Open {
+                return;
+            }
+            state.standing = Standing::Closed;
+            let empty = Entity::new(state.entity.properties().clone(), 0);
+            let left = std::mem::replace(&mut state.entity, empty);
+            self.home.shards.count_in_memory(left.bytes_in_memory(), 0);
+        }
+        *self.movers.lock() = [None, None];
+        self.receivers.end(&Told::Closed);
+    }
+
+    /// Notes the exact numbers to go on with: the shard is about to close.
     pub(super) fn note_numbers(&self, commits: &mut Commits) {
         self.with(commits, |entity, effects| entity.note_numbers(effects));
     }
@@ -430,16 +466,24 @@ impl Queue {
     }
 }
 
+/// The shard that an entity with this canonical key belongs to. A subscription is in the shard of its topic: no crash leaves it
+/// without that.
+pub(super) fn shard_of(home: &Home, key: &str) -> Arc<DurableShard> {
+    let of_shard = split_subscription(key).map_or(key, |(topic, _)| topic);
+    home.shards.of(&home.tenant_name, of_shard)
+}
+
 /// Whether an entity takes messages, one after the other.
 fn check(
     entity: &Entity,
     effects: &QueueEffects<'_>,
     messages: &[Incoming],
 ) -> Result<(), SendError> {
-    if effects.is_void() {
-        return Err(SendError::Gone);
+    match effects.standing() {
+        Standing::Open => Ok(entity.check(messages)?),
+        Standing::Closed => Err(SendError::NotStored),
+        Standing::Deleted => Err(SendError::Gone),
     }
-    Ok(entity.check(messages)?)
 }
 
 impl fmt::Debug for Queue {

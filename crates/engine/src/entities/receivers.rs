@@ -28,6 +28,8 @@ pub enum Told {
     LockLost,
     /// The entity has been deleted. It is closed.
     Deleted,
+    /// The shard of the entity was closed, and with it the receiver. Another may be opened when the shard is open again.
+    Closed,
     /// Bodies that it has [asked for](super::Queue::fetch_bodies), in the order in which it asked:
     /// with each the tag that it gave. `None`: the message cannot be read back any more, and is lost.
     Bodies(Vec<(u64, Option<Arc<[u8]>>)>),
@@ -45,7 +47,7 @@ pub fn new_receiver_id() -> ReceiverId {
     ReceiverId(NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// The inboxes of an entity's receivers; `None`: the entity has been deleted.
+/// The inboxes of an entity's receivers; `None`: the entity has been deleted, or its shard closed.
 pub(super) struct Receivers(Mutex<Option<HashMap<ReceiverId, Arc<dyn Inbox>>>>);
 
 impl Default for Receivers {
@@ -55,7 +57,7 @@ impl Default for Receivers {
 }
 
 impl Receivers {
-    /// False: the entity has been deleted, and nobody will be told anything.
+    /// False: it has [ended](Self::end), and nobody will be told anything.
     pub(super) fn add(&self, receiver: ReceiverId, inbox: Arc<dyn Inbox>) -> bool {
         let mut receivers = self.0.lock();
         receivers.as_mut().map(|receivers| receivers.insert(receiver, inbox)).is_some()
@@ -82,10 +84,10 @@ impl Receivers {
     }
 
     /// Tells all of them for the last time.
-    pub(super) fn end(&self) {
+    pub(super) fn end(&self, why: &Told) {
         let all = self.0.lock().take().unwrap_or_default();
         for (receiver, inbox) in all {
-            inbox.tell(receiver, Told::Deleted);
+            inbox.tell(receiver, why.clone());
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use barid_core::durable::EntityRecord;
 use barid_core::durable::records::RecordError;
 use barid_core::entity::Entity;
-use barid_core::ids::{QueueNumber, ShardIndex};
+use barid_core::ids::QueueNumber;
 
 use super::configured::{Configured, Definition, Stored};
 use super::definition::{QueueProperties, TopicProperties};
@@ -14,7 +14,7 @@ use super::path::split_subscription;
 use super::queue::Queue;
 use super::registry::{Entities, Node};
 use super::topic::Topic;
-use crate::durable::Commits;
+use crate::durable::{Commits, DurableShard};
 
 /// The entities that one store has. Subscriptions are [joined](Recovering::join) to their topics when all is read.
 #[derive(Default)]
@@ -30,7 +30,7 @@ impl Recovering {
     pub fn entity(
         &mut self,
         entities: &Entities,
-        shard: ShardIndex,
+        shard: &Arc<DurableShard>,
         path: &str,
         record: EntityRecord,
     ) -> Result<(), RecordError> {
@@ -47,7 +47,8 @@ impl Recovering {
                     .map_err(|_| RecordError::Malformed("a rule of a subscription"))?
             }
         };
-        let queue = Queue::recover(entities.home(), path, (shard, number), configured);
+        let of = (Arc::clone(shard), number);
+        let queue = Queue::recover(entities.home(), path, of, configured);
         self.queues.insert(number, queue);
         Ok(())
     }
@@ -62,6 +63,11 @@ impl Recovering {
     /// How many entities were found.
     pub fn count(&self) -> usize {
         self.queues.len()
+    }
+
+    /// What was found is not opened.
+    pub fn discard(self) {
+        self.queues.values().for_each(|queue| queue.leave());
     }
 
     /// Gives all that were found to their tenants. A subscription whose topic has gone goes, too: the process has ended

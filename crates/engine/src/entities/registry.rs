@@ -5,7 +5,7 @@ use std::fmt;
 use std::ops::Bound;
 use std::sync::{Arc, Weak};
 
-use barid_core::ids::TenantNumber;
+use barid_core::ids::{ShardIndex, TenantNumber};
 use barid_core::time::WallTime;
 use hashbrown::HashSet;
 use thiserror::Error;
@@ -17,10 +17,10 @@ use super::definition::{
     SubscriptionDefinition, SubscriptionProperties, TopicDefinition, TopicProperties,
 };
 use super::path::{self, Address, Kind, subscription_path};
-use super::queue::{Home, Queue};
+use super::queue::{Home, Queue, shard_of};
 use super::rule::RuleDefinition;
 use super::topic::Topic;
-use crate::durable::{Commits, Shards};
+use crate::durable::{Commits, DurableShard, Shards};
 use crate::random::Random;
 use crate::sync::{Mutex, RwLock};
 
@@ -82,6 +82,9 @@ pub enum EntityError {
     /// The tenant has as many as it may.
     #[error("there may be {0} queues, topics and subscriptions (limits.max_entities), and no more")]
     TooMany(usize),
+    /// The shard where it is, or would be, is closed.
+    #[error("the shard of {0} is closed: try again when it is open")]
+    Closed(Box<str>),
 }
 
 impl Node {
@@ -101,6 +104,16 @@ impl Node {
     /// Its path, as it was declared.
     pub fn path(&self) -> &str {
         self.entity().path()
+    }
+
+    /// If its shard was closed, it becomes the one that has its place.
+    pub fn look_up(&mut self) {
+        let present = |queue: &Queue| queue.entities()?.find_key(queue.key());
+        if self.entity().is_closed()
+            && let Some(present) = present(self.entity())
+        {
+            *self = present;
+        }
     }
 }
 
@@ -217,6 +230,7 @@ impl Entities {
     ) -> Result<Arc<Queue>, EntityError> {
         definition.check()?;
         let _changing = self.changing.lock();
+        self.check_open(&definition.name)?;
         let name = name_of(Kind::Queue, &definition.name);
         let queue = self.queue(&definition.name)?;
         check_fixed(&queue, &definition.properties, &name)?;
@@ -260,6 +274,7 @@ impl Entities {
     ) -> Result<Arc<Topic>, EntityError> {
         TopicDefinition { subscriptions: Vec::new(), ..definition.clone() }.check()?;
         let _changing = self.changing.lock();
+        self.check_open(&definition.name)?;
         let topic = self.topic(&definition.name)?;
         self.change_topic(&topic, definition, by, commits)?;
         Ok(topic)
@@ -297,6 +312,7 @@ impl Entities {
     ) -> Result<Arc<Queue>, EntityError> {
         definition.check(topic)?;
         let _changing = self.changing.lock();
+        self.check_open(topic)?;
         let topic = self.topic(topic)?;
         self.check_subscription_targets(topic.path(), definition)?;
         self.change_subscription(&topic, definition, by, commits)
@@ -308,6 +324,7 @@ impl Entities {
     /// [`EntityError::NotFound`].
     pub fn delete(&self, written: &str, commits: &mut Commits) -> Result<(), EntityError> {
         let _changing = self.changing.lock();
+        self.check_open(written)?;
         let key = path::key(written);
         let node = self.nodes.write().remove(&key);
         match node.ok_or_else(|| EntityError::NotFound(format!("{written:?}").into()))? {
@@ -390,7 +407,9 @@ impl Entities {
         let by = DeclaredBy::Configuration;
         let _changing = self.changing.lock();
         self.check_declared(definitions)?;
-        for definition in &definitions.queues {
+        // What belongs to a closed shard is declared when that is open.
+        let is_open = |name: &str| self.shard_of(name).is_open();
+        for definition in definitions.queues.iter().filter(|queue| is_open(&queue.name)) {
             let name = name_of(Kind::Queue, &definition.name);
             match self.find_key(&path::key(&definition.name)) {
                 None => {
@@ -406,7 +425,7 @@ impl Entities {
                 }
             }
         }
-        for definition in &definitions.topics {
+        for definition in definitions.topics.iter().filter(|topic| is_open(&topic.name)) {
             let topic = match self.find_key(&path::key(&definition.name)) {
                 None => {
                     self.check_room(1)?;
@@ -562,6 +581,7 @@ impl Entities {
         change: impl FnOnce(&mut Vec<RuleDefinition>) -> Result<(), EntityError>,
     ) -> Result<(), EntityError> {
         let _changing = self.changing.lock();
+        self.check_open(subscription.path())?;
         let not_found = || EntityError::NotFound(name_of(Kind::Subscription, subscription.path()));
         let configured = subscription.configured();
         let Definition::Subscription(definition) = &configured.definition else {
@@ -587,7 +607,37 @@ impl Entities {
             };
             return Err(EntityError::Exists(name_of(kind, node.path())));
         }
+        self.check_open(name)?;
         self.check_room(count)
+    }
+
+    /// The shard of an entity, whether there is one of its name or not.
+    fn shard_of(&self, name: &str) -> Arc<DurableShard> {
+        shard_of(&self.home, &path::key(name))
+    }
+
+    /// Held are the changes: no shard is closed before they are let go.
+    fn check_open(&self, name: &str) -> Result<(), EntityError> {
+        match self.shard_of(name).is_open() {
+            true => Ok(()),
+            false => Err(EntityError::Closed(format!("{name:?}").into())),
+        }
+    }
+
+    /// A shard is closed: its entities are in the store only, and those who receive from them are told.
+    pub fn leave(&self, shard: ShardIndex) {
+        let _changing = self.changing.lock();
+        let nodes = self.nodes.read().clone();
+        let of_shard = nodes.values().map(Node::entity).filter(|it| it.shard().index() == shard);
+        of_shard.for_each(|queue| queue.leave());
+    }
+
+    /// A shard is opened: those that are known of an earlier tenure and were not found in it are gone.
+    pub fn forget_closed(&self, opened: &Arc<DurableShard>) {
+        self.nodes.write().retain(|_, node| {
+            let shard = node.entity().shard();
+            shard.index() != opened.index() || Arc::ptr_eq(shard, opened)
+        });
     }
 
     fn check_room(&self, count: usize) -> Result<(), EntityError> {

@@ -115,14 +115,30 @@ impl Node {
         now: WallTime,
         commits: &mut Commits,
     ) -> Result<Numbers, SendError> {
-        let refuses = match self {
-            Self::Queue(queue) => queue.shard().refuses(),
-            Self::Topic(topic) => topic.held().shards().any_refuses(),
-        };
-        if refuses {
+        if self.refuses() {
             return Err(SendError::NotStored);
         }
         self.put(messages, way, now, commits)
+    }
+
+    /// Whether nothing new can be stored for now where messages may get to from here.
+    pub fn refuses(&self) -> bool {
+        self.entity().shards().any_refuses() && self.refuses_within(HOPS_MAX)
+    }
+
+    /// The same, if they may still be forwarded so often.
+    fn refuses_within(&self, hops: u8) -> bool {
+        let target_refuses = |queue: &Arc<Queue>| {
+            let configured = queue.configured();
+            let target = direct_target(&configured).filter(|_| hops > 0);
+            let node = target.and_then(|target| queue.entities()?.find_key(target));
+            node.is_some_and(|node| node.refuses_within(hops - 1))
+        };
+        self.entity().shard().refuses()
+            || match self {
+                Self::Queue(queue) => target_refuses(queue),
+                Self::Topic(topic) => topic.subscriptions().iter().any(target_refuses),
+            }
     }
 
     /// Sends messages that have come so far.
@@ -168,14 +184,19 @@ pub(super) struct Forward<'a> {
     pub(super) messages: &'a [Incoming],
 }
 
-/// Why a message cannot be forwarded: the reason of a dead letter, and more words.
-pub(super) type Failure = (&'static str, String);
+/// Why a message is not forwarded.
+pub(super) enum NotForwarded {
+    /// The shard of the target is closed for now.
+    Later,
+    /// It cannot be: the reason of a dead letter, and more words.
+    Never(&'static str, String),
+}
 
 impl Forward<'_> {
     /// Sends one on, or into the transfer dead-letter queue of where it comes from.
     ///
     /// # Errors
-    /// That has no room, either.
+    /// That has no room, either; or the shard of the target is closed.
     pub(super) fn send(
         &self,
         message: &Incoming,
@@ -184,7 +205,8 @@ impl Forward<'_> {
     ) -> Result<SequenceNumber, SendError> {
         let (reason, description) = match self.try_send(message, now, commits) {
             Ok(number) => return Ok(number),
-            Err(failure) => failure,
+            Err(NotForwarded::Later) => return Err(SendError::NotStored),
+            Err(NotForwarded::Never(reason, description)) => (reason, description),
         };
         let (part, message) = (Part::TransferDeadLetter, message.clone());
         self.from.take_once(self.way.once, commits, |entity, fx| {
@@ -199,35 +221,35 @@ impl Forward<'_> {
         message: &Incoming,
         now: WallTime,
         commits: &mut Commits,
-    ) -> Result<SequenceNumber, Failure> {
+    ) -> Result<SequenceNumber, NotForwarded> {
         let way = Way { hops: self.way.hops + 1, ..self.way };
         if way.hops > HOPS_MAX {
             let description = format!("A message is forwarded {HOPS_MAX} times at most.");
-            return Err(("MaxTransferHopCountExceeded", description));
+            return Err(NotForwarded::Never("MaxTransferHopCountExceeded", description));
         }
         let entities = self.from.entities();
         let Some(node) = entities.and_then(|entities| entities.find_key(self.target)) else {
             let description = format!("The messaging entity '{}' could not be found.", self.target);
-            return Err(("MessagingEntityNotFound", description));
+            return Err(NotForwarded::Never("MessagingEntityNotFound", description));
         };
         let message = SmallVec::from_buf([message.clone()]);
         node.put(message, way, now, commits).map(|numbers| numbers[0]).map_err(failure)
     }
 }
 
-fn failure(error: SendError) -> Failure {
+fn failure(error: SendError) -> NotForwarded {
     let reason = match error {
+        SendError::NotStored => return NotForwarded::Later,
         SendError::Refused(Refusal::SessionIdMissing) => "Session ID is null",
         SendError::Refused(Refusal::QuotaExceeded) => "QuotaExceeded",
         SendError::Refused(Refusal::MessageTooLarge) => "MessageSizeExceeded",
         SendError::Gone => "MessagingEntityNotFound",
         SendError::Refused(_)
-        | SendError::NotStored
         | SendError::Malformed
         | SendError::TooMuchWork
         | SendError::TooManyCopies => "ForwardingFailed",
     };
-    (reason, error.to_string())
+    NotForwarded::Never(reason, error.to_string())
 }
 
 fn with_hops(mut messages: Batch, hops: u8) -> Batch {

@@ -15,6 +15,7 @@ use hashbrown::HashMap;
 use super::lane::{Lane, Next, Press};
 use crate::bindings::Bound;
 use crate::budget::Budget;
+use crate::durable::Commits;
 use crate::entities::{Inbox, Queue, Told};
 use crate::lifecycle::Context;
 use crate::progress::{WaitSet, Waiter};
@@ -216,7 +217,7 @@ impl Runner {
                 self.ready.push(receiver);
             }
             Told::TimedOut | Told::LockLost => self.renew(receiver),
-            Told::Deleted => {
+            Told::Deleted | Told::Closed => {
                 let bound = Arc::clone(lane.bound());
                 self.lanes.remove(&receiver);
                 let of_it = |out: &&mut Out| Arc::ptr_eq(&out.bound, &bound);
@@ -319,6 +320,9 @@ impl Runner {
             match lane.step(&mut self.context, &mut self.press, &self.inbox) {
                 Next::Wait => {}
                 Next::Again => self.ready.push(receiver),
+                Next::Commit if lane.waits_for().is_some_and(Commits::are_lost) => {
+                    renewed.push(receiver);
+                }
                 Next::Commit => {
                     let commits = lane.waits_for().cloned().unwrap_or_default();
                     let sources = self.context.engine.shards.sources();

@@ -130,10 +130,10 @@ pub fn admit(
     let keep_alive = wanted.keep_alive;
     let max_packet_size = wanted.max_packet_size;
     let expires_at_once = wanted.expiry == 0;
-    let Some((session, epoch)) = open_session(context, &tenant, &opening, link, wanted) else {
+    let opened = open_session(context, &tenant, &opening, link, wanted);
+    let (session, epoch) = opened.inspect_err(|_| {
         tenant.connections.fetch_sub(1, Ordering::Relaxed);
-        return Err(Refusal(ReasonCode::NotAuthorized, "the client identifier is another user's"));
-    };
+    })?;
     let counters = tenant.counters(context.worker.id);
     counters.received.add(PacketType::Connect, 1, len as u64 + 2);
     counters.connects.add(1);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use mqtt_proto::{ConnAck, PacketType, PropertiesBuf, ReasonCode, Version, topic};
 
-use super::wanted::Wanted;
+use super::wanted::{Refusal, Wanted};
 use crate::access::Permissions;
 use crate::durable::Commits;
 use crate::faults::{IfHolds as _, Rule};
@@ -37,13 +37,16 @@ impl Opening<'_> {
 
 /// Opens the session of a client: resumes it, or begins a new one (MQTT 5 §3.1.2.4). A connection
 /// that the client had before is closed.
+///
+/// # Errors
+/// It is another user's, or its shard is not open.
 pub(super) fn open_session(
     context: &mut Context,
     tenant: &Arc<Tenant>,
     opening: &Opening<'_>,
     link: Link,
     wanted: Wanted,
-) -> Option<(SessionRef, u32)> {
+) -> Result<(SessionRef, u32), Refusal> {
     let mut ended = None;
     let mut entry = tenant.sessions.entry(opening.client_id);
     // A session from before there were users is anybody's.
@@ -52,7 +55,16 @@ pub(super) fn open_session(
         state.user.is_some() && opening.user.is_some() && state.user != opening.user
     });
     if another_users {
-        return None;
+        return Err(Refusal(ReasonCode::NotAuthorized, "the client identifier is another user's"));
+    }
+    let stores = wanted.expiry > 0 && (wanted.persist || tenant.durability().stores_sessions());
+    // Asked under the lock under which sessions leave when their shard is closed.
+    let is_open = match entry.get() {
+        Some(present) => present.durable().is_none_or(|durable| durable.shard.is_open()),
+        None => !stores || tenant.shards.of(&tenant.name, opening.client_id).is_open(),
+    };
+    if !is_open {
+        return Err(Refusal(ReasonCode::ServerBusy, "the session's shard is closed: try again"));
     }
     let resumed = match entry.get().cloned() {
         // A session that expires with its connection is over when another connection comes.
@@ -74,8 +86,7 @@ pub(super) fn open_session(
     }
     let session = resumed.unwrap_or_else(|| {
         let id = context.engine.next_session_id();
-        let stored = wanted.persist || tenant.durability().stores_sessions();
-        let durable = (wanted.expiry > 0 && stored).then(|| tenant.new_durable(opening.client_id));
+        let durable = stores.then(|| tenant.new_durable(opening.client_id));
         let session = SessionRef::new(id, Arc::clone(&tenant.account), opening.client_id, durable);
         entry.insert(session.clone());
         session
@@ -137,7 +148,7 @@ pub(super) fn open_session(
         }
         context.finish_session(tenant, &old, retired);
     }
-    Some((session, epoch))
+    Ok((session, epoch))
 }
 
 /// Takes away the subscriptions of a resumed session that its user may not have any more. Answers their filters.

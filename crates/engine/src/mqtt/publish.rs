@@ -79,7 +79,7 @@ impl Client {
                 turn.scratch.run.limit = RunLimit::ONE;
             }
         }
-        let mut is_resumed = false;
+        let (mut is_resumed, mut was_lost) = (false, false);
         if let (QoS::ExactlyOnce, Some(id)) = (parsed.qos, parsed.id) {
             if self.session.state().received.contains(id.get()) && !turn.scratch.run.is_empty() {
                 // It goes to others than those before it, or to nobody, so it is no part of their run.
@@ -93,6 +93,7 @@ impl Client {
             match self.receive(id)? {
                 Reception::New => {}
                 Reception::Resumed => is_resumed = true,
+                Reception::Lost => (is_resumed, was_lost) = (true, true),
                 Reception::Unfinished => {
                     // Another connection of the client is just handing it on.
                     return Err(End::Refused(ReasonCode::ServerBusy, "repeated too early"));
@@ -118,7 +119,7 @@ impl Client {
         }
         run.push(parsed, bytes, turn.context.worker.now);
         if is_resumed {
-            run.is_resumed = true;
+            (run.is_resumed, run.was_lost) = (true, was_lost);
             self.finish_run(turn, bytes, false)?;
         }
         Ok(())
@@ -197,9 +198,10 @@ impl Client {
         answers.rooms.append(&mut turn.context.router.take_full());
         let qos = run.qos();
         if qos == QoS::ExactlyOnce {
+            let is_lost = run.commits.are_lost();
             let mut state = session.state();
             for id in &ids {
-                state.received.hand_on(*id, run.reached.iter());
+                state.received.hand_on(*id, run.reached.iter(), is_lost);
             }
         }
         run.clear();
@@ -314,7 +316,7 @@ impl Client {
                 if self.version != Version::V5 {
                     let mut state = self.session.state();
                     state.received.receive(id.get());
-                    state.received.hand_on(id.get(), []);
+                    state.received.hand_on(id.get(), [], false);
                 }
                 self.put_ack(turn, PacketType::PubRec, id, reason);
             }

@@ -22,6 +22,7 @@ pub use wait_set::WaitSet;
 
 use std::sync::Weak;
 
+use barid_core::commits::LOST;
 use hashbrown::{HashMap, HashSet};
 
 use crate::faults::{Rule, holds};
@@ -70,6 +71,7 @@ impl Progress {
         // In this order, as it may become done in between.
         let has_failed = number <= self.failed.load(Ordering::Acquire);
         match self.is_done(number) {
+            _ if number == LOST => State::Failed,
             true => State::Done,
             false if has_failed => State::Failed,
             false => State::Pending,
@@ -89,6 +91,10 @@ impl Progress {
     /// Registers a waiter that is woken when a number is done, and when it has failed. Returns false if the number is done
     /// already.
     pub fn wake_when_done<W: Waiter>(&self, number: u64, waiter: &Weak<W>) -> bool {
+        if number == LOST {
+            // It has failed already, and will not be done.
+            return true;
+        }
         // Under the lock, so that the source cannot pass between the question and the answer.
         let mut waiting = self.waiting.lock();
         let waits = !self.is_done(number);

@@ -37,7 +37,7 @@ impl<T> WaitSet<T> {
     }
 
     /// Adds one, and has `waiter` woken when what it waits for first is done, or has failed. `Some`: there is nothing to wait
-    /// for.
+    /// for. What waits in vain is not to be added: see [`Commits::are_lost`].
     pub fn push<W: Waiter>(
         &mut self,
         commits: Commits,
@@ -45,6 +45,7 @@ impl<T> WaitSet<T> {
         sources: &Sources,
         waiter: &Weak<W>,
     ) -> Option<T> {
+        debug_assert!(!commits.are_lost());
         while let Some((source, number)) = sources.first_undone(&commits) {
             let list = self.list(source);
             let is_armed =

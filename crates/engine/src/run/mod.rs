@@ -68,6 +68,8 @@ pub struct Run {
     pub origin: Option<(TenantNumber, SessionNumber)>,
     /// They may have been handed on in part, before the broker ended.
     pub is_resumed: bool,
+    /// They were handed on to all but those who store them in a shard that was closed meanwhile.
+    pub was_lost: bool,
     /// Shards that have noted that the messages were received.
     pub reached: ShardSet,
     /// What has to be durable before the messages are acknowledged.
@@ -207,6 +209,7 @@ impl Run {
         self.ids.clear();
         self.origin = None;
         self.is_resumed = false;
+        self.was_lost = false;
         self.reached = ShardSet::default();
         self.commits.clear();
         self.after.clear();

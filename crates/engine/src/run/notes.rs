@@ -114,6 +114,19 @@ impl Messages<'_> {
         }
     }
 
+    /// Somebody should have stored them whose shard is closed: they are not acknowledged.
+    pub fn lose(&mut self, lost: &Commits) {
+        if self.run.class.is_stored() {
+            self.run.commits.join(lost);
+        }
+    }
+
+    /// Whether they were [lost](barid_core::session::Reception::Lost) when they came before: sessions that store nothing have
+    /// them.
+    pub fn were_lost(&self) -> bool {
+        self.run.was_lost
+    }
+
     /// Delays the acknowledgement until the accumulating batch of a shard is durable.
     pub fn wait_for(&mut self, shard: &ChangeGuard<'_>) {
         self.run.commits.add(shard.index(), shard.batch());

@@ -97,9 +97,18 @@ impl Session {
         messages: &mut Messages<'_>,
         offer: &Offer<'_>,
     ) -> Taken {
+        let stores = outlet.stores(messages, offer.qos);
+        if self.has_left() {
+            if stores {
+                messages.lose(&self.lost());
+            }
+            for _ in offer.range.clone() {
+                self.dropped(worker, DropReason::Offline, Some(messages.topic()));
+            }
+            return Offered::Done.into();
+        }
         // Also what is not stored itself may cost something that is.
         let mut journal = SessionJournal::new(self.durable());
-        let stores = outlet.stores(messages, offer.qos);
         // Which member a shared subscription chose before is not known: rather twice than not at all.
         let asks = messages.are_once() && offer.shared.is_none();
         if asks
@@ -265,7 +274,7 @@ impl Session {
     pub fn enqueue(&self, worker: &Worker, mut delivery: Delivery) -> Option<Commits> {
         self.with(|outlet| {
             let survives = delivery.qos != QoS::AtMostOnce && outlet.outbound.survives();
-            if outlet.link.is_none() && !survives {
+            if self.has_left() || (outlet.link.is_none() && !survives) {
                 return None;
             }
             let mut journal = SessionJournal::new(self.durable());

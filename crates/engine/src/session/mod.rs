@@ -59,6 +59,8 @@ pub struct Session {
     online: AtomicBool,
     /// It must not be resumed, and gets nothing. Changed under the lock of the state.
     ended: AtomicBool,
+    /// Its shard was closed. Changed under the locks of state and outlet.
+    left: AtomicBool,
     /// The connection that has, or had last, the session. Changed under the lock of the state.
     owner: AtomicU64,
     outlet: Mutex<Outlet>,
@@ -129,6 +131,7 @@ impl SessionRef {
             me: Weak::clone(me),
             online: AtomicBool::new(false),
             ended: AtomicBool::new(false),
+            left: AtomicBool::new(false),
             owner: AtomicU64::new(0),
             outlet: Mutex::default(),
             state: Mutex::default(),
@@ -177,6 +180,12 @@ impl Session {
     /// The session ends. Goes with the state, which it guards. False: it had ended before.
     pub fn end(&self, _state: &mut State) -> bool {
         !self.ended.swap(true, Ordering::Relaxed)
+    }
+
+    /// Whether its shard was closed: it is in the store only. What is left here is its name and its subscriptions, so that
+    /// nothing that it should get is acknowledged.
+    pub fn has_left(&self) -> bool {
+        self.left.load(Ordering::Relaxed)
     }
 
     /// Session State that is not on a message's way out.

@@ -3,11 +3,13 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
+use barid_core::commits::LOST;
 use barid_core::durable::{ReplayRecord, SessionRecord, SubscriptionRecord, WillRecord};
 use barid_core::ids::{EntryNumber, SessionNumber, StoredAs};
 use barid_core::queue::Room;
-use barid_core::session::{Delivery, EntryRecord, ShardSet, Waiting};
+use barid_core::session::{Delivery, EntryRecord, Outbound, ShardSet, Waiting};
 use barid_store::StoreError;
+use mqtt_proto::ReasonCode;
 use smallvec::SmallVec;
 
 use super::held::FullRoom;
@@ -15,6 +17,7 @@ use super::outlet::Outlet;
 use super::{Replay, Session, State, Subscription};
 use crate::durable::{Commits, Durable, SessionJournal};
 use crate::faults::{Rule, holds};
+use crate::ids::ConnectionId;
 use crate::progress::Waiter;
 use crate::queued::Full;
 use crate::worker::Worker;
@@ -42,6 +45,26 @@ impl Session {
         self.durable().is_some_and(|durable| durable.shard.refuses())
     }
 
+    /// What has to be durable before anybody is told of something that is noted of a session that [has left](Self::has_left).
+    pub fn lost(&self) -> Commits {
+        self.durable.iter().map(|durable| (durable.shard.index(), LOST)).collect()
+    }
+
+    /// Its shard is closed. Its client is disconnected; what waits for it is in the store only.
+    pub fn leave(&self) {
+        let mut state = self.state();
+        // What its connection still has to say does not count.
+        self.set_owner(&mut state, ConnectionId::NONE);
+        self.with(|outlet| {
+            self.left.store(true, Ordering::Relaxed);
+            self.online.store(false, Ordering::Relaxed);
+            outlet.close_connection(ReasonCode::ServerBusy);
+            outlet.outbound = Outbound::default();
+            outlet.outbound.set_survives(false);
+            outlet.replays = None;
+        });
+    }
+
     /// Whether a crash would leave it, as it is or as it was.
     pub fn is_in_store(&self, state: &State) -> bool {
         self.durable().is_some_and(|durable| durable.shard.is_durable(state.begins_in))
@@ -60,6 +83,9 @@ impl Session {
     /// Notes the session, but for what is on its way to the client, as it is now.
     pub fn store(&self, state: &State) -> Commits {
         let outlet = self.outlet.lock();
+        if self.has_left() {
+            return self.lost();
+        }
         let mut journal = SessionJournal::new(self.durable());
         self.put_record(state, &outlet, &mut journal);
         journal.commits()
@@ -165,6 +191,11 @@ impl Session {
             let shard = all.get(index);
             if shard.has_received(durable.number, id) {
                 let mut shard = shard.change();
+                if shard.is_lost() {
+                    // It stays noted, here as in the store.
+                    commits.add(index, LOST);
+                    continue;
+                }
                 was_noted |= shard.remove_received(durable.tenant, durable.number, id);
                 commits.add(index, shard.batch());
             } else {

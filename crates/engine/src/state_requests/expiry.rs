@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use barid_core::ids::ShardIndex;
 use barid_core::time::WallTime;
 
 use crate::agenda::Task;
@@ -37,13 +38,11 @@ pub(super) fn schedule_expiry(engine: &Engine, tenant: &Arc<Tenant>, shard: u16,
     engine.agenda.schedule(engine.clock.when(at), task);
 }
 
-/// Has the keys that were found in the stores removed when their time comes, or now.
-pub fn watch_expiries(engine: &Engine, tenant: &Arc<Tenant>) {
+/// Has the keys that were found in the store of a shard removed when their time comes, or now.
+pub fn watch_expiries(engine: &Engine, tenant: &Arc<Tenant>, shard: ShardIndex) {
     let Some(store) = tenant.used_state_store() else { return };
-    for shard in tenant.shards.iter() {
-        let alarm = store.partition(shard.index()).take_alarm();
-        if let Some(at) = alarm {
-            schedule_expiry(engine, tenant, shard.index(), at);
-        }
+    let alarm = store.partition(shard).take_alarm();
+    if let Some(at) = alarm {
+        schedule_expiry(engine, tenant, shard, at);
     }
 }

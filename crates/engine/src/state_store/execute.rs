@@ -136,9 +136,14 @@ impl StateStore {
             return Some(Answered::refused(Some(verb), Refusal::NotAuthorized));
         }
         let tenant = &requester.session.account;
-        let shard = tenant.shards.of_key(&tenant.name, key);
-        let mut following = Following::new(shard, tenant.stored_number());
-        let mut partition = self.partition(shard.index());
+        let index = tenant.shards.of_key(&tenant.name, key);
+        let mut partition = self.partition(index);
+        // Asked under the lock under which it is closed.
+        let shard = tenant.shards.get(index);
+        if !shard.is_open() {
+            return Some(Answered::refused(Some(verb), Refusal::QuotaExceeded));
+        }
+        let mut following = Following::new(&shard, tenant.stored_number());
         // Asked under the lock that the request would be executed under when it comes again.
         if !requester.session.is_owned_by(requester.connection) {
             return None;
@@ -226,8 +231,12 @@ impl StateStore {
         let mut commits = Commits::default();
         // Behind it, not all partitions have been looked at.
         let mut known_up_to: Option<Arc<[u8]>> = None;
-        for shard in shards.iter() {
-            let partition = self.partition(shard.index());
+        for index in (0..).take(shards.count()) {
+            let partition = self.partition(index);
+            let shard = shards.get(index);
+            if !shard.is_open() {
+                return Answered::refused(Some(Verb::Scan), Refusal::QuotaExceeded);
+            }
             let scanned = partition.scan(requester.now, after, &pattern, limits, |key| {
                 if may_read(key) {
                     keys.push(Arc::clone(key));

@@ -27,7 +27,7 @@ pub use request_times::RequestTimes;
 pub use timings::Timings;
 
 use barid_core::durable::AnsweredIn;
-use barid_core::ids::SessionNumber;
+use barid_core::ids::{SessionNumber, ShardIndex};
 use barid_core::state_store::{Clock, Limits, Partition, Scope, StateRecord, Usage};
 use barid_core::time::WallTime;
 use statestore_proto::{Version, topics};
@@ -77,10 +77,25 @@ impl StateStore {
         Scope { clock: &self.clock, usage: &self.usage, limits, now }
     }
 
-    /// Puts a key that was found in the store of a shard.
-    pub fn recover(&self, shard: u16, key: &[u8], record: StateRecord) {
+    /// Puts a key that was found in a store into what is read of its shard.
+    pub fn recover(&self, found: &mut Partition<Watching>, key: &[u8], record: StateRecord) {
         self.clock.raise(record.version);
-        self.partition(shard).insert(&self.usage, key, record);
+        found.insert(&self.usage, key, record);
+    }
+
+    /// A shard is opened, in whose store this was found.
+    pub fn open(&self, shard: ShardIndex, found: Partition<Watching>) {
+        self.partition(shard).open(&self.usage, found);
+    }
+
+    /// A shard is closed: its keys are in its store only, if they are stored. Who watches them goes on.
+    pub fn close(&self, shard: ShardIndex) {
+        self.partition(shard).close(&self.usage);
+    }
+
+    /// What was found in a store is not opened.
+    pub fn discard(&self, mut found: Partition<Watching>) {
+        found.close(&self.usage);
     }
 
     /// Whether nothing would be lost with it: it has no keys, and its clock is not ahead of the one on the
@@ -108,7 +123,7 @@ impl StateStore {
         keys: impl Iterator<Item = &'k [u8]>,
     ) {
         for key in keys {
-            let shard = tenant.shards.of_key(&tenant.name, key).index();
+            let shard = tenant.shards.of_key(&tenant.name, key);
             self.partition(shard).forget_watcher(&self.usage, connection, [key]);
         }
     }
@@ -123,8 +138,9 @@ impl StateStore {
     ) {
         let limits = Limits::UNBOUNDED;
         let scope = self.scope(&limits, now);
-        let mut following = Following::new(tenant.shards.get(shard), tenant.stored_number());
         let mut partition = self.partition(shard);
+        let shard = tenant.shards.get(shard);
+        let mut following = Following::new(&shard, tenant.stored_number());
         partition.expire(&scope, &mut following);
         follow(following.into_notices(), partition.take_alarm());
     }
@@ -132,7 +148,7 @@ impl StateStore {
     /// A session has ended: nothing of it can come again.
     pub fn forget_session(&self, tenant: &Account, session: SessionNumber) {
         for shard in tenant.shards.iter() {
-            let mut following = Following::new(shard, tenant.stored_number());
+            let mut following = Following::new(&shard, tenant.stored_number());
             self.partition(shard.index()).forget_session(&self.usage, session, &mut following);
         }
     }

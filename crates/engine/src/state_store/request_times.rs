@@ -38,6 +38,7 @@ impl RequestTimes {
     pub fn time(&self, commits: &Commits, requests: u64, since: Instant) {
         let answered = match commits.is_empty() {
             true => Some((since, requests)),
+            false if commits.are_lost() => None,
             false => self.waiting.lock().push(
                 commits.clone(),
                 (since, requests),

@@ -9,10 +9,17 @@ use super::Served;
 
 /// Whether messages are taken: 200 or 503.
 pub async fn health(State(served): State<Served>) -> (StatusCode, Json<Value>) {
-    let (status, word, message) = if served.shared.engine.shards.any_refuses() {
-        (StatusCode::SERVICE_UNAVAILABLE, "unhealthy", "The disk is full or broken.")
+    let shards = &served.shared.engine.shards;
+    let message = if shards.iter().any(|shard| shard.is_failing()) {
+        "The disk is full or broken."
+    } else if shards.any_refuses() {
+        "A shard is closed."
     } else {
-        (StatusCode::OK, "healthy", "Service is healthy.")
+        "Service is healthy."
+    };
+    let (status, word) = match shards.any_refuses() {
+        true => (StatusCode::SERVICE_UNAVAILABLE, "unhealthy"),
+        false => (StatusCode::OK, "healthy"),
     };
     (status, Json(json!({ "status": word, "message": message })))
 }

@@ -16,6 +16,7 @@ mod page;
 mod progress;
 mod rfc3339;
 mod sessions;
+mod shards;
 mod state;
 mod tenants;
 
@@ -195,6 +196,8 @@ impl Service {
             .route("/v1/tenants/{tenant}/state", get(state::list))
             .route("/v1/tenants/{tenant}/state/{key}", get(state::show))
             .nest("/v1/tenants/{tenant}", entities::routes())
+            .route("/v1/shards", get(shards::list))
+            .route("/v1/shards/{shard}", get(shards::show).patch(shards::patch))
             .route("/v1/backup", get(backup::stream))
             .fallback(answer::no_such_path)
             .method_not_allowed_fallback(answer::no_such_method)
@@ -308,6 +311,8 @@ async fn index() -> String {
         ),
         ("…/subscriptions/{subscription}/rules/{rule}", "one rule; PUT and DELETE change it"),
         ("/v1/tenants/{tenant}/bindings/{binding}", "what joins MQTT clients and entities"),
+        ("/v1/shards", "shards of the data directory"),
+        ("/v1/shards/{shard}", "one shard; PATCH closes and opens it"),
         ("/v1/backup", "all that is durable, as one file"),
     ] {
         let _ = writeln!(text, "{path:40} {what}");

@@ -115,7 +115,7 @@ pub async fn show(State(served): State<Served>, uri: Uri) -> Answer<Detailed> {
     let key: Vec<u8> = segments.nth(1).into_iter().flatten().collect();
     let tenant = tenants::named(&served, &tenant)?;
     let now = served.shared.engine.clock.wall();
-    let shard = tenant.shards.of_key(&tenant.name, &key).index();
+    let shard = tenant.shards.of_key(&tenant.name, &key);
     let partition = tenant.state_store().partition(shard);
     let entry = partition.entry(now, &key).ok_or_else(|| {
         let key = String::from_utf8_lossy(&key);

@@ -70,6 +70,7 @@ impl Story for Messages {
         (World::notice, [2, 10, 10, 30], 10),
         (|world| world.wait(1..200_000), [2, 10, 10, 40], 0),
         (World::crash, [0, 3, 6, 12], 0),
+        (process::close_or_open, [0, 2, 6, 20], 20),
         (World::fail, [0, 0, 4, 10], 0),
         (World::settle_and_audit, [0, 1, 1, 2], 0),
     ];

@@ -20,7 +20,7 @@ use barid_engine::budget::Budget;
 use barid_engine::clock::Clock;
 use barid_engine::departures::Departures;
 use barid_engine::durability::{Durability, DurabilityClass, DurabilityRule};
-use barid_engine::durable::{Committing, Fetch, Reading, Storage};
+use barid_engine::durable::{Committing, DurableShard, Fetch, Reading, Storage};
 use barid_engine::engine::{Engine, EngineSettings};
 use barid_engine::faults;
 use barid_engine::housekeeping::Housekeeper;
@@ -28,7 +28,8 @@ use barid_engine::ids::ConnectionId;
 use barid_engine::lifecycle::Context;
 use barid_engine::limits::{Limits, ShareStrategy};
 use barid_engine::mqtt::{Client, End};
-use barid_engine::recovery;
+use barid_engine::{closing, opening, recovery};
+use barid_engine::recovery::Contents;
 use barid_engine::router::Router;
 use barid_engine::session::SessionRef;
 use barid_engine::tenant::Tenant;
@@ -79,6 +80,8 @@ pub struct Process {
     connections: BTreeMap<LinkId, Connection>,
     /// What the broker has closed, and what their clients have still to read.
     closed: Vec<(LinkId, Arc<SimWire>)>,
+    window: usize,
+    rules: Rules,
     /// From here on nothing fails, and clients read what they are sent.
     pub healed: bool,
 }
@@ -126,9 +129,10 @@ impl Process {
         let sizes = (1, settings.in_memory_max);
         let engine = Arc::new(Engine::new(of_engine, sizes, storage, clock, RANDOM));
         engine.tenants.recover(TENANT);
-        let read = |shard| recovery::read(&engine, shard).expect("what was written can be read");
-        let contents: Vec<_> = engine.shards.iter().map(read).collect();
-        recovery::recover(&engine, contents);
+        let mut contents: Vec<_> =
+            engine.shards.iter().map(|shard| read(&engine, &shard)).collect();
+        contents.iter_mut().for_each(Contents::announce);
+        opening::recover(&engine, contents);
         let worker = || Worker { id: 0, now: clock.now() };
         let context = || Context {
             worker: worker(),
@@ -136,22 +140,15 @@ impl Process {
             router: Router::new(RANDOM),
             departures: Departures::default(),
         };
-        let shard = |(shard, log): (&Arc<barid_engine::durable::DurableShard>, _)| Shard {
-            committing: shard.committing(clock),
-            log,
-            happened: Vec::new(),
-        };
-        let mut shards: Vec<_> = engine.shards.iter().zip(logs).map(shard).collect();
-        // A start whose first commit fails is none.
-        for ((disk, shard), opened) in disks.iter().zip(&mut shards).zip(engine.shards.iter()) {
-            let fault = disk.fail(None);
-            while !opened.is_durable(1) {
-                shard.step();
-            }
-            disk.fail(fault);
-            shard.happened.clear();
+        let mut shards = Vec::new();
+        for ((disk, shard), log) in disks.iter().zip(engine.shards.iter()).zip(logs) {
+            let mut begun = Shard::begin(&shard, log, clock, disk);
+            begun.happened.clear();
+            shards.push(begun);
         }
         Self {
+            window: settings.window,
+            rules,
             shards: Rc::new(RefCell::new(shards)),
             rng: Rc::new(RefCell::new(Rng::with_seed(RANDOM.number()))),
             readers: engine.shards.iter().map(|shard| shard.reading(worker(), clock)).collect(),
@@ -339,6 +336,43 @@ impl Process {
         }
     }
 
+    /// A shard is closed, if it is open. False: it is not.
+    pub fn close(&mut self, shard: u16) -> bool {
+        let is_open = self.engine.shards.get(shard).is_open();
+        if is_open {
+            closing::close(&self.engine, shard);
+        }
+        is_open
+    }
+
+    /// A shard is opened that is closed. False: it is not.
+    pub fn open(&mut self, shard: u16, disk: &Disk) -> bool {
+        let (index, before) = (usize::from(shard), self.engine.shards.get(shard));
+        if before.is_open() || !before.is_closed() {
+            return false;
+        }
+        let log = Arc::new(Log::new(Arc::clone(before.store()), self.window, self.rules));
+        let held = Box::new(Held(Arc::clone(&log)));
+        let tenure = opening::next_tenure(&self.engine, shard, Some(held));
+        let contents = read(&self.engine, &tenure);
+        opening::open(&self.engine, contents);
+        let clock = self.engine.clock;
+        let mut begun = Shard::begin(&tenure, log, clock, disk);
+        let mut shards = self.shards.borrow_mut();
+        let mut happened = std::mem::take(&mut shards[index].happened);
+        happened.append(&mut begun.happened);
+        shards[index] = Shard { happened, ..begun };
+        self.readers[index] = tenure.reading(Worker { id: 0, now: clock.now() }, clock);
+        self.fetches.retain(|(reader, _)| *reader != index);
+        opening::serve(&self.engine, shard);
+        true
+    }
+
+    /// Whether any shard is closed.
+    pub fn is_any_closed(&self) -> bool {
+        self.engine.shards.iter().any(|shard| !shard.is_open())
+    }
+
     /// The log of a shard goes one step on, or its committer.
     pub fn commit(&mut self, shard: u16, history: &mut History) {
         self.shards.borrow_mut()[usize::from(shard)].step();
@@ -360,9 +394,10 @@ impl Process {
         }
     }
 
-    /// Whether all that was noted is durable.
+    /// Whether all that was noted is durable, and all shards are open.
     pub fn is_written(&self) -> bool {
-        self.shards.borrow().iter().all(|shard| shard.log.is_idle())
+        !self.is_any_closed()
+            && self.shards.borrow().iter().all(|shard| shard.log.is_idle())
             && self.engine.shards.iter().all(|shard| shard.is_durable(shard.last_change()))
     }
 
@@ -413,6 +448,18 @@ impl Process {
 }
 
 impl Shard {
+    /// A shard that was opened, when what is noted then is durable. An opening whose first commit fails is none.
+    fn begin(shard: &Arc<DurableShard>, log: Arc<Log>, clock: Clock, disk: &Disk) -> Self {
+        let committing = shard.committing(clock);
+        let mut begun = Self { committing, log, happened: Vec::new() };
+        let (noted, fault) = (shard.last_change(), disk.fail(None));
+        while !shard.is_durable(noted) {
+            begun.step();
+        }
+        disk.fail(fault);
+        begun
+    }
+
     /// The log goes one step on, or the committer does if it has nothing to do.
     fn step(&mut self) {
         if let Some(done) = self.log.step() {
@@ -486,9 +533,26 @@ pub fn make_room<S: Story<Broker: OverEngine>>(world: &mut World<S>) {
     process.make_room(&mut world.rng);
 }
 
+/// A shard is closed, or one that is closed is opened again. In the end all of them are.
+pub fn close_or_open<S: Story<Broker: OverEngine>>(world: &mut World<S>) {
+    let index = world.rng.usize(..world.disks.len());
+    let shard = u16::try_from(index).expect("there are few");
+    let process = world.broker.process();
+    if process.open(shard, &world.disks[index]) {
+        process.tell(&mut world.history);
+        world.history.note(Event::Opened(shard));
+    } else if !world.healed && process.close(shard) {
+        world.history.note(Event::Closed(shard));
+    }
+}
+
 /// Housekeeping does one step.
 pub fn keep_house<S: Story<Broker: OverEngine>>(world: &mut World<S>) {
     world.broker.process().keep_house();
+}
+
+fn read(engine: &Engine, shard: &Arc<DurableShard>) -> Contents {
+    recovery::read(engine, shard).expect("what was written can be read")
 }
 
 /// A turn of a connection that begins now.

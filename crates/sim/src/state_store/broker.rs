@@ -87,7 +87,7 @@ impl Broker {
         for (client, number) in &sessions {
             let of_stored = requests.iter().filter(|request| request.key != VOLATILE);
             answered.extend(of_stored.filter_map(|request| {
-                let shard = shards.of_key(TENANT, KEYS[request.key].as_bytes()).index();
+                let shard = shards.of_key(TENANT, KEYS[request.key].as_bytes());
                 let origin = origin(*number, request);
                 let told = told(&store.partition(shard).answered(&origin)?);
                 // Who is turned away by a full disk is told at once, and nothing is stored of it.

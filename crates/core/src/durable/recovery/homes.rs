@@ -17,6 +17,17 @@ pub struct Homes {
 }
 
 impl Homes {
+    /// A shard is open already, with these sessions and with traces of clients whose shard is not.
+    pub fn resume(
+        &mut self,
+        shard: ShardIndex,
+        sessions: impl IntoIterator<Item = (SessionNumber, TenantNumber)>,
+        traces: impl IntoIterator<Item = Trace>,
+    ) {
+        self.open.insert(shard, sessions.into_iter().collect());
+        self.waiting.extend(traces);
+    }
+
     /// Opens a shard that has been read. Answers the traces of which is known by that whether their session is there: those in
     /// the shard itself, and those in others that have waited for it. One whose session is not there is to be
     /// [removed](Trace::remove). Directories of versions that reserved no numbers need more: the shard of the session is to
@@ -33,6 +44,11 @@ impl Homes {
             false
         });
         (shard, known)
+    }
+
+    /// The traces that wait for shards that are not open.
+    pub fn waiting(&self) -> &[Trace] {
+        &self.waiting
     }
 }
 

@@ -316,7 +316,7 @@ impl Reading<'_> {
             let ReceivedKey { tenant, session, packet_id } = ReceivedKey::decode(key)?;
             let record = ReceivedRecord::decode(value)?;
             let (tenant, shard) = (this.tenant(tenant), this.recovered.shard.index());
-            this.recovered.shard.recover_received(session, packet_id, record);
+            this.recovered.shard.recover_received(tenant, session, packet_id, record);
             let received = ReceivedIn { shard, tenant, session, packet_id };
             this.recovered.traces.push(Trace::Received(received));
             Ok(())

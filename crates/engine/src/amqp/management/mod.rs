@@ -22,7 +22,7 @@ use super::container::{Container, RESPONDING_MAX};
 use super::held::Answer;
 use super::keys::Right;
 use super::link::{Link, ReceiverLink, RequestLink, Service};
-use super::refusals::{condition, error_of, no_entity, status_of};
+use super::refusals::{closed, condition, error_of, no_entity, status_of};
 use crate::denied_action::Action;
 use crate::durable::Commits;
 use crate::entities::{Address, Entities, Node, Queue};
@@ -197,7 +197,8 @@ impl Container {
         let service = service.clone();
         match service {
             Service::Tokens => self.on_token(turn, &request, &to),
-            Service::Management { path, node, part } => {
+            Service::Management { path, mut node, part } => {
+                node.look_up();
                 self.on_operation(turn, &request, to, &path, &node, part);
             }
         }
@@ -251,6 +252,14 @@ impl Container {
     ) {
         let mut commits = Commits::default();
         let done = self.operate(turn, *request, path, node, part, &mut commits);
+        let done = match commits.are_lost() {
+            // Answered at once: what it would wait for never comes.
+            true => {
+                commits.clear();
+                Err(closed())
+            }
+            false => done,
+        };
         let message = match done {
             Ok(Done::Nothing) => to.encode(204, "No Content", None, |_| {}),
             Ok(Done::Body(write)) => to.encode(200, "OK", None, write),
@@ -310,6 +319,9 @@ impl Container {
         let queue = node.entity();
         if queue.is_deleted() {
             return Err(no_entity(queue.path()));
+        }
+        if queue.is_closed() {
+            return Err(closed());
         }
         let receiver = self.receiver_of(&request, queue);
         let entities = tenant.entities(&turn.context.engine.alarm);

@@ -130,7 +130,7 @@ async fn change<T>(
     served: &Served,
     change: impl FnOnce(&mut Commits) -> Result<T, Refusal>,
 ) -> Result<T, Refusal> {
-    if served.shared.engine.shards.any_refuses() {
+    if served.shared.engine.shards.iter().any(|shard| shard.is_failing()) {
         return Err(Refusal::unavailable("the disk is full or broken: nothing can be changed"));
     }
     let mut commits = Commits::default();
@@ -159,6 +159,7 @@ impl From<EntityError> for Refusal {
             EntityError::Exists(_) | EntityError::Fixed { .. } | EntityError::TooMany(_) => {
                 Self::conflict(sentence)
             }
+            EntityError::Closed(_) => Self::unavailable(sentence),
         }
     }
 }
@@ -170,6 +171,7 @@ impl From<BindingsError> for Refusal {
             BindingsError::Binding(_) => Self::bad_request(sentence),
             BindingsError::NotFound(_) => Self::not_found(sentence),
             BindingsError::Configured(_) | BindingsError::TooMany => Self::conflict(sentence),
+            BindingsError::Closed => Self::unavailable(sentence),
         }
     }
 }

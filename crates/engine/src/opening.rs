@@ -1,0 +1,270 @@
+//! From what the store of a shard has to what the engine has: at the start, and when a shard is opened again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use barid_core::durable::recovery::Recovered;
+use barid_core::durable::{AnsweredIn, Homes, Trace, shard_of};
+use barid_core::ids::{SessionNumber, ShardIndex, TenantNumber};
+use barid_core::time::MonoTime;
+use barid_store::changelog::Changelog;
+use hashbrown::HashMap;
+
+use crate::agenda::Task;
+use crate::durable::DurableShard;
+use crate::engine::Engine;
+use crate::recovery::{Contents, Counts, Found};
+use crate::session::SessionRef;
+use crate::state_requests::watch_expiries;
+use crate::tenant::Tenant;
+
+/// Opens all shards, whose contents were [announced](Contents::announce). Comes before anybody connects, and nobody may before
+/// all that is noted here is durable ([`Committing::begin`](crate::durable::Committing::begin)).
+pub fn recover(engine: &Engine, contents: impl IntoIterator<Item = Contents>) -> Counts {
+    let mut opening = Opening::new(engine);
+    for contents in contents {
+        let Contents { recovered, found } = contents;
+        let traces = opening.install(recovered, &found);
+        opening.settle(&traces);
+        opening.begin(found);
+    }
+    opening.total
+}
+
+/// The next tenure of a closed shard, whose store is to be [read](crate::recovery::read) and then to be [opened](open): over
+/// `log`, or over the store alone.
+pub fn next_tenure(
+    engine: &Engine,
+    shard: ShardIndex,
+    log: Option<Box<dyn Changelog>>,
+) -> Arc<DurableShard> {
+    engine.shards.successor(shard, log)
+}
+
+/// Opens a shard again. It [serves](serve) when all that is noted here is durable.
+pub fn open(engine: &Engine, contents: Contents) -> Counts {
+    let Contents { recovered, mut found } = contents;
+    let shard = Arc::clone(&found.of);
+    let mut opening = Opening::new(engine);
+    opening.resume(shard.index());
+    let traces = opening.install(recovered, &found);
+    engine.shards.put(Arc::clone(&shard));
+    // Those that have come into being since were named to the tenure before.
+    for tenant in engine.tenants.all() {
+        shard.name_tenant(tenant.stored_number(), &tenant.name);
+    }
+    found.announce();
+    opening.settle(&traces);
+    opening.keep_waiting();
+    opening.begin(found);
+    for tenant in &opening.tenants {
+        forget_left(tenant, shard.index());
+        if let Some(entities) = tenant.used_entities() {
+            entities.forget_closed(&shard);
+        }
+    }
+    opening.total
+}
+
+/// From now on a shard that was opened again takes what is new.
+pub fn serve(engine: &Engine, shard: ShardIndex) {
+    engine.shards.get(shard).set_open(true);
+}
+
+impl Contents {
+    /// Lets everybody find what a shard has, at the start.
+    pub fn announce(&mut self) {
+        self.found.announce();
+    }
+}
+
+impl Found {
+    fn announce(&mut self) {
+        for (tenant, found) in self.keys.drain(..) {
+            tenant.state_store().open(self.of.index(), found);
+        }
+        for (tenant, session) in &self.sessions {
+            announce_session(tenant, session);
+        }
+        for (tenant, message) in &self.retained {
+            tenant.retained.write().set(message);
+        }
+    }
+}
+
+/// The client of a session finds it, and so do those who publish to it.
+fn announce_session(tenant: &Tenant, session: &SessionRef) {
+    {
+        let mut entry = tenant.sessions.entry(&session.client_id);
+        let before = entry.get().cloned();
+        match before {
+            // It goes on with what its subscriptions stand for, until they leave.
+            Some(before) if before.has_left() => {
+                entry.remove();
+                entry.insert(session.clone());
+                drop(entry);
+                let received = std::mem::take(&mut before.state().received);
+                session.state().received = received.reopened();
+                announce_subscriptions(tenant, session);
+                forget_subscriptions(tenant, &before);
+                return;
+            }
+            Some(_) => return,
+            None => entry.insert(session.clone()),
+        }
+    }
+    announce_subscriptions(tenant, session);
+}
+
+fn announce_subscriptions(tenant: &Tenant, session: &SessionRef) {
+    for subscription in session.state().subscriptions.iter() {
+        tenant.subscribe(session, subscription);
+    }
+}
+
+fn forget_subscriptions(tenant: &Tenant, session: &SessionRef) {
+    let subscriptions = std::mem::take(&mut session.state().subscriptions);
+    for subscription in subscriptions.into_iter() {
+        tenant.unsubscribe(&subscription.filter, session.id);
+    }
+}
+
+/// What is left of sessions that were not found in their shard when it was opened again: they had ended.
+fn forget_left(tenant: &Tenant, shard: ShardIndex) {
+    let mut left = Vec::new();
+    tenant.sessions.for_each(|session| {
+        if session.has_left() && session.durable().is_some_and(|it| it.shard.index() == shard) {
+            left.push(session.clone());
+        }
+    });
+    for session in left {
+        {
+            let mut entry = tenant.sessions.entry(&session.client_id);
+            if entry.get().is_some_and(|present| present.id == session.id) {
+                entry.remove();
+            }
+        }
+        forget_subscriptions(tenant, &session);
+    }
+}
+
+/// Shards that are opened one after the other.
+struct Opening<'a> {
+    engine: &'a Engine,
+    homes: Homes,
+    /// All, by number.
+    tenants: Vec<Arc<Tenant>>,
+    /// Those of all shards that are open.
+    sessions: HashMap<SessionNumber, SessionRef>,
+    total: Counts,
+}
+
+impl<'a> Opening<'a> {
+    fn new(engine: &'a Engine) -> Self {
+        let mut tenants = engine.tenants.all();
+        tenants.sort_unstable_by_key(|tenant| tenant.stored_number());
+        let (homes, sessions, total) = Default::default();
+        Self { engine, homes, tenants, sessions, total }
+    }
+
+    /// The other shards are open already, but for those that are closed.
+    fn resume(&mut self, opened: ShardIndex) {
+        let mut sessions = HashMap::<ShardIndex, Vec<_>>::new();
+        for tenant in &self.tenants {
+            tenant.sessions.for_each(|session| {
+                if let Some(durable) = session.durable().filter(|_| !session.has_left()) {
+                    let of_shard = sessions.entry(durable.shard.index()).or_default();
+                    of_shard.push((durable.number, durable.tenant));
+                    self.sessions.insert(durable.number, session.clone());
+                }
+            });
+        }
+        for shard in self.engine.shards.iter().filter(|shard| shard.is_open()) {
+            let traces = shard.received_of(opened).into_iter().map(Trace::Received);
+            let sessions = sessions.remove(&shard.index()).unwrap_or_default();
+            self.homes.resume(shard.index(), sessions, traces);
+        }
+    }
+
+    /// What a shard has is known. Answers the traces that can be settled, and whether their sessions are there.
+    fn install(&mut self, recovered: Recovered, found: &Found) -> Vec<(Trace, bool)> {
+        self.total.add(found.counts, found.entities.count());
+        let own = found.sessions.iter();
+        self.sessions.extend(own.filter_map(|(_, own)| Some((own.stored_number()?, own.clone()))));
+        let (mut shard, traces) = self.homes.open(recovered);
+        shard.begin_tenure();
+        found.of.install(shard);
+        for tenant in &self.tenants {
+            found.of.name_tenant(tenant.stored_number(), &tenant.name);
+        }
+        traces
+    }
+
+    /// Tells whom traces are about, or removes them.
+    fn settle(&self, traces: &[(Trace, bool)]) {
+        let shards = &self.engine.shards;
+        for (trace, lives) in traces {
+            let (tenant, session) = trace.session();
+            shards.get(shard_of(session)).change().skip_number(session);
+            match trace {
+                _ if !lives => trace.remove(&mut shards.get(trace.shard()).change()),
+                Trace::Received(received) => {
+                    if let Some(session) = self.sessions.get(&session) {
+                        session.state().received.recover(received.packet_id, received.shard);
+                    }
+                }
+                Trace::Answered(answered) => self.recover_answered(tenant, answered),
+            }
+        }
+    }
+
+    /// The sessions of closed shards may be there. What is noted of their messages is asked for when they are open.
+    fn keep_waiting(&self) {
+        for trace in self.homes.waiting() {
+            if let Trace::Answered(answered) = trace {
+                self.recover_answered(trace.session().0, answered);
+            }
+        }
+    }
+
+    fn recover_answered(&self, tenant: TenantNumber, answered: &AnsweredIn) {
+        let by_number = |known: &Arc<Tenant>| known.stored_number();
+        if let Ok(at) = self.tenants.binary_search_by_key(&tenant, by_number) {
+            self.tenants[at].state_store().recover_answered(answered);
+        }
+    }
+
+    /// What a shard has goes on.
+    fn begin(&self, found: Found) {
+        let Found { of, sessions, void_retained, entities, .. } = found;
+        for (tenant, topic) in void_retained {
+            of.change().remove_retained(tenant, &topic);
+        }
+        entities.join();
+        let now = self.engine.clock.now();
+        sessions.iter().for_each(|(_, session)| resume(self.engine, session, now));
+        for tenant in &self.tenants {
+            watch_expiries(self.engine, tenant, of.index());
+        }
+    }
+}
+
+/// The clocks of a session go on: its expiry, and the delay of its will. A client that was connected when
+/// its shard was closed, or the broker ended, has lost its connection now.
+fn resume(engine: &Engine, session: &SessionRef, now: MonoTime) {
+    let mut state = session.state();
+    let was_away = state.away_since.is_some();
+    let away_since = *state.away_since.get_or_insert(now);
+    if !was_away {
+        session.store(&state);
+    }
+    let (weak, epoch) = (session.downgrade(), 0);
+    let after = |seconds: u32| away_since.after(Duration::from_secs(u64::from(seconds)));
+    if let Some(will) = &state.will {
+        let task = Task::PublishWill { session: weak.clone(), epoch };
+        engine.agenda.schedule(after(will.delay), task);
+    }
+    if state.expiry != u32::MAX {
+        engine.agenda.schedule(after(state.expiry), Task::Expire { session: weak, epoch });
+    }
+}
