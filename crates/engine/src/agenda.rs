@@ -15,7 +15,7 @@ use crate::clock::Clock;
 use crate::durable::Commits;
 use crate::entities::{Alarm, Mover, Queue};
 use crate::progress::{Sources, WaitSet, Waiter};
-use crate::session::{Session, SessionRef};
+use crate::session::{Session, SessionRef, Will};
 use crate::sync::{Condvar, Mutex};
 use crate::tenant::Tenant;
 
@@ -35,6 +35,13 @@ pub enum Task {
         session: Weak<Session>,
         /// When its client went.
         epoch: u32,
+    },
+    /// The Will Message of a session that has ended, or has another one by now, is to be published.
+    PublishLeftWill {
+        /// Whose it was.
+        session: SessionRef,
+        /// The message.
+        will: Box<Will>,
     },
     /// Messages of shared subscriptions that were taken from a session are to be given to others.
     Give {
@@ -94,6 +101,7 @@ impl Task {
             }
             Self::SumUpDenials(tenant) => tenant.strong_count() > 0,
             Self::PublishSys(_)
+            | Self::PublishLeftWill { .. }
             | Self::Give { .. }
             | Self::End { .. }
             | Self::Move(_)
@@ -137,6 +145,8 @@ struct Inner {
     changed: Condvar,
     sources: Sources,
     after: Mutex<WaitSet<After>>,
+    /// What waits for a closed shard.
+    until_open: Mutex<Vec<Task>>,
 }
 
 #[derive(Debug, Default)]
@@ -157,7 +167,9 @@ impl Agenda {
     /// By this clock; what is to be noted later waits for these sources.
     pub fn new(clock: Clock, sources: Sources) -> Self {
         let (tasks, after) = (Mutex::default(), Mutex::default());
-        Self(Arc::new(Inner { clock, tasks, changed: Condvar::new(), sources, after }))
+        let until_open = Mutex::default();
+        let changed = Condvar::new();
+        Self(Arc::new(Inner { clock, tasks, changed, sources, after, until_open }))
     }
 
     /// Has a task done when the operating system's clock shows a time.
@@ -173,6 +185,17 @@ impl Agenda {
         if is_next {
             self.0.changed.notify_one();
         }
+    }
+
+    /// Has a task done when a shard that is closed is open again.
+    pub fn schedule_when_open(&self, task: Task) {
+        self.0.until_open.lock().push(task);
+    }
+
+    /// A shard is open again.
+    pub fn opened(&self) {
+        let waiting = std::mem::take(&mut *self.0.until_open.lock());
+        waiting.into_iter().for_each(|task| self.schedule(MonoTime::default(), task));
     }
 
     /// Has something noted when `commits` are durable. If they never will be, nothing is: but a mover goes on.

@@ -98,6 +98,10 @@ fn perform(context: &mut Context, task: Task) {
             let Some((tenant, session)) = found(context, &session) else { return };
             context.publish_will(&tenant, &session, epoch);
         }
+        Task::PublishLeftWill { session, will } => {
+            let Some(tenant) = context.tenant_of(&session) else { return };
+            context.publish_left_will(&tenant, &session, will);
+        }
         Task::Give { session, ended, taken, commits } => {
             let Some(tenant) = context.tenant_of(&session) else { return };
             context.give_now((&tenant, &session), ended, taken, commits);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use barid_core::drop_reason::DropReason;
-use barid_core::ids;
+use barid_core::ids::{self, StoredAs};
 use barid_core::message::{Message, Publication};
 use barid_core::retained::Walked;
 use barid_core::session::{Delivery, Waiting};
@@ -18,7 +18,7 @@ use crate::agenda::{After, Task};
 use crate::budget::Budget;
 use crate::departures::Departures;
 use crate::durability::asks_to_persist;
-use crate::durable::{Commits, READ_RETRY};
+use crate::durable::{Commits, DurableShard, READ_RETRY};
 use crate::engine::Engine;
 use crate::faults::{IfHolds as _, Rule, holds};
 use crate::ids::ConnectionId;
@@ -299,20 +299,62 @@ impl Context {
         let subscriptions = std::mem::take(&mut session.state().subscriptions);
         self.departures.begin(tenant, session.id, subscriptions);
         let will = session.state().will.take();
-        let commits = match will {
-            Some(will) => self.publish_will_message(tenant, session, &will),
-            None => Commits::default(),
-        };
-        self.give((tenant, session), true, retired.given, commits);
+        if let Some(will) = will {
+            session.begin_giving();
+            self.publish_left_will(tenant, session, will);
+        }
+        self.give((tenant, session), true, retired.given, Commits::default());
         session.clear(&self.worker);
+    }
+
+    /// Publishes the Will Message of a session that has ended, when nobody gets it whose shard is closed.
+    pub fn publish_left_will(
+        &mut self,
+        tenant: &Arc<Tenant>,
+        session: &SessionRef,
+        will: Box<Will>,
+    ) {
+        if self.waits(tenant, &will) {
+            self.wait_until_open(Task::PublishLeftWill { session: session.clone(), will });
+            return;
+        }
+        let commits = self.publish_will_message(tenant, session, &will);
+        self.end_giving(session, commits, Vec::new());
+    }
+
+    /// Whether somebody would get a will whose shard is closed: he would miss it.
+    fn waits(&mut self, tenant: &Arc<Tenant>, will: &Will) -> bool {
+        let publication = will.message.publication();
+        let is_closed = |shard: Arc<DurableShard>| !shard.is_open();
+        tenant.shards.any_refuses()
+            && (self.router.reaches_closed(tenant, publication.topic)
+                || publication.retain
+                    && is_closed(tenant.shards.of(&tenant.name, publication.topic)))
+    }
+
+    fn wait_until_open(&self, task: Task) {
+        self.engine.agenda.schedule_when_open(task);
+        if self.engine.shards.iter().all(|shard| shard.is_open()) {
+            // It was opened meanwhile.
+            self.engine.agenda.opened();
+        }
     }
 
     /// Publishes the Will Message, if there is one and the client has been away since `epoch`, and forgets
     /// it.
     pub fn publish_will(&mut self, tenant: &Arc<Tenant>, session: &SessionRef, epoch: u32) {
         let will = {
+            let state = session.state();
+            state.will.clone().filter(|_| session.is_away_since(epoch) && !session.has_left())
+        };
+        if will.is_some_and(|will| self.waits(tenant, &will)) {
+            self.wait_until_open(Task::PublishWill { session: session.downgrade(), epoch });
+            return;
+        }
+        let will = {
             let mut state = session.state();
-            if session.is_away_since(epoch) { state.will.take() } else { None }
+            let is_due = session.is_away_since(epoch) && !session.has_left();
+            if is_due { state.will.take() } else { None }
         };
         if let Some(will) = will {
             let commits = self.publish_will_message(tenant, session, &will);
@@ -446,9 +488,19 @@ impl Context {
             let task = Task::Give { session, ended, taken: unread, commits };
             agenda.schedule(self.worker.now.after(READ_RETRY), task);
         }
-        if is_all && session.end_giving() && ended && session.has_bequest() {
+        if is_all {
+            self.end_giving(session, commits, given);
+        } else if !given.is_empty() {
+            agenda.after(commits, After::ForgetGiven(session.clone(), given));
+        }
+    }
+
+    /// Something of a session is with others when `commits` are durable: it goes then. With the last of it goes all that a
+    /// session has left that has ended.
+    fn end_giving(&self, session: &SessionRef, mut commits: Commits, given: Vec<StoredAs>) {
+        let agenda = &self.engine.agenda;
+        if session.end_giving() && session.has_ended() && session.has_bequest() {
             // Earlier messages of it went to others, whose shards may not have them durably.
-            let mut commits = commits;
             commits.join(&self.engine.shards.last_changes().if_holds(Rule::ForgetGivenWhenDurable));
             agenda.after(commits, After::ForgetBequest(session.clone(), given));
         } else if !given.is_empty() {

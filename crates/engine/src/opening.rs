@@ -69,6 +69,7 @@ pub fn open(engine: &Engine, contents: Contents) -> Counts {
 /// From now on a shard that was opened again takes what is new.
 pub fn serve(engine: &Engine, shard: ShardIndex) {
     engine.shards.get(shard).set_open(true);
+    engine.agenda.opened();
 }
 
 impl Contents {

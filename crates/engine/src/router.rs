@@ -139,6 +139,16 @@ impl Router {
         route
     }
 
+    /// Whether messages of a topic go to a session whose shard is closed.
+    pub fn reaches_closed(&mut self, tenant: &Arc<Tenant>, topic: &str) -> bool {
+        let route = self.route(tenant, topic);
+        let is_closed =
+            |session: &SessionRef| session.durable().is_some_and(|it| !it.shard.is_open());
+        let members = route.groups().iter().flat_map(|group| group.members().to_vec());
+        route.targets().iter().any(|target| is_closed(&target.subscriber))
+            || members.into_iter().any(|member| is_closed(&member.subscriber))
+    }
+
     /// How many sessions a message of a topic goes to.
     pub fn subscribers(&mut self, tenant: &Arc<Tenant>, topic: &str) -> usize {
         let route = self.route(tenant, topic);

@@ -248,7 +248,10 @@ impl Promises {
         if filter == SHARED {
             self.is_no_member(client);
         }
-        for message in self.messages.iter_mut().filter(|message| message.acknowledged.is_none()) {
+        // When a will is published that is due is known by nobody.
+        let is_open =
+            |message: &&mut Published| message.acknowledged.is_none() || message.topic == WILL_TOPIC;
+        for message in self.messages.iter_mut().filter(is_open) {
             if let Some((_, filters)) = message.owed.get_mut(&client) {
                 filters.remove(&filter);
                 if filters.is_empty() {
