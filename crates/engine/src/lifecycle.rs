@@ -307,7 +307,8 @@ impl Context {
         session.clear(&self.worker);
     }
 
-    /// Publishes the Will Message of a session that has ended, when nobody gets it whose shard is closed.
+    /// Publishes a Will Message that a session does not have any more, when nobody is to get it whose shard is closed. Comes
+    /// behind [`begin_giving`](crate::session::Session::begin_giving).
     pub fn publish_left_will(
         &mut self,
         tenant: &Arc<Tenant>,
@@ -368,7 +369,7 @@ impl Context {
 
     /// Publishes a Will Message of a session. Answers what has to be durable before it counts as
     /// published.
-    pub fn publish_will_message(
+    fn publish_will_message(
         &mut self,
         tenant: &Arc<Tenant>,
         session: &SessionRef,

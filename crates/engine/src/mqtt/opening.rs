@@ -140,7 +140,8 @@ pub(super) fn open_session(
     }
     // The old connection has ended without DISCONNECT.
     if let Some(will) = old_will {
-        context.publish_will_message(tenant, &session, &will);
+        session.begin_giving();
+        context.publish_left_will(tenant, &session, will);
     }
     if let Some((old, retired)) = retired {
         if old_is_online {

@@ -70,7 +70,7 @@ impl Story for Messages {
         (World::notice, [2, 10, 10, 30], 10),
         (|world| world.wait(1..200_000), [2, 10, 10, 40], 0),
         (World::crash, [0, 3, 6, 12], 0),
-        (process::close_or_open, [0, 2, 6, 20], 20),
+        (World::close_or_open, [0, 2, 6, 20], 20),
         (World::fail, [0, 0, 4, 10], 0),
         (World::settle_and_audit, [0, 1, 1, 2], 0),
     ];
@@ -292,6 +292,18 @@ impl World {
     fn settle_and_audit(&mut self) {
         self.settle();
         self.audit();
+    }
+
+    /// The sessions of a shard that is closed are without clients from then on, whenever these hear of it.
+    fn close_or_open(&mut self) {
+        process::close_or_open(self);
+        for client in 0..self.clients.len() {
+            let Some((link, _)) = self.network.of(client) else { continue };
+            let session = self.broker.process.session(link);
+            if session.is_some_and(|session| session.has_left()) {
+                self.story.lost_at[client].get_or_insert(self.now);
+            }
+        }
     }
 
     fn settle(&mut self) {
