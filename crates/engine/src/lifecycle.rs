@@ -142,7 +142,12 @@ impl Context {
             let shard = tenant.shards.of(&tenant.name, messages.topic());
             let mut shard = shard.change();
             if shard.is_lost() {
-                return Err(DropReason::StoreFull);
+                if !messages.is_resumed() {
+                    return Err(DropReason::StoreFull);
+                }
+                // What some have already cannot be refused: it is not acknowledged, and comes again.
+                messages.wait_for(&shard);
+                return Ok(());
             }
             match message.as_ref().filter(|_| is_stored) {
                 Some(message) => shard.set_retained(tenant.stored_number(), message),

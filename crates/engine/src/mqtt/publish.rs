@@ -176,7 +176,7 @@ impl Client {
                 session.dropped(&context.worker, reason, Some(messages.topic()));
             }
             // An MQTT 5 client is told, so nobody gets the message; a 3.x client cannot be told.
-            if kept.is_ok() || self.version != Version::V5 {
+            if kept.is_ok() || self.version != Version::V5 || messages.is_resumed() {
                 let budget = &mut turn.budget;
                 let route =
                     self.route((context, budget), publisher, &mut messages, alone, &mut partner);

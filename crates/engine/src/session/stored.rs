@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 use super::held::FullRoom;
 use super::outlet::Outlet;
 use super::{Replay, Session, State, Subscription};
-use crate::durable::{Commits, Durable, SessionJournal};
+use crate::durable::{Commits, Durable, DurableShard, SessionJournal};
 use crate::faults::{Rule, holds};
 use crate::ids::ConnectionId;
 use crate::progress::Waiter;
@@ -183,6 +183,13 @@ impl Session {
         let all = &self.account.shards;
         let shards: SmallVec<[u16; 8]> = match shards {
             _ if !holds(Rule::ForgetEverywhere) => [own].into_iter().collect(),
+            // A closed shard may have a note that could not be removed the last time.
+            Some(shards) if all.any_refuses() => {
+                let is_closed = |shard: &Arc<DurableShard>| !shard.is_open();
+                let is_known = |index: &u16| shards.iter().any(|known| known == *index);
+                let closed = all.iter().filter(is_closed).map(|shard| shard.index());
+                shards.iter().chain(closed.filter(|index| !is_known(index))).collect()
+            }
             Some(shards) => shards.iter().collect(),
             None => all.iter().map(|shard| shard.index()).collect(),
         };
