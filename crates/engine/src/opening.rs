@@ -59,6 +59,10 @@ pub fn open(engine: &Engine, contents: Contents) -> Counts {
     opening.begin(found);
     for tenant in &opening.tenants {
         forget_left(tenant, shard.index());
+        if let Some(store) = tenant.used_state_store() {
+            let lives = |session| opening.sessions.contains_key(&session);
+            store.forget_ended(tenant, shard.index(), lives);
+        }
         if let Some(entities) = tenant.used_entities() {
             entities.forget_closed(&shard);
         }

@@ -115,6 +115,11 @@ impl Answered {
         gone
     }
 
+    /// The sessions that were answered, in no order.
+    pub fn sessions(&self) -> impl Iterator<Item = SessionNumber> {
+        self.sessions.keys().copied()
+    }
+
     /// Forgets all sessions.
     pub fn clear(&mut self, usage: &Usage) {
         let answers = self.sessions.drain().map(|(_, answers)| answers.by_age.len() as u64);

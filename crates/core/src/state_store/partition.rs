@@ -158,6 +158,11 @@ impl<W: Watcher> Partition<W> {
         self.answered.find(origin)
     }
 
+    /// The sessions whose requests were answered here and may come again, in no order.
+    pub fn answered_sessions(&self) -> impl Iterator<Item = SessionNumber> {
+        self.answered.sessions()
+    }
+
     /// Forgets what a session was answered. It cannot send anything again.
     pub fn forget_session(
         &mut self,

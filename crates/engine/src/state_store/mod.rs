@@ -26,7 +26,7 @@ pub use following::{Notice, Notices, Watching};
 pub use request_times::RequestTimes;
 pub use timings::Timings;
 
-use barid_core::durable::AnsweredIn;
+use barid_core::durable::{AnsweredIn, shard_of};
 use barid_core::ids::{SessionNumber, ShardIndex};
 use barid_core::state_store::{Clock, Limits, Partition, Scope, StateRecord, Usage};
 use barid_core::time::WallTime;
@@ -143,6 +143,24 @@ impl StateStore {
         let mut following = Following::new(&shard, tenant.stored_number());
         partition.expire(&scope, &mut following);
         follow(following.into_notices(), partition.take_alarm());
+    }
+
+    /// A shard is opened: whose session belongs to it, and is not among these, has ended while its answers were here.
+    pub fn forget_ended(
+        &self,
+        tenant: &Account,
+        home: ShardIndex,
+        lives: impl Fn(SessionNumber) -> bool,
+    ) {
+        let mut ended = Vec::new();
+        for partition in &self.partitions {
+            let partition = partition.lock();
+            let of_home = partition.answered_sessions().filter(|session| shard_of(*session) == home);
+            ended.extend(of_home.filter(|session| !lives(*session)));
+        }
+        ended.sort_unstable();
+        ended.dedup();
+        ended.into_iter().for_each(|session| self.forget_session(tenant, session));
     }
 
     /// A session has ended: nothing of it can come again.
