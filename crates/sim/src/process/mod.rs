@@ -533,17 +533,21 @@ pub fn make_room<S: Story<Broker: OverEngine>>(world: &mut World<S>) {
     process.make_room(&mut world.rng);
 }
 
-/// A shard is closed, or one that is closed is opened again. In the end all of them are.
-pub fn close_or_open<S: Story<Broker: OverEngine>>(world: &mut World<S>) {
+/// A shard is closed, which is answered, or one that is closed is opened again. In the end all of them are.
+pub fn close_or_open<S: Story<Broker: OverEngine>>(world: &mut World<S>) -> bool {
     let index = world.rng.usize(..world.disks.len());
     let shard = u16::try_from(index).expect("there are few");
     let process = world.broker.process();
     if process.open(shard, &world.disks[index]) {
         process.tell(&mut world.history);
         world.history.note(Event::Opened(shard));
-    } else if !world.healed && process.close(shard) {
+        return false;
+    }
+    let closes = !world.healed && process.close(shard);
+    if closes {
         world.history.note(Event::Closed(shard));
     }
+    closes
 }
 
 /// Housekeeping does one step.
