@@ -86,8 +86,7 @@ pub fn read(engine: &Engine, shard: &Arc<DurableShard>) -> Result<Contents, Reco
     let keys = reader.keys.into_iter();
     let keys = keys.map(|(tenant, found)| (Arc::clone(&tenants[&tenant]), found)).collect();
     let of = Arc::clone(shard);
-    let found =
-        Found { of, counts, sessions, retained, void_retained, keys, entities };
+    let found = Found { of, counts, sessions, retained, void_retained, keys, entities };
     match failed.map_or(recovered, Err) {
         Ok(recovered) => Ok(Contents { recovered, found }),
         Err(error) => {

@@ -359,7 +359,8 @@ impl Shard {
 
     /// What was received of clients whose sessions belong to a shard.
     pub fn received_of(&self, home: ShardIndex) -> Vec<ReceivedIn> {
-        let of_home = |((session, _), _): &(&(SessionNumber, PacketId), _)| shard_of(*session) == home;
+        let of_home =
+            |((session, _), _): &(&(SessionNumber, PacketId), _)| shard_of(*session) == home;
         let received = self.received.iter().filter(of_home);
         let shard = self.index;
         received

@@ -194,7 +194,11 @@ mod tests {
         let mut received = received.reopened();
         received.recover(1, 3);
         assert_eq!(received.receive(1), Reception::Lost);
-        assert_eq!(received.receive(2), Reception::Resumed, "that was handed on by another process");
+        assert_eq!(
+            received.receive(2),
+            Reception::Resumed,
+            "that was handed on by another process"
+        );
     }
 
     #[test]

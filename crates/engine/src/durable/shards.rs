@@ -59,8 +59,7 @@ impl Shards {
         let Storage { shards, commits } = storage;
         assert!(!shards.is_empty(), "a broker has a shard");
         let common = Arc::<Common>::default();
-        let shard =
-            |(index, storage)| Arc::new(DurableShard::among(index, storage, &common));
+        let shard = |(index, storage)| Arc::new(DurableShard::among(index, storage, &common));
         let shards: Box<[_]> = (0..).zip(shards).map(shard).map(RwLock::new).collect();
         let sources = shards.iter().map(|shard| Arc::clone(shard.read().progress()));
         let sources = Sources::new(sources);

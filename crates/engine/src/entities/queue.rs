@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use barid_core::commits::LOST;
 use barid_core::durable::EntityRecord;
 use barid_core::entity::{Counts, Entity, Incoming, Mode, Part, ReceiverId, Sent};
-use barid_core::commits::LOST;
 use barid_core::ids::{QueueNumber, TenantNumber};
 use barid_core::time::WallTime;
 use smallvec::SmallVec;

@@ -83,7 +83,8 @@ impl World {
 
     /// Notes a change, and returns the batch that has it.
     fn note(&self) -> Commits {
-        let shard = self.shards.get(0).change();
+        let shard = self.shards.get(0);
+        let shard = shard.change();
         Commits::one(shard.index(), shard.batch())
     }
 

@@ -155,7 +155,8 @@ impl StateStore {
         let mut ended = Vec::new();
         for partition in &self.partitions {
             let partition = partition.lock();
-            let of_home = partition.answered_sessions().filter(|session| shard_of(*session) == home);
+            let of_home =
+                partition.answered_sessions().filter(|session| shard_of(*session) == home);
             ended.extend(of_home.filter(|session| !lives(*session)));
         }
         ended.sort_unstable();

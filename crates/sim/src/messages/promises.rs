@@ -249,8 +249,9 @@ impl Promises {
             self.is_no_member(client);
         }
         // When a will is published that is due is known by nobody.
-        let is_open =
-            |message: &&mut Published| message.acknowledged.is_none() || message.topic == WILL_TOPIC;
+        let is_open = |message: &&mut Published| {
+            message.acknowledged.is_none() || message.topic == WILL_TOPIC
+        };
         for message in self.messages.iter_mut().filter(is_open) {
             if let Some((_, filters)) = message.owed.get_mut(&client) {
                 filters.remove(&filter);

@@ -27,7 +27,7 @@ use super::*;
 use crate::account::TenantSettings;
 use crate::agenda::{After, Agenda, Task};
 use crate::clock;
-use crate::durable::{Commits, Shards, Storage};
+use crate::durable::{Commits, DurableShard, Shards, Storage};
 use crate::limits::Limits;
 use crate::random::tests::COUNTING;
 use crate::sync::Mutex;
@@ -77,7 +77,7 @@ impl World {
         let mut homes = Homes::default();
         for shard in self.shards.iter() {
             let of_shard = Recovering::default();
-            let mut reader = Reader { world: self, shard: shard.index(), found: of_shard };
+            let mut reader = Reader { world: self, shard: &shard, found: of_shard };
             let read = durable::recover(shard.index(), &**shard.store(), &mut reader).unwrap();
             shard.install(homes.open(read).0);
             shard.name_tenant(self.tenant.stored_number(), "t");
@@ -242,7 +242,7 @@ impl Ears {
 /// Hears what one store has of entities.
 struct Reader<'a> {
     world: &'a World,
-    shard: u16,
+    shard: &'a Arc<DurableShard>,
     found: Recovering,
 }
 
