@@ -11,6 +11,8 @@ use mqtt_proto::{
     SubscribeFiltersBuf, SubscriptionOptions, Version,
 };
 
+use shuttle::thread;
+
 use crate::Broker;
 use crate::io::{IoThread, Post};
 use crate::wire::TestWire;
@@ -38,6 +40,9 @@ pub enum Heard {
     Message(String, u16, bool),
     /// A packet of this type with this packet identifier.
     Acknowledged(PacketType, u16),
+    /// The same, with a reason why not.
+    Refused(PacketType, u16),
+    NotConnected,
     Disconnected(ReasonCode),
 }
 
@@ -57,6 +62,11 @@ impl Client {
 
     /// Opens a session that stays. Whether there was one.
     pub fn open(&mut self, client_id: &str) -> bool {
+        self.try_open(client_id).unwrap_or_else(|| panic!("{client_id} is refused"))
+    }
+
+    /// Opens a session that stays. Whether there was one; `None`: it is refused.
+    pub fn try_open(&mut self, client_id: &str) -> Option<bool> {
         let mut properties = PropertiesBuf::default();
         properties.push(Property::SessionExpiryInterval(u32::MAX)).unwrap();
         self.send(&Packet::Connect(Connect {
@@ -71,7 +81,8 @@ impl Client {
             properties: properties.as_properties(),
         }));
         match self.hear() {
-            Heard::Connected(present) => present,
+            Heard::Connected(present) => Some(present),
+            Heard::NotConnected => None,
             other => panic!("{client_id} hears {other:?}"),
         }
     }
@@ -95,8 +106,13 @@ impl Client {
 
     /// Publishes, and does not wait.
     pub fn publish(&mut self, topic: &str, payload: &str, qos: QoS, id: u16) {
+        self.repeat(topic, payload, qos, id, false);
+    }
+
+    /// Publishes what may have been sent before (`dup`), and does not wait.
+    pub fn repeat(&mut self, topic: &str, payload: &str, qos: QoS, id: u16, dup: bool) {
         self.send(&Packet::Publish(Publish {
-            dup: false,
+            dup,
             qos,
             retain: false,
             topic,
@@ -123,6 +139,15 @@ impl Client {
     /// Goes without a word.
     pub fn lose(self) {
         self.io.post(Post::Lost(self.id));
+    }
+
+    /// Waits for the next packet, which may have to be read back from the store.
+    pub fn hear_stored(&mut self, broker: &Broker) -> Heard {
+        while self.heard.is_empty() && self.wire.is_empty() {
+            broker.load();
+            thread::yield_now();
+        }
+        self.hear()
     }
 
     /// Waits for the next packet.
@@ -160,10 +185,8 @@ fn decode(bytes: &[u8]) -> Option<(Heard, usize)> {
     let packet = bytes.get(..header.packet_len())?;
     let body = &packet[header.header_len..];
     let heard = match Packet::decode(Version::V5, header, body).expect("the broker sends MQTT") {
-        Packet::ConnAck(connack) => {
-            assert_eq!(connack.reason, ReasonCode::Success);
-            Heard::Connected(connack.session_present)
-        }
+        Packet::ConnAck(connack) if connack.reason.is_error() => Heard::NotConnected,
+        Packet::ConnAck(connack) => Heard::Connected(connack.session_present),
         Packet::SubAck(_) => Heard::Subscribed,
         Packet::Publish(publish) => {
             let payload = String::from_utf8(publish.payload.to_vec()).unwrap();
@@ -180,6 +203,6 @@ fn decode(bytes: &[u8]) -> Option<(Heard, usize)> {
 }
 
 fn acknowledged(kind: PacketType, ack: &Ack<'_>) -> Heard {
-    assert!(!ack.reason.is_error(), "{kind:?} {:?}", ack.reason);
-    Heard::Acknowledged(kind, ack.packet_id.get())
+    let told = if ack.reason.is_error() { Heard::Refused } else { Heard::Acknowledged };
+    told(kind, ack.packet_id.get())
 }

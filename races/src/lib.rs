@@ -18,17 +18,18 @@ use barid_engine::account::TenantSettings;
 use barid_engine::clock::{Clock, TimeSource};
 use barid_engine::departures::Departures;
 use barid_engine::durability::{Durability, DurabilityClass};
-use barid_engine::durable::{DurableShard, Storage};
+use barid_engine::durable::{DurableShard, Reading, Storage};
 use barid_engine::engine::{Engine, EngineSettings};
 use barid_engine::housekeeping::Housekeeper;
 use barid_engine::lifecycle::Context;
 use barid_engine::limits::{Limits, ShareStrategy};
 use barid_engine::random::Random;
-use barid_engine::{opening, recovery};
 use barid_engine::router::Router;
 use barid_engine::worker::Worker;
+use barid_engine::{closing, opening, recovery};
 use barid_store::Store;
 use barid_store::memory::Disk;
+use shuttle::sync::Mutex;
 use shuttle::thread::{self, JoinHandle};
 
 pub use client::{Client, Heard};
@@ -59,9 +60,38 @@ pub struct Broker {
     engine: Arc<Engine>,
     io: Vec<Arc<IoThread>>,
     io_threads: Vec<JoinHandle<()>>,
-    committers: Vec<JoinHandle<()>>,
-    logs: Vec<(Arc<SlowLog>, JoinHandle<()>)>,
+    shards: Vec<Mutex<Option<Running>>>,
     housekeeper: JoinHandle<()>,
+}
+
+/// The threads of an open shard.
+struct Running {
+    committer: JoinHandle<()>,
+    log: Arc<SlowLog>,
+    log_thread: JoinHandle<()>,
+    reading: Reading,
+}
+
+impl Running {
+    fn start(shard: &Arc<DurableShard>, clock: Clock, log: Arc<SlowLog>) -> Self {
+        let mut committing = shard.committing(clock);
+        let committer = thread::spawn(move || {
+            while let Some((to_do, _)) = committing.wait() {
+                committing.act(to_do);
+            }
+        });
+        let its_log = Arc::clone(&log);
+        let log_thread = thread::spawn(move || its_log.run());
+        let reading = shard.reading(Worker { id: 0, now: clock.now() }, clock);
+        Self { committer, log, log_thread, reading }
+    }
+
+    /// Waits until all is written that there is to write.
+    fn join(self) {
+        self.committer.join().expect("no thread panics");
+        self.log.close();
+        self.log_thread.join().expect("no thread panics");
+    }
 }
 
 impl Broker {
@@ -80,6 +110,9 @@ impl Broker {
         let read = |shard| recovery::read(&engine, &shard).expect("the store is empty");
         let contents: Vec<_> = engine.shards.iter().map(read).collect();
         opening::recover(&engine, contents);
+        let shards = engine.shards.iter().zip(logs);
+        let run = |(shard, log): (Arc<DurableShard>, _)| Running::start(&shard, clock, log);
+        let shards = shards.map(run).map(Some).map(Mutex::new).collect();
 
         let context = |id| Context {
             worker: Worker { id, now: clock.now() },
@@ -87,17 +120,6 @@ impl Broker {
             router: Router::new(RANDOM),
             departures: Departures::default(),
         };
-        let commit = |shard: Arc<DurableShard>| {
-            let mut committing = shard.committing(clock);
-            thread::spawn(move || {
-                while let Some((to_do, _)) = committing.wait() {
-                    committing.act(to_do);
-                }
-            })
-        };
-        let committers = engine.shards.iter().map(commit).collect();
-        let run_log = |log: Arc<SlowLog>| (Arc::clone(&log), thread::spawn(move || log.run()));
-        let logs = logs.into_iter().map(run_log).collect();
         let io: Vec<_> = (0..io_threads).map(|_| Arc::new(IoThread::default())).collect();
         let run = |(id, io): (usize, &Arc<IoThread>)| {
             let (io, context) = (Arc::clone(io), context(id));
@@ -107,12 +129,47 @@ impl Broker {
         let mut housekeeper = Housekeeper::new(context(0));
         let agenda = housekeeper.agenda();
         let housekeeper = thread::spawn(move || while agenda.wait(housekeeper.act()) {});
-        Self { engine, io, io_threads, committers, logs, housekeeper }
+        Self { engine, io, io_threads, shards, housekeeper }
+    }
+
+    /// The shard that the session of a client belongs to.
+    pub fn shard_of(&self, client_id: &str) -> u16 {
+        self.engine.shards.of(TENANT, client_id).index()
+    }
+
+    /// Closes a shard, and opens it again.
+    pub fn reopen(&self, shard: u16) {
+        let mut running = self.shards[usize::from(shard)].lock().unwrap();
+        let closed = closing::close(&self.engine, shard);
+        running.take().expect("it is open").join();
+        let log = Arc::new(SlowLog::new(closed.store()));
+        let held = Box::new(Held(Arc::clone(&log)));
+        let tenure = opening::next_tenure(&self.engine, shard, Some(held));
+        let contents = recovery::read(&self.engine, &tenure).expect("memory does not fail");
+        opening::open(&self.engine, contents);
+        let noted = tenure.last_change();
+        *running = Some(Running::start(&tenure, self.engine.clock, log));
+        drop(running);
+        while !tenure.is_durable(noted) {
+            thread::yield_now();
+        }
+        opening::serve(&self.engine, shard);
     }
 
     /// A connection on one of the IO threads.
     pub fn connect(&self, io_thread: usize) -> Client {
         Client::new(Arc::clone(&self.io[io_thread]))
+    }
+
+    /// Reads back what was asked for, on this thread: loaders wait in a way that the scheduler does not know.
+    pub fn load(&self) {
+        for shard in &self.shards {
+            let mut running = shard.lock().unwrap();
+            let reading = &mut running.as_mut().expect("it is open").reading;
+            while let Some(mut wanted) = reading.poll() {
+                assert_eq!(reading.read(&mut *wanted), None, "memory does not fail");
+            }
+        }
     }
 
     /// Ends it when all is done that is to be done, in the order in which a broker ends.
@@ -123,11 +180,8 @@ impl Broker {
         self.engine.agenda.close();
         join(self.housekeeper);
         self.engine.shards.iter().for_each(|shard| shard.close());
-        self.committers.into_iter().for_each(join);
-        for (log, thread) in self.logs {
-            log.close();
-            join(thread);
-        }
+        let running = self.shards.into_iter().filter_map(|shard| shard.into_inner().unwrap());
+        running.for_each(Running::join);
     }
 }
 

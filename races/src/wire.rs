@@ -32,6 +32,12 @@ impl TestWire {
         self.pipe.lock().unwrap().room = room;
     }
 
+    /// Whether a reader would have to wait.
+    pub fn is_empty(&self) -> bool {
+        let pipe = self.pipe.lock().unwrap();
+        pipe.bytes.is_empty() && !pipe.is_blocked
+    }
+
     /// Waits until something has been written, and takes it. Whether somebody waits for room.
     pub fn read(&self, room: usize) -> (Vec<u8>, bool) {
         let mut pipe = self.pipe.lock().unwrap();

@@ -1,6 +1,7 @@
 //! MQTT clients of a broker whose threads go on in any order.
 
 use std::panic;
+use std::sync::Arc;
 
 use barid_engine::faults::{self, Rule};
 use barid_races::{Broker, Client, Heard};
@@ -19,7 +20,7 @@ const DEPTH: usize = 3;
 /// Orders in which a broken rule must be noticed, of each kind.
 const TO_NOTICE: usize = 20_000;
 
-const STORIES: [fn(); 7] = [
+const STORIES: [fn(); 8] = [
     a_connection_that_moves_misses_nothing,
     messages_for_an_absent_client_are_acknowledged,
     messages_of_two_threads_reach_a_third_in_order,
@@ -27,6 +28,7 @@ const STORIES: [fn(); 7] = [
     a_session_that_is_taken_over_loses_nothing,
     a_client_that_goes_and_comes_back_misses_nothing,
     exactly_once_is_once_for_sessions_of_two_shards,
+    exactly_once_is_once_while_a_shard_is_closed_and_opened,
 ];
 
 #[test]
@@ -215,11 +217,86 @@ fn exactly_once_is_once_for_sessions_of_two_shards() {
     broker.stop();
 }
 
+fn exactly_once_is_once_while_a_shard_is_closed_and_opened() {
+    let broker = Arc::new(Broker::start(2, 2));
+    let reopened = broker.shard_of("s");
+    let in_shard = |wanted: bool, name: &str| {
+        let mut names = (0..).map(|number| format!("{name}{number}"));
+        names.find(|name| (broker.shard_of(name) == reopened) == wanted).unwrap()
+    };
+    // Two in the shard, so that one of them can be back before the other.
+    let subscribers = ["s".to_owned(), in_shard(false, "r"), in_shard(true, "q")];
+    for name in &subscribers {
+        let mut subscriber = broker.connect(0);
+        subscriber.open(name);
+        subscriber.subscribe("t", QoS::ExactlyOnce);
+        subscriber.lose();
+    }
+    let publisher = in_shard(false, "a");
+    let publishing = {
+        let broker = Arc::clone(&broker);
+        thread::spawn(move || publish_once(&broker, &publisher))
+    };
+    broker.reopen(reopened);
+    broker.reopen(reopened);
+    let taken = publishing.join().unwrap();
+    for name in &subscribers {
+        let mut subscriber = broker.connect(1);
+        assert!(subscriber.open(name));
+        let got = take_heard(&mut subscriber, taken.len(), |it| it.hear_stored(&broker));
+        assert_eq!(got, taken, "of {name}");
+    }
+    Arc::into_inner(broker).unwrap().stop();
+}
+
+/// Publishes messages with QoS 2, over as many connections as that takes. Those that were taken, and not refused.
+fn publish_once(broker: &Broker, name: &str) -> Vec<String> {
+    let payload = |id: u16| format!("{name}-{id}");
+    let (mut left, mut released, mut taken): (Vec<_>, Vec<_>, Vec<_>) =
+        ((1..=MESSAGES).collect(), Vec::new(), Vec::new());
+    let mut dup = false;
+    while !left.is_empty() || !released.is_empty() {
+        let mut client = broker.connect(1);
+        client.open(name);
+        released.iter().for_each(|id| client.acknowledge(PacketType::PubRel, *id));
+        for id in &left {
+            client.repeat("t", &payload(*id), QoS::ExactlyOnce, *id, dup);
+        }
+        while !left.is_empty() || !released.is_empty() {
+            match client.hear() {
+                Heard::Acknowledged(PacketType::PubRec, id) => {
+                    left.retain(|other| *other != id);
+                    taken.push(payload(id));
+                    released.push(id);
+                    client.acknowledge(PacketType::PubRel, id);
+                }
+                Heard::Acknowledged(PacketType::PubComp, id) => released.retain(|it| *it != id),
+                Heard::Refused(PacketType::PubRec, id) => left.retain(|other| *other != id),
+                Heard::Disconnected(_) => break,
+                other => panic!("the publisher hears {other:?}"),
+            }
+        }
+        dup = true;
+        // The shard has to be opened meanwhile.
+        thread::yield_now();
+    }
+    taken
+}
+
 /// Takes so many messages with QoS 2, each through all four packets.
 fn take_once(client: &mut Client, count: usize) -> Vec<String> {
+    take_heard(client, count, Client::hear)
+}
+
+/// Takes so many, which are heard in this way.
+fn take_heard(
+    client: &mut Client,
+    count: usize,
+    hear: impl Fn(&mut Client) -> Heard,
+) -> Vec<String> {
     let (mut taken, mut completed) = (Vec::new(), 0);
     while completed < count {
-        match client.hear() {
+        match hear(client) {
             Heard::Message(payload, id, _) => {
                 client.acknowledge(PacketType::PubRec, id);
                 taken.push(payload);
@@ -232,4 +309,10 @@ fn take_once(client: &mut Client, count: usize) -> Vec<String> {
         }
     }
     taken
+}
+
+#[test]
+fn only() {
+    shuttle::check_random(exactly_once_is_once_while_a_shard_is_closed_and_opened, 20000);
+    shuttle::check_pct(exactly_once_is_once_while_a_shard_is_closed_and_opened, 20000, 4);
 }

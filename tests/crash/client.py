@@ -104,7 +104,8 @@ class Client:
             if not waiting.done():
                 waiting.set_result(packet)
         elif packet.kind == wire.DISCONNECT:
-            self.ledger.problem("violations", f"{self} was disconnected: {packet}")
+            if packet.reason not in self.world.farewells:
+                self.ledger.problem("violations", f"{self} was disconnected: {packet}")
         else:
             self.on_packet(packet)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+import reopened  # noqa: E402
 from powercut import Unpowered  # noqa: E402
 from victim import Unharmed, Victim  # noqa: E402
 from world import run  # noqa: E402
@@ -24,12 +25,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=20, help="crashes, each after 0.3 to 2 s of traffic")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32), help="what chance follows from")
-    parser.add_argument("--fault", choices=FAULTS, default="kill", help="what happens at the end of a round")
+    parser.add_argument("--fault", choices=[*FAULTS, "shards"], default="kill",
+                        help="what happens at the end of a round; `shards`: they are closed and opened during the round, before a kill")
     parser.add_argument("--json", action="store_true", help="nothing but the summary, on one line")
     options = parser.parse_args()
     if not options.json:
         print(f"seed {options.seed}", flush=True)
-    summary = run(FAULTS[options.fault](options.seed), options.rounds, options.seed)
+    if options.fault == "shards":
+        summary = reopened.run(options.rounds, options.seed)
+    else:
+        summary = run(FAULTS[options.fault](options.seed), options.rounds, options.seed)
     if not options.json:
         for problem in summary.problems:
             print(problem)

@@ -40,6 +40,8 @@ class World:
 
     patience = 10.0
     """Seconds in which the broker has to answer, and without progress after which what is missing counts as lost."""
+    farewells: tuple[int, ...] = ()
+    """Reason codes with which the broker may disconnect a client."""
 
     def __init__(self, victim: Victim, seed: int, settle_every: int = 8):
         self.victim, self.seed, self.settle_every = victim, seed, settle_every

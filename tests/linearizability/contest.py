@@ -10,6 +10,7 @@ import world
 from checker import GRACE, check
 from clock import check_clock
 from history import History, Operation, Version
+from reopening import Reopening
 from requester import Requester
 from victim import Unharmed, Victim
 from watcher import Watcher
@@ -18,6 +19,7 @@ from workload import MIXES
 
 MEMORY = '[[durability]]\nkeys = "*"\nclass = "memory"\n'
 """Added to a configuration: keys are not stored."""
+SERVER_BUSY, QUOTA_EXCEEDED = 0x89, 0x97
 TOLD_LATE = GRACE + 0.9
 """Seconds after which an expiry must have been told; a busy machine takes some."""
 
@@ -33,6 +35,8 @@ class Contest(world.World):
         self.resting = False
         """Clients are to come to an end with what they are doing."""
         self.cuts, self.keeps, self.dump = cuts, keeps, dump
+        self.reopening: Reopening | None = None
+        """Closes shards and opens them meanwhile."""
         self._floor = dict.fromkeys(world.TENANTS, Version(0))
         self._worst_expiry = 0.0
         super().__init__(victim, seed, settle_every)
@@ -79,6 +83,15 @@ class Contest(world.World):
         return [*self.all_subscribers, *self.publishers, *self.auditors]
 
     async def traffic(self, seconds: float) -> None:
+        if self.reopening:
+            self.reopening.begin()
+        try:
+            await self._traffic(seconds)
+        finally:
+            if self.reopening:
+                await asyncio.to_thread(self.reopening.rest)
+
+    async def _traffic(self, seconds: float) -> None:
         if not isinstance(self.victim, Unharmed):
             return await super().traffic(seconds)
         tasks = [asyncio.create_task(self._live(one)) for one in [*self.all_subscribers, *self.publishers]]
@@ -190,8 +203,20 @@ class Contest(world.World):
             path.write_text("".join(f"{line}\n" for _, line in lines))
 
 
-def run(victim: Victim, rounds: int, seed: int, **options) -> world.Summary:
+def run(victim: Victim, rounds: int, seed: int, reopens: bool = False, **options) -> world.Summary:
+    contest = Contest(victim, seed, **options)
+    if not reopens:
+        try:
+            return asyncio.run(contest.run(rounds))
+        finally:
+            victim.close()
+    contest.farewells = (SERVER_BUSY, QUOTA_EXCEEDED)
+    contest.reopening = reopening = Reopening(victim, seed)
     try:
-        return asyncio.run(Contest(victim, seed, **options).run(rounds))
+        summary = asyncio.run(contest.run(rounds))
     finally:
+        reopening.end()
         victim.close()
+    summary.problems += reopening.problems
+    summary.counts["reopened"] = sum(reopening.times.values())
+    return summary

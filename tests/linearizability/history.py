@@ -18,6 +18,7 @@ OK, NOT_APPLIED, VALUE, ABSENT, DELETED, NOTHING = "+OK", ":-1", "$", "$-1", ":1
 """What a response says, as it begins on the wire; a refusal is its whole text, `-ERR ...`."""
 TOKEN_REQUIRED = "-ERR a fencing token is required for this request"
 TOKEN_TOO_OLD = "-ERR the request fencing token is a lower version than the fencing token protecting the resource"
+QUOTA_EXCEEDED = "-ERR the quota has been exceeded"
 
 SET, DELETE = "SET", "DELETE"
 """What happens to a key, as notifications call it."""
@@ -151,6 +152,11 @@ class History:
 
     def invoked(self, tenant: str, operation: Operation) -> None:
         self.operations[tenant, operation.key].append(operation)
+
+    def revoked(self, tenant: str, operation: Operation) -> None:
+        """It was not carried out, and will not be."""
+        operations = self.operations[tenant, operation.key]
+        operations[:] = [one for one in operations if one is not operation]
 
     def saw(self, tenant: str, key: bytes, sighting: Sighting) -> None:
         self.sightings[tenant, key].append(sighting)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import wire
 from commands import INVOKE, answer, encode, request, response_topic
-from history import OK, Answer, Operation, Version
+from history import OK, QUOTA_EXCEEDED, Answer, Operation, Version
 from ledger import Message
 from publisher import Publisher
 from workload import choose
@@ -50,6 +50,8 @@ class Requester(Publisher):
         self.greeted = False
         """CONNACK has come on this connection."""
         self._answered: dict[bytes, Request] = {}
+        self._refused: dict[bytes, Request] = {}
+        """Not carried out, as a shard was closed; what is sent again may be."""
 
     async def come(self) -> None:
         if not self.online:
@@ -103,6 +105,9 @@ class Requester(Publisher):
 
     def _send(self, packet_id: int, one: Request, dup: bool) -> None:
         one.operation.resent |= dup
+        if self._refused.pop(one.correlation, None):
+            self.waiting[one.correlation] = one
+            self.world.history.invoked(self.tenant, one.operation)
         user = [("__ts", str(one.operation.stamp)), ("__srcId", self.name)]
         if one.operation.fence:
             user.append(("__ft", str(one.operation.fence)))
@@ -118,6 +123,7 @@ class Requester(Publisher):
         lost = list(self.waiting.values())
         self.waiting.clear()
         self._answered.clear()
+        self._refused.clear()
         self._room.set()
         return lost
 
@@ -135,7 +141,7 @@ class Requester(Publisher):
     def offline(self) -> None:
         super().offline()
         self.greeted = False
-        if not self.is_cut and not self.world.down:
+        if not self.is_cut and not self.world.down and not self.world.reopening:
             self.ledger.problem("violations", f"{self} lost its connection, and nobody broke it")
 
     def on_packet(self, packet) -> None:
@@ -156,6 +162,8 @@ class Requester(Publisher):
                 self.ledger.problem("strangers", f"{self} asked for nothing of this kind: {packet}")
             return
         operation, said = one.operation, answer(packet, one.operation.verb)
+        if self.world.reopening and said.says == QUOTA_EXCEEDED:
+            return self._was_refused(one, said)
         if again:
             return self._answered_again(one, packet.dup, said, now)
         self.ledger.counts["answers"] += 1
@@ -163,6 +171,14 @@ class Requester(Publisher):
         self._answered[correlation] = one
         if operation.key == b"lease" and said.says == OK:
             self.leased = said.version
+        if not one.response.done():
+            one.response.set_result(said)
+
+    def _was_refused(self, one: Request, said: Answer) -> None:
+        self.ledger.counts["refused"] += 1
+        if one.operation.verb != "KEYNOTIFY":
+            self.world.history.revoked(self.tenant, one.operation)
+        self._refused[one.correlation] = one
         if not one.response.done():
             one.response.set_result(said)
 

@@ -21,6 +21,13 @@ def test_the_broker_is_killed(seed):
     assert summary.counts["resent"] > 10
 
 
+def test_shards_are_closed_and_opened(seed):
+    """And the broker is killed meanwhile."""
+    summary = check(run(Victim(CONFIG + "[storage]\nshards = 4\n"), 6, seed, settle_every=2, reopens=True))
+    assert summary.counts["reopened"] > 50
+    assert summary.counts["refused"] > 10
+
+
 def test_class_memory(seed):
     check(run(Unharmed(CONFIG + MEMORY), 4, seed))
 

@@ -7,7 +7,7 @@ import time
 
 import wire
 from commands import notify_prefix, sighting
-from history import NEVER, OK, Operation
+from history import NEVER, OK, QUOTA_EXCEEDED, Operation
 from requester import Requester
 from watching import Watch
 from workload import MIXES
@@ -41,6 +41,9 @@ class Watcher(Requester):
         watch = Watch(str(self), key, NEVER)
         self.active[key] = watch
         said = await self.ask(Operation(self.name, "KEYNOTIFY", key, 0.0))
+        while self.world.reopening and said.says == QUOTA_EXCEEDED:
+            await asyncio.sleep(0.01)
+            said = await self.ask(Operation(self.name, "KEYNOTIFY", key, 0.0))
         if said.says != OK:
             self.ledger.problem("violations", f"{self}: KEYNOTIFY was answered with {said}")
         watch.registered = time.monotonic()

@@ -107,6 +107,8 @@ class Connection:
         self.socket = socket.create_connection(address, timeout)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.said: list[Frame] = []
+        self.ends_with_links = False
+        """Whoever waits for something is told when the broker ends a link with an error: `Refused`."""
         self._buffer = bytearray()
         self._channels = itertools.count()
 
@@ -161,6 +163,8 @@ class Connection:
             while position < len(self.said):
                 if self.said[position].kind == kind and all(getattr(self.said[position], key) == value for key, value in fields.items()):
                     return self.said.pop(position)
+                if self.ends_with_links and self.said[position].kind == "detach" and self.said[position].error:
+                    raise Refused(self.said[position].condition, "the link was ended")
                 position += 1
             try:
                 self.said.append(self.next_frame(max(deadline - time.monotonic(), 0.001)))

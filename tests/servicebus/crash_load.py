@@ -12,10 +12,12 @@ from dataclasses import dataclass, field
 from amqp_codec import Array, Int, Symbol, Timestamp, Uint
 from amqp_wire import ACCEPTED, RECEIVER, RELEASED, SENDER, SESSION_FILTER, Closed, Link, Message, Node, Refused, connect, modified, rejected
 from namespace import Namespace
+from reopening import Reopening
 
 GONE = (Closed, OSError, TimeoutError)
 SESSIONS, SENDERS, WORKERS, IN_FLIGHT = 12, 3, 4, 50
 LATER = Symbol("x-opt-scheduled-enqueue-time")
+BUSY, DETACHED = "com.microsoft:server-busy", "amqp:link:detach-forced"
 
 
 @dataclass
@@ -106,15 +108,34 @@ class Ledger:
 
 
 class World:
-    """`rounds` of traffic against a broker that is killed at the end of each; what is left to chance follows from `seed`."""
+    """`rounds` of traffic against a broker that is killed at the end of each; what is left to chance follows from `seed`.
+    With `reopens`, its shards are closed and opened meanwhile."""
 
-    def __init__(self, broker: Namespace, path: str, seed: int, kills: bool = True):
-        self.broker, self.path, self.seed, self.kills = broker, path, seed, kills
+    def __init__(self, broker: Namespace, path: str, seed: int, kills: bool = True, reopens: bool = False):
+        self.broker, self.path, self.seed, self.kills, self.reopens = broker, path, seed, kills, reopens
         self.chance, self.ledger = random.Random(seed), Ledger()
         self.life, self.up, self.over, self.draining = 0, threading.Event(), False, False
+        """`life`: no lock of a session outlives it."""
         self.next_number: Counter = Counter()
 
     def run(self, rounds: int) -> Ledger:
+        if not self.reopens:
+            return self._run(rounds)
+        # A lock that is granted after it was closed is one of another life than those before.
+        reopening = Reopening(self.broker, self.seed, self._next_life, self._next_life)
+        reopening.begin()
+        try:
+            return self._run(rounds, reopening.rest)
+        finally:
+            reopening.end()
+            self.ledger.problems += reopening.problems
+            self.ledger.counts["reopened"] = sum(reopening.times.values())
+
+    def _next_life(self) -> None:
+        with self.ledger.lock:
+            self.life += 1
+
+    def _run(self, rounds: int, calm=lambda: None) -> Ledger:
         self.up.set()
         senders = [threading.Thread(target=self._send, args=(f"sender{index}", random.Random(f"{self.seed}/{index}"))) for index in range(SENDERS)]
         senders.append(threading.Thread(target=self._send, args=("later", random.Random(f"{self.seed}/later"))))
@@ -125,6 +146,7 @@ class World:
             time.sleep(self.chance.uniform(0.4, 1.5))
             self._crash()
         time.sleep(0.5)
+        calm()
         self.over = True
         for thread in senders:
             thread.join()
@@ -143,7 +165,7 @@ class World:
             return
         self.up.clear()
         self.broker.kill9()
-        self.life += 1
+        self._next_life()
         self.broker.start()
         self.up.set()
         self.ledger.counts["kills"] += 1
@@ -158,20 +180,23 @@ class World:
             except GONE:
                 time.sleep(0.02)
                 continue
+            connection.ends_with_links = self.reopens
             try:
-                do(connection.session(), life)
+                do(connection.session())
             except GONE as error:
                 if self.up.is_set() and self.life == life and not self.kills:
                     self.ledger.problem(f"the broker went away: {error!r}")
             except Refused as error:
-                self.ledger.problem(f"refused: {error}")
+                if not self.reopens or error.condition not in (BUSY, DETACHED):
+                    self.ledger.problem(f"refused: {error}")
+                time.sleep(0.005)
             finally:
                 connection.close()
 
     # ------------------------------------------------------------------------------------------------- senders
 
     def _send(self, name: str, chance: random.Random) -> None:
-        def send(session, life) -> None:
+        def send(session) -> None:
             link, pending = session.sender(self.path), {}
             until = time.monotonic() + chance.uniform(0.5, 3)
             while (time.monotonic() < until and not self.over) or pending:
@@ -189,9 +214,11 @@ class World:
                         continue
                 answer = session.expect("disposition", role=RECEIVER)
                 for number in range(answer.first, (answer.first if answer.last is None else answer.last) + 1):
-                    if answer.state.descriptor != ACCEPTED.descriptor:
-                        self.ledger.problem(f"{pending[number]} was refused: {answer.state}")
-                    self.ledger.was_accepted(pending.pop(number))
+                    body = pending.pop(number)
+                    if answer.state.descriptor == ACCEPTED.descriptor:
+                        self.ledger.was_accepted(body)
+                    elif not self.reopens or answer.state.value[0].value[0] != BUSY:
+                        self.ledger.problem(f"{body} was refused: {answer.state}")
                 if name == "later":
                     time.sleep(0.005)
 
@@ -203,9 +230,10 @@ class World:
     def _work(self, chance: random.Random) -> None:
         idle = threading.Event()
 
-        def work(session, life) -> None:
+        def work(session) -> None:
             node = Node(session, f"{self.path}/$management")
             for _ in range(chance.randrange(1, 10) if not self.draining else 1000):
+                life = self.life
                 try:
                     link = session.accept(self.path, None, properties={Symbol("com.microsoft:timeout"): Uint(1000)})
                 except Refused as refused:
@@ -223,10 +251,11 @@ class World:
 
     def _hold(self, node: Node, link: Link, life: int, chance: random.Random) -> None:
         ledger, name = self.ledger, link.answer.source.value[7][SESSION_FILTER]
-        ledger.was_granted(name, life)
+        if self.life == life:  # otherwise nobody knows whether the lock is of this life
+            ledger.was_granted(name, life)
         try:
             status, body, _ = node.request("get-session-state", {"session-id": name}, link=link.name)
-            assert status == 200, status
+            self._is_done(status)
             ledger.state_is(name, body["session-state"])
             deliveries, wanted = [], chance.randrange(1, 40)
             link.flow(wanted)
@@ -240,14 +269,20 @@ class World:
             state = f"{name} {chance.random()}".encode()
             ledger.state_tried(name, state)
             status, *_ = node.request("set-session-state", {"session-id": name, "session-state": state}, link=link.name)
-            assert status == 200, status
-            ledger.state_confirmed(name, state)
+            self._is_done(status)
+            if self.life == life:  # otherwise the next holder may have set another one
+                ledger.state_confirmed(name, state)
         finally:
             ledger.was_left(name)
         link.detach()
         link.session.expect("detach", handle=link.remote)
         # What came for this link and was not read is not for the next one, which may get its handle.
         link.session.connection.said.clear()
+
+    def _is_done(self, status: int) -> None:
+        if self.reopens and status in (410, 503):
+            raise Refused(BUSY, f"the lock is gone: {status}")
+        assert status == 200, status
 
     def _settle(self, link: Link, name: str, deliveries: list, chance: random.Random) -> None:
         ledger, waiting = self.ledger, []
@@ -271,6 +306,8 @@ class World:
         for one, body, how in waiting:
             outcome = settled[one.id]
             if outcome.descriptor == 0x25 and outcome.value and outcome.value[0]:
+                if self.reopens:
+                    raise Refused(BUSY, f"the lock is gone: {outcome}")
                 ledger.problem(f"{body} could not be {how}: {outcome}")
             elif how in ("completed", "deferred", "dead"):
                 ledger.is_settled(body, how, confirmed=True)

@@ -36,6 +36,14 @@ def test_nothing_is_lost_when_the_broker_is_killed(own_broker, path, seed):
     check(World(own_broker(), path(), seed).run(int(os.environ.get("CRASH_ROUNDS", 6))))
 
 
+@pytest.mark.queue(RequiresSession=True, MaxDeliveryCount=1_000_000)
+def test_nothing_is_lost_when_shards_are_closed_and_opened(own_broker, path, seed):
+    """And the broker is killed meanwhile."""
+    ledger = World(own_broker(), path(), seed, reopens=True).run(int(os.environ.get("CRASH_ROUNDS", 6)))
+    check(ledger)
+    assert ledger.counts["reopened"] > 50
+
+
 @pytest.mark.topic("topic", {"plain": {}, "sessions": {"Properties": {"RequiresSession": True}}, "away": {"Properties": {"ForwardTo": "{test}/target"}}})
 @pytest.mark.queue("target")
 def test_every_subscription_gets_what_a_topic_accepted(own_broker, path, seed):

@@ -45,10 +45,11 @@ Examples:
 const CLOSED: &str = "\
 Until the shard is opened again, by `barid shard open` or by the next start of the broker:
 
-  - Clients whose sessions are in it are disconnected, and refused with 0x88 (3.x: return code 3).
+  - Clients whose sessions are in it are disconnected, and refused with 0x89 (3.x: return code 3).
   - Messages for these sessions are not acknowledged (QoS 1 and 2; a client of MQTT 5 is told 0x97),
     so that their publishers send them again. QoS 0 is dropped.
-  - Links to its queues and topics end with com.microsoft:server-busy. Bindings to MQTT wait.
+  - Receivers of its queues and subscriptions are detached (amqp:link:detach-forced), and what is sent to
+    them is rejected (com.microsoft:server-busy). Bindings to MQTT wait.
   - Requests about its keys of the state store are refused. Keys that are not stored are lost.
   - Retained messages can be read, and not be changed.
 

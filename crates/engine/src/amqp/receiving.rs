@@ -12,7 +12,7 @@ use super::encode::{encode, tag_of};
 use super::held::Answer;
 use super::link::{Link, ReceiverLink};
 use super::loading::For;
-use super::refusals::{closed, condition, error_of};
+use super::refusals::{condition, detached, error_of};
 use crate::durable::Commits;
 use crate::entities::Told;
 use crate::faults::{IfHolds as _, Rule};
@@ -120,7 +120,7 @@ impl Container {
                 let text = "The messaging entity was deleted.";
                 self.end(turn, link, Error::new(condition::NOT_FOUND, text));
             }
-            Told::Closed => self.end(turn, link, closed()),
+            Told::Closed => self.end(turn, link, detached()),
             Told::Bodies(_) => unreachable!("bodies are asked for by the whole connection"),
         }
     }
@@ -264,7 +264,7 @@ impl Container {
             receiver.outbound.asks = taken.len() == most;
         }
         if let Err(refusal) = result {
-            let error = if receiver.queue.is_closed() { closed() } else { error_of(refusal) };
+            let error = if receiver.queue.is_closed() { detached() } else { error_of(refusal) };
             self.end(turn, link, error);
             return;
         }

@@ -31,6 +31,8 @@ pub mod condition {
     pub const TIMEOUT: &str = "com.microsoft:timeout";
     /// A request that cannot be understood.
     pub const ARGUMENT_ERROR: &str = "com.microsoft:argument-error";
+    /// A link ends for something that its client has not done (AMQP 1.0, Transport, §2.8.17).
+    pub const DETACH_FORCED: &str = "amqp:link:detach-forced";
     /// The disk takes nothing new.
     pub const SERVER_BUSY: &str = "com.microsoft:server-busy";
     /// A rule with this name.
@@ -73,9 +75,15 @@ pub fn status_of(condition: &str) -> u16 {
     }
 }
 
-/// The end of a link to what is in a closed shard. Clients try again.
+/// The refusal of whatever needs what is in a closed shard. Clients try again.
 pub fn closed() -> Error {
     Error::new(condition::SERVER_BUSY, "The shard of the entity is closed: try again.")
+}
+
+/// The end of a link to what is in a shard that was closed. Clients attach another one: after
+/// [`SERVER_BUSY`](condition::SERVER_BUSY) they would go on with this one.
+pub fn detached() -> Error {
+    Error::new(condition::DETACH_FORCED, "The shard of the entity was closed: attach again.")
 }
 
 /// The refusal of an attach to what does not exist. Clients look for this text.

@@ -197,8 +197,8 @@ impl Client {
         }
         answers.rooms.append(&mut turn.context.router.take_full());
         let qos = run.qos();
+        let is_lost = run.commits.are_lost();
         if qos == QoS::ExactlyOnce {
-            let is_lost = run.commits.are_lost();
             let mut state = session.state();
             for id in &ids {
                 state.received.hand_on(*id, run.reached.iter(), is_lost);
@@ -225,6 +225,13 @@ impl Client {
         }
         turn.scratch.run.ids = ids;
         turn.scratch.run.ids.clear();
+        if is_lost {
+            // At once: the shard may be open again before the next message, which must not come before the repetition.
+            return Err(End::Refused(
+                ReasonCode::ServerBusy,
+                "a subscriber's shard is closed: send again",
+            ));
+        }
         if admitted == count || self.version == Version::V5 {
             return Ok(());
         }

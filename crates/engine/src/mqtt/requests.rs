@@ -9,7 +9,7 @@ use super::End;
 use super::client::Client;
 use crate::durable::Commits;
 use crate::state_requests::Asking;
-use crate::state_store::{Envelope, Notices, Requester};
+use crate::state_store::{Envelope, Notices, Requester, Unanswered};
 use crate::turn::{Scratch, Turn};
 
 /// What a SCAN costs beside the keys that it finds, in bytes that could be copied meanwhile: it may look at
@@ -83,9 +83,18 @@ impl Client {
             let follow = |notices: Notices, alarm| context.follow(tenant, &notices, alarm);
             let store = tenant.state_store();
             let answered = store.execute(&mut asks, request.payload, &envelope, sent, follow);
-            let Some(answered) = answered else {
-                ended = Err(End::SessionTaken);
-                break;
+            let answered = match answered {
+                Ok(answered) => answered,
+                Err(unanswered) => {
+                    ended = Err(match unanswered {
+                        Unanswered::SessionTaken => End::SessionTaken,
+                        Unanswered::ShardClosed => End::Refused(
+                            ReasonCode::ServerBusy,
+                            "the shard of a key is closed: send again",
+                        ),
+                    });
+                    break;
+                }
             };
             reasons.push(ReasonCode::Success);
             answered.tell(|reply| {

@@ -5,6 +5,7 @@
 //! ([`ReceivedRecord`]), until PUBREL. Who is noted there is left out. After a crash
 //! the client repeats what was not acknowledged, and whoever has no durable note gets it then.
 
+use barid_core::commits::LOST;
 use barid_core::durable::ReceivedRecord;
 use barid_core::ids::{MessageId, SessionNumber};
 use mqtt_proto::QoS;
@@ -119,6 +120,13 @@ impl Messages<'_> {
         if self.run.class.is_stored() {
             self.run.commits.join(lost);
         }
+    }
+
+    /// Whether a session of the same shard should have stored them before, and has left. What is noted of a shard is the last
+    /// session that has them, so none of those behind it may have them before it is open again.
+    pub fn miss(&self, durable: &Durable) -> bool {
+        let is_own = |(shard, batch)| shard == durable.shard.index() && batch == LOST;
+        self.are_once() && self.run.commits.iter().any(is_own)
     }
 
     /// Whether they were [lost](barid_core::session::Reception::Lost) when they came before: sessions that store nothing have

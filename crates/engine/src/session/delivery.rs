@@ -98,7 +98,7 @@ impl Session {
         offer: &Offer<'_>,
     ) -> Taken {
         let stores = outlet.stores(messages, offer.qos);
-        if self.has_left() {
+        if self.has_left() || (stores && self.durable().is_some_and(|it| messages.miss(it))) {
             if stores {
                 messages.lose(&self.lost());
             }

@@ -103,11 +103,22 @@ impl Answered {
     }
 }
 
+/// Why a request is not executed, and nobody is told anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unanswered {
+    /// Another connection has taken the session, and may have sent the request again by now.
+    SessionTaken,
+    /// The shard of its key is closed, and it was sent before: it may have been executed then.
+    ShardClosed,
+}
+
 impl StateStore {
     /// Executes a request. `packet_id`, `repeated`: of the PUBLISH that it came in. `follow` is called before the keys
     /// are let go, with what their watchers are to be told, and when they are to be looked at for expired ones; it
-    /// answers how often somebody was told. `None`: another connection has taken the session, and may have sent the
-    /// request again by now.
+    /// answers how often somebody was told.
+    ///
+    /// # Errors
+    /// It is not executed, and nobody is to be told anything.
     pub fn execute(
         &self,
         requester: &mut Requester<'_>,
@@ -115,10 +126,10 @@ impl StateStore {
         envelope: &Envelope<'_>,
         (packet_id, repeated): (u16, bool),
         follow: impl FnOnce(Notices, Option<WallTime>) -> usize,
-    ) -> Option<Answered> {
+    ) -> Result<Answered, Unanswered> {
         let command = match Command::decode(payload) {
             Ok(command) => command,
-            Err(refusal) => return Some(Answered::refused(None, refusal)),
+            Err(refusal) => return Ok(Answered::refused(None, refusal)),
         };
         let verb = command.verb();
         let Some(key) = command.key() else {
@@ -128,12 +139,12 @@ impl StateStore {
             let after = match token.map(|token| self.cursors.open(token)) {
                 None => Vec::new(),
                 Some(Some(after)) => after,
-                Some(None) => return Some(Answered::refused(Some(verb), Refusal::Syntax)),
+                Some(None) => return Ok(Answered::refused(Some(verb), Refusal::Syntax)),
             };
-            return Some(self.scan(requester, pattern, &after));
+            return Ok(self.scan(requester, pattern, &after));
         };
         if requester.permissions.is_some_and(|own| !own.may_touch(verb, key)) {
-            return Some(Answered::refused(Some(verb), Refusal::NotAuthorized));
+            return Ok(Answered::refused(Some(verb), Refusal::NotAuthorized));
         }
         let tenant = &requester.session.account;
         let index = tenant.shards.of_key(&tenant.name, key);
@@ -141,12 +152,15 @@ impl StateStore {
         // Asked under the lock under which it is closed.
         let shard = tenant.shards.get(index);
         if !shard.is_open() {
-            return Some(Answered::refused(Some(verb), Refusal::QuotaExceeded));
+            return match repeated {
+                true => Err(Unanswered::ShardClosed),
+                false => Ok(Answered::refused(Some(verb), Refusal::QuotaExceeded)),
+            };
         }
         let mut following = Following::new(&shard, tenant.stored_number());
         // Asked under the lock that the request would be executed under when it comes again.
         if !requester.session.is_owned_by(requester.connection) {
-            return None;
+            return Err(Unanswered::SessionTaken);
         }
         let origin = requester.survives.then(|| requester.origin(packet_id, envelope.correlation));
         let before = origin
@@ -171,7 +185,7 @@ impl StateStore {
         let after = after.filter(|batch| !shard.is_durable(*batch));
         let after = after.map(|batch| Commits::one(shard.index(), batch)).unwrap_or_default();
         let version = answer.version;
-        Some(Answered { verb: Some(verb), answer: Told::Answer(answer), version, after, told })
+        Ok(Answered { verb: Some(verb), answer: Told::Answer(answer), version, after, told })
     }
 
     fn apply(

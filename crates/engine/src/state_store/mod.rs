@@ -21,7 +21,7 @@ mod request_times;
 mod timings;
 
 pub use envelope::Envelope;
-pub use execute::Requester;
+pub use execute::{Requester, Unanswered};
 pub use following::{Notice, Notices, Watching};
 pub use request_times::RequestTimes;
 pub use timings::Timings;
