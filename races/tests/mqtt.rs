@@ -270,7 +270,9 @@ fn publish_once(broker: &Broker, name: &str) -> Vec<String> {
                     released.push(id);
                     client.acknowledge(PacketType::PubRel, id);
                 }
-                Heard::Acknowledged(PacketType::PubComp, id) => released.retain(|it| *it != id),
+                // Refused: it was completed, and the connection ended before that was heard.
+                Heard::Acknowledged(PacketType::PubComp, id)
+                | Heard::Refused(PacketType::PubComp, id) => released.retain(|it| *it != id),
                 Heard::Refused(PacketType::PubRec, id) => left.retain(|other| *other != id),
                 Heard::Disconnected(_) => break,
                 other => panic!("the publisher hears {other:?}"),
@@ -309,10 +311,4 @@ fn take_heard(
         }
     }
     taken
-}
-
-#[test]
-fn only() {
-    shuttle::check_random(exactly_once_is_once_while_a_shard_is_closed_and_opened, 20000);
-    shuttle::check_pct(exactly_once_is_once_while_a_shard_is_closed_and_opened, 20000, 4);
 }

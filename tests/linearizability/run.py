@@ -19,6 +19,7 @@ FAULTS = {
     "network": lambda config, seed: Unharmed(config),
     "kill": lambda config, seed: Victim(config),
     "power": lambda config, seed: Unpowered(random.Random(f"{seed}/power"), config),
+    "shards": lambda config, seed: Victim(config + "[storage]\nshards = 4\n"),
 }
 
 
@@ -26,7 +27,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=20, help="each has 0.3 to 1.2 s of requests")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32), help="what chance follows from")
-    parser.add_argument("--fault", choices=FAULTS, default="kill", help="all but `none` also break connections")
+    parser.add_argument("--fault", choices=FAULTS, default="kill", help="all but `none` also break connections; `shards` closes and opens them before a kill")
     parser.add_argument("--memory", action="store_true", help="keys of class memory: after a crash only their versions have to fit")
     parser.add_argument("--dump", type=Path, help="a directory for the histories in which something does not fit")
     parser.add_argument("--json", action="store_true", help="nothing but the summary, on one line")
@@ -35,7 +36,8 @@ def main() -> int:
         print(f"seed {options.seed}", flush=True)
     victim = FAULTS[options.fault](CONFIG + (MEMORY if options.memory else ""), options.seed)
     keeps = not options.memory or options.fault in ("none", "network")
-    summary = run(victim, options.rounds, options.seed, cuts=options.fault != "none", keeps=keeps, dump=options.dump)
+    summary = run(victim, options.rounds, options.seed, reopens=options.fault == "shards",
+                  cuts=options.fault != "none", keeps=keeps, dump=options.dump)
     if not options.json:
         for problem in summary.problems:
             print(problem)

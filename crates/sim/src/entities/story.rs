@@ -65,7 +65,7 @@ impl Story for Entities {
         (World::notice, [2, 10, 10, 30], 10),
         (|world| world.wait(1..2_000), [2, 5, 10, 20], 4),
         (World::crash, [0, 2, 4, 8], 0),
-        (World::close_or_open, [0, 2, 6, 20], 20),
+        (World::close_or_open, [0, 0, 3, 20], 20),
         (World::fail, [0, 0, 0, 6], 0),
         (World::audit_places, [0, 1, 1, 2], 0),
     ];

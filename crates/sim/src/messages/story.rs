@@ -40,6 +40,8 @@ pub struct Messages {
     binds: bool,
     /// When each client lost its connection, in milliseconds: it has broken, or the broker has closed it.
     lost_at: Vec<Option<u64>>,
+    /// How likely each client is to connect when it could.
+    returns: Vec<f64>,
     /// The will of each client's connection, and whether the broker has to publish it when that breaks.
     wills: Vec<Option<(MessageNumber, bool)>>,
     // How often things happen in a history.
@@ -70,7 +72,7 @@ impl Story for Messages {
         (World::notice, [2, 10, 10, 30], 10),
         (|world| world.wait(1..200_000), [2, 10, 10, 40], 0),
         (World::crash, [0, 3, 6, 12], 0),
-        (World::close_or_open, [0, 2, 6, 20], 20),
+        (World::close_or_open, [0, 0, 3, 20], 20),
         (World::fail, [0, 0, 4, 10], 0),
         (World::settle_and_audit, [0, 1, 1, 2], 0),
     ];
@@ -112,6 +114,7 @@ impl Story for Messages {
         // A member that gets messages with QoS 0 may lose them for all, and what ends with a session with QoS 2 is
         // given to nobody: two stores cannot take and give at once.
         levels.iter_mut().for_each(|levels| levels[SHARED] = 1);
+        let returns = clients.iter().map(|_| [1.0, 1.0, 0.2, 0.02][rng.usize(..4)]).collect();
         let expiries = clients.iter().map(|client| client.expiry).collect();
         let lost_at = vec![None; clients.len()];
         let wills = vec![None; clients.len()];
@@ -120,6 +123,7 @@ impl Story for Messages {
             settings,
             binds: rng.u8(..3) == 0,
             lost_at,
+            returns,
             wills,
             clean_start,
             request,
@@ -136,6 +140,9 @@ impl Story for Messages {
     }
 
     fn connect(world: &mut World, id: ClientId) {
+        if !world.healed && world.rng.f64() >= world.story.returns[id] {
+            return;
+        }
         let clean_start = !world.healed && world.rng.f64() < world.story.clean_start;
         if clean_start && !world.clients[id].wants_clean {
             world.clients[id].wants_clean = true;

@@ -57,7 +57,7 @@ impl Story for StateStore {
         (process::make_room, [5, 10, 40, 80], 100),
         (process::keep_house, [2, 10, 20, 40], 20),
         (World::crash, [0, 3, 6, 12], 0),
-        (|world| _ = process::close_or_open(world), [0, 2, 6, 20], 20),
+        (|world| _ = process::close_or_open(world), [0, 0, 3, 20], 20),
         (World::fail, [0, 0, 0, 6], 0),
         (World::audit, [0, 1, 1, 2], 0),
     ];
