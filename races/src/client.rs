@@ -43,7 +43,8 @@ pub enum Heard {
     /// The same, with a reason why not.
     Refused(PacketType, u16),
     NotConnected,
-    Disconnected(ReasonCode),
+    /// The connection has ended, perhaps with DISCONNECT.
+    Disconnected,
 }
 
 impl Client {
@@ -82,7 +83,7 @@ impl Client {
         }));
         match self.hear() {
             Heard::Connected(present) => Some(present),
-            Heard::NotConnected => None,
+            Heard::NotConnected | Heard::Disconnected => None,
             other => panic!("{client_id} hears {other:?}"),
         }
     }
@@ -156,7 +157,9 @@ impl Client {
             if let Some(heard) = self.heard.pop_front() {
                 return heard;
             }
-            let (bytes, wants_room) = self.wire.read(self.room);
+            let Some((bytes, wants_room)) = self.wire.read(self.room) else {
+                return Heard::Disconnected;
+            };
             if wants_room {
                 self.io.post(Post::Room(self.id));
             }
@@ -196,7 +199,7 @@ fn decode(bytes: &[u8]) -> Option<(Heard, usize)> {
         Packet::PubRec(ack) => acknowledged(PacketType::PubRec, &ack),
         Packet::PubRel(ack) => acknowledged(PacketType::PubRel, &ack),
         Packet::PubComp(ack) => acknowledged(PacketType::PubComp, &ack),
-        Packet::Disconnect(disconnect) => Heard::Disconnected(disconnect.reason),
+        Packet::Disconnect(_) => Heard::Disconnected,
         other => panic!("nobody has asked for {other:?}"),
     };
     Some((heard, packet.len()))

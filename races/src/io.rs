@@ -78,6 +78,7 @@ impl IoThread {
         // Where connections have gone. What the network brings comes to them there.
         let mut moved: BTreeMap<ConnectionId, Arc<IoThread>> = BTreeMap::new();
         let mut scratch = Scratch::default();
+        let engine = Arc::clone(&context.engine);
         loop {
             let post = self.next();
             if let Post::Bytes(id, ..) | Post::Room(id) | Post::Lost(id) | Post::Move(id, _) = &post
@@ -86,6 +87,7 @@ impl IoThread {
                 to.post(post);
                 continue;
             }
+            let _round = engine.rounds.begin(context.worker.id);
             let mut turn = Turn {
                 context: &mut context,
                 scratch: &mut scratch,
@@ -219,8 +221,12 @@ fn end(
     id: ConnectionId,
     why: &End,
 ) {
-    if let Some(Connection { client: Some(mut client), wire, .. }) = connections.remove(&id) {
-        client.end(turn, &mut Out(wire), why);
+    let Some(Connection { client, wire, .. }) = connections.get_mut(&id) else { return };
+    let out = &mut Out(Arc::clone(wire));
+    // One whose session was taken stays until it is told to close.
+    if client.as_mut().is_none_or(|client| client.end(turn, out, why)) {
+        wire.end();
+        connections.remove(&id);
     }
 }
 

@@ -18,12 +18,13 @@ struct Pipe {
     bytes: Vec<u8>,
     room: usize,
     is_blocked: bool,
+    has_ended: bool,
 }
 
 impl TestWire {
     /// With room for so many bytes until the client reads.
     pub fn new(room: usize) -> Self {
-        let pipe = Pipe { bytes: Vec::new(), room, is_blocked: false };
+        let pipe = Pipe { bytes: Vec::new(), room, is_blocked: false, has_ended: false };
         Self { pipe: Mutex::new(pipe), written: Condvar::new() }
     }
 
@@ -35,17 +36,32 @@ impl TestWire {
     /// Whether a reader would have to wait.
     pub fn is_empty(&self) -> bool {
         let pipe = self.pipe.lock().unwrap();
-        pipe.bytes.is_empty() && !pipe.is_blocked
+        pipe.is_empty()
     }
 
-    /// Waits until something has been written, and takes it. Whether somebody waits for room.
-    pub fn read(&self, room: usize) -> (Vec<u8>, bool) {
+    /// Nothing more comes.
+    pub fn end(&self) {
+        self.pipe.lock().unwrap().has_ended = true;
+        self.written.notify_all();
+    }
+
+    /// Waits until something has been written, and takes it. Whether somebody waits for room. `None`: nothing more comes.
+    pub fn read(&self, room: usize) -> Option<(Vec<u8>, bool)> {
         let mut pipe = self.pipe.lock().unwrap();
-        while pipe.bytes.is_empty() && !pipe.is_blocked {
+        while pipe.is_empty() {
             pipe = self.written.wait(pipe).unwrap();
         }
+        if pipe.has_ended && pipe.bytes.is_empty() {
+            return None;
+        }
         pipe.room = room;
-        (std::mem::take(&mut pipe.bytes), std::mem::take(&mut pipe.is_blocked))
+        Some((std::mem::take(&mut pipe.bytes), std::mem::take(&mut pipe.is_blocked)))
+    }
+}
+
+impl Pipe {
+    fn is_empty(&self) -> bool {
+        self.bytes.is_empty() && !self.is_blocked && !self.has_ended
     }
 }
 

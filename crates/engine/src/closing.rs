@@ -11,36 +11,69 @@
 //! [lost](barid_core::commits::LOST): whoever waits for it is told that it has failed.
 
 use std::sync::Arc;
+use std::vec;
 
 use barid_core::ids::ShardIndex;
 
 use crate::durable::DurableShard;
 use crate::engine::Engine;
+use crate::session::SessionRef;
 use crate::tenant::Tenant;
 
-/// Closes a shard that is open. Its committer and its loader end when all is written ([`DurableShard::is_closed`]).
+/// Closes a shard that is open. Its committer and its loader end when all is written ([`DurableShard::is_closed`]). Returns when
+/// no IO thread is any more in the middle of a round that began before.
 pub fn close(engine: &Engine, shard: ShardIndex) -> Arc<DurableShard> {
-    let closed = engine.shards.get(shard);
-    closed.set_open(false);
-    for tenant in engine.tenants.all() {
-        leave(&tenant, shard);
-    }
-    closed.close();
-    closed
+    let mut closing = Closing::begin(engine, shard);
+    while closing.step() {}
+    closing.end(engine)
 }
 
-fn leave(tenant: &Tenant, shard: ShardIndex) {
-    let mut sessions = Vec::new();
-    tenant.sessions.for_each(|session| {
-        if session.durable().is_some_and(|durable| durable.shard.index() == shard) {
-            sessions.push(session.clone());
+/// A shard that is being closed: it takes nothing new, and one session after the other leaves. Others go on meanwhile.
+pub struct Closing {
+    shard: Arc<DurableShard>,
+    tenants: Vec<Arc<Tenant>>,
+    sessions: vec::IntoIter<SessionRef>,
+}
+
+impl Closing {
+    /// Begins to close a shard that is open.
+    pub fn begin(engine: &Engine, shard: ShardIndex) -> Self {
+        let closed = engine.shards.get(shard);
+        closed.set_open(false);
+        let tenants = engine.tenants.all();
+        let mut sessions = Vec::new();
+        for tenant in &tenants {
+            tenant.sessions.for_each(|session| {
+                if session.durable().is_some_and(|durable| durable.shard.index() == shard) {
+                    sessions.push(session.clone());
+                }
+            });
         }
-    });
-    sessions.iter().for_each(|session| session.leave());
-    if let Some(store) = tenant.used_state_store() {
-        store.close(shard);
+        Self { shard: closed, tenants, sessions: sessions.into_iter() }
     }
-    if let Some(entities) = tenant.used_entities() {
-        entities.leave(shard);
+
+    /// The next session leaves. False: all have left.
+    pub fn step(&mut self) -> bool {
+        let next = self.sessions.next();
+        next.is_some_and(|session| {
+            session.leave();
+            true
+        })
+    }
+
+    /// All else leaves, when all sessions have.
+    pub fn end(self, engine: &Engine) -> Arc<DurableShard> {
+        self.sessions.for_each(|session| session.leave());
+        for tenant in &self.tenants {
+            if let Some(store) = tenant.used_state_store() {
+                store.close(self.shard.index());
+            }
+            if let Some(entities) = tenant.used_entities() {
+                entities.leave(self.shard.index());
+            }
+        }
+        self.shard.close();
+        engine.rounds.wait();
+        self.shard
     }
 }

@@ -10,6 +10,7 @@ use crate::durable::{Commits, Shards, Storage};
 use crate::entities::{Alarm, Definitions, EntityError};
 use crate::queued::Full;
 use crate::random::Random;
+use crate::rounds::Rounds;
 use crate::state_store::RequestTimes;
 use crate::tenant::{SettingsOf, Tenants};
 
@@ -31,6 +32,8 @@ pub struct Engine {
     pub denial_lines: AllLines,
     /// The durable plane.
     pub shards: Arc<Shards>,
+    /// The rounds of those who count.
+    pub rounds: Rounds,
     sys_interval: AtomicU32,
     session_ids: AtomicU64,
 }
@@ -68,6 +71,7 @@ impl Engine {
             alarm: Arc::new(agenda.clone()),
             agenda,
             request_times: RequestTimes::new(clock, sources),
+            rounds: Rounds::new(counting),
             denial_lines: AllLines::default(),
             sys_interval: AtomicU32::new(sys_interval),
             session_ids: AtomicU64::new(1),

@@ -20,6 +20,8 @@ pub enum Rule {
     ForgetEverywhere,
     /// A QoS 2 message that is repeated is not refused for full queues: some subscribers already have it.
     AdmitWhatWasReceived,
+    /// That a QoS 2 message was received is not noted for all sessions of the publisher's shard if one of them has missed it.
+    NoteReceivedByAll,
     /// The PUBREC of a repeated QoS 2 message leaves when all notes of the first one are durable.
     AcknowledgeRepetitionWhenDurable,
     /// PUBCOMP leaves when the note of the message is durably removed from every shard.

@@ -41,6 +41,7 @@ mod queued;
 pub mod random;
 pub mod recovery;
 mod retained;
+pub mod rounds;
 pub mod router;
 pub mod run;
 pub mod session;

@@ -9,7 +9,7 @@ use barid_core::message::{Message, Publication};
 use barid_core::retained::Walked;
 use barid_core::session::{Delivery, Waiting};
 use barid_core::time::WallTime;
-use barid_core::topic_index::{Member, SharedGroup};
+use barid_core::topic_index::{Member, Members, SharedGroup};
 use hashbrown::HashMap;
 use mqtt_proto::{Properties, QoS, ReasonCode, topic};
 use tracing::error;
@@ -441,7 +441,7 @@ impl Context {
 
     /// Gives messages that were taken from a session to others. What the session leaves in the store for
     /// that goes when they have it, and `commits` are durable, too. May wait for the disk; what it cannot read now is given
-    /// when it can.
+    /// when it can, and what only members could have whose shards are closed when those are open.
     pub fn give_now(
         &mut self,
         (tenant, session): (&Tenant, &SessionRef),
@@ -451,12 +451,17 @@ impl Context {
     ) {
         // It may have ended since they were taken.
         let ended = ended || session.has_ended();
-        let (mut given, mut unread) = (Vec::new(), Vec::new());
+        if session.has_left() {
+            // Its shard has them, and they are given when that is open.
+            return;
+        }
+        let (mut given, mut later) = (Vec::new(), Vec::new());
+        let mut until_open = false;
         let mut others = Others::of(tenant, session, ended);
         for waiting in taken {
-            if !unread.is_empty() {
-                // Nothing overtakes what cannot be read.
-                unread.push(waiting);
+            if !later.is_empty() {
+                // Nothing overtakes what cannot be given yet.
+                later.push(waiting);
                 continue;
             }
             let stored = waiting.stored();
@@ -469,7 +474,7 @@ impl Context {
                 }
                 Err(error) => {
                     error!(%error, "cannot read messages back for others; trying again");
-                    unread.push(waiting);
+                    later.push(waiting);
                     continue;
                 }
             };
@@ -477,6 +482,10 @@ impl Context {
                 Some(theirs) => {
                     commits.join(&theirs);
                     given.extend(stored);
+                }
+                None if ended && others.has_left(&delivery) => {
+                    later.push(waiting);
+                    until_open = true;
                 }
                 None if ended => {
                     let topic = Some(delivery.message.publication().topic);
@@ -488,11 +497,15 @@ impl Context {
         }
         let agenda = &self.engine.agenda;
         let commits = commits.if_holds(Rule::ForgetGivenWhenDurable);
-        let is_all = unread.is_empty();
+        let is_all = later.is_empty();
         if !is_all {
             let (session, commits) = (session.clone(), commits.clone());
-            let task = Task::Give { session, ended, taken: unread, commits };
-            agenda.schedule(self.worker.now.after(READ_RETRY), task);
+            let task = Task::Give { session, ended, taken: later, commits };
+            if until_open {
+                self.wait_until_open(task);
+            } else {
+                agenda.schedule(self.worker.now.after(READ_RETRY), task);
+            }
         }
         if is_all {
             self.end_giving(session, commits, given);
@@ -559,20 +572,37 @@ impl<'a> Others<'a> {
     /// Another member of the shared subscription of this name: the least busy one that is connected, or, if the
     /// session has ended, any.
     fn member(&mut self, name: &str) -> Option<Member<SessionRef>> {
-        let shared = topic::parse_shared(name).ok().flatten()?;
-        let (tenant, session) = (self.tenant, self.session);
-        let groups = self.groups.entry_ref(shared.filter);
-        let groups = groups.or_insert_with(|| groups_of(tenant, shared.filter));
-        let members = groups.get(shared.group)?.members();
-        let others = || {
-            let others = members.iter().filter(|member| member.subscriber.id != session.id);
-            others.filter(|member| !member.subscriber.has_ended())
-        };
-        others()
+        let group = self.group(name)?;
+        let here = || self.others(&group).filter(|member| !member.subscriber.has_left());
+        here()
             .filter(|member| member.subscriber.is_online())
             .min_by_key(|member| member.subscriber.inspect(|outbound, _| outbound.depth()))
-            .or_else(|| self.ended.then(|| others().next()).flatten())
+            .or_else(|| self.ended.then(|| here().next()).flatten())
             .cloned()
+    }
+
+    /// Whether another member of the shared subscription of a message will be there when its shard is open.
+    fn has_left(&mut self, delivery: &Delivery) -> bool {
+        let group = delivery.shared.as_ref().and_then(|name| self.group(name));
+        group.is_some_and(|group| self.others(&group).any(|other| other.subscriber.has_left()))
+    }
+
+    /// The members of the shared subscription of this name.
+    fn group(&mut self, name: &str) -> Option<Members<SessionRef>> {
+        let shared = topic::parse_shared(name).ok().flatten()?;
+        let tenant = self.tenant;
+        let groups = self.groups.entry_ref(shared.filter);
+        let groups = groups.or_insert_with(|| groups_of(tenant, shared.filter));
+        Some(groups.get(shared.group)?.members())
+    }
+
+    fn others<'g>(
+        &self,
+        group: &'g Members<SessionRef>,
+    ) -> impl Iterator<Item = &'g Member<SessionRef>> {
+        let own = self.session.id;
+        let others = group.iter().filter(move |member| member.subscriber.id != own);
+        others.filter(|member| !member.subscriber.has_ended())
     }
 }
 

@@ -53,6 +53,7 @@ impl Rule {
         Self::Of(Kept::VisitInOrder),
         Self::Of(Kept::ForgetEverywhere),
         Self::Of(Kept::AdmitWhatWasReceived),
+        Self::Of(Kept::NoteReceivedByAll),
         Self::Of(Kept::AcknowledgeRepetitionWhenDurable),
         Self::Of(Kept::CompleteWhenForgotten),
         Self::Of(Kept::SendQos2WhenDurable),

@@ -89,8 +89,12 @@ impl Messages<'_> {
         }
     }
 
-    /// All have got them. Noted in the publisher's shard, so that a repetition is known as one.
+    /// All have got them. Noted in the publisher's shard, so that a repetition is known as one. Not so if somebody in this
+    /// shard has [missed](Self::miss) them, as it is being closed.
     pub fn note_received(&mut self, publisher: &Durable) {
+        if self.miss(publisher) && holds(Rule::NoteReceivedByAll) {
+            return;
+        }
         let mut shard = publisher.shard.change();
         let run = &mut *self.run;
         // Those that are refused are at the end.

@@ -178,12 +178,14 @@ impl Running {
         commit_by_rounds();
         let mut events = Events::with_capacity(EVENTS);
         let mut posts = Vec::new();
+        let engine = Arc::clone(&self.context.engine);
         while !self.is_done() {
             if let Err(error) = self.poll.poll(&mut events, self.patience())
                 && error.kind() != io::ErrorKind::Interrupted
             {
                 warn!(%error, "waiting for connections");
             }
+            let _round = engine.rounds.begin(self.me);
             let start = self.clock.instant();
             self.context.worker.now = self.context.engine.clock.at(start);
             self.threads.get(self.me).watchdog().round_begins(start);

@@ -18,6 +18,7 @@ use barid_engine::account::TenantSettings;
 use barid_engine::amqp::Container;
 use barid_engine::budget::Budget;
 use barid_engine::clock::Clock;
+use barid_engine::closing::Closing;
 use barid_engine::departures::Departures;
 use barid_engine::durability::{Durability, DurabilityClass, DurabilityRule};
 use barid_engine::durable::{Committing, DurableShard, Fetch, Reading, Storage};
@@ -34,7 +35,7 @@ use barid_engine::session::SessionRef;
 use barid_engine::tenant::Tenant;
 use barid_engine::turn::{Scratch, Turn};
 use barid_engine::worker::Worker;
-use barid_engine::{closing, opening, recovery};
+use barid_engine::{opening, recovery};
 use barid_store::Store;
 use barid_store::memory::Disk;
 use fastrand::Rng;
@@ -76,6 +77,8 @@ pub struct Process {
     readers: Vec<Reading>,
     /// Requests to read back, and the reader of each.
     fetches: Vec<(usize, Box<dyn Fetch>)>,
+    /// A shard that is being closed.
+    closing: Rc<RefCell<Option<Closing>>>,
     posts: Arc<Posts>,
     connections: BTreeMap<LinkId, Connection>,
     /// What the broker has closed, and what their clients have still to read.
@@ -156,6 +159,7 @@ impl Process {
             context: context(),
             scratch: Scratch::default(),
             fetches: Vec::new(),
+            closing: Rc::default(),
             posts: Arc::default(),
             connections: BTreeMap::new(),
             closed: Vec::new(),
@@ -206,14 +210,21 @@ impl Process {
         }
     }
 
-    /// Handles what has come on a connection, as far as it is whole. Committers go on meanwhile.
+    /// Handles what has come on a connection, as far as it is whole. Committers go on meanwhile, and sessions leave.
     fn handle(&mut self, link: LinkId) {
         let (shards, rng) = (Rc::clone(&self.shards), Rc::clone(&self.rng));
+        let closing = Rc::clone(&self.closing);
         faults::set_others(Some(Box::new(move || {
-            let (mut shards, mut rng) = (shards.borrow_mut(), rng.borrow_mut());
+            let mut rng = rng.borrow_mut();
             if rng.bool() {
+                let mut shards = shards.borrow_mut();
                 let shard = rng.usize(..shards.len());
                 shards[shard].step();
+            }
+            if let Some(closing) = &mut *closing.borrow_mut()
+                && rng.bool()
+            {
+                closing.step();
             }
         })));
         self.handle_alone(link);
@@ -336,13 +347,17 @@ impl Process {
         }
     }
 
-    /// A shard is closed, if it is open. False: it is not.
-    pub fn close(&mut self, shard: u16) -> bool {
-        let is_open = self.engine.shards.get(shard).is_open();
-        if is_open {
-            closing::close(&self.engine, shard);
+    /// A shard that is open begins to be closed.
+    pub fn begin_closing(&mut self, shard: u16) {
+        if self.engine.shards.get(shard).is_open() {
+            *self.closing.borrow_mut() = Some(Closing::begin(&self.engine, shard));
         }
-        is_open
+    }
+
+    /// The shard is closed that has begun to be, if any has.
+    pub fn end_closing(&mut self) -> Option<u16> {
+        let closing = self.closing.take();
+        closing.map(|closing| closing.end(&self.engine).index())
     }
 
     /// A shard is opened that is closed. False: it is not.
@@ -533,7 +548,7 @@ pub fn make_room<S: Story<Broker: OverEngine>>(world: &mut World<S>) {
     process.make_room(&mut world.rng);
 }
 
-/// A shard is closed, which is answered, or one that is closed is opened again. In the end all of them are.
+/// A shard begins to be closed, is closed, which is answered, or is opened again. In the end all are open.
 pub fn close_or_open<S: Story<Broker: OverEngine>>(world: &mut World<S>) -> bool {
     let index = world.rng.usize(..world.disks.len());
     let shard = u16::try_from(index).expect("there are few");
@@ -543,11 +558,14 @@ pub fn close_or_open<S: Story<Broker: OverEngine>>(world: &mut World<S>) -> bool
         world.history.note(Event::Opened(shard));
         return false;
     }
-    let closes = !world.healed && process.close(shard);
-    if closes {
-        world.history.note(Event::Closed(shard));
+    if let Some(closed) = process.end_closing() {
+        world.history.note(Event::Closed(closed));
+        return true;
     }
-    closes
+    if !world.healed {
+        process.begin_closing(shard);
+    }
+    false
 }
 
 /// Housekeeping does one step.
