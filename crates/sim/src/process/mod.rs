@@ -77,8 +77,8 @@ pub struct Process {
     readers: Vec<Reading>,
     /// Requests to read back, and the reader of each.
     fetches: Vec<(usize, Box<dyn Fetch>)>,
-    /// A shard that is being closed.
-    closing: Rc<RefCell<Option<Closing>>>,
+    /// A shard that is closed, step by step.
+    closing: Rc<RefCell<Option<Close>>>,
     posts: Arc<Posts>,
     connections: BTreeMap<LinkId, Connection>,
     /// What the broker has closed, and what their clients have still to read.
@@ -87,6 +87,31 @@ pub struct Process {
     rules: Rules,
     /// From here on nothing fails, and clients read what they are sent.
     pub healed: bool,
+}
+
+/// What is to be done next to close a shard.
+enum Close {
+    Begin(u16),
+    GoOn(Closing),
+}
+
+impl Close {
+    fn step(&mut self, engine: &Engine) {
+        match self {
+            Self::Begin(shard) => *self = Self::GoOn(Closing::begin(engine, *shard)),
+            Self::GoOn(closing) => {
+                closing.step();
+            }
+        }
+    }
+
+    fn end(self, engine: &Engine) -> u16 {
+        let closing = match self {
+            Self::Begin(shard) => Closing::begin(engine, shard),
+            Self::GoOn(closing) => closing,
+        };
+        closing.end(engine).index()
+    }
 }
 
 /// A shard, on its way to the disk.
@@ -210,10 +235,10 @@ impl Process {
         }
     }
 
-    /// Handles what has come on a connection, as far as it is whole. Committers go on meanwhile, and sessions leave.
+    /// Handles what has come on a connection, as far as it is whole. Meanwhile committers go on, and so does who closes a shard.
     fn handle(&mut self, link: LinkId) {
         let (shards, rng) = (Rc::clone(&self.shards), Rc::clone(&self.rng));
-        let closing = Rc::clone(&self.closing);
+        let (engine, closing) = (Arc::clone(&self.engine), Rc::clone(&self.closing));
         faults::set_others(Some(Box::new(move || {
             let mut rng = rng.borrow_mut();
             if rng.bool() {
@@ -221,10 +246,10 @@ impl Process {
                 let shard = rng.usize(..shards.len());
                 shards[shard].step();
             }
-            if let Some(closing) = &mut *closing.borrow_mut()
+            if let Some(close) = &mut *closing.borrow_mut()
                 && rng.bool()
             {
-                closing.step();
+                close.step(&engine);
             }
         })));
         self.handle_alone(link);
@@ -347,17 +372,17 @@ impl Process {
         }
     }
 
-    /// A shard that is open begins to be closed.
+    /// A shard that is open is going to be closed.
     pub fn begin_closing(&mut self, shard: u16) {
         if self.engine.shards.get(shard).is_open() {
-            *self.closing.borrow_mut() = Some(Closing::begin(&self.engine, shard));
+            *self.closing.borrow_mut() = Some(Close::Begin(shard));
         }
     }
 
-    /// The shard is closed that has begun to be, if any has.
+    /// The shard is closed that is going to be, if any is.
     pub fn end_closing(&mut self) -> Option<u16> {
-        let closing = self.closing.take();
-        closing.map(|closing| closing.end(&self.engine).index())
+        let close = self.closing.take();
+        close.map(|close| close.end(&self.engine))
     }
 
     /// A shard is opened that is closed. False: it is not.
