@@ -142,10 +142,10 @@ impl Context {
             let shard = tenant.shards.of(&tenant.name, messages.topic());
             let mut shard = shard.change();
             if shard.is_lost() {
-                if !messages.is_resumed() {
+                if messages.qos() == QoS::AtMostOnce {
                     return Err(DropReason::StoreFull);
                 }
-                // What some have already cannot be refused: it is not acknowledged, and comes again.
+                // It is not acknowledged, and comes again.
                 messages.wait_for(&shard);
                 return Ok(());
             }

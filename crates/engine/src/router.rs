@@ -13,6 +13,7 @@ use hashbrown::HashTable;
 use mqtt_proto::{QoS, topic};
 
 use crate::budget::Budget;
+use crate::durable::DurableShard;
 use crate::faults::{Rule, holds, interleave};
 use crate::limits::ShareStrategy;
 use crate::offer::{Offer, Writes};
@@ -68,6 +69,10 @@ pub struct Publisher<'a> {
     /// The client identifier, for shared subscriptions that choose by it.
     pub client_id: &'a str,
 }
+
+/// A shard is closed that would have to store something.
+#[derive(Clone, Copy, Debug)]
+pub struct ShardClosed;
 
 impl Router {
     /// A router that remembers no routes yet.
@@ -243,7 +248,7 @@ impl Router {
 
     /// How many of the messages, from the first one on, can be published without refusing their
     /// publisher. All, unless a store takes nothing new, or a queue is full and the tenant's queues are to
-    /// `reject` then.
+    /// `reject` then. An error: a shard is closed that has to store them.
     pub fn admissible(
         &mut self,
         worker: &Worker,
@@ -251,9 +256,9 @@ impl Router {
         publisher: Publisher<'_>,
         messages: &Messages<'_>,
         reject: bool,
-    ) -> usize {
+    ) -> Result<usize, ShardClosed> {
         if messages.qos() == QoS::AtMostOnce || !(reject || tenant.shards.any_refuses()) {
-            return messages.len();
+            return Ok(messages.len());
         }
         let refuse = |client: &str, reason, admitted: usize| {
             for _ in admitted..messages.len() {
@@ -261,11 +266,15 @@ impl Router {
             }
             admitted
         };
-        if messages.retain()
-            && messages.class().is_stored()
-            && tenant.shards.of(&tenant.name, messages.topic()).refuses()
-        {
-            return refuse(publisher.client_id, DropReason::StoreFull, 0);
+        let not_stored = |client: &str, shard: &DurableShard| match shard.is_open() {
+            true => Ok(refuse(client, DropReason::StoreFull, 0)),
+            false => Err(ShardClosed),
+        };
+        if messages.retain() && messages.class().is_stored() {
+            let shard = tenant.shards.of(&tenant.name, messages.topic());
+            if shard.refuses() {
+                return not_stored(publisher.client_id, &shard);
+            }
         }
         let limits = tenant.queue_limits();
         let route = self.route(tenant, messages.topic());
@@ -282,8 +291,10 @@ impl Router {
             if qos == QoS::AtMostOnce || is_own {
                 continue;
             }
-            if messages.are_stored(qos) && session.store_refuses() {
-                return refuse(&session.client_id, DropReason::StoreFull, 0);
+            if messages.are_stored(qos)
+                && let Some(shard) = session.refusing_shard()
+            {
+                return not_stored(&session.client_id, shard);
             }
             if reject {
                 consider(session, session.room(&limits));
@@ -294,9 +305,10 @@ impl Router {
             let members = group.members();
             let sessions = || members.iter().map(|member| &member.subscriber);
             if let Some(first) = sessions().next()
+                && let Some(shard) = first.refusing_shard()
                 && sessions().all(|session| session.store_refuses())
             {
-                return refuse(&first.client_id, DropReason::StoreFull, 0);
+                return not_stored(&first.client_id, shard);
             }
             let rooms = sessions().map(|session| (session, session.room(&limits)));
             if let Some((session, room)) = rooms.max_by_key(|(_, room)| room.messages)
@@ -308,7 +320,7 @@ impl Router {
         let (mut room, fullest) = least;
         let admitted = messages.sizes().take_while(|size| room.take(*size)).count();
         let client = fullest.as_ref().map_or("", |session| &session.client_id);
-        refuse(client, DropReason::QueueRefuses, admitted)
+        Ok(refuse(client, DropReason::QueueRefuses, admitted))
     }
 
     /// Whether somebody who would get messages of a topic has a full queue.

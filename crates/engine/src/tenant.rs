@@ -93,6 +93,11 @@ impl Tenant {
         }
     }
 
+    /// Whether messages of a topic go to an entity whose shard is closed; see [`Bindings::reach_closed`].
+    pub fn enters_closed(&self, topic: &str) -> bool {
+        self.bindings.reach_closed(self.used_entities(), topic)
+    }
+
     /// Sends messages of a client to the entities that bindings name; see [`Bindings::enter`].
     pub fn enter(
         &self,

@@ -35,6 +35,12 @@ pub struct Entered {
 pub type Refused = SmallVec<[(usize, ReasonCode); 2]>;
 
 impl Bindings {
+    /// Whether messages of a topic go to an entity whose shard is closed, or may be forwarded to one.
+    pub fn reach_closed(&self, entities: Option<&Arc<Entities>>, topic: &str) -> bool {
+        let is_closed = |node: Node| node.reaches_closed();
+        self.has_in() && self.of_topic(topic).iter().any(|it| it.node(entities).is_ok_and(is_closed))
+    }
+
     /// Sends messages to those of the tenant's `entities` that the bindings name. `wall`: the time of entities.
     /// `is_told`: the publisher can be told what is refused, which then goes nowhere else; otherwise it is dropped for
     /// the binding only.
@@ -157,11 +163,12 @@ impl Entering<'_> {
         for index in wanted {
             let sent = is_final.map_or_else(|| self.try_send(entry, node, &[index]), Err);
             if let Err(why) = sent {
-                if !is_told && node.entity().is_closed() {
+                let is_closed = matches!(why, Why::NotStored) && node.reaches_closed();
+                if is_closed {
                     // It is not acknowledged, and comes again.
                     self.entered.commits.join(&node.entity().lost());
                 }
-                self.refuse(&entry.bound, index, why, is_told);
+                self.refuse(&entry.bound, index, why, is_told && !is_closed);
             }
         }
     }

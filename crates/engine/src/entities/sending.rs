@@ -12,7 +12,7 @@ use super::configured::Configured;
 use super::once::Once;
 use super::queue::Queue;
 use super::registry::Node;
-use crate::durable::Commits;
+use crate::durable::{Commits, DurableShard};
 
 /// How often a message is forwarded at most.
 pub const HOPS_MAX: u8 = 4;
@@ -123,21 +123,31 @@ impl Node {
 
     /// Whether nothing new can be stored for now where messages may get to from here.
     pub fn refuses(&self) -> bool {
-        self.entity().shards().any_refuses() && self.refuses_within(HOPS_MAX)
+        self.reaches_any(DurableShard::refuses)
+    }
+
+    /// Whether messages may get from here to where a shard is closed.
+    pub fn reaches_closed(&self) -> bool {
+        self.reaches_any(|shard| !shard.is_open())
+    }
+
+    /// Whether messages may get from here to such a shard, which is one that takes nothing new.
+    fn reaches_any(&self, is_such: fn(&DurableShard) -> bool) -> bool {
+        self.entity().shards().any_refuses() && self.reaches_within(HOPS_MAX, is_such)
     }
 
     /// The same, if they may still be forwarded so often.
-    fn refuses_within(&self, hops: u8) -> bool {
-        let target_refuses = |queue: &Arc<Queue>| {
+    fn reaches_within(&self, hops: u8, is_such: fn(&DurableShard) -> bool) -> bool {
+        let target_is_such = |queue: &Arc<Queue>| {
             let configured = queue.configured();
             let target = direct_target(&configured).filter(|_| hops > 0);
             let node = target.and_then(|target| queue.entities()?.find_key(target));
-            node.is_some_and(|node| node.refuses_within(hops - 1))
+            node.is_some_and(|node| node.reaches_within(hops - 1, is_such))
         };
-        self.entity().shard().refuses()
+        is_such(self.entity().shard())
             || match self {
-                Self::Queue(queue) => target_refuses(queue),
-                Self::Topic(topic) => topic.subscriptions().iter().any(target_refuses),
+                Self::Queue(queue) => target_is_such(queue),
+                Self::Topic(topic) => topic.subscriptions().iter().any(target_is_such),
             }
     }
 

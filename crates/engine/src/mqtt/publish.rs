@@ -18,13 +18,18 @@ use crate::faults::{IfHolds as _, Rule, holds};
 use crate::lifecycle::Context;
 use crate::limits::QueueOverflow;
 use crate::names::is_reserved;
-use crate::router::Publisher;
+use crate::router::{Publisher, ShardClosed};
 use crate::run::{Messages, Parsed, Run, RunLimit};
 use crate::session::SessionRef;
 use crate::turn::Turn;
 
 /// A run of so many messages is handed on in one piece, whoever gets it. Most runs are short, and need not be measured.
 const SHORT_RUN: usize = 4;
+
+/// The shard may be open again before the next message. That must not come before this one, which is sent again if it is not
+/// answered, and also if its publisher loses the connection before it hears the answer. So the connection ends at once.
+const SHARD_CLOSED: End =
+    End::Refused(ReasonCode::ServerBusy, "a shard is closed that has to store this: send again");
 
 impl Client {
     /// A PUBLISH that lies at `frame` in `bytes`. It joins the run of those before it, or ends that run
@@ -153,9 +158,22 @@ impl Client {
         let Context { worker, router, .. } = &mut *context;
         // What some have from before a crash cannot be refused any more.
         let admitted = if messages.is_resumed() && holds(Rule::AdmitWhatWasReceived) {
-            messages.len()
+            Ok(messages.len())
+        } else if messages.qos() != QoS::AtMostOnce
+            && tenant.shards.any_refuses()
+            && tenant.enters_closed(messages.topic())
+        {
+            Err(ShardClosed)
         } else {
             router.admissible(worker, tenant, publisher, &messages, reject)
+        };
+        let Ok(admitted) = admitted else {
+            let mut state = session.state();
+            run.ids.iter().for_each(|id| {
+                state.received.release(*id);
+            });
+            run.clear();
+            return Err(SHARD_CLOSED);
         };
         run.truncate(admitted);
         // What is refused with 0x97 below is in no entity, either.
@@ -226,11 +244,7 @@ impl Client {
         turn.scratch.run.ids = ids;
         turn.scratch.run.ids.clear();
         if is_lost {
-            // At once: the shard may be open again before the next message, which must not come before the repetition.
-            return Err(End::Refused(
-                ReasonCode::ServerBusy,
-                "a subscriber's shard is closed: send again",
-            ));
+            return Err(SHARD_CLOSED);
         }
         if admitted == count || self.version == Version::V5 {
             return Ok(());

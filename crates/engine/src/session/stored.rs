@@ -42,7 +42,12 @@ impl Session {
 
     /// Whether it is stored, and its store takes nothing new.
     pub fn store_refuses(&self) -> bool {
-        self.durable().is_some_and(|durable| durable.shard.refuses())
+        self.refusing_shard().is_some()
+    }
+
+    /// Its shard, if it is stored there and the shard takes nothing new.
+    pub fn refusing_shard(&self) -> Option<&Arc<DurableShard>> {
+        self.durable().map(|durable| &durable.shard).filter(|shard| shard.refuses())
     }
 
     /// What has to be durable before anybody is told of something that is noted of a session that [has left](Self::has_left).

@@ -246,10 +246,10 @@ impl Process {
                 let shard = rng.usize(..shards.len());
                 shards[shard].step();
             }
-            if let Some(close) = &mut *closing.borrow_mut()
-                && rng.bool()
-            {
-                close.step(&engine);
+            if let Some(close) = &mut *closing.borrow_mut() {
+                while rng.bool() {
+                    close.step(&engine);
+                }
             }
         })));
         self.handle_alone(link);
