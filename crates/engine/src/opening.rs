@@ -41,7 +41,8 @@ pub fn next_tenure(
     engine.shards.successor(shard, log)
 }
 
-/// Opens a shard again. It [serves](serve) when all that is noted here is durable.
+/// Opens a shard again. It [serves](serve) when all that is noted here is durable. No other is to be opened or closed before: what a
+/// client has left in one shard is judged by whether its session is in another.
 pub fn open(engine: &Engine, contents: Contents) -> Counts {
     let Contents { recovered, mut found } = contents;
     let shard = Arc::clone(&found.of);

@@ -19,6 +19,8 @@ use crate::threads;
 pub struct Shards {
     /// `None`: the shard is closed. Locked while it is closed or opened.
     threads: Box<[Mutex<Option<Threads>>]>,
+    /// Locked while any shard is closed or opened, inside its own lock: see [`opening::open`].
+    one_at_a_time: Mutex<()>,
     /// The number of the first loader among those who count.
     first_loader: usize,
 }
@@ -48,7 +50,8 @@ pub enum OpenError {
 impl Shards {
     /// So many shards, none of which has threads yet. Of those who count, their loaders begin with this number.
     pub fn new(count: usize, first_loader: usize) -> Self {
-        Self { threads: (0..count).map(|_| Mutex::default()).collect(), first_loader }
+        let threads = (0..count).map(|_| Mutex::default()).collect();
+        Self { threads, one_at_a_time: Mutex::default(), first_loader }
     }
 
     /// Starts the threads of a shard.
@@ -75,7 +78,10 @@ impl Shards {
     pub fn close(&self, engine: &Engine, shard: u16) -> bool {
         let mut threads = self.of(shard);
         let Some(running) = threads.take() else { return false };
-        closing::close(engine, shard);
+        {
+            let _one = self.one_at_a_time.lock();
+            closing::close(engine, shard);
+        }
         running.join();
         info!(shard, "closed");
         true
@@ -90,6 +96,7 @@ impl Shards {
         if threads.is_some() {
             return Ok(None);
         }
+        let _one = self.one_at_a_time.lock();
         let tenure = opening::next_tenure(engine, shard, None);
         let contents = recovery::read(engine, &tenure)
             .map_err(|source| OpenError::Unreadable { shard, source })?;
