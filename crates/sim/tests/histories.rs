@@ -87,7 +87,8 @@ fn a_broken_rule_is_noticed() {
 fn is_noticed(kind: Kind, rule: Rule) -> bool {
     let first = match rule {
         // Takes a crash between two of its steps, and others that happen to fit.
-        Rule::Of(Kept::AcknowledgeRepetitionWhenDurable) => 4_000,
+        Rule::Of(Kept::AcknowledgeRepetitionWhenDurable) => 0,
+        Rule::Of(Kept::ConnectWhenNotedAsPresent) => 3_000,
         Rule::Of(Kept::GiveToOthers) => 3_000,
         Rule::Of(Kept::ForgetGivenWhenDurable) => 161_000,
         Rule::Of(Kept::TellStatesWhenDurable) => 26_000,

@@ -260,8 +260,9 @@ impl World {
     /// What receivers have in a shard that is closed goes back, as in a crash. Clients lose their connections at this moment, and
     /// those on which they come while it is closed when they hear of it.
     fn close_or_open(&mut self) {
-        if process::close_or_open(self) {
-            self.story.has_closed = true;
+        let is_closed = process::close_or_open(self);
+        self.story.has_closed |= self.broker.process.is_closing();
+        if is_closed {
             self.promises.crashed();
             for client in 0..self.clients.len() {
                 if let Some((link, _)) = self.network.of(client) {

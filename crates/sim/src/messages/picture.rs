@@ -82,11 +82,14 @@ fn picture_of(session: &SessionRef) -> Option<SessionPicture> {
     });
     // Retained messages for a new subscription go ahead of the queue only as long as the process lives.
     entries.sort_unstable();
+    // Those that only sessions got which are not stored, as a shard was being closed, are noted nowhere.
+    let is_noted = |(_, shards): &(u16, &ShardSet)| shards.iter().next().is_some();
+    let received = state.received.iter().filter(is_noted);
     Some(SessionPicture {
         number,
         expiry: state.expiry,
         subscriptions: subscriptions.collect(),
-        received: state.received.iter().map(|(id, shards)| (id, shards.clone())).collect(),
+        received: received.map(|(id, shards)| (id, shards.clone())).collect(),
         entries,
     })
 }

@@ -379,6 +379,11 @@ impl Process {
         }
     }
 
+    /// Whether a shard is going to be closed.
+    pub fn is_closing(&self) -> bool {
+        self.closing.borrow().is_some()
+    }
+
     /// The shard is closed that is going to be, if any is.
     pub fn end_closing(&mut self) -> Option<u16> {
         let close = self.closing.take();
