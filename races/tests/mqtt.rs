@@ -319,10 +319,3 @@ fn take_heard(
     }
     taken
 }
-
-#[test]
-fn only() {
-    let story = || exactly_once_is_once_while_a_shard_is_closed_and_opened(true);
-    shuttle::check_random(story, 20000);
-    shuttle::check_pct(story, 20000, 4);
-}

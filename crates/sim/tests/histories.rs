@@ -87,12 +87,14 @@ fn a_broken_rule_is_noticed() {
 fn is_noticed(kind: Kind, rule: Rule) -> bool {
     let first = match rule {
         // Takes a crash between two of its steps, and others that happen to fit.
-        Rule::Of(Kept::AcknowledgeRepetitionWhenDurable) => 0,
-        Rule::Of(Kept::ConnectWhenNotedAsPresent) => 3_000,
-        Rule::Of(Kept::GiveToOthers) => 3_000,
-        Rule::Of(Kept::ForgetGivenWhenDurable) => 161_000,
-        Rule::Of(Kept::TellStatesWhenDurable) => 26_000,
-        Rule::Of(Kept::NumberLocksAnew) => 53_000,
+        Rule::Of(Kept::ConnectWhenNotedAsPresent) => 3_900,
+        Rule::Of(Kept::GiveToOthers) => 3_400,
+        Rule::Of(Kept::ForgetGivenWhenDurable) => 100_700,
+        Rule::Of(Kept::AcceptDuplicatesWhenDurable) => 8_100,
+        Rule::Of(Kept::DeliverWhenDeleted) => 3_900,
+        Rule::Of(Kept::TellStatesWhenDurable) => TELL,
+        Rule::Of(Kept::DeliverWhenReserved) => 38_600,
+        Rule::Of(Kept::NumberLocksAnew) => 5_600,
         _ => 0,
     };
     (first..first + HISTORIES_TO_NOTICE).any(|seed| {

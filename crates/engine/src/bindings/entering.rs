@@ -38,7 +38,8 @@ impl Bindings {
     /// Whether messages of a topic go to an entity whose shard is closed, or may be forwarded to one.
     pub fn reach_closed(&self, entities: Option<&Arc<Entities>>, topic: &str) -> bool {
         let is_closed = |node: Node| node.reaches_closed();
-        self.has_in() && self.of_topic(topic).iter().any(|it| it.node(entities).is_ok_and(is_closed))
+        self.has_in()
+            && self.of_topic(topic).iter().any(|it| it.node(entities).is_ok_and(is_closed))
     }
 
     /// Sends messages to those of the tenant's `entities` that the bindings name. `wall`: the time of entities.

@@ -224,11 +224,15 @@ impl Peer {
             }
             Asked::Settle(handle, token) => {
                 let condition = properties.get("errorCondition").and_then(ValueRef::text);
-                let result = match is_done {
-                    true => Ok(()),
-                    false => Err(refusal_of(condition.expect("an error has a condition"))),
-                };
-                packets.push(Packet::Settled(handle, token, result));
+                packets.push(match condition {
+                    _ if is_done => Packet::Settled(handle, token, Ok(())),
+                    // The shard is being closed. It tries again on another connection.
+                    Some("com.microsoft:server-busy") => Packet::Closed,
+                    condition => {
+                        let refusal = refusal_of(condition.expect("an error has a condition"));
+                        Packet::Settled(handle, token, Err(refusal))
+                    }
+                });
             }
             Asked::Release => {}
         }
