@@ -320,12 +320,15 @@ impl Context {
         session: &SessionRef,
         will: Box<Will>,
     ) {
-        if self.waits(tenant, &will) {
-            self.wait_until_open(Task::PublishLeftWill { session: session.clone(), will });
-            return;
+        if !self.waits(tenant, &will) {
+            let commits = self.publish_will_message(tenant, session, &will);
+            if !commits.are_lost() {
+                self.end_giving(session, commits, Vec::new());
+                return;
+            }
+            // Somebody left meanwhile, and others get it twice.
         }
-        let commits = self.publish_will_message(tenant, session, &will);
-        self.end_giving(session, commits, Vec::new());
+        self.wait_until_open(Task::PublishLeftWill { session: session.clone(), will });
     }
 
     /// Whether somebody would get a will whose shard is closed: he would miss it.
@@ -364,7 +367,14 @@ impl Context {
         };
         if let Some(will) = will {
             let commits = self.publish_will_message(tenant, session, &will);
-            if session.durable().is_some() {
+            if commits.are_lost() {
+                // Somebody left meanwhile, and others get it twice.
+                let mut state = session.state();
+                if session.is_away_since(epoch) {
+                    state.will = Some(will);
+                }
+                self.wait_until_open(Task::PublishWill { session: session.downgrade(), epoch });
+            } else if session.durable().is_some() {
                 // The store forgets the will when it has what became of it, not before.
                 let after = After::StoreSession(session.downgrade());
                 self.engine.agenda.after(commits, after);
