@@ -37,6 +37,9 @@ pub struct World<S: Story> {
     pub healed: bool,
     /// How many steps there are before that.
     steps: u32,
+    /// The chance that the broker crashes just after a client has been told something. An answer that leaves before what it
+    /// says is durable is found out only then.
+    crash_when_told: f64,
     /// What can happen next, and how often it does.
     doings: Vec<(Happen<S>, u32)>,
 }
@@ -158,6 +161,7 @@ impl<S: Story> World<S> {
         let some = |(what, weights, _): &Doing<S>| (*what, weights[rng.usize(..4)]);
         let doings = S::DOINGS.iter().map(some).collect();
         let steps = rng.u32(100..S::STEPS_MAX);
+        let crash_when_told = [0.0, 0.0, 0.01, 0.05][rng.usize(..4)];
         let Beginning { story, disks, clients, promises } = S::begin(&mut rng, rules);
         let disks: Vec<_> = (0..disks).map(|_| Disk::new()).collect();
         Self {
@@ -174,6 +178,7 @@ impl<S: Story> World<S> {
             deliveries: 0,
             healed: false,
             steps,
+            crash_when_told,
             doings,
         }
     }
@@ -241,6 +246,9 @@ impl<S: Story> World<S> {
             }
         } else if let Some(packet) = wire.to_client.pop_front() {
             S::client_gets(self, client, link, packet);
+            if !self.healed && self.rng.f64() < self.crash_when_told {
+                self.crash();
+            }
         }
     }
 

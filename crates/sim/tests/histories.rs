@@ -87,14 +87,12 @@ fn a_broken_rule_is_noticed() {
 fn is_noticed(kind: Kind, rule: Rule) -> bool {
     let first = match rule {
         // Takes a crash between two of its steps, and others that happen to fit.
-        Rule::Of(Kept::ConnectWhenNotedAsPresent) => 3_900,
-        Rule::Of(Kept::GiveToOthers) => 3_400,
-        Rule::Of(Kept::ForgetGivenWhenDurable) => 100_700,
-        Rule::Of(Kept::AcceptDuplicatesWhenDurable) => 8_100,
-        Rule::Of(Kept::DeliverWhenDeleted) => 3_900,
-        Rule::Of(Kept::TellStatesWhenDurable) => TELL,
-        Rule::Of(Kept::DeliverWhenReserved) => 38_600,
-        Rule::Of(Kept::NumberLocksAnew) => 5_600,
+        Rule::Of(Kept::NoteReceivedByAll) => 7_700,
+        Rule::Of(Kept::GiveToOthers) => 11_700,
+        Rule::Of(Kept::ForgetGivenWhenDurable) => 66_200,
+        Rule::Of(Kept::TellStatesWhenDurable) => 12_200,
+        Rule::Of(Kept::DeliverWhenReserved) => 107_900,
+        Rule::Of(Kept::NumberLocksAnew) => 20_900,
         _ => 0,
     };
     (first..first + HISTORIES_TO_NOTICE).any(|seed| {

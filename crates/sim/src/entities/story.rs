@@ -42,6 +42,8 @@ pub struct Entities {
     detach: f64,
     hand_over: f64,
     delete: f64,
+    /// The session whose state a client has set before it left, for another one to go on from there.
+    handed_over: Option<(ClientId, EntityId, SessionId)>,
     /// A shard was closed: the broker may end links.
     has_closed: bool,
 }
@@ -78,7 +80,7 @@ impl Story for Entities {
         let send = [0.2, 0.4, 0.6][rng.usize(..3)];
         let schedule = [0.0, 0.1, 0.4][rng.usize(..3)];
         let detach = [0.0, 0.02, 0.1][rng.usize(..3)];
-        let hand_over = [0.0, 0.02, 0.3][rng.usize(..3)];
+        let hand_over = [0.0, 0.1, 0.5][rng.usize(..3)];
         let delete = [0.0, 0.0, 0.3][rng.usize(..3)];
         let disks = rng.usize(1..=2);
         let patient = rng.bool();
@@ -104,6 +106,7 @@ impl Story for Entities {
             detach,
             hand_over,
             delete,
+            handed_over: None,
             has_closed: false,
         };
         let clients = (0..rng.usize(2..=4)).map(|_| Client::default()).collect();
@@ -310,6 +313,11 @@ impl World {
     /// A client does something to receive.
     fn receive(&mut self, id: ClientId) {
         let Some(receiver) = &self.clients[id].receiver else {
+            let handed_over = self.story.handed_over.take_if(|(from, ..)| *from != id);
+            if let Some((_, entity, session)) = handed_over {
+                self.attach(id, entity, Source::Session(session), false);
+                return;
+            }
             let entity = self.rng.usize(..RELAY);
             let source = match self.rng.u8(..10) {
                 0..9 if entity == PLAIN => Source::Messages,
@@ -321,7 +329,7 @@ impl World {
             self.attach(id, entity, source, deletes);
             return;
         };
-        let handle = receiver.handle;
+        let (handle, entity, session) = (receiver.handle, receiver.entity, receiver.session);
         if self.rng.f64() < self.story.detach {
             self.detach(id);
             return;
@@ -329,12 +337,12 @@ impl World {
         if !receiver.attached {
             return;
         }
-        let (is_session, asks, reads) = (receiver.session.is_some(), receiver.asks, receiver.reads);
+        let (is_session, asks, reads) = (session.is_some(), receiver.asks, receiver.reads);
         let is_dead = receiver.source == Source::DeadLetters;
         if is_session && !asks && self.rng.f64() < self.story.hand_over {
-            // Others go on from there.
             self.set_state(id);
             self.detach(id);
+            self.story.handed_over = session.map(|session| (id, entity, session));
             return;
         }
         match self.rng.u8(..20) {
