@@ -246,6 +246,8 @@ impl Client {
             if existed {
                 self.tenant.unsubscribe(filter, self.session.id);
                 done.commits.join(&self.session.forget_subscription(filter));
+            } else {
+                done.commits.join(&self.session.noted_so_far());
             }
             drop(state);
             let code =

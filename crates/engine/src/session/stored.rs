@@ -180,6 +180,13 @@ impl Session {
         journal.commits()
     }
 
+    /// Everything noted so far in the shard of the session. Whoever is told that something is not stored has to wait for that:
+    /// its removal may not be durable yet.
+    pub fn noted_so_far(&self) -> Commits {
+        let shards = self.durable().map(|durable| &durable.shard);
+        shards.into_iter().map(|shard| (shard.index(), shard.last_change())).collect()
+    }
+
     /// Removes the notes of a QoS 2 message that was released from the `shards` that have one; `None`: it is not known which
     /// these are. Answers what has to be durable before the client is told, and whether there was a note.
     pub fn forget_received(&self, id: u16, shards: Option<&ShardSet>) -> (Commits, bool) {
