@@ -420,7 +420,10 @@ impl Context {
         // Who else there is must be known before: two sessions are never locked at once.
         let mut others = Others::of(tenant, session, ended);
         let mut with_others = session.inspect(|outbound, _| outbound.shared());
-        with_others.retain(|name| others.member(name).is_some());
+        // Members whose shards are closed get theirs when these are open.
+        with_others.retain(|name| {
+            others.member(name).is_some() || ended && others.any_has_left(name)
+        });
         if with_others.is_empty() {
             return Vec::new();
         }
@@ -493,7 +496,7 @@ impl Context {
                     commits.join(&theirs);
                     given.extend(stored);
                 }
-                None if ended && others.has_left(&delivery) => {
+                None if ended && waiting.shared().is_some_and(|name| others.any_has_left(name)) => {
                     later.push(waiting);
                     until_open = true;
                 }
@@ -591,9 +594,9 @@ impl<'a> Others<'a> {
             .cloned()
     }
 
-    /// Whether another member of the shared subscription of a message will be there when its shard is open.
-    fn has_left(&mut self, delivery: &Delivery) -> bool {
-        let group = delivery.shared.as_ref().and_then(|name| self.group(name));
+    /// Whether another member of the shared subscription of this name will be there when its shard is open.
+    fn any_has_left(&mut self, name: &str) -> bool {
+        let group = self.group(name);
         group.is_some_and(|group| self.others(&group).any(|other| other.subscriber.has_left()))
     }
 
