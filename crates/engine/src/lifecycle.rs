@@ -421,9 +421,8 @@ impl Context {
         let mut others = Others::of(tenant, session, ended);
         let mut with_others = session.inspect(|outbound, _| outbound.shared());
         // Members whose shards are closed get theirs when these are open.
-        with_others.retain(|name| {
-            others.member(name).is_some() || ended && others.any_has_left(name)
-        });
+        with_others
+            .retain(|name| others.member(name).is_some() || ended && others.any_has_left(name));
         if with_others.is_empty() {
             return Vec::new();
         }

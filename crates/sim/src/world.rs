@@ -161,7 +161,7 @@ impl<S: Story> World<S> {
         let some = |(what, weights, _): &Doing<S>| (*what, weights[rng.usize(..4)]);
         let doings = S::DOINGS.iter().map(some).collect();
         let steps = rng.u32(100..S::STEPS_MAX);
-        let crash_when_told = [0.0, 0.0, 0.01, 0.05][rng.usize(..4)];
+        let crash_when_told = [0.0, 0.0, 0.01, 0.03][rng.usize(..4)];
         let Beginning { story, disks, clients, promises } = S::begin(&mut rng, rules);
         let disks: Vec<_> = (0..disks).map(|_| Disk::new()).collect();
         Self {

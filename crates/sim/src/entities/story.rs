@@ -17,7 +17,7 @@ use crate::rules::Rules;
 use crate::world::{self, Beginning, Checker as _, Doing, Note, Story, pick};
 
 /// Messages in a history.
-const MESSAGES_MAX: u32 = 60;
+const MESSAGES_MAX: u32 = 150;
 
 /// So many messages a receiver takes at most before it settles them.
 const CREDIT_MAX: usize = 4;
@@ -41,6 +41,7 @@ pub struct Entities {
     schedule: f64,
     detach: f64,
     hand_over: f64,
+    settle_stale: f64,
     delete: f64,
     /// The session whose state a client has set before it left, for another one to go on from there.
     handed_over: Option<(ClientId, EntityId, SessionId)>,
@@ -58,7 +59,7 @@ impl Story for Entities {
     const DOINGS: &'static [Doing<Self>] = &[
         (World::deliver, [200, 300, 300, 500], 400),
         (World::act, [80, 150, 200, 300], 100),
-        (World::commit, [20, 40, 80, 150], 100),
+        (World::commit, [4, 20, 80, 150], 100),
         (process::obey, [20, 100, 200, 200], 100),
         (process::fetch, [10, 40, 40, 80], 50),
         (process::make_room, [5, 10, 40, 80], 100),
@@ -66,12 +67,12 @@ impl Story for Entities {
         (World::cut, [0, 2, 6, 12], 0),
         (World::notice, [2, 10, 10, 30], 10),
         (|world| world.wait(1..2_000), [2, 5, 10, 20], 4),
-        (World::crash, [0, 2, 4, 8], 0),
+        (World::crash, [0, 1, 3, 6], 0),
         (World::close_or_open, [0, 0, 3, 20], 20),
         (World::fail, [0, 0, 0, 6], 0),
         (World::audit_places, [0, 1, 1, 2], 0),
     ];
-    const STEPS_MAX: u32 = 1_500;
+    const STEPS_MAX: u32 = 4_000;
     const SENDS: Note<Packet> = Event::UserSends;
     const ARRIVES: Note<Packet> = Event::EntityGets;
     const TELLS: Note<Packet> = Event::EntitySends;
@@ -81,6 +82,7 @@ impl Story for Entities {
         let schedule = [0.0, 0.1, 0.4][rng.usize(..3)];
         let detach = [0.0, 0.02, 0.1][rng.usize(..3)];
         let hand_over = [0.0, 0.1, 0.5][rng.usize(..3)];
+        let settle_stale = [0.05, 0.05, 0.4][rng.usize(..3)];
         let delete = [0.0, 0.0, 0.3][rng.usize(..3)];
         let disks = rng.usize(1..=2);
         let patient = rng.bool();
@@ -105,6 +107,7 @@ impl Story for Entities {
             schedule,
             detach,
             hand_over,
+            settle_stale,
             delete,
             handed_over: None,
             has_closed: false,
@@ -168,7 +171,7 @@ impl Story for Entities {
                     let from = client.from().expect("it has a receiver");
                     world.promises.granted(from, until, now);
                     // Who goes on where another one has stopped asks first.
-                    if world.rng.bool() {
+                    if world.story.hand_over > 0.0 || world.rng.bool() {
                         world.read_state(id);
                     }
                 }
@@ -345,7 +348,11 @@ impl World {
             self.story.handed_over = session.map(|session| (id, entity, session));
             return;
         }
-        match self.rng.u8(..20) {
+        if self.rng.f64() < self.story.settle_stale {
+            self.settle_stale(id);
+            return;
+        }
+        match self.rng.u8(..19) {
             0..4 => self.flow(id, 1),
             4..12 => {
                 let outcomes =
@@ -360,8 +367,7 @@ impl World {
             }
             13..15 if !asks && is_session => self.set_state(id),
             15..17 if !reads && is_session => self.read_state(id),
-            17 => self.settle_stale(id),
-            18 if !is_dead => self.receive_deferred(id),
+            17 if !is_dead => self.receive_deferred(id),
             _ => {}
         }
     }

@@ -49,7 +49,7 @@ impl Story for StateStore {
     const DOINGS: &'static [Doing<Self>] = &[
         (World::deliver, [200, 300, 300, 500], 400),
         (World::act, [40, 80, 120, 160], 50),
-        (World::commit, [20, 40, 80, 150], 100),
+        (World::commit, [4, 20, 80, 150], 100),
         (World::cut, [0, 4, 12, 30], 0),
         (World::notice, [2, 10, 10, 30], 10),
         (|world| world.wait(1..200), [2, 10, 30, 60], 1),
@@ -61,7 +61,7 @@ impl Story for StateStore {
         (World::fail, [0, 0, 0, 6], 0),
         (World::audit, [0, 1, 1, 2], 0),
     ];
-    const STEPS_MAX: u32 = 1_200;
+    const STEPS_MAX: u32 = 3_000;
     const SENDS: Note<Packet> = Event::ClientAsks;
     const ARRIVES: Note<Packet> = Event::StoreGets;
     const TELLS: Note<Packet> = Event::StoreTells;
