@@ -40,6 +40,8 @@ pub struct Messages {
     binds: bool,
     /// When each client lost its connection, in milliseconds: it has broken, or the broker has closed it.
     lost_at: Vec<Option<u64>>,
+    /// For how many milliseconds each client had been away when the broker sent the last CONNACK that let it in.
+    away: Vec<u64>,
     /// How likely each client is to connect when it could.
     returns: Vec<f64>,
     /// The will of each client's connection, and whether the broker has to publish it when that breaks.
@@ -122,13 +124,14 @@ impl Story for Messages {
         let choices = if passes_on { [1.0, 0.1, 0.05, 0.02] } else { [1.0, 1.0, 0.2, 0.02] };
         let returns = clients.iter().map(|_| choices[rng.usize(..4)]).collect();
         let expiries = clients.iter().map(|client| client.expiry).collect();
-        let lost_at = vec![None; clients.len()];
+        let (lost_at, away) = (vec![None; clients.len()], vec![0; clients.len()]);
         let wills = vec![None; clients.len()];
         let story = Self {
             rules,
             settings,
             binds: rng.u8(..3) == 0,
             lost_at,
+            away,
             returns,
             wills,
             clean_start,
@@ -241,9 +244,17 @@ impl Story for Messages {
         for message in effects.refused {
             world.promises.refused(message);
         }
-        for (client, _, packet) in &effects.packets {
-            if *packet == Packet::Disconnect {
-                world.story.lost_at[*client].get_or_insert(world.now);
+        for (client, link, packet) in &effects.packets {
+            let lost_at = &mut world.story.lost_at[*client];
+            match packet {
+                Packet::ConnAck { present: Some(_), is_noted, .. }
+                    if world.network.of(*client).is_some_and(|(present, _)| present == *link) =>
+                {
+                    world.story.away[*client] = lost_at.map_or(0, |lost_at| world.now - lost_at);
+                    lost_at.take_if(|_| *is_noted);
+                }
+                Packet::Disconnect => _ = lost_at.get_or_insert(world.now),
+                _ => {}
             }
         }
         effects.packets
@@ -331,9 +342,8 @@ impl World {
         let client = &mut self.clients[id];
         client.connected = true;
         let clean_start = std::mem::take(&mut client.wants_clean);
-        let away = self.story.lost_at[id].map_or(0, |lost_at| self.now - lost_at);
+        let away = self.story.away[id];
         if is_noted {
-            self.story.lost_at[id] = None;
             // That of a session which is not stored may be lost in a crash.
             let is_stored = self.clients[id].expiry != Some(0);
             if let Some((_, is_promised)) = &mut self.story.wills[id] {
