@@ -39,7 +39,7 @@ def start(target: str) -> servers.Server:
     def command(port: int, directory: Path) -> list:
         (directory / "entities").write_text(json.dumps(ENTITIES))
         others = [f"127.0.0.1:{servers.free_port()}" for _ in range(2)]
-        return [servers.BARID, "serve", "--entities", directory / "entities",
+        return [servers.binary(target), "serve", "--entities", directory / "entities",
                 "--amqp", f"127.0.0.1:{port}", "--mqtt", others[0], "--ws", "off", "--admin", others[1],
                 "--data-dir", directory / "data", "--log", "error"]
 

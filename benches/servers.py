@@ -16,6 +16,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 BARID = Path(os.environ.get("BARID_BIN", ROOT / "target" / "release" / "barid"))
+# Another build, to be measured in turns with the first: the targets `before` and `before-memory`.
+BEFORE = Path(os.environ.get("BARID_BEFORE", "barid-before"))
 REDIS_LOAD = Path(os.environ.get("REDIS_LOAD_BIN", ROOT / "target" / "release" / "examples" / "redis_load"))
 
 MOSQUITTO_CONFIG = """\
@@ -148,6 +150,8 @@ def is_there(target: str) -> bool:
     """Whether `target` can be measured on this machine."""
     if "=" in target:
         return True
+    if target.startswith("before"):
+        return BEFORE.exists()
     if target.startswith("redis"):
         return _redis() is not None and REDIS_LOAD.exists()
     if target.startswith("mosquitto"):
@@ -185,11 +189,11 @@ def _command(target: str, port: int, directory: Path) -> list:
     match target:
         case "relay":
             return [BARID, "bench", "relay", "--listen", address]
-        case "barid" | "barid-memory":
-            durability = "memory" if target == "barid-memory" else "local"
+        case "barid" | "barid-memory" | "before" | "before-memory":
+            durability = "memory" if target.endswith("-memory") else "local"
             config.write_text(f'[limits]\ndurability = "{durability}"\n')
             admin = f"127.0.0.1:{free_port()}"
-            return [BARID, "serve", "--config", config, "--mqtt", address, "--ws", "off", "--amqp", "off", "--admin", admin,
+            return [binary(target), "serve", "--config", config, "--mqtt", address, "--ws", "off", "--amqp", "off", "--admin", admin,
                     "--data-dir", directory / "data", "--log", "error"]
         case "mosquitto" | "mosquitto-saved":
             saved = MOSQUITTO_SAVED.format(directory=directory) if target == "mosquitto-saved" else ""
@@ -210,7 +214,12 @@ def _command(target: str, port: int, directory: Path) -> list:
     raise Failed(f"{target}: not one of relay, {', '.join(MQTT + REDIS)}, or NAME=HOST:PORT:PID")
 
 
-MQTT = ("barid", "barid-memory", "mosquitto", "mosquitto-saved", "nats", "nats-always")
+def binary(target: str) -> Path:
+    """The build of Barid that a target names."""
+    return BEFORE if target.startswith("before") else BARID
+
+
+MQTT = ("barid", "barid-memory", "before", "before-memory", "mosquitto", "mosquitto-saved", "nats", "nats-always")
 REDIS = ("redis", "redis-always")
 
 

@@ -1,5 +1,5 @@
-//! What the frames of one message of 1 KiB cost, on its way in and on its way out.
-//! Run it by `cargo bench -p barid-amqp --bench frames`.
+//! Measures the cost of the frames of one 1 KiB message, both incoming and outgoing.
+//! Run it with `cargo bench -p barid-amqp --bench frames`.
 
 use std::hint::black_box;
 
@@ -12,7 +12,7 @@ use barid_amqp::{
 };
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 
-/// How many messages stand in one read of the socket.
+/// Number of messages in one read from the socket.
 const BATCH: u32 = 64;
 const MESSAGE: [u8; 1_024] = [b'.'; 1_024];
 
@@ -49,7 +49,7 @@ fn encoded(performative: &Performative, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A connection with one link, on which the peer has this role.
+/// Creates a connection with one link, on which the peer has this role.
 fn connected(role: Role) -> (Connection, LinkId) {
     let mut connection = Connection::new("broker", Limits::default());
     let begin = Begin {

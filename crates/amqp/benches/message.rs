@@ -1,4 +1,4 @@
-//! What a message of 1 KiB costs on its way through.
+//! Measures the cost of a 1 KiB message on its way through.
 
 use barid_amqp::message::{Builder, Delivered, Field, Sections, State, ValueRef};
 use criterion::{Criterion, criterion_group, criterion_main};

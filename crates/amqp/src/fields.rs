@@ -1,31 +1,31 @@
 use crate::frame::Malformed;
 use crate::wire::{Map, ValueRef, Writer, constructor_len, key_text};
 
-/// A map from symbols to values in the order it was written, as properties, filters and the
-/// annotations of messages are. Peers that write a key as a string are understood, too.
+/// An ordered map with symbols as keys, used for properties, filters and the annotations of messages.
+/// Keys that a peer writes as strings are understood, too.
 ///
-/// It is kept as it is encoded, so that what was read is written again byte for byte.
+/// The map is kept as it was encoded, so that it is written again byte for byte.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Fields {
-    /// Keys and values in turn.
+    /// Encoded keys and values in turn.
     encoded: Vec<u8>,
-    /// Of both.
+    /// Number of keys and values together.
     count: u32,
 }
 
 impl Fields {
-    /// An empty map.
+    /// Creates an empty map.
     pub const fn new() -> Self {
         Self { encoded: Vec::new(), count: 0 }
     }
 
-    /// The value of the first entry with this key. A key whose value is null is there.
+    /// Returns the value of the first entry with this key. A key whose value is null exists.
     pub fn get(&self, key: &str) -> Option<ValueRef<'_>> {
         self.map().get(key)
     }
 
-    /// Puts an entry at the end, or the value in the place of that of the first entry with this key; a
-    /// descriptor that stands before that one stays.
+    /// Replaces the value of the first entry with this key, or appends an entry. A descriptor before
+    /// the replaced value stays.
     pub fn insert<'v>(&mut self, key: &str, value: impl Into<ValueRef<'v>>) {
         let mut end = 0;
         let place = self.map().pairs().find_map(|(own, old)| {
@@ -45,29 +45,29 @@ impl Fields {
         }
     }
 
-    /// `insert` for building.
+    /// [`insert`](Self::insert) in builder style.
     #[must_use]
     pub fn with<'v>(mut self, key: &str, value: impl Into<ValueRef<'v>>) -> Self {
         self.insert(key, value);
         self
     }
 
-    /// The entries in their order.
+    /// Returns the entries in order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, ValueRef<'_>)> {
         self.map().iter()
     }
 
-    /// How many entries there are.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.count as usize / 2
     }
 
-    /// Whether there is no entry.
+    /// Whether the map has no entries.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// The encoded map, whose keys must be texts.
+    /// Reads an encoded map. All of its keys must be texts.
     pub(crate) fn read(encoded: &[u8]) -> Result<Self, Malformed> {
         let map = ValueRef::checked(encoded)?.map().ok_or(Malformed::Field("map: another type"))?;
         if map.pairs().any(|(key, _)| key_text(key).is_none()) {

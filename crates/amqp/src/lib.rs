@@ -1,9 +1,9 @@
-//! The server's side of AMQP 1.0, without IO: connections, sessions, links, SASL and messages.
+//! Server side of AMQP 1.0, without IO: connections, sessions, links, SASL and messages.
 //!
-//! There is no socket, no task and no clock here. Bytes go into a [`Connection`] with
-//! [`receive`](Connection::receive), [events](Event) come out of it with
-//! [`next_event`](Connection::next_event), commands are its other methods, and whatever the peer has
-//! to be told stands in [`output`](Connection::output). What an adapter does with its input:
+//! There is no socket, no task and no clock here. [`receive`](Connection::receive) takes the input of
+//! a [`Connection`], [`next_event`](Connection::next_event) returns its [events](Event),
+//! [`output`](Connection::output) holds the bytes for the peer, and the other methods are commands. An
+//! adapter handles its input like this:
 //!
 //! ```
 //! use barid_amqp::{AttachAnswer, Connection, DeliveryState, Error, Event, Limits};
@@ -65,10 +65,10 @@
 //! When the socket is gone, [`abort`](Connection::abort) ends everything: each link that was reported
 //! by [`Event::Attach`] and not ended by the adapter is reported by [`Event::Detached`], exactly once.
 //!
-//! Clients, of tests and of load generators, use [`frame`], whose codec is symmetric.
+//! Clients in tests and load generators use [`frame`], whose codec works in both directions.
 //!
 //! Every [`Failure`] is the peer's fault. A command on a link or delivery that is gone does nothing
-//! and says so: peers end things at any time, and an answer must never be written to what has ended.
+//! and reports that: peers end things at any time, and nothing may be written on what has ended.
 
 pub mod connection;
 pub mod frame;

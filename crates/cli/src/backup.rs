@@ -1,4 +1,4 @@
-//! `barid backup`: all that is durable, from a broker that runs.
+//! `barid backup`: writes all durable data of a running broker to a file.
 
 use std::fs::{self, File};
 use std::io::{self, BufReader};
@@ -16,7 +16,8 @@ use crate::plural::count;
 use crate::progress;
 use crate::timestamp::Timestamp;
 
-/// How the names of backups begin and end; the time is between, so that they sort by it.
+/// Beginning and end of a backup's file name. The time stands between them, so that names sort by
+/// it.
 const PREFIX: &str = "barid-";
 const SUFFIX: &str = ".backup";
 
@@ -31,12 +32,12 @@ Examples:
   barid backup /var/backups/barid
   barid backup . --admin 127.0.0.1:9081 --json")]
 pub struct Args {
-    /// Directory for the backup; made if it does not exist
+    /// Directory for the backup; created if it does not exist
     #[arg(value_name = "DIR")]
     directory: PathBuf,
     #[command(flatten)]
     admin: AdminArgs,
-    /// Print file and size as JSON
+    /// Print the file name and the size as JSON
     #[arg(long)]
     json: bool,
 }
@@ -70,7 +71,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A file under another name, removed unless it is finished.
+/// A file under a temporary name, which is removed unless the file is finished.
 struct Partial {
     path: PathBuf,
     file: File,
@@ -87,7 +88,7 @@ impl Partial {
         Ok(Self { path, file })
     }
 
-    /// Reads it all again: a backup is good for nothing if it cannot be read.
+    /// Reads the whole file again: a backup that cannot be read is useless.
     fn check(&self, size: u64) -> anyhow::Result<Totals> {
         let reading = || format!("reading {}", self.path.display());
         let file = File::open(&self.path).with_context(reading)?;
@@ -98,7 +99,7 @@ impl Partial {
         totals
     }
 
-    /// Gives the file its name, once all of it is on disk.
+    /// Gives the file its final name, after all of it is on disk.
     fn finish(self, name: &Path) -> anyhow::Result<()> {
         self.file.sync_all().with_context(|| format!("writing {}", self.path.display()))?;
         fs::rename(&self.path, name).with_context(|| format!("renaming to {}", name.display()))?;
@@ -112,12 +113,12 @@ impl Partial {
 
 impl Drop for Partial {
     fn drop(&mut self) {
-        // Gone already if it was finished.
+        // A finished file no longer has this name.
         let _ = fs::remove_file(&self.path);
     }
 }
 
-/// The backup that `path` is, or the newest in the directory that it is.
+/// Returns `path` itself if it is a file, or the newest backup in the directory `path`.
 pub fn newest(path: &Path) -> anyhow::Result<PathBuf> {
     if !path.is_dir() {
         return Ok(path.to_owned());

@@ -1,23 +1,23 @@
-//! Batches that something waits for.
+//! Sets of batches that must be durable before something can go on.
 
 use smallvec::SmallVec;
 
 use crate::ids::ShardIndex;
 
-/// The batch of whatever is noted in a shard that is closed already: it is never durable.
+/// The batch number of a change that was noted in a shard after it had been closed: it is never durable.
 pub const LOST: u64 = u64::MAX;
 
-/// The last batch of each shard that something waits for. Nothing: it need not wait.
+/// The batches to wait for: of each shard the last one. If empty, there is nothing to wait for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Commits(SmallVec<[(ShardIndex, u64); 2]>);
 
 impl Commits {
-    /// Waits for a batch of one shard.
+    /// Creates the set with one batch of one shard.
     pub fn one(shard: ShardIndex, batch: u64) -> Self {
         Self::from_iter([(shard, batch)])
     }
 
-    /// Waits for a batch of a shard as well.
+    /// Adds a batch of a shard.
     pub fn add(&mut self, shard: ShardIndex, batch: u64) {
         match self.0.iter_mut().find(|(known, _)| *known == shard) {
             Some((_, known)) => *known = batch.max(*known),
@@ -25,14 +25,14 @@ impl Commits {
         }
     }
 
-    /// Waits for all that `other` waits for as well.
+    /// Adds all batches of `other`.
     pub fn join(&mut self, other: &Self) {
         for (shard, batch) in other.iter() {
             self.add(shard, batch);
         }
     }
 
-    /// Whether something of it was noted in a shard that was closed already, so that the wait is in vain.
+    /// Whether a change was noted in a shard that was already closed, so that the wait would never end.
     pub fn are_lost(&self) -> bool {
         self.iter().any(|(_, batch)| batch == LOST)
     }
@@ -42,7 +42,7 @@ impl Commits {
         self.0.is_empty()
     }
 
-    /// Forgets everything, and keeps the memory.
+    /// Removes all batches, and keeps the allocated memory.
     pub fn clear(&mut self) {
         self.0.clear();
     }

@@ -1,47 +1,49 @@
-//! Why messages are lost, where they may be.
+//! Reasons for which messages are lost, where losing them is allowed.
 
-/// Why a message did not reach a session that had subscribed to it, or the entity of a binding.
+/// Reason for which a message did not reach a session that had subscribed to it, or the entity of a
+/// binding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum DropReason {
-    /// The session's queue holds its most messages.
+    /// The session's queue has reached its limit of messages.
     QueueMessages,
-    /// The session's queue holds its most bytes.
+    /// The session's queue has reached its limit of bytes.
     QueueBytes,
-    /// The Message Expiry Interval ran out while it waited.
+    /// The Message Expiry Interval ran out while the message waited.
     Expired,
-    /// Larger than the client's Maximum Packet Size.
+    /// The message is larger than the client's Maximum Packet Size.
     PacketTooLarge,
-    /// QoS 0 and the client is not connected.
+    /// The message has QoS 0 and the client is not connected.
     Offline,
     /// The session ended while the message waited in it.
     SessionEnded,
-    /// The subscriber refused it (PUBREC or PUBACK with an error).
+    /// The subscriber refused the message (PUBREC or PUBACK with an error).
     Refused,
-    /// It could not be retained: the tenant has its most retained messages.
+    /// The message could not be retained: the tenant has reached its limit of retained messages.
     RetainedMessages,
-    /// It could not be retained: the tenant's retained messages have their most bytes.
+    /// The message could not be retained: the tenant's retained messages have reached their limit
+    /// of bytes.
     RetainedBytes,
-    /// The tenant's queues hold their most messages or bytes together.
+    /// The tenant's queues together have reached their limit of messages or bytes.
     TenantQueue,
-    /// It could not be read back from the store.
+    /// The message could not be read back from the store.
     StoreUnreadable,
-    /// The store takes nothing more; the publisher was refused.
+    /// The store accepts nothing more; the publisher was refused.
     StoreFull,
-    /// The session's queue or the tenant's are full; the publisher was refused.
+    /// The session's queue, or the tenant's queues together, are full; the publisher was refused.
     QueueRefuses,
     /// The queue or topic that a binding names does not exist.
     BindingNoEntity,
-    /// The queue of a binding requires a session id, and the message has none, or too long a one.
+    /// The queue of a binding requires a session id; the message has none, or one that is too long.
     BindingSession,
-    /// Larger than the queue of a binding takes.
+    /// The message is larger than the queue of a binding accepts.
     BindingTooLarge,
     /// The queue of a binding is full.
     BindingFull,
 }
 
 impl DropReason {
-    /// All reasons, in the order of their numbers.
+    /// All reasons, in the order of their discriminants.
     pub const ALL: [Self; 17] = [
         Self::QueueMessages,
         Self::QueueBytes,
@@ -62,7 +64,7 @@ impl DropReason {
         Self::BindingFull,
     ];
 
-    /// The name used in metrics and the admin API.
+    /// The reason's name in metrics and the admin API.
     pub const fn name(self) -> &'static str {
         match self {
             Self::QueueMessages => "queue_messages",

@@ -1,9 +1,9 @@
-//! The pure brain of Barid: messages, topic index, sessions, retained messages, state store,
-//! queues and subscriptions with message sessions.
+//! The pure core of Barid: messages, topic index, sessions, retained messages, state store, queues
+//! and subscriptions with message sessions.
 //!
-//! Nothing here knows a socket, a clock, a thread or a random number. Time is an argument
-//! ([`time::MonoTime`]); what has to happen is an answer. That is what lets property tests and a
-//! simulation run this crate through any history.
+//! Nothing in this crate uses a socket, a clock, a thread or a random number. Time is an argument
+//! ([`time::MonoTime`]), and the actions to be taken are return values. Therefore property tests
+//! and a simulation can run this crate through any history.
 
 pub mod commits;
 pub mod drop_reason;

@@ -1,7 +1,7 @@
-//! The MQTT Application Message in one neutral form.
+//! The MQTT Application Message in a form that is independent of the protocol version.
 //!
-//! A [`Publication`] borrows from wherever the bytes lie (a connection's read buffer, a [`Message`]);
-//! a [`Message`] owns them, in one allocation, and is shared by all who still have to send it.
+//! A [`Publication`] borrows its bytes from a buffer, such as a connection's read buffer or a [`Message`]. A
+//! [`Message`] owns them, in one allocation, and is shared by all deliveries that still have to send it.
 
 use mqtt_proto::{QoS, topic};
 
@@ -17,25 +17,25 @@ pub struct Publication<'a> {
     /// MQTT 5 properties in wire form that travel with the message unchanged: all but Topic Alias,
     /// Subscription Identifier and Message Expiry Interval, which belong to one hop.
     pub properties: &'a [u8],
-    /// The QoS it was published with.
+    /// The QoS that the message was published with.
     pub qos: QoS,
-    /// Whether it was published with RETAIN, or comes from the retained messages.
+    /// Whether the message was published with RETAIN, or comes from the retained messages.
     pub retain: bool,
     /// When the message expires (Message Expiry Interval), if ever.
     pub expires_at: Option<MonoTime>,
 }
 
 impl Publication<'_> {
-    /// Bytes of topic, properties and payload.
+    /// Size of topic, properties and payload, in bytes.
     pub fn size(&self) -> usize {
         self.topic.len() + self.properties.len() + self.payload.len()
     }
 }
 
-/// An Application Message that owns its bytes. Immutable once made.
+/// An Application Message that owns its bytes. Immutable once created.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Message {
-    /// Topic, properties, payload, one behind the other.
+    /// Topic, properties and payload, in this order.
     bytes: Box<[u8]>,
     topic_len: u32,
     properties_len: u32,
@@ -45,7 +45,7 @@ pub struct Message {
 }
 
 impl Message {
-    /// Copies a publication out of the buffer that it borrows.
+    /// Copies a publication out of the buffer that it borrows from.
     pub fn new(publication: &Publication<'_>) -> Self {
         let mut bytes = Vec::with_capacity(publication.size());
         bytes.extend_from_slice(publication.topic.as_bytes());
@@ -62,8 +62,8 @@ impl Message {
         }
     }
 
-    /// The message that [`Self::bytes`] and the lengths in it were taken from. None: the lengths do
-    /// not fit, or the first so many bytes are no topic name.
+    /// Rebuilds the message from which [`Self::bytes`] and the lengths were taken. Returns `None` if the lengths do not
+    /// fit, or if the first `topic_len` bytes are not a topic name.
     pub(crate) fn from_parts(
         bytes: &[u8],
         topic_len: u32,
@@ -78,7 +78,7 @@ impl Message {
         Some(Self { bytes: bytes.into(), topic_len, properties_len, qos, retain, expires_at })
     }
 
-    /// The message as a publication.
+    /// Borrows the message as a publication.
     pub fn publication(&self) -> Publication<'_> {
         let (topic, rest) = self.bytes.split_at(self.topic_len as usize);
         let (properties, payload) = rest.split_at(self.properties_len as usize);
@@ -92,12 +92,12 @@ impl Message {
         }
     }
 
-    /// The QoS it was published with.
+    /// The QoS that the message was published with.
     pub fn qos(&self) -> QoS {
         self.qos
     }
 
-    /// Whether it was published with RETAIN, or comes from the retained messages.
+    /// Whether the message was published with RETAIN, or comes from the retained messages.
     pub fn retain(&self) -> bool {
         self.retain
     }
@@ -107,22 +107,22 @@ impl Message {
         self.expires_at
     }
 
-    /// Bytes of topic, properties and payload.
+    /// Size of topic, properties and payload, in bytes.
     pub fn size(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Topic, properties, payload, one behind the other.
+    /// Topic, properties and payload, in this order.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Bytes of the topic.
+    /// Length of the topic, in bytes.
     pub(crate) fn topic_len(&self) -> u32 {
         self.topic_len
     }
 
-    /// Bytes of the properties.
+    /// Length of the properties, in bytes.
     pub(crate) fn properties_len(&self) -> u32 {
         self.properties_len
     }

@@ -1,10 +1,10 @@
-//! What waits, in its order: the messages for an MQTT session's client, and those of a message session.
+//! Queues of waiting messages: those for the client of an MQTT session, and those of a message session.
 
 use std::collections::VecDeque;
 
 use crate::drop_reason::DropReason;
 
-/// A first-in-first-out queue. Who pushes says how much it may hold.
+/// A first-in-first-out queue. The caller of [`Queue::push`] passes the limits.
 #[derive(Debug)]
 pub struct Queue<T> {
     items: VecDeque<T>,
@@ -12,49 +12,49 @@ pub struct Queue<T> {
     in_memory: usize,
 }
 
-/// What can wait in a queue.
+/// An item that can wait in a queue.
 pub trait Queued {
-    /// By which clock its time to live runs.
+    /// The clock by which the item's time to live runs.
     type Time: Copy;
 
-    /// Bytes of the message and of what it takes besides, as limits count them.
+    /// Bytes of the message and of its overhead, as limits count them.
     fn size(&self) -> usize;
 
-    /// How many of them it keeps in memory.
+    /// How many of these bytes the item keeps in memory.
     fn size_in_memory(&self) -> usize;
 
-    /// Whether its time to live has run out.
+    /// Whether the item's time to live has run out.
     fn is_expired(&self, now: Self::Time) -> bool;
 
-    /// Whether its sender can be told that there is no room.
+    /// Whether the sender can be told that the queue is full.
     fn is_refusable(&self) -> bool;
 }
 
-/// What has a place in its queue, to which it can come back.
+/// An item with a fixed place in its queue, to which it can return.
 pub trait Numbered: Queued {
-    /// Its place: greater than that of everything pushed before.
+    /// The item's place: greater than that of every item pushed before.
     fn number(&self) -> u64;
 }
 
-/// What a queue may hold, and what happens beyond.
+/// Limits of a queue, and what happens when one is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueLimits {
-    /// The most messages.
+    /// Maximum number of messages.
     pub messages: usize,
-    /// The most bytes, as [`Queued::size`] counts them.
+    /// Maximum number of bytes, as [`Queued::size`] counts them.
     pub bytes: usize,
     /// What happens when a limit is reached.
     pub overflow: Overflow,
-    /// How much more all queues of the tenant may hold together.
+    /// Remaining room for all queues of the tenant together.
     pub tenant: Room,
 }
 
-/// Room for messages.
+/// Remaining room in a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
-    /// How many.
+    /// Number of messages that fit.
     pub messages: usize,
-    /// Bytes, as [`Queued::size`] counts them.
+    /// Number of bytes that fit, as [`Queued::size`] counts them.
     pub bytes: usize,
 }
 
@@ -62,18 +62,18 @@ impl Room {
     /// Room for everything.
     pub const UNBOUNDED: Self = Self { messages: usize::MAX, bytes: usize::MAX };
 
-    /// Whether there is any.
+    /// Whether there is any room.
     pub fn is_some(self) -> bool {
         self.messages > 0 && self.bytes > 0
     }
 
-    /// The room that two places have in common.
+    /// The smaller of two rooms, by messages and by bytes.
     #[must_use]
     pub fn min(self, other: Self) -> Self {
         Self { messages: self.messages.min(other.messages), bytes: self.bytes.min(other.bytes) }
     }
 
-    /// Takes the room of one message away. False: there is not enough.
+    /// Takes the room of one message of `size` bytes. Returns false, and takes nothing, if there is not enough.
     pub fn take(&mut self, size: usize) -> bool {
         let fits = self.messages > 0 && size <= self.bytes;
         if fits {
@@ -87,16 +87,16 @@ impl Room {
 /// What happens when a queue is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Overflow {
-    /// The message that arrives is dropped.
+    /// The arriving message is dropped.
     #[default]
     DropNewest,
     /// The messages that have waited longest are dropped.
     DropOldest,
-    /// The publisher is refused: it asks for [`Queue::room`] before. What it publishes in the same
-    /// moment as others may exceed the limit a little. QoS 0, which cannot be refused, is dropped.
+    /// The publisher is refused: its thread checks [`Queue::room`] before. Publishers that publish at the same moment
+    /// may exceed the limit a little. A message of QoS 0 cannot be refused and is dropped.
     Reject,
-    /// The publisher's acknowledgement waits until the queue is below its limit. What publishers have in
-    /// flight exceeds the limit. QoS 0, which has no acknowledgement, is dropped.
+    /// The publisher's acknowledgement is held back until the queue is below its limit. Messages that publishers have
+    /// in flight exceed the limit. A message of QoS 0 has no acknowledgement and is dropped.
     Block,
 }
 
@@ -107,27 +107,27 @@ impl<T> Default for Queue<T> {
 }
 
 impl<T: Queued> Queue<T> {
-    /// Messages that wait.
+    /// Number of waiting messages.
     pub fn len(&self) -> usize {
         self.items.len()
     }
 
-    /// Whether none waits.
+    /// Whether no message waits.
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
 
-    /// Bytes of the messages that wait.
+    /// Bytes of the waiting messages.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Bytes of the messages that wait in memory; the others are in the store only.
+    /// Bytes of the waiting messages that are kept in memory; the other messages are in the store only.
     pub fn bytes_in_memory(&self) -> usize {
         self.in_memory
     }
 
-    /// How much more fits.
+    /// Returns how much more fits.
     pub fn room(&self, limits: &QueueLimits) -> Room {
         let own = Room {
             messages: limits.messages.saturating_sub(self.len()),
@@ -136,8 +136,8 @@ impl<T: Queued> Queue<T> {
         own.min(limits.tenant)
     }
 
-    /// Appends a delivery. Each message that this costs, itself or older ones, is told to `dropped`; those
-    /// that have expired go first. False: it cost itself.
+    /// Appends a delivery. Calls `dropped` for each message that is dropped for it, older ones or the delivery itself;
+    /// expired messages are dropped first. Returns false if the delivery itself was dropped.
     pub fn push(
         &mut self,
         delivery: impl Into<T>,
@@ -169,14 +169,14 @@ impl<T: Queued> Queue<T> {
         true
     }
 
-    /// Appends a delivery that had its place before, whatever the limits are now.
+    /// Appends a delivery that was in the queue before, regardless of the current limits.
     pub fn restore(&mut self, delivery: impl Into<T>) {
         let delivery = delivery.into();
         self.count(&delivery);
         self.items.push_back(delivery);
     }
 
-    /// Takes the oldest delivery that has not expired; each expired one before it is told to `dropped`.
+    /// Takes the oldest delivery that has not expired. Removes each expired one before it and passes it to `dropped`.
     pub fn pop_live(&mut self, now: T::Time, mut dropped: impl FnMut(DropReason, &T)) -> Option<T> {
         while let Some(delivery) = self.pop() {
             if !delivery.is_expired(now) {
@@ -203,8 +203,7 @@ impl<T: Queued> Queue<T> {
         self.items.iter()
     }
 
-    /// Changes the first delivery from the place `from` on for which `chosen` says so, and answers its
-    /// place.
+    /// Changes the first delivery, from the place `from` on, that `chosen` accepts. Returns its place.
     pub(crate) fn change(
         &mut self,
         from: usize,
@@ -221,7 +220,7 @@ impl<T: Queued> Queue<T> {
         Some(place)
     }
 
-    /// Removes and returns the deliveries for which `chosen` says so, oldest first.
+    /// Removes and returns the deliveries that `chosen` accepts, oldest first.
     pub fn take(&mut self, mut chosen: impl FnMut(&T) -> bool) -> Vec<T> {
         let (taken, kept): (Vec<_>, VecDeque<_>) = std::mem::take(&mut self.items)
             .into_iter()
@@ -267,7 +266,7 @@ impl<T: Queued> Queue<T> {
         let delivery = self.items.pop_front()?;
         self.discount(&delivery);
         if self.items.is_empty() {
-            // A burst must not cost memory for the rest of the session.
+            // Frees the memory: a burst must not cost memory for the rest of the session.
             self.items = VecDeque::new();
         }
         Some(delivery)
@@ -275,7 +274,8 @@ impl<T: Queued> Queue<T> {
 }
 
 impl<T: Numbered> Queue<T> {
-    /// Puts a delivery where its number says. Cheap near either end: what comes back was at the front.
+    /// Inserts a delivery at the place that its number gives. Cheap near either end of the queue; a returning delivery
+    /// was at the front.
     pub fn put_back(&mut self, delivery: T) {
         self.count(&delivery);
         let place = match self.items.front() {
@@ -327,7 +327,7 @@ mod tests {
         assert_eq!(queue.len(), 2);
     }
 
-    /// What each of them counts.
+    /// The size of each delivery in these tests.
     fn cost() -> usize {
         Queued::size(&Waiting::Here(delivery(0, QoS::AtMostOnce)))
     }

@@ -1,9 +1,9 @@
-//! Time is an argument: the core never asks a clock.
+//! Points in time. The core never reads a clock: time is an argument.
 //!
-//! There are two clocks, and their times are of different types. The broker's own never goes back, and stands for all
-//! that is between the broker and one client: what expires in queues, wills, sessions. The clock on the wall is that of
-//! the operating system, which may be corrected: it stands for what others compare with their own clocks, as in entities
-//! and in the state store.
+//! There are two clocks, and their times have different types. The broker's own clock never goes back; it is used for
+//! everything between the broker and one client: expiry in queues, wills, sessions. The wall clock is that of the
+//! operating system, which may be corrected; it is used for times that clients compare with their own clocks, as in
+//! entities and in the state store.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ macro_rules! time {
         pub struct $name(u64);
 
         impl $name {
-            /// The time so many milliseconds after the Unix epoch.
+            /// The time `millis` milliseconds after the Unix epoch.
             pub const fn from_millis(millis: u64) -> Self {
                 Self(millis)
             }
@@ -45,12 +45,12 @@ macro_rules! time {
 }
 
 time! {
-    /// A time by the broker's own clock: milliseconds since the Unix epoch as they were known at its start, and as they
-    /// have passed since.
+    /// A time of the broker's own clock, in milliseconds since the Unix epoch: the wall time at the broker's start plus
+    /// the time that has passed since.
     MonoTime
 }
 
 time! {
-    /// A time by the clock on the wall: milliseconds since the Unix epoch, as the operating system knows them.
+    /// A time of the wall clock, in milliseconds since the Unix epoch, as the operating system reports it.
     WallTime
 }

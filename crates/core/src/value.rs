@@ -1,9 +1,9 @@
-//! What a property of a message can be.
+//! Values of message properties.
 
 use std::borrow::Cow;
 use std::fmt;
 
-/// Whose names a changed property has.
+/// The namespace of a changed property.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Scope {
@@ -40,12 +40,12 @@ pub enum Value {
     Timestamp(i64),
 }
 
-/// A [`Value`] that need not own its text and bytes: what an expression computes with.
+/// A [`Value`] that can borrow its text and bytes; expressions compute with it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ValueRef<'a> {
-    /// No value, or one that is unknown: an expression does not tell them apart.
+    /// No value, or an unknown value: expressions do not distinguish the two.
     Null,
-    /// A boolean, or whether a condition holds.
+    /// A boolean, or the truth of a condition.
     Bool(bool),
     /// An integer.
     Long(i64),
@@ -62,7 +62,7 @@ pub enum ValueRef<'a> {
 }
 
 impl Value {
-    /// About how many bytes it takes.
+    /// Approximate size of the value, in bytes.
     pub fn size(&self) -> usize {
         match self {
             Self::String(text) => text.len(),
@@ -71,7 +71,7 @@ impl Value {
         }
     }
 
-    /// The same value, borrowed.
+    /// Borrows the value.
     pub fn borrow(&self) -> ValueRef<'_> {
         match self {
             Self::Null => ValueRef::Null,
@@ -87,7 +87,7 @@ impl Value {
 }
 
 impl ValueRef<'_> {
-    /// The same value, for keeping.
+    /// Converts into a value that owns its data.
     pub fn into_owned(self) -> Value {
         match self {
             Self::Null => Value::Null,
@@ -132,7 +132,7 @@ impl From<bool> for Value {
     }
 }
 
-/// A UUID as it is written: `6ba7b810-9dad-11d1-80b4-00c04fd430c8`.
+/// A UUID in text form: `6ba7b810-9dad-11d1-80b4-00c04fd430c8`.
 pub(super) struct WrittenUuid<'a>(pub &'a [u8; 16]);
 
 impl fmt::Display for WrittenUuid<'_> {

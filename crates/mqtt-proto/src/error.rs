@@ -2,16 +2,16 @@ use std::fmt;
 
 use crate::{PropertyId, ReasonCode, TopicError};
 
-/// What is wrong with bytes the peer sent. Always the peer's fault: the connection is to be closed
+/// An error in bytes from the peer. It is always the peer's fault: the connection is to be closed
 /// with [`DecodeError::reason_code`] (section 4.13).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecodeError {
-    // The bytes are no packet.
+    // Malformed packets: bytes that are not MQTT.
     /// The Remaining Length has more than four bytes.
     RemainingLengthTooLong,
     /// A Variable Byte Integer has more than four bytes, or more than it needs.
     VariableByteInteger,
-    /// The packet type is 0, or one that the version does not know.
+    /// The packet type is 0, or does not exist in the version.
     UnknownPacketType,
     /// The flags of the fixed header are not those of the packet type.
     ReservedHeaderFlags,
@@ -37,16 +37,16 @@ pub enum DecodeError {
     ReservedConnAckFlags,
     /// A reserved bit of the Subscription Options is set.
     ReservedSubscriptionOptions,
-    /// The reason or return code is none that this packet may carry.
+    /// The packet may not carry this reason code or return code.
     ReasonCode(u8),
     /// No property has this identifier.
     UnknownProperty(u8),
-    /// The property does not belong in this packet.
+    /// The packet may not carry this property.
     PropertyNotAllowed(PropertyId),
     /// A topic filter is not well-formed (section 4.7).
     TopicFilter(TopicError),
 
-    // The bytes are a packet that must not be sent.
+    // Protocol errors: packets that must not be sent.
     /// The property must not occur twice.
     DuplicateProperty(PropertyId),
     /// The value of the property is out of its range.
@@ -55,38 +55,39 @@ pub enum DecodeError {
     PacketIdZero,
     /// A PUBLISH has neither a topic nor a Topic Alias.
     NoTopic,
-    /// A SUBSCRIBE or UNSUBSCRIBE has no topic filter, or its acknowledgement no code.
+    /// A SUBSCRIBE or UNSUBSCRIBE has no topic filter, or its acknowledgement has no code.
     EmptyPayload,
     /// A subscription asks for QoS 3.
     SubscriptionQoS3,
     /// Retain Handling is 3.
     RetainHandling3,
-    /// No Local on a shared subscription.
+    /// A shared subscription has No Local set.
     NoLocalOnSharedSubscription,
-    /// Authentication Data without an Authentication Method, or an AUTH without one.
+    /// Authentication Data is present without an Authentication Method, or an AUTH has no
+    /// Authentication Method.
     NoAuthenticationMethod,
     /// A CONNACK refuses and has Session Present set.
     SessionPresentOnRefusal,
     /// A PUBLISH uses a Topic Alias that was never given a topic.
     UnknownTopicAlias,
 
-    // The packet has a reason code of its own.
-    /// The protocol name and level are none of the versions this crate speaks.
+    // Errors with a reason code of their own.
+    /// The protocol name and level are not those of a version that this crate supports.
     UnsupportedVersion,
     /// A topic name is not valid.
     TopicName(TopicError),
     /// A Topic Alias is zero or above the Topic Alias Maximum.
     TopicAlias,
-    /// The packet is above the Maximum Packet Size.
+    /// The packet exceeds the Maximum Packet Size.
     TooLarge,
-    /// The payload is said to be UTF-8 and is not.
+    /// The payload is marked as UTF-8, but is not.
     PayloadFormat,
-    /// The topics behind all Topic Aliases together are too long.
+    /// The topics of all Topic Aliases together are too long.
     TopicAliasBytes,
 }
 
 impl DecodeError {
-    /// The code for the DISCONNECT or CONNACK that answers it.
+    /// The reason code for the DISCONNECT or CONNACK that answers this error.
     pub fn reason_code(&self) -> ReasonCode {
         use DecodeError as E;
         match self {
@@ -176,14 +177,15 @@ impl fmt::Display for DecodeError {
 
 impl std::error::Error for DecodeError {}
 
-/// Why a packet cannot be written. Always our own fault; nothing was appended to the output.
+/// The reason why a packet cannot be written. It is always the caller's fault; nothing was appended
+/// to the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EncodeError {
     /// A string or a Binary Data field has more than 65,535 bytes.
     FieldTooLong,
     /// The packet has more than [`crate::MAX_REMAINING_LENGTH`] bytes after its fixed header.
     PacketTooLong,
-    /// The version has no such packet.
+    /// The version does not have this packet.
     NotInVersion,
     /// A PUBLISH of QoS 1 or 2 without a Packet Identifier.
     NoPacketId,

@@ -1,4 +1,4 @@
-//! What one connection has to remember besides its session: pure tables, told the time.
+//! State that a connection keeps besides its session: tables without I/O, which are given the time.
 
 mod inbound_aliases;
 mod keep_alive;

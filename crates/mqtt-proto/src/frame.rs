@@ -1,14 +1,14 @@
 use crate::wire::{put_varint, varint_len};
 use crate::{DecodeError, EncodeError, Version};
 
-/// The largest Remaining Length: four bytes of seven bits (section 2.1.4).
+/// The largest Remaining Length, in bytes: four bytes of seven bits (section 2.1.4).
 pub const MAX_REMAINING_LENGTH: usize = 268_435_455;
 
-/// The largest packet there can be, fixed header included; as a limit for [`FixedHeader::read`] it
-/// means "none".
+/// Length of the largest possible packet in bytes, including the fixed header. As a limit for [`FixedHeader::read`] it
+/// means "no limit".
 pub const MAX_PACKET_LEN: usize = MAX_REMAINING_LENGTH + 5;
 
-/// The kinds of control packets; the number is the upper half of a packet's first byte.
+/// The types of control packets. The number is the upper half of a packet's first byte.
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(missing_docs, reason = "the names are those of the standard, section 2.1.2")]
@@ -31,7 +31,7 @@ pub enum PacketType {
 }
 
 impl PacketType {
-    /// The type in the upper half of `first`; type 0 is reserved.
+    /// The packet type in the upper half of `first`. Type 0 is reserved and gives `None`.
     #[inline]
     pub fn from_first_byte(first: u8) -> Option<Self> {
         Some(match first >> 4 {
@@ -54,7 +54,7 @@ impl PacketType {
         })
     }
 
-    /// The first byte of a packet of this type whose flags are fixed; not for PUBLISH.
+    /// The first byte of a packet of this type. Not valid for PUBLISH, whose flags are not fixed.
     #[inline]
     pub fn first_byte(self) -> u8 {
         (self as u8) << 4 | self.fixed_flags()
@@ -68,7 +68,7 @@ impl PacketType {
         }
     }
 
-    /// The name in capitals, as the standard writes it.
+    /// The name of the packet type in capitals, as in the standard.
     pub fn name(self) -> &'static str {
         match self {
             PacketType::Connect => "CONNECT",
@@ -90,24 +90,23 @@ impl PacketType {
     }
 }
 
-/// The first two to five bytes of a packet (section 2.1.1).
+/// The fixed header: the first two to five bytes of a packet (section 2.1.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FixedHeader {
     /// Packet type and flags.
     pub first: u8,
-    /// Bytes of the fixed header itself, 2 to 5.
+    /// Length of the fixed header itself, 2 to 5 bytes.
     pub header_len: usize,
-    /// Bytes after the fixed header: the Remaining Length.
+    /// Number of bytes after the fixed header: the Remaining Length.
     pub body_len: usize,
 }
 
 impl FixedHeader {
-    /// Reads the header of the packet that `buf` begins with; `Ok(None)` if more bytes are needed.
+    /// Reads the fixed header of the packet at the start of `buf`. Returns `Ok(None)` if more bytes are needed.
     ///
     /// # Errors
-    /// As soon as it is certain that no acceptable packet follows: type 0, flags that no version
-    /// allows, a Remaining Length of more than four bytes, or a packet that is longer, header
-    /// included, than `max_packet_size` bytes.
+    /// As soon as it is certain that no acceptable packet follows: type 0, flags that no version allows, a Remaining
+    /// Length of more than four bytes, or a packet that is longer than `max_packet_size` bytes, including the header.
     #[inline]
     pub fn read(buf: &[u8], max_packet_size: usize) -> Result<Option<Self>, DecodeError> {
         let [first, length @ ..] = buf else { return Ok(None) };
@@ -126,22 +125,22 @@ impl FixedHeader {
         if length.len() < 4 { Ok(None) } else { Err(DecodeError::RemainingLengthTooLong) }
     }
 
-    /// The kind of packet that follows.
+    /// The type of the packet.
     ///
     /// # Panics
-    /// For type 0, which [`FixedHeader::read`] never returns.
+    /// If the type is 0. [`FixedHeader::read`] never returns such a header.
     #[inline]
     pub fn packet_type(&self) -> PacketType {
         PacketType::from_first_byte(self.first).expect("read() refuses type 0")
     }
 
-    /// Bytes of the whole packet.
+    /// Length of the whole packet in bytes.
     #[inline]
     pub fn packet_len(&self) -> usize {
         self.header_len + self.body_len
     }
 
-    /// Checks what [`FixedHeader::read`] cannot, for want of a version, and that `body` is the whole
+    /// Checks what [`FixedHeader::read`] cannot check without knowing the version, and that `body` is the complete
     /// body.
     #[inline]
     pub(crate) fn check(&self, version: Version, body: &[u8]) -> Result<(), DecodeError> {
@@ -152,11 +151,11 @@ impl FixedHeader {
                 DecodeError::TrailingBytes
             });
         }
-        // Only MQTT 5 asks for the shortest form (MQTT-1.5.5-1).
+        // Only MQTT 5 requires the shortest form (MQTT-1.5.5-1).
         if version.is_v5() && self.header_len != 1 + varint_len(self.body_len) {
             return Err(DecodeError::VariableByteInteger);
         }
-        // MQTT 3.1 knows a DUP flag for more packets than PUBLISH, and says nothing of the flags of CONNECT.
+        // MQTT 3.1 has a DUP flag in other packets than PUBLISH, too, and does not specify the flags of CONNECT.
         let packet_type = self.packet_type();
         if packet_type != PacketType::Publish
             && self.first != packet_type.first_byte()
@@ -167,7 +166,7 @@ impl FixedHeader {
         Ok(())
     }
 
-    /// Appends a fixed header, in its shortest form.
+    /// Appends a fixed header in its shortest form.
     ///
     /// # Errors
     /// [`EncodeError::PacketTooLong`] if `body_len` is above [`MAX_REMAINING_LENGTH`].
@@ -182,7 +181,7 @@ impl FixedHeader {
     }
 }
 
-/// Refuses type 0 and the flags that are wrong in all versions.
+/// Refuses type 0, and flags that are wrong in all versions.
 #[inline]
 pub(crate) fn check_first_byte(first: u8) -> Result<(), DecodeError> {
     let packet_type = PacketType::from_first_byte(first).ok_or(DecodeError::UnknownPacketType)?;
@@ -199,10 +198,10 @@ pub(crate) fn check_first_byte(first: u8) -> Result<(), DecodeError> {
     }
 }
 
-/// Appends a packet whose body `write_body` appends, and puts its length before it.
+/// Appends a packet whose body is written by `write_body`, with the length of the body before it.
 ///
-/// One byte is left for the length; a longer one, which is rare outside PUBLISH, shifts the body.
-/// If `write_body` fails nothing is appended.
+/// One byte is reserved for the length. A longer length, which is rare outside PUBLISH, shifts the body. If
+/// `write_body` fails, nothing is appended.
 pub(crate) fn put_packet(
     packet_type: PacketType,
     out: &mut Vec<u8>,

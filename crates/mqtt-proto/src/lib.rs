@@ -1,10 +1,10 @@
 //! MQTT 3.1, 3.1.1 and 5.0 packets, and the per-connection tables of the protocol.
 //!
-//! There is no socket, no task and no clock here: bytes come in as slices, packets borrow from them,
-//! and encoding appends to a `Vec<u8>`. Both directions of every packet are covered, so that a
-//! server, a client and a load generator speak with one codec.
+//! This crate has no sockets, tasks or clocks. Input is given as slices, packets borrow from them,
+//! and encoding appends to a `Vec<u8>`. Every packet can be encoded and decoded, so that a server,
+//! a client and a load generator use the same codec.
 //!
-//! What a connection does with its input:
+//! Decoding the input of a connection:
 //!
 //! ```
 //! use mqtt_proto::{FixedHeader, Packet, Version};
@@ -15,8 +15,8 @@
 //! assert_eq!(Packet::decode(Version::V5, header, body), Ok(Packet::PingReq));
 //! ```
 //!
-//! Every [`DecodeError`] is the peer's fault, every [`EncodeError`] is our own. Which side may send
-//! which packet, and when, is for the caller to check.
+//! Every [`DecodeError`] is the peer's fault, every [`EncodeError`] is the caller's. The caller has
+//! to check which side may send which packet, and when.
 
 mod error;
 pub mod flow;

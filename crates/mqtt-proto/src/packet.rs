@@ -1,4 +1,4 @@
-//! The control packets (section 3), one file per kind.
+//! The control packets (section 3), one file per type.
 
 mod ack;
 mod auth;
@@ -54,9 +54,9 @@ pub enum Packet<'a> {
 }
 
 impl<'a> Packet<'a> {
-    /// Decodes the packet with this `header`, whose `body` is all that follows the header.
+    /// Decodes the packet with this `header`. `body` is everything after the header.
     ///
-    /// `version` is that of the connection; a CONNECT brings its own.
+    /// `version` is that of the connection; a CONNECT has its own.
     pub fn decode(
         version: Version,
         header: FixedHeader,
@@ -91,11 +91,11 @@ impl<'a> Packet<'a> {
         })
     }
 
-    /// Appends the packet to `out`, or nothing at all.
+    /// Appends the packet to `out`. Appends nothing on error.
     ///
     /// `version` is that of the connection; a CONNECT is written in its own. What an older version
-    /// cannot say is left out. That strings have no U+0000, topics are valid and properties belong
-    /// in the packet is for the caller to know.
+    /// cannot express is left out. The caller must ensure that strings have no U+0000, that topics
+    /// are valid, and that properties belong in the packet.
     pub fn encode(&self, version: Version, out: &mut Vec<u8>) -> Result<(), EncodeError> {
         match self {
             Packet::Connect(packet) => packet.encode(out),
@@ -115,7 +115,7 @@ impl<'a> Packet<'a> {
         }
     }
 
-    /// Which kind of packet it is.
+    /// The type of the packet.
     pub fn packet_type(&self) -> PacketType {
         match self {
             Packet::Connect(_) => PacketType::Connect,
@@ -142,7 +142,7 @@ fn read_packet_id(reader: &mut Reader<'_>) -> Result<PacketId, DecodeError> {
     PacketId::new(reader.u16()?).ok_or(DecodeError::PacketIdZero)
 }
 
-/// Reads properties where MQTT 5 has some; older versions have none.
+/// Reads the properties of an MQTT 5 packet. Older versions have none.
 #[inline]
 fn read_properties<'a>(
     version: Version,
@@ -152,7 +152,7 @@ fn read_properties<'a>(
     if version.is_v5() { Properties::decode(reader, allowed) } else { Ok(Properties::EMPTY) }
 }
 
-/// Appends properties where MQTT 5 has some.
+/// Appends the properties of an MQTT 5 packet. Older versions have none.
 #[inline]
 fn put_properties(
     version: Version,
@@ -170,7 +170,7 @@ fn put_properties(
     Ok(())
 }
 
-/// Reads a reason code that `allowed` accepts.
+/// Reads a reason code, and checks that `allowed` accepts it.
 fn read_reason(
     reader: &mut Reader<'_>,
     allowed: fn(ReasonCode) -> bool,
@@ -179,7 +179,7 @@ fn read_reason(
     ReasonCode::from_u8(code).filter(|&reason| allowed(reason)).ok_or(DecodeError::ReasonCode(code))
 }
 
-/// Reads the codes of a SUBACK or UNSUBACK to the end of the packet.
+/// Reads the codes of a SUBACK or UNSUBACK, up to the end of the packet.
 fn read_codes<'a>(
     reader: &mut Reader<'a>,
     allowed: impl Fn(ReasonCode) -> bool,
@@ -206,7 +206,7 @@ pub(crate) mod testing {
         Packet::decode(version, header, &bytes[header.header_len..])
     }
 
-    /// Checks that `packet` is written as `bytes` and read back from them.
+    /// Checks that `packet` is encoded as `bytes`, and that `bytes` are decoded as `packet`.
     #[track_caller]
     pub(crate) fn check(version: Version, packet: &Packet<'_>, bytes: &[u8]) {
         let mut out = Vec::new();

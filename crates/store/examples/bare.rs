@@ -1,12 +1,12 @@
-//! What the disk engine costs by itself, and what the disk can do: the floor under every number of a
-//! broker on the same machine.
+//! The cost of the disk engine by itself, and the speed of the disk: a lower bound for the cost of a broker on the same
+//! machine.
 //!
 //! ```text
 //! cargo run --release -p barid-store --example bare -- --batch 256 --size 1024 --count 200000 --dir DIR
 //! ```
 //!
-//! A message is a payload under a key of 20 bytes, and an entry of 60 bytes under a key of 28 bytes.
-//! CPU time is that of the whole process, the engine's own threads included.
+//! A message is a payload under a key of 20 bytes, and an entry of 60 bytes under a key of 28 bytes. CPU time is that
+//! of the whole process, including the engine's own threads.
 
 #![allow(clippy::unwrap_used)]
 
@@ -53,7 +53,7 @@ fn main() {
     std::fs::remove_dir_all(&settings.dir).unwrap();
 }
 
-/// The disk without an engine: write and fdatasync of as many bytes as a batch has, and large writes.
+/// Measures the disk without an engine: write and fdatasync of as many bytes as a batch has, and large writes.
 fn disk(dir: &Path, batch_bytes: u64) {
     let path = dir.join("raw");
     let file = File::create(&path).unwrap();
@@ -110,7 +110,7 @@ fn engine(settings: &Settings) {
     println!("on disk: {} MiB", settle(store) >> 20);
 }
 
-/// Calls with ranges of messages, a batch each.
+/// Calls `commit` with consecutive ranges of messages, one batch each, and measures the time.
 fn measure(name: &str, settings: &Settings, mut commit: impl FnMut(u64, u64)) {
     let (cpu_before, start) = (cpu(), Instant::now());
     let mut from = 0;
@@ -120,13 +120,13 @@ fn measure(name: &str, settings: &Settings, mut commit: impl FnMut(u64, u64)) {
         from = to;
     }
     let rate = settings.count as f64 / start.elapsed().as_secs_f64();
-    // What the engine put off belongs to it.
+    // Work that the engine deferred is part of its cost.
     std::thread::sleep(Duration::from_secs(2));
     let cpu = (cpu() - cpu_before).as_secs_f64() * 1e6 / settings.count as f64;
     println!("{name}: {rate:.0}/s, {cpu:.2} µs CPU each");
 }
 
-/// The size on disk when it does not change any more.
+/// Returns the size on disk when it no longer changes.
 fn settle(store: &dyn Store) -> u64 {
     let mut size = store.disk_bytes();
     loop {
@@ -145,7 +145,7 @@ fn message_key(i: u64) -> [u8; 20] {
     key
 }
 
-/// 500 queues.
+/// Returns the key of an entry. The entries belong to 500 queues.
 fn entry_key(i: u64) -> [u8; 28] {
     let mut key = [0; 28];
     key[12..20].copy_from_slice(&(i % 500).to_be_bytes());
@@ -153,12 +153,12 @@ fn entry_key(i: u64) -> [u8; 28] {
     key
 }
 
-/// User and system time of the process.
+/// Returns user and system time of the process.
 fn cpu() -> Duration {
     clock_gettime(ClockId::ProcessCPUTime).try_into().unwrap()
 }
 
-/// Bytes that cannot be compressed (xorshift).
+/// Returns bytes that cannot be compressed (xorshift).
 fn noise(len: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     (0..len.div_ceil(8))

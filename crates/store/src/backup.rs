@@ -1,7 +1,7 @@
-//! All records of all shards in one file that no engine has a part in.
+//! Backups: all records of all shards in one file, in a format that does not depend on any storage engine.
 //!
-//! The page `docs/formats/backup.md` describes it. Numbers are in little endian; every part ends with
-//! the XXH3 of its bytes.
+//! The page `docs/formats/backup.md` describes the format. Numbers are little-endian. Every part ends with the XXH3 of
+//! its bytes.
 
 use crate::data_dir::{self, Options};
 use crate::verify::{PROGRESS_EVERY, Progress};
@@ -13,24 +13,24 @@ use std::path::Path;
 const MAGIC: &[u8; 8] = b"BARIDBAK";
 const VERSION: u32 = 1;
 
-/// What begins a block of records, and what begins the end.
+/// First byte of a block of records, and first byte of the end.
 const RECORDS: u8 = 1;
 const END: u8 = 2;
 
-/// A block has one record at least, and no further one if it has so many bytes.
+/// Length of its records, in bytes, at which a block is ended. Every block has at least one record.
 const BLOCK_BYTES: usize = 1 << 20;
 
-/// What is in a backup.
+/// The size of a backup.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// How many records.
+    /// Number of records.
     pub records: u64,
-    /// Bytes of their keys and values.
+    /// Bytes of all keys and values.
     pub bytes: u64,
 }
 
-/// Writes all that the snapshots see, one for each shard. `keyspaces` are the names that the stores
-/// were opened with. `out` gets everything, and is flushed, but not synced.
+/// Writes everything that the snapshots see, one snapshot for each shard, to `out`. `keyspaces` are the names that the
+/// stores were opened with. `out` is flushed, but not synced.
 pub fn export(
     snapshots: &[Box<dyn Snapshot>],
     keyspaces: &[&str],
@@ -138,20 +138,20 @@ impl Writer<'_> {
         self.out.flush()
     }
 
-    /// Writes some bytes and their checksum.
+    /// Writes `bytes` and their checksum.
     fn part(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.out.write_all(bytes)?;
         self.out.write_all(&checksum::of(bytes).to_le_bytes())
     }
 }
 
-/// Makes a data directory of a backup, with as many shards as were saved. `path` has to be empty or
-/// not to exist. If it fails, what it made is no data directory, and a start with it is refused.
+/// Creates a data directory from a backup, with as many shards as were saved. `path` must be empty or must not exist.
+/// If the import fails, the incomplete directory has no manifest, and a broker refuses to start with it.
 ///
 /// # Errors
 ///
-/// [`StoreError::Corrupt`] if the backup is damaged or ends too early; [`StoreError::Unusable`] if it
-/// is none, of another version, or has keyspaces that `options` do not name, or if `path` is not empty.
+/// [`StoreError::Corrupt`] if the backup is damaged or ends too early; [`StoreError::Unusable`] if the file is not a
+/// backup, is of another version, or has keyspaces that `options` do not name, or if `path` is not empty.
 pub fn import(
     input: &mut dyn Read,
     path: &Path,
@@ -183,11 +183,11 @@ pub fn import(
     Ok(reader.totals)
 }
 
-/// Reads a backup to its end, and compares all checksums and counts.
+/// Reads a backup to its end, and verifies all checksums and counts.
 ///
 /// # Errors
 ///
-/// As of [`import`], of the backup.
+/// As of [`import`], where they concern the backup.
 pub fn check(input: &mut dyn Read, progress: Progress<'_>) -> Result<Totals, StoreError> {
     let mut reader = Reader { input, totals: Totals::default() };
     reader.header()?;
@@ -219,7 +219,7 @@ struct Header {
 }
 
 impl Header {
-    /// What the saved keyspaces are called now.
+    /// Maps each keyspace of the backup to the keyspace that has the same name in `names`.
     fn keyspaces(&self, names: &[&str]) -> Result<Vec<Keyspace>, StoreError> {
         let find = |saved: &String| {
             let index = names.iter().position(|name| name == saved).ok_or_else(|| {
@@ -264,7 +264,7 @@ impl Reader<'_> {
         Ok(Header { shards: shards as usize, keyspaces: names })
     }
 
-    /// Shard, keyspace and records of the next block, or `None` at the end, if all was there.
+    /// Reads the next block: its shard, keyspace and records. Returns `None` at the end, if the backup is complete.
     fn block(&mut self) -> Result<Option<(u32, u8, Vec<u8>)>, StoreError> {
         let mut head = self.bytes(1)?;
         match head[0] {
@@ -292,7 +292,7 @@ impl Reader<'_> {
         }
     }
 
-    /// So many bytes. Takes memory for what is there, not for what a damaged length says.
+    /// Reads `len` bytes. Allocates memory for the bytes that exist, not for what a damaged length claims.
     fn bytes(&mut self, len: u64) -> Result<Vec<u8>, StoreError> {
         let mut bytes = Vec::new();
         (&mut *self.input).take(len).read_to_end(&mut bytes).map_err(cannot_read)?;
@@ -303,7 +303,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The checksum that follows has to be that of `bytes`.
+    /// Reads the checksum that follows, and compares it with the checksum of `bytes`.
     fn checksum(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
         if u64_at(&self.bytes(8)?, 0) == checksum::of(bytes) {
             return Ok(());
@@ -312,10 +312,10 @@ impl Reader<'_> {
     }
 }
 
-/// The records of a block; `None` where one is not whole.
+/// Iterator over the records of a block. Yields `None` for a record that is incomplete.
 struct Records<'a>(&'a [u8]);
 
-/// Lengths of the key u16 and of the value u32.
+/// Bytes before the key of a record: length of the key u16, length of the value u32.
 const RECORD_HEAD: usize = 6;
 
 impl<'a> Iterator for Records<'a> {

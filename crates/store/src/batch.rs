@@ -2,10 +2,11 @@
 
 use crate::Keyspace;
 
-/// Puts and removals in the order in which they are applied. A later change of a key wins.
+/// Puts and removals, in the order in which they are applied. A later change of a key overrides an
+/// earlier one.
 ///
-/// All keys and values lie in one buffer, which [`clear`](Self::clear) keeps: a batch that is used
-/// again does not allocate.
+/// All keys and values lie in one buffer, whose memory [`clear`](Self::clear) keeps: a batch that
+/// is reused does not allocate.
 #[derive(Debug, Default, Clone)]
 pub struct Batch {
     bytes: Vec<u8>,
@@ -14,31 +15,31 @@ pub struct Batch {
     urgent: bool,
 }
 
-/// Its key and value lie in [`Batch::bytes`] behind those of the record before it.
+/// A change. Its key and value lie in [`Batch::bytes`], after those of the record before it.
 #[derive(Debug, Clone, Copy)]
 struct Record {
     keyspace: Keyspace,
     key_len: u16,
-    /// `None`: the key is removed.
+    /// Length of the value. `None`: the key is removed.
     value_len: Option<u32>,
 }
 
-/// One record of a batch.
+/// One change of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change<'a> {
-    /// The key has this value from now on.
+    /// Gives the key this value.
     Put(Keyspace, &'a [u8], &'a [u8]),
-    /// The key has no value from now on, whether it had one or not.
+    /// Removes the key, if it exists.
     Remove(Keyspace, &'a [u8]),
 }
 
 impl Batch {
-    /// A batch without changes.
+    /// Creates a batch without changes.
     pub fn new() -> Batch {
         Batch::default()
     }
 
-    /// Gives `key` the value `value`.
+    /// Sets `key` to `value`.
     ///
     /// # Panics
     ///
@@ -47,7 +48,7 @@ impl Batch {
         self.put_parts(keyspace, key, &[value]);
     }
 
-    /// Gives `key` a value that lies in several places, one behind the other.
+    /// Sets `key` to the concatenation of several parts.
     ///
     /// # Panics
     ///
@@ -60,7 +61,7 @@ impl Batch {
         self.puts += 1;
     }
 
-    /// Gives `key` the value that `encode` appends.
+    /// Sets `key` to the value that `encode` appends.
     ///
     /// # Panics
     ///
@@ -91,22 +92,23 @@ impl Batch {
         self.records.push(Record { keyspace, key_len, value_len });
     }
 
-    /// The batch is committed although less space is free than the reserve: that is what it is for.
+    /// Marks the batch as urgent: it is committed even if less space is free than the reserve. The
+    /// reserve exists for such batches.
     pub fn set_urgent(&mut self) {
         self.urgent = true;
     }
 
-    /// Whether it is refused when there is too little space.
+    /// Whether a commit of this batch is refused when there is too little free space.
     pub fn needs_room(&self) -> bool {
         !self.urgent && !self.only_removes()
     }
 
-    /// How many changes there are.
+    /// The number of changes.
     pub fn len(&self) -> usize {
         self.records.len()
     }
 
-    /// Whether there are no changes.
+    /// Whether the batch has no changes.
     pub fn is_empty(&self) -> bool {
         self.records.is_empty()
     }
@@ -116,12 +118,12 @@ impl Batch {
         self.bytes.len()
     }
 
-    /// Whether nothing is put: such a batch is let through when the disk is full.
+    /// Whether the batch has no puts. Such a batch is committed even when the disk is full.
     pub fn only_removes(&self) -> bool {
         self.puts == 0
     }
 
-    /// Forgets the changes and keeps the memory.
+    /// Removes all changes, and keeps the memory for reuse.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.records.clear();
@@ -129,7 +131,7 @@ impl Batch {
         self.urgent = false;
     }
 
-    /// The changes in their order.
+    /// Iterates over the changes, in their order.
     pub fn iter(&self) -> impl Iterator<Item = Change<'_>> {
         let mut rest = self.bytes.as_slice();
         let mut take = move |len: usize| {

@@ -1,18 +1,18 @@
-//! The one checksum of everything that this crate writes itself: XXH3, 64 bits.
+//! The checksum of everything that this crate writes itself: XXH3, 64 bits.
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-/// The checksum of some bytes.
+/// Returns the checksum of `bytes`.
 pub(crate) fn of(bytes: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64(bytes)
 }
 
-/// The checksum of bytes that come one after the other.
+/// The checksum of bytes that arrive in several pieces.
 pub(crate) type Running = xxhash_rust::xxh3::Xxh3;
 
-/// The checksum of 128 bits of a whole file: what the engine has of its own files.
+/// Returns the 128-bit checksum of a whole file, as the lsm engine keeps it for its own files.
 pub(crate) fn of_file(path: &Path) -> io::Result<u128> {
     let mut file = File::open(path)?;
     let mut running = Running::new();

@@ -1,43 +1,44 @@
-//! What is not as it was written, and what is lost with it.
+//! Damage: data that differs from what was written, and the records that are lost with it.
 
 use crate::{Keyspace, StoreError};
 use std::ops::Range;
 use std::path::PathBuf;
 
-/// Something in a store that is not as it was written.
+/// A part of a store that differs from what was written.
 #[derive(Debug)]
 pub struct Damaged {
-    /// What is wrong and where, as a sentence.
+    /// What is damaged and where, as a sentence.
     pub error: StoreError,
-    /// The file, if it is there.
+    /// The damaged file, if it exists.
     pub file: Option<PathBuf>,
-    /// The bytes of the file that are of no use.
+    /// The byte range of the file that cannot be used.
     pub bytes: Range<u64>,
-    /// The changes that are lost, as far as they can be told. Later ones of the same keys count all the same.
+    /// The changes that are lost, as far as they are known. A later change of the same key that is intact still
+    /// applies.
     pub records: Vec<LostRecord>,
-    /// Whether `records` has all that are lost, for sure. Otherwise there may be more, and their keys may be
-    /// damaged themselves.
+    /// Whether `records` certainly has all lost changes. If not, there may be more, and the listed keys may themselves
+    /// be damaged.
     pub is_all: bool,
 }
 
-/// A change of a record that is lost.
+/// A change of a record that was lost.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LostRecord {
     /// The keyspace of the record.
     pub keyspace: Keyspace,
-    /// Its key.
+    /// The key of the record.
     pub key: Vec<u8>,
-    /// Bytes of the value that it got. `None`: it was removed.
+    /// Bytes of the value that the change put. `None`: the change removed the key.
     pub value_len: Option<u32>,
 }
 
 impl Damaged {
-    /// Damage of which it is not known what it costs.
+    /// Damage whose extent is not known.
     pub(crate) fn unknown(error: StoreError) -> Damaged {
         Damaged { error, file: None, bytes: 0..0, records: Vec::new(), is_all: false }
     }
 
-    /// Damage of a whole file.
+    /// Damage that affects a whole file.
     pub(crate) fn of_file(error: StoreError, file: PathBuf) -> Damaged {
         let bytes = 0..std::fs::metadata(&file).map_or(0, |metadata| metadata.len());
         let is_there = file.exists();

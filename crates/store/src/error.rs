@@ -1,8 +1,8 @@
-//! Why a store refuses.
+//! The errors of a store.
 
 use std::{io, path::Path};
 
-/// A refusal of a store, as a sentence for whoever runs the broker.
+/// An error of a store, as a sentence for the operator of the broker.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
@@ -18,42 +18,43 @@ pub enum StoreError {
         reserve: u64,
     },
 
-    /// What is on disk is not what was written. The sentence says where, and what to do.
+    /// The data on disk differs from what was written. The sentence says where, and what to do.
     #[error("{0}")]
     Corrupt(String),
 
-    /// The directory is not one that this version can use: of another broker that runs, of another
-    /// version, or not a data directory. The sentence says what to do.
+    /// This broker cannot use the directory: another running broker uses it, it is of another
+    /// version, or it is not a data directory. The sentence says what to do.
     #[error("{0}")]
     Unusable(String),
 
-    /// The operating system refused.
+    /// The operating system reported an error.
     #[error("{what}: {source}")]
     Io {
-        /// What was being done, with the path.
+        /// What the broker was doing, with the path.
         what: String,
-        /// What the operating system says.
+        /// The error of the operating system.
         source: io::Error,
     },
 }
 
 impl StoreError {
-    /// An IO error while `doing` something with `path`.
+    /// An I/O error that occurred while `doing` something with `path`.
     pub(crate) fn io(doing: &str, path: &Path, source: io::Error) -> StoreError {
         StoreError::Io { what: format!("cannot {doing} {}", path.display()), source }
     }
 
-    /// Damage that only a backup heals, or the will to lose something.
+    /// Damage that can be repaired only from a backup, or by accepting a loss.
     pub(crate) fn damaged(path: &Path, what: &str) -> StoreError {
         StoreError::Corrupt(format!("{} is damaged: {what}{ADVICE}", path.display()))
     }
 
-    /// The sentence without advice, for whoever gives better advice.
+    /// Returns the sentence without the standard advice, for a caller that gives more specific
+    /// advice.
     pub(crate) fn finding(&self) -> String {
         let text = self.to_string();
         text.strip_suffix(ADVICE).unwrap_or(&text).to_owned()
     }
 }
 
-/// What is advised where somebody meets damage.
+/// The standard advice in an error about damage.
 const ADVICE: &str = ". Restore a backup, or see what can be saved with `barid doctor`";

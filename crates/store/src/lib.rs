@@ -1,10 +1,10 @@
 //! Ordered keys and values that survive a crash.
 //!
-//! [`Store`] is the port: get, scan, commit a [`Batch`] that is durable on return, take a
-//! [`Snapshot`]. Three engines are behind it: [`memory`], for tests and simulations; [`lsm`], an
-//! embedded log-structured merge tree; and [`log`], an ordered log with its keys in memory.
-//! [`DataDir`] is the directory of a broker: some shards, each of them a store with a journal of its
-//! own. A [`changelog`] is what batches go through on their way to a store. Nothing here knows what is in a key or a value.
+//! [`Store`] is the port: get, scan, commit a [`Batch`] that is durable on return, take a [`Snapshot`]. Three engines
+//! implement it: [`memory`], for tests and simulations; [`lsm`], an embedded log-structured merge tree; and [`log`], an
+//! ordered log with its keys in memory. [`DataDir`] is the directory of a broker: several shards, each of them a store
+//! with a journal of its own. A [`changelog`] is what batches pass through on their way to a store. This crate does not
+//! interpret keys or values.
 
 pub mod backup;
 pub mod changelog;

@@ -1,7 +1,7 @@
-//! A store in memory, on a disk that fails when it is told to.
+//! A store in memory, on a disk that fails on demand.
 //!
-//! For tests and simulations: the same calls have the same effects, always. A [`Disk`] outlives the
-//! stores that are opened on it, as a real one does a process.
+//! For tests and simulations: the same calls always have the same effects. A [`Disk`] outlives the
+//! stores that are opened on it, as a real disk outlives a process.
 
 use crate::port::end_of_prefix;
 use crate::{Batch, Change, Keyspace, Snapshot, Store, StoreError, Visit};
@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 use std::{io, sync::Arc};
 
-/// What a store on this disk keeps, and how it fails.
+/// A simulated disk: the records of the stores on it, and the way in which commits fail.
 #[derive(Clone, Default)]
 pub struct Disk(Arc<Shared>);
 
@@ -20,27 +20,29 @@ struct Shared {
     settled: Condvar,
 }
 
-/// How a commit fails.
+/// The way in which a commit fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// Refused for want of space, unless it only removes.
+    /// The disk is full: the commit is refused, unless the batch only removes or is urgent.
     Full,
-    /// An IO error; nothing was written.
+    /// An I/O error; nothing was written.
     Io,
-    /// An IO error after the batch was written: not seen by reads now, there after a crash.
+    /// An I/O error after the batch was written: reads do not see the batch, but it is there after
+    /// a crash.
     IoButWritten,
 }
 
 /// When commits become durable, and when they return.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Timing {
-    /// Durable at once.
+    /// Commits are durable at once.
     #[default]
     AtOnce,
-    /// They wait, on their threads, until [`Disk::settle`] lets them be durable and return.
+    /// Commits block their threads until [`Disk::settle`] makes them durable and lets them return.
     Blocked,
-    /// They return at once, are seen by reads, and are durable when [`Disk::settle`] says so: for a
-    /// simulation on one thread, which must not act on them before.
+    /// Commits return at once, and reads see them. They become durable when [`Disk::settle`] is
+    /// called. This is for a simulation on one thread, which must not act on a commit before it is
+    /// durable.
     Deferred,
 }
 
@@ -48,22 +50,23 @@ type Table = BTreeMap<Vec<u8>, Arc<[u8]>>;
 
 #[derive(Default)]
 struct State {
-    /// Raised by a crash: stores of an older life are dead.
+    /// Incremented by a crash: stores that were opened in an earlier life fail every call.
     life: u64,
-    /// Shared with snapshots, copied when it changes under one.
+    /// Shared with snapshots (copy-on-write).
     tables: Vec<Arc<Table>>,
-    /// Deferred commits, the oldest first: what they replaced, to be put back by a crash.
+    /// Deferred commits, the oldest first. Each entry has the values that the commit replaced,
+    /// which a crash restores.
     deferred: VecDeque<Vec<Replaced>>,
-    /// The commit that failed last although it was written: put into effect by a crash.
+    /// The last commit, if it failed although it was written: a crash puts it into effect.
     written: Option<Batch>,
-    /// How many blocked commits wait, and how many of them may go on.
+    /// The number of blocked commits that wait, and the number of them that may proceed.
     waiting: usize,
     may_settle: usize,
     timing: Timing,
     fault: Option<Fault>,
 }
 
-/// The value that a change took away.
+/// The value that a key had before a change.
 struct Replaced {
     keyspace: Keyspace,
     key: Vec<u8>,
@@ -71,19 +74,20 @@ struct Replaced {
 }
 
 impl Disk {
-    /// An empty disk that does not fail.
+    /// Creates an empty disk that does not fail.
     pub fn new() -> Disk {
         Disk::default()
     }
 
-    /// Another disk that has what a store on this one reads now, and does not fail.
+    /// Returns a new disk with the records that a store on this one reads now. The new disk does
+    /// not fail.
     pub fn copied(&self) -> Disk {
         let copy = Disk::new();
         copy.0.state.lock().tables = self.0.state.lock().tables.clone();
         copy
     }
 
-    /// A store with what is on the disk. There may be several; they see the same.
+    /// Opens a store on this disk. Several stores may be open; they see the same records.
     pub fn open(&self, keyspaces: usize) -> MemoryStore {
         let mut state = self.0.state.lock();
         let missing = keyspaces.saturating_sub(state.tables.len());
@@ -91,8 +95,8 @@ impl Disk {
         MemoryStore { disk: self.clone(), life: state.life }
     }
 
-    /// The process dies: what is not durable is forgotten. Stores opened before answer
-    /// everything with an error.
+    /// Simulates a crash of the process: commits that are not durable are lost. Every call to a
+    /// store that was opened before the crash returns an error.
     pub fn crash(&self) {
         let mut state = self.0.state.lock();
         while let Some(commit) = state.deferred.pop_back() {
@@ -106,23 +110,23 @@ impl Disk {
         self.0.settled.notify_all();
     }
 
-    /// From now on commits fail like this, or not at all. Answers how they failed before.
+    /// Makes commits fail with `fault` from now on, or not at all. Returns the previous setting.
     pub fn fail(&self, fault: Option<Fault>) -> Option<Fault> {
         std::mem::replace(&mut self.0.state.lock().fault, fault)
     }
 
-    /// From now on commits become durable like this. Those that are under way stay as they are.
+    /// Sets when commits become durable from now on. Commits in flight are not affected.
     pub fn set_timing(&self, timing: Timing) {
         self.0.state.lock().timing = timing;
     }
 
-    /// How many commits are not durable yet.
+    /// The number of commits that are not durable yet.
     pub fn unsettled(&self) -> usize {
         let state = self.0.state.lock();
         state.deferred.len() + state.waiting
     }
 
-    /// Makes the oldest `count` commits durable that are not.
+    /// Makes the oldest `count` commits durable that are not durable yet.
     pub fn settle(&self, count: usize) {
         let mut state = self.0.state.lock();
         let deferred = count.min(state.deferred.len());
@@ -167,7 +171,7 @@ pub struct MemoryStore {
 }
 
 impl MemoryStore {
-    /// A store on a disk of its own.
+    /// Creates a store on a disk of its own.
     pub fn new(keyspaces: usize) -> MemoryStore {
         Disk::new().open(keyspaces)
     }
@@ -243,7 +247,7 @@ impl Store for MemoryStore {
             self.alive(&state)?;
             state.may_settle -= 1;
         }
-        // What failed before this commit and was written is older than it, and undone by it.
+        // A failed commit that was written is older than this commit, and is undone by it.
         state.written = None;
         let replaced = state.apply(batch);
         if state.timing == Timing::Deferred {

@@ -1,26 +1,26 @@
-//! Files and directories that only their owner can reach: they hold messages, keys and names of users.
+//! Files and directories that only their owner can access, because they hold messages, keys and user names.
 
 use std::fs::{self, DirBuilder, OpenOptions, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
-/// Permissions of directories and files that are made.
+/// Permissions of new directories and files.
 const DIRECTORY_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
 
-/// The bits of everybody but the owner.
+/// The permission bits of everybody but the owner.
 const OTHERS: u32 = 0o077;
 
-/// Makes a directory whose parent exists.
+/// Creates a directory whose parent exists.
 ///
 /// # Errors
-/// Those of the operating system, also if it exists.
+/// Those of the operating system, also if the directory exists already.
 pub fn create_dir(path: &Path) -> io::Result<()> {
     DirBuilder::new().mode(DIRECTORY_MODE).create(path)
 }
 
-/// Makes a directory and those above it, as far as they do not exist.
+/// Creates a directory and its missing parents.
 ///
 /// # Errors
 /// Those of the operating system.
@@ -28,26 +28,26 @@ pub fn create_dir_all(path: &Path) -> io::Result<()> {
     DirBuilder::new().mode(DIRECTORY_MODE).recursive(true).create(path)
 }
 
-/// Options for opening a file, which is private if it is made.
+/// Returns options for opening a file that make it private if the call creates it.
 pub fn options() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.mode(FILE_MODE);
     options
 }
 
-/// Who could reach a directory before `tighten`, and whether they still can.
+/// Who could access a directory before `tighten`, and whether they still can.
 #[derive(Debug, Default)]
 pub enum Exposure {
     /// Only the owner.
     #[default]
     None,
-    /// Others as well, by these permission bits; not any more.
+    /// Others could access it, by these permission bits. They cannot any more.
     Ended(u32),
-    /// Others as well, by these permission bits, which cannot be changed for this reason.
+    /// Others can access it, by these permission bits. Changing the bits failed with this error.
     Stays(u32, io::Error),
 }
 
-/// Takes a directory, and all that is in it, away from everybody but its owner.
+/// Removes the permissions of everybody but the owner from a directory and everything in it.
 pub(crate) fn tighten(directory: &Path) -> Exposure {
     let mode = match fs::metadata(directory) {
         Ok(metadata) => metadata.mode() & 0o7777,
@@ -58,7 +58,8 @@ pub(crate) fn tighten(directory: &Path) -> Exposure {
         Ok(true) => Exposure::Ended(mode),
         Err(error) => return Exposure::Stays(mode, error),
     };
-    // Nobody else comes through the directory now. What is in it could still be moved or copied elsewhere.
+    // Nobody else can reach the content through the directory now. The content is tightened as well, because it could
+    // be moved or copied elsewhere.
     tighten_below(directory);
     exposure
 }
@@ -67,7 +68,7 @@ fn tighten_below(directory: &Path) {
     let Ok(entries) = fs::read_dir(directory) else { return };
     for entry in entries.flatten() {
         let Ok(metadata) = entry.metadata() else { continue };
-        // Of a symbolic link the target would be changed, which may be anybody's.
+        // Changing the permissions of a symbolic link would change its target, which may belong to anybody.
         if metadata.is_symlink() {
             continue;
         }
@@ -78,7 +79,7 @@ fn tighten_below(directory: &Path) {
     }
 }
 
-/// Whether there was anything to take away.
+/// Removes the permission bits of others from `path`. Returns whether there were any.
 fn take_away(path: &Path, mode: u32) -> io::Result<bool> {
     if mode & OTHERS == 0 {
         return Ok(false);

@@ -1,4 +1,4 @@
-//! Opens a damaged data directory with what is left of it, when what is damaged has been copied.
+//! Opens a damaged data directory with what can still be read, after copying what is damaged.
 
 use crate::data_dir::{Engine, Lock, Manifest, Options, open_shards, shard_dir};
 use crate::lsm::sync_directory;
@@ -9,16 +9,17 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Copies the damaged files of a data directory into the directory `into`, which is made, and opens the data
-/// directory without what is lost. Answers the copies.
+/// Copies the damaged files of a data directory into the directory `into`, which is created, and opens the data
+/// directory without the lost records. Returns the paths of the copies.
 ///
-/// Nothing is changed before all copies are durable. Of the copies, those called `commits` and `segments` are of the
-/// whole shard, so that with them the others can be read.
+/// The data directory is not changed before all copies are durable. The files `commits` and `segments` of a damaged
+/// shard are copied as well, because they are needed to read the others.
 ///
 /// # Errors
 ///
-/// [`StoreError::Unusable`] if another process uses it, or its engine cannot do without what is damaged;
-/// [`StoreError::Corrupt`] if it is not known what there should be: the manifest or a shard is missing.
+/// [`StoreError::Unusable`] if another process uses the data directory, or if its engine cannot open without what is
+/// damaged; [`StoreError::Corrupt`] if the manifest or a shard is missing, so that it is not known what there should
+/// be.
 pub fn salvage(
     path: &Path,
     options: &Options<'_>,

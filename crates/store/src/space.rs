@@ -1,19 +1,20 @@
-//! Free space on the disk, asked for before it is needed.
+//! Free space on the disk, checked before it is needed.
 
 use crate::StoreError;
 use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// The disk is not asked again before this much has been written or this long has passed. What is
-/// written beyond the reserve meanwhile is small against a reserve.
+/// After a check, the disk is asked again only when this many bytes have been written or this much
+/// time has passed. What is written beyond the reserve in the meantime is small compared with the
+/// reserve.
 const CREDIT_BYTES: u64 = 4 << 20;
 const CREDIT_TIME: Duration = Duration::from_millis(500);
 
-/// Keeps a reserve free.
+/// Keeps a reserve of the disk free.
 pub(crate) struct FreeSpace {
     reserve: u64,
-    /// Bytes that may be written without asking, until it is too long ago.
+    /// Bytes that may be written without asking the disk again, until [`CREDIT_TIME`] has passed.
     credit: u64,
     asked: Option<Instant>,
 }
@@ -23,7 +24,7 @@ impl FreeSpace {
         FreeSpace { reserve, credit: 0, asked: None }
     }
 
-    /// Whether `bytes` may be written, to a disk that has as many as `free` says.
+    /// Checks that `bytes` may be written to a disk whose free space `free` returns.
     pub fn ask(
         &mut self,
         bytes: usize,
@@ -44,7 +45,7 @@ impl FreeSpace {
     }
 }
 
-/// Bytes that can still be written below a directory.
+/// Returns the number of bytes that can still be written below a directory.
 pub(crate) fn free_bytes(dir: &Path) -> io::Result<u64> {
     let found = rustix::fs::statvfs(dir)?;
     Ok(found.f_bavail.saturating_mul(found.f_frsize))

@@ -1,26 +1,26 @@
-//! Reads all of a data directory, and says what is wrong.
+//! Verification: reads all of a data directory, and reports what is wrong.
 
 use crate::data_dir::{Engine, Lock, Manifest, Options, open_shard, shard_dir};
 use crate::{Damaged, Keyspace, LostRecord, Store, StoreError};
 use std::ops::{ControlFlow, Range};
 use std::path::{Path, PathBuf};
 
-/// What was found in a data directory.
+/// The result of verifying a data directory.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// How many shards it has.
+    /// Number of shards of the directory.
     pub shards: usize,
-    /// What is in the keyspaces, in the order of [`Options::keyspaces`], of all shards together.
+    /// Contents of each keyspace, in the order of [`Options::keyspaces`], summed over all shards.
     pub keyspaces: Vec<Contents>,
-    /// What is wrong, each as a sentence; nothing, if it is empty.
+    /// What is wrong, one sentence for each finding. Empty if nothing is wrong.
     pub findings: Vec<String>,
-    /// How many findings there are besides: a thousand are enough to read.
+    /// Number of findings that are not in `findings`, which has at most a thousand.
     pub more_findings: u64,
-    /// What is lost with what is damaged, as far as that is known. As many as there is room for in memory.
+    /// What is lost with the damaged places, as far as it is known. At most a thousand places.
     pub losses: Vec<Loss>,
-    /// Whether [`salvage`](crate::salvage()) can open it without what is damaged.
+    /// Whether [`salvage`](crate::salvage()) can open the directory without what is damaged.
     pub can_be_salvaged: bool,
-    /// How many shards were read: not those whose files are damaged.
+    /// Number of shards whose records were read. Shards with damaged files are not read.
     pub shards_read: usize,
 }
 
@@ -29,39 +29,40 @@ pub struct Report {
 pub struct Loss {
     /// The shard.
     pub shard: usize,
-    /// The file, if it is there.
+    /// The damaged file, if it exists.
     pub file: Option<PathBuf>,
-    /// The bytes of the file that are of no use.
+    /// The byte range of the file that cannot be used.
     pub bytes: Range<u64>,
-    /// See [`Damaged::records`]; a thousand at most.
+    /// See [`Damaged::records`]; at most a thousand.
     pub records: Vec<LostRecord>,
     /// See [`Damaged::is_all`].
     pub is_all: bool,
 }
 
-/// How much is in a keyspace.
+/// The size of a keyspace.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Contents {
-    /// Its name.
+    /// The name of the keyspace.
     pub name: String,
-    /// How many records were read.
+    /// Number of records that were read.
     pub records: u64,
     /// Bytes of their keys and values.
     pub bytes: u64,
 }
 
-/// Says what is wrong with a record: its shard, keyspace, key and value.
+/// Callback that checks a record: its shard, keyspace, key and value. Returns what is wrong with the record as an
+/// error.
 pub type Check<'a> = &'a mut dyn FnMut(usize, Keyspace, &[u8], &[u8]) -> Result<(), String>;
 
-/// Records and bytes that were read or written so far; called now and then.
+/// Callback that is called from time to time with the records and bytes that were read or written so far.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
 
 const FINDINGS_MAX: usize = 1000;
 
-/// How many lost records of one place are kept.
+/// Maximum of lost records that are kept for one damaged place.
 const RECORDS_MAX: usize = 1000;
 
-/// How many records lie between two calls of a [`Progress`].
+/// Number of records between two calls of a [`Progress`].
 pub(crate) const PROGRESS_EVERY: u64 = 4096;
 
 impl Report {
@@ -84,12 +85,13 @@ impl Report {
     }
 }
 
-/// Reads all records of all shards of the data directory at `path`. Checksums of files are compared
-/// first, and a shard in which one is wrong is not opened, so that nothing is repaired or lost.
+/// Reads all records of all shards of the data directory at `path`. The checksums of files are verified first. A shard
+/// with a wrong one is not opened, so that nothing is repaired or lost.
 ///
 /// # Errors
 ///
-/// If another process uses the directory, or it is none; what is damaged is in the report.
+/// If another process uses the directory, or if it is not a data directory. Damage is not an error; the report lists
+/// it.
 pub fn verify(
     path: &Path,
     options: &Options<'_>,
@@ -168,7 +170,7 @@ fn read(
     }
 }
 
-/// The first bytes of a key, as one would write it down.
+/// Formats the first bytes of a key in hexadecimal.
 fn hex(key: &[u8]) -> String {
     let more = if key.len() > 64 { "…" } else { "" };
     key.iter().take(64).map(|byte| format!("{byte:02x}")).chain([more.to_owned()]).collect()

@@ -1,4 +1,4 @@
-//! Every log keeps the contract of [`Changelog`], whatever happens.
+//! Every log keeps the contract of [`Changelog`], under all failures.
 
 #![allow(clippy::unwrap_used)]
 
@@ -28,7 +28,7 @@ impl Memory {
 
 impl World for Memory {
     fn open(&mut self) -> Box<dyn Changelog> {
-        // There is one at a time: the data directory is locked.
+        // One log at a time is open: the data directory is locked.
         self.crash();
         Box::new(LocalLog::new(self.store(), Arc::new(RwLock::new(()))))
     }
@@ -81,7 +81,7 @@ impl<F: Fn() -> Arc<dyn Store>> World for OnDisk<F> {
     }
 }
 
-/// The simulated log, which has all kinds of trouble.
+/// The simulated log, which knows all kinds of trouble.
 #[derive(Default)]
 struct Simulated {
     log: SimulatedLog,
@@ -109,7 +109,7 @@ impl World for Simulated {
     }
 
     fn keys(&self) -> Vec<u64> {
-        // The holder may have trimmed what it knows.
+        // The holder may have trimmed batches whose keys were read before.
         let mut keys = self.keys.lock();
         let reader = self.log.reader();
         let from = Position(keys.len() as u64).max(reader.positions().unwrap().start);

@@ -1,4 +1,4 @@
-//! What every engine must do, run on each of them.
+//! Conformance tests that every engine must pass, run on each of them.
 
 #![allow(clippy::unwrap_used)]
 
@@ -11,7 +11,7 @@ use std::ops::ControlFlow;
 const A: Keyspace = Keyspace(0);
 const B: Keyspace = Keyspace(1);
 
-/// An engine that can be closed and opened again.
+/// An engine that can be closed and reopened.
 trait Engine {
     fn open(&self) -> Box<dyn Store>;
 }
@@ -22,7 +22,7 @@ impl Engine for Disk {
     }
 }
 
-/// A store in a directory that goes away with it.
+/// An lsm store in a directory that is deleted when the value is dropped.
 struct Directory(tempfile::TempDir);
 
 impl Directory {
@@ -46,7 +46,7 @@ impl Engine for Directory {
     }
 }
 
-/// A log in a directory that goes away with it.
+/// A log store in a directory that is deleted when the value is dropped.
 struct LogDirectory(tempfile::TempDir);
 
 impl LogDirectory {
@@ -273,7 +273,7 @@ fn random_histories(engine: &dyn Engine) {
         Reopen,
     }
 
-    // Few different keys, so that they meet.
+    // Few different keys, so that changes collide.
     let key = || prop::collection::vec(prop::sample::select(&[0u8, 1, 254, 255][..]), 1..4);
     let some_key = || prop_oneof![Just(Vec::new()), key()];
     let value = prop::option::weighted(0.6, prop::collection::vec(any::<u8>(), 0..300));
@@ -286,7 +286,7 @@ fn random_histories(engine: &dyn Engine) {
         ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() };
     proptest!(config, |(steps in prop::collection::vec(step, 1..40))| {
         let mut store = engine.open();
-        // What earlier cases left.
+        // Remove what earlier cases left.
         let mut batch = Batch::new();
         for keyspace in [A, B] {
             keys(&*store, keyspace, b"", b"").iter().for_each(|key| batch.remove(keyspace, key));

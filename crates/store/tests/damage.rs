@@ -1,4 +1,4 @@
-//! A flipped bit anywhere: the store is refused, or reads say so, or all is right. Never anything else.
+//! After any flipped bit, either the store is refused, or a read fails, or the content is right.
 
 #![allow(clippy::unwrap_used)]
 
@@ -17,7 +17,7 @@ const B: Keyspace = Keyspace(1);
 type Model = BTreeMap<(Keyspace, Vec<u8>), Vec<u8>>;
 
 fn options() -> LsmOptions {
-    // Small, so that there are tables, too.
+    // Small, so that some records are in tables.
     LsmOptions {
         cache_bytes: 1 << 20,
         memtable_bytes: 32 << 10,
@@ -31,7 +31,7 @@ fn open(dir: &Path) -> Result<LsmStore, StoreError> {
     LsmStore::open(dir, &["a", "b"], options())
 }
 
-/// A store with records that were put, put again and removed, in tables and in the journal.
+/// Creates a store whose records were put, put again and removed, so that they are in tables and in the journal.
 fn fill(dir: &Path) -> (LsmStore, Model) {
     LsmStore::create(dir).unwrap();
     let store = open(dir).unwrap();
@@ -64,7 +64,7 @@ fn read(store: &dyn Store) -> Result<Model, StoreError> {
             ControlFlow::Continue(())
         })?;
     }
-    // Another way to the same records, through filters that a scan does not ask.
+    // Another way to the same records, through filters that a scan does not use.
     for ((keyspace, key), value) in &model {
         assert_eq!(store.get(*keyspace, key)?.as_ref(), Some(value), "silently wrong");
     }
@@ -81,7 +81,8 @@ fn files(dir: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Bytes of a file without the zeros at its end: journals take room in advance.
+/// Returns the bytes of a file without the zeros at its end, and the length of the file: journals allocate space in
+/// advance.
 fn content(path: &Path) -> (Vec<u8>, u64) {
     let mut file = File::open(path).unwrap();
     let len = file.metadata().unwrap().len();
@@ -94,7 +95,7 @@ fn content(path: &Path) -> (Vec<u8>, u64) {
     (bytes, len)
 }
 
-/// The files of a directory: where, what, and how long with the zeros at the end.
+/// A copy of the files of a directory: path, content, and length including the zeros at the end.
 #[derive(PartialEq)]
 struct Copy(Vec<(PathBuf, Vec<u8>, u64)>);
 
@@ -107,7 +108,7 @@ impl Copy {
         Copy(files(dir).into_iter().map(copy).collect())
     }
 
-    /// When the engine's own threads have nothing to do.
+    /// Copies the files when the engine's own threads are idle.
     fn of_idle(dir: &Path) -> Copy {
         let mut copies = std::iter::repeat_with(|| {
             std::thread::sleep(std::time::Duration::from_millis(50));
@@ -134,7 +135,7 @@ impl Copy {
     }
 }
 
-/// What came of a flipped bit.
+/// Counts of the outcomes of damaged copies.
 #[derive(Debug, Default)]
 struct Outcomes {
     refused: usize,
@@ -144,7 +145,7 @@ struct Outcomes {
 }
 
 impl Outcomes {
-    /// Opens and reads the copy, and judges what comes.
+    /// Opens and reads the copy, and counts the outcome.
     fn judge(&mut self, copy: &Copy, model: &Model, what: &str) {
         let dir = tempfile::tempdir().unwrap();
         copy.write(dir.path());
@@ -164,14 +165,14 @@ impl Outcomes {
         }
     }
 
-    /// Some of each, and nothing that is worse.
+    /// Checks that stores were refused and stores were right, and that nothing worse happened.
     fn check(&self) {
         assert!(self.panicked.is_empty(), "{self:#?}");
         assert!(self.refused > 0 && self.right > 0, "{self:?}");
     }
 }
 
-/// Calls with every file and about `trials` places in all files together.
+/// Calls `visit` for every file with about `trials` offsets in all files together.
 fn everywhere(
     copy: &mut Copy,
     trials: usize,
@@ -180,7 +181,7 @@ fn everywhere(
     let total: usize = copy.0.iter().map(|(_, bytes, _)| bytes.len()).sum();
     for file in 0..copy.0.len() {
         let len = copy.0[file].1.len();
-        // In every file at least a few.
+        // At least a few offsets in every file.
         let step = (total / trials).clamp(1, (len / 8).max(1));
         (0..len).step_by(step).enumerate().for_each(|(nth, at)| visit(copy, file, nth, at));
     }
@@ -198,7 +199,8 @@ fn flip_everywhere(copy: &mut Copy, model: &Model, trials: usize) -> Outcomes {
     outcomes
 }
 
-/// How many places are tried: enough to hit every kind of block. By hand, thousands.
+/// Number of places to try: enough to hit every kind of block. Set by the environment variable to thousands for a
+/// longer run.
 fn trials() -> usize {
     std::env::var("BARID_DAMAGE_TRIALS").map_or(120, |trials| trials.parse().unwrap())
 }
@@ -237,7 +239,7 @@ fn a_file_cut_short() {
     outcomes.check();
 }
 
-/// A power cut in the middle of a commit: some of its sectors are on disk, some are not.
+/// A power cut in the middle of a commit: some of its sectors are on disk, others are not.
 #[test]
 fn a_torn_commit_that_nobody_was_promised() {
     let dir = tempfile::tempdir().unwrap();
@@ -265,7 +267,7 @@ fn a_torn_commit_that_nobody_was_promised() {
         copy.write(dir.path());
         let store = open(dir.path()).unwrap();
         let read = self::read(&store).unwrap();
-        // It goes on as if nothing had been.
+        // The store continues as if the torn commit had never begun.
         store.commit(&batch).unwrap();
         drop(store);
         assert!(self::read(&open(dir.path()).unwrap()).unwrap() == after);
@@ -303,7 +305,7 @@ fn missing_commits_are_accepted_if_asked_for() {
     batch.put(A, b"new", b"value");
     store.commit(&batch).unwrap();
     drop(store);
-    // From then on it is like any other.
+    // From then on the store is like any other.
     let mut expected = left;
     expected.insert((A, b"new".to_vec()), b"value".to_vec());
     assert!(read(&open(&path).unwrap()).unwrap() == expected);

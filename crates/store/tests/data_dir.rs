@@ -1,4 +1,4 @@
-//! A data directory: who may open it, and what is said of one that is not as it should be.
+//! A data directory: who may open it, and the errors for one that is not as it should be.
 
 #![allow(clippy::unwrap_used)]
 
@@ -18,7 +18,7 @@ const B: Keyspace = Keyspace(1);
 fn options() -> Options<'static> {
     Options {
         shards: Some(3),
-        // Its files are what is broken here.
+        // The tests damage the files of this engine.
         engine: Engine::Lsm,
         keyspaces: &["a", "b"],
         cache_bytes: 4 << 20,
@@ -31,7 +31,7 @@ fn open(path: &Path) -> Result<DataDir, StoreError> {
     DataDir::open(path, &options())
 }
 
-/// Puts `count` records in each keyspace, those of a shard beginning with its number.
+/// Puts `count` records into each keyspace. Their keys begin with the number of the shard.
 fn fill(store: &dyn Store, shard: u8, count: u16) {
     let mut batch = Batch::new();
     for i in 0..count {
@@ -54,7 +54,7 @@ fn records(store: &dyn Store) -> Vec<(u8, Vec<u8>, Vec<u8>)> {
     records
 }
 
-/// A directory with something in each shard, closed.
+/// Creates a directory with records in each shard, and closes it.
 fn filled() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let data = open(dir.path()).unwrap();
@@ -138,7 +138,7 @@ fn a_damaged_manifest_is_named() {
 fn a_start_that_was_interrupted_is_done_again() {
     let dir = tempfile::tempdir().unwrap();
     drop(open(dir.path()).unwrap());
-    // As it is in the middle of being made.
+    // The state in the middle of the creation.
     fs::remove_file(dir.path().join("manifest")).unwrap();
     fs::remove_dir_all(dir.path().join("shard-002")).unwrap();
     for shard in 0..2 {
@@ -157,7 +157,7 @@ fn an_engine_that_was_being_made_is_made_again() {
     let data = open(dir.path()).unwrap();
     fill(&*data.shards()[0], 0, 1);
     drop(data);
-    // But not one that was used.
+    // But an engine that was used is not recreated.
     fs::remove_file(dir.path().join("shard-000/db/version")).unwrap();
     let refusal = refusal(dir.path());
     assert!(refusal.contains("shard-000"), "{refusal}");
@@ -246,7 +246,7 @@ fn a_backup_brings_all_back_and_nothing_that_came_later() {
     assert_eq!(totals, Totals { records: 12_000, bytes: 6000 * 706 });
 
     let restored = tempfile::tempdir().unwrap();
-    // The names are what counts, not their places.
+    // Keyspaces are matched by name, not by position.
     let swapped = Options { keyspaces: &["b", "new", "a"], ..options() };
     assert_eq!(import(&file, restored.path(), &swapped).unwrap(), totals);
     let data = open(restored.path()).unwrap();
@@ -267,7 +267,7 @@ fn the_log_keeps_its_directory_and_has_its_backups() {
     let totals = backup::export(&snapshots, &["a", "b"], &mut file, &mut |_, _| ()).unwrap();
     drop((data, snapshots));
 
-    // The directory says which engine it has, whatever is asked for.
+    // The manifest decides which engine is used, not the options.
     let data = open(dir.path()).unwrap();
     assert_eq!(records(&*data.shards()[0]).len(), before[0].len() + 20);
     drop(data);

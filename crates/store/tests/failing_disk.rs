@@ -1,5 +1,5 @@
-//! A disk that refuses: nothing that was acknowledged is lost, nothing is there in part, and it goes on
-//! when the disk does.
+//! A disk that refuses writes: no acknowledged commit is lost, no commit is there in part, and the store continues when
+//! the disk does.
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 const A: Keyspace = Keyspace(0);
 
-/// The limit of file sizes is that of the whole process.
+/// Runs the tests one at a time, because the limit on file sizes affects the whole process.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 fn one_at_a_time() -> MutexGuard<'static, ()> {
@@ -50,12 +50,12 @@ fn keys(store: &dyn Store) -> BTreeMap<u32, usize> {
     commits
 }
 
-/// All records of the commits up to this one, and nothing else.
+/// Checks that the store has all records of the first `commits` commits, and no others.
 fn assert_has_all(store: &dyn Store, commits: u32) {
     assert_eq!(keys(store), (0..commits).map(|commit| (commit, 8)).collect());
 }
 
-/// Writes beyond `bytes` of a file fail from now on.
+/// Makes writes beyond `bytes` of a file fail from now on.
 fn limit_files(bytes: Option<u64>) {
     let maximum = getrlimit(Resource::Fsize).maximum;
     setrlimit(Resource::Fsize, Rlimit { current: bytes.or(maximum), maximum }).unwrap();
@@ -84,7 +84,7 @@ fn puts_are_refused_below_the_reserve_and_removals_are_not() {
 #[test]
 fn a_commit_that_cannot_be_written_is_not_there_in_part() {
     let _alone = one_at_a_time();
-    // Instead of ending the process, the write fails.
+    // With a handler for the signal, the write fails instead of ending the process.
     let signalled = std::sync::Arc::default();
     signal_hook::flag::register(signal_hook::consts::SIGXFSZ, signalled).unwrap();
     for limit in [1, 5_000, 9_000, 20_000, 20_001, 90_000, 300_007] {
@@ -97,7 +97,7 @@ fn a_commit_that_cannot_be_written_is_not_there_in_part() {
         while store.commit(&batch(next)).is_ok() {
             next += 1;
         }
-        // Again and again, as long as it lasts.
+        // The commit fails repeatedly while the limit lasts.
         for _ in 0..3 {
             assert!(matches!(store.commit(&batch(next)), Err(StoreError::Io { .. })), "{limit}");
         }

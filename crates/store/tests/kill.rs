@@ -1,5 +1,5 @@
-//! `kill -9` of a process that commits, at any moment: all that it was told is durable is there, what it
-//! was not told is there in whole or not at all.
+//! `kill -9` of a process that commits, at any moment: all commits that it was told are durable are there, and any
+//! other commit is there in whole or not at all.
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,10 +14,10 @@ use std::time::Duration;
 const RECORDS: Keyspace = Keyspace(0);
 const LAST: Keyspace = Keyspace(1);
 
-/// The environment of a child: where it commits.
+/// Environment variable with the directory in which a child process commits.
 const CHILD: &str = "BARID_KILLED_DIR";
 
-/// Records that a commit adds, and for how many commits they stay.
+/// Number of records that a commit adds, and number of commits for which they stay.
 const ADDED: u64 = 12;
 const KEPT: u64 = 40;
 
@@ -47,7 +47,7 @@ fn last(store: &dyn Store) -> u64 {
     store.get(LAST, b"last").unwrap().map_or(0, |last| u64::from_be_bytes(last.try_into().unwrap()))
 }
 
-/// Commits until it is killed, and prints the number of each commit that is durable.
+/// Commits until it is killed, and prints the number of each durable commit.
 #[test]
 fn child() {
     let Some(dir) = std::env::var_os(CHILD) else { return };

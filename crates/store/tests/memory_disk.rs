@@ -1,4 +1,4 @@
-//! The disk of the memory engine fails, delays and forgets as it is told.
+//! The disk of the memory engine fails, delays and forgets on demand.
 
 #![allow(clippy::unwrap_used)]
 

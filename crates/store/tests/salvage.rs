@@ -1,4 +1,5 @@
-//! A data directory that is damaged and opened all the same: what is lost is told and kept aside.
+//! A damaged data directory that is opened all the same: losses are reported and the damaged files
+//! are kept aside.
 
 #![allow(clippy::unwrap_used)]
 
@@ -23,7 +24,7 @@ fn value(number: u32) -> Vec<u8> {
     vec![number as u8; 500]
 }
 
-/// A closed directory with a hundred records in the first shard, each in a commit of its own.
+/// Creates a closed directory with a hundred records in the first shard, each in its own commit.
 fn filled(engine: Engine) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let data = DataDir::open(dir.path(), &options(engine)).unwrap();
@@ -40,10 +41,10 @@ fn segment(dir: &Path) -> PathBuf {
     dir.join("shard-000/log-0000000001")
 }
 
-/// Flips a bit of the value that this record has.
+/// Flips a bit in the value of a record. Returns the offset of the value.
 fn damage_value_of(dir: &Path, number: u32) -> u64 {
     let mut bytes = fs::read(segment(dir)).unwrap();
-    // The key before it may end like the value begins.
+    // The preceding key may end with the same byte as the value.
     let at = bytes.windows(500).rposition(|window| window == value(number)).unwrap();
     bytes[at + 250] ^= 1;
     fs::write(segment(dir), bytes).unwrap();
@@ -89,7 +90,7 @@ fn a_damaged_value_is_told_kept_aside_and_left_out() {
     assert_eq!(names, [Path::new("shard-000/commits"), Path::new("shard-000/log-0000000001")]);
     assert_eq!(fs::read(&copies[1]).unwrap(), damaged, "as it was");
 
-    // From then on it is like any other.
+    // From then on the directory is like any other.
     let report = verify(dir.path(), &options, &mut |_, _, _, _| Ok(()), &mut |_, _| ()).unwrap();
     assert!(report.findings.is_empty(), "{report:?}");
     let data = DataDir::open(dir.path(), &options).unwrap();

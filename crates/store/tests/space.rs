@@ -1,4 +1,4 @@
-//! Disk space comes back when records go.
+//! Disk space is freed when records are removed.
 
 #![allow(clippy::unwrap_used)]
 
@@ -31,7 +31,7 @@ fn a_drained_backlog_leaves_the_disk() {
         }
     }
     let tables = || std::fs::read_dir(path.join("db/keyspaces/2/tables")).unwrap();
-    // A table may go between its name and its size.
+    // A table may be deleted after its name was read and before its size is.
     let len = |file: std::io::Result<std::fs::DirEntry>| file.unwrap().metadata().ok();
     let size = || tables().filter_map(len).map(|found| found.len()).sum::<u64>();
     let start = Instant::now();

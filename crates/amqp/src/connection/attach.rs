@@ -5,14 +5,17 @@ use crate::Error;
 use crate::Fields;
 use crate::frame::{Attach, Detach, Performative, Role, Terminus};
 
-/// Bytes of the name of a link. Clients make it of the path of an entity and a UUID.
+/// Maximum length of a link's name, in bytes. Clients build the name from an entity's path and a UUID. A
+/// link with a longer name is refused.
 const NAME_MAX: usize = 1_024;
 
-/// Bytes of a source or a target: an address, and a filter with the id of a session.
+/// Maximum length of a source or a target, in bytes: enough for an address and a filter with a session
+/// id. A link with a longer one is refused.
 const TERMINUS_MAX: usize = 4_096;
 
 impl Connection {
-    /// Answers [`Event::Attach`]: the link is attached. `false` if it is gone or has been answered.
+    /// Answers [`Event::Attach`]: attaches the link. Returns `false` if the link is gone or was already
+    /// answered.
     pub fn accept_attach(&mut self, link: LinkId, answer: AttachAnswer) -> bool {
         let Some(link) = self.links.get_mut(link) else { return false };
         let LinkState::Requested(request) = &mut link.state else { return false };
@@ -57,7 +60,7 @@ impl Connection {
         true
     }
 
-    /// Answers [`Event::Attach`]: there will be no such link. `false` if it is gone or has been
+    /// Answers [`Event::Attach`]: refuses the link. Returns `false` if the link is gone or was already
     /// answered.
     pub fn refuse_attach(&mut self, link: LinkId, error: Error) -> bool {
         match self.links.get(link) {
@@ -66,7 +69,7 @@ impl Connection {
         }
     }
 
-    /// Closes a link, or refuses it if it was not answered. `false` if it is gone.
+    /// Closes a link, or refuses it if its attach is unanswered. Returns `false` if the link is gone.
     pub fn detach(&mut self, link: LinkId, error: Option<Error>) -> bool {
         let Some(found) = self.links.get_mut(link) else { return false };
         if found.is_gone() {
@@ -81,7 +84,7 @@ impl Connection {
         true
     }
 
-    /// The peer did what it must not on this link: it is detached, and the caller told.
+    /// Detaches a link on which the peer broke a rule, and reports that to the caller.
     pub(super) fn fail_link(&mut self, link: LinkId, error: Error) {
         if self.detach(link, Some(error.clone())) {
             self.events.push_back(Event::Detached { link, closed: true, error: Some(error) });
@@ -111,7 +114,7 @@ impl Connection {
                 ..Receiving::default()
             }),
         };
-        // The properties are for the caller: the answer repeats nothing of them.
+        // The properties are for the caller only: the answer does not repeat them.
         let mut attach = attach;
         let properties = std::mem::take(&mut attach.properties);
         let link = self.links.insert(|id| Link {
@@ -159,7 +162,7 @@ impl Connection {
         self.leave(link);
     }
 
-    /// One of the deliveries that a link has to echo is echoed.
+    /// Notes that one of the deliveries whose outcome a leaving link still has to echo was echoed.
     pub(super) fn let_go(&mut self, link: LinkId) {
         if let Some(Link { state: LinkState::Leaving { decided, .. }, .. }) =
             self.links.get_mut(link)
@@ -169,7 +172,7 @@ impl Connection {
         }
     }
 
-    /// Answers the detach of a link, if nothing has to be said before.
+    /// Answers the detach of a link once no delivery waits for its echo.
     fn leave(&mut self, id: LinkId) {
         let Some(link) = self.links.get(id) else { return };
         if let LinkState::Leaving { decided: 0, closed } = link.state {
@@ -179,7 +182,7 @@ impl Connection {
         }
     }
 
-    /// The handle of a link is free again.
+    /// Removes a link and frees its handle.
     fn forget(&mut self, id: LinkId) {
         let Some(link) = self.links.remove(id) else { return };
         if let Some(session) = self.session_mut(link.session) {
@@ -187,14 +190,14 @@ impl Connection {
         }
     }
 
-    /// A frame with a handle that has no link.
+    /// Ends the session because of a frame with a handle that has no link.
     pub(super) fn unattached(&mut self, channel: u16, handle: u32) {
         let text = format!("The handle {handle} has no link.");
         self.end_ours(channel, Some(Error::new("amqp:session:unattached-handle", text)));
     }
 
-    /// A link that was not answered is answered with neither source nor target, before the detach
-    /// that must follow: there are clients that know no link before its attach.
+    /// Answers an unanswered attach with neither source nor target, before the detach that must follow:
+    /// some clients do not know a link before its attach.
     fn write_refusal(&mut self, link: LinkId) {
         let Some(link) = self.links.get(link) else { return };
         if let LinkState::Requested(request) = &link.state {
@@ -216,8 +219,8 @@ impl Connection {
         }
     }
 
-    /// Forgets the deliveries of a link, save those of which the peer has decided and waits for the echo:
-    /// how many.
+    /// Forgets the deliveries of a link, except those that the peer has decided and whose echo it waits
+    /// for. Returns the number of these.
     fn release_undecided(&mut self, id: LinkId) -> usize {
         let Some(link) = self.links.get_mut(id) else { return 0 };
         let session_id = link.session;
@@ -252,15 +255,15 @@ impl Connection {
     }
 }
 
-/// Whether a link may be called that, and go there: all of it is kept as long as the attach waits for its
-/// answer.
+/// Whether the name and the addresses of a link are short enough. All of them are kept in memory while
+/// the attach waits for its answer.
 fn is_short(attach: &Attach) -> bool {
     let ends = [&attach.source, &attach.target];
     attach.name.len() <= NAME_MAX
         && ends.into_iter().flatten().all(|node| node.len() <= TERMINUS_MAX)
 }
 
-/// The attach that answers one, with neither source nor target.
+/// Builds the attach that answers `request`, with neither source nor target.
 fn mirrored(request: &Attach) -> Attach {
     Attach {
         name: request.name.clone(),

@@ -3,82 +3,82 @@ use std::sync::Arc;
 use crate::frame::{Attach, DeliveryState, Open, Role, Tag};
 use crate::{Error, Fields};
 
-/// A session of a connection; never given twice on one connection.
+/// Identifier of a session; never given twice on one connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId {
     pub(super) channel: u16,
     pub(super) serial: u32,
 }
 
-/// A link of a connection; never given twice on one connection.
+/// Identifier of a link; never given twice on one connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkId {
     pub(super) slot: u32,
     pub(super) serial: u32,
 }
 
-/// A delivery that came from the peer; never given twice on one connection.
+/// Identifier of a delivery from the peer; never given twice on one connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct IncomingId {
     pub(super) session: SessionId,
-    /// Counted by us: the ids of the peer need not be unique.
+    /// Counted by this side: the delivery ids of the peer need not be unique.
     pub(super) number: u64,
 }
 
-/// A delivery that went to the peer; never given twice on one connection.
+/// Identifier of a delivery to the peer; never given twice on one connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OutgoingId {
     pub(super) session: SessionId,
     pub(super) number: u64,
 }
 
-/// What happened on a connection.
+/// Something that happened on a connection.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
-    /// A client says who it is. Nothing more is received before
-    /// [`sasl_outcome`](super::Connection::sasl_outcome).
+    /// The client starts the authentication. No further frame is received before
+    /// [`sasl_outcome`](super::Connection::sasl_outcome) is called.
     SaslInit {
-        /// One of those offered, or not: whatever the client says.
+        /// Name of the mechanism as the client wrote it; not necessarily one of those offered.
         mechanism: String,
-        /// What the mechanism begins with; for PLAIN `\0user\0password`.
+        /// Initial response of the mechanism; for PLAIN `\0user\0password`.
         response: Option<Vec<u8>>,
     },
-    /// The peer has opened the connection, and it is open.
+    /// The peer has opened the connection, and this side has answered: the connection is open.
     Opened(Box<Open>),
-    /// The peer asks for a link. It waits for
+    /// The peer asks for a link. It waits without a time limit for
     /// [`accept_attach`](super::Connection::accept_attach) or
-    /// [`refuse_attach`](super::Connection::refuse_attach), however long.
+    /// [`refuse_attach`](super::Connection::refuse_attach).
     Attach(Box<AttachRequest>),
-    /// A link is gone, and so are its deliveries, with or without an answer to its attach. Emitted
+    /// A link is gone, and its deliveries with it, whether or not its attach was answered. Emitted
     /// once for every link of an [`Attach`](Self::Attach) event, unless the caller refused or
-    /// detached it.
+    /// detached the link itself.
     Detached {
         /// The link.
         link: LinkId,
-        /// Whether the peer closed it for good, or left it to be attached again.
+        /// Whether the peer closed the link for good; `false` if the link may be attached again.
         closed: bool,
-        /// Why: what the peer says, or what it was told.
+        /// Error that the peer sent, or that was sent to the peer.
         error: Option<Error>,
     },
-    /// A whole message came.
+    /// A complete message arrived.
     Delivery(Box<Delivery>),
-    /// The peer gave credit to a link on which it receives, or there is room for unsettled
-    /// deliveries again.
+    /// The peer gave credit to a link on which it receives, or unsettled deliveries have become few
+    /// enough to send again.
     Credit {
         /// The link.
         link: LinkId,
     },
-    /// The peer wants what there is on a link on which it receives, as far as the credit goes, and
-    /// then [`drained`](super::Connection::drained).
+    /// The peer drains a link on which it receives: the caller sends the messages that there are, as
+    /// far as the credit goes, and then calls [`drained`](super::Connection::drained).
     Drain {
         /// The link.
         link: LinkId,
     },
-    /// The peer says what became of a delivery; one event for each that exists.
+    /// The peer reports the state of a delivery. One event for each delivery that exists.
     Disposition(Disposition),
-    /// The connection is at its end; the last event.
+    /// The connection has ended; this is the last event.
     Closed {
-        /// Why: what the peer says, or what it was told.
+        /// Error that the peer sent, or that was sent to the peer.
         error: Option<Error>,
     },
 }
@@ -88,14 +88,15 @@ pub enum Event {
 pub struct AttachRequest {
     /// The link.
     pub link: LinkId,
-    /// The session it is in.
+    /// The session of the link.
     pub session: SessionId,
-    /// What the peer wrote; its role is the peer's.
+    /// The attach as the peer wrote it; its role is the role of the peer.
     pub attach: Attach,
 }
 
 impl AttachRequest {
-    /// The node of ours: the source of a peer that receives, the target of one that sends.
+    /// Returns the address of the node on this side: the source if the peer receives, the target if
+    /// it sends.
     pub fn address(&self) -> Option<&str> {
         match self.attach.role {
             Role::Receiver => self.attach.source.as_ref()?.address(),
@@ -103,19 +104,19 @@ impl AttachRequest {
         }
     }
 
-    /// The filter of the source: `None` if nothing is said, not even with an empty map.
+    /// Returns the filter of the source; `None` if the peer sent no filter, not even an empty map.
     ///
-    /// The values stand there as the peer wrote them, bare or described.
+    /// The values are as the peer wrote them, bare or described.
     pub fn filter(&self) -> Option<Fields> {
         self.attach.source.as_ref()?.filter()
     }
 
-    /// Whether the peer wants to send to the coordinator of transactions.
+    /// Whether the peer wants to send to the transaction coordinator.
     pub fn is_to_coordinator(&self) -> bool {
         self.attach.target.as_ref().is_some_and(|target| target.is_coordinator())
     }
 
-    /// Whether the node of ours is to be made for this link.
+    /// Whether the node on this side is to be created for this link.
     pub fn is_dynamic(&self) -> bool {
         let node = match self.attach.role {
             Role::Receiver => &self.attach.source,
@@ -125,55 +126,57 @@ impl AttachRequest {
     }
 }
 
-/// What a link is answered with. Source, target and settle modes are repeated as the peer wrote
-/// them, save what is said here.
+/// The answer to an attach. Source, target and settle modes are repeated as the peer wrote them,
+/// except for what is given here.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct AttachAnswer {
-    /// The address of a node that was made for this link.
+    /// Address of the node that was created for this link.
     pub address: Option<String>,
-    /// Another filter of the source.
+    /// Filter of the source, if it differs from the one requested.
     pub filter: Option<Fields>,
-    /// About the link.
+    /// Properties of the link.
     pub properties: Fields,
-    /// The longest message on this link in bytes, if it is another than that of all links.
+    /// Maximum message size on this link, in bytes; `None` for that of the connection's
+    /// [`Limits`](super::Limits).
     pub max_message_size: Option<u64>,
-    /// How many bytes a message may be longer than that nevertheless.
+    /// Number of bytes by which a message may exceed that size and still be taken.
     pub slack: u64,
-    /// How many deliveries the peer may have on their way or unsettled, if it is the one that sends:
-    /// see [`grant`](super::Connection::grant).
+    /// Number of deliveries that the peer may have under way or unsettled, if it is the sender: see
+    /// [`grant`](super::Connection::grant).
     pub credit: u32,
 }
 
-/// A message that came.
+/// A message that arrived from the peer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Delivery {
-    /// The link it came on.
+    /// The link it arrived on.
     pub link: LinkId,
-    /// For [`settle_incoming`](super::Connection::settle_incoming).
+    /// Identifier for [`settle_incoming`](super::Connection::settle_incoming).
     pub id: IncomingId,
-    /// What the peer calls it.
+    /// Delivery tag that the peer gave.
     pub tag: Tag,
-    /// How the message is made; 0 is the one of AMQP 1.0.
+    /// Message format; 0 is that of AMQP 1.0.
     pub message_format: u32,
-    /// All sections of it, as they came.
+    /// All sections of the message, as they were received.
     pub message: Arc<[u8]>,
-    /// Whether the peer wants to hear nothing about it.
+    /// Whether the peer sent it settled and expects no outcome.
     pub settled: bool,
-    /// The state at the peer, such as the transaction it belongs to.
+    /// State at the peer, such as the transaction the delivery belongs to.
     pub state: Option<DeliveryState>,
 }
 
-/// What the peer says about a delivery.
+/// The peer's report on a delivery.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Disposition {
-    /// The link it went on.
+    /// The link it was sent on.
     pub link: LinkId,
-    /// For [`settle_outgoing`](super::Connection::settle_outgoing), if it is not settled.
+    /// Identifier for [`settle_outgoing`](super::Connection::settle_outgoing), if the peer has not
+    /// settled the delivery.
     pub delivery: OutgoingId,
-    /// What it was called.
+    /// Delivery tag it was sent with.
     pub tag: Tag,
-    /// What became of it; `None` if the peer does not say.
+    /// Outcome; `None` if the peer gives none.
     pub state: Option<Arc<DeliveryState>>,
-    /// Whether the peer has forgotten the delivery and wants no answer.
+    /// Whether the peer has settled the delivery and expects no answer.
     pub settled: bool,
 }

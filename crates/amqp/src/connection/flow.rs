@@ -32,7 +32,8 @@ impl Connection {
         };
         match &mut link.end {
             LinkEnd::Sending(sending) => {
-                // What the peer gives is counted from what it has seen; the first count is 0.
+                // The peer counts its credit from the delivery count that it has seen. Before it
+                // knows a count, that is the initial 0.
                 if let Some(credit) = flow.link_credit {
                     let given = flow.delivery_count.unwrap_or(0).wrapping_add(credit);
                     let left = given.wrapping_sub(sending.delivery_count).cast_signed();
@@ -47,7 +48,7 @@ impl Connection {
                 }
             }
             LinkEnd::Receiving(receiving) => {
-                // A sender that gives credit up counts it as used.
+                // A sender that gives up credit counts it as used.
                 let count = flow.delivery_count.unwrap_or(receiving.delivery_count);
                 let given_up = count.wrapping_sub(receiving.delivery_count).cast_signed();
                 if let Ok(given_up) = u32::try_from(given_up) {

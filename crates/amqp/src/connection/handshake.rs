@@ -3,7 +3,8 @@ use std::time::Duration;
 use super::{Connection, Event, Failure};
 use crate::frame::{self, AMQP_HEADER, MIN_MAX_FRAME_SIZE, Open, Performative, SASL_HEADER, Sasl};
 
-/// What is offered. Clients take the first they know, or insist on one: those of .NET on MSSBCBS.
+/// Mechanisms that are offered, in this order. Clients take the first they know, or insist on one:
+/// those of .NET on MSSBCBS.
 const MECHANISMS: [&str; 4] = ["MSSBCBS", "ANONYMOUS", "PLAIN", "EXTERNAL"];
 
 /// ```text
@@ -16,16 +17,16 @@ const MECHANISMS: [&str; 4] = ["MSSBCBS", "ANONYMOUS", "PLAIN", "EXTERNAL"];
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// Nothing has come.
+    /// No header has been received.
     Header,
     /// The mechanisms are offered.
     SaslInit,
-    /// The caller is asked.
+    /// The caller has been asked to judge the credentials.
     SaslOutcome,
     HeaderAfterSasl,
     AwaitOpen,
     Open,
-    /// We have closed, and the peer has not.
+    /// This side has closed the connection, and the peer has not.
     Closing,
     Closed,
 }
@@ -37,7 +38,8 @@ impl Phase {
 }
 
 impl Connection {
-    /// Answers [`Event::SaslInit`]. A client that is refused is told so, and the connection is closed.
+    /// Answers [`Event::SaslInit`]. A refused client gets the SASL outcome, and the connection is
+    /// closed.
     pub fn sasl_outcome(&mut self, is_ok: bool) {
         if self.phase != Phase::SaslOutcome {
             return;

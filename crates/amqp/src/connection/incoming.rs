@@ -8,10 +8,10 @@ use crate::Error;
 use crate::frame::{DeliveryState, Performative, Role, Transfer};
 
 impl Connection {
-    /// Lets the peer have up to `window` deliveries on their way or unsettled on a link on which it
-    /// sends. Its credit is renewed by itself: when half of that has been settled, or has come
-    /// settled. A smaller window takes effect as the credit is used. `false` if the link is gone or
-    /// not attached, or the peer does not send on it.
+    /// Lets the peer have up to `window` deliveries under way or unsettled on a link on which it
+    /// sends. The credit is renewed automatically once half of the window has been settled, or was
+    /// sent settled. A smaller window takes effect as the credit is used. Returns `false` if the
+    /// link is gone or not attached, or the peer does not send on it.
     pub fn grant(&mut self, link: LinkId, window: u32) -> bool {
         let Some(found) = self.links.get_mut(link) else { return false };
         let (LinkState::Attached, LinkEnd::Receiving(receiving)) = (&found.state, &mut found.end)
@@ -23,7 +23,8 @@ impl Connection {
         true
     }
 
-    /// Tells the peer what became of a delivery, which both forget. `false` if it is gone.
+    /// Tells the peer the outcome of a delivery and settles it; both sides forget it. Returns
+    /// `false` if the delivery is gone.
     pub fn settle_incoming(&mut self, delivery: IncomingId, outcome: &DeliveryState) -> bool {
         let Some(session) = self.session_mut(delivery.session) else { return false };
         let Some(Incoming { link, id }) = session.incoming.remove(delivery.number) else {
@@ -48,7 +49,7 @@ impl Connection {
         };
         let link = self.links.get_mut(id).expect("a handle has a link");
         if link.is_gone() {
-            return Ok(()); // it was on its way when we detached
+            return Ok(()); // it was under way when this side detached the link
         }
         let LinkEnd::Receiving(receiving) = &mut link.end else {
             let error = Error::new("amqp:not-allowed", "A transfer on a link that receives.");
@@ -154,7 +155,7 @@ impl Connection {
         }
     }
 
-    /// A delivery of the peer is settled.
+    /// Notes that a delivery of the peer was settled.
     pub(super) fn forget_unsettled(&mut self, link: LinkId) {
         if let Some(LinkEnd::Receiving(receiving)) =
             self.links.get_mut(link).map(|link| &mut link.end)
@@ -164,7 +165,7 @@ impl Connection {
         }
     }
 
-    /// Gives a link the credit it is short of, if that is worth a frame.
+    /// Gives a link the credit it lacks, if there is enough of it to be worth a frame.
     pub(super) fn refill(&mut self, link: LinkId) {
         let Some(found) = self.links.get_mut(link) else { return };
         let (LinkState::Attached, LinkEnd::Receiving(receiving)) = (&found.state, &mut found.end)
@@ -177,7 +178,8 @@ impl Connection {
         }
     }
 
-    /// Tells the peer how a link stands. `drained` says that the peer asked for all there is.
+    /// Tells the peer the state of a link. `drained` says that the flow answers a drain of the
+    /// peer.
     pub(super) fn write_link_flow(&mut self, link: LinkId, drained: bool) {
         let Some(link) = self.links.get(link) else { return };
         let Some(session) = self.session(link.session) else { return };

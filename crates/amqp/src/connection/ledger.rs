@@ -1,9 +1,10 @@
 use std::collections::VecDeque;
 
-/// What is known of the unsettled deliveries of a session, by ascending number.
+/// Unsettled deliveries of a session, by ascending number.
 ///
-/// Most are settled in the order they were made. So it is a queue in which those settled out of
-/// order leave gaps, which are closed when they are more than the rest.
+/// Most are settled in the order in which they were made. So the ledger is a queue in which
+/// deliveries settled out of order leave gaps. The gaps are closed when they outnumber the live
+/// entries.
 #[derive(Debug)]
 pub(super) struct Ledger<T> {
     entries: VecDeque<(u64, Option<T>)>,
@@ -19,7 +20,7 @@ impl<T> Ledger<T> {
         self.live
     }
 
-    /// `number` must be greater than all before.
+    /// Appends an entry; `number` must be greater than all before.
     pub(super) fn push(&mut self, number: u64, entry: T) {
         debug_assert!(self.entries.back().is_none_or(|(last, _)| *last < number));
         self.entries.push_back((number, Some(entry)));
@@ -35,7 +36,7 @@ impl<T> Ledger<T> {
         Some(entry)
     }
 
-    /// The first of those from `first` to `last`, both included.
+    /// Returns the first entry from `first` to `last`, both included.
     pub(super) fn first_in_mut(&mut self, first: u64, last: u64) -> Option<(u64, &mut T)> {
         let place = self.place(first);
         self.entries
@@ -49,9 +50,9 @@ impl<T> Ledger<T> {
         self.live = self.entries.len();
     }
 
-    /// Where `number` is, or the first one behind it.
+    /// Returns the index of `number`, or of the first entry behind it.
     fn place(&self, number: u64) -> usize {
-        // There are no gaps as a rule.
+        // Usually there are no gaps, and the index follows from the first number.
         let Some((first, _)) = self.entries.front() else { return 0 };
         let guess = usize::try_from(number.saturating_sub(*first)).unwrap_or(usize::MAX);
         match self.entries.get(guess) {

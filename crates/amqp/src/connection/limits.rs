@@ -1,32 +1,34 @@
 use std::time::Duration;
 
-/// What a peer may ask for on one connection.
+/// Bounds on what a peer may use on one connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// The longest frame that is read, in bytes; announced. At least 512.
+    /// Maximum size of a received frame, in bytes; announced to the peer. At least 512.
     pub max_frame_size: u32,
-    /// The highest channel, one less than the number of sessions; announced.
+    /// Highest channel number, one less than the number of sessions; announced to the peer.
     pub channel_max: u16,
-    /// The highest handle, one less than the number of links in a session; announced.
+    /// Highest handle, one less than the number of links in a session; announced to the peer.
     pub handle_max: u32,
-    /// How many sessions there may be; one more closes the connection with
-    /// `amqp:resource-limit-exceeded`. At most one more than `channel_max` are possible anyway.
+    /// Maximum number of sessions; one more closes the connection with `amqp:resource-limit-exceeded`.
+    /// Without effect above `channel_max` + 1.
     pub max_sessions: usize,
-    /// How many links there may be in all sessions together; further ones are refused. A refused link
-    /// counts until the peer detaches it, and one more than twice this number closes the connection with
+    /// Maximum number of links in all sessions together; further ones are refused. A refused link counts
+    /// until the peer detaches it, and exceeding twice this number closes the connection with
     /// `amqp:resource-limit-exceeded`.
     pub max_links: usize,
-    /// The longest message that is taken, in bytes, unless a link has another bound; announced. A
-    /// longer one is rejected with `amqp:link:message-size-exceeded`.
+    /// Maximum size of a received message, in bytes, unless a link has a bound of its own; announced to
+    /// the peer. A longer message is rejected with `amqp:link:message-size-exceeded`.
     pub max_message_size: u64,
-    /// How many bytes of unfinished messages are held for all links together; beyond them the
-    /// connection is closed with `amqp:resource-limit-exceeded`.
+    /// Maximum size of the unfinished messages of all links together, in bytes; exceeding it closes the
+    /// connection with `amqp:resource-limit-exceeded`.
     pub max_unfinished: usize,
-    /// How many deliveries of a session may wait to be settled by the peer; then there is no credit.
+    /// Maximum number of deliveries of a session that the peer has not settled; at this number there is
+    /// no credit.
     pub max_unsettled: usize,
-    /// The same of all sessions together.
+    /// Maximum number of unsettled deliveries of all sessions together; at this number there is no
+    /// credit.
     pub max_unsettled_total: usize,
-    /// After how long a silence the server gives up; announced. Telling the time is the caller's.
+    /// Idle time-out that is announced to the peer; `None` announces none. The caller keeps the time.
     pub idle_time_out: Option<Duration>,
 }
 

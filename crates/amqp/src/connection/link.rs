@@ -7,7 +7,8 @@ use super::event::{LinkId, SessionId};
 pub(super) struct Link {
     pub id: LinkId,
     pub session: SessionId,
-    /// The same in both directions, so that there is one table: whenever the peer's is free, ours is.
+    /// The same handle in both directions, so that one table is enough: whenever a handle of the peer
+    /// is free, so is ours.
     pub handle: u32,
     pub state: LinkState,
     pub end: LinkEnd,
@@ -22,16 +23,17 @@ pub(super) struct Link {
 /// ```
 #[derive(Debug)]
 pub(super) enum LinkState {
-    /// The peer waits for an answer to this.
+    /// The peer waits for an answer to this attach.
     Requested(Box<Attach>),
     Attached,
-    /// Gone for the caller; the peer has not said so yet.
+    /// Detached by this side and gone for the caller; the detach of the peer is outstanding.
     Detaching,
-    /// Gone for the peer and for the caller. The peer hears what it has decided before it hears that.
+    /// Detached by the peer and gone for the caller. Before this side answers the detach, it echoes
+    /// the outcomes that the peer has decided.
     Leaving {
-        /// Of so many deliveries.
+        /// Number of decided deliveries that are not yet echoed.
         decided: usize,
-        /// Whether the peer closed it.
+        /// Whether the peer closed the link.
         closed: bool,
     },
 }
@@ -44,53 +46,53 @@ pub(super) enum LinkEnd {
     Receiving(Receiving),
 }
 
-/// What a link that sends to the peer counts.
+/// Counters of a link that sends to the peer.
 #[derive(Debug, Default)]
 pub(super) struct Sending {
     pub delivery_count: u32,
     pub credit: u32,
-    /// The peer waits to hear that the credit is used up.
+    /// The peer drains the link and waits until the credit is used up.
     pub drain: bool,
-    /// That it is used up waits for the window of the session, and need not wait there twice.
+    /// The answer to a drain already waits for the session's window, and is not queued a second time.
     pub drain_held: bool,
 }
 
-/// What a link that receives from the peer counts.
+/// Counters of a link that receives from the peer.
 #[derive(Debug, Default)]
 pub(super) struct Receiving {
     pub delivery_count: u32,
-    /// How many deliveries may still begin.
+    /// Number of deliveries that may still begin.
     pub credit: u32,
-    /// How many the caller has not settled.
+    /// Number of deliveries that the caller has not settled.
     pub unsettled: u32,
-    /// How many both may be together.
+    /// Maximum of `credit` and `unsettled` together.
     pub window: u32,
     pub max_message_size: u64,
     pub unfinished: Option<Unfinished>,
 }
 
-/// A delivery of which there are more frames to come.
+/// A delivery whose last frame has not arrived.
 #[derive(Debug)]
 pub(super) struct Unfinished {
     pub number: u64,
-    /// What the peer calls the delivery.
+    /// Delivery id that the peer gave.
     pub id: u32,
     pub tag: Tag,
     pub message_format: u32,
     pub settled: bool,
     pub state: Option<DeliveryState>,
     pub bytes: Vec<u8>,
-    /// It is longer than may be: nothing of it is kept.
+    /// The message exceeds the maximum size: none of its bytes are kept.
     pub too_long: bool,
 }
 
 impl Link {
-    /// Whether it has ended for the caller.
+    /// Whether the link has ended for the caller.
     pub(super) fn is_gone(&self) -> bool {
         matches!(self.state, LinkState::Detaching | LinkState::Leaving { .. })
     }
 
-    /// How many bytes of a message are held here.
+    /// Number of bytes held here of an unfinished message.
     pub(super) fn unfinished(&self) -> usize {
         match &self.end {
             LinkEnd::Receiving(Receiving { unfinished: Some(unfinished), .. }) => {
@@ -102,7 +104,7 @@ impl Link {
 }
 
 impl Receiving {
-    /// The credit to add now: none before it is worth a frame.
+    /// Returns the credit to add now: `None` unless it is worth a frame.
     pub(super) fn refill(&self) -> Option<u32> {
         let wanted = self.window.saturating_sub(self.credit).saturating_sub(self.unsettled);
         (wanted > 0 && wanted >= self.window / 2).then_some(wanted)

@@ -1,4 +1,4 @@
-//! The machines of connections, sessions and links.
+//! State machines of connections, sessions and links.
 
 mod attach;
 mod event;
@@ -32,47 +32,48 @@ use link::Links;
 use output::Output;
 use session::Session;
 
-/// How many events may wait before nothing more is received: a frame of few bytes can be many events.
+/// Maximum number of waiting events; with this many, no further frame is received. A frame of a few bytes
+/// can cause many events.
 const MAX_EVENTS: usize = 1_024;
 
-/// How many frames are received at a time. The shortest has eight bytes, so that a read of 64 KiB would
-/// otherwise be 8,192 of them before the caller can look after anybody else.
+/// Maximum number of frames that one call receives. The shortest frame has eight bytes, so a read of 64 KiB
+/// can hold 8,192 frames; the bound lets the caller serve other connections in between.
 const FRAMES_AT_ONCE: usize = 256;
 
-/// How many deliveries of a ledger are looked at before no further frame is received: a frame of few bytes
-/// can name all of them.
+/// Number of ledger entries visited after which one call receives no further frame: a frame of a few bytes
+/// can name all deliveries of a ledger.
 const LOOKED_AT_ONCE: usize = 4_096;
 
-/// The server's end of one connection: see the [crate] for how it is used.
+/// Server side of one connection: see the [crate] for how it is used.
 #[derive(Debug)]
 pub struct Connection {
     limits: Limits,
     container_id: String,
     phase: Phase,
     peer: Peer,
-    /// By channel, which is the same in both directions. Boxed, since a peer may begin with the highest
-    /// channel.
+    /// Sessions by channel, which is the same in both directions. Boxed, because the first session of a peer
+    /// may use the highest channel.
     sessions: Vec<Option<Box<Session>>>,
-    /// How many of them there are.
+    /// Number of sessions in `sessions`.
     session_count: usize,
-    /// How many sessions there have been.
+    /// Number of sessions begun so far.
     serial: u32,
     links: Links,
-    /// How many bytes of unfinished messages of the peer are held.
+    /// Bytes held of unfinished messages from the peer.
     unfinished: usize,
-    /// How many deliveries to the peer are not settled.
+    /// Number of unsettled deliveries to the peer.
     unsettled: usize,
-    /// There were as many of these as may be; see [`Session::was_full`].
+    /// `unsettled` has reached its limit; see [`Session::was_full`].
     was_full: bool,
-    /// How many bytes of messages wait for the windows of the peer.
+    /// Bytes of messages that wait for the peer's session windows.
     held: usize,
-    /// How many deliveries were looked at since [`receive`](Self::receive) was called.
+    /// Number of ledger entries visited since [`receive`](Self::receive) was called.
     looked_at: usize,
     events: VecDeque<Event>,
     out: Output,
 }
 
-/// What the peer said of itself.
+/// Bounds that the peer announced.
 #[derive(Debug)]
 struct Peer {
     max_frame_size: usize,
@@ -80,7 +81,7 @@ struct Peer {
 }
 
 impl Connection {
-    /// A connection that has just been made. `container_id` is the name of the server.
+    /// Creates the state of a new connection. `container_id` is the name of the server.
     pub fn new(container_id: &str, limits: Limits) -> Self {
         Self {
             limits,
@@ -101,14 +102,14 @@ impl Connection {
         }
     }
 
-    /// Consumes whole frames at the front of `bytes`, and says how many bytes these are. The rest is
-    /// to be given again, together with what comes behind it, after all events have been taken:
-    /// besides at the end of the whole frames it stops behind a [`Event::SaslInit`], when many events
-    /// wait, and when it has done much: what one call costs is bounded, whatever the frames are. So one
-    /// calls it until it consumes nothing.
+    /// Consumes whole frames at the front of `bytes` and returns the number of bytes consumed. Give the rest
+    /// again, together with the bytes behind it, after all events have been taken. Besides at the end of the
+    /// whole frames, the call stops behind an [`Event::SaslInit`], when many events wait, and when it has
+    /// done much work: the cost of one call is bounded, whatever the frames are. So call it until it
+    /// consumes nothing.
     ///
-    /// After a failure, which is returned once, the connection is closed: everything that comes is
-    /// thrown away. What the peer is told stands in the output.
+    /// A failure is returned once. After it the connection is closed: all further input is discarded, and
+    /// the output holds what the peer is told.
     pub fn receive(&mut self, bytes: &[u8]) -> Result<usize, Failure> {
         let mut consumed = 0;
         let mut frames = 0;
@@ -132,8 +133,8 @@ impl Connection {
         Ok(consumed)
     }
 
-    /// How many bytes are missing to what will be received next, after [`receive`](Self::receive)
-    /// left `rest`: never 0.
+    /// Returns the number of bytes missing until something more can be received, after
+    /// [`receive`](Self::receive) left `rest`: never 0.
     pub fn missing(&self, rest: &[u8]) -> usize {
         let next = match frame::length(rest) {
             Ok(Some(length)) if !self.phase.expects_header() => length,
@@ -142,49 +143,51 @@ impl Connection {
         next.saturating_sub(rest.len()).max(1)
     }
 
-    /// What has happened, one after the other.
+    /// Takes the oldest waiting event.
     pub fn next_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    /// The bytes for the peer; those that were sent are to be taken away from the front.
+    /// Returns the bytes for the peer. The caller removes from the front those that were sent.
     pub fn output(&mut self) -> &mut Vec<u8> {
         self.out.bytes()
     }
 
-    /// How many bytes wait here: in the output, and behind it for the peer's windows.
+    /// Returns the number of bytes that wait here: in the output, and behind it for the peer's session
+    /// windows.
     pub fn queued_bytes(&self) -> usize {
         self.out.len() + self.held
     }
 
-    /// How many bytes wait here that leave before what is sent on a link: in the output, and behind it
-    /// for the window of the link's session.
+    /// Returns the number of bytes that leave before the next message sent on `link`: those in the output,
+    /// and behind it those that wait for the window of the link's session.
     pub fn queued_before(&self, link: LinkId) -> usize {
         let session = self.links.get(link).and_then(|link| self.session(link.session));
         self.out.len() + session.map_or(0, |session| session.held_bytes)
     }
 
-    /// Whether nothing will be received or sent any more: the socket is to be closed when the output
-    /// is written.
+    /// Whether nothing more will be received or sent: the caller closes the socket once the output is
+    /// written.
     pub fn is_closed(&self) -> bool {
         self.phase == Phase::Closed
     }
 
-    /// The peer gives up when it hears nothing for so long: `None` if it does not, or is not known.
+    /// Returns the silence after which the peer gives up; `None` if it announced none, or has not opened
+    /// yet.
     pub fn peer_idle_time_out(&self) -> Option<Duration> {
         self.peer.idle_time_out
     }
 
-    /// A sign of life, to be sent when nothing else was sent for half of
-    /// [`peer_idle_time_out`](Self::peer_idle_time_out).
+    /// Appends an empty frame, which shows that this side is alive. The caller sends one when it has sent
+    /// nothing for half of [`peer_idle_time_out`](Self::peer_idle_time_out).
     pub fn heartbeat(&mut self) {
         if self.phase == Phase::Open {
             frame::encode_empty(self.out.bytes());
         }
     }
 
-    /// Closes the connection; an [`Event::Detached`] comes for every link. The peer's answer is waited
-    /// for until [`Event::Closed`]; an impatient caller calls [`abort`](Self::abort).
+    /// Closes the connection; every link gets an [`Event::Detached`]. The peer's answer arrives as
+    /// [`Event::Closed`]; a caller that does not wait for it calls [`abort`](Self::abort).
     pub fn close(&mut self, error: Option<Error>) {
         match self.phase {
             Phase::AwaitOpen => self.write_open(),
@@ -197,34 +200,34 @@ impl Connection {
         self.phase = Phase::Closing;
     }
 
-    /// The socket is gone, or shall be: all links end, and nothing is sent any more.
+    /// Ends all links and sends nothing more, because the socket is gone or is to be dropped.
     pub fn abort(&mut self) {
         self.finish(None);
         self.out.bytes().clear();
     }
 
-    /// How many bytes of unfinished messages are held for all links together.
+    /// Returns the limit for the bytes of unfinished messages of all links together.
     pub fn max_unfinished(&self) -> usize {
         self.limits.max_unfinished
     }
 
-    /// Bytes of messages whose last transfers have not come, and of what is to be written.
+    /// Returns the bytes held: of messages whose last transfer has not arrived, and of the output.
     pub fn held(&self) -> usize {
         self.unfinished + self.out.len()
     }
 
-    /// Sets how many bytes of unfinished messages are held from now on; see [`Limits::max_unfinished`].
+    /// Sets the limit for the bytes of unfinished messages from now on; see [`Limits::max_unfinished`].
     pub fn set_max_unfinished(&mut self, bytes: usize) {
         self.limits.max_unfinished = bytes;
     }
 
-    /// Sets how many sessions and links there may be from now on; see [`Limits`]. Those that there are stay.
+    /// Sets the limits for sessions and links from now on; see [`Limits`]. Existing ones stay.
     pub fn set_max_links(&mut self, sessions: usize, links: usize) {
         self.limits.max_sessions = sessions;
         self.limits.max_links = links;
     }
 
-    /// Ends a session with all of its links; `false` if it is gone.
+    /// Ends a session with all of its links. Returns `false` if the session is gone.
     pub fn end_session(&mut self, session: SessionId, error: Option<Error>) -> bool {
         let found = self.session(session).is_some();
         if found {
@@ -342,7 +345,7 @@ impl Connection {
         }
     }
 
-    /// Ends a session because of an error of the peer, or by command.
+    /// Ends a session because of an error of the peer, or at the caller's command.
     fn end_ours(&mut self, channel: u16, error: Option<Error>) {
         let place = &mut self.sessions[usize::from(channel)];
         let Some(id) = place.as_ref().map(|session| session.id) else { return };
@@ -351,7 +354,7 @@ impl Connection {
         self.out.frame(channel, &Performative::End(End { error }));
     }
 
-    /// All links of all sessions end; the peer need not be told of each.
+    /// Ends all links of all sessions, without telling the peer of each.
     fn end_links(&mut self, error: Option<&Error>) {
         self.session_count = 0;
         for session in std::mem::take(&mut self.sessions).into_iter().flatten() {
@@ -373,11 +376,11 @@ impl Connection {
         }
     }
 
-    /// The peer has broken the protocol.
+    /// Closes the connection because the peer has broken the protocol.
     fn fail(&mut self, failure: Failure) {
         let error = failure.to_error();
         match self.phase {
-            // What would have been understood.
+            // Answer an unknown header with one that would have been understood.
             Phase::Header => self.out.bytes().extend_from_slice(&frame::SASL_HEADER),
             Phase::HeaderAfterSasl => self.out.bytes().extend_from_slice(&frame::AMQP_HEADER),
             Phase::SaslInit | Phase::SaslOutcome | Phase::Closing | Phase::Closed => {}

@@ -10,13 +10,13 @@ use super::session::{Held, Sent, Session};
 use crate::frame::{self, DeliveryState, HEADER_SIZE, Role, Tag, Transfer};
 use crate::wire::Writer;
 
-/// Why a message was not sent.
+/// Reason why a message was not sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
     /// The link is gone, or not attached, or the peer does not receive on it.
     #[error("there is no such link to the peer")]
     NoLink,
-    /// The peer wants no more, or has too many to settle: see [`Connection::credit`].
+    /// The peer gave no credit, or has too many unsettled deliveries: see [`Connection::credit`].
     #[error("the link has no credit")]
     NoCredit,
     /// The tag is longer than [`Tag::MAX_SIZE`].
@@ -25,8 +25,8 @@ pub enum SendError {
 }
 
 impl Connection {
-    /// How many messages may be sent on a link now: what the peer wants, and has not too many of to
-    /// settle. 0 for a link that is gone.
+    /// Returns the number of messages that may be sent on a link now: the peer's credit, bounded by the room
+    /// for unsettled deliveries. 0 for a link that is gone.
     pub fn credit(&self, link: LinkId) -> u32 {
         let Some(Link {
             session, state: LinkState::Attached, end: LinkEnd::Sending(sending), ..
@@ -40,9 +40,8 @@ impl Connection {
         sending.credit.min(u32::try_from(room).unwrap_or(u32::MAX))
     }
 
-    /// Sends a message, which lies in `parts`, in as many frames as it needs. What the peer's window
-    /// has no room for is copied and sent later, which shows in
-    /// [`queued_bytes`](Self::queued_bytes).
+    /// Sends the message whose bytes are `parts` in as many frames as it needs. Bytes that do not fit into
+    /// the peer's window are copied and sent later; they count in [`queued_bytes`](Self::queued_bytes).
     pub fn send(
         &mut self,
         link: LinkId,
@@ -95,8 +94,8 @@ impl Connection {
         Ok(OutgoingId { session: session.id, number })
     }
 
-    /// Answers [`Event::Drain`]: what there was has been sent, and the rest of the credit is given up.
-    /// `false` if the link is gone or the peer does not wait for this.
+    /// Answers [`Event::Drain`]: all available messages have been sent, and the remaining credit is given up.
+    /// Returns `false` if the link is gone or the peer does not drain it.
     pub fn drained(&mut self, link: LinkId) -> bool {
         let Some(found) = self.links.get_mut(link) else { return false };
         let (LinkState::Attached, LinkEnd::Sending(sending @ Sending { drain: true, .. })) =
@@ -118,8 +117,8 @@ impl Connection {
         true
     }
 
-    /// Tells the peer that a delivery is settled, with the outcome that it said or another; both
-    /// forget it. `false` if it is gone: settled by the peer, or with its link.
+    /// Tells the peer that a delivery is settled, with the outcome that the peer reported or another; both
+    /// sides forget it. Returns `false` if the delivery is gone: settled by the peer, or ended with its link.
     pub fn settle_outgoing(
         &mut self,
         delivery: OutgoingId,
@@ -144,8 +143,9 @@ impl Connection {
         }
     }
 
-    /// The peer says what became of deliveries of ours. What it says first holds: of a delivery that it has
-    /// decided about, and waits for the echo of, it can only say that it wants none.
+    /// Handles the peer's outcome for deliveries of ours. The first outcome holds: for a delivery that the
+    /// peer has decided and whose echo it waits for, only settling, which means that it needs no echo, still
+    /// counts.
     fn on_outcome(&mut self, channel: u16, said: &frame::Disposition) {
         let session = self.sessions[usize::from(channel)].as_mut().expect("the session is there");
         let mut first = session.outgoing_number(said.first);
@@ -187,14 +187,14 @@ impl Connection {
         }
     }
 
-    /// The peer no longer wants to hear of deliveries it made.
+    /// Handles the settling, by the peer, of deliveries that it sent.
     fn on_settled_by_sender(&mut self, channel: u16, said: &frame::Disposition) {
         let session = self.sessions[usize::from(channel)].as_mut().expect("the session is there");
         self.looked_at += session.incoming.len();
         let (first, last) = (said.first, said.last.unwrap_or(said.first));
         let mut settled = Vec::new();
         session.incoming.retain(|incoming| {
-            // Ids wrap (RFC 1982).
+            // Delivery ids wrap (RFC 1982).
             let is_it = incoming.id.wrapping_sub(first) <= last.wrapping_sub(first);
             if is_it {
                 settled.push(incoming.link);
@@ -206,9 +206,9 @@ impl Connection {
         }
     }
 
-    /// The peer has settled some deliveries of a session. If there were as many as may be, and a good part of
-    /// them has gone, its links are told that there is room: each once, or a session with many links would
-    /// cost much for each delivery.
+    /// Reports credit on the links of a session after deliveries were settled, if the limit had been reached
+    /// and at least a quarter of the deliveries have gone since. Each link is told once: otherwise a session
+    /// with many links would cost much for each delivery.
     pub(super) fn tell_of_room(&mut self, id: SessionId) {
         let is_room = |len: usize, max: usize| len <= max / 4 * 3 + max % 4 * 3 / 4;
         let mut links = Vec::new();
@@ -237,7 +237,7 @@ impl Connection {
         }
     }
 
-    /// Sends what waited for the peer's window, as far as it is open.
+    /// Sends what waited for the peer's window, as far as the window is open.
     pub(super) fn send_held(&mut self, channel: u16) {
         let place = usize::from(channel);
         while let Some(session) = self.sessions[place].as_mut()
@@ -266,8 +266,7 @@ impl Connection {
     }
 }
 
-/// Writes frames of a delivery while the peer's window has room for them, and says whether all are
-/// written.
+/// Writes frames of a delivery while the peer's window has room for them. Returns whether all are written.
 fn write_frames(
     out: &mut Output,
     session: &mut Session,

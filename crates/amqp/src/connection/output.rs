@@ -1,13 +1,13 @@
 use crate::frame::{self, Begin, DeliveryState, Disposition, Performative, Role};
 
-/// The bytes for the peer, with the dispositions at their end that may still become longer ranges.
+/// Bytes for the peer, with the last dispositions held back because their range may still grow.
 #[derive(Debug, Default)]
 pub(super) struct Output {
     bytes: Vec<u8>,
     range: Option<Range>,
 }
 
-/// Consecutive deliveries with the same outcome. All of a peer's dispositions are settled here.
+/// Consecutive deliveries with the same outcome. All dispositions that this side sends are settled.
 #[derive(Debug)]
 struct Range {
     channel: u16,
@@ -18,7 +18,7 @@ struct Range {
 }
 
 impl Output {
-    /// All there is, to be taken away as it was sent.
+    /// Returns all bytes for the peer; the caller removes those that were sent.
     pub(super) fn bytes(&mut self) -> &mut Vec<u8> {
         self.flush();
         &mut self.bytes
@@ -77,7 +77,7 @@ impl Output {
     }
 }
 
-/// Whether many deliveries have this state.
+/// Whether the state is one that many deliveries share.
 fn is_plain(state: &DeliveryState) -> bool {
     matches!(
         state,

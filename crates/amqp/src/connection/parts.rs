@@ -1,8 +1,8 @@
-/// Bytes that lie in pieces, taken from the front.
+/// Bytes that lie in several slices, taken from the front.
 #[derive(Debug)]
 pub(super) struct Parts<'a> {
     parts: &'a [&'a [u8]],
-    /// How much of the first part is gone.
+    /// Number of bytes already taken from the first part.
     at: usize,
     left: usize,
 }

@@ -4,40 +4,41 @@ use super::event::{LinkId, SessionId};
 use super::ledger::Ledger;
 use crate::frame::{Begin, Flow, Tag, Transfer};
 
-/// Both windows of ours: as wide as peers can count. What a peer may send is bounded by credit, and
-/// it is never held to a window: there are clients that count messages where frames are meant.
+/// Width of both windows of this side: the largest that peers can count. Credit bounds what a peer may
+/// send, and no peer is held to a window: some clients count messages in it instead of frames.
 const WINDOW: u32 = i32::MAX as u32;
 
-/// The id of our first transfer frame, and of our first delivery: there are clients that take 0 for
-/// none.
+/// Id of this side's first transfer frame and of its first delivery: some clients take 0 for none.
 const FIRST_ID: u32 = 1;
 
 /// One session, from the begin of the peer to its end.
 #[derive(Debug)]
 pub(super) struct Session {
     pub id: SessionId,
-    /// We have ended it, and the peer has not yet.
+    /// This side has ended the session, and the peer has not yet.
     pub is_ending: bool,
-    /// The links by handle, those of the peer and ours.
+    /// Links by handle, which is the same in both directions.
     handles: BTreeMap<u32, LinkId>,
-    /// As far as the peer sent transfer frames.
+    /// Id of the next transfer frame that the peer will send.
     next_incoming_id: u32,
     next_outgoing_id: u32,
-    /// How many transfer frames the peer takes now.
+    /// Number of transfer frames that the peer takes now.
     peer_window: u32,
     next_delivery: u64,
-    /// How many deliveries of the peer have begun: the number of the next one. Delivery ids are the peer's,
-    /// and clients whose threads race give one id to two deliveries, or ids that do not ascend.
+    /// Number of deliveries that the peer has begun, which is the number of the next one. The peer chooses
+    /// the delivery ids, and clients whose threads race give one id to two deliveries, or ids that do not
+    /// ascend.
     begun: u64,
     /// Deliveries of the peer that the caller has not settled.
     pub incoming: Ledger<Incoming>,
     /// Deliveries to the peer that are not settled.
     pub outgoing: Ledger<Sent>,
-    /// There were as many of these as may be, and the links that wait for room have not been told of any.
+    /// The number of unsettled deliveries to the peer has reached its limit, and the links have not since
+    /// been told that there is room again.
     pub was_full: bool,
-    /// What waits for the peer's window, in its order.
+    /// Messages and drain answers that wait for the peer's window, in order.
     pub held: VecDeque<Held>,
-    /// How many bytes these are.
+    /// Number of message bytes in `held`.
     pub held_bytes: usize,
 }
 
@@ -45,7 +46,7 @@ pub(super) struct Session {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Incoming {
     pub link: LinkId,
-    /// What the peer calls it.
+    /// Delivery id that the peer gave.
     pub id: u32,
 }
 
@@ -54,7 +55,7 @@ pub(super) struct Incoming {
 pub(super) struct Sent {
     pub link: LinkId,
     pub tag: Tag,
-    /// The peer has said what became of it, and waits to hear that it holds.
+    /// The peer has decided the outcome, and waits for this side to settle.
     pub is_decided: bool,
 }
 
@@ -63,7 +64,7 @@ pub(super) struct Sent {
 pub(super) enum Held {
     /// The rest of a message.
     Message { link: LinkId, transfer: Transfer, bytes: Vec<u8>, at: usize },
-    /// That the credit of a link is used up: it must not overtake messages.
+    /// The answer to a drain: it must not overtake messages.
     Drained { link: LinkId },
 }
 
@@ -74,7 +75,7 @@ impl Held {
         }
     }
 
-    /// In bytes of messages.
+    /// Returns the number of message bytes that wait.
     pub(super) fn len(&self) -> usize {
         match self {
             Self::Message { bytes, at, .. } => bytes.len() - at,
@@ -93,7 +94,7 @@ impl Session {
         }
     }
 
-    /// What is left of a session that we have ended, until the peer ends it.
+    /// Creates what remains of a session that this side has ended, until the peer ends it.
     pub(super) fn ending(id: SessionId) -> Self {
         Self {
             id,
@@ -123,7 +124,7 @@ impl Session {
         }
     }
 
-    /// A flow that says how the session stands.
+    /// Builds a flow frame with the state of the session.
     pub(super) fn flow(&self) -> Flow {
         Flow {
             next_incoming_id: Some(self.next_incoming_id),
@@ -138,7 +139,7 @@ impl Session {
         self.handles.get(&handle).copied()
     }
 
-    /// Links by ascending handle.
+    /// Returns the links by ascending handle.
     pub(super) fn links(&self) -> impl Iterator<Item = LinkId> {
         self.handles.values().copied()
     }
@@ -150,12 +151,12 @@ impl Session {
         };
     }
 
-    /// A transfer frame has come.
+    /// Counts a transfer frame that arrived.
     pub(super) fn count_incoming(&mut self) {
         self.next_incoming_id = self.next_incoming_id.wrapping_add(1);
     }
 
-    /// The number of a delivery that begins to come.
+    /// Counts a delivery that the peer begins, and returns its number.
     pub(super) fn begin_incoming(&mut self) -> u64 {
         self.begun += 1;
         self.begun - 1
@@ -166,19 +167,19 @@ impl Session {
         self.next_delivery - 1
     }
 
-    /// The number of a delivery of ours that may have been given this id.
+    /// Returns the number of the delivery of ours to which this id would belong.
     pub(super) fn outgoing_number(&self, id: u32) -> u64 {
         unwrapped(self.next_delivery - 1, id)
     }
 
-    /// What the peer says in a flow about its window.
+    /// Notes the window that the peer reports in a flow.
     pub(super) fn set_peer_window(&mut self, flow: &Flow) {
         let expected = flow.next_incoming_id.unwrap_or(FIRST_ID);
         let on_the_way = self.next_outgoing_id.wrapping_sub(expected);
         self.peer_window = flow.incoming_window.saturating_sub(on_the_way);
     }
 
-    /// Takes the place of one transfer frame in the peer's window, if there is one.
+    /// Uses one transfer frame of the peer's window. Returns `false` if the window is full.
     pub(super) fn take_window(&mut self) -> bool {
         let has_room = self.peer_window > 0;
         if has_room {
@@ -189,7 +190,7 @@ impl Session {
     }
 }
 
-/// The 64-bit number nearest to `near` whose lower 32 bits are `id` (RFC 1982).
+/// Returns the 64-bit number nearest to `near` whose lower 32 bits are `id` (RFC 1982).
 fn unwrapped(near: u64, id: u32) -> u64 {
     let distance = id.wrapping_sub(near as u32).cast_signed();
     near.saturating_add_signed(i64::from(distance))

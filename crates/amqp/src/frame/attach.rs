@@ -2,17 +2,17 @@ use super::{Composite, Malformed, Terminus, missing};
 use crate::wire::{ValueRef, Writer};
 use crate::{Error, Fields};
 
-/// Which end of a link speaks (2.8.1).
+/// End of a link that a frame's sender is (2.8.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// Who says this sends messages.
+    /// The sender of the frame sends messages on the link.
     Sender,
-    /// Who says this receives messages.
+    /// The sender of the frame receives messages on the link.
     Receiver,
 }
 
 impl Role {
-    /// That of the other end.
+    /// Returns the role of the other end.
     #[must_use]
     pub fn opposite(self) -> Self {
         match self {
@@ -30,19 +30,19 @@ impl Role {
     }
 }
 
-/// How the sender of a link settles (2.8.2).
+/// When the sender of a link settles its deliveries (2.8.2).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum SenderSettles {
-    /// No delivery before the receiver has a state for it.
+    /// Not before the receiver has reported a state.
     Unsettled,
-    /// Every delivery when it is sent.
+    /// At once: every delivery is sent settled.
     Settled,
     /// As each delivery says.
     #[default]
     Mixed,
 }
 
-/// How the receiver of a link settles (2.8.3).
+/// When the receiver of a link settles its deliveries (2.8.3).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ReceiverSettles {
     /// Before the sender does.
@@ -55,25 +55,25 @@ pub enum ReceiverSettles {
 /// Begins a link (2.7.3).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Attach {
-    /// Names the link, together with the containers and the direction.
+    /// Name of the link, unique together with the two containers and the direction.
     pub name: String,
-    /// The number of the link in frames of who says this.
+    /// Number by which the frame's sender calls the link.
     pub handle: u32,
-    /// Of who says this.
+    /// Role of the frame's sender.
     pub role: Role,
-    /// How the sender settles.
+    /// When the sender of the link settles.
     pub sender_settles: SenderSettles,
-    /// How the receiver settles.
+    /// When the receiver of the link settles.
     pub receiver_settles: ReceiverSettles,
-    /// Where messages come from; `None` in an answer that refuses.
+    /// Node that messages come from; `None` in an answer that refuses the link.
     pub source: Option<Terminus>,
-    /// Where messages go to; `None` in an answer that refuses.
+    /// Node that messages go to; `None` in an answer that refuses the link.
     pub target: Option<Terminus>,
-    /// Must stand there when who says this sends.
+    /// Initial delivery count; required if the frame's sender is the sender of the link.
     pub initial_delivery_count: Option<u32>,
-    /// In bytes; `None` and 0 mean any.
+    /// Maximum message size in bytes; `None` and 0 mean any.
     pub max_message_size: Option<u64>,
-    /// About the link.
+    /// Properties of the link.
     pub properties: Fields,
 }
 
@@ -114,7 +114,8 @@ impl Attach {
         })
     }
 
-    /// The properties are a map even if there are none: there are clients that look into it.
+    /// Writes the frame. The properties are a map even if there are none, because some clients look
+    /// into it.
     pub(super) fn write(&self, writer: &mut Writer<'_>) {
         writer.composite(Self::CODE, |fields| {
             fields.value(self.name.as_str());
@@ -139,11 +140,11 @@ impl Attach {
 /// Ends a link (2.7.7).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Detach {
-    /// Of the link.
+    /// Handle of the link.
     pub handle: u32,
-    /// Whether the link is closed, not only left to be attached again.
+    /// Whether the link is closed for good; otherwise it may be attached again.
     pub closed: bool,
-    /// Why, if not because all is done.
+    /// Reason, if the link ends because of an error.
     pub error: Option<Error>,
 }
 

@@ -2,8 +2,8 @@ use super::Malformed;
 use crate::Fields;
 use crate::wire::{ValueRef, code, described, split_value};
 
-/// The fields of a composite value, read one after the other. Fields that are missing at its end are
-/// null (1.4), and a null is a `None`.
+/// Fields of a composite value, read in order. Fields that are missing at the end are null (1.4), and
+/// null is read as `None`.
 #[derive(Debug, Clone)]
 pub(super) struct Composite<'a> {
     left: u32,
@@ -11,7 +11,8 @@ pub(super) struct Composite<'a> {
 }
 
 impl<'a> Composite<'a> {
-    /// The descriptor of the composite value at the front of `bytes`, its fields, and what follows it.
+    /// Reads the composite value at the front of `bytes`: its descriptor, its fields, and the bytes
+    /// behind it.
     #[inline]
     pub fn read(bytes: &'a [u8]) -> Result<(u64, Self, &'a [u8]), Malformed> {
         let (descriptor, list) = described(bytes)?;
@@ -24,7 +25,7 @@ impl<'a> Composite<'a> {
         }
     }
 
-    /// The next field as it is encoded.
+    /// Reads the next field in its encoded form.
     #[inline]
     pub fn raw(&mut self) -> Result<Option<&'a [u8]>, Malformed> {
         if self.left == 0 {
@@ -40,7 +41,7 @@ impl<'a> Composite<'a> {
         Ok(Some(field))
     }
 
-    /// A boolean.
+    /// Reads a boolean.
     pub fn boolean(&mut self) -> Result<Option<bool>, Malformed> {
         self.field(|field| match field {
             [code::TRUE] | [code::BOOLEAN, 1] => Some(true),
@@ -49,42 +50,42 @@ impl<'a> Composite<'a> {
         })
     }
 
-    /// An unsigned integer of any width, which must fit into 64 bits.
+    /// Reads an unsigned integer of any width, which must fit into 64 bits.
     pub fn ulong(&mut self) -> Result<Option<u64>, Malformed> {
         self.field(unsigned)
     }
 
-    /// An unsigned integer of any width, which must fit into 32 bits.
+    /// Reads an unsigned integer of any width, which must fit into 32 bits.
     pub fn uint(&mut self) -> Result<Option<u32>, Malformed> {
         self.field(|field| unsigned(field)?.try_into().ok())
     }
 
-    /// An unsigned integer of any width, which must fit into 16 bits.
+    /// Reads an unsigned integer of any width, which must fit into 16 bits.
     pub fn ushort(&mut self) -> Result<Option<u16>, Malformed> {
         self.field(|field| unsigned(field)?.try_into().ok())
     }
 
-    /// An unsigned integer of any width, which must fit into 8 bits.
+    /// Reads an unsigned integer of any width, which must fit into 8 bits.
     pub fn ubyte(&mut self) -> Result<Option<u8>, Malformed> {
         self.field(|field| unsigned(field)?.try_into().ok())
     }
 
-    /// A string or a symbol.
+    /// Reads a string or a symbol.
     pub fn text(&mut self) -> Result<Option<&'a str>, Malformed> {
         self.field(|field| ValueRef::known(field).text())
     }
 
-    /// Binary data.
+    /// Reads binary data.
     pub fn binary(&mut self) -> Result<Option<&'a [u8]>, Malformed> {
         self.field(|field| ValueRef::known(field).binary())
     }
 
-    /// A map with texts as keys; null is an empty one.
+    /// Reads a map whose keys are texts; null is read as an empty one.
     pub fn fields(&mut self) -> Result<Fields, Malformed> {
         self.raw()?.map_or(Ok(Fields::new()), Fields::read)
     }
 
-    /// One symbol, or an array of them.
+    /// Reads one symbol, or an array of symbols.
     pub fn symbols(&mut self) -> Result<Vec<&'a str>, Malformed> {
         let Some(field) = self.raw()? else { return Ok(Vec::new()) };
         let symbol = |value: ValueRef<'a>| value.text().ok_or(Malformed::Field("symbol"));
@@ -101,7 +102,8 @@ impl<'a> Composite<'a> {
     }
 }
 
-/// Frames are made of these: they do not become a [`ValueRef`] first.
+/// Reads an unsigned integer without making a [`ValueRef`] of it first, because frames consist mostly
+/// of these.
 #[inline]
 fn unsigned(field: &[u8]) -> Option<u64> {
     Some(match *field {

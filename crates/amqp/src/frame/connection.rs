@@ -5,24 +5,24 @@ use crate::{Error, Fields};
 /// Begins a connection (2.7.1).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Open {
-    /// Who speaks.
+    /// Name of the container that sends this frame.
     pub container_id: String,
-    /// Whom a client wants to speak to.
+    /// Name of the host that a client wants to reach.
     pub hostname: Option<String>,
-    /// The longest frame that may be sent to who says this, in bytes.
+    /// Maximum size of a frame sent to this container, in bytes.
     pub max_frame_size: u32,
-    /// The highest channel.
+    /// Highest channel that may be used.
     pub channel_max: u16,
-    /// Who says this gives up when it hears nothing for so many milliseconds.
+    /// Silence after which this container gives up, in milliseconds.
     pub idle_time_out: Option<u32>,
-    /// About who speaks.
+    /// Properties of this container.
     pub properties: Fields,
 }
 
 impl Open {
     pub(super) const CODE: u64 = 0x10;
 
-    /// One without bounds.
+    /// Creates an open without bounds.
     pub fn new(container_id: &str) -> Self {
         Self {
             container_id: container_id.into(),
@@ -69,7 +69,7 @@ impl Open {
 /// Ends a connection (2.7.9).
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Close {
-    /// Why, if not because all is done.
+    /// Reason, if the connection ends because of an error.
     pub error: Option<Error>,
 }
 

@@ -10,52 +10,52 @@ const MODIFIED: u64 = 0x27;
 const DECLARED: u64 = 0x33;
 const TRANSACTIONAL: u64 = 0x34;
 
-/// What is known of a delivery, or was decided about it (3.4, 4.5).
+/// State or outcome of a delivery (3.4, 4.5).
 #[derive(Debug, Clone, PartialEq)]
 pub enum DeliveryState {
-    /// So much of it has come.
+    /// A part of the message has been received.
     Received {
-        /// Which section of the message the rest begins in.
+        /// Section of the message in which the rest begins.
         section_number: u32,
-        /// Where in that section, in bytes.
+        /// Offset in that section, in bytes.
         section_offset: u64,
     },
-    /// It was taken.
+    /// The message was taken.
     Accepted,
-    /// It is invalid.
+    /// The message is invalid.
     Rejected(Option<Box<Error>>),
-    /// It was not looked at.
+    /// The message was not processed, and may be delivered again.
     Released,
-    /// It was not taken, and is to be changed.
+    /// The message was not taken, and is to be changed.
     Modified(Modified),
     /// A transaction was begun.
     Declared {
         /// The id of the transaction.
         transaction: Vec<u8>,
     },
-    /// It belongs to a transaction.
+    /// The delivery belongs to a transaction.
     Transactional {
         /// The id of the transaction.
         transaction: Vec<u8>,
-        /// What holds when the transaction succeeds.
+        /// Outcome that holds if the transaction succeeds.
         outcome: Option<Box<DeliveryState>>,
     },
 }
 
-/// How a delivery that was not taken is to be changed.
+/// Changes to a message that was not taken.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Modified {
     /// Whether this counts as a failed attempt.
     pub delivery_failed: bool,
     /// Whether the message must not come to this receiver again.
     pub undeliverable_here: bool,
-    /// To be merged into those of the message.
+    /// Annotations to be merged into those of the message.
     pub message_annotations: Fields,
 }
 
 impl DeliveryState {
-    /// Whether it says what became of the delivery (3.4). There are no transactions here, so one that names a
-    /// transaction decides nothing.
+    /// Whether this state is an outcome of the delivery (3.4). This crate has no transactions, so a state
+    /// that names a transaction decides nothing.
     pub fn is_outcome(&self) -> bool {
         matches!(self, Self::Accepted | Self::Rejected(_) | Self::Released | Self::Modified(_))
     }

@@ -4,15 +4,16 @@ use crate::wire::Writer;
 /// The state of deliveries (2.7.6).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Disposition {
-    /// Of who says this: a receiver speaks of deliveries it got, a sender of those it made.
+    /// Role of the frame's sender: a receiver speaks of deliveries that it got, a sender of those
+    /// that it made.
     pub role: Role,
-    /// The first delivery.
+    /// Id of the first delivery.
     pub first: u32,
-    /// The last delivery; `None` for only one.
+    /// Id of the last delivery; `None` if there is only one.
     pub last: Option<u32>,
-    /// Whether who says this has forgotten the deliveries.
+    /// Whether the frame's sender has settled the deliveries.
     pub settled: bool,
-    /// What is known of them.
+    /// State of the deliveries.
     pub state: Option<DeliveryState>,
 }
 

@@ -16,7 +16,8 @@ impl Error {
         })
     }
 
-    /// All three fields stand there: there are clients that take the third without looking.
+    /// Writes the error. All three fields are written, because some clients read the third without
+    /// checking that it is there.
     pub(super) fn write(&self, writer: &mut Writer<'_>) {
         writer.composite(CODE, |fields| {
             fields.value(ValueRef::Symbol(&self.condition));

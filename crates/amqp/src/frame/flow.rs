@@ -4,25 +4,26 @@ use crate::wire::{ValueRef, Writer};
 /// Windows of a session, and credit of a link if there is a handle (2.7.4).
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Flow {
-    /// The id of the next transfer frame that who says this expects; `None` before it knows.
+    /// Id of the next transfer frame that the flow's sender expects; `None` before it knows.
     pub next_incoming_id: Option<u32>,
-    /// How many transfer frames may come to who says this.
+    /// Number of transfer frames that the flow's sender takes.
     pub incoming_window: u32,
-    /// The id of the next transfer frame of who says this.
+    /// Id of the next transfer frame of the flow's sender.
     pub next_outgoing_id: u32,
-    /// How many transfer frames who says this may send.
+    /// Number of transfer frames that the flow's sender may send.
     pub outgoing_window: u32,
-    /// Of the link that the rest is about.
+    /// Handle of the link that the following fields are about.
     pub handle: Option<u32>,
-    /// How many deliveries the sender has begun or given up; `None` from a receiver that does not know.
+    /// Number of deliveries that the sending end has begun or given up; `None` from a receiver that
+    /// does not know it.
     pub delivery_count: Option<u32>,
-    /// How many deliveries may come, from that count on.
+    /// Number of deliveries that may be sent, counted from `delivery_count`.
     pub link_credit: Option<u32>,
-    /// How many the sender has.
+    /// Number of messages that the sending end has.
     pub available: Option<u32>,
-    /// The sender shall send what it has, and give up the rest of the credit.
+    /// Whether the sending end shall send the messages that it has, and give up the rest of the credit.
     pub drain: bool,
-    /// The other end shall tell its state.
+    /// Whether the other end shall answer with its state.
     pub echo: bool,
 }
 

@@ -13,8 +13,8 @@
 //! assert_eq!(frame.body, Body::Amqp(Performative::Flow(flow), &[]));
 //! ```
 //!
-//! All fields of a performative are written, those at the end that are null, too: some clients take
-//! them by position.
+//! All fields of a performative are written, null ones at the end too: some clients read them by
+//! position.
 
 mod attach;
 mod composite;
@@ -49,22 +49,23 @@ pub const AMQP_HEADER: [u8; 8] = *b"AMQP\x00\x01\x00\x00";
 /// The protocol header of SASL.
 pub const SASL_HEADER: [u8; 8] = *b"AMQP\x03\x01\x00\x00";
 
-/// How long frames must be allowed to be, in bytes.
+/// Lower bound of the maximum frame size that a container may announce, in bytes.
 pub const MIN_MAX_FRAME_SIZE: u32 = 512;
 
-/// The length of a frame's header, in bytes, which is the shortest frame, too: a sign of life.
+/// Size of a frame's header, in bytes. An empty frame has this size and shows that its sender is
+/// alive.
 pub const HEADER_SIZE: usize = 8;
 
 const TYPE_AMQP: u8 = 0;
 const TYPE_SASL: u8 = 1;
 
-/// Why bytes are no frame, or not the one that is expected here.
+/// Reason why bytes are not a frame, or not the one that is expected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
-    /// There is something else than a value.
+    /// Bytes that are not a well-formed value.
     #[error("malformed frame: {0}")]
     Value(#[from] message::Malformed),
-    /// A field is missing or another one than it must be.
+    /// A field is missing or has a wrong type or value.
     #[error("malformed {0}")]
     Field(&'static str),
 }
@@ -72,20 +73,20 @@ pub enum Malformed {
 /// A frame.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Frame<'a> {
-    /// Of the session; 0 for what concerns the connection.
+    /// Channel of the session; 0 for frames about the connection.
     pub channel: u16,
-    /// What is in it.
+    /// Contents of the frame.
     pub body: Body<'a>,
 }
 
-/// What is in a frame.
+/// Contents of a frame.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Body<'a> {
-    /// Nothing: the peer is alive.
+    /// Nothing: the frame only shows that the peer is alive.
     Empty,
-    /// A performative, and the bytes behind it.
+    /// A performative and its payload.
     Amqp(Performative, &'a [u8]),
-    /// A step of the authentication.
+    /// A SASL frame.
     Sasl(Sasl),
 }
 
@@ -112,8 +113,8 @@ pub enum Performative {
     Close(Close),
 }
 
-/// How long the frame at the front of `bytes` is, header included; `None` if fewer than four bytes
-/// are there. It is less than [`HEADER_SIZE`] for no frame.
+/// Returns the length of the frame at the front of `bytes`, header included; `None` if there are
+/// fewer than four bytes. Never less than [`HEADER_SIZE`].
 pub fn length(bytes: &[u8]) -> Result<Option<usize>, Malformed> {
     let Some(size) = bytes.first_chunk() else { return Ok(None) };
     let length = u32::from_be_bytes(*size) as usize;
@@ -145,7 +146,7 @@ pub fn decode(frame: &[u8]) -> Result<Frame<'_>, Malformed> {
     }
 }
 
-/// Appends a frame with a performative and what stands behind it.
+/// Appends a frame with a performative and its payload.
 pub fn encode(out: &mut Vec<u8>, channel: u16, performative: &Performative, payload: &[u8]) {
     let start = begin(out, channel);
     performative.write(&mut Writer::new(out));
@@ -153,7 +154,7 @@ pub fn encode(out: &mut Vec<u8>, channel: u16, performative: &Performative, payl
     end(out, start);
 }
 
-/// Appends a frame of the authentication.
+/// Appends a SASL frame.
 pub fn encode_sasl(out: &mut Vec<u8>, sasl: &Sasl) {
     let start = begin(out, 0);
     out[start + 5] = TYPE_SASL;
@@ -161,13 +162,13 @@ pub fn encode_sasl(out: &mut Vec<u8>, sasl: &Sasl) {
     end(out, start);
 }
 
-/// Appends an empty frame, which says that one is alive.
+/// Appends an empty frame, which shows that this side is alive.
 pub fn encode_empty(out: &mut Vec<u8>) {
     let start = begin(out, 0);
     end(out, start);
 }
 
-/// Appends the header of a frame, whose length [`end`] fills in.
+/// Appends the header of a frame, and returns its position for [`end`], which fills in the length.
 pub(crate) fn begin(out: &mut Vec<u8>, channel: u16) -> usize {
     let start = out.len();
     let [high, low] = channel.to_be_bytes();
@@ -181,7 +182,7 @@ pub(crate) fn end(out: &mut [u8], start: usize) {
 }
 
 impl Performative {
-    /// The one at the front of `body`, and what lies behind it.
+    /// Reads the performative at the front of `body`, and returns it with the bytes behind it.
     fn read(body: &[u8]) -> Result<(Self, &[u8]), Malformed> {
         let (code, mut fields, rest) = Composite::read(body)?;
         let fields = &mut fields;
@@ -215,7 +216,7 @@ impl Performative {
     }
 }
 
-/// What a field that must not be null is refused with.
+/// Returns the error for a field that must not be null.
 const fn missing(field: &'static str) -> Malformed {
     Malformed::Field(field)
 }

@@ -7,25 +7,25 @@ const CHALLENGE: u64 = 0x42;
 const RESPONSE: u64 = 0x43;
 const OUTCOME: u64 = 0x44;
 
-/// A step of the authentication (5.3.3).
+/// A SASL frame (5.3.3).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Sasl {
-    /// What the server offers.
+    /// Mechanisms that the server offers.
     Mechanisms(Vec<String>),
-    /// What the client has chosen.
+    /// Mechanism that the client has chosen.
     Init {
-        /// One of those offered.
+        /// Name of the mechanism.
         mechanism: String,
-        /// What the mechanism begins with.
+        /// Initial response of the mechanism.
         initial_response: Option<Vec<u8>>,
-        /// Whom the client wants to speak to.
+        /// Name of the host that the client wants to reach.
         hostname: Option<String>,
     },
-    /// What the server asks.
+    /// Challenge of the server.
     Challenge(Vec<u8>),
-    /// What the client answers.
+    /// Response of the client.
     Response(Vec<u8>),
-    /// Whether the client is who it says.
+    /// Result of the authentication.
     Outcome {
         /// 0 for success, 1 for failure.
         code: u8,
@@ -53,7 +53,7 @@ impl Sasl {
 
     pub(super) fn write(&self, writer: &mut Writer<'_>) {
         match self {
-            // An array also for one: there are clients that look for their mechanism in it.
+            // Written as an array even for one mechanism: some clients look for theirs in an array.
             Self::Mechanisms(mechanisms) => {
                 writer.composite(MECHANISMS, |fields| {
                     fields.symbols(mechanisms.iter().map(String::as_str))

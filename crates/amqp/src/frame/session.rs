@@ -5,17 +5,17 @@ use crate::{Error, Fields};
 /// Begins a session (2.7.2).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Begin {
-    /// The channel of the peer's begin that this one answers.
+    /// Channel of the peer's begin that this one answers.
     pub remote_channel: Option<u16>,
-    /// The id of the next transfer frame.
+    /// Id of the next transfer frame.
     pub next_outgoing_id: u32,
-    /// How many transfer frames may come.
+    /// Number of transfer frames that the sender of this frame takes.
     pub incoming_window: u32,
-    /// How many transfer frames may go.
+    /// Number of transfer frames that the sender of this frame may send.
     pub outgoing_window: u32,
-    /// The highest handle.
+    /// Highest handle that may be used.
     pub handle_max: u32,
-    /// About the session.
+    /// Properties of the session.
     pub properties: Fields,
 }
 
@@ -56,7 +56,7 @@ impl Begin {
 /// Ends a session (2.7.8).
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct End {
-    /// Why, if not because all is done.
+    /// Reason, if the session ends because of an error.
     pub error: Option<Error>,
 }
 

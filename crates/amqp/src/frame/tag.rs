@@ -3,7 +3,7 @@ use std::ops::Deref;
 
 use super::Malformed;
 
-/// What the sender of a delivery calls it: up to 32 bytes (2.8.7).
+/// Delivery tag: the sender's name for a delivery, up to 32 bytes (2.8.7).
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Tag {
     length: u8,
@@ -11,7 +11,7 @@ pub struct Tag {
 }
 
 impl Tag {
-    /// In bytes.
+    /// Maximum length of a tag, in bytes.
     pub const MAX_SIZE: usize = 32;
 }
 

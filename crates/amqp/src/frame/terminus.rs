@@ -6,18 +6,19 @@ const SOURCE: u64 = 0x28;
 const TARGET: u64 = 0x29;
 const COORDINATOR: u64 = 0x30;
 
-/// A source has eleven fields, and is kept field by field.
+/// Maximum number of fields. A source, the longest terminus, has eleven, and each field is kept in
+/// memory on its own.
 const FIELDS_MAX: usize = 16;
 
 const ADDRESS: usize = 0;
 const DYNAMIC: usize = 4;
 const FILTER: usize = 7;
 
-/// Where the messages of a link come from or go to: a source (3.5.3), a target (3.5.4), or the
-/// coordinator of transactions (4.5.1).
+/// The node that the messages of a link come from or go to: a source (3.5.3), a target (3.5.4), or
+/// the transaction coordinator (4.5.1).
 ///
-/// Its fields are kept as they are encoded, so that an answer repeats what the peer wrote byte for
-/// byte, also what is unknown here.
+/// The fields are kept as they were encoded, so that an answer repeats the peer's bytes exactly,
+/// including fields that are unknown here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Terminus {
     code: u64,
@@ -25,27 +26,28 @@ pub struct Terminus {
 }
 
 impl Terminus {
-    /// The source with this address.
+    /// Creates a source with this address.
     pub fn source(address: &str) -> Self {
         Self { code: SOURCE, fields: Vec::new() }.with_address(address)
     }
 
-    /// The target with this address.
+    /// Creates a target with this address.
     pub fn target(address: &str) -> Self {
         Self { code: TARGET, fields: Vec::new() }.with_address(address)
     }
 
-    /// The coordinator of transactions.
+    /// Creates the transaction coordinator.
     pub fn coordinator() -> Self {
         Self { code: COORDINATOR, fields: Vec::new() }
     }
 
-    /// Whether it is no node but the coordinator of transactions.
+    /// Whether this is the transaction coordinator instead of a node.
     pub fn is_coordinator(&self) -> bool {
         self.code == COORDINATOR
     }
 
-    /// The name of the node; `None` for one that is still to be made, and for the coordinator.
+    /// Returns the address of the node; `None` for a node that is yet to be created, and for the
+    /// coordinator.
     pub fn address(&self) -> Option<&str> {
         if self.is_coordinator() {
             return None;
@@ -53,19 +55,19 @@ impl Terminus {
         self.field(ADDRESS).text()
     }
 
-    /// Whether the node is to be made for this link.
+    /// Whether the node is to be created for this link.
     pub fn is_dynamic(&self) -> bool {
         !self.is_coordinator() && self.field(DYNAMIC) == ValueRef::Bool(true)
     }
 
-    /// How long it is, in bytes.
+    /// Returns the length of all fields, in bytes.
     pub(crate) fn len(&self) -> usize {
         self.fields.iter().map(|field| field.len()).sum()
     }
 
-    /// Which messages are wanted of a source: `None` if nothing is said, not even with an empty map.
+    /// Returns the filter of a source; `None` if there is none, not even an empty map.
     ///
-    /// A filter stands there as the peer wrote it, bare or [described](ValueRef::undescribed).
+    /// A filter is as the peer wrote it, bare or [described](ValueRef::undescribed).
     pub fn filter(&self) -> Option<Fields> {
         if self.code != SOURCE {
             return None;
@@ -73,19 +75,19 @@ impl Terminus {
         Fields::read(self.raw(FILTER)?).ok()
     }
 
-    /// The same with another address.
+    /// Replaces the address.
     #[must_use]
     pub fn with_address(self, address: &str) -> Self {
         self.with_field(ADDRESS, address)
     }
 
-    /// The same source with another filter.
+    /// Replaces the filter of a source.
     #[must_use]
     pub fn with_filter(self, filter: &Fields) -> Self {
         self.with_field(FILTER, filter)
     }
 
-    /// The same node, to be made for the link.
+    /// Asks for the node to be created for the link.
     #[must_use]
     pub fn dynamic(self) -> Self {
         self.with_field(DYNAMIC, true)
@@ -101,7 +103,7 @@ impl Terminus {
         self
     }
 
-    /// A field that is not null, as it is encoded.
+    /// Returns a field that is not null, in its encoded form.
     fn raw(&self, index: usize) -> Option<&[u8]> {
         self.fields.get(index).map(AsRef::as_ref).filter(|field| *field != [0x40])
     }

@@ -1,24 +1,25 @@
 use super::{Composite, DeliveryState, Malformed, Tag, missing};
 use crate::wire::{ValueRef, Writer};
 
-/// A message or a piece of one, which stands behind it (2.7.5).
+/// A message or a piece of one, whose bytes follow the performative (2.7.5).
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Transfer {
-    /// Of the link.
+    /// Handle of the link.
     pub handle: u32,
-    /// Of the delivery; may be absent in all frames but its first, as the next two.
+    /// Id of the delivery. Required in the first frame of a delivery only, like the next two
+    /// fields.
     pub delivery_id: Option<u32>,
-    /// What the sender calls the delivery.
+    /// Delivery tag that the sender gave.
     pub tag: Option<Tag>,
-    /// How the message is made; 0 is the one of AMQP 1.0.
+    /// Message format; 0 is that of AMQP 1.0.
     pub message_format: Option<u32>,
-    /// Whether the sender wants to hear nothing about it; `None` says what an earlier frame said.
+    /// Whether the sender has settled the delivery; `None` means as an earlier frame said.
     pub settled: Option<bool>,
     /// Whether more pieces follow.
     pub more: bool,
-    /// The state at the sender, such as the transaction it belongs to.
+    /// State at the sender, such as the transaction the delivery belongs to.
     pub state: Option<DeliveryState>,
-    /// Whether the delivery is given up, and nothing of it counts.
+    /// Whether the sender gives the delivery up; nothing of it counts.
     pub aborted: bool,
 }
 

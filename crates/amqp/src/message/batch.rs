@@ -1,17 +1,17 @@
-//! Many messages in one transfer.
+//! Batches: many messages in one transfer.
 
 use super::sections::{Kind, section};
 use crate::wire::{Malformed, ValueRef};
 
-/// The message format of a batch.
+/// Message format of a batch.
 pub const BATCH: u32 = 0x8001_3700;
 
-/// The messages in a batch: each of its data sections is one. What else it has is decoration.
+/// Returns the messages in a batch: each data section holds one. All other sections are ignored.
 pub fn batch(envelope: &[u8]) -> Batch<'_> {
     Batch(envelope)
 }
 
-/// Messages of a batch; ends after the first that is not well-formed.
+/// Iterator over the messages of a batch; ends after the first that is not well-formed.
 #[derive(Clone, Debug)]
 pub struct Batch<'a>(&'a [u8]);
 
@@ -34,7 +34,8 @@ impl<'a> Iterator for Batch<'a> {
 }
 
 impl<'a> Batch<'a> {
-    /// The message in the next section, if that has one.
+    /// Reads the next section and returns the message in it; `None` if the section is not a data
+    /// section.
     fn step(&mut self) -> Result<Option<&'a [u8]>, Malformed> {
         let (kind, value) = section(self.0)?;
         let (value, rest) = ValueRef::read(value)?;

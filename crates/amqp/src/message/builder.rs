@@ -1,10 +1,10 @@
-//! Messages that the broker makes.
+//! Messages that the broker creates.
 
 use super::properties::{COUNT, Field};
 use super::sections::Kind;
 use crate::wire::{ValueRef, Writer};
 
-/// A message in the making.
+/// Builder of a message.
 #[derive(Clone, Debug)]
 pub struct Builder<'a> {
     durable: bool,
@@ -27,36 +27,36 @@ impl Default for Builder<'_> {
 }
 
 impl<'a> Builder<'a> {
-    /// Without any sections.
+    /// Creates a message without any sections.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Whether it should survive.
+    /// Sets whether the message is durable.
     pub fn durable(&mut self, durable: bool) -> &mut Self {
         self.durable = durable;
         self
     }
 
-    /// Milliseconds to live.
+    /// Sets the time to live, in milliseconds.
     pub fn ttl(&mut self, ms: u32) -> &mut Self {
         self.ttl = Some(ms);
         self
     }
 
-    /// An annotation, whose name is a symbol.
+    /// Adds a message annotation, whose name is a symbol.
     pub fn annotation(&mut self, name: &'a str, value: ValueRef<'a>) -> &mut Self {
         self.annotations.push((name, value));
         self
     }
 
-    /// A property.
+    /// Sets a property.
     pub fn property(&mut self, field: Field, value: ValueRef<'a>) -> &mut Self {
         self.properties[field as usize] = value;
         self
     }
 
-    /// An application property.
+    /// Adds an application property.
     pub fn application_property(&mut self, name: &'a str, value: ValueRef<'a>) -> &mut Self {
         self.application_properties.push((name, value));
         self
@@ -69,7 +69,7 @@ impl<'a> Builder<'a> {
         Writer::new(out).described(Kind::Data as u64, |value| value.value(body));
     }
 
-    /// Appends the message to `out`, with the one value that `write` writes as its body.
+    /// Appends the message to `out`. Its body is the one value that `write` writes.
     pub fn value(&self, write: impl FnOnce(&mut Writer<'_>), out: &mut Vec<u8>) {
         self.sections(out);
         Writer::new(out).described(Kind::Value as u64, write);

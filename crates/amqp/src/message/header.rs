@@ -2,18 +2,18 @@
 
 use crate::wire::{List, ValueRef};
 
-/// What a message says about its way. What is absent or of another type than it must be, is its default.
+/// Header of a message. A field that is absent or of the wrong type has its default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Header {
-    /// Whether it should survive.
+    /// Whether the message is durable.
     pub durable: bool,
-    /// 4, if it does not say.
+    /// Priority; `None` stands for the default, 4.
     pub priority: Option<u8>,
-    /// Milliseconds to live.
+    /// Time to live, in milliseconds.
     pub ttl: Option<u32>,
-    /// Whether nobody had it before.
+    /// Whether no other receiver has acquired the message before.
     pub first_acquirer: bool,
-    /// Attempts to deliver it that failed.
+    /// Number of failed attempts to deliver the message.
     pub delivery_count: u32,
 }
 

@@ -1,7 +1,7 @@
-//! Messages: their sections, found without decoding what passes through.
+//! Messages and their sections, which are located without decoding what passes through.
 //!
-//! A message is stored as its sender encoded it. [`Sections::split`] finds its sections when it comes and
-//! when it goes; [`Delivered`] says what the broker adds when it goes, and the body is copied, never
+//! A message is stored as its sender encoded it. [`Sections::split`] locates its sections when it arrives
+//! and when it is delivered. [`Delivered`] is what the broker adds on delivery; the body is copied, never
 //! read. Everything borrows, and nothing is allocated because a peer declared a count.
 
 mod batch;

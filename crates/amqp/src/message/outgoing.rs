@@ -1,68 +1,68 @@
-//! A message as a receiver gets it: as it was sent, with what the broker knows of it.
+//! Messages as receivers get them: as they were sent, with the properties that the broker adds.
 
 use super::properties::Field;
 use super::sections::{Kind, Sections};
 use crate::wire::{Map, ValueRef, Writer, key_text};
 
-/// What the broker adds to a message. Times are milliseconds since 1970, UTC.
+/// Properties that the broker adds to a message on delivery. Times are milliseconds since 1970, UTC.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Delivered<'a> {
-    /// Attempts before this one that failed: 0 at first.
+    /// Number of failed delivery attempts before this one.
     pub delivery_count: u32,
-    /// Milliseconds to live, if the entity gives others than the sender did.
+    /// Time to live in milliseconds, if the entity sets another than the sender did.
     pub ttl: Option<u32>,
-    /// When it came.
+    /// Time at which the message was enqueued.
     pub enqueued_at: i64,
-    /// When it goes, if it does not live for ever.
+    /// Time at which the message expires; `None` if it does not.
     pub expires_at: Option<i64>,
-    /// Its place.
+    /// Sequence number of the message.
     pub sequence_number: u64,
-    /// Its place where it first was, before it was forwarded or dead-lettered.
+    /// Sequence number in the first entity, before the message was forwarded or dead-lettered.
     pub enqueued_sequence_number: u64,
-    /// Until when its lock, or that of its session, lasts; `None` without a lock.
+    /// Time at which the lock on the message, or on its session, ends; `None` without a lock.
     pub locked_until: Option<i64>,
-    /// Whether it is to be had at all.
+    /// State of the message.
     pub state: State,
-    /// When it is to be had, if it was scheduled.
+    /// Time from which the message is available, if it was scheduled.
     pub scheduled_at: Option<i64>,
-    /// The entity in which it was dead-lettered, if it was forwarded from there.
+    /// Entity in which the message was dead-lettered, if it was forwarded from there.
     pub dead_letter_source: Option<&'a str>,
-    /// Its lock token, in network order. Not for those who find it in the delivery tag.
+    /// Lock token, in network order; `None` for receivers that find it in the delivery tag.
     pub lock_token: Option<[u8; 16]>,
-    /// What was changed since it came. The last change of a name holds.
+    /// Changes to the message since it was enqueued. The last change of a name holds.
     pub changes: &'a [Change<'a>],
 }
 
-/// Whether a message is to be had.
+/// State of a message: to whom it is available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// By all.
+    /// Available to all receivers.
     Active = 0,
-    /// By its sequence number only.
+    /// Available by its sequence number only.
     Deferred = 1,
-    /// Later.
+    /// Available later.
     Scheduled = 2,
 }
 
-/// A property that was changed.
+/// A changed property.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Change<'a> {
-    /// Where it belongs.
+    /// Section of the message that the property belongs to.
     pub scope: Scope,
-    /// Its name there.
+    /// Name of the property in that section.
     pub name: &'a str,
-    /// Its new value; `None` if it was removed.
+    /// New value; `None` if the property was removed.
     pub value: Option<ValueRef<'a>>,
 }
 
-/// Where a property belongs.
+/// Section of a message that a changed property belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// The properties, with the names of [`Field::of_system`]; others change nothing.
+    /// The properties, by the names of [`Field::of_system`]; other names change nothing.
     System,
     /// The application properties.
     User,
-    /// The annotations.
+    /// The message annotations.
     Annotation,
 }
 
@@ -75,7 +75,7 @@ const SCHEDULED_TIME: &str = "x-opt-scheduled-enqueue-time";
 const DEAD_LETTER_SOURCE: &str = "x-opt-deadletter-source";
 const LOCK_TOKEN: &str = "x-opt-lock-token";
 
-/// Annotations that only the broker may set.
+/// Annotations that only the broker may set; a sender's values are dropped.
 const OURS: [&str; 6] = [
     SEQUENCE_NUMBER,
     ENQUEUED_TIME,
@@ -85,13 +85,13 @@ const OURS: [&str; 6] = [
     DEAD_LETTER_SOURCE,
 ];
 
-/// The first annotations, with zeros for their values.
+/// Annotations that every message gets, encoded with zeros as values.
 const STAMP: &[u8; 125] = b"\xa3\x15x-opt-sequence-number\x81\0\0\0\0\0\0\0\0\
     \xa3\x1dx-opt-enqueue-sequence-number\x81\0\0\0\0\0\0\0\0\
     \xa3\x13x-opt-enqueued-time\x83\0\0\0\0\0\0\0\0\
     \xa3\x13x-opt-message-state\x54\0";
 
-/// Their keys and values.
+/// Number of keys and values in [`STAMP`].
 const STAMP_COUNT: u32 = 8;
 
 impl Delivered<'_> {
@@ -118,7 +118,7 @@ impl Delivered<'_> {
         });
     }
 
-    /// Those of the sender come through, as with Service Bus.
+    /// Writes the delivery annotations. Those of the sender are passed on, as Service Bus does.
     fn delivery_annotations(&self, sections: &Sections<'_>, writer: &mut Writer<'_>) {
         let sent = sections.delivery_annotations();
         if self.lock_token.is_none() && sent.is_empty() {
@@ -164,7 +164,7 @@ impl Delivered<'_> {
         });
     }
 
-    /// The annotations that every message has.
+    /// Encodes the annotations that every message gets.
     fn stamp(&self) -> [u8; STAMP.len()] {
         let mut stamp = *STAMP;
         let mut at = 0;
@@ -173,7 +173,8 @@ impl Delivered<'_> {
             stamp[at..at + 8].copy_from_slice(&value);
             at += 8;
         };
-        // Numbers count messages: they never come near to the half that `long` does not have.
+        // Sequence numbers count messages, so they never reach the upper half of the range, which `long`
+        // lacks.
         set(SEQUENCE_NUMBER, self.sequence_number.to_be_bytes());
         set(ENQUEUED_NUMBER, self.enqueued_sequence_number.to_be_bytes());
         set(ENQUEUED_TIME, self.enqueued_at.to_be_bytes());
@@ -181,7 +182,7 @@ impl Delivered<'_> {
         stamp
     }
 
-    /// With those that a sender may set but only the broker knows: when the message came, and when it goes.
+    /// Writes the properties, with the creation and the expiry time that the broker knows.
     fn properties(&self, sections: &Sections<'_>, writer: &mut Writer<'_>) {
         let sent = sections.properties_list();
         let has_changes = self.changes.iter().any(|change| change.scope == Scope::System);
@@ -220,7 +221,7 @@ impl Delivered<'_> {
         fields.iter().for_each(|value| writer.value(*value));
     }
 
-    /// Clients tell the time to live by the time of creation, and want it to be a time.
+    /// Returns the creation time. Clients compute the time to live from it, and expect a timestamp.
     fn created(&self, sent: ValueRef<'_>) -> Option<i64> {
         match (self.expires_at, sent) {
             (Some(_), _) => Some(self.enqueued_at),
@@ -243,7 +244,7 @@ impl Delivered<'_> {
         });
     }
 
-    /// Entries that were sent, and those that were changed.
+    /// Writes the entries that were sent, with the changes applied.
     fn merge(
         &self,
         scope: Scope,

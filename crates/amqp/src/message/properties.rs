@@ -5,17 +5,17 @@ use std::borrow::Cow;
 use super::text::id_text;
 use crate::wire::{List, ValueRef, code};
 
-/// How many there are.
+/// Number of properties.
 pub(super) const COUNT: usize = 13;
 
-/// A property, in the order of the wire.
+/// A property, in the order of the wire format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Field {
     MessageId,
     UserId,
     To,
-    /// The label of Service Bus.
+    /// Called label in Service Bus.
     Subject,
     ReplyTo,
     CorrelationId,
@@ -23,14 +23,15 @@ pub enum Field {
     ContentEncoding,
     AbsoluteExpiryTime,
     CreationTime,
-    /// The session id of Service Bus.
+    /// Called session id in Service Bus.
     GroupId,
     GroupSequence,
     ReplyToGroupId,
 }
 
 impl Field {
-    /// The one that Service Bus calls so: `Label`, `SessionId`, `CorrelationId`, … in any case.
+    /// Returns the property with this Service Bus name: `Label`, `SessionId`, `CorrelationId`, … in
+    /// any case.
     pub fn of_system(name: &str) -> Option<Self> {
         const NAMES: [(&str, Field); 10] = [
             ("MessageId", Field::MessageId),
@@ -48,10 +49,10 @@ impl Field {
     }
 }
 
-/// The properties of a message; null where they are absent.
+/// Properties of a message; absent ones are null.
 #[derive(Clone, Copy, Debug)]
 pub struct Properties<'a> {
-    /// Encoded.
+    /// Encoded values.
     fields: [&'a [u8]; COUNT],
 }
 
@@ -64,57 +65,57 @@ impl<'a> Properties<'a> {
         Self { fields }
     }
 
-    /// A property as it was sent.
+    /// Returns a property as it was sent.
     pub fn value(&self, field: Field) -> ValueRef<'a> {
         ValueRef::known(self.fields[field as usize])
     }
 
-    /// A property that is text.
+    /// Returns a property that is text.
     pub fn text(&self, field: Field) -> Option<&'a str> {
         self.value(field).text()
     }
 
-    /// The message id as text, whatever its type.
+    /// Returns the message id as text, whatever its type.
     pub fn message_id(&self) -> Option<Cow<'a, str>> {
         id_text(self.value(Field::MessageId))
     }
 
-    /// The correlation id as text, whatever its type.
+    /// Returns the correlation id as text, whatever its type.
     pub fn correlation_id(&self) -> Option<Cow<'a, str>> {
         id_text(self.value(Field::CorrelationId))
     }
 
-    /// The session id of Service Bus.
+    /// Returns the group id, which is the session id of Service Bus.
     pub fn group_id(&self) -> Option<&'a str> {
         self.text(Field::GroupId)
     }
 
-    /// The session that an answer should go to.
+    /// Returns the session id that a reply should carry.
     pub fn reply_to_group_id(&self) -> Option<&'a str> {
         self.text(Field::ReplyToGroupId)
     }
 
-    /// The label of Service Bus.
+    /// Returns the subject, which is the label of Service Bus.
     pub fn subject(&self) -> Option<&'a str> {
         self.text(Field::Subject)
     }
 
-    /// Where the message is for.
+    /// Returns the address that the message is for.
     pub fn to(&self) -> Option<&'a str> {
         self.text(Field::To)
     }
 
-    /// Where an answer should go to.
+    /// Returns the address that a reply should go to.
     pub fn reply_to(&self) -> Option<&'a str> {
         self.text(Field::ReplyTo)
     }
 
-    /// The MIME type of the body.
+    /// Returns the MIME type of the body.
     pub fn content_type(&self) -> Option<&'a str> {
         self.text(Field::ContentType)
     }
 
-    /// All of them as they are encoded.
+    /// Returns all properties in their encoded form.
     pub(super) fn all(&self) -> [&'a [u8]; COUNT] {
         self.fields
     }

@@ -5,7 +5,7 @@ use super::sections::Sections;
 use crate::wire::Malformed;
 use crate::wire::ValueRef;
 
-/// What a client asks a node that answers.
+/// Request of a client to a node that answers.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
     sections: Sections<'a>,
@@ -14,42 +14,42 @@ pub struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// The request that a message is. A body of other than one value is null.
+    /// Reads a message as a request. A body that is not a single value is read as null.
     ///
     /// # Errors
-    /// It is not well-formed, its body included.
+    /// The message is not well-formed; this includes its body.
     pub fn parse(message: &'a [u8]) -> Result<Self, Malformed> {
         let sections = Sections::split(message)?;
         let body = sections.body_value()?.unwrap_or(ValueRef::Null);
         Ok(Self { sections, properties: sections.properties(), body })
     }
 
-    /// What to do.
+    /// Returns the operation that is requested.
     pub fn operation(&self) -> Option<&'a str> {
         self.application_property("operation")?.text()
     }
 
-    /// An application property: `name` and `type` of a token, `associated-link-name`, …
+    /// Returns an application property: `name` and `type` of a token, `associated-link-name`, …
     pub fn application_property(&self, name: &str) -> Option<ValueRef<'a>> {
         self.sections.application_properties().get(name)
     }
 
-    /// The message id, which is the correlation id of the response, with its type.
+    /// Returns the message id, with its type. It becomes the correlation id of the response.
     pub fn message_id(&self) -> ValueRef<'a> {
         self.properties.value(Field::MessageId)
     }
 
-    /// Where the response should go to.
+    /// Returns the address that the response should go to.
     pub fn reply_to(&self) -> Option<&'a str> {
         self.properties.reply_to()
     }
 
-    /// The body: the token, or the map of arguments.
+    /// Returns the body: the token, or the map of arguments.
     pub fn body(&self) -> ValueRef<'a> {
         self.body
     }
 
-    /// An argument; null if it is absent.
+    /// Returns an argument; null if it is absent.
     pub fn argument(&self, name: &str) -> ValueRef<'a> {
         self.body.map().and_then(|map| map.get(name)).unwrap_or(ValueRef::Null)
     }

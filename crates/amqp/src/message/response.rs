@@ -4,23 +4,23 @@ use super::builder::Builder;
 use super::properties::Field;
 use crate::wire::{ValueRef, Writer};
 
-/// An answer to a [`Request`](super::Request).
+/// Answer to a [`Request`](super::Request).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Response<'a> {
-    /// A status of HTTP.
+    /// HTTP status code.
     pub status: u16,
-    /// It in words.
+    /// Description of the status.
     pub description: &'a str,
-    /// The error condition, if the request failed. Not for `$cbs`.
+    /// Error condition, if the request failed. `$cbs` has none.
     pub condition: Option<&'a str>,
-    /// The message id of the request, with its type.
+    /// Message id of the request, with its type.
     pub correlation_id: ValueRef<'a>,
 }
 
 impl Response<'_> {
-    /// Appends the message to `out`. `body` writes the keys and values of the map that is its body.
+    /// Appends the message to `out`. `body` writes the keys and values of the map in its body.
     ///
-    /// The two nodes have two spellings of the same names; all responses have both.
+    /// The two nodes spell the same names differently; every response has both spellings.
     pub fn encode(&self, body: impl FnOnce(&mut Writer<'_>), out: &mut Vec<u8>) {
         let status = ValueRef::Int(self.status.into());
         let description = ValueRef::String(self.description);

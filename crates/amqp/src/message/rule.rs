@@ -1,32 +1,32 @@
-//! Rules of a subscription, as requests and responses of `$management` have them.
+//! Rules of a subscription, in the form of `$management` requests and responses.
 
 use crate::wire::{Map, ValueRef, Writer};
 
-/// Which messages a subscription gets, and what becomes of them.
+/// A rule: which messages a subscription gets, and what is changed in them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rule<'a> {
-    /// Its name; requests have it beside the rule.
+    /// Name of the rule; requests carry it beside the rule.
     pub name: Option<&'a str>,
-    /// Which messages.
+    /// Filter that a message must pass.
     pub filter: Filter<'a>,
-    /// An SQL action.
+    /// SQL expression that changes the messages.
     pub action: Option<&'a str>,
 }
 
-/// A condition for messages.
+/// Condition that a message must meet.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Filter<'a> {
-    /// All.
+    /// Matches all messages.
     True,
-    /// None.
+    /// Matches no message.
     False,
-    /// Those for which an SQL expression is true.
+    /// Matches messages for which the SQL expression is true.
     Sql(&'a str),
-    /// Those with certain properties.
+    /// Matches messages that have certain properties.
     Correlation(Box<Correlation<'a>>),
 }
 
-/// Properties that a message must have; `None` stands for any.
+/// Properties that a message must have; `None` matches any value.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[allow(missing_docs)]
 pub struct Correlation<'a> {
@@ -45,14 +45,14 @@ pub struct Correlation<'a> {
 const RULE: u64 = 0x0000_0137_0000_0004;
 const NO_ACTION: u64 = 0x0000_0137_0000_0005;
 const SQL_ACTION: u64 = 0x0000_0137_0000_0006;
-// The others have one zero less, and clients compare them so.
+// The filter codes have one zero less than the codes above; clients compare exactly these.
 const SQL_FILTER: u64 = 0x0000_0013_7000_0006;
 const TRUE_FILTER: u64 = 0x0000_0013_7000_0007;
 const FALSE_FILTER: u64 = 0x0000_0013_7000_0008;
 const CORRELATION_FILTER: u64 = 0x0000_0013_7000_0009;
 
 impl<'a> Rule<'a> {
-    /// The rule that the argument `rule-description` describes; `None` if it does not.
+    /// Reads the argument `rule-description`; `None` if it does not describe a rule.
     pub fn parse(description: ValueRef<'a>) -> Option<Self> {
         let description = description.map()?;
         let part = |name: &str| description.get(name).filter(|value| !value.is_null());
@@ -70,7 +70,7 @@ impl<'a> Rule<'a> {
         Some(Self { name, filter, action: expression("sql-rule-action") })
     }
 
-    /// Writes the described list that `enumerate-rules` answers with.
+    /// Writes the rule as the described list that answers `enumerate-rules`.
     pub fn write(&self, writer: &mut Writer<'_>) {
         writer.composite(RULE, |rule| {
             match &self.filter {

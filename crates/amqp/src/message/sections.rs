@@ -8,7 +8,7 @@ use crate::wire::{
     List, Malformed, Map, ValueRef, Writer, checked_len, described, split_value, value_len,
 };
 
-/// Where the sections of an encoded message are.
+/// Positions of the sections of an encoded message.
 #[derive(Clone, Copy, Debug)]
 pub struct Sections<'a> {
     header: List<'a>,
@@ -20,33 +20,32 @@ pub struct Sections<'a> {
     body: &'a [u8],
     /// The footer, if something stands between it and the body.
     footer: &'a [u8],
-    /// Whether all of them stand in the order of the standard.
+    /// Whether the sections are in the order of the standard.
     in_order: bool,
 }
 
 impl<'a> Sections<'a> {
-    /// Finds them. A message may be without any of them, even without a body.
+    /// Finds the sections of a message. A message may lack any of them, even the body.
     ///
-    /// Their order (section 3.2) is not insisted on: pyamqp writes the delivery annotations behind the body,
-    /// wherever that ends. Those of the body stand together.
+    /// The order of section 3.2 is not required: pyamqp writes the delivery annotations behind the body,
+    /// wherever the body ends. The sections of the body must be adjacent.
     ///
-    /// # Errors
-    /// The message is not well-formed outside of its body, or its sections are not those of a message, each
-    /// once. What the values in its body contain is not looked at.
+    /// The message is not well-formed outside of its body, has a part that is not a section, or has a
+    /// section twice that may be there once. Values inside the body are not checked.
     pub fn split(message: &'a [u8]) -> Result<Self, Malformed> {
         Self::find(message, checked_len)
     }
 
-    /// The same, of a message that passed [`Sections::split`] before: it looks at the sections only, not at
-    /// the values in them.
+    /// Finds the sections of a message that passed [`Sections::split`] before: only the sections are
+    /// checked, not the values in them.
     ///
     /// # Errors
-    /// It did not pass.
+    /// The message would not have passed.
     pub fn of_known(message: &'a [u8]) -> Result<Self, Malformed> {
         Self::find(message, value_len)
     }
 
-    /// `len` tells the bytes of a section that is not of the body.
+    /// `len` measures the value of a section outside of the body.
     #[inline]
     fn find(
         message: &'a [u8],
@@ -68,7 +67,7 @@ impl<'a> Sections<'a> {
         while !rest.is_empty() {
             let (kind, value) = section(rest)?;
             let repeats = before == Some(kind) && kind.may_repeat();
-            // One value of the body at most, and nothing but its like between two sections of it.
+            // A body has at most one value section, and its data or sequence sections are adjacent.
             if seen & kind.excludes() != 0 && !repeats {
                 return Err(Malformed::Order);
             }
@@ -82,7 +81,7 @@ impl<'a> Sections<'a> {
             if kind == Kind::Footer && before.is_none_or(|before| !before.is_body()) {
                 sections.footer = whole;
             } else if kind >= Kind::Data {
-                // It goes on directly behind what was found of it before.
+                // This section directly follows the part of the body found before.
                 let len = sections.body.len() + whole.len();
                 let end = message.len() - rest.len();
                 sections.body = &message[end - len..end];
@@ -108,44 +107,44 @@ impl<'a> Sections<'a> {
         Ok(sections)
     }
 
-    /// The header, with its defaults if there is none.
+    /// Returns the header, with its defaults if there is none.
     pub fn header(&self) -> Header {
         Header::of(self.header)
     }
 
-    /// Annotations for the next on the way only.
+    /// Returns the delivery annotations, which are for the next hop only.
     pub fn delivery_annotations(&self) -> Map<'a> {
         self.delivery_annotations
     }
 
-    /// Annotations of the message.
+    /// Returns the message annotations.
     pub fn annotations(&self) -> Map<'a> {
         self.message_annotations
     }
 
-    /// The properties, all of them null if there are none.
+    /// Returns the properties, all of them null if there are none.
     pub fn properties(&self) -> Properties<'a> {
         Properties::of(self.properties)
     }
 
-    /// The application properties.
+    /// Returns the application properties.
     pub fn application_properties(&self) -> Map<'a> {
         self.application_properties
     }
 
-    /// All sections of the body and the footer, as they were sent; without the footer, if the message is not
-    /// [in order](Self::in_order).
+    /// Returns all sections of the body and the footer as they were sent; without the footer if other
+    /// sections stand between it and the body, in which case the message is not [in order](Self::in_order).
     pub fn body(&self) -> &'a [u8] {
         self.body
     }
 
-    /// Whether the sections stand in the order of the standard. If not, the message is to be written
-    /// [anew](Self::reordered).
+    /// Whether the sections are in the order of the standard. If not, the message must be
+    /// [reordered](Self::reordered).
     pub fn in_order(&self) -> bool {
         self.in_order
     }
 
-    /// Appends the message to `out` with its sections in the order of the standard. Keeps all else.
+    /// Appends the message to `out` with its sections in the order of the standard, and otherwise unchanged.
     pub fn reordered(&self, out: &mut Vec<u8>) {
         self.write(out, |sections| {
             if self.properties.count() > 0 {
@@ -154,7 +153,7 @@ impl<'a> Sections<'a> {
         });
     }
 
-    /// The value of a body that is one value of AMQP.
+    /// Returns the value of a body that is a single AMQP value; `None` for other bodies.
     ///
     /// # Errors
     /// The value is not well-formed.
@@ -169,8 +168,8 @@ impl<'a> Sections<'a> {
         ValueRef::checked(&value[..value_len(value)?]).map(Some)
     }
 
-    /// The bytes of a body of data sections, put together if there are many, or of a string or binary
-    /// data as its value. `None` for all other bodies; one that is absent is empty.
+    /// Returns the bytes of a body: its data sections joined together, or its value if that is a string or
+    /// binary data. `None` for all other bodies; an absent body is empty.
     pub fn payload(&self) -> Option<Cow<'a, [u8]>> {
         let mut payload: Cow<'a, [u8]> = Cow::Borrowed(&[]);
         let mut rest = self.body;
@@ -193,7 +192,8 @@ impl<'a> Sections<'a> {
         Some(payload)
     }
 
-    /// Appends the message to `out` with `id` as its message id, which it must not have. Keeps all else.
+    /// Appends the message to `out` with `id` as its message id, and otherwise unchanged. The message must
+    /// not have a message id.
     pub fn with_message_id(&self, id: &str, out: &mut Vec<u8>) {
         self.write(out, |sections| {
             sections.composite(Kind::Properties as u64, |fields| {
@@ -205,7 +205,7 @@ impl<'a> Sections<'a> {
         });
     }
 
-    /// Appends the sections in their order, with what `properties` writes.
+    /// Appends the sections in the order of the standard, with the properties that `properties` writes.
     fn write(&self, out: &mut Vec<u8>, properties: impl FnOnce(&mut Writer<'_>)) {
         out.reserve(self.body.len() + 512);
         let mut sections = Writer::new(out);
@@ -220,18 +220,18 @@ impl<'a> Sections<'a> {
         out.extend_from_slice(self.footer);
     }
 
-    /// Whether it has a message id.
+    /// Whether the message has a message id.
     pub fn has_message_id(&self) -> bool {
         !self.properties().value(Field::MessageId).is_null()
     }
 
-    /// The properties as they are encoded.
+    /// Returns the properties in their encoded form.
     pub(super) fn properties_list(&self) -> List<'a> {
         self.properties
     }
 }
 
-/// What a section is; the numbers are their descriptors.
+/// Kind of a section; the numbers are the descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     Header = 0x70,
@@ -258,7 +258,7 @@ impl Kind {
         Self::Footer,
     ];
 
-    /// Whether there may be many, one behind the other.
+    /// Whether a body may have several adjacent sections of this kind.
     fn may_repeat(self) -> bool {
         matches!(self, Self::Data | Self::Sequence)
     }
@@ -271,8 +271,8 @@ impl Kind {
         1 << (self as u64 - Self::Header as u64)
     }
 
-    /// The kinds of which none may have come before: each is there once, and a body is data sections,
-    /// sequences, or one value.
+    /// Returns the kinds that rule this one out if they came before: each section may be there once, and a
+    /// body is data sections, sequences, or one value.
     fn excludes(self) -> u16 {
         if self.is_body() {
             Self::Data.bit() | Self::Sequence.bit() | Self::Value.bit()
@@ -283,7 +283,7 @@ impl Kind {
 }
 
 impl Writer<'_> {
-    /// A section that is a map, if there is anything in it.
+    /// Writes a section that is a map, unless the map is empty.
     fn annotations(&mut self, kind: Kind, map: Map<'_>) {
         if !map.is_empty() {
             self.section(kind, ValueRef::Map(map));
@@ -295,7 +295,7 @@ impl Writer<'_> {
     }
 }
 
-/// The kind of the first section, and all after its descriptor.
+/// Returns the kind of the first section, and the bytes behind its descriptor.
 #[inline]
 pub(super) fn section(bytes: &[u8]) -> Result<(Kind, &[u8]), Malformed> {
     let (descriptor, value) = described(bytes)?;

@@ -4,8 +4,9 @@ use std::borrow::Cow;
 
 use crate::wire::ValueRef;
 
-/// A message id or correlation id as text, the same whatever its peer does to it: a string as it is, a
-/// UUID with hyphens, a number in digits, binary data in hexadecimal ones. `None` for other types.
+/// Returns a message id or correlation id as text, the same whatever type a peer gives it: a string as
+/// it is, a UUID with hyphens, a number in decimal, binary data in hexadecimal. `None` for other
+/// types.
 pub fn id_text(id: ValueRef<'_>) -> Option<Cow<'_, str>> {
     match id {
         ValueRef::String(text) | ValueRef::Symbol(text) => Some(text.into()),

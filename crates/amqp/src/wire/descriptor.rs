@@ -1,6 +1,6 @@
 use super::{Malformed, ValueRef, code};
 
-/// The number of a described value's first descriptor, and the value behind it.
+/// Returns the code of a described value's first descriptor, and the value behind it.
 #[inline]
 pub(crate) fn described(bytes: &[u8]) -> Result<(u64, &[u8]), Malformed> {
     match bytes {
@@ -13,7 +13,7 @@ pub(crate) fn described(bytes: &[u8]) -> Result<(u64, &[u8]), Malformed> {
     }
 }
 
-/// The number that stands for a descriptor; those that are unknown here are all 2^64 - 1.
+/// Returns the code of a descriptor; 2^64 - 1 for an unknown name.
 #[cold]
 fn number_of(descriptor: ValueRef<'_>) -> u64 {
     if let ValueRef::Ulong(number) = descriptor {

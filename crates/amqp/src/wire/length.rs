@@ -1,11 +1,13 @@
-//! Where a value ends.
+//! Lengths of encoded values.
 
 use super::{DEPTH_MAX, Malformed, code};
 
-/// An array of values that take no bytes may have so many.
+/// Maximum number of elements in an array whose elements take no bytes. A longer array is refused:
+/// otherwise a few bytes could stand for billions of values.
 const BODILESS_MAX: u32 = 1_024;
 
-/// Bytes of the first value, its constructor included. What is in it is not looked at.
+/// Returns the length of the first value in bytes, its constructor included. The contents are not
+/// checked.
 #[inline]
 pub(crate) fn value_len(bytes: &[u8]) -> Result<usize, Malformed> {
     let (&constructor, rest) = bytes.split_first().ok_or(Malformed::Truncated)?;
@@ -25,7 +27,8 @@ fn described_len(bytes: &[u8], depth: u32) -> Result<usize, Malformed> {
     Ok(descriptor + described_len(&bytes[descriptor..], depth)?)
 }
 
-/// Bytes of a value after its constructor, of which the upper half tells them.
+/// Returns the length of a value in bytes, without its constructor. The upper half of the constructor
+/// determines it.
 #[inline]
 pub(super) fn data_len(constructor: u8, data: &[u8]) -> Result<usize, Malformed> {
     let len = match constructor >> 4 {
@@ -45,13 +48,14 @@ pub(super) fn data_len(constructor: u8, data: &[u8]) -> Result<usize, Malformed>
     if len > data.len() { Err(Malformed::Truncated) } else { Ok(len) }
 }
 
-/// The first value and what follows it.
+/// Splits off the first value.
 #[inline]
 pub(crate) fn split_value(bytes: &[u8]) -> Result<(&[u8], &[u8]), Malformed> {
     Ok(bytes.split_at(value_len(bytes)?))
 }
 
-/// What a list, map or array has in it: after their size comes their count, each in one byte or in four.
+/// Returns the count and the items of a list, map or array. Its size and count take one byte each, or
+/// four.
 #[inline]
 pub(super) fn compound(constructor: u8, data: &[u8]) -> Result<(u32, &[u8]), Malformed> {
     if constructor & 0x10 == 0 {
@@ -65,7 +69,7 @@ pub(super) fn compound(constructor: u8, data: &[u8]) -> Result<(u32, &[u8]), Mal
     }
 }
 
-/// Bytes of the first value, which is well-formed all through.
+/// Returns the length of the first value in bytes, after checking that all of it is well-formed.
 pub(crate) fn checked_len(bytes: &[u8]) -> Result<usize, Malformed> {
     checked_value(bytes, DEPTH_MAX)
 }
@@ -80,7 +84,7 @@ fn checked_value(bytes: &[u8], depth: u32) -> Result<usize, Malformed> {
     Ok(1 + checked_data(constructor, rest, depth)?)
 }
 
-/// Bytes after a constructor.
+/// Checks the bytes after a constructor, and returns their length.
 fn checked_data(constructor: u8, rest: &[u8], depth: u32) -> Result<usize, Malformed> {
     use code::*;
     let len = data_len(constructor, rest)?;
@@ -116,7 +120,7 @@ fn checked_data(constructor: u8, rest: &[u8], depth: u32) -> Result<usize, Malfo
 fn checked_array((count, items): (u32, &[u8]), depth: u32) -> Result<(), Malformed> {
     let depth = depth.checked_sub(1).ok_or(Malformed::Depth)?;
     if count == 0 && items.is_empty() {
-        // Some encoders leave out the type of nothing.
+        // Some encoders leave out the constructor of an empty array.
         return Ok(());
     }
     let (constructor, mut items) = items.split_at(constructor_len(items)?);
@@ -130,7 +134,8 @@ fn checked_array((count, items): (u32, &[u8]), depth: u32) -> Result<(), Malform
     if items.is_empty() { Ok(()) } else { Err(Malformed::Length) }
 }
 
-/// Bytes of the constructor of a value, or of all elements of an array: one, and a descriptor before it.
+/// Returns the length in bytes of the constructor of a value or of an array's elements: one byte, and a
+/// descriptor before it if there is one.
 pub(crate) fn constructor_len(bytes: &[u8]) -> Result<usize, Malformed> {
     let mut len = 0;
     for _ in 0..DEPTH_MAX {

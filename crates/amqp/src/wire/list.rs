@@ -1,4 +1,4 @@
-//! Values of many values.
+//! Lists, arrays and maps.
 
 use super::length::{constructor_len, data_len, split_value};
 use super::{Malformed, ValueRef, code};
@@ -7,7 +7,7 @@ use super::{Malformed, ValueRef, code};
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct List<'a> {
     count: u32,
-    /// That of all elements, where they have none of their own.
+    /// Constructor that all elements share, if they have none of their own.
     constructor: Option<u8>,
     items: &'a [u8],
 }
@@ -19,7 +19,7 @@ impl<'a> List<'a> {
         Self { count, constructor: None, items }
     }
 
-    /// Arrays of described values are passed on, their elements are not looked at.
+    /// Creates the list of an array's elements. Described elements are passed on without being checked.
     pub(super) fn of_array((count, items): (u32, &'a [u8])) -> Result<Self, Malformed> {
         if count == 0 && items.is_empty() {
             return Ok(Self::EMPTY);
@@ -29,19 +29,20 @@ impl<'a> List<'a> {
         Ok(Self { count, constructor, items: if len == 1 { &items[1..] } else { items } })
     }
 
-    /// As many as are declared.
+    /// Returns the declared number of elements.
     pub(crate) fn count(self) -> u32 {
         self.count
     }
 
-    /// What it is made of, where each element has its own constructor.
+    /// Returns the encoded elements, if each has a constructor of its own; else none.
     pub(crate) fn raw(self) -> RawItems<'a> {
         RawItems(if self.constructor.is_none() { self.items } else { &[] })
     }
 
-    /// They as they are encoded, with the constructor that all have if they have none of their own.
+    /// Returns the encoded elements, and the constructor that they share if they have none of their
+    /// own.
     pub(super) fn encoded(self) -> (Option<u8>, &'a [u8]) {
-        // That of a described type is among the bytes.
+        // The constructor of a described type is among the bytes.
         (self.constructor.filter(|own| *own != code::DESCRIBED), self.items)
     }
 }
@@ -55,8 +56,8 @@ impl<'a> IntoIterator for List<'a> {
     }
 }
 
-/// Elements of a list or an array. Ends early where they are not well-formed, which [`Sections::split`]
-/// and [`Request::parse`] rule out.
+/// Iterator over the elements of a list or an array. Ends at the first that is not well-formed;
+/// [`Sections::split`] and [`Request::parse`] rule this out.
 ///
 /// [`Sections::split`]: crate::message::Sections::split
 /// [`Request::parse`]: crate::message::Request::parse
@@ -76,17 +77,17 @@ impl<'a> Iterator for Items<'a> {
         };
         let (data, rest) = list.items.split_at(data_len(constructor, list.items).ok()?);
         list.items = rest;
-        // Without their constructor they cannot be passed on one by one.
+        // Such values need the constructor that they share, so they cannot be passed on singly.
         ValueRef::of(constructor, data).ok().filter(|value| !matches!(value, ValueRef::Other(_)))
     }
 }
 
-/// Encoded values one after the other.
+/// Iterator over adjacent encoded values.
 #[derive(Clone, Debug)]
 pub(crate) struct RawItems<'a>(&'a [u8]);
 
 impl<'a> RawItems<'a> {
-    /// The next `count`, and how many of them there are.
+    /// Takes the next `count` values at most, and returns their number and their bytes.
     #[inline]
     pub(crate) fn first(&mut self, count: usize) -> (u32, &'a [u8]) {
         let all = self.0;
@@ -94,7 +95,7 @@ impl<'a> RawItems<'a> {
         (found as u32, &all[..all.len() - self.0.len()])
     }
 
-    /// Those that were not taken.
+    /// Returns the bytes that were not taken.
     pub(crate) fn rest(self) -> &'a [u8] {
         self.0
     }
@@ -119,14 +120,14 @@ impl<'a> Map<'a> {
     /// A map without entries.
     pub const EMPTY: Self = Self(List::EMPTY);
 
-    /// The value of a key.
+    /// Returns the value of a key.
     pub fn get(self, key: &str) -> Option<ValueRef<'a>> {
         let mut pairs = self.pairs();
         let (_, value) = pairs.find(|(own, _)| key_text(own) == Some(key.as_bytes()))?;
         Some(ValueRef::known(value))
     }
 
-    /// Entries whose keys are text, in their order.
+    /// Returns the entries whose keys are text, in order.
     pub fn iter(self) -> impl Iterator<Item = (&'a str, ValueRef<'a>)> + Clone {
         self.pairs().filter_map(|(key, value)| {
             let key = std::str::from_utf8(key_text(key)?).ok()?;
@@ -134,35 +135,35 @@ impl<'a> Map<'a> {
         })
     }
 
-    /// How many keys and values it has.
+    /// Returns the number of keys and values together.
     pub fn len(self) -> usize {
         self.0.count as usize
     }
 
-    /// Whether it has no entries.
+    /// Whether the map has no entries.
     pub fn is_empty(self) -> bool {
         self.0.items.is_empty()
     }
 
-    /// Encoded keys and values.
+    /// Returns the encoded keys and values in pairs.
     #[inline]
     pub(crate) fn pairs(self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone {
         let mut items = self.0.raw();
         std::iter::from_fn(move || Some((items.next()?, items.next()?)))
     }
 
-    /// Of `count` encoded keys and values in turn.
+    /// Creates a map from `count` encoded keys and values in turn.
     pub(crate) fn of(count: u32, encoded: &'a [u8]) -> Self {
         Self(List::of((count, encoded)))
     }
 
-    /// How many keys and values there are, and they as they are encoded.
+    /// Returns the number of keys and values together, and their encoded bytes.
     pub(crate) fn encoded(self) -> (u32, &'a [u8]) {
         (self.0.count, self.0.items)
     }
 }
 
-/// The bytes of an encoded string or symbol.
+/// Returns the bytes of an encoded string or symbol.
 #[inline]
 pub(crate) fn key_text(key: &[u8]) -> Option<&[u8]> {
     match *key.first()? {

@@ -14,42 +14,42 @@ pub use list::{Items, List, Map};
 pub use value::ValueRef;
 pub use write::Writer;
 
-/// Values may be nested so deeply.
+/// Maximum depth of nested values.
 pub(crate) const DEPTH_MAX: u32 = 32;
 
-/// Why bytes are not the AMQP that they must be.
+/// Reason why bytes are not valid AMQP.
 #[derive(thiserror::Error, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Malformed {
-    /// A value goes on where its bytes end.
+    /// The bytes end before the value does.
     #[error("a value is longer than its bytes")]
     Truncated,
     /// There is no type with this constructor.
     #[error("there is no type {0:#04x}")]
     Type(u8),
-    /// A list, map or array is not as long as it says.
+    /// A list, map or array is longer or shorter than it declares.
     #[error("a list, map or array has another length than it says")]
     Length,
-    /// Values in values in values.
+    /// Values are nested too deeply.
     #[error("values are nested more than {DEPTH_MAX} deep")]
     Depth,
-    /// Text that is not UTF-8, or a character that does not exist.
+    /// Text that is not UTF-8, or a character that is not a Unicode scalar value.
     #[error("a string is not UTF-8")]
     Text,
-    /// A value does not say what it describes.
+    /// A value that must be described has no descriptor.
     #[error("a value has no descriptor")]
     Descriptor,
-    /// Something else than a section.
+    /// A message has a part that is not a section.
     #[error("there is something between the sections of a message")]
     NotASection,
-    /// Most sections come once, and those of the body together.
+    /// A section comes twice, or the sections of the body are not adjacent.
     #[error("a section of a message comes twice, or parts the sections of its body")]
     Order,
-    /// A section holds another type than it must.
+    /// A section has the wrong type.
     #[error("a section of a message has the wrong type")]
     Section,
 }
 
-/// The constructors that have to be known by name.
+/// The constructors that the code uses.
 pub(crate) mod code {
     pub const DESCRIBED: u8 = 0x00;
     pub const NULL: u8 = 0x40;

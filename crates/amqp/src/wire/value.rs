@@ -1,12 +1,12 @@
-//! A value, borrowed from where it is encoded.
+//! A value that borrows its encoded bytes.
 
 use super::length::{checked_len, compound, constructor_len, split_value, value_len};
 use super::{Items, List, Malformed, Map, code};
 
-/// A value with its type, as it is on the wire.
+/// A typed value, as it is encoded.
 ///
-/// What conforms to the same type in a peer's language comes in many types of AMQP, so the conversions
-/// are tolerant: an integer is one of any width, text is a string or a symbol.
+/// Peers encode values of one type of their language in several AMQP types, so the conversions are
+/// tolerant: an integer may have any width, and text may be a string or a symbol.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[allow(missing_docs)]
 pub enum ValueRef<'a> {
@@ -32,15 +32,15 @@ pub enum ValueRef<'a> {
     List(List<'a>),
     Map(Map<'a>),
     Array(List<'a>),
-    /// A decimal number or a described value, with its constructor: to be passed on.
+    /// A decimal number or a described value, with its constructor; only passed on.
     Other(&'a [u8]),
 }
 
 impl<'a> ValueRef<'a> {
-    /// The value that `bytes` are from the first to the last.
+    /// Reads the value that `bytes` hold from the first to the last.
     ///
     /// # Errors
-    /// They are not; what is in a list, map or array is not looked at.
+    /// The bytes are not one value. The contents of a list, map or array are not checked.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
         if value_len(bytes)? < bytes.len() {
             return Err(Malformed::Length);
@@ -48,20 +48,21 @@ impl<'a> ValueRef<'a> {
         Self::whole(bytes)
     }
 
-    /// The same; what is in a list, map or array is looked at, too.
+    /// Reads the value like [`parse`](Self::parse), but also checks the contents of a list, map or
+    /// array.
     pub(crate) fn checked(bytes: &'a [u8]) -> Result<Self, Malformed> {
         checked_len(bytes)?;
         Self::parse(bytes)
     }
 
-    /// The first value, and what follows it.
+    /// Reads the first value, and returns it with the bytes behind it.
     #[inline]
     pub(crate) fn read(bytes: &'a [u8]) -> Result<(Self, &'a [u8]), Malformed> {
         let (encoded, rest) = split_value(bytes)?;
         Ok((Self::whole(encoded)?, rest))
     }
 
-    /// The value that is `encoded`, which is as long as it says.
+    /// Reads the value `encoded`, whose length must be the one that it declares.
     #[inline]
     pub(crate) fn whole(encoded: &'a [u8]) -> Result<Self, Malformed> {
         use code::{DECIMAL_32, DECIMAL_64, DECIMAL_128, DESCRIBED};
@@ -71,12 +72,13 @@ impl<'a> ValueRef<'a> {
         }
     }
 
-    /// The same, of what was checked before.
+    /// Reads a value that was checked before; null if it is not well-formed after all.
     pub(crate) fn known(encoded: &'a [u8]) -> Self {
         Self::whole(encoded).unwrap_or(Self::Null)
     }
 
-    /// `data` is as long as [`data_len`](super::length::data_len) says.
+    /// Reads a value from its constructor and its data, which is as long as
+    /// [`data_len`](super::length::data_len) says.
     pub(super) fn of(constructor: u8, data: &'a [u8]) -> Result<Self, Malformed> {
         use code::*;
         fn number<const N: usize>(data: &[u8]) -> [u8; N] {
@@ -126,12 +128,12 @@ impl<'a> ValueRef<'a> {
         })
     }
 
-    /// Whether there is none.
+    /// Whether this is null.
     pub fn is_null(self) -> bool {
         self == Self::Null
     }
 
-    /// What is behind its descriptor, if it has one.
+    /// Returns the value behind its descriptor, if it has one, else the value itself.
     pub fn undescribed(self) -> Self {
         match self {
             Self::Other(encoded) => match constructor_len(encoded) {
@@ -142,7 +144,7 @@ impl<'a> ValueRef<'a> {
         }
     }
 
-    /// A string or a symbol.
+    /// Returns a string or a symbol.
     pub fn text(self) -> Option<&'a str> {
         match self {
             Self::String(text) | Self::Symbol(text) => Some(text),
@@ -150,7 +152,7 @@ impl<'a> ValueRef<'a> {
         }
     }
 
-    /// An integer of any type that fits.
+    /// Returns an integer of any type, if it fits.
     pub fn integer(self) -> Option<i64> {
         Some(match self {
             Self::Ubyte(number) => number.into(),
@@ -165,7 +167,7 @@ impl<'a> ValueRef<'a> {
         })
     }
 
-    /// Milliseconds since 1970 of a timestamp or an integer.
+    /// Returns a timestamp or an integer, as milliseconds since 1970.
     pub fn timestamp(self) -> Option<i64> {
         match self {
             Self::Timestamp(ms) => Some(ms),
@@ -173,7 +175,7 @@ impl<'a> ValueRef<'a> {
         }
     }
 
-    /// A boolean.
+    /// Returns a boolean.
     pub fn boolean(self) -> Option<bool> {
         match self {
             Self::Bool(is_true) => Some(is_true),
@@ -181,7 +183,7 @@ impl<'a> ValueRef<'a> {
         }
     }
 
-    /// Binary data.
+    /// Returns binary data.
     pub fn binary(self) -> Option<&'a [u8]> {
         match self {
             Self::Binary(bytes) => Some(bytes),
@@ -189,7 +191,7 @@ impl<'a> ValueRef<'a> {
         }
     }
 
-    /// A UUID, in network order.
+    /// Returns a UUID, in network order.
     pub fn uuid(self) -> Option<[u8; 16]> {
         match self {
             Self::Uuid(uuid) => Some(uuid),
@@ -197,7 +199,7 @@ impl<'a> ValueRef<'a> {
         }
     }
 
-    /// A map.
+    /// Returns a map.
     pub fn map(self) -> Option<Map<'a>> {
         match self {
             Self::Map(map) => Some(map),
@@ -205,7 +207,7 @@ impl<'a> ValueRef<'a> {
         }
     }
 
-    /// The elements of an array or a list.
+    /// Returns the elements of an array or a list.
     pub fn items(self) -> Option<Items<'a>> {
         match self {
             Self::Array(list) | Self::List(list) => Some(list.into_iter()),
@@ -214,7 +216,7 @@ impl<'a> ValueRef<'a> {
     }
 }
 
-/// Nothing is null.
+/// `None` becomes null.
 impl<'a, T: Into<Self>> From<Option<T>> for ValueRef<'a> {
     fn from(value: Option<T>) -> Self {
         value.map_or(Self::Null, Into::into)

@@ -2,7 +2,8 @@
 
 use super::{List, ValueRef, code};
 
-/// Appends values to bytes: at the top, in a list, or keys and values in turn in a map.
+/// Appends encoded values to a buffer: single values, the elements of a list, or the keys and
+/// values of a map in turn.
 #[derive(Debug)]
 pub struct Writer<'o> {
     out: &'o mut Vec<u8>,
@@ -10,26 +11,26 @@ pub struct Writer<'o> {
 }
 
 impl<'o> Writer<'o> {
-    /// Appends to `out`.
+    /// Creates a writer that appends to `out`.
     pub fn new(out: &'o mut Vec<u8>) -> Self {
         Self { out, count: 0 }
     }
 
-    /// A value of any type.
+    /// Writes a value of any type.
     #[inline(always)]
     pub fn value<'v>(&mut self, value: impl Into<ValueRef<'v>>) {
         self.count += 1;
         put(self.out, value.into());
     }
 
-    /// So many values that are encoded already.
+    /// Writes `count` values that are already encoded.
     #[inline]
     pub(crate) fn encoded(&mut self, count: u32, values: &[u8]) {
         self.count += count;
         self.out.extend_from_slice(values);
     }
 
-    /// What `write` writes of a value that is there, else null.
+    /// Writes the value with `write`, or null if there is none.
     pub(crate) fn optional<T>(&mut self, value: Option<&T>, write: impl FnOnce(&T, &mut Self)) {
         match value {
             Some(value) => write(value, self),
@@ -37,25 +38,25 @@ impl<'o> Writer<'o> {
         }
     }
 
-    /// A key of type string with its value.
+    /// Writes a key of type string and its value.
     pub fn entry<'v>(&mut self, key: &str, value: impl Into<ValueRef<'v>>) {
         self.value(key);
         self.value(value);
     }
 
-    /// A list of what `write` writes.
+    /// Writes a list of the values that `write` writes.
     #[inline]
     pub fn list(&mut self, write: impl FnOnce(&mut Writer<'_>)) {
         self.compound(code::LIST_8, write);
     }
 
-    /// A map of the keys and values that `write` writes.
+    /// Writes a map of the keys and values that `write` writes.
     #[inline]
     pub fn map(&mut self, write: impl FnOnce(&mut Writer<'_>)) {
         self.compound(code::MAP_8, write);
     }
 
-    /// The one value that `write` writes, described by `descriptor`.
+    /// Writes the one value that `write` writes, described by `descriptor`.
     #[inline]
     pub fn described(&mut self, descriptor: u64, write: impl FnOnce(&mut Writer<'_>)) {
         self.count += 1;
@@ -64,28 +65,28 @@ impl<'o> Writer<'o> {
         write(&mut Writer::new(self.out));
     }
 
-    /// A list of the fields that `write` writes, described by `descriptor` (1.4).
+    /// Writes a list of the fields that `write` writes, described by `descriptor` (1.4).
     #[inline]
     pub fn composite(&mut self, descriptor: u64, write: impl FnOnce(&mut Writer<'_>)) {
         self.described(descriptor, |value| value.list(write));
     }
 
-    /// An array of timestamps, milliseconds since 1970.
+    /// Writes an array of timestamps, in milliseconds since 1970.
     pub fn timestamps(&mut self, all: impl IntoIterator<Item = i64>) {
         self.array(code::TIMESTAMP, all, |out, ms| out.extend_from_slice(&ms.to_be_bytes()));
     }
 
-    /// An array of integers of type `long`.
+    /// Writes an array of integers of type `long`.
     pub fn longs(&mut self, all: impl IntoIterator<Item = i64>) {
         self.array(code::LONG, all, |out, number| out.extend_from_slice(&number.to_be_bytes()));
     }
 
-    /// An array of strings.
+    /// Writes an array of strings.
     pub fn strings<'s>(&mut self, all: impl IntoIterator<Item = &'s str>) {
         self.array(code::STRING_32, all, long_text);
     }
 
-    /// An array of symbols.
+    /// Writes an array of symbols.
     pub(crate) fn symbols<'s>(&mut self, all: impl IntoIterator<Item = &'s str>) {
         self.array(code::SYMBOL_32, all, long_text);
     }
@@ -105,7 +106,8 @@ impl<'o> Writer<'o> {
         });
     }
 
-    /// In the short form if it fits: few do not, and what is in those is moved.
+    /// Writes a list, map or array in the short form if it fits. Few do not fit; their contents are
+    /// moved to make room for the long form.
     #[inline]
     fn compound(&mut self, constructor: u8, write: impl FnOnce(&mut Writer<'_>)) {
         self.count += 1;
@@ -126,7 +128,7 @@ impl<'o> Writer<'o> {
     }
 }
 
-/// Gives the compound value at the end, which begins at `start`, the long form.
+/// Converts the compound value at the end of `out`, which begins at `start`, to the long form.
 #[cold]
 fn widen(out: &mut Vec<u8>, start: usize, count: u32) {
     let size = len_u32(out.len() - start - 3 + 4);

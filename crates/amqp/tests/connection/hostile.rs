@@ -127,7 +127,7 @@ fn refused_links_that_are_not_detached_close_the_connection() {
         peer.say(CHANNEL, attach(handle));
         assert_eq!(refused(&mut peer).condition, "amqp:resource-limit-exceeded");
     }
-    // One that is detached makes room for another.
+    // A detached link makes room for another.
     peer.say(CHANNEL, Performative::Detach(Detach { handle: 2, closed: true, error: None }));
     peer.say(CHANNEL, attach(2));
     refused(&mut peer);
@@ -218,7 +218,7 @@ fn unsettled_deliveries_of_all_sessions_have_a_number() {
     assert_eq!(peer.server.credit(other), 1);
 }
 
-/// A conversation that reaches everything.
+/// Returns frames that together reach every part of the server.
 fn conversation() -> Vec<Vec<u8>> {
     let frame = |channel, performative, payload: &[u8]| {
         let mut bytes = Vec::new();
@@ -267,10 +267,10 @@ fn conversation() -> Vec<Vec<u8>> {
     ]
 }
 
-/// Answers whatever comes.
+/// A server that answers every event.
 struct Server {
     connection: Connection,
-    /// Those that were asked for and are not yet reported as gone.
+    /// Links that were requested and have not been reported as gone.
     links: Vec<LinkId>,
 }
 
@@ -322,7 +322,7 @@ impl Server {
     }
 }
 
-/// The frames of the server are frames.
+/// Checks that the output consists of well-formed frames.
 fn check_output(connection: &mut Connection) {
     let bytes = std::mem::take(connection.output());
     let mut rest = &bytes[..];
@@ -375,7 +375,7 @@ proptest! {
     ) {
         let mut frames = conversation();
         for (frame, at, byte) in changes {
-            // The length stays, or all would end there.
+            // The length of a frame stays, otherwise the connection would end there.
             let frame = &mut frames[frame];
             let at = 4 + at.index(frame.len() - 4);
             frame[at] = byte;

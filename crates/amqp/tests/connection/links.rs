@@ -70,7 +70,7 @@ fn a_filter_and_an_address_can_be_replaced() {
 
 #[test]
 fn an_attach_of_python_is_understood() {
-    // What pyamqp of azure-servicebus 7.15 writes for a session receiver.
+    // The attach that pyamqp of azure-servicebus 7.15 writes for a session receiver.
     let bytes =
         hex("000000de02000003005312c0d10ea1026c315201560150005001005328c0510ba114616d7170733a\
          2f2f6c6f63616c686f73742f737143a30b73657373696f6e2d656e644356004040c12202a31c636f\
@@ -195,7 +195,7 @@ fn a_peer_that_no_longer_waits_gets_no_answer() {
         assert_eq!(peer.events()[0], detached, "{end:?}");
         let said = peer.said();
         match &said[..] {
-            // There are clients that know no link before its attach.
+            // Some clients do not know a link before its attach.
             [Performative::Attach(attach), Performative::Detach(_)] => {
                 assert!(attach.source.is_none() && attach.target.is_none());
             }
@@ -241,7 +241,7 @@ fn the_server_detaches() {
     assert_eq!(peer.said(), [detach(0, Some(lost))]);
     assert!(peer.server.send(link, b"2", false, 0, &[b"m"]).is_err());
 
-    // What the peer says before it knows.
+    // Frames that the peer sends before it knows of the detach.
     peer.say(CHANNEL, Performative::Flow(credit_for(0, 1, 10)));
     peer.dispose(1, None, false, barid_amqp::DeliveryState::Accepted);
     assert_eq!(peer.events(), [], "the caller ended the link itself");

@@ -6,29 +6,29 @@ use barid_amqp::{
     ReceiverSettles, Role, SenderSettles, Tag, Terminus,
 };
 
-/// The session of most tests; not 0, so that nothing works by accident.
+/// Channel of the session in most tests; not 0, so that nothing works by accident.
 pub const CHANNEL: u16 = 3;
 
-/// A client that writes what it likes, and the server's end before it.
+/// A client that can write any bytes, and the server side that receives them.
 pub struct Peer {
     pub server: Connection,
 }
 
-/// A frame of the server: its performative and what stands behind it.
+/// A frame of the server: its channel, its performative, and its payload.
 pub type Answer = (u16, Performative, Vec<u8>);
 
 impl Peer {
-    /// A connection on which nothing was said.
+    /// Creates a connection on which nothing has been sent.
     pub fn silent(limits: Limits) -> Self {
         Self { server: Connection::new("broker", limits) }
     }
 
-    /// An open connection with a session.
+    /// Creates an open connection with a session.
     pub fn new() -> Self {
         Self::with(Limits::default(), 65_536, 1_000)
     }
 
-    /// An open connection with a session, of a client with these bounds.
+    /// Creates an open connection with a session, for a client with these bounds.
     pub fn with(limits: Limits, max_frame_size: u32, window: u32) -> Self {
         let mut peer = Self::silent(limits);
         peer.write(&AMQP_HEADER).expect("the header");
@@ -39,7 +39,7 @@ impl Peer {
         peer
     }
 
-    /// Gives bytes to the server, which must take them all.
+    /// Gives bytes to the server, which must consume all of them.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         let consumed = self.server.receive(bytes)?;
         assert_eq!(consumed, bytes.len());
@@ -56,31 +56,31 @@ impl Peer {
         self.write(&bytes).expect("a good frame");
     }
 
-    /// Says what the server must not accept.
+    /// Sends a frame that the server must not accept, and returns the failure.
     pub fn say_wrong(&mut self, channel: u16, performative: Performative) -> Failure {
         let mut bytes = Vec::new();
         frame::encode(&mut bytes, channel, &performative, &[]);
         self.server.receive(&bytes).expect_err("a frame that must not come")
     }
 
-    /// All events since the last time.
+    /// Takes all events since the last call.
     pub fn events(&mut self) -> Vec<Event> {
         std::iter::from_fn(|| self.server.next_event()).collect()
     }
 
-    /// The only event since the last time.
+    /// Takes the only event since the last call.
     pub fn event(&mut self) -> Event {
         let mut events = self.events();
         assert_eq!(events.len(), 1, "{events:?}");
         events.remove(0)
     }
 
-    /// What the server wrote since the last time.
+    /// Takes the bytes that the server has written since the last call.
     pub fn bytes(&mut self) -> Vec<u8> {
         std::mem::take(self.server.output())
     }
 
-    /// The frames of what the server wrote since the last time, behind headers.
+    /// Takes the frames that the server has written since the last call, without protocol headers.
     pub fn answers(&mut self) -> Vec<Answer> {
         let bytes = self.bytes();
         let mut rest = &bytes[..];
@@ -103,7 +103,7 @@ impl Peer {
         answers
     }
 
-    /// The performatives of the session's frames.
+    /// Takes the performatives of the server's frames since the last call.
     pub fn said(&mut self) -> Vec<Performative> {
         let answers = self.answers();
         answers.into_iter().map(|(_, performative, _)| performative).collect()
@@ -118,7 +118,7 @@ impl Peer {
         }
     }
 
-    /// A link on which the peer receives, with so much credit.
+    /// Attaches a link on which the peer receives, with this credit.
     pub fn receiver(&mut self, handle: u32, credit: u32) -> LinkId {
         let link = self.attach(receiver(handle)).link;
         assert!(self.server.accept_attach(link, AttachAnswer::default()));
@@ -130,7 +130,7 @@ impl Peer {
         link
     }
 
-    /// A link on which the peer sends, with this window.
+    /// Attaches a link on which the peer sends, with this window.
     pub fn sender(&mut self, handle: u32, credit: u32) -> LinkId {
         let link = self.attach(sender(handle)).link;
         let answer = AttachAnswer { credit, ..AttachAnswer::default() };
@@ -146,7 +146,7 @@ impl Peer {
         self.say_with(CHANNEL, Performative::Transfer(transfer), message);
     }
 
-    /// Says what became of deliveries.
+    /// Reports the state of deliveries.
     pub fn dispose(&mut self, first: u32, last: Option<u32>, settled: bool, state: DeliveryState) {
         let (role, state) = (Role::Receiver, Some(state));
         let disposition = frame::Disposition { role, first, last, settled, state };
@@ -165,7 +165,7 @@ pub fn begin(incoming_window: u32) -> Performative {
     }))
 }
 
-/// As a client asks for messages in peek-lock.
+/// Builds the attach of a client that wants messages in peek-lock mode.
 pub fn receiver(handle: u32) -> Attach {
     Attach {
         name: format!("receiver-{handle}"),

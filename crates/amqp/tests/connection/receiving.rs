@@ -10,7 +10,7 @@ fn delivery(peer: &mut Peer) -> Delivery {
     }
 }
 
-/// The credit that was given since the last time, as (delivery count, credit).
+/// Takes the credit that the server has given since the last call, as (delivery count, credit).
 fn credit(peer: &mut Peer) -> Vec<(u32, u32)> {
     let flows = peer.said().into_iter().filter_map(|said| match said {
         Performative::Flow(flow) => Some((flow.delivery_count.unwrap(), flow.link_credit.unwrap())),
@@ -55,7 +55,7 @@ fn a_message_comes_in_many_frames_beside_another() {
     let mut peer = Peer::new();
     let (one, two) = (peer.sender(1, 10), peer.sender(2, 10));
     let first = |more| Transfer { more, ..transfer(1, 0) };
-    // The later frames of pyamqp repeat everything, those of others leave it out.
+    // pyamqp repeats everything in the later frames; other clients leave it out.
     let short = |more| Transfer { handle: 1, more, ..Transfer::default() };
     peer.say_with(CHANNEL, Performative::Transfer(first(true)), b"one ");
     peer.say_with(CHANNEL, Performative::Transfer(short(true)), b"after ");
@@ -224,7 +224,7 @@ fn messages_beyond_the_credit_cost_the_link() {
 
 #[test]
 fn delivery_ids_need_not_ascend() {
-    // pyamqp gives one id to several deliveries, and ids out of order, when its threads race.
+    // When its threads race, pyamqp gives one id to several deliveries, and ids out of order.
     let mut peer = Peer::new();
     peer.sender(1, 10);
     let ids = [5, 5, 4, 6, 5];

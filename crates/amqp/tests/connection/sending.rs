@@ -3,7 +3,7 @@ use barid_amqp::{Event, Limits, SendError};
 
 use crate::peer::{CHANNEL, Peer, credit_for, receiver};
 
-/// The transfers since the last time, with what stands behind them.
+/// Takes the transfers since the last call, with their payloads.
 fn transfers(peer: &mut Peer) -> Vec<(Transfer, Vec<u8>)> {
     let transfers = peer.answers().into_iter().map(|(channel, said, payload)| match said {
         Performative::Transfer(transfer) if channel == CHANNEL => (transfer, payload),
@@ -35,7 +35,7 @@ fn nothing_goes_out_without_credit() {
     assert_eq!(peer.server.send(link, &[0; 33], true, 0, &[]), Err(SendError::TagTooLong));
     assert!(peer.server.send(link, b"1", true, 0, &[]).is_ok());
     assert_eq!(peer.server.send(link, b"2", true, 0, &[]), Err(SendError::NoCredit));
-    // The peer counts from what it has seen: nothing yet, then one.
+    // The peer counts credit from the delivery count that it has seen: first 0, then 1.
     peer.say(CHANNEL, Performative::Flow(credit_for(0, 0, 1)));
     assert_eq!(peer.server.credit(link), 0);
     peer.say(CHANNEL, Performative::Flow(credit_for(0, 1, 5)));
@@ -108,7 +108,7 @@ fn frames_wait_for_the_window_of_the_peer() {
     let waiting = 3 * 700 - sent.iter().map(|(_, payload)| payload.len()).sum::<usize>();
     assert_eq!(peer.server.queued_bytes(), waiting);
 
-    // The peer says the same again, as if it had not seen all: nothing is free.
+    // The peer repeats its window, as if it had not seen all transfers: nothing is free.
     peer.say(CHANNEL, window(1, 3));
     assert_eq!(transfers(&mut peer), []);
     peer.say(CHANNEL, window(3, 2));
@@ -172,7 +172,7 @@ fn a_drain_takes_the_credit_that_is_left() {
     assert_eq!((flow.delivery_count, flow.link_credit), (Some(10), Some(0)));
     assert_eq!(peer.server.credit(link), 0);
 
-    // Without credit it is to be answered, too.
+    // A drain without credit needs an answer, too.
     let drain = Flow { drain: true, ..credit_for(0, 10, 0) };
     peer.say(CHANNEL, Performative::Flow(drain));
     assert_eq!(peer.event(), Event::Drain { link });

@@ -45,7 +45,7 @@ fn the_server_ends_a_session() {
     assert_eq!(peer.events().len(), 2);
     assert_eq!(peer.server.credit(link), 0);
 
-    // What the peer says before it knows.
+    // Frames that the peer sends before it knows of the end.
     peer.say(CHANNEL, Performative::Attach(Box::new(receiver(2))));
     peer.say(CHANNEL, Performative::Transfer(transfer(9, 1)));
     peer.say(CHANNEL, Performative::Flow(Flow { echo: true, ..Flow::default() }));

@@ -4,7 +4,7 @@ use barid_amqp::{DeliveryState, Disposition, Error, Event, Fields, OutgoingId, R
 
 use crate::peer::{CHANNEL, Peer};
 
-/// A peer that has got so many messages, and their ids.
+/// Returns a peer that has received `count` messages, and their ids.
 fn with_messages(count: u32) -> (Peer, Vec<OutgoingId>) {
     let mut peer = Peer::new();
     let link = peer.receiver(0, count);
@@ -85,7 +85,8 @@ fn a_state_that_is_no_outcome_decides_nothing() {
 
 #[test]
 fn dispositions_of_python_are_understood() {
-    // What pyamqp of azure-servicebus 7.15 writes to dead-letter and to abandon delivery 3.
+    // The frames that pyamqp of azure-servicebus 7.15 writes to dead-letter and to abandon delivery
+    // 3.
     let rejected = b"\0\0\0\x76\x02\0\0\x03\0\x53\x15\xc0\x69\x06\x56\x01\x52\x03\x52\x03\x56\0\
         \0\x53\x25\xc0\x5a\x01\0\x53\x1d\xc0\x54\x03\xa3\x19com.microsoft:dead-letter\xa1\x01d\
         \xc1\x33\x04\xa3\x10DeadLetterReason\xa1\x01r\xa3\x1aDeadLetterErrorDescription\x40\x40";

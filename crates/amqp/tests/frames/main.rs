@@ -1,5 +1,5 @@
-//! Frames beside another reader and writer of AMQP 1.0: what we write it reads, what it writes we
-//! read, and nothing changes on the way.
+//! Compares the codec of frames with another AMQP 1.0 library: each reads what the other writes, and
+//! nothing changes on the way.
 
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
 
@@ -14,8 +14,8 @@ use barid_amqp::{
 use fe2o3_amqp_types::{performatives, sasl};
 use proptest::prelude::*;
 
-/// Not of 255 bytes: the other library gives those the long form, and fields are compared as they are
-/// encoded.
+/// Generates texts that do not have 255 bytes: the other library writes those in the long form, and
+/// fields are compared in their encoded form.
 fn text() -> impl Strategy<Value = String> {
     prop_oneof!["[a-z]{0,9}", "[a-z]{250,254}", "[a-z]{256,300}"]
 }
@@ -188,7 +188,8 @@ fn performative() -> impl Strategy<Value = Performative> {
     ]
 }
 
-/// The bytes of a terminus depend on who writes them, its meaning does not.
+/// Separates the termini from a performative: their encoding depends on the library that wrote them,
+/// their meaning does not.
 fn meaning(performative: Performative) -> (Performative, Vec<String>) {
     match performative {
         Performative::Attach(mut attach) => {
@@ -204,7 +205,7 @@ fn meaning(performative: Performative) -> (Performative, Vec<String>) {
     }
 }
 
-/// The other library knows how to write a frame's body, not its header.
+/// Puts a frame's header before a body, because the other library writes bodies only.
 fn framed(kind: u8, body: &[u8]) -> Vec<u8> {
     let length = u32::try_from(body.len() + 8).unwrap().to_be_bytes();
     [&length[..], &[2, kind, 0, 5], body].concat()
@@ -281,7 +282,7 @@ fn steps_of_sasl_agree_too() {
     }
 }
 
-/// The same, read and written by the other library.
+/// Reads and writes `body` with the other library.
 fn reread<T: serde::Serialize + serde::de::DeserializeOwned>(body: &[u8]) -> Vec<u8> {
     serde_amqp::to_vec(&serde_amqp::from_slice::<T>(body).unwrap()).unwrap()
 }

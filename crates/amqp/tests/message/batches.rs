@@ -1,4 +1,4 @@
-//! Many messages in one.
+//! Tests of batches: many messages in one.
 
 use barid_amqp::message::{Malformed, Sections, batch};
 

@@ -1,4 +1,4 @@
-//! Messages that the broker makes.
+//! Tests of messages that the broker creates.
 
 use barid_amqp::message::{Builder, Field, Sections, ValueRef, Writer};
 use fe2o3_amqp_types::primitives::SimpleValue;
@@ -104,14 +104,14 @@ proptest! {
     fn what_is_written_is_read(value in values()) {
         let mut out = Vec::new();
         value.write(&mut Writer::new(&mut out));
-        // As another implementation reads it, …
+        // The other implementation reads the value, …
         let theirs: Value = serde_amqp::from_slice(&out).unwrap();
-        // … as what it writes is read here, …
+        // … this crate reads what the other writes, …
         let back = serde_amqp::to_vec(&theirs).unwrap();
         let mut again = Vec::new();
         Writer::new(&mut again).value(ValueRef::parse(&back).unwrap());
         prop_assert_eq!(&serde_amqp::from_slice::<Value>(&again).unwrap(), &theirs);
-        // … and as an application property of a message that passes through.
+        // … and the value passes through as an application property of a message.
         let mut message = Vec::new();
         Builder::new()
             .application_property("key", ValueRef::parse(&out).unwrap())

@@ -1,4 +1,4 @@
-//! What receivers get.
+//! Tests of messages as receivers get them.
 
 use barid_amqp::message::{Change, Delivered, Scope, Sections, State, ValueRef};
 use fe2o3_amqp_types::messaging::annotations::OwnedKey;

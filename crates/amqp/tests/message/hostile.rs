@@ -1,4 +1,4 @@
-//! Bytes that are no messages.
+//! Tests of bytes that are not messages.
 
 use barid_amqp::message::{
     Change, Delivered, Malformed, Request, Scope, Sections, ValueRef, batch,
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::{FRESH, JAVASCRIPT, PYTHON, bytes, deliver, read};
 
-/// Everything that can be asked of a message.
+/// Calls everything that can be asked of a message.
 fn exercise(message: &[u8]) {
     for inner in batch(message).take(100).flatten() {
         let _ = Sections::split(inner);
@@ -40,7 +40,7 @@ fn declared_sizes_and_counts_are_not_believed() {
     assert_eq!(split(b"\x00\x53\x74\xc1\x03\x00\x40\x40"), Malformed::Length);
     assert_eq!(split(b"\x00\x53\x74\xc1\x02\x01\x40"), Malformed::Length);
     assert_eq!(split(b"\x00\x53\x74\xc1\x00"), Malformed::Length);
-    // Four billion values in no bytes at all.
+    // Four billion values that take no bytes at all.
     let nulls = b"\x00\x53\x72\xd1\x00\x00\x00\x10\x00\x00\x00\x02\xa3\x01k\xf0\x00\x00\x00\x05\xff\xff\xff\xff\x40";
     let mut nulls = nulls.to_vec();
     nulls[7] = (nulls.len() - 8) as u8;
@@ -65,7 +65,7 @@ fn nesting_has_an_end() {
     assert_eq!(Sections::split(&properties).unwrap_err(), Malformed::Depth);
     let value = [b"\x00\x53\x77", &list[..]].concat();
     assert_eq!(Request::parse(&value).unwrap_err(), Malformed::Depth);
-    // A body is passed on without looking at it.
+    // A body is passed on without being checked.
     Sections::split(&value).unwrap();
     let described = vec![0x00; 1 << 20];
     assert_eq!(Sections::split(&described).unwrap_err(), Malformed::Depth);

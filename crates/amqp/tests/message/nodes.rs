@@ -1,4 +1,4 @@
-//! Requests to `$cbs` and `$management`, and the responses.
+//! Tests of requests to `$cbs` and `$management`, and of the responses.
 
 use barid_amqp::message::{
     Correlation, Field, Filter, Request, Response, Rule, Sections, ValueRef, Writer,

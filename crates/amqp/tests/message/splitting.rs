@@ -1,4 +1,4 @@
-//! What is found in the messages of the clients.
+//! Tests of splitting the messages of real clients.
 
 use barid_amqp::message::{Field, Header, Malformed, Sections, ValueRef, id_text};
 
@@ -167,7 +167,7 @@ fn a_message_id_is_added_and_nothing_else_changes() {
     let mut rich = bytes(PYTHON);
     let id = rich.windows(4).position(|window| window == b"\xa1\x02m1").unwrap();
     rich.splice(id..id + 4, [0x40]);
-    // The size of the list is 5 bytes before: size, count.
+    // The size of the list stands 2 bytes before the message id, followed by the count.
     rich[id - 2] -= 3;
     let added = with_id(&rich);
     let (mut expected, found) = (super::read(&rich), super::read(&added));

@@ -1,4 +1,4 @@
-//! What the admin address answers, as far as the tools need it: `docs/operating/admin-api.md`.
+//! Answers of the admin address, as far as the tools need them: `docs/operating/admin-api.md`.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use super::Moment;
 
-/// `/v1/tenants`.
+/// Answer to `/v1/tenants`.
 #[derive(Debug, Deserialize)]
 pub struct Tenants {
     pub tenants: Vec<Tenant>,
@@ -17,7 +17,7 @@ pub struct Tenant {
     pub name: String,
 }
 
-/// A session. `S` says of its subscriptions how many, or which.
+/// A session. `S` is the number of its subscriptions, or a list of them.
 #[derive(Debug, Deserialize)]
 pub struct Session<S> {
     pub client: String,
@@ -25,7 +25,7 @@ pub struct Session<S> {
     pub protocol: Option<String>,
     pub user: Option<String>,
     pub durability: String,
-    /// `None`: it does not expire.
+    /// `None` if the session does not expire.
     pub expiry_seconds: Option<u32>,
     pub expires_at: Option<Moment>,
     pub subscriptions: S,
@@ -36,7 +36,7 @@ pub struct Session<S> {
     pub unreleased: u64,
 }
 
-/// `/v1/tenants/{tenant}/sessions/{client}`.
+/// Answer to `/v1/tenants/{tenant}/sessions/{client}`.
 #[derive(Debug, Deserialize)]
 pub struct Detailed {
     #[serde(flatten)]
@@ -59,7 +59,7 @@ pub struct Will {
     pub delay_seconds: u32,
 }
 
-/// `/v1/tenants/{tenant}/drops`.
+/// Answer to `/v1/tenants/{tenant}/drops`.
 #[derive(Debug, Deserialize)]
 pub struct Drops {
     pub drops: Vec<Dropped>,
@@ -67,7 +67,7 @@ pub struct Drops {
     pub remembered: u64,
 }
 
-/// `/v1/tenants/{tenant}/denials`.
+/// Answer to `/v1/tenants/{tenant}/denials`.
 #[derive(Debug, Default, Deserialize)]
 pub struct Denials {
     pub denials: Vec<Denied>,
@@ -85,7 +85,7 @@ pub struct Denied {
     pub reason: String,
 }
 
-/// `/v1/tenants/{tenant}/amqp-connections`.
+/// A connection in the answer to `/v1/tenants/{tenant}/amqp-connections`.
 #[derive(Debug, Deserialize)]
 pub struct AmqpConnection {
     pub id: u64,

@@ -1,4 +1,4 @@
-//! The admin address of a broker that runs, asked over HTTP.
+//! HTTP client for the admin address of a running broker.
 
 pub mod answers;
 mod moment;
@@ -20,16 +20,16 @@ use serde_json::Value;
 use ureq::http::{Response, StatusCode};
 use ureq::{Agent, Body};
 
-/// How long connecting, and a short answer, may take.
+/// Time-outs for connecting and for the beginning of an answer.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 const ANSWER_WITHIN: Duration = Duration::from_secs(60);
 
-/// The largest answer that is taken into memory, in bytes.
+/// Largest answer that is read into memory, in bytes.
 const ANSWER_MAX: u64 = 64 * 1024 * 1024;
 
 const JSON: &str = "application/json";
 
-/// Where a running broker is asked.
+/// Address of the running broker.
 #[derive(Args)]
 pub struct AdminArgs {
     /// Admin address of the running broker
@@ -43,7 +43,7 @@ pub struct AdminArgs {
     admin: String,
 }
 
-/// Whose things are asked for, and how they are printed.
+/// The tenant of a request, and the output format.
 #[derive(Args)]
 pub struct TenantArgs {
     #[command(flatten)]
@@ -57,13 +57,13 @@ pub struct TenantArgs {
 }
 
 impl AdminArgs {
-    /// Who answers there.
+    /// Creates a client for this address.
     pub fn connect(&self) -> Admin {
         let agent = Agent::config_builder()
             .http_status_as_error(false)
             .timeout_connect(Some(CONNECT_WITHIN))
             .timeout_recv_response(Some(ANSWER_WITHIN))
-            // It is the operator's own machine or network.
+            // The address is on the operator's own machine or network.
             .proxy(None)
             .build()
             .new_agent();
@@ -72,23 +72,23 @@ impl AdminArgs {
 }
 
 impl TenantArgs {
-    /// Who answers, and the path of what belongs to the tenant.
+    /// Creates a client, and returns it with the path of the tenant's resources.
     pub fn connect(&self) -> (Admin, String) {
         (self.admin.connect(), format!("/v1/tenants/{}", encode(&self.tenant)))
     }
 }
 
-/// The admin address of a broker.
+/// Client of a broker's admin address.
 pub struct Admin {
     agent: Agent,
     address: String,
 }
 
-/// The broker has no such thing.
+/// Error: the broker does not have the requested resource.
 #[derive(Debug)]
 pub struct Missing(String);
 
-/// The broker has one already.
+/// Error: the broker already has a resource of this name.
 #[derive(Debug)]
 pub struct Present(String);
 
@@ -108,13 +108,13 @@ impl std::error::Error for Missing {}
 impl std::error::Error for Present {}
 
 impl Admin {
-    /// Asks for JSON. What the broker does not have is a [`Missing`].
+    /// Gets a JSON answer. A resource that the broker does not have is the error [`Missing`].
     pub fn get(&self, path: &str) -> anyhow::Result<Value> {
         let answer = self.call(path, self.agent.get(self.url(path)).call())?;
         self.json(path, answer)
     }
 
-    /// Like [`Admin::get`]; `None` instead of a [`Missing`].
+    /// Gets a JSON answer like [`Admin::get`]; `None` instead of [`Missing`].
     pub fn find(&self, path: &str) -> anyhow::Result<Option<Value>> {
         match self.get(path) {
             Err(error) if error.is::<Missing>() => Ok(None),
@@ -122,44 +122,45 @@ impl Admin {
         }
     }
 
-    /// Reads what [`Admin::get`] has answered.
+    /// Converts an answer of [`Admin::get`] to a type.
     pub fn read<T: DeserializeOwned>(&self, answer: Value) -> anyhow::Result<T> {
         serde_json::from_value(answer).with_context(|| self.not_barid("this"))
     }
 
-    /// Has something removed.
+    /// Deletes a resource.
     pub fn delete(&self, path: &str) -> anyhow::Result<()> {
         self.call(path, self.agent.delete(self.url(path)).call()).map(drop)
     }
 
-    /// Has something removed, and is told about it.
+    /// Deletes a resource, and returns the broker's answer.
     pub fn clear(&self, path: &str) -> anyhow::Result<Value> {
         let answer = self.call(path, self.agent.delete(self.url(path)).call())?;
         self.json(path, answer)
     }
 
-    /// Has something made. That it is there already is a [`Present`].
+    /// Creates a resource. An existing one is the error [`Present`].
     pub fn create(&self, path: &str, body: &Value) -> anyhow::Result<Value> {
         let request = self.agent.put(self.url(path)).header("If-None-Match", "*");
         let answer = self.call(path, request.content_type(JSON).send(body.to_string()))?;
         self.json(path, answer)
     }
 
-    /// Has something made, or made anew if it is there.
+    /// Creates a resource, or replaces an existing one.
     pub fn put(&self, path: &str, body: &Value) -> anyhow::Result<Value> {
         let request = self.agent.put(self.url(path)).content_type(JSON);
         let answer = self.call(path, request.send(body.to_string()))?;
         self.json(path, answer)
     }
 
-    /// Has a part of something changed.
+    /// Changes a part of a resource.
     pub fn change(&self, path: &str, body: &Value) -> anyhow::Result<Value> {
         let request = self.agent.patch(self.url(path)).content_type(JSON);
         let answer = self.call(path, request.send(body.to_string()))?;
         self.json(path, answer)
     }
 
-    /// Asks for something of any length. An answer that breaks off is an error of the reader.
+    /// Gets an answer of any length as a stream. If the answer breaks off, the reader returns an
+    /// error.
     pub fn stream(&self, path: &str) -> anyhow::Result<impl Read + use<>> {
         let answer = self.call(path, self.agent.get(self.url(path)).call())?;
         Ok(answer.into_body().into_reader())
@@ -216,7 +217,7 @@ impl Admin {
             "cannot ask http://{}: {error}\n  hint: is the broker running? `barid serve` prints its \
              admin address; name it with --admin HOST:PORT or BARID_TOOLS_ADMIN{}",
             self.address,
-            // A variable of that name meant the tools, too, once; and it is guessed first.
+            // `BARID_ADMIN` is an obvious but wrong guess for the variable of the tools.
             match std::env::var_os("BARID_ADMIN") {
                 Some(_) => ". (BARID_ADMIN is where `barid serve` listens)",
                 None => "",
@@ -225,7 +226,7 @@ impl Admin {
     }
 }
 
-/// The command that lists what there is of the kind of thing that a path names.
+/// Returns the command that lists the resources of the kind that a path names.
 fn lister(path: &str) -> Option<&'static str> {
     let path = path.split('?').next().unwrap_or_default();
     [
@@ -242,7 +243,7 @@ fn lister(path: &str) -> Option<&'static str> {
     .map(|(_, list)| list)
 }
 
-/// A text as a part of a path or query.
+/// Encodes a text for use in a path or query.
 pub fn encode(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {

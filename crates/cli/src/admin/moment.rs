@@ -1,4 +1,4 @@
-//! Times as the admin address tells them, and how long ago they are.
+//! Times in the admin address's answers, and the spans between them and now.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -12,7 +12,7 @@ pub struct Moment {
 }
 
 impl Moment {
-    /// Reads a time of exactly the form that the broker writes.
+    /// Reads a time in exactly the format that the broker writes.
     fn parse(text: &str) -> Option<Self> {
         let digits = |at: usize, len: usize| text.get(at..at + len)?.parse::<u64>().ok();
         let is_mark = |(at, mark)| text.as_bytes().get(at) == Some(&mark);
@@ -27,17 +27,17 @@ impl Moment {
         Some(Self { text: text.to_owned(), unix: Duration::from_millis(millis) })
     }
 
-    /// As the broker wrote it.
+    /// Returns the time as the broker wrote it.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// The time from here to `now`; zero for what lies ahead.
+    /// Returns the time from this moment until `now`; zero if this moment lies in the future.
     pub fn until(&self, now: Duration) -> Duration {
         now.saturating_sub(self.unix)
     }
 
-    /// The time from `now` to here; zero for what has been.
+    /// Returns the time from `now` until this moment; zero if this moment lies in the past.
     pub fn since(&self, now: Duration) -> Duration {
         self.unix.saturating_sub(now)
     }
@@ -50,12 +50,12 @@ impl<'de> Deserialize<'de> for Moment {
     }
 }
 
-/// The time since 1970.
+/// Returns the wall-clock time since 1970.
 pub fn now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// How long, in the largest unit that it has: `45s`, `3m`, `5h`, `12d`.
+/// Formats a duration in the largest unit that fits: `45s`, `3m`, `5h`, `12d`.
 pub fn span(duration: Duration) -> String {
     match duration.as_secs() {
         seconds @ ..60 => format!("{seconds}s"),
@@ -65,12 +65,12 @@ pub fn span(duration: Duration) -> String {
     }
 }
 
-/// Days from the beginning of 1970 to a date of the Gregorian calendar from then on.
+/// Returns the days from 1970-01-01 to a date of the Gregorian calendar; `None` for earlier dates.
 fn days(year: u64, month: u64, day: u64) -> Option<u64> {
     if year < 1970 || !(1..=12).contains(&month) || !(1..=31).contains(&day) {
         return None;
     }
-    // Years and months are counted from March, so that the leap day is the last of its year.
+    // Counts years and months from March, so that the leap day is the last day of its year.
     let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let of_years = 365 * year + year / 4 - year / 100 + year / 400;
     Some(of_years + (153 * month + 2) / 5 + day - 1 - 719_468)

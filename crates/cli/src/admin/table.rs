@@ -3,17 +3,17 @@
 use std::borrow::Cow;
 use std::fmt;
 
-/// The widest a cell may be before it is cut, in characters.
+/// Maximum width of a cell in characters; longer cells are cut.
 const CELL_MAX: usize = 60;
 
-/// A column: its title, and on which side its cells stand.
+/// A column: its title, and the side to which its cells are aligned.
 #[derive(Clone, Copy, Debug)]
 pub enum Column {
     Left(&'static str),
     Right(&'static str),
 }
 
-/// Rows under titles, aligned.
+/// A table with a title row and aligned columns.
 #[derive(Debug)]
 pub struct Table<const N: usize> {
     columns: [Column; N],
@@ -63,7 +63,7 @@ impl<const N: usize> fmt::Display for Table<N> {
     }
 }
 
-/// Text of clients as it can be shown on a terminal: what would steer it is written out.
+/// Makes a client's text safe for a terminal: control characters are escaped.
 pub fn printable(text: &str) -> Cow<'_, str> {
     if !text.chars().any(char::is_control) {
         return text.into();
@@ -80,7 +80,7 @@ fn cut(text: &str) -> String {
     text.chars().take(CELL_MAX - 1).chain(['…']).collect()
 }
 
-/// A number of bytes: `512 B`, `1.5 KiB`.
+/// Formats a number of bytes: `512 B`, `1.5 KiB`.
 pub fn bytes(count: u64) -> String {
     let units = [("GiB", 30), ("MiB", 20), ("KiB", 10)];
     match units.into_iter().find(|(_, shift)| count >> shift > 0) {

@@ -1,11 +1,11 @@
-//! How far a measurement is.
+//! Progress bars of measurements.
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// A bar of this look. Silent if nobody looks.
+/// Creates a bar in this style. It draws nothing if the output is not a terminal.
 pub fn bar(len: u64, template: &str) -> ProgressBar {
     let bar = ProgressBar::new(len);
-    // Without its style a bar is still a bar.
+    // A bar works without its style, too.
     if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style);
     }

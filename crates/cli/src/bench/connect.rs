@@ -1,4 +1,4 @@
-//! Sockets that connect without waiting.
+//! Sockets that connect without blocking.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -6,13 +6,13 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use mio::net::TcpStream;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
-/// One source address has ports for about so many connections to one port.
+/// Number of connections to one port that one source address has ports for, approximately.
 const PER_SOURCE: usize = 20_000;
 
-/// Begins the connection number `index`.
+/// Begins connection number `index`.
 ///
-/// The first ones come from the address the system chooses, the others from 127.1.0.1 and on, if
-/// the broker is on this machine.
+/// The first connections come from the address that the system chooses. If the broker is on this
+/// machine, the others come from 127.1.0.1 and the addresses after it.
 pub fn begin(address: SocketAddr, index: usize) -> io::Result<TcpStream> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_nonblocking(true)?;

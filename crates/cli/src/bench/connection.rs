@@ -1,4 +1,4 @@
-//! One connection of the benchmark, and what it has on its way.
+//! One connection of the benchmark, and its messages in flight.
 
 use std::collections::VecDeque;
 
@@ -9,10 +9,11 @@ use mqtt_proto::{
 
 use super::stream::Stream;
 
-/// Above this much unwritten output a publisher waits for the socket.
+/// Unwritten output, in bytes, above which a publisher waits for the socket.
 const OUTPUT_BYTES: usize = 256 * 1024;
 
-/// Payloads begin with the microsecond at which they were due and the number of their publisher.
+/// Size of a payload's stamp in bytes: the microsecond at which the message was due, and the
+/// publisher's number.
 pub const STAMP_BYTES: usize = 12;
 
 pub struct Connection {
@@ -20,23 +21,23 @@ pub struct Connection {
     pub flow: Flow,
 }
 
-/// What a client publishes, and how far that has come.
+/// The messages that a client publishes, and their progress.
 pub struct Flow {
     version: Version,
-    /// The one message this client publishes.
+    /// The message that this client publishes, again and again.
     template: Option<Template>,
-    /// Messages of QoS 1 and 2 that wait for an acknowledgement.
+    /// Number of QoS 1 and 2 messages that wait for an acknowledgement.
     unacknowledged: u16,
-    /// So many of them the broker allows.
+    /// Maximum of `unacknowledged` that the broker allows.
     pub receive_maximum: u16,
     next_id: PacketId,
-    /// When the messages were due that are not sent yet.
+    /// Times at which the messages that are not yet sent were due.
     pub backlog: VecDeque<u64>,
-    /// Deliveries of our messages that have not arrived yet.
+    /// Number of deliveries of this client's messages that have not arrived yet.
     pub undelivered: u64,
 }
 
-/// An encoded PUBLISH and where to patch it.
+/// An encoded PUBLISH, and the position of its stamp.
 struct Template {
     frame: Vec<u8>,
     qos: QoS,
@@ -62,7 +63,8 @@ impl Connection {
         self.flow.send(packet, &mut self.stream.output)
     }
 
-    /// Queues what is due, as long as the broker and the socket keep up. Answers how many.
+    /// Queues the messages that are due, as long as the broker and the socket keep up. Returns
+    /// their number.
     pub fn send_due(&mut self) -> u64 {
         let Self { stream, flow } = self;
         let Some(Template { frame, qos, stamp_at }) = &flow.template else { return 0 };
@@ -87,8 +89,8 @@ impl Connection {
         sent
     }
 
-    /// Reads all there is, and hands every packet to `handle`, with what is to be written. Answers
-    /// whether the connection is still open.
+    /// Reads all input, and passes every packet to `handle`, together with the buffer for answers.
+    /// Returns whether the connection is still open.
     pub fn read(
         &mut self,
         scratch: &mut Vec<u8>,
@@ -103,7 +105,7 @@ impl Connection {
 }
 
 impl Flow {
-    /// Makes this the publisher number `index`, of messages of `size` bytes to `topic`.
+    /// Makes this client publisher number `index`, of messages of `size` bytes to `topic`.
     pub fn publish_to(
         &mut self,
         topic: &str,
@@ -134,13 +136,14 @@ impl Flow {
         Ok(packet.encode(self.version, output)?)
     }
 
-    /// A message of ours is acknowledged for good.
+    /// Notes that a message was acknowledged completely.
     pub fn acknowledged(&mut self) {
         self.unacknowledged = self.unacknowledged.saturating_sub(1);
     }
 }
 
-/// Hands every whole packet at the front of `bytes` to `handle`. Answers how many bytes they have.
+/// Passes every whole packet at the front of `bytes` to `handle`. Returns the number of bytes
+/// taken.
 pub fn take_packets(
     version: Version,
     bytes: &[u8],
@@ -160,7 +163,7 @@ pub fn take_packets(
     Ok(taken)
 }
 
-/// The moment and the publisher that a payload begins with.
+/// Returns the time and the publisher that a payload begins with.
 pub fn stamp(payload: &[u8]) -> anyhow::Result<(u64, u32)> {
     let (Some(due), Some(publisher)) = (payload.first_chunk(), payload.get(8..STAMP_BYTES)) else {
         bail!("somebody else publishes to the topics bench/…");

@@ -19,19 +19,20 @@ use super::scenario::{Plan, Role};
 use super::target::Target;
 use crate::client::Failure;
 
-/// Connections that are being made at once.
+/// Maximum number of connections that are being opened at once.
 const CONNECTING_MAX: usize = 100;
 
 const WARM_UP: Duration = Duration::from_secs(1);
 
-/// How long to wait for messages that are still on their way, and for one answer.
+/// Maximum wait for messages in flight, and for one answer.
 const DRAIN: Duration = Duration::from_secs(3);
 const ANSWER: Duration = Duration::from_secs(20);
 
-/// Seconds that a persistent session of MQTT 5 is kept after its connection.
+/// Session Expiry Interval of a persistent MQTT 5 session, in seconds.
 const SESSION_EXPIRY: u32 = 60;
 
-/// The poll waits whole milliseconds; for less than that it is asked so often.
+/// Sleep between polls while the next message is due in less than a millisecond: the poll waits
+/// whole milliseconds only.
 const NAP: Duration = Duration::from_micros(100);
 
 struct Client {
@@ -50,18 +51,18 @@ pub struct Engine<'a> {
     clients: Vec<Client>,
     ready: usize,
     connect_times: Histogram<u64>,
-    /// Why a connection has ended first, if that is known.
+    /// Reason why the first connection was lost, if known.
     lost: Option<anyhow::Error>,
     begun: Instant,
     counts: Counts,
 }
 
-/// What has happened so far.
+/// Counts since the start.
 struct Counts {
     sent: u64,
     received: u64,
     dropped: usize,
-    /// Only messages that were due between these two microseconds have their latency recorded.
+    /// Microseconds between which a message must have been due for its latency to be recorded.
     measured: std::ops::Range<u64>,
     latencies: Histogram<u64>,
 }
@@ -94,7 +95,7 @@ impl<'a> Engine<'a> {
         })
     }
 
-    /// Makes all connections and subscriptions.
+    /// Opens all connections and makes all subscriptions.
     pub fn connect(&mut self, target: &Target) -> anyhow::Result<Setup> {
         let before = self.usage();
         let all = self.plan.clients.len();
@@ -141,7 +142,8 @@ impl<'a> Engine<'a> {
         }
         connection.send(&Packet::Connect(Connect {
             version,
-            // In MQTT 3 it says both: where a session begins, and how long it lasts.
+            // In MQTT 3 Clean Session decides both whether a session begins anew and whether it is
+            // kept.
             is_bridge: false,
             clean_start: !is_kept || version.is_v5(),
             keep_alive: 0,
@@ -159,7 +161,7 @@ impl<'a> Engine<'a> {
         Ok(())
     }
 
-    /// Publishes for the time that the options say, and waits for what is on its way.
+    /// Publishes for the duration of the options, and waits for messages in flight.
     pub fn measure(&mut self) -> anyhow::Result<Traffic> {
         let duration = self.options.duration;
         self.begun = Instant::now();
@@ -230,7 +232,7 @@ impl<'a> Engine<'a> {
                 bail!("the broker has closed all connections");
             }
             if wait >= Duration::from_millis(1) {
-                // Whole ones only: the poll rounds up, and a message would be late.
+                // Wait whole milliseconds only: the poll rounds up, and a message would be late.
                 self.poll(Duration::from_millis(wait.as_millis().min(20) as u64))?;
             } else {
                 self.poll(Duration::ZERO)?;
@@ -239,7 +241,8 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Open loop: what is due is due, whatever became of the earlier ones. Answers when the next is.
+    /// Open loop: messages are sent when they are due, whatever becomes of earlier ones. Returns the
+    /// time until the next is due.
     fn schedule(&mut self, now: Duration, rate: u32, publishers: &[usize]) -> Duration {
         let due_at = |message: u64| message * 1_000_000 / u64::from(rate);
         let backlog = |client: &Client| client.connection.flow.backlog.len() as u64;
@@ -253,7 +256,7 @@ impl<'a> Engine<'a> {
         Duration::from_micros(due_at(next) - micros(now))
     }
 
-    /// Closed loop: a message leaves when an earlier one has arrived everywhere.
+    /// Closed loop: a message is sent when an earlier one has reached all subscribers.
     fn fill_windows(&mut self, now: Duration, publishers: &[usize]) -> Duration {
         let copies = u64::from(self.plan.copies);
         let window = u64::from(self.options.window.max(1)) * copies;
@@ -306,7 +309,7 @@ impl<'a> Engine<'a> {
             if event.is_readable() || is_closing {
                 self.read(index, is_closing)?;
             }
-            // Also what reading has left to answer.
+            // Also writes the answers that reading has produced.
             self.flush(index);
         }
         self.events = events;

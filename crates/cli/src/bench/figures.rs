@@ -1,4 +1,4 @@
-//! Numbers, as people and programs want to see them.
+//! Formatting of numbers for people and programs.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use serde_json::{Value, json};
 
 use super::process::Usage;
 
-/// What it is, the number, and its unit.
+/// A label, a number, and its unit.
 pub type Row = (&'static str, String, &'static str);
 
-/// Shown of a histogram.
+/// Quantiles of a histogram that are shown.
 pub const QUANTILES: [f64; 4] = [0.5, 0.99, 0.999, 1.0];
 
-/// Rows with their numbers in a column, each a line.
+/// Formats rows as lines, with their numbers aligned.
 pub fn lines(rows: Vec<Row>) -> String {
     let width = rows.iter().map(|(_, number, _)| number.len()).max().unwrap_or(0);
     let line = |(label, number, unit)| {
@@ -23,7 +23,7 @@ pub fn lines(rows: Vec<Row>) -> String {
     rows.into_iter().map(line).collect()
 }
 
-/// A row for each of the [`QUANTILES`] of some microseconds; none if there are none.
+/// Returns a row for each of the [`QUANTILES`] of a histogram of microseconds; none if it is empty.
 pub fn quantile_rows(histogram: &Histogram<u64>, labels: [&'static str; 4]) -> Vec<Row> {
     let millis = |quantile| histogram.value_at_quantile(quantile) as f64 / 1_000.0;
     let row = |(label, quantile)| (label, format!("{:.3}", millis(quantile)), "ms");
@@ -34,7 +34,7 @@ pub fn quantile_rows(histogram: &Histogram<u64>, labels: [&'static str; 4]) -> V
     }
 }
 
-/// The [`QUANTILES`], in the unit of the histogram.
+/// Returns the [`QUANTILES`] in the unit of the histogram; null if it is empty.
 pub fn quantiles(histogram: &Histogram<u64>) -> Value {
     if histogram.is_empty() {
         return Value::Null;
@@ -43,17 +43,17 @@ pub fn quantiles(histogram: &Histogram<u64>) -> Value {
     json!({ "p50": p50, "p99": p99, "p99.9": p999, "max": max })
 }
 
-/// The memory of the process under measurement.
+/// Returns the row with the memory of the measured process.
 pub fn rss_row(label: &'static str, usage: Usage) -> Row {
     (label, format!("{:.1}", usage.rss_bytes as f64 / 1_048_576.0), "MiB")
 }
 
-/// How many a second.
+/// Returns the rate per second.
 pub fn per_second(count: u64, elapsed: Duration) -> u64 {
     (count as f64 / elapsed.as_secs_f64()).round() as u64
 }
 
-/// 1234567 as 1,234,567.
+/// Formats 1234567 as 1,234,567.
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();

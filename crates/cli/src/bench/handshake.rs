@@ -1,4 +1,4 @@
-//! From connecting to being ready, and the acknowledgements after that.
+//! The way of a connection until it is ready, and the acknowledgements after that.
 
 use anyhow::bail;
 use mqtt_proto::{
@@ -10,7 +10,7 @@ use super::connection::Flow;
 use super::scenario::Role;
 use crate::client::Failure;
 
-/// Where a connection is on its way to being ready.
+/// Stage of a connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
     Connecting,
@@ -19,7 +19,7 @@ pub enum Stage {
     Closed,
 }
 
-/// Handles everything but a PUBLISH: the stage after it.
+/// Handles any packet except PUBLISH, and returns the stage after it.
 pub fn advance(
     flow: &mut Flow,
     output: &mut Vec<u8>,

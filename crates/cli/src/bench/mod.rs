@@ -70,7 +70,7 @@ enum Command {
     /// N publishers, one subscriber to all their topics
     #[command(after_help = MQTT)]
     Fanin(Box<Options>),
-    /// N idle connections, each with a subscription: how fast they come, what they cost
+    /// N idle connections, each with a subscription: how fast they are made, and what they cost
     #[command(after_help = MQTT)]
     Connections(Box<Options>),
     /// N clients that set and get keys of the state store
@@ -79,7 +79,7 @@ enum Command {
     /// Queues with sessions, over AMQP 1.0: send, receive, complete
     #[command(after_help = AMQP)]
     Amqp(Box<amqp::Options>),
-    /// Serve the other benchmarks with the least that can be done
+    /// Run a minimal relay in place of a broker, to measure what the machine itself costs
     #[command(after_help = RELAY)]
     Relay(relay::Args),
 }
@@ -128,33 +128,35 @@ it and a broker in turns, and what the broker costs above it is the broker's own
 Example:
   barid bench relay & barid bench pairs --port 1884 --pid $!";
 
-/// What to measure
+/// Options of the MQTT scenarios
 #[derive(clap::Args, Clone, Debug)]
 #[command(disable_help_flag = true)]
 struct Options {
-    /// N of the scenario
+    /// Number N of the scenario
     #[arg(short, value_name = "N", default_value_t = 50,
         value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     n: u32,
-    /// Bytes of a payload, 16 or more
+    /// Payload size in bytes, 16 or more
     #[arg(long, value_name = "BYTES", default_value_t = 1_024,
         value_parser = clap::value_parser!(u32).range(16..=100_000_000))]
     size: u32,
     /// Quality of Service of publishers and subscriptions
     #[arg(short, long, value_parser = parse_qos, default_value = "0")]
     qos: QoS,
-    /// The subscribers' sessions outlive their connections: the broker has to keep what they are sent
-    /// until they acknowledge it. With MQTT 5 they end a minute later, with MQTT 3 they stay
+    /// Keep the subscribers' sessions when their connections end, so that the broker stores each
+    /// message until it is acknowledged. With MQTT 5 the sessions end a minute later, with MQTT 3
+    /// they stay
     #[arg(long)]
     persistent: bool,
-    /// Messages published a second, over all publishers [default: as many as go through]
+    /// Messages published per second by all publishers together [default: as many as the broker can
+    /// carry]
     #[arg(long, value_name = "MESSAGES")]
     rate: Option<u32>,
-    /// Find the highest rate at which nothing is lost and p99 is below 500 ms, to 5 %: some eight
-    /// measurements
+    /// Find the highest rate without loss and with a p99 below 500 ms, accurate to 5 %; takes about
+    /// eight measurements
     #[arg(long, conflicts_with = "rate")]
     find_max: bool,
-    /// Messages of a publisher on their way at once, without --rate
+    /// Messages of each publisher in flight at once, without --rate
     #[arg(long, value_name = "MESSAGES", default_value_t = 20)]
     window: u32,
     /// How long to measure, after one second to warm up: seconds, or 500ms, 5m
@@ -164,7 +166,7 @@ struct Options {
     #[arg(short = 'V', long = "protocol-version", alias = "version", value_name = "VERSION",
         value_parser = parse_version, default_value = "5")]
     version: Version,
-    /// Process id of the broker, if it runs on this machine: tells its CPU time and memory
+    /// Process id of a broker on this machine, to report its CPU time and memory
     #[arg(long)]
     pid: Option<u32>,
     /// Print one JSON object

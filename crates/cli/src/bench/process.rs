@@ -1,4 +1,4 @@
-//! CPU time and memory of the broker's process, as Linux tells them.
+//! CPU time and memory of a process, as Linux reports them.
 
 use std::fs;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use anyhow::Context as _;
 #[derive(Clone, Copy, Debug)]
 pub struct Process(u32);
 
-/// What a process has used so far.
+/// Resources that a process has used so far.
 #[derive(Clone, Copy, Debug)]
 pub struct Usage {
     /// User and system time.
@@ -19,22 +19,22 @@ pub struct Usage {
 }
 
 impl Process {
-    /// The process `pid`.
+    /// Returns the process `pid`.
     ///
     /// # Errors
-    /// It does not run, or this is no Linux.
+    /// The process does not run, or this is not Linux.
     pub fn new(pid: u32) -> anyhow::Result<Self> {
         let process = Self(pid);
         process.usage().with_context(|| format!("--pid {pid}: no such process here"))?;
         Ok(process)
     }
 
-    /// CPU time of this very process so far, if the system tells.
+    /// Returns the CPU time of this process so far, if the system reports it.
     pub fn own_cpu() -> Option<Duration> {
         Self(std::process::id()).usage().map(|usage| usage.cpu)
     }
 
-    /// What it has used so far; `None` if it has gone.
+    /// Returns the resources used so far; `None` if the process is gone.
     pub fn usage(self) -> Option<Usage> {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.0)).ok()?;
         let status = fs::read_to_string(format!("/proc/{}/status", self.0)).ok()?;
@@ -47,7 +47,7 @@ impl Process {
     }
 }
 
-/// Fields 14 and 15, counted after the command's name, which may contain anything.
+/// Adds fields 14 and 15, counted from behind the command's name, which may contain anything.
 fn cpu_ticks(stat: &str) -> Option<u64> {
     let after_name = stat.rsplit_once(')')?.1;
     let mut fields = after_name.split_ascii_whitespace().skip(11);

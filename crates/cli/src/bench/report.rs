@@ -1,4 +1,4 @@
-//! What came out, as a table for people or as JSON for programs.
+//! Results, as a table for people or as JSON for programs.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::figures::{Row, grouped, lines, per_second, quantile_rows, quantiles, 
 use super::process::Usage;
 use super::scenario::Scenario;
 
-/// How the connections came.
+/// Result of opening the connections.
 pub struct Setup {
     pub connections: usize,
     pub elapsed: Duration,
@@ -20,30 +20,30 @@ pub struct Setup {
     pub after: Option<Usage>,
 }
 
-/// How the messages went.
+/// Result of publishing and receiving.
 pub struct Traffic {
     pub elapsed: Duration,
-    /// Messages that arrived while it was measured.
+    /// Messages that arrived during the measurement.
     pub delivered: u64,
-    /// Published in all, warm-up included.
+    /// Messages published in total, warm-up included.
     pub sent: u64,
-    /// Deliveries that never came.
+    /// Deliveries that never arrived.
     pub lost: u64,
-    /// Deliveries too many.
+    /// Deliveries in excess of the expected number.
     pub surplus: u64,
-    /// Messages that were due and that the broker did not take.
+    /// Messages that were due and were not taken by the broker.
     pub unsent: u64,
     /// Connections that the broker closed.
     pub dropped: usize,
-    /// Microseconds.
+    /// Latencies in microseconds.
     pub latencies: Histogram<u64>,
     pub before: Option<Usage>,
     pub after: Option<Usage>,
-    /// What this process itself has used meanwhile.
+    /// CPU time of this process during the measurement.
     pub generator_cpu: Option<Duration>,
 }
 
-/// One result.
+/// Result of one run.
 pub struct Report {
     pub scenario: Scenario,
     pub options: Options,
@@ -52,7 +52,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Whether nothing was lost, doubled or closed.
+    /// Whether no message was lost or duplicated, and no connection was closed.
     pub fn is_clean(&self) -> bool {
         self.traffic.as_ref().is_none_or(|traffic| {
             let at_most_once = self.options.qos as u8 == 1 || traffic.surplus == 0;
@@ -60,7 +60,7 @@ impl Report {
         })
     }
 
-    /// For people.
+    /// Formats the report for people.
     pub fn table(&self) -> String {
         let Options { n, size, qos, version, .. } = &self.options;
         let (qos, version) = (*qos as u8, name(*version));
@@ -78,7 +78,7 @@ impl Report {
         title + &lines(rows)
     }
 
-    /// For programs: one object.
+    /// Formats the report for programs, as one object.
     pub fn json(&self) -> Value {
         let mut object = json!({
             "scenario": self.scenario.name(),
@@ -128,7 +128,7 @@ impl Setup {
 }
 
 impl Traffic {
-    /// Messages published a second, each of which makes so many `copies`.
+    /// Returns the messages published per second, if each message makes `copies` deliveries.
     pub fn sent_per_s(&self, copies: u32) -> u32 {
         let sent = per_second(self.delivered, self.elapsed) / u64::from(copies);
         sent.try_into().unwrap_or(u32::MAX)

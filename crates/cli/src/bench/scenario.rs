@@ -1,6 +1,6 @@
-//! Who publishes what to whom.
+//! Publishers and subscribers of each scenario.
 
-/// What is measured.
+/// Scenario to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scenario {
     Pairs,
@@ -10,7 +10,7 @@ pub enum Scenario {
 }
 
 impl Scenario {
-    /// The name on the command line.
+    /// Returns the name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Scenario::Pairs => "pairs",
@@ -21,25 +21,25 @@ impl Scenario {
     }
 }
 
-/// What one connection does.
+/// Task of one connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// It publishes to this topic.
+    /// Publishes to this topic.
     Publisher(String),
-    /// It subscribes to this topic filter.
+    /// Subscribes to this topic filter.
     Subscriber(String),
 }
 
-/// The connections of a scenario. Subscribers come first, so that nothing is published to nobody.
+/// Connections of a scenario. Subscribers come first, so that no message lacks a subscriber.
 #[derive(Debug)]
 pub struct Plan {
     pub clients: Vec<Role>,
-    /// Deliveries that one message makes.
+    /// Number of deliveries of each message.
     pub copies: u32,
 }
 
 impl Plan {
-    /// `scenario` with its number `n`.
+    /// Creates the plan of `scenario` with its number `n`.
     pub fn new(scenario: Scenario, n: u32) -> Self {
         let subscriber = |i| Role::Subscriber(format!("bench/{i}"));
         let publisher = |i| Role::Publisher(format!("bench/{i}"));

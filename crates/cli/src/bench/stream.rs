@@ -1,4 +1,4 @@
-//! A socket that never blocks, with its buffers.
+//! A non-blocking socket with its buffers.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsRawFd as _, RawFd};
@@ -7,16 +7,16 @@ use mio::Registry;
 use mio::net::TcpStream;
 use mio::unix::SourceFd;
 
-/// What each read asks the kernel for.
+/// Size of a read in bytes.
 const READ_BYTES: usize = 64 * 1024;
 
-/// What carries the bytes: the socket, or layers around it.
+/// Transport of a stream: the socket, or layers around it.
 pub trait Carrier: Read + Write {
-    /// Goes on with handshakes. Answers whether bytes can be read and written.
+    /// Continues the handshakes. Returns whether bytes can be read and written.
     fn advance(&mut self) -> anyhow::Result<bool>;
 
-    /// Whether a read that was not filled means that there is no more: not so for layers, which have buffers of
-    /// their own.
+    /// Whether a read that does not fill the buffer means that there is no more input. This does not hold for
+    /// layers, which have buffers of their own.
     fn short_read_is_all(&self) -> bool;
 }
 
@@ -34,33 +34,33 @@ pub struct Stream {
     carrier: Box<dyn Carrier>,
     fd: RawFd,
     is_open: bool,
-    /// What is still to be written, behind what has been.
+    /// Output; the first `written` bytes of it have been written.
     pub output: Vec<u8>,
     written: usize,
-    /// The beginning of what is still to come.
+    /// Beginning of an element that is not yet complete.
     input: Vec<u8>,
 }
 
 impl Stream {
-    /// The bytes as they are.
+    /// Creates a stream that sends the bytes unchanged.
     pub fn new(socket: TcpStream) -> Self {
         let fd = socket.as_raw_fd();
         Self::carried_by(Box::new(socket), fd)
     }
 
-    /// What `carrier` makes of the bytes, for the socket with this descriptor.
+    /// Creates a stream over `carrier`, for the socket with this descriptor.
     pub fn carried_by(carrier: Box<dyn Carrier>, fd: RawFd) -> Self {
         let (output, input) = (Vec::new(), Vec::new());
         Self { carrier, fd, is_open: false, output, written: 0, input }
     }
 
-    /// Hears no more of the socket.
+    /// Stops events of the socket.
     pub fn deregister(&self, registry: &Registry) {
         // Nothing can be done about a socket that cannot be deregistered.
         let _ = registry.deregister(&mut SourceFd(&self.fd));
     }
 
-    /// Bytes that the socket has not taken yet.
+    /// Returns the number of output bytes that the socket has not taken yet.
     pub fn unwritten(&self) -> usize {
         self.output.len() - self.written
     }
@@ -77,7 +77,7 @@ impl Stream {
         }
         while self.unwritten() > 0 {
             match self.carrier.write(&self.output[self.written..]) {
-                // Layers that have no room.
+                // The layers have no room.
                 Ok(0) => return Ok(()),
                 Ok(n) => self.written += n,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -93,11 +93,11 @@ impl Stream {
         }
     }
 
-    /// Reads all there is, and shows it to `take` together with what that has left before; `take`
-    /// answers how many bytes it has done with. Answers whether the connection is still open.
+    /// Reads all input, and passes it to `take` together with the bytes that `take` left before. `take` returns
+    /// the number of bytes it has consumed. Returns whether the connection is still open.
     ///
-    /// After a read that was not filled there is nothing more, and the call that would say so is
-    /// spared. Not so if the connection `is_closing`: its end makes no second event.
+    /// After a read that does not fill the buffer there is nothing more, so the call that would report that is
+    /// omitted. This does not hold if the connection `is_closing`: its end causes no second event.
     pub fn read(
         &mut self,
         scratch: &mut Vec<u8>,
@@ -117,7 +117,7 @@ impl Stream {
                 Err(error) if is_not_ready(&error) => return Ok(true),
                 Err(_) => return Ok(false),
             };
-            // Almost always what comes lies whole in what was read.
+            // Almost always an element lies whole in what was read.
             if self.input.is_empty() {
                 let taken = take(self, &scratch[..read])?;
                 self.input.extend_from_slice(&scratch[taken..read]);

@@ -1,4 +1,4 @@
-//! The last change of each key, between two commits.
+//! Changes between two commits: of each key the last one.
 
 use std::hash::Hash;
 use std::mem;
@@ -7,11 +7,11 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 
-/// What a commit does to one key.
+/// The change that a commit makes to one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Change<T> {
-    /// Puts a value under a key that the store is known not to have: if the key goes before it is
-    /// written, there is nothing to write at all.
+    /// Puts a value under a key that the store is known not to have. If the key is removed before
+    /// the commit, nothing is written at all.
     New(T),
     /// Puts a value under a key that the store may have.
     Put(T),
@@ -20,7 +20,7 @@ pub(super) enum Change<T> {
 }
 
 impl<T> Change<T> {
-    /// This change and then `later` as one; none when the two come to nothing.
+    /// Combines this change with a later one; `None` if the two cancel each other.
     pub fn then(self, later: Self) -> Option<Self> {
         match (self, later) {
             (Self::New(_), Self::New(value) | Self::Put(value)) => Some(Self::New(value)),
@@ -32,7 +32,7 @@ impl<T> Change<T> {
         }
     }
 
-    /// The value that the key has afterwards.
+    /// The value that the key has after the change.
     pub fn value(&self) -> Option<&T> {
         match self {
             Self::New(value) | Self::Put(value) => Some(value),
@@ -41,20 +41,20 @@ impl<T> Change<T> {
     }
 }
 
-/// What changes.
+/// A key in [`Changes`].
 pub(super) trait Key: Eq + Hash {
-    /// Bytes of the text that it ends with, beside its numbers.
+    /// Length of the text at the end of the key, in bytes; 0 if the key consists of numbers.
     fn text_len(&self) -> usize {
         0
     }
 }
 
-/// About how many bytes a value takes in a batch.
+/// A value whose size in a batch can be estimated.
 pub(super) trait Weigh {
     fn weight(&self) -> usize;
 }
 
-/// Changes that an empty set keeps memory for.
+/// Number of changes for which an empty set keeps memory; beyond that the memory is freed.
 const KEPT_MAX: usize = 16 * 1024;
 
 /// The last change of each key.
@@ -64,11 +64,11 @@ pub(super) struct Changes<K, V> {
     puts: Puts,
     /// Bytes of the texts of all keys.
     texts: usize,
-    /// How often a change was overtaken by a later one.
+    /// Number of changes that were superseded by a later one.
     spared: usize,
 }
 
-/// What some changes put.
+/// Number and size of the values that a set of changes puts.
 #[derive(Debug, Default)]
 struct Puts {
     count: usize,
@@ -82,7 +82,7 @@ impl<K, V> Default for Changes<K, V> {
 }
 
 impl<K: Key, V: Weigh> Changes<K, V> {
-    /// Notes what happens to `key` after all that was noted before.
+    /// Notes a change of `key` that follows all changes noted before.
     pub fn note(&mut self, key: K, later: Change<V>) {
         match self.by_key.entry(key) {
             Entry::Vacant(vacant) => {
@@ -105,7 +105,7 @@ impl<K: Key, V: Weigh> Changes<K, V> {
         }
     }
 
-    /// Forgets all changes and keeps the memory, within bounds.
+    /// Removes all changes and keeps the memory, up to [`KEPT_MAX`].
     pub fn clear(&mut self) {
         self.by_key.clear();
         self.by_key.shrink_to(KEPT_MAX);
@@ -114,7 +114,7 @@ impl<K: Key, V: Weigh> Changes<K, V> {
         self.spared = 0;
     }
 
-    /// The value that a key gets, if it gets one.
+    /// The value that a key gets; `None` if the key is removed or does not change.
     pub fn get(&self, key: &K) -> Option<&V> {
         self.by_key.get(key)?.value()
     }
@@ -127,17 +127,17 @@ impl<K: Key, V: Weigh> Changes<K, V> {
         self.by_key.len()
     }
 
-    /// How many changes were overtaken by later ones, and need not be written.
+    /// Number of changes that were superseded by later ones, and are not written.
     pub fn spared(&self) -> usize {
         self.spared
     }
 
-    /// How many keys get a value.
+    /// Number of keys that get a value.
     pub fn puts(&self) -> usize {
         self.puts.count
     }
 
-    /// About how many bytes the values and the texts of the keys are.
+    /// Approximate size, in bytes, of the values and of the texts of the keys.
     pub fn bytes(&self) -> usize {
         self.puts.bytes + self.texts
     }
@@ -182,7 +182,8 @@ mod tests {
 
     type Model = BTreeMap<u8, u8>;
 
-    /// Puts or removes a key, in the model and as a change that says what is known of the model.
+    /// Puts or removes a key in the model. Returns the matching change, which is `New` only if the
+    /// model did not have the key.
     fn change(model: &mut Model, (key, value, says_new): (u8, Option<u8>, bool)) -> Change<u8> {
         match value {
             None => {
@@ -228,7 +229,7 @@ mod tests {
             let mut written = before;
             write(&all, &mut written, true);
             prop_assert_eq!(&written, &after);
-            // When it is not known whether it was written, it is written once more.
+            // If it is not known whether the set was written, it is written once more.
             write(&all, &mut written, false);
             prop_assert_eq!(&written, &after);
         }

@@ -1,22 +1,21 @@
-//! The durable plane without its disk: what of a session, an entity, the retained messages and the state
-//! store has to survive, how it is written, and how it is read again.
+//! The durable plane without its disk: which records of sessions, entities, retained messages and the state store must
+//! survive, how they are written, and how they are read again.
 //!
-//! A data directory has some *shards*, and every session, every entity, every retained topic and every
-//! key of the state store belongs to one.
-//! What is in memory leads: each change that must survive is noted in the [`WriteSet`] of its
-//! [`Shard`], and whoever owns the shard takes the set from time to time and commits it as one batch.
-//! What is noted between two takes is therefore durable together or not at all.
+//! A data directory has one or more *shards*; every session, every entity, every retained topic and every key of the
+//! state store belongs to one of them. Memory is authoritative: each change that must survive is noted in the
+//! [`WriteSet`] of its [`Shard`]. The owner of the shard takes the set from time to time and commits it as one batch.
+//! Changes noted between two takes are therefore durable together or not at all.
 //!
-//! | module | what is there |
+//! | module | contents |
 //! | --- | --- |
 //! | [`keys`] | keyspaces, and the keys in each |
 //! | [`records`] | the values, one file for each |
-//! | [`write_set`] | what a shard has to write |
-//! | [`shard`] | a write set, numbers to give, and how often each message is referred to |
-//! | `queue` | what the write set gets of entities and their queues |
-//! | [`recovery`] | from a store to a shard, and to whoever holds the sessions |
+//! | [`write_set`] | the changes that a shard has to write |
+//! | [`shard`] | a write set, the assignment of numbers, and the reference count of each message |
+//! | `queue` | changes of entities and their queues |
+//! | [`recovery`] | reading a store back into a shard, and passing its records to their owners |
 //!
-//! `docs/formats/records.md` has the bytes.
+//! `docs/formats/records.md` specifies the bytes.
 
 mod changes;
 pub mod keys;

@@ -1,4 +1,4 @@
-//! Entities and what lies in their queues, as [`Effects`](crate::entity::Effects) has it.
+//! Changes of entities and their queues, as [`Effects`](crate::entity::Effects) passes them.
 
 use std::sync::Arc;
 
@@ -9,19 +9,19 @@ use crate::ids::{QueueNumber, TenantNumber};
 use crate::time::WallTime;
 
 impl Shard {
-    /// A number that no queue has, nor anything that a queue may have left behind. Queues and sessions
+    /// Assigns a number that no queue has or had, nor any record that a queue may have left behind. Queues and sessions
     /// share one counter.
     pub fn new_queue_number(&mut self) -> QueueNumber {
         self.new_session_number()
     }
 
-    /// Puts what an entity is, in place of what it was.
+    /// Puts the record of an entity, in place of its earlier one.
     pub fn put_entity(&mut self, tenant: TenantNumber, path: &str, record: EntityRecord) {
         self.changes.entities.note((tenant, path.into()), Change::Put(record));
     }
 
-    /// Removes an entity and what is reserved of its sequence numbers, but nothing that lies in its queue.
-    /// What is left of that is removed at the next start.
+    /// Removes the record of an entity and its reserved sequence numbers, but not the contents of its queue. Contents
+    /// that are still there are removed at the next start.
     pub fn remove_entity(&mut self, tenant: TenantNumber, path: &str, queue: QueueNumber) {
         self.changes.entities.note((tenant, path.into()), Change::Remove);
         for part in Part::ALL {
@@ -29,7 +29,7 @@ impl Shard {
         }
     }
 
-    /// Puts an entry, in place of the one with its number. The bytes of its body are put by themselves.
+    /// Puts an entry, in place of the one with the same number. The bytes of its body are put separately.
     pub fn put_queue_entry(
         &mut self,
         tenant: TenantNumber,
@@ -57,7 +57,7 @@ impl Shard {
         self.changes.queue_entries.note((tenant, queue, part, number), Change::Remove);
     }
 
-    /// Puts a body under an id that the queue has not had before.
+    /// Puts a body under an id that is new to the queue.
     pub fn put_queue_body(
         &mut self,
         tenant: TenantNumber,
@@ -73,7 +73,7 @@ impl Shard {
         self.changes.queue_bodies.note((tenant, queue, id), Change::Remove);
     }
 
-    /// Puts the state of a message session, in place of what it was.
+    /// Puts the state of a message session, in place of its earlier one.
     pub fn put_queue_state(
         &mut self,
         tenant: TenantNumber,
@@ -94,7 +94,7 @@ impl Shard {
         self.changes.queue_sessions.note((tenant, queue, Arc::clone(session)), Change::Remove);
     }
 
-    /// Notes until when a message with this id is taken for one that was sent before.
+    /// Notes the time until which a message with this id is a duplicate.
     pub fn put_queue_seen(
         &mut self,
         tenant: TenantNumber,
@@ -115,7 +115,7 @@ impl Shard {
         self.changes.queue_seen.note((tenant, queue, Arc::clone(message_id)), Change::Remove);
     }
 
-    /// Notes that sequence numbers below `reserved` may have been given.
+    /// Notes that sequence numbers below `reserved` may have been assigned.
     pub fn put_queue_numbers(
         &mut self,
         tenant: TenantNumber,
@@ -126,7 +126,7 @@ impl Shard {
         self.changes.queue_numbers.note((tenant, queue, part), Change::Put(reserved));
     }
 
-    /// Forgets all numbers of a part: the entity has gone.
+    /// Forgets all numbers of a part, after its entity was removed.
     pub(super) fn remove_queue_numbers(
         &mut self,
         tenant: TenantNumber,
@@ -149,7 +149,7 @@ impl Shard {
     }
 }
 
-/// What is stored of an entry beside its body.
+/// Copies an entry without the bytes of its body, as it is stored.
 fn without_bytes(entry: &Entry) -> Entry {
     Entry {
         number: entry.number,

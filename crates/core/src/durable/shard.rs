@@ -1,4 +1,4 @@
-//! The unit of ownership on the durable plane.
+//! A shard: the unit of ownership on the durable plane.
 
 use std::sync::Arc;
 
@@ -18,44 +18,43 @@ use crate::message::Message;
 use crate::session::EntryRecord;
 use crate::state_store::{AnsweredRecord, StateRecord};
 
-/// The bits of a session number below its shard.
+/// Number of bits of a session number below the shard index.
 const SESSION_BITS: u32 = 48;
 
-/// Numbers of sessions that are reserved at a time. More are reserved when half of them is used: long before they are needed.
+/// How many session numbers are reserved at a time. More are reserved when half of them are used, long before they are
+/// needed.
 const NUMBERS_RESERVED: u64 = 1 << 20;
 
-/// What has to be written to one store, the numbers that are given in it, and how often each message
-/// in it is referred to.
+/// The changes to be written to one store, the numbers that are assigned in it, and the reference count of each of its
+/// messages.
 ///
-/// Changes are noted in the *batch* that accumulates. [`take`](Self::take) hands it over to be
-/// committed and begins the next one. Each call notes its changes in one batch, and so together or
-/// not at all: a message comes with the first entry that refers to it and goes with the last, and no
-/// crash leaves one without the other.
+/// Changes are noted in the current *batch*. [`take`](Self::take) hands the batch over to be committed and begins the
+/// next one. Each call notes its changes in one batch, so that they are durable together or not at all: a message is
+/// put with the first entry that refers to it and removed with the last, and no crash leaves one without the other.
 #[derive(Debug)]
 pub struct Shard {
     index: ShardIndex,
     batch: u64,
     pub(super) changes: WriteSet,
-    /// Empty, with memory.
+    /// An empty set that is kept for its memory.
     spare: WriteSet,
     tenants: Arc<TenantNames>,
-    /// How many entries refer to a message; never 0.
+    /// Number of entries that refer to a message; never 0.
     references: HashMap<MessageId, u32, FixedState>,
-    /// QoS 2 messages that were received and not released, and who of this shard has them.
+    /// QoS 2 messages that were received and not released, and which sessions and queues of this shard have them.
     received: HashMap<(SessionNumber, PacketId), (TenantNumber, ReceivedRecord), FixedState>,
-    /// The greatest number that an entry of a part of a queue ever had: what is greater is new to the
-    /// store.
+    /// The greatest number that an entry of a part of a queue ever had: a greater number is new to the store.
     pub(super) newest: HashMap<(QueueNumber, Part), SequenceNumber, FixedState>,
     next_message: MessageId,
-    /// Of sessions and of queues.
+    /// The next number for sessions and for queues.
     next_session: SessionNumber,
-    /// No number from this one on is given before the store has another reservation.
+    /// Numbers from this one on are not assigned before the store has another reservation.
     reserved: SessionNumber,
     /// How often the shard was opened.
     epoch: u64,
 }
 
-/// The names of tenants, which keys have, for their numbers, which changes have.
+/// Names of tenants by number: keys contain the name, changes the number.
 #[derive(Clone, Debug, Default)]
 pub struct TenantNames {
     by_number: HashMap<TenantNumber, Box<str>, FixedState>,
@@ -66,13 +65,13 @@ pub fn shard_of(session: SessionNumber) -> ShardIndex {
     u16::try_from(session >> SESSION_BITS).expect("64 - 48 bits")
 }
 
-/// What a number of a session or a queue is among those of its shard.
+/// A number of a session or a queue without the bits of its shard.
 pub fn number_in_shard(session: SessionNumber) -> u64 {
     session & ((1 << SESSION_BITS) - 1)
 }
 
 impl Shard {
-    /// A shard with an empty store.
+    /// Creates a shard with an empty store.
     pub fn new(index: ShardIndex) -> Self {
         Self {
             index,
@@ -90,12 +89,12 @@ impl Shard {
         }
     }
 
-    /// Which one it is.
+    /// The shard's index.
     pub fn index(&self) -> ShardIndex {
         self.index
     }
 
-    /// Says what a tenant is called. Comes before the first change of the tenant.
+    /// Tells the shard the name of a tenant. Must be called before the first change of the tenant.
     ///
     /// # Panics
     /// If the name has more than [`TENANT_LEN_MAX`] bytes.
@@ -106,19 +105,19 @@ impl Shard {
         }
     }
 
-    /// The names of all tenants that have or had a change: what [`WriteSet::encode`] needs.
+    /// The names of all tenants that have or had a change, for [`WriteSet::encode`].
     pub fn tenant_names(&self) -> Arc<TenantNames> {
         Arc::clone(&self.tenants)
     }
 
-    /// Whoever opened it notes that, and reserves numbers for sessions and queues. When that is durable, numbers may be given:
-    /// whatever a crash leaves of them in other shards, no later session has one of them.
+    /// Notes that the shard was opened, and reserves numbers for sessions and queues. Numbers may be assigned once that
+    /// is durable: then no later session gets a number of which a crash has left traces in other shards.
     pub fn begin_tenure(&mut self) {
         self.epoch += 1;
         self.reserve();
     }
 
-    /// How often it was opened.
+    /// How often the shard was opened.
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
@@ -135,7 +134,8 @@ impl Shard {
         self.changes.shard = Some(ShardRecord { epoch: self.epoch, reserved });
     }
 
-    /// A number that no session and no queue has, nor anything that one may have left behind in this shard or in another.
+    /// Assigns a number that no session and no queue has or had, nor any record that one may have left behind in this
+    /// shard or in another.
     pub fn new_session_number(&mut self) -> SessionNumber {
         let number = self.next_session;
         self.next_session += 1;
@@ -144,14 +144,14 @@ impl Shard {
         number
     }
 
-    /// `count` numbers for messages, one after the other; this is the first.
+    /// Assigns `count` consecutive message numbers, and returns the first.
     pub fn new_message_ids(&mut self, count: usize) -> MessageId {
         let first = self.next_message;
         self.next_message += count as u64;
         first
     }
 
-    /// Puts a new entry, which has not been released, and its message if no other entry has.
+    /// Puts a new entry, which has not been released, and also its message if no other entry refers to it.
     pub fn put_entry(
         &mut self,
         tenant: TenantNumber,
@@ -170,7 +170,7 @@ impl Shard {
         self.changes.entries.note((tenant, session, entry), Change::New(record));
     }
 
-    /// Notes that an entry has come from [`Waiting`](crate::session::Phase::Waiting) to
+    /// Notes that an entry has changed from [`Waiting`](crate::session::Phase::Waiting) to
     /// [`Sent`](crate::session::Phase::Sent), or back.
     pub fn update_entry(
         &mut self,
@@ -183,8 +183,8 @@ impl Shard {
         self.changes.entries.note((tenant, session, entry), Change::Put(record));
     }
 
-    /// Notes that PUBREC has come for an entry: of it the packet identifier is left, and its message
-    /// goes if no other entry has it.
+    /// Notes that PUBREC was received for an entry. Only the packet identifier of the entry is kept; its message is
+    /// removed if no other entry refers to it.
     pub fn release_entry(
         &mut self,
         tenant: TenantNumber,
@@ -197,8 +197,8 @@ impl Shard {
         self.drop_reference(tenant, stored.message);
     }
 
-    /// Removes an entry, and its message if no other entry has it. `released`: it was
-    /// [released](Self::release_entry), and has no message any more.
+    /// Removes an entry, and also its message if no other entry refers to it. `released` says that the entry was
+    /// [released](Self::release_entry), and no longer refers to a message.
     pub fn remove_entry(
         &mut self,
         tenant: TenantNumber,
@@ -222,12 +222,12 @@ impl Shard {
         }
     }
 
-    /// Puts what is stored of a session, in place of what was.
+    /// Puts the record of a session, in place of its earlier one.
     pub fn put_session(&mut self, tenant: TenantNumber, client_id: &str, record: SessionRecord) {
         self.changes.sessions.note((tenant, client_id.into()), Change::Put(Box::new(record)));
     }
 
-    /// Removes what [`put_session`](Self::put_session) has put, and nothing else of the session.
+    /// Removes the record that [`put_session`](Self::put_session) has put, and nothing else of the session.
     pub fn remove_session(&mut self, tenant: TenantNumber, client_id: &str) {
         self.changes.sessions.note((tenant, client_id.into()), Change::Remove);
     }
@@ -259,8 +259,8 @@ impl Shard {
         self.received.get(&(session, packet_id)).map(|(_, record)| record)
     }
 
-    /// Notes that somebody of this shard gets such a message, or that everybody has it. Whoever gets it is noted in the
-    /// same batch.
+    /// Changes the note of a QoS 2 message: a session or a queue of this shard gets it, or all recipients have it. The
+    /// delivery must be noted in the same batch.
     pub fn note_received(
         &mut self,
         tenant: TenantNumber,
@@ -274,7 +274,7 @@ impl Shard {
         self.changes.received.note((tenant, session, packet_id), Change::Put(record.clone()));
     }
 
-    /// Notes that such a message was released. False: it was not noted here that it was received.
+    /// Notes that a QoS 2 message was released. Returns false if this shard has no note of it.
     pub fn remove_received(
         &mut self,
         tenant: TenantNumber,
@@ -299,7 +299,7 @@ impl Shard {
         self.changes.retained.note((tenant, topic.into()), Change::Remove);
     }
 
-    /// Puts what a key of the state store has, in place of what it had.
+    /// Puts the record of a key of the state store, in place of its earlier one.
     pub fn put_state(&mut self, tenant: TenantNumber, key: &Arc<[u8]>, record: StateRecord) {
         self.changes.state.note((tenant, Arc::clone(key)), Change::Put(record));
     }
@@ -309,19 +309,18 @@ impl Shard {
         self.changes.state.note((tenant, Arc::clone(key)), Change::Remove);
     }
 
-    /// Notes the last version that was given in a tenant's state store. It comes with each change
-    /// that has a version, so that no version is given again after a crash.
+    /// Notes the last version that was assigned in a tenant's state store. Called with each change that has a version,
+    /// so that no version is assigned again after a crash.
     pub fn put_state_clock(&mut self, tenant: TenantNumber, latest: Version) {
         self.changes.state_clocks.note(tenant, Change::Put(latest));
     }
 
-    /// Removes what [`put_state_clock`](Self::put_state_clock) has put: the tenant has gone.
+    /// Removes the version that [`put_state_clock`](Self::put_state_clock) has put, after the tenant was removed.
     pub fn remove_state_clock(&mut self, tenant: TenantNumber) {
         self.changes.state_clocks.note(tenant, Change::Remove);
     }
 
-    /// Notes what a request to the state store was answered, of `session`, which may belong to another
-    /// shard.
+    /// Notes the answer to a request to the state store. Its `session` may belong to another shard.
     pub fn put_answered(
         &mut self,
         tenant: TenantNumber,
@@ -332,7 +331,7 @@ impl Shard {
         self.changes.state_answers.note((tenant, session, packet_id), Change::Put(record));
     }
 
-    /// Forgets such an answer.
+    /// Removes the answer to a request.
     pub fn remove_answered(
         &mut self,
         tenant: TenantNumber,
@@ -342,22 +341,22 @@ impl Shard {
         self.changes.state_answers.note((tenant, session, packet_id), Change::Remove);
     }
 
-    /// The number of the batch that accumulates. The first is 1.
+    /// The number of the current batch. The first is 1.
     pub fn batch(&self) -> u64 {
         self.batch
     }
 
-    /// Goes on with a number of the batches: earlier ones belong to the tenure before.
+    /// Sets the number of the current batch. Earlier numbers belong to the previous tenure.
     pub fn continue_with(&mut self, batch: u64) {
         self.batch = batch;
     }
 
-    /// Forgets what has accumulated: nobody will ever write it.
+    /// Discards the changes of the current batch, which will never be written.
     pub fn discard(&mut self) {
         self.changes.clear();
     }
 
-    /// What was received of clients whose sessions belong to a shard.
+    /// The QoS 2 messages noted here whose publishing clients have their sessions in the shard `home`.
     pub fn received_of(&self, home: ShardIndex) -> Vec<ReceivedIn> {
         let of_home =
             |((session, _), _): &(&(SessionNumber, PacketId), _)| shard_of(*session) == home;
@@ -373,13 +372,13 @@ impl Shard {
             .collect()
     }
 
-    /// What has accumulated so far.
+    /// The changes of the current batch.
     pub fn pending(&self) -> &WriteSet {
         &self.changes
     }
 
-    /// What has accumulated, and the number of that batch; the next one begins. The set may be
-    /// empty, and somebody may still wait for the number: what was to be written has gone again.
+    /// Takes the changes of the current batch and its number, and begins the next batch. The set may be empty although
+    /// somebody waits for the number: its changes may have cancelled each other.
     pub fn take(&mut self) -> (u64, WriteSet) {
         let number = self.batch;
         self.batch += 1;
@@ -387,24 +386,24 @@ impl Shard {
         (number, std::mem::replace(&mut self.changes, next))
     }
 
-    /// Takes back the memory of a set that has been committed, and [cleared](WriteSet::clear).
+    /// Takes back, for its memory, a set that has been committed and [cleared](WriteSet::clear).
     pub fn reuse(&mut self, empty: WriteSet) {
         debug_assert!(empty.is_empty());
         self.spare = empty;
     }
 
-    /// How many entries refer to a message.
+    /// Returns how many entries refer to a message.
     pub fn references(&self, message: MessageId) -> u32 {
         self.references.get(&message).copied().unwrap_or(0)
     }
 
-    /// Counts an entry found in the store.
+    /// Counts the reference of an entry that was read from the store.
     pub(super) fn recover_reference(&mut self, message: MessageId) {
         *self.references.entry(message).or_insert(0) += 1;
         self.next_message = self.next_message.max(message.saturating_add(1));
     }
 
-    /// Puts back what is noted of a QoS 2 message.
+    /// Restores the note of a QoS 2 message.
     pub(super) fn recover_received(
         &mut self,
         tenant: TenantNumber,
@@ -415,15 +414,16 @@ impl Shard {
         self.received.insert((session, packet_id), (tenant, record));
     }
 
-    /// Puts back what the store has of the shard itself.
+    /// Restores the shard's own record.
     pub(super) fn recover_tenure(&mut self, ShardRecord { epoch, reserved }: ShardRecord) {
         self.epoch = epoch;
         let reserved = u64::from(self.index) << SESSION_BITS | reserved;
         self.next_session = self.next_session.max(reserved);
     }
 
-    /// Gives no number any more up to this one, which was found in some store of the data directory, if this shard has given
-    /// it. Versions that reserved no numbers gave none that they found.
+    /// Ensures that this shard assigns no number up to `session`, if that is one of its own. To be called for numbers
+    /// that are found in any store of the data directory: versions that reserved no numbers avoided those that they
+    /// found.
     pub fn skip_number(&mut self, session: SessionNumber) {
         if shard_of(session) == self.index && session >= self.next_session {
             self.next_session = session.saturating_add(1);
@@ -433,10 +433,10 @@ impl Shard {
 }
 
 impl TenantNames {
-    /// The name of a tenant.
+    /// Returns the name of a tenant.
     ///
     /// # Panics
-    /// If the shard was not told.
+    /// If the shard was not told the name.
     pub fn get(&self, tenant: TenantNumber) -> &str {
         self.by_number.get(&tenant).expect("a tenant is named before its first change")
     }

@@ -1,11 +1,11 @@
-//! The pieces that records and keys are made of: bounds-checked reading, and appending.
+//! Reading and writing of the pieces of records and keys, with bounds checks.
 //!
 //! A *varint* is an unsigned integer, seven bits a byte, the lowest first, in its shortest form. A
-//! *string* is its length in bytes as a varint, then so many bytes of UTF-8.
+//! *string* is its length in bytes as a varint, followed by that many bytes of UTF-8.
 
 use super::records::RecordError;
 
-/// Reads pieces one after the other from the front of a slice and borrows from it.
+/// Reads pieces from the front of a slice, one after the other, and borrows from it.
 pub(super) struct Reader<'a> {
     left: &'a [u8],
 }
@@ -21,7 +21,7 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
-    /// All that is left.
+    /// Takes all remaining bytes.
     pub fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.left)
     }
@@ -61,7 +61,7 @@ impl<'a> Reader<'a> {
         Err(INTEGER)
     }
 
-    /// A varint that fits into a smaller type.
+    /// Reads a varint that must fit into a smaller type.
     pub fn narrow<T: TryFrom<u64>>(&mut self) -> Result<T, RecordError> {
         T::try_from(self.varint()?).map_err(|_| INTEGER)
     }
@@ -71,7 +71,7 @@ impl<'a> Reader<'a> {
         utf8(self.take(len)?)
     }
 
-    /// Confirms that nothing is left.
+    /// Checks that no bytes remain.
     pub fn finish(&self) -> Result<(), RecordError> {
         if self.left.is_empty() { Ok(()) } else { Err(RecordError::Malformed("it is too long")) }
     }
@@ -103,7 +103,7 @@ pub(super) fn put_str(text: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(text.as_bytes());
 }
 
-/// `bit` if `condition` holds: how flags are put together.
+/// Returns `bit` if `condition` holds, else 0; for composing flags.
 pub(super) fn flag(condition: bool, bit: u8) -> u8 {
     if condition { bit } else { 0 }
 }

@@ -1,7 +1,7 @@
-//! What one shard has to write.
+//! The changes that one shard has to write.
 //!
-//! Changes are kept as values, not as bytes: most messages are taken soon after they came, and what
-//! goes before it is written costs a few hash table operations and no encoding.
+//! Changes are kept as values, not as bytes: most messages are acknowledged soon after they arrive, and a message that
+//! is removed before it is written costs a few hash table operations and no encoding.
 
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ pub struct WriteSet {
     pub(super) state_clocks: Changes<TenantNumber, Version>,
     pub(super) state_answers: Changes<(TenantNumber, SessionNumber, PacketId), AnsweredRecord>,
     pub(super) entities: Changes<(TenantNumber, Box<str>), EntityRecord>,
-    /// Without the bytes of their bodies.
+    /// Entries without the bytes of their bodies.
     pub(super) queue_entries: Changes<(TenantNumber, QueueNumber, Part, SequenceNumber), Entry>,
     pub(super) queue_bodies: Changes<(TenantNumber, QueueNumber, u64), Arc<[u8]>>,
     pub(super) queue_sessions: Changes<(TenantNumber, QueueNumber, Arc<str>), SessionStateRecord>,
@@ -52,7 +52,7 @@ pub struct WriteSet {
     pub(super) shard: Option<ShardRecord>,
 }
 
-/// About how many bytes the key of a change takes in a batch beside its text, and all that comes with it.
+/// Approximate overhead of a change in a batch, in bytes: its key without the text, and the framing.
 const KEY_BYTES: usize = 40;
 
 impl WriteSet {
@@ -61,7 +61,7 @@ impl WriteSet {
         self.len() == 0
     }
 
-    /// How many keys change.
+    /// Number of keys that change.
     pub fn len(&self) -> usize {
         self.sessions.len()
             + self.subscriptions.len()
@@ -81,7 +81,7 @@ impl WriteSet {
             + usize::from(self.shard.is_some())
     }
 
-    /// Whether anything is put: a set of removals alone needs no room on a full disk.
+    /// Whether the set puts anything: a set of removals alone needs no space on a full disk.
     pub fn has_puts(&self) -> bool {
         self.sessions.puts()
             + self.subscriptions.puts()
@@ -102,7 +102,7 @@ impl WriteSet {
             > 0
     }
 
-    /// How many changes of messages and entries were overtaken by later ones, and need not be written.
+    /// Number of changes of messages and entries that were superseded by later ones, and are not written.
     pub fn spared(&self) -> usize {
         self.entries.spared()
             + self.messages.spared()
@@ -110,7 +110,7 @@ impl WriteSet {
             + self.queue_bodies.spared()
     }
 
-    /// About how many bytes it is as a batch.
+    /// Approximate size of the set as a batch, in bytes.
     pub fn bytes(&self) -> usize {
         KEY_BYTES * self.len()
             + self.sessions.bytes()
@@ -130,12 +130,12 @@ impl WriteSet {
             + self.queue_numbers.bytes()
     }
 
-    /// A message that the set puts: the store does not have it yet.
+    /// A message that the set puts, and that the store does not have yet.
     pub fn message(&self, tenant: TenantNumber, id: MessageId) -> Option<&Arc<Message>> {
         self.messages.get(&(tenant, id))
     }
 
-    /// The bytes of a body that the set puts: the store does not have it yet.
+    /// The bytes of a body that the set puts, and that the store does not have yet.
     pub fn queue_body(
         &self,
         tenant: TenantNumber,
@@ -145,7 +145,7 @@ impl WriteSet {
         self.queue_bodies.get(&(tenant, queue, id))
     }
 
-    /// Forgets all changes and keeps the memory, within bounds.
+    /// Removes all changes and keeps the memory, within bounds.
     pub fn clear(&mut self) {
         self.sessions.clear();
         self.subscriptions.clear();
@@ -168,7 +168,7 @@ impl WriteSet {
     /// Appends the set to `batch`, each key once.
     ///
     /// # Panics
-    /// If `names` lacks a tenant that has a change.
+    /// If `names` lacks the name of a tenant that has a change.
     pub fn encode(&self, names: &TenantNames, batch: &mut Batch) {
         let mut record = Record { batch, key: Vec::new() };
         for ((tenant, client_id), change) in self.sessions.iter() {
@@ -215,7 +215,7 @@ impl WriteSet {
         self.encode_queues(names, &mut record);
     }
 
-    /// Appends what changes in entities and their queues.
+    /// Appends the changes of entities and their queues.
     fn encode_queues(&self, names: &TenantNames, record: &mut Record<'_>) {
         for ((tenant, path), change) in self.entities.iter() {
             EntityKey { tenant: names.get(*tenant), path }.encode(&mut record.key);
@@ -255,14 +255,14 @@ impl WriteSet {
     }
 }
 
-/// The record that is being written, and where to; its buffer is used again for the next.
+/// Writes records to a batch; the buffer for the key is reused for each record.
 struct Record<'a> {
     batch: &'a mut Batch,
     key: Vec<u8>,
 }
 
 impl Record<'_> {
-    /// Writes a change of the present key.
+    /// Writes a change of the key in the buffer.
     fn write<T>(
         &mut self,
         keyspace: barid_store::Keyspace,
@@ -364,7 +364,7 @@ impl Weigh for EntityRecord {
 impl Weigh for Entry {
     fn weight(&self) -> usize {
         let id = |id: Option<&str>| id.map_or(0, str::len);
-        // What overlays have is bounded, and rare.
+        // Overlays are not counted: they are bounded in size, and rare.
         24 + id(self.session.as_deref()) + id(self.message_id.as_deref())
     }
 }

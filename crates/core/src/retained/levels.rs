@@ -1,5 +1,5 @@
-//! Which levels the topics of retained messages have, and where: enough to see of most filters that match nothing
-//! that they do, without a look at the topics.
+//! Counts of the levels in the topics of retained messages, by position. They show for most filters without a match
+//! that there is none, without looking at the topics.
 
 use std::hash::{BuildHasher, Hasher};
 
@@ -7,16 +7,15 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use mqtt_proto::topic::MAX_LEVELS;
 
-/// How many topics have a level at a place, and how many have so many levels.
+/// How many topics have a certain level at a certain position, and how many have a certain number of levels.
 ///
-/// A level is known by its hash, so another one may pass for it. Then a filter is taken for one that may match
-/// something.
+/// A level is identified by its hash. If two levels collide, a filter may be taken for one that can match something.
 pub(super) struct Levels {
     hasher: FixedState,
-    /// By place and text of the level; the first level is left out, because a filter whose first level is there is
-    /// sought by it in any case.
+    /// Number of topics by position and text of a level. The first level is left out: a filter with a literal first
+    /// level is looked up by it in any case.
     places: HashMap<u64, u32, FixedState>,
-    /// By the number of levels; the last place is for all that have as many or more.
+    /// Number of topics by their number of levels; the last element counts all topics with that many levels or more.
     depths: [u32; MAX_LEVELS + 1],
 }
 
@@ -60,10 +59,10 @@ impl Levels {
         }
     }
 
-    /// Whether a topic may match the filter; no answer of "no" is wrong.
+    /// Returns whether a topic may match the filter. `false` is always correct.
     pub(super) fn may_match(&self, filter: &[&str]) -> bool {
         let has_depth = match filter {
-            // Also the parent level: `a/#` matches `a` (MQTT 5 §4.7.1.2).
+            // `#` includes the parent level: `a/#` matches `a` (MQTT 5 §4.7.1.2).
             [parents @ .., "#"] => {
                 self.depths[parents.len().min(MAX_LEVELS)..].iter().any(|n| *n > 0)
             }

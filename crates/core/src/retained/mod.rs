@@ -1,12 +1,12 @@
 //! The retained messages of one tenant (MQTT 5 §3.3.1.3), found by topic and by topic filter.
 //!
-//! The keys are topics with `/` replaced by U+0000, which no topic contains (§4.7.3). So they sort
-//! by levels: a topic, then all topics below it, then its next sibling, whatever characters the
-//! levels have. A filter is answered by walking the ranges that can match and seeking past those
-//! that cannot. An ordered key-value engine can hold the same keys in the same order and be
-//! asked the same way.
+//! The keys are topics with `/` replaced by U+0000, which no topic contains (§4.7.3). Therefore they sort by levels: a
+//! topic, then all topics below it, then its next sibling, whatever characters the levels have. A filter is answered by
+//! walking the ranges that can match and seeking past those that cannot. An ordered key-value engine can hold the same
+//! keys in the same order and be queried in the same way.
 //!
-//! A walk may be long, whatever it finds: `+/b` has to look below every first level. So it is made in steps.
+//! A walk can be long whatever it finds: for `+/b` it must look below every first level. Therefore it can be done in
+//! steps.
 
 mod levels;
 
@@ -16,39 +16,39 @@ use std::ops::{Bound, ControlFlow};
 
 use levels::Levels;
 
-/// Stands for `/` in a key; sorts before every character of a level.
+/// Replaces `/` in a key; sorts before every character of a level.
 const SEPARATOR: char = '\0';
-/// The character after [`SEPARATOR`]: `level` + this is past all topics below `level`.
+/// The character after [`SEPARATOR`]: a level followed by it sorts after all topics below that level.
 const PAST_SEPARATOR: char = '\u{1}';
-/// The string after all that begin with `$`.
+/// The first string after all strings that begin with `$`.
 const PAST_DOLLAR: &str = "%";
-/// This many keys are stepped over before seeking, since a seek costs as much as a few steps.
+/// Number of keys that are skipped one by one before seeking, as a seek costs as much as a few steps.
 const STEPS_MAX: usize = 8;
 
-/// One `M` per topic. Topics and filters are taken as valid (§4.7).
+/// A map from topics to messages of type `M`. Topics and filters must be valid (§4.7).
 pub struct RetainedStore<M> {
     by_key: BTreeMap<Box<str>, M>,
     levels: Levels,
 }
 
-/// How far a walk has come.
+/// How far a walk has got.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Walked {
-    /// To the end.
+    /// The walk is complete.
     All,
-    /// To this topic: the walk goes on after it.
+    /// The walk was interrupted at this topic, and continues after it.
     To(Box<str>),
 }
 
 impl<M> RetainedStore<M> {
-    /// A store with nothing in it. The seed should be secret where clients are not trusted, so that nobody can
-    /// choose levels that collide; it has no other effect.
+    /// Creates an empty store. If clients are not trusted the seed should be secret, so that nobody can choose levels
+    /// whose hashes collide; it has no other effect.
     pub fn with_seed(seed: u64) -> Self {
         Self { by_key: BTreeMap::new(), levels: Levels::with_seed(seed) }
     }
 
-    /// How many topics have a message.
+    /// Number of topics that have a message.
     pub fn len(&self) -> usize {
         self.by_key.len()
     }
@@ -63,7 +63,7 @@ impl<M> RetainedStore<M> {
         self.by_key.get(key(topic).as_str())
     }
 
-    /// Makes `message` the message of `topic`; answers the one it replaces.
+    /// Sets the message of `topic`. Returns the message that it replaces.
     pub fn set(&mut self, topic: &str, message: M) -> Option<M> {
         let replaced = self.by_key.insert(key(topic).into_boxed_str(), message);
         if replaced.is_none() {
@@ -72,15 +72,15 @@ impl<M> RetainedStore<M> {
         replaced
     }
 
-    /// Removes and answers the message of `topic`.
+    /// Removes and returns the message of `topic`.
     pub fn remove(&mut self, topic: &str) -> Option<M> {
         let removed = self.by_key.remove(key(topic).as_str())?;
         self.levels.remove(topic.split('/'));
         Some(removed)
     }
 
-    /// Looks at up to `steps` messages, of the topics that sort after `after` (all when there is none), and removes
-    /// those for which `keep` answers false.
+    /// Visits up to `steps` messages, of the topics that sort after `after` (of all topics if it is `None`), and
+    /// removes those for which `keep` returns false.
     pub fn retain(
         &mut self,
         after: Option<&str>,
@@ -119,13 +119,13 @@ impl<M> RetainedStore<M> {
         debug_assert_eq!(walked, Walked::All);
     }
 
-    /// Like [`Self::for_each_match`], for the topics that sort after `after` only (all of them when
-    /// there is none), until `found` breaks it off or no `steps` are left (it makes at least one): so that many can be
-    /// taken a few at a time.
+    /// Like [`Self::for_each_match`], but only for the topics that sort after `after` (all topics if it is `None`), and
+    /// only until `found` breaks off or no `steps` are left; makes at least one step. Many matches can thus be taken a
+    /// few at a time.
     ///
-    /// A step is a topic that is found or passed over, a range of topics that is, or a few of them. There are about
-    /// as many as topics that match, and siblings at the levels where the filter has `+`. A filter takes none if
-    /// one of its levels is in no topic at its place.
+    /// A step is a topic that is found or skipped, or a range of topics that is skipped, or a few of them. A walk has
+    /// about as many steps as there are matching topics, plus siblings at the levels where the filter has `+`. A filter
+    /// takes no step if one of its levels is in no topic at that position.
     pub fn walk(
         &self,
         filter: &str,
@@ -176,18 +176,18 @@ impl<M> RetainedStore<M> {
 }
 
 impl<M> Default for RetainedStore<M> {
-    /// An empty store with a seed that everybody knows.
+    /// Creates an empty store with a publicly known seed.
     fn default() -> Self {
         Self::with_seed(0)
     }
 }
 
-/// What a key says about a filter.
+/// The result of comparing a key with a filter.
 enum Verdict {
     Matches,
-    /// It does not match, nor does any key between it and the bound.
+    /// The key does not match, nor does any key between it and the bound.
     NotBefore,
-    /// Neither it nor any key after it matches.
+    /// Neither the key nor any key after it matches.
     NoMore,
 }
 
@@ -197,16 +197,16 @@ fn compare(filter: &[&str], key: &str, bound: &mut String) -> Verdict {
         set(bound, &[PAST_DOLLAR]);
         return Verdict::NotBefore;
     }
-    // Where the key may be varied: the end of its last level so far that `+` matched.
+    // The end of the last level so far that `+` matched: other topics may have another level there.
     let mut varied_end = None;
-    // Where the next level of the key begins; past its end when there is none.
+    // Where the next level of the key begins; past the end of the key if there is none.
     let mut start = 0;
     for &wanted in filter {
         if wanted == "#" {
             return Verdict::Matches;
         }
         let Some(rest) = key.get(start..) else {
-            // The filter goes on below the key.
+            // The filter has more levels than the key.
             let below = if wanted == "+" { "" } else { wanted };
             set(bound, &[key, "\0", below]);
             return Verdict::NotBefore;
@@ -230,12 +230,12 @@ fn compare(filter: &[&str], key: &str, bound: &mut String) -> Verdict {
     if start > key.len() { Verdict::Matches } else { past(key, varied_end, bound) }
 }
 
-/// The smallest key after that of a topic: no character is smaller than the one appended.
+/// The smallest key after that of a topic: no character sorts before the appended one.
 fn next_key(topic: &str) -> String {
     key(topic) + "\0"
 }
 
-/// Goes on behind everything that begins with the levels of `key` up to `varied_end`.
+/// Sets `bound` past all keys that begin with the levels of `key` up to `varied_end`.
 fn past(key: &str, varied_end: Option<usize>, bound: &mut String) -> Verdict {
     let Some(end) = varied_end else { return Verdict::NoMore };
     set(bound, &[&key[..end]]);

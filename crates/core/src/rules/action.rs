@@ -1,4 +1,4 @@
-//! What a rule changes in a message.
+//! Actions of rules: changes of a message's properties.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,10 +7,9 @@ use super::properties::{Kind, Properties, SystemProperty, same_name};
 use super::sql::{ParseError, Parser, Program, Target};
 use crate::value::{Scope, Value, ValueRef, WrittenUuid};
 
-/// A change of a message: the property of that name has this value now. [`Value::Null`]: there is
-/// no such property any more.
+/// A change of a message: the new value of the property with this name. [`Value::Null`] removes the property.
 ///
-/// Whoever makes the change looks for the user property with [`same_name`].
+/// The names of user properties are compared with [`same_name`].
 pub type Change = (Scope, Box<str>, Value);
 
 /// Statements like `SET quantity = quantity / 2; REMOVE priority`.
@@ -27,17 +26,17 @@ enum Statement {
 }
 
 impl Action {
-    /// The text it was made of.
+    /// The text of the action.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// What it changes in the message, each property at most once. A statement sees what the ones
-    /// before it did.
+    /// Returns the changes that the action makes in the message, each property at most once. A statement sees the
+    /// results of the statements before it.
     ///
-    /// A property that is set to what is unknown is removed. A system property takes text, a number
-    /// or a time, as it is; what cannot be made that leaves it as it was. So does the body, whatever
-    /// it is set to: rules never touch it.
+    /// A property that is set to an unknown value is removed. A system property accepts a text, a number or a time,
+    /// according to its kind; a value that cannot be converted to its kind leaves it unchanged. Statements that set the
+    /// body have no effect: rules never change the body.
     pub fn changes(&self, message: &impl Properties) -> Vec<Change> {
         let mut changed = Changed { message, changes: Vec::new() };
         for statement in &self.statements {
@@ -78,8 +77,8 @@ impl fmt::Display for Action {
     }
 }
 
-/// A message with the changes that were made up to now. A property that was removed is one without a
-/// value here: an action has no way to tell them apart, since EXISTS is a condition.
+/// A message with the changes made so far. A removed property appears as one with the value `Null`: an action cannot
+/// distinguish the two, since EXISTS is a condition.
 struct Changed<'a, P> {
     message: &'a P,
     changes: Vec<Change>,
@@ -149,7 +148,7 @@ impl<P: Properties> Properties for Changed<'_, P> {
     }
 }
 
-/// The value as one that the property can have; `None` if there is none.
+/// Converts the value to the kind of the property; `None` if that is not possible.
 fn converted(value: ValueRef<'_>, property: SystemProperty) -> Option<Value> {
     match (property.kind(), value) {
         (_, ValueRef::Null) => Some(Value::Null),

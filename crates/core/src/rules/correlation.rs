@@ -1,11 +1,11 @@
-//! Filters that compare without a language.
+//! Filters that compare properties with given values.
 
 use super::sql::equal;
 use super::{Properties, SystemProperty};
 use crate::value::{Value, ValueRef};
 
-/// Those messages whose properties have the values that are given here, every one of them. Case
-/// counts. A filter that asks for nothing is true of every message.
+/// Matches the messages whose properties have all the values given here. The comparison is
+/// case-sensitive. A filter without values matches every message.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CorrelationFilter {
     /// The content type.
@@ -16,20 +16,20 @@ pub struct CorrelationFilter {
     pub label: Option<Box<str>>,
     /// The message id.
     pub message_id: Option<Box<str>>,
-    /// Where answers go.
+    /// The address for replies.
     pub reply_to: Option<Box<str>>,
-    /// The session of the answers.
+    /// The session id for replies.
     pub reply_to_session_id: Option<Box<str>>,
-    /// The session.
+    /// The session id.
     pub session_id: Option<Box<str>>,
-    /// Where the message goes.
+    /// The destination address.
     pub to: Option<Box<str>>,
-    /// User properties. A value of another kind is another value: `"2"` is not `2`.
+    /// User properties. Values of different types are different: `"2"` is not `2`.
     pub properties: Vec<(Box<str>, Value)>,
 }
 
 impl CorrelationFilter {
-    /// Whether it is true of the message.
+    /// Whether the filter matches the message.
     pub fn matches(&self, message: &impl Properties) -> bool {
         let system = self.system().all(|(property, wanted)| match message.system(property) {
             Some(ValueRef::String(text)) => text == wanted,
@@ -42,7 +42,7 @@ impl CorrelationFilter {
             })
     }
 
-    /// The system properties that it asks for.
+    /// The system properties that the filter compares, with their values.
     pub fn system(&self) -> impl Iterator<Item = (SystemProperty, &str)> {
         [
             (SystemProperty::ContentType, &self.content_type),

@@ -1,4 +1,4 @@
-//! Which messages a rule is for.
+//! Filters of rules: conditions that select messages.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,14 +15,14 @@ pub enum Filter {
     True,
     /// No message.
     False,
-    /// Those that an expression is true of.
+    /// The messages for which an expression is true.
     Sql(SqlFilter),
-    /// Those whose properties have certain values.
+    /// The messages whose properties have certain values.
     Correlation(CorrelationFilter),
 }
 
 impl Filter {
-    /// Whether it is true of the message.
+    /// Whether the filter matches the message.
     pub fn matches(&self, message: &impl Properties) -> bool {
         match self {
             Self::True => true,
@@ -42,29 +42,30 @@ pub struct SqlFilter {
 }
 
 impl SqlFilter {
-    /// The filter that the text says, with the values of the parameters (`@name`) in it.
+    /// Parses a filter, with values for its parameters (`@name`).
     ///
     /// # Errors
-    /// It is no condition, or longer than [`super::TEXT_MAX`], or nested deeper than
+    /// The text is not a condition, is longer than [`super::TEXT_MAX`], is nested deeper than
     /// [`super::DEPTH_MAX`], or has a parameter without a value.
     pub fn new(text: &str, parameters: Vec<(Box<str>, Value)>) -> Result<Self, ParseError> {
         let program = Parser::new(text, &parameters)?.filter()?;
         Ok(Self { text: text.into(), parameters: parameters.into(), program })
     }
 
-    /// The text it was made of.
+    /// The text of the filter.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// The parameters it was made with.
+    /// The values of the parameters.
     pub fn parameters(&self) -> &Parameters {
         &self.parameters
     }
 
-    /// Whether the expression is true of the message: neither false nor unknown.
+    /// Returns whether the expression is true for the message: neither false nor unknown.
     ///
-    /// Costs the length of the text, and for each operator the size of what it works on.
+    /// The cost is proportional to the length of the text, plus for each operator the size of its
+    /// operands.
     pub fn matches(&self, message: &impl Properties) -> bool {
         self.program.holds(message)
     }
@@ -73,7 +74,7 @@ impl SqlFilter {
 impl FromStr for SqlFilter {
     type Err = ParseError;
 
-    /// A filter without parameters.
+    /// Parses a filter without parameters.
     fn from_str(text: &str) -> Result<Self, ParseError> {
         Self::new(text, Vec::new())
     }

@@ -1,7 +1,7 @@
-//! Rules of a topic's subscription: which messages it takes, and what it changes in them.
+//! Rules of a topic's subscription: the messages that it accepts, and the changes made in them.
 //!
-//! A [`Rule`] has a [`Filter`] and may have an [`Action`]. Both look at the [`Properties`] of a
-//! message, never at its body. Their language is said in `docs/rules.md`.
+//! A [`Rule`] has a [`Filter`] and may have an [`Action`]. Both use the [`Properties`] of a
+//! message, never its body. `docs/rules.md` describes their language.
 
 mod action;
 mod correlation;

@@ -2,53 +2,53 @@
 
 use crate::value::ValueRef;
 
-/// A message, as far as rules look at it: its properties, never its body.
+/// The properties of a message, which are all that rules see of it; never its body.
 ///
 /// Names of user properties are compared with [`same_name`].
 pub trait Properties {
-    /// The system property; `None` if the message does not have it.
+    /// Returns the system property; `None` if the message does not have it.
     fn system(&self, property: SystemProperty) -> Option<ValueRef<'_>>;
 
-    /// The application property of that name; `None` if the message does not have it. One that is
-    /// there without a value is [`ValueRef::Null`].
+    /// Returns the application property with this name; `None` if the message does not have it. A property that exists
+    /// without a value is [`ValueRef::Null`].
     fn user(&self, name: &str) -> Option<ValueRef<'_>>;
 
-    /// A new random UUID, for the function `newid()`.
+    /// Returns a new random UUID, for the function `newid()`.
     fn new_id(&self) -> [u8; 16];
 
-    /// Pays for steps of about ten nanoseconds before they are done. False: there may be no more of them; then the
-    /// answer is unknown, and means nothing. Whoever has paid knows that.
+    /// Takes steps of about ten nanoseconds from a budget, before they are executed. Returns false if the budget is
+    /// exhausted; the result of the evaluation is then unknown and must be discarded. The owner of the budget can tell.
     fn spend(&self, steps: usize) -> bool {
         let _ = steps;
         true
     }
 }
 
-/// Whether two names of properties are the same: the case of ASCII letters does not count.
+/// Returns whether two names of properties are the same: ASCII letters are compared case-insensitively.
 pub fn same_name(one: &str, other: &str) -> bool {
     one.eq_ignore_ascii_case(other)
 }
 
-/// The properties that are written with `sys.` in an expression.
+/// The properties that an expression names with the prefix `sys.`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum SystemProperty {
     /// `content-type` of the message's properties.
     ContentType,
-    /// `correlation-id`; an id that is not text is given as text.
+    /// `correlation-id`; an id that is not text is converted to text.
     CorrelationId,
     /// The entity that a dead letter comes from, in the annotations.
     DeadLetterSource,
-    /// How often the message was delivered in vain.
+    /// Delivery count: how many deliveries ended without settlement.
     DeliveryCount,
-    /// The sequence number that it was first given.
+    /// The sequence number that the message was first given.
     EnqueuedSequenceNumber,
-    /// When it was enqueued.
+    /// When the message was enqueued.
     EnqueuedTimeUtc,
-    /// When its time to live ends.
+    /// When the message's time to live ends.
     ExpiresAtUtc,
     /// `subject`; in expressions also written `Subject`.
     Label,
-    /// `message-id`; an id that is not text is given as text.
+    /// `message-id`; an id that is not text is converted to text.
     MessageId,
     /// The partition key, in the annotations.
     PartitionKey,
@@ -56,19 +56,19 @@ pub enum SystemProperty {
     ReplyTo,
     /// `reply-to-group-id`.
     ReplyToSessionId,
-    /// When it is to be enqueued, in the annotations; also written `ScheduledEnqueueTime`.
+    /// When the message is to be enqueued, in the annotations; also written `ScheduledEnqueueTime`.
     ScheduledEnqueueTimeUtc,
-    /// Its sequence number.
+    /// The message's sequence number.
     SequenceNumber,
     /// `group-id`.
     SessionId,
-    /// The time to live: milliseconds.
+    /// The time to live, in milliseconds.
     TimeToLive,
     /// `to`.
     To,
 }
 
-/// What kind of value a system property has.
+/// The kind of value that a system property has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Text,
@@ -77,7 +77,7 @@ pub(super) enum Kind {
 }
 
 impl SystemProperty {
-    /// All of them.
+    /// All system properties.
     pub const ALL: [Self; 17] = [
         Self::ContentType,
         Self::CorrelationId,
@@ -98,7 +98,7 @@ impl SystemProperty {
         Self::To,
     ];
 
-    /// The property of that name, which stands without `sys.` here. Case does not count.
+    /// Returns the property with this name, given without `sys.`; case-insensitive.
     pub fn from_name(name: &str) -> Option<Self> {
         let is = |other| same_name(name, other);
         if is("Subject") {
@@ -110,7 +110,7 @@ impl SystemProperty {
         Self::ALL.into_iter().find(|property| is(property.name()))
     }
 
-    /// Its name, without `sys.`.
+    /// The name, without `sys.`.
     pub fn name(self) -> &'static str {
         match self {
             Self::ContentType => "ContentType",
@@ -133,7 +133,7 @@ impl SystemProperty {
         }
     }
 
-    /// Whether an action may change it: the sender sets it, not the broker.
+    /// Whether an action may change the property: true if the sender sets it, not the broker.
     pub fn is_settable(self) -> bool {
         !matches!(
             self,

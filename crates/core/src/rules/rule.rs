@@ -1,39 +1,40 @@
-//! A rule, and what a subscription's rules make of a message.
+//! Rules, and the copies of a message that a subscription's rules make.
 
 use smallvec::SmallVec;
 
 use super::{Action, Change, Filter, Properties, same_name};
 use crate::value::{Scope, Value};
 
-/// The name of the rule that a subscription has from the beginning: every message.
+/// The name of the rule that a new subscription has, which matches every message.
 pub const DEFAULT_RULE: &str = "$Default";
 
-/// The user property that says which rule's action a message went through.
+/// The user property that names the rule whose action has changed the message.
 pub const RULE_NAME: &str = "RuleName";
 
 /// A named rule of a subscription.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rule {
-    /// Its name, one in the subscription.
+    /// The name, unique in the subscription.
     pub name: Box<str>,
-    /// Which messages it is for.
+    /// Selects the messages that the rule applies to.
     pub filter: Filter,
-    /// What it changes in them.
+    /// The changes made in these messages.
     pub action: Option<Action>,
 }
 
-/// The copies of a message that a subscription gets: what is changed in each.
+/// The copies of a message that a subscription gets: the changes made in each.
 pub type Copies = SmallVec<[Vec<Change>; 1]>;
 
 impl Rule {
-    /// The rule that a subscription has from the beginning.
+    /// Returns the rule that a new subscription has.
     pub fn default_rule() -> Self {
         Self { name: DEFAULT_RULE.into(), filter: Filter::True, action: None }
     }
 
-    /// What a subscription with these rules gets of a message: one copy as it is if a rule without
-    /// an action is for it, and one more for each rule with an action, with its changes and the
-    /// name of the rule as [`RULE_NAME`]. No copy: the subscription does not take the message.
+    /// Returns the copies of a message that a subscription with these rules gets: one unchanged
+    /// copy if a rule without an action matches, and another one for each matching rule with an
+    /// action, with its changes and with the name of the rule as [`RULE_NAME`]. If there is no
+    /// copy, the subscription does not accept the message.
     pub fn copies(rules: &[Self], message: &impl Properties) -> Copies {
         let mut copies = Copies::new();
         let mut plain = rules.iter().filter(|rule| rule.action.is_none());

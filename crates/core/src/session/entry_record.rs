@@ -1,4 +1,4 @@
-//! An entry in the queue of a session, as it is stored.
+//! The stored form of an entry in the queue of a session.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -9,43 +9,43 @@ use smallvec::SmallVec;
 use crate::ids::{MessageId, PacketId};
 use crate::time::MonoTime;
 
-/// How far the client has got with an entry.
+/// How far the delivery of an entry has progressed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Phase {
-    /// It has no packet identifier.
+    /// Waits, without a packet identifier.
     #[default]
     Waiting,
-    /// Sent as PUBLISH with this packet identifier; PUBACK or PUBREC has not come.
+    /// Sent as PUBLISH with this packet identifier; PUBACK or PUBREC was not received yet.
     Sent(PacketId),
-    /// PUBREC has come, PUBCOMP has not. The client has the message, so it is no longer stored.
+    /// PUBREC was received, PUBCOMP was not. The client has the message, so it is no longer stored.
     Released(PacketId),
 }
 
-/// One message on its way to one session, as it is stored.
+/// The stored form of one message on its way to one session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EntryRecord {
     /// The stored message.
     pub message: MessageId,
     /// Bytes of its topic, properties and payload: what queue limits count.
     pub size: u32,
-    /// The QoS it is delivered with.
+    /// The QoS with which the message is delivered.
     pub qos: QoS,
     /// The RETAIN flag to send.
     pub retain: bool,
     /// When the message expires, if ever.
     pub expires_at: Option<MonoTime>,
-    /// When it came into the queue.
+    /// When the entry was queued.
     pub queued_at: MonoTime,
     /// Identifiers of the subscriptions that matched.
     pub identifiers: SmallVec<[NonZeroU32; 1]>,
     /// The shared subscription that chose this session, if one did.
     pub shared: Option<Arc<str>>,
-    /// How far it has come.
+    /// How far the delivery has progressed.
     pub phase: Phase,
 }
 
 impl EntryRecord {
-    /// The record of an entry whose PUBREC has come. It has the packet identifier only; all else is zero.
+    /// The record of an entry whose PUBREC was received. Only its packet identifier is set; all else is zero.
     pub fn released(packet_id: PacketId) -> Self {
         Self {
             message: 0,
@@ -60,7 +60,7 @@ impl EntryRecord {
         }
     }
 
-    /// The message that has to be stored for this entry.
+    /// The message that must be stored for this entry; `None` if the entry was released.
     pub fn refers_to(&self) -> Option<MessageId> {
         (!matches!(self.phase, Phase::Released(_))).then_some(self.message)
     }

@@ -1,26 +1,26 @@
-//! What has to be stored of what is on its way to a session.
+//! The changes of a session's deliveries that must be stored.
 
 use super::Delivery;
 use crate::ids::{PacketId, StoredAs};
 
-/// Hears each change of a session's stored deliveries, in order. A session that is not stored has one
-/// that does nothing: `()`.
+/// Receives each change of a session's stored deliveries, in order. The journal of a session that is not stored is
+/// `()`, which does nothing.
 ///
-/// A delivery is stored if [`Delivery::stored`] says so. Each is told once with [`Journal::put`], then
-/// perhaps as sent, perhaps as released, and at the end as removed.
+/// A delivery is stored if [`Delivery::stored`] says so. Each is first passed to [`Journal::put`], then possibly to
+/// `sent` and `released`, and at the end to `removed`.
 pub trait Journal {
-    /// A delivery waits (`sent` is none), or has been admitted with a packet identifier.
+    /// Notes a delivery: one that waits (`sent` is `None`), or one that was admitted with a packet identifier.
     fn put(&mut self, delivery: &Delivery, sent: Option<PacketId>);
 
-    /// A delivery that waited has got a packet identifier. A PUBLISH of QoS 2 may leave only when this
-    /// is durable: after a crash it has to be repeated with the same identifier.
+    /// Notes that a waiting delivery has got a packet identifier. A PUBLISH of QoS 2 may be sent only when this is
+    /// durable: after a crash it has to be repeated with the same identifier.
     fn sent(&mut self, delivery: &Delivery, id: PacketId);
 
-    /// The client has received a QoS 2 message (PUBREC). PUBREL may leave only when this is durable:
-    /// afterwards the client takes a repeated PUBLISH for a new message.
+    /// Notes that the client has received a QoS 2 message (PUBREC). PUBREL may be sent only when this is durable: after
+    /// PUBREL the client takes a repeated PUBLISH for a new message.
     fn released(&mut self, stored: StoredAs, id: PacketId);
 
-    /// A delivery is over: acknowledged, dropped, or given to another session.
+    /// Notes the end of a delivery: acknowledged, dropped, or given to another session.
     fn removed(&mut self, stored: StoredAs, released: bool);
 }
 

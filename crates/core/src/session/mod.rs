@@ -1,12 +1,12 @@
-//! Session State (MQTT 5 §4.1), the part that has to do with messages: what is in flight, what waits.
+//! The part of the Session State (MQTT 5 §4.1) that concerns messages: those in flight, and those that wait.
 //!
-//! | type | what it holds |
+//! | type | contents |
 //! | --- | --- |
 //! | [`SendWindow`] | packet identifiers of messages sent to the client and not yet acknowledged |
 //! | [`Queue`](crate::queue::Queue) | messages that wait for the client, bounded by count and bytes |
-//! | [`Outbound`] | both, in the one order in which messages leave |
+//! | [`Outbound`] | both, in the order in which messages are sent |
 //! | [`ReceivedIds`] | QoS 2 messages received from the client and not yet released |
-//! | [`Journal`] | hears what has to be stored of all that |
+//! | [`Journal`] | receives the changes of these that must be stored |
 
 mod entry_record;
 mod journal;
@@ -38,20 +38,20 @@ use crate::time::MonoTime;
 pub struct Delivery {
     /// The message, shared with all other sessions that it goes to.
     pub message: Arc<Message>,
-    /// The QoS it is delivered with: the lower of the message's and the subscription's.
+    /// The QoS with which the message is delivered: the lower of the message's and the subscription's.
     pub qos: QoS,
     /// The RETAIN flag to send.
     pub retain: bool,
     /// Identifiers of all subscriptions of the session that matched (MQTT 5 §3.3.2.3.8).
     pub identifiers: SmallVec<[NonZeroU32; 1]>,
-    /// The shared subscription (`$share/{name}/{filter}`) that chose this session, if one did: who
-    /// to ask for another member when this one goes away.
+    /// The shared subscription (`$share/{name}/{filter}`) that chose this session, if one did. Another of its members
+    /// gets the message if this session ends.
     pub shared: Option<Arc<str>>,
-    /// Where it is stored, if it is.
+    /// The records under which the delivery is stored, if it is.
     pub stored: Option<StoredAs>,
-    /// When it was published, or found for a new subscription.
+    /// When the message was published, or found for a new subscription.
     pub queued_at: MonoTime,
-    /// What has to be durable before it leaves, if anything: it tells of that.
+    /// The batches that must be durable before the message is sent, if any: the message reveals their changes.
     pub after: Option<Box<Commits>>,
 }
 

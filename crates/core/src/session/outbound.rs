@@ -1,4 +1,4 @@
-//! All that is on its way to one session's client, in the one order in which it leaves.
+//! All packets on their way to one session's client, in the order in which they are sent.
 
 use std::collections::VecDeque;
 use std::num::NonZeroU64;
@@ -19,15 +19,14 @@ use crate::time::MonoTime;
 
 /// The send window and the queue behind it.
 ///
-/// Order: what has to be sent again comes first, then retained messages that a subscription asked for,
-/// then the queue, then what arrives. A caller that has a message in hand may bypass all of them only
-/// while [`Outbound::is_idle`].
+/// Order: packets that have to be sent again come first, then retained messages for new subscriptions, then the queue,
+/// then newly published messages. A caller with a new message may send it directly only while [`Outbound::is_idle`].
 #[derive(Debug, Default)]
 pub struct Outbound {
     window: SendWindow,
-    /// Retained messages for new subscriptions. They are not counted against the queue's limits: their
-    /// bytes are shared with the retained store, and cutting them short would lie about its state. Seldom
-    /// there, so it takes no room in an idle session.
+    /// Retained messages for new subscriptions. They do not count against the queue's limits: their bytes are shared
+    /// with the retained store, and dropping some would give the subscriber a false picture of it. Boxed, because few
+    /// sessions have any and an idle session should be small.
     replay: Option<Box<Replay>>,
     queue: Queue<Waiting>,
     /// Whether the session outlives its connection, so that messages are kept until acknowledged.
@@ -43,9 +42,9 @@ struct Replay(VecDeque<Delivery>);
 /// The next packet to send.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Outgoing {
-    /// A PUBLISH; with a packet identifier when its QoS is 1 or 2.
+    /// A PUBLISH. It has a packet identifier if its QoS is 1 or 2.
     Publish {
-        /// What to send.
+        /// The delivery to send.
         delivery: Delivery,
         /// Its packet identifier.
         id: Option<PacketId>,
@@ -54,17 +53,17 @@ pub enum Outgoing {
     },
     /// A PUBREL, sent again.
     PubRel(PacketId),
-    /// What comes next is in the store only: [`Outbound::missing`] says what to fetch.
+    /// The next message is in the store only: [`Outbound::missing`] says what to fetch.
     Fetch,
 }
 
 impl Outbound {
-    /// For a session that ends with its connection, or `survives` it.
+    /// Creates the outbound state of a session that `survives` its connection, or ends with it.
     pub fn new(window: impl Into<WindowLimits>, survives: bool) -> Self {
         Self { window: SendWindow::new(window), survives, ..Self::default() }
     }
 
-    /// Nothing waits before a message that arrives now.
+    /// Whether no packet waits ahead of a message that arrives now.
     pub fn is_idle(&self) -> bool {
         self.queue.is_empty() && self.replay.is_none() && !self.window.is_resending()
     }
@@ -74,12 +73,12 @@ impl Outbound {
         self.survives
     }
 
-    /// The session now ends with its connection, or does not.
+    /// Sets whether the session survives its connection.
     pub fn set_survives(&mut self, survives: bool) {
         self.survives = survives;
     }
 
-    /// Messages that wait or are in flight: the load of this session.
+    /// Number of messages that wait or are in flight: the load of this session.
     pub fn depth(&self) -> usize {
         self.replay.as_ref().map_or(0, |replay| replay.0.len())
             + self.queue.len()
@@ -96,18 +95,18 @@ impl Outbound {
         &self.window
     }
 
-    /// Whether one more message of QoS 1 or 2 may leave now.
+    /// Whether one more message of QoS 1 or 2 may be sent now.
     pub fn has_room(&self) -> bool {
         self.window.has_room()
     }
 
-    /// The number of a delivery that is to be stored.
+    /// Assigns the entry number of a delivery that is to be stored.
     pub fn new_entry(&mut self) -> NonZeroU64 {
         self.last_entry += 1;
         NonZeroU64::new(self.last_entry).expect("it was raised")
     }
 
-    /// Takes a packet identifier for a message that leaves at once; see [`SendWindow::reserve`].
+    /// Takes a packet identifier for a message that is sent at once; see [`SendWindow::reserve`].
     pub fn reserve(
         &mut self,
         qos: QoS,
@@ -125,8 +124,8 @@ impl Outbound {
         self.window.reserve(qos, Some(kept))
     }
 
-    /// Lets a message wait; in the store only, if it is stored and not `in_memory`. Each message that
-    /// this costs is told to `dropped`.
+    /// Queues a message; in the store only, if it is stored and not `in_memory`. Calls `dropped` for each message that
+    /// is dropped for it.
     pub fn enqueue(
         &mut self,
         delivery: Delivery,
@@ -137,8 +136,8 @@ impl Outbound {
         mut dropped: impl FnMut(DropReason, &Waiting),
     ) {
         let stored = delivery.stored;
-        // Told before it has its place, so that what has to make room for it is told after it. A store
-        // that hears both at once writes neither.
+        // Noted before the message is in the queue, so that the removal of a message that makes room for it is noted
+        // afterwards. If both changes concern the same entry, the store writes neither.
         if stored.is_some() {
             journal.put(&delivery, None);
         }
@@ -151,7 +150,7 @@ impl Outbound {
         });
     }
 
-    /// Puts back what was stored when the broker ended: the entries of a session, in order.
+    /// Restores the stored entries of a session after a restart, in order.
     pub fn recover(&mut self, entries: impl IntoIterator<Item = (EntryNumber, EntryRecord)>) {
         let mut in_flight = Vec::new();
         for (number, record) in entries {
@@ -169,13 +168,13 @@ impl Outbound {
         self.window.recover(in_flight);
     }
 
-    /// Lets a message wait that had its place before, whatever the limits are now.
+    /// Queues a message that was in the queue before, regardless of the current limits.
     pub fn restore(&mut self, waiting: Waiting) {
         self.queue.restore(waiting);
     }
 
-    /// What has to be fetched from the store before it can be sent, in the order in which it will be;
-    /// at most `messages` and about `bytes`.
+    /// The messages that must be fetched from the store before they can be sent, in the order in which they will be
+    /// sent; at most `messages` and about `bytes`.
     pub fn missing(&self, messages: usize, bytes: usize) -> Vec<StoredAs> {
         let mut room = bytes;
         self.window
@@ -191,8 +190,8 @@ impl Outbound {
             .collect()
     }
 
-    /// What [`Outbound::missing`] asked for. What could not be read is lost, and told to `dropped`; unless it
-    /// has left meanwhile, which may be why it could not be read.
+    /// Supplies the messages that [`Outbound::missing`] returned. A message that could not be read is lost and passed
+    /// to `dropped`, unless it has left the session in the meantime, which may be why it could not be read.
     pub fn supply(
         &mut self,
         fetched: &[(StoredAs, Option<Arc<Message>>)],
@@ -213,7 +212,7 @@ impl Outbound {
             let Some(message) = message else { continue };
             let is_it = |waiting: &Waiting| waiting.away() == Some(*stored);
             let supply = |waiting: &mut Waiting| waiting.supply(Arc::clone(message));
-            // Both are in order: none has to be looked at twice, unless one has left meanwhile.
+            // Both lists are in order: no message is looked at twice, unless one has left in the meantime.
             next = self.queue.change(next, is_it, supply).map_or(0, |place| place + 1);
         }
         let unreadable: Vec<_> = fetched
@@ -231,8 +230,7 @@ impl Outbound {
         }
     }
 
-    /// Lets retained messages wait, ahead of the queue. Those that are stored have been told to the
-    /// journal.
+    /// Queues retained messages ahead of the queue. Those that are stored have already been passed to the journal.
     pub fn replay(&mut self, deliveries: Vec<Delivery>) {
         if !deliveries.is_empty() {
             self.replay.get_or_insert_default().0.extend(deliveries);
@@ -244,7 +242,7 @@ impl Outbound {
         self.replay.is_some()
     }
 
-    /// The next packet that may leave now, if any. Each message that expired is told to `dropped`.
+    /// Returns the next packet that may be sent now, if any. Calls `dropped` for each expired message.
     pub fn next(
         &mut self,
         now: MonoTime,
@@ -284,7 +282,7 @@ impl Outbound {
             }
             dropped(reason, lost);
         })?;
-        // The front may have had QoS 0 and have expired; what came behind it must wait for the window.
+        // The front may have been an expired message of QoS 0; the message behind it must wait for the window.
         let must_wait = next.qos() != QoS::AtMostOnce && !self.window.has_room();
         match next {
             Waiting::Here(delivery) if !must_wait => Some(self.send(delivery, journal)),
@@ -300,7 +298,7 @@ impl Outbound {
         if delivery.qos == QoS::AtMostOnce {
             return Outgoing::Publish { delivery, id: None, dup: false };
         }
-        // What is stored is kept in any case: its end has to be noted.
+        // A stored message is kept in any case: the end of its delivery must be noted.
         let keep = delivery.stored.is_some() || self.must_keep(delivery.shared.is_some());
         let kept = keep.then(|| Box::new(Waiting::Here(delivery.clone())));
         let id = self.window.reserve(delivery.qos, kept);
@@ -310,7 +308,7 @@ impl Outbound {
         Outgoing::Publish { delivery, id, dup: false }
     }
 
-    /// A retained message that has expired is no longer retained, so nothing is lost.
+    /// Drops replayed messages that have expired. They are no longer retained, so nothing is lost.
     fn drop_expired_replay(&mut self, now: MonoTime, journal: &mut impl Journal) {
         while let Some(replay) = &mut self.replay
             && replay.0.front().is_none_or(|front| front.message.is_expired(now))
@@ -350,21 +348,21 @@ impl Outbound {
         self.window.on_pubcomp(id, journal)
     }
 
-    /// A connection takes the session over.
+    /// Prepares for a connection that takes the session over.
     pub fn resume(&mut self, window: impl Into<WindowLimits>) {
         self.window.resume(window);
     }
 
-    /// The names of the shared subscriptions that have something in flight or waiting here.
+    /// The names of the shared subscriptions that have messages in flight or waiting here.
     pub fn shared(&self) -> HashSet<Arc<str>> {
         let all = self.window.kept().chain(self.queue.iter());
         all.filter_map(Waiting::shared).cloned().collect()
     }
 
-    /// The client has gone: takes what shared subscriptions can give to other members, which
-    /// `has_other` knows by their names. QoS 1 messages in flight and all that wait, but not QoS 2
-    /// messages in flight (MQTT 5 §4.8.2: those stay with the session they were sent to). What is stored
-    /// stays so until the caller has its removal noted.
+    /// Takes, when the client has gone, the messages of shared subscriptions for which `has_other` finds another
+    /// member: QoS 1 messages in flight and all waiting messages, but not QoS 2 messages in flight (MQTT 5 §4.8.2:
+    /// those stay with the session they were sent to). Stored messages remain stored until the caller has their removal
+    /// noted.
     pub fn take_shared(&mut self, mut has_other: impl FnMut(&Waiting) -> bool) -> Vec<Waiting> {
         let mut taken = self.window.take_kept(|kept| {
             kept.shared().is_some() && kept.qos() != QoS::ExactlyOnce && has_other(kept)
@@ -373,7 +371,7 @@ impl Outbound {
         taken
     }
 
-    /// Where all that is stored is, and whether the client has it already.
+    /// The records of all stored deliveries, and whether the client has received the message.
     pub fn stored(&self) -> impl Iterator<Item = (StoredAs, bool)> {
         let replayed = self.replay.iter().flat_map(|replay| replay.0.iter());
         let waiting = replayed.filter_map(|delivery| delivery.stored);
@@ -381,8 +379,8 @@ impl Outbound {
         self.window.stored().chain(waiting.map(|stored| (stored, false)))
     }
 
-    /// Whether a message of QoS 1 or 2 must be kept until it is acknowledged; `shared`: it came by a
-    /// shared subscription.
+    /// Whether a message of QoS 1 or 2 must be kept until it is acknowledged. `shared` says that the message came
+    /// through a shared subscription.
     pub fn must_keep(&self, shared: bool) -> bool {
         self.survives || shared
     }
@@ -494,7 +492,7 @@ mod tests {
         assert!(outbound.is_idle() && !outbound.is_replaying());
     }
 
-    /// Hears which entries are removed.
+    /// Records which entries are removed.
     #[derive(Default)]
     struct Removed(Vec<u64>);
 
@@ -520,7 +518,7 @@ mod tests {
         wait(&mut outbound, &mut journal);
         wait(&mut outbound, &mut journal);
         let missing = outbound.missing(9, 9_999);
-        // The first one has to make room, and is not found in the store any more.
+        // The first message is dropped to make room, and is not found in the store any more.
         wait(&mut outbound, &mut journal);
         let fetched: Vec<_> = missing.into_iter().map(|stored| (stored, None)).collect();
         outbound.supply(&fetched, &mut journal, |reason, waiting| {

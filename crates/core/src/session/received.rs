@@ -6,8 +6,8 @@ use smallvec::SmallVec;
 
 use crate::ids::ShardIndex;
 
-/// The receiver's half of QoS 2 (method B of MQTT 5 §4.3.3): a message is handed on when its PUBLISH
-/// arrives, and its identifier is remembered until PUBREL so that a repeated PUBLISH is not.
+/// The receiver's half of QoS 2 (method B of MQTT 5 §4.3.3): a message is handed on when its PUBLISH arrives, and its
+/// identifier is kept until PUBREL so that a repeated PUBLISH is not handed on again.
 #[derive(Debug, Default)]
 pub struct ReceivedIds {
     ids: HashMap<u16, Received, foldhash::fast::FixedState>,
@@ -15,56 +15,58 @@ pub struct ReceivedIds {
 
 #[derive(Clone, Debug, Default)]
 struct Received {
-    /// The shards where it is noted.
+    /// The shards in which the message is noted.
     shards: ShardSet,
     stage: Stage,
 }
 
-/// How far a message is.
+/// How far the handling of a message has progressed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Stage {
-    /// It is being handed on.
+    /// The message is being handed on.
     #[default]
     Unfinished,
-    /// Found in a store when it was opened. Whether everybody has the message who is to have it is not known, so the
-    /// client's repetition is handed on once more; the shards know who has it.
+    /// The message was found in a store when that was opened. It is unknown whether all recipients have it, so the
+    /// client's repetition is handed on once more; the shards know which recipients have it.
     Recovered,
-    /// A shard was closed while it was handed on, or later: whoever stores it may not have it. All others do.
+    /// A shard was closed while the message was handed on, or later: recipients that store the message may not have it.
+    /// All others do.
     Lost,
-    /// Everybody has the message who is to have it, as far as is known here.
+    /// All recipients have the message, as far as is known here.
     HandedOn,
 }
 
-/// Some of the shards of a data directory; mostly one or two.
+/// A set of shards of a data directory; mostly one or two.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ShardSet(SmallVec<[ShardIndex; 2]>);
 
 impl ShardSet {
-    /// Adds one.
+    /// Adds a shard.
     pub fn insert(&mut self, shard: ShardIndex) {
         if let Err(at) = self.0.binary_search(&shard) {
             self.0.insert(at, shard);
         }
     }
 
-    /// All of them, in order.
+    /// The shards, in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = ShardIndex> {
         self.0.iter().copied()
     }
 }
 
-/// What a PUBLISH of QoS 2 is.
+/// The meaning of a received PUBLISH of QoS 2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reception {
     /// A new message.
     New,
-    /// Perhaps half handed on before a crash.
+    /// A repetition of a message that may have been handed on to some recipients before a crash.
     Resumed,
-    /// Handed on to all but those who store it, as a shard was closed.
+    /// A repetition of a message that recipients which store it may not have, because a shard was closed; all others
+    /// have it.
     Lost,
-    /// A repetition of one that has not been handed on yet: too early to be acknowledged.
+    /// A repetition of a message that is still being handed on: too early to be acknowledged.
     Unfinished,
-    /// A repetition, not to be handed on.
+    /// A repetition of a message that was handed on; to be acknowledged only.
     Repeated,
 }
 
@@ -91,8 +93,8 @@ impl ReceivedIds {
         }
     }
 
-    /// Notes that a message has been handed on, and in which shards that is noted. `is_lost`: one of them was closed, so it
-    /// is not.
+    /// Notes that a message has been handed on, and the shards in which it is noted. `is_lost` says that one of its
+    /// shards was closed, so that the note there is lost.
     pub fn hand_on(
         &mut self,
         id: u16,
@@ -105,8 +107,8 @@ impl ReceivedIds {
         }
     }
 
-    /// The shard of the session is opened again, in the same process. What was handed on before it was closed need not have
-    /// reached those who store it; all others have it.
+    /// Adjusts the set when the shard of the session is opened again in the same process. Recipients that store a
+    /// message handed on before the shard was closed may not have it; all others do.
     #[must_use]
     pub fn reopened(mut self) -> Self {
         for received in self.ids.values_mut() {
@@ -117,7 +119,8 @@ impl ReceivedIds {
         self
     }
 
-    /// Notes an identifier that was found in the store of a shard. What is known of it here stays true.
+    /// Adds an identifier that was found in the store of a shard. The stage of an identifier that is already known does
+    /// not change.
     pub fn recover(&mut self, id: u16, shard: ShardIndex) {
         let found = || Received { stage: Stage::Recovered, ..Received::default() };
         self.ids.entry(id).or_insert_with(found).shards.insert(shard);
@@ -128,7 +131,7 @@ impl ReceivedIds {
         self.ids.get(&id).is_some_and(|received| received.stage == Stage::Unfinished)
     }
 
-    /// Notes a PUBREL. Answers the shards where the message is noted; `None`: no such message was held.
+    /// Notes a PUBREL. Returns the shards in which the message is noted, or `None` if no such message is held.
     pub fn release(&mut self, id: u16) -> Option<ShardSet> {
         self.ids.remove(&id).map(|received| received.shards)
     }
@@ -138,17 +141,17 @@ impl ReceivedIds {
         self.ids.contains_key(&id)
     }
 
-    /// The identifiers held, and the shards where they are noted.
+    /// The identifiers held, and the shards in which they are noted.
     pub fn iter(&self) -> impl Iterator<Item = (u16, &ShardSet)> {
         self.ids.iter().map(|(id, received)| (*id, &received.shards))
     }
 
-    /// How many messages are held; counts against the broker's Receive Maximum.
+    /// Number of messages held; counts against the broker's Receive Maximum.
     pub fn len(&self) -> usize {
         self.ids.len()
     }
 
-    /// Whether none is held.
+    /// Whether no message is held.
     pub fn is_empty(&self) -> bool {
         self.ids.is_empty()
     }

@@ -21,7 +21,7 @@ use crate::ids::{PacketId, StoredAs};
 use crate::message::Message;
 
 impl Default for SendWindow {
-    /// A window that takes nothing.
+    /// Creates a window without room.
     fn default() -> Self {
         Self::new(0)
     }
@@ -33,29 +33,29 @@ const IDS: u32 = 65_535;
 #[derive(Debug)]
 pub struct SendWindow {
     slots: VecDeque<Slot>,
-    /// The identifier of `slots[0]`, or of the next message when there is none.
+    /// The identifier of `slots[0]`, or of the next message if there are no slots.
     oldest: PacketId,
-    /// Slots that are not `Done` and were sent on this connection: what Receive Maximum bounds.
+    /// Number of slots that are not `Done` and were sent on this connection; Receive Maximum bounds it.
     on_wire: u16,
-    /// How many slots at the back were sent on an earlier connection and not yet on this one.
+    /// Number of slots at the back that were sent on an earlier connection and not yet on this one.
     to_resend: u32,
-    /// Bytes of the messages that are kept and in memory.
+    /// Bytes of the kept messages that are in memory.
     kept_bytes: usize,
     limits: WindowLimits,
 }
 
-/// What may be in flight to one client.
+/// Limits of the messages in flight to one client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WindowLimits {
-    /// Messages: at most the client's Receive Maximum.
+    /// Maximum number of messages: at most the client's Receive Maximum.
     pub messages: u16,
-    /// Bytes of messages that have to be kept until they are acknowledged. A message for which there is a byte
-    /// left is sent, however large it is.
+    /// Maximum number of bytes of messages that must be kept until they are acknowledged. A message is sent while at
+    /// least one byte of the limit is free, however large the message is.
     pub kept_bytes: usize,
 }
 
 impl From<u16> for WindowLimits {
-    /// A limit for the number of messages alone.
+    /// Creates limits for the number of messages only.
     fn from(messages: u16) -> Self {
         Self { messages, kept_bytes: usize::MAX }
     }
@@ -67,15 +67,15 @@ struct Slot {
     kept: Kept,
 }
 
-/// What is kept of a message in flight.
+/// The part of a message in flight that is kept.
 #[derive(Debug, Default)]
 enum Kept {
-    /// Nothing: it is not sent again.
+    /// Nothing: the message is not sent again.
     #[default]
     Nothing,
-    /// The message, which must be sent again when the connection is lost.
+    /// The message, which must be sent again if the connection is lost.
     Message(Box<Waiting>),
-    /// The client has the message. This is where the end of the exchange is to be noted.
+    /// The record of the delivery. The client has the message; only the end of the exchange must still be noted.
     Released(Box<StoredAs>),
 }
 
@@ -87,14 +87,14 @@ enum Phase {
     Done,
 }
 
-/// What an acknowledgement meant.
+/// The meaning of an acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Acked {
-    /// It was expected.
+    /// The acknowledgement was expected.
     Expected,
     /// No such packet identifier is in flight.
     Unknown,
-    /// The message of this packet identifier is to be answered with another packet.
+    /// The message with this packet identifier must be answered with another packet.
     OutOfTurn,
 }
 
@@ -103,21 +103,21 @@ pub enum Acked {
 pub(super) enum Resend {
     Publish(PacketId, Box<Delivery>),
     PubRel(PacketId),
-    /// The message has to be fetched first.
+    /// The message has to be fetched from the store first.
     Fetch,
 }
 
-/// A message that was in flight when the broker ended.
+/// A message that was in flight before a restart.
 #[derive(Debug)]
 pub(super) enum Recovered {
-    /// Its PUBLISH was sent, perhaps.
+    /// Its PUBLISH may have been sent.
     Sent(Waiting),
-    /// Its PUBREC had come.
+    /// Its PUBREC was received.
     Released(StoredAs),
 }
 
 impl SendWindow {
-    /// A window for a client that takes so many unacknowledged messages at once.
+    /// Creates a window with the limits of a client.
     pub fn new(limits: impl Into<WindowLimits>) -> Self {
         Self {
             slots: VecDeque::new(),
@@ -134,7 +134,7 @@ impl SendWindow {
         self.to_resend == 0 && self.takes_more() && self.slots.len() < IDS as usize
     }
 
-    /// Bytes of the messages that are kept and in memory.
+    /// Bytes of the kept messages that are in memory.
     pub fn kept_bytes(&self) -> usize {
         self.kept_bytes
     }
@@ -143,18 +143,18 @@ impl SendWindow {
         self.on_wire < self.limits.messages && self.kept_bytes < self.limits.kept_bytes
     }
 
-    /// The identifier that the next message gets.
+    /// The identifier of the next message.
     pub(super) fn next_id(&self) -> PacketId {
         self.id_at(self.slots.len())
     }
 
-    /// Messages on the wire and not yet acknowledged.
+    /// Number of messages on the wire and not yet acknowledged.
     pub fn in_flight(&self) -> u16 {
         self.on_wire
     }
 
-    /// Takes the next packet identifier for a message of QoS 1 or 2; `None` when the window is full.
-    /// What is `kept` is sent again after a reconnection.
+    /// Takes the next packet identifier for a message of QoS 1 or 2; returns `None` if the window is full. A message
+    /// that is `kept` is sent again after a reconnection.
     pub fn reserve(&mut self, qos: QoS, kept: Option<Box<Waiting>>) -> Option<PacketId> {
         debug_assert!(qos != QoS::AtMostOnce);
         if !self.has_room() {
@@ -169,12 +169,12 @@ impl SendWindow {
         Some(id)
     }
 
-    /// Puts back what was in flight when the broker ended, into a window that is empty.
+    /// Restores the messages that were in flight before a restart. The window must be empty.
     pub(super) fn recover(&mut self, mut in_flight: Vec<(PacketId, Recovered)>) {
         debug_assert!(self.slots.is_empty());
         in_flight.sort_by_key(|(id, _)| *id);
         in_flight.dedup_by_key(|(id, _)| *id);
-        // Identifiers run in a circle; the oldest one is behind the largest gap.
+        // Identifiers wrap around after 65,535; the oldest one comes after the largest gap.
         let gap = |index: usize| {
             let before = if index == 0 { in_flight.len() } else { index } - 1;
             (u32::from(in_flight[index].0) + IDS - 1 - u32::from(in_flight[before].0)) % IDS
@@ -197,17 +197,17 @@ impl SendWindow {
             };
             self.slots.push_back(Slot { phase, kept });
         }
-        // Nothing of it is on the wire.
+        // None of the messages is on the wire.
         self.to_resend = u32::try_from(self.slots.len()).expect("at most 65,535 slots");
     }
 
-    /// The client has a QoS 1 message.
+    /// Handles PUBACK: the client has a QoS 1 message.
     pub fn on_puback(&mut self, id: PacketId, journal: &mut impl Journal) -> Acked {
         self.finish(id, Phase::AwaitPubAck, journal)
     }
 
-    /// The client has a QoS 2 message (`accepted`), or refuses it. [`Acked::Expected`] and `accepted`
-    /// ask for a PUBREL, also when it is a repetition.
+    /// Handles PUBREC: the client has a QoS 2 message (`accepted`), or refuses it. If `accepted` and the result is
+    /// [`Acked::Expected`], a PUBREL must be sent, even if the PUBREC is a repetition.
     pub fn on_pubrec(&mut self, id: PacketId, accepted: bool, journal: &mut impl Journal) -> Acked {
         if !accepted {
             return self.finish(id, Phase::AwaitPubRec, journal);
@@ -229,24 +229,25 @@ impl SendWindow {
         }
     }
 
-    /// The exchange of a QoS 2 message is over.
+    /// Handles PUBCOMP: the exchange of a QoS 2 message is complete.
     pub fn on_pubcomp(&mut self, id: PacketId, journal: &mut impl Journal) -> Acked {
         self.finish(id, Phase::AwaitPubComp, journal)
     }
 
-    /// A new connection takes the session over: all that is in flight has to be sent again, as its limits allow.
+    /// Prepares for a new connection that takes the session over: all messages in flight must be sent again, within its
+    /// limits.
     pub fn resume(&mut self, limits: impl Into<WindowLimits>) {
         self.limits = limits.into();
         self.on_wire = 0;
         self.to_resend = u32::try_from(self.slots.len()).expect("at most 65,535 slots");
     }
 
-    /// Whether something is still to be sent again.
+    /// Whether packets are still to be sent again.
     pub(super) fn is_resending(&self) -> bool {
         self.to_resend > 0
     }
 
-    /// The next packet to send again, if Receive Maximum allows one. The message stays kept.
+    /// Returns the next packet to send again, if Receive Maximum allows one. The message stays kept.
     pub(super) fn next_resend(&mut self) -> Option<Resend> {
         while self.to_resend > 0 && self.on_wire < self.limits.messages {
             let index = self.slots.len() - self.to_resend as usize;
@@ -258,7 +259,7 @@ impl SendWindow {
                     Waiting::Here(delivery) => {
                         Some(Resend::Publish(id, Box::new(delivery.clone())))
                     }
-                    // A message that is fetched takes memory until it is acknowledged.
+                    // A fetched message takes memory until it is acknowledged.
                     Waiting::Away(_)
                         if self.on_wire > 0 && self.kept_bytes >= self.limits.kept_bytes =>
                     {
@@ -287,8 +288,8 @@ impl SendWindow {
         self.slots.range(resent..).filter_map(|slot| slot.kept.message())
     }
 
-    /// Gives a kept message that is to be sent again what was fetched for it. Without a message it cannot
-    /// be sent again, and is answered.
+    /// Supplies a kept message that is to be sent again with the message fetched for it. If there is none, the message
+    /// cannot be sent again; it is removed and returned.
     pub(super) fn supply(
         &mut self,
         stored: StoredAs,
@@ -318,15 +319,15 @@ impl SendWindow {
             .filter_map(|slot| slot.kept.message())
     }
 
-    /// Where what is in flight is stored, and whether the client has it.
+    /// The records of stored messages in flight, and whether the client has received the message.
     pub(super) fn stored(&self) -> impl Iterator<Item = (StoredAs, bool)> {
         self.slots.iter().filter_map(|slot| {
             slot.kept.stored().map(|stored| (stored, matches!(slot.kept, Kept::Released(_))))
         })
     }
 
-    /// Takes the kept messages for which `chosen` says so out of the window, oldest first, as if they
-    /// were acknowledged. Only those not yet received by the client, as far as is known.
+    /// Takes the kept messages that `chosen` accepts out of the window, oldest first, as if they were acknowledged.
+    /// Considers only messages that the client has not received, as far as is known.
     pub(super) fn take_kept(&mut self, mut chosen: impl FnMut(&Waiting) -> bool) -> Vec<Waiting> {
         let mut taken = Vec::new();
         let resent = self.slots.len() - self.to_resend as usize;
@@ -406,7 +407,7 @@ impl Kept {
         }
     }
 
-    /// Bytes of the message, if it is in memory.
+    /// Bytes of the message, if it is kept in memory.
     fn bytes(&self) -> usize {
         self.message().and_then(Waiting::here).map_or(0, |here| here.message.size())
     }
@@ -535,7 +536,7 @@ mod tests {
         let stored = |entry: u64| StoredAs { entry: entry.try_into().unwrap(), message: entry };
         let sent = |n: u8| Recovered::Sent(delivery(n, QoS::AtLeastOnce).into());
         let mut window = SendWindow::default();
-        // The circle was closed while they were in flight: 65,534 is older than 2.
+        // The identifiers have wrapped around while the messages were in flight: 65,534 is older than 2.
         window.recover(vec![(2, sent(3)), (65_534, sent(1)), (1, Recovered::Released(stored(2)))]);
         window.resume(10);
         let Some(Resend::Publish(65_534, first)) = window.next_resend() else { panic!() };

@@ -13,31 +13,31 @@ use crate::queue::Queued;
 use crate::session::{EntryRecord, Phase};
 use crate::time::MonoTime;
 
-/// About what a message that waits takes, in memory and on the disk, besides its bytes: its place in the queue,
+/// Approximate overhead of a waiting message, in memory and on disk, in bytes: its place in the queue, the delivery
 /// itself, and the keys under which it is stored.
 pub const OVERHEAD: usize = 256;
 
-/// What one more Subscription Identifier takes, in bytes.
+/// Size of one additional Subscription Identifier, in bytes.
 const IDENTIFIER: usize = 8;
 
-/// A delivery that waits. What is stored need not be in memory as well: the payloads of a long backlog
-/// are fetched when the client takes them.
+/// A waiting delivery. A stored message need not be in memory as well: the payloads of a long backlog are fetched when
+/// the client receives them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Waiting {
-    /// With its message.
+    /// The delivery with its message.
     Here(Delivery),
     /// The message is in the store only.
     Away(Stub),
 }
 
-/// What is known of a delivery whose message is in the store only.
+/// The known attributes of a delivery whose message is in the store only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stub {
-    /// Where it is.
+    /// The records under which it is stored.
     pub stored: StoredAs,
     /// Bytes of topic, properties and payload.
     pub size: u32,
-    /// When it expires, if ever.
+    /// When the message expires, if ever.
     pub expires_at: Option<MonoTime>,
     /// As in [`Delivery`].
     pub queued_at: MonoTime,
@@ -52,7 +52,7 @@ pub struct Stub {
 }
 
 impl Waiting {
-    /// A delivery whose message need not stay in memory, if it is stored.
+    /// Converts a delivery, and drops its message from memory if it is stored.
     pub fn without_message(delivery: Delivery) -> Self {
         let Some(stored) = delivery.stored else { return Self::Here(delivery) };
         Self::Away(Stub {
@@ -67,7 +67,7 @@ impl Waiting {
         })
     }
 
-    /// An entry that was found in the store.
+    /// Converts an entry that was read from the store.
     pub fn recovered(stored: StoredAs, record: EntryRecord) -> Self {
         Self::Away(Stub {
             stored,
@@ -89,7 +89,7 @@ impl Waiting {
         }
     }
 
-    /// Where its message is, if it is not in memory.
+    /// The record of the message, if it is not in memory.
     pub fn away(&self) -> Option<StoredAs> {
         match self {
             Self::Here(_) => None,
@@ -97,7 +97,7 @@ impl Waiting {
         }
     }
 
-    /// The delivery, with its message if it lacked one.
+    /// Returns the delivery, with `message` if it lacked its message.
     pub fn with_message(mut self, message: Arc<Message>) -> Option<Delivery> {
         self.supply(message);
         match self {
@@ -106,7 +106,7 @@ impl Waiting {
         }
     }
 
-    /// Gives it its message.
+    /// Supplies the message.
     pub(super) fn supply(&mut self, message: Arc<Message>) {
         if let Self::Away(stub) = self {
             *self = Self::Here(Delivery {
@@ -122,7 +122,7 @@ impl Waiting {
         }
     }
 
-    /// Where it is stored, if it is.
+    /// The records under which the delivery is stored, if it is.
     pub fn stored(&self) -> Option<StoredAs> {
         match self {
             Self::Here(delivery) => delivery.stored,
@@ -130,12 +130,12 @@ impl Waiting {
         }
     }
 
-    /// The topic, if it is in memory.
+    /// The topic, if the message is in memory.
     pub fn topic(&self) -> Option<&str> {
         self.here().map(|delivery| delivery.message.publication().topic)
     }
 
-    /// The QoS it is delivered with.
+    /// The QoS with which the message is delivered.
     pub fn qos(&self) -> QoS {
         match self {
             Self::Here(delivery) => delivery.qos,
@@ -151,7 +151,7 @@ impl Waiting {
         }
     }
 
-    /// Identifiers of the subscriptions that it is for.
+    /// Identifiers of the subscriptions that the message matched.
     fn identifiers(&self) -> &[NonZeroU32] {
         match self {
             Self::Here(delivery) => &delivery.identifiers,
@@ -159,7 +159,7 @@ impl Waiting {
         }
     }
 
-    /// Since when it waits.
+    /// Since when the message waits.
     pub fn queued_at(&self) -> MonoTime {
         match self {
             Self::Here(delivery) => delivery.queued_at,
@@ -175,7 +175,7 @@ impl Waiting {
         }
     }
 
-    /// Whether its Message Expiry Interval has run out.
+    /// Whether the Message Expiry Interval has run out.
     pub fn is_expired(&self, now: MonoTime) -> bool {
         match self {
             Self::Here(delivery) => delivery.message.is_expired(now),
@@ -205,7 +205,7 @@ impl Queued for Waiting {
 }
 
 impl Delivery {
-    /// The entry as which it is stored, if it is.
+    /// Converts into the record of its entry, if it is stored.
     pub fn to_record(&self, phase: Phase) -> Option<EntryRecord> {
         Some(EntryRecord {
             message: self.stored?.message,

@@ -1,48 +1,48 @@
-//! What a client is told.
+//! Answers to clients.
 
 use std::sync::Arc;
 
 use statestore_proto::{Refusal, Reply, Version};
 
-/// What a request is answered, and when.
+/// The answer to a request, and when it may be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// What the payload says.
+    /// The outcome that the payload of the response states.
     pub outcome: Outcome,
-    /// What `__ts` says; none: there is none.
+    /// The version in `__ts`, if the response has one.
     pub version: Option<Version>,
-    /// The batch of the partition's shard that has to be durable before the answer leaves.
+    /// The batch of the partition's shard that must be durable before the answer is sent.
     pub after: Option<u64>,
 }
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// One word.
+    /// A verdict without a value.
     Verdict(Verdict),
-    /// The value that was asked for.
+    /// The value that was requested.
     Value(Arc<[u8]>),
-    /// There is no such key.
+    /// The key does not exist.
     Absent,
 }
 
-/// What became of a request, if that is not a value.
+/// The outcome of a request that returns no value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Done.
+    /// The request was carried out.
     Ok,
-    /// Not done: the condition does not hold, or the key has another value.
+    /// The request was not carried out: the condition does not hold, or the key has another value.
     NotApplied,
     /// One key was deleted.
     Deleted,
-    /// There was nothing to delete, or to stop.
+    /// There was no key to delete, or no watch to stop.
     Nothing,
-    /// Refused.
+    /// The request was refused.
     Refused(Refusal),
 }
 
 impl Answer {
-    /// An answer that tells of no version and waits for nothing.
+    /// Creates an answer that has no version and waits for nothing.
     pub(super) fn at_once(verdict: Verdict) -> Self {
         Self { outcome: Outcome::Verdict(verdict), version: None, after: None }
     }
@@ -55,7 +55,7 @@ impl From<Refusal> for Answer {
 }
 
 impl Verdict {
-    /// Whether the same request would be answered the same at any other time.
+    /// Whether the same request would get the same answer at any other time.
     pub(super) fn is_final(self) -> bool {
         let refusals = [Refusal::MissingTimestamp, Refusal::MalformedTimestamp];
         matches!(self, Self::Refused(refusal) if refusals.contains(&refusal))
@@ -63,7 +63,7 @@ impl Verdict {
 }
 
 impl Outcome {
-    /// What the payload of the response says.
+    /// The reply for the payload of the response.
     pub fn reply(&self) -> Reply<'_> {
         match self {
             Self::Value(value) => Reply::Value(value),

@@ -1,4 +1,4 @@
-//! Answers, for requests that are sent again.
+//! Answers that are kept for requests that clients send again.
 
 use std::collections::VecDeque;
 
@@ -11,18 +11,19 @@ use crate::ids::{PacketId, SessionNumber};
 use crate::state_store::AnsweredRecord;
 use crate::time::WallTime;
 
-/// How many answers to one session a partition keeps; the oldest go. So many answers about keys of one
-/// shard may be on their way to a client when its connection is lost, and are nevertheless not done twice.
+/// How many answers to one session a partition keeps; beyond that the oldest are forgotten. When a client loses its
+/// connection, so many answers about keys of one shard may be on their way to it, and none of the requests is carried
+/// out twice.
 pub const ANSWERED_MAX: usize = 1_024;
 
-/// How many answers all partitions of a tenant keep, about: as long as there are so many, an answer to a
-/// session takes the place of its oldest one if it has [`ANSWERED_LEAST`].
+/// How many answers all partitions of a tenant keep, approximately. When the limit is reached, a new answer to a
+/// session that has at least [`ANSWERED_LEAST`] answers replaces its oldest one.
 pub const ANSWERED_TENANT_MAX: u64 = 1_000_000;
 
-/// How many answers to one session a partition keeps whatever others have.
+/// How many answers to one session a partition keeps regardless of other sessions.
 pub const ANSWERED_LEAST: usize = 16;
 
-/// What sessions were answered last.
+/// The last answers to each session.
 #[derive(Debug, Default)]
 pub(super) struct Answered {
     sessions: HashMap<SessionNumber, Answers, FixedState>,
@@ -30,7 +31,7 @@ pub(super) struct Answered {
 
 #[derive(Debug, Default)]
 struct Answers {
-    /// The oldest first. Looked through for what is sent again only.
+    /// The oldest first. Searched only for requests that are sent again.
     by_age: VecDeque<Noted>,
     packet_ids: HashSet<PacketId, FixedState>,
 }
@@ -39,14 +40,14 @@ struct Answers {
 struct Noted {
     packet_id: PacketId,
     record: AnsweredRecord,
-    /// It is in the store.
+    /// Whether the answer is in the store.
     stored: bool,
     /// The batch that the answer waits for.
     after: Option<u64>,
 }
 
 impl Answered {
-    /// What a request was answered, if it was.
+    /// Returns the answer to a request, if it was answered before.
     pub fn find(&self, origin: &Origin) -> Option<Answer> {
         let mut answers = self.sessions.get(&origin.session)?.by_age.iter();
         let noted = answers.find(|noted| noted.packet_id == origin.packet_id)?;
@@ -57,7 +58,7 @@ impl Answered {
         })
     }
 
-    /// Notes an answer. Tells which packet identifiers of the session the store need not have any more.
+    /// Notes an answer. Returns the packet identifiers of the session whose answers the store no longer needs.
     pub fn note(
         &mut self,
         usage: &Usage,
@@ -86,7 +87,7 @@ impl Answered {
             packet_ids.remove(&oldest.packet_id);
             gone.extend(oldest.stored.then_some(oldest.packet_id));
         }
-        // At the end, but for what is found in a store.
+        // The place is at the end, except for answers that are read from a store.
         let age = |noted: &Noted| noted.record.answered_at <= record.answered_at;
         let at = by_age.partition_point(age);
         by_age.insert(at, Noted { packet_id, record, stored, after });
@@ -94,8 +95,8 @@ impl Answered {
         gone
     }
 
-    /// Forgets what a session was answered before some time. Tells which packet identifiers of that are in
-    /// the store.
+    /// Forgets the answers that a session got before `time`. Returns the packet identifiers of those that are in the
+    /// store.
     pub fn forget_before(
         &mut self,
         usage: &Usage,
@@ -115,7 +116,7 @@ impl Answered {
         gone
     }
 
-    /// The sessions that were answered, in no order.
+    /// The sessions that have answers, in no particular order.
     pub fn sessions(&self) -> impl Iterator<Item = SessionNumber> {
         self.sessions.keys().copied()
     }
@@ -126,7 +127,7 @@ impl Answered {
         usage.remove_answers(answers.sum());
     }
 
-    /// Forgets a session. Tells which packet identifiers of it are in the store.
+    /// Forgets a session. Returns the packet identifiers of its answers that are in the store.
     pub fn forget(
         &mut self,
         usage: &Usage,
@@ -168,7 +169,7 @@ mod tests {
     fn the_oldest_goes_when_there_are_too_many() {
         let (mut answered, usage) = (Answered::default(), Usage::default());
         let last = u16::try_from(ANSWERED_MAX).unwrap();
-        // The highest identifiers first, so age and identifier are not the same order.
+        // The highest identifiers first, so that age and identifier have different orders.
         for (at, id) in (0..).zip((1..=last).rev()) {
             assert!(answered.note(&usage, 1, id, record(0, at), (true, None)).is_empty());
         }
@@ -188,7 +189,7 @@ mod tests {
         let (mut answered, usage) = (Answered::default(), Usage::default());
         let last = u64::try_from(ANSWERED_MAX).unwrap();
         for id in 1..=last {
-            // Found in the order of the identifiers; the oldest is in the middle.
+            // Read in the order of the identifiers; the oldest answer is in the middle.
             let age = (id + last / 2) % last;
             answered.note(&usage, 1, u16::try_from(id).unwrap(), record(0, age), (true, None));
         }

@@ -1,34 +1,34 @@
-//! The versions of one tenant.
+//! The hybrid logical clock that assigns the versions of one tenant.
 
 use parking_lot::Mutex;
 use statestore_proto::{Hlc, Version};
 
 use crate::time::WallTime;
 
-/// A tenant's hybrid logical clock. It never goes back: not with the clock on the wall, and not over a
-/// restart if it is [raised](Self::raise) to the latest version that was stored.
+/// A tenant's hybrid logical clock. It never goes back: not when the wall clock does, and not over a restart if it is
+/// [raised](Self::raise) to the latest version that was stored.
 ///
-/// Its lock is held for nothing but reading it.
+/// Its lock is held only while the clock is read or raised.
 #[derive(Debug, Default)]
 pub struct Clock {
     latest: Mutex<Version>,
 }
 
 impl Clock {
-    /// A new version, greater than all before and than what was `received`, which must not be
-    /// [in the future](Hlc::is_in_future).
+    /// Returns a new version, greater than all before and than `received`, which must not be [in the
+    /// future](Hlc::is_in_future).
     pub fn tick(&self, now: WallTime, received: Option<Hlc<'_>>) -> Version {
         let mut latest = self.latest.lock();
         *latest = latest.next(now.as_millis(), received);
         *latest
     }
 
-    /// The last version given.
+    /// The last version that was assigned.
     pub fn latest(&self) -> Version {
         *self.latest.lock()
     }
 
-    /// No version up to `stored` is given any more.
+    /// Ensures that no version up to `stored` is assigned from now on.
     pub fn raise(&self, stored: Version) {
         let mut latest = self.latest.lock();
         *latest = stored.max(*latest);

@@ -1,4 +1,4 @@
-//! What else follows from a command.
+//! Consequences of a command: changes of the store, and notifications.
 
 use std::sync::Arc;
 
@@ -7,22 +7,22 @@ use statestore_proto::{Notification, Version};
 use crate::ids::{PacketId, SessionNumber};
 use crate::state_store::{AnsweredRecord, StateRecord};
 
-/// Hears what follows from a command, in order, while the partition is locked.
+/// Receives the consequences of a command, in order, while the partition is locked.
 ///
-/// What follows from one command must be durable together or not at all: whoever implements it holds the
-/// shard from the first call to the last. Each put and removal answers the number of the batch that has
-/// it, which is therefore always the same.
+/// The consequences of one command must be durable together or not at all: the implementation holds the shard from the
+/// first call to the last. Each put and removal returns the number of the batch that contains it, which is therefore
+/// the same for the whole command.
 pub trait Effects<W> {
-    /// A key has what is in the record from now on.
+    /// Stores the record of a key.
     fn put(&mut self, key: &Arc<[u8]>, record: StateRecord) -> u64;
 
-    /// A key that was put has gone.
+    /// Removes a key that was put before.
     fn remove(&mut self, key: &Arc<[u8]>) -> u64;
 
-    /// This version has been given, and is never to be given again.
+    /// Stores a version that was assigned and must never be assigned again.
     fn put_clock(&mut self, version: Version) -> u64;
 
-    /// A request has been answered, and is to be answered in the same way if it comes again.
+    /// Stores the answer to a request, which gets the same answer if it comes again.
     fn put_answered(
         &mut self,
         session: SessionNumber,
@@ -30,10 +30,10 @@ pub trait Effects<W> {
         record: AnsweredRecord,
     ) -> u64;
 
-    /// Such an answer is not needed any more.
+    /// Removes an answer that is not needed any more.
     fn remove_answered(&mut self, session: SessionNumber, packet_id: PacketId);
 
-    /// All these watch a key, and are to be told of its change when the batch `after` is durable.
+    /// Tells `watchers` of the change of a key, once the batch `after` is durable.
     fn notify(
         &mut self,
         watchers: &[W],

@@ -8,7 +8,7 @@ use hashbrown::HashMap;
 
 use super::entry::Entry;
 
-/// All keys that are there.
+/// All existing keys of a partition.
 #[derive(Debug, Default)]
 pub(super) struct Entries {
     by_key: HashMap<Arc<[u8]>, Entry>,
@@ -24,7 +24,7 @@ impl Entries {
         self.by_key.get_key_value(key)
     }
 
-    /// Puts a key, in place of what it had.
+    /// Inserts a key, and returns the entry that it replaces.
     pub fn insert(&mut self, key: Arc<[u8]>, entry: Entry) -> Option<Entry> {
         let before = self.by_key.insert(Arc::clone(&key), entry);
         if before.is_none() {
@@ -39,7 +39,7 @@ impl Entries {
         Some(removed)
     }
 
-    /// All of them, in no order.
+    /// All entries, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = (&Arc<[u8]>, &Entry)> {
         self.by_key.iter()
     }
@@ -48,7 +48,7 @@ impl Entries {
         self.by_key.len()
     }
 
-    /// Keys that begin with `prefix`, from the first behind `after` on.
+    /// The keys that begin with `prefix` and come after `after`, in the order of their bytes.
     pub fn range<'a>(
         &'a self,
         prefix: &[u8],

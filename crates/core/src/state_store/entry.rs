@@ -1,4 +1,4 @@
-//! What a partition has of one key.
+//! The entry of one key in a partition.
 
 use std::sync::Arc;
 
@@ -8,21 +8,21 @@ use super::{Answer, FencingToken, Verdict, fencing};
 use crate::state_store::StateRecord;
 use crate::time::WallTime;
 
-/// What a key costs beside its bytes, value and fencing token, and what it costs to watch one beside its
-/// bytes, in bytes of the tenant's quota; about what it takes in memory.
+/// Overhead of a key beside its bytes, value and fencing token, and of a watch beside the bytes of its key. Counted in
+/// bytes of the tenant's quota; approximately the memory that each takes.
 pub const ENTRY_BYTES: u64 = 128;
 
-/// A key that is there.
+/// An existing key's record and durability.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub record: StateRecord,
-    /// It is in the store, and stays there until it is deleted.
+    /// Whether the key is in the store. It stays there until it is deleted.
     pub stored: bool,
-    /// The batch that whoever is told of it has to wait for.
+    /// The batch to wait for before anybody is told of this entry.
     pub batch: Option<u64>,
 }
 
-/// A key that is there, to look at.
+/// A read-only view of an existing key.
 #[derive(Clone, Copy, Debug)]
 pub struct EntryView<'a> {
     /// The key.
@@ -31,18 +31,18 @@ pub struct EntryView<'a> {
     pub value: &'a Arc<[u8]>,
     /// Its version.
     pub version: Version,
-    /// What protects it.
+    /// The token that protects the key.
     pub fencing_token: Option<&'a FencingToken>,
-    /// When it goes by itself, if ever.
+    /// When the key expires, if ever.
     pub expires_at: Option<WallTime>,
-    /// Whether it is stored.
+    /// Whether the key is stored.
     pub stored: bool,
-    /// The batch that whoever is told of it has to wait for.
+    /// The batch to wait for before anybody is told of this entry.
     pub after: Option<u64>,
 }
 
 impl Entry {
-    /// Bytes of its tenant's quota that it takes.
+    /// Bytes of the tenant's quota that the key takes.
     pub fn size(&self, key: &[u8]) -> u64 {
         size(key, &self.record.value, self.record.fencing_token.as_ref())
     }
@@ -51,13 +51,13 @@ impl Entry {
         self.record.expires_at.is_some_and(|at| at <= now)
     }
 
-    /// Whether a request with this token may change it.
+    /// Checks whether a request with this token may change the key.
     pub fn admit(&self, token: Option<Hlc<'_>>) -> Result<(), Answer> {
         let refused = |refusal| Answer { after: self.batch, ..Answer::from(refusal) };
         fencing::admit(token, self.record.fencing_token.as_ref()).map_err(refused)
     }
 
-    /// What is answered when it stays as it is.
+    /// The answer to a request that leaves the key as it is.
     pub fn not_applied(&self) -> Answer {
         let version = Some(self.record.version);
         Answer { version, after: self.batch, ..Answer::at_once(Verdict::NotApplied) }
@@ -76,7 +76,7 @@ impl Entry {
     }
 }
 
-/// Bytes of its tenant's quota that a key takes.
+/// Bytes of the tenant's quota that a key takes.
 pub(super) fn size(key: &[u8], value: &[u8], token: Option<&FencingToken>) -> u64 {
     let token = token.map_or(0, |token| token.as_hlc().node.len());
     ENTRY_BYTES + (key.len() + value.len() + token) as u64

@@ -1,15 +1,15 @@
-//! Which key goes next.
+//! Expiry times of keys, and the timer for the next one.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::time::WallTime;
 
-/// The keys that go by themselves, and for when a timer was asked for last.
+/// The keys that have an expiry time, and the timer that was requested last.
 #[derive(Debug, Default)]
 pub(super) struct Expiries {
     due: BTreeSet<(WallTime, Arc<[u8]>)>,
-    /// The timer that was asked for, until it has fired. There may be later ones, which are for nothing.
+    /// The timer that was requested last, until it has fired. Later timers may still be pending; they are ignored.
     alarm: Option<WallTime>,
 }
 
@@ -22,28 +22,28 @@ impl Expiries {
         self.due.remove(&(at, Arc::clone(key)));
     }
 
-    /// When the next key goes.
+    /// When the next key expires.
     pub fn next(&self) -> Option<WallTime> {
         self.due.first().map(|(at, _)| *at)
     }
 
-    /// The next key that is due.
+    /// The next key that has expired by `now`.
     pub fn next_due(&self, now: WallTime) -> Option<&Arc<[u8]>> {
         self.due.first().filter(|(at, _)| *at <= now).map(|(_, key)| key)
     }
 
-    /// The timer that was asked for last, until it has fired.
+    /// The timer that was requested last, until it has fired.
     pub fn alarm(&self) -> Option<WallTime> {
         self.alarm
     }
 
-    /// A timer has fired. Also one that comes early, as when the clock on the wall was put back: what it
-    /// came for is asked for again.
+    /// Notes that a timer has fired. It may have fired early, as when the wall clock was set back; then another timer
+    /// is requested for the same key.
     pub fn fire(&mut self) {
         self.alarm = None;
     }
 
-    /// When a timer has to fire, if that is earlier than what was asked for.
+    /// When a timer has to fire, if that is earlier than the timer that was requested last.
     pub fn take_alarm(&mut self) -> Option<WallTime> {
         let (next, _) = self.due.first()?;
         if self.alarm.is_some_and(|alarm| alarm <= *next) {
@@ -76,8 +76,9 @@ mod tests {
         assert_eq!(expiries.next_due(at(10)), Some(&key));
     }
 
-    /// Has the timers fire in their order, of which only the one asked for last is heard: the first so
-    /// much before its time, the next less. Answers how many keys went, and how many timers there were.
+    /// Fires the timers in their order; only the one that was requested last has an effect. The first one fires `early`
+    /// milliseconds early, each further one a millisecond less. Returns how many keys were removed, and how many timers
+    /// were requested.
     fn run(expiries: &mut Expiries, mut timers: Vec<WallTime>, early: u64) -> (usize, usize) {
         let (mut gone, mut asked, mut early) = (0, timers.len(), early);
         while let Some(next) = timers.iter().min().copied() {
@@ -110,7 +111,7 @@ mod tests {
             timers.extend(expiries.take_alarm());
         }
         assert_eq!(timers.len(), 5);
-        // Five came with the keys, and one follows each that fires but the last.
+        // Five timers were requested for the keys, and one after each that fired except the last.
         assert_eq!(run(&mut expiries, timers, 0), (6, 10));
     }
 
@@ -120,7 +121,7 @@ mod tests {
         expiries.insert(at(10), &key);
         let timers: Vec<_> = expiries.take_alarm().into_iter().collect();
         assert_eq!(run(&mut expiries, timers, 3), (1, 4));
-        // Also if there are two.
+        // The same holds with two timers for one time.
         expiries.insert(at(10), &key);
         let timer = expiries.take_alarm().unwrap();
         assert_eq!(run(&mut expiries, vec![timer, timer], 3), (1, 5));

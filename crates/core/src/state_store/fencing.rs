@@ -1,10 +1,10 @@
-//! Fencing tokens: who has lost a lock and does not know it yet has an older one than who has it now.
+//! Fencing tokens: a client that has lost a lock without knowing it has an older token than the present holder.
 
 use statestore_proto::{Hlc, Refusal};
 
 use crate::time::WallTime;
 
-/// A clock reading that protects a key: nobody changes the key without one that is as great.
+/// A clock reading that protects a key: a change of the key needs a token that is not older.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FencingToken {
     wall: u64,
@@ -13,13 +13,13 @@ pub struct FencingToken {
 }
 
 impl FencingToken {
-    /// The token with these parts, unless that would be no clock reading.
+    /// The token with these parts, or `None` if they are not a valid clock reading.
     pub(crate) fn from_parts(wall: u64, counter: u32, node: &str) -> Option<Self> {
         let valid = wall <= i64::MAX as u64 && !node.is_empty() && !node.contains(':');
         valid.then(|| Self { wall, counter, node: node.into() })
     }
 
-    /// As a clock reading.
+    /// The token as a clock reading.
     pub fn as_hlc(&self) -> Hlc<'_> {
         Hlc { wall: self.wall, counter: self.counter, node: &self.node }
     }
@@ -31,7 +31,7 @@ impl From<Hlc<'_>> for FencingToken {
     }
 }
 
-/// The token of a request, as it was sent, if it may be used `now`.
+/// Parses the token of a request, and checks that it may be used `now`.
 ///
 /// # Errors
 /// [`Refusal::MalformedTimestamp`], [`Refusal::FencingTokenInFuture`].
@@ -43,7 +43,7 @@ pub(super) fn read(token: Option<&str>, now: WallTime) -> Result<Option<Hlc<'_>>
     Ok(Some(token))
 }
 
-/// Whether a request with this token may change a key that is protected by that one.
+/// Checks whether a request with the token `token` may change a key that `protects` protects.
 ///
 /// # Errors
 /// [`Refusal::FencingTokenRequired`], [`Refusal::FencingTokenTooOld`].

@@ -1,27 +1,26 @@
 //! The state store: keys and values that clients set, lock and watch.
 //!
-//! The keys of a tenant are dealt out to the shards of the data directory; those in one shard are a
-//! [`Partition`], in memory. What its tenant has in all shards together is one [`Clock`] and one
-//! [`Usage`]. Every change of a key has a version of that clock, greater than any before, whatever the
-//! key: so a version may serve as fencing token for other keys.
+//! The keys of a tenant are distributed over the shards of the data directory. Those in one shard are a [`Partition`],
+//! in memory. All partitions of a tenant share one [`Clock`] and one [`Usage`]. Every change of a key gets a version of
+//! that clock, greater than any version before, of whatever key: therefore a version can serve as the fencing token for
+//! other keys.
 //!
-//! A partition does nothing but change: what follows from a change is told to [`Effects`], whose batch
-//! numbers say when the [`Answer`] may leave. *Nobody is told what a crash could take back*: who is told
-//! of a value, or that there is none, waits until that is durable. Keys that are not stored wait for
-//! nothing, but for a version that is ahead of the clock on the wall, which another process might give
-//! again.
+//! A partition only changes keys. It passes the consequences of a change to [`Effects`], whose batch numbers say when
+//! the [`Answer`] may be sent. *Nobody is told what a crash could take back*: an answer with a value, or that there is
+//! none, waits until that is durable. Answers about keys that are not stored wait for nothing, except for a version
+//! that is ahead of the wall clock, which another process might assign again.
 //!
-//! | module | what is there |
+//! | module | contents |
 //! | --- | --- |
-//! | `partition` | what the commands do with keys |
-//! | `entries`, `entry` | keys, and what each has |
-//! | `request`, `answer` | what comes with a command, and what its client is told |
-//! | `effects` | what else follows |
-//! | `fencing` | tokens that keep out who has lost a lock |
+//! | `partition` | execution of the commands |
+//! | `entries`, `entry` | the keys, and the entry of each |
+//! | `request`, `answer` | the parameters of a command, and the answer to its client |
+//! | `effects` | consequences of a command: changes of the store, and notifications |
+//! | `fencing` | tokens that keep out clients that have lost a lock |
 //! | `clock` | the versions of one tenant |
 //! | `usage` | how much of its quota a tenant has used |
-//! | `expiries` | which key goes next |
-//! | `watchers` | who is told of changes |
+//! | `expiries` | expiry times, and the timer for the next one |
+//! | `watchers` | connections that are told of changes |
 //! | `answered` | answers, for requests that are sent again |
 //! | `scan` | keys by pattern |
 

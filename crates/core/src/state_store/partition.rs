@@ -1,4 +1,4 @@
-//! What the commands do with keys.
+//! Execution of the commands on the keys of one partition.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,32 +19,32 @@ use crate::ids::{PacketId, SessionNumber, TEXT_LEN_MAX};
 use crate::state_store::{AnsweredRecord, StateRecord};
 use crate::time::WallTime;
 
-/// The longest key, in bytes: engines take no longer ones beside the tenant.
+/// Maximum length of a key, in bytes: storage engines take no longer keys beside the tenant name.
 pub const KEY_LEN_MAX: usize = TEXT_LEN_MAX;
 
-/// How far ahead versions are noted that are not stored, and ahead of the clock on the wall, in
-/// milliseconds: after a crash the clock of the store may be ahead by so much more.
+/// How far ahead versions are reserved, in milliseconds, when the version of a key that is not stored is ahead of the
+/// wall clock. After a crash the clock of the store may be ahead by this much more.
 const RESERVED_MS: u64 = 1_000;
 
-/// How many keys [`Partition::expire`] removes at once. If more are due, it says so by its alarm.
+/// How many keys [`Partition::expire`] removes in one call. If more are due, the next alarm is due at once.
 pub const EXPIRED_AT_ONCE_MAX: usize = 1_000;
 
 /// The keys of one tenant that belong to one shard.
 ///
-/// It is locked by whoever calls, and time is an argument. A key whose time has come is gone for every
-/// command, also before [`expire`](Self::expire) has removed it.
+/// The caller holds the lock, and time is an argument. An expired key does not exist for any command, even before
+/// [`expire`](Self::expire) has removed it.
 #[derive(Debug)]
 pub struct Partition<W> {
     entries: Entries,
     expiries: Expiries,
     watchers: Watchers<W>,
     answered: Answered,
-    /// The last batch that removes a key from the store: who is told that there is no such key is told of
-    /// that, perhaps.
+    /// The last batch that removes a key from the store. An answer that a key does not exist may reveal this removal,
+    /// so it waits for the batch.
     removed: Option<u64>,
     /// The last batch that changes a key.
     changed: Option<u64>,
-    /// The latest version that the store knows of, from this batch on.
+    /// The latest version that the store knows of, and the batch that stored it.
     reserved: (Version, Option<u64>),
 }
 
@@ -62,14 +62,14 @@ impl<W> Default for Partition<W> {
     }
 }
 
-/// A SET that may be done: room has been made for it.
+/// A SET that may be carried out: its share of the quota has been taken.
 struct Admitted<'a> {
     timestamp: Hlc<'a>,
     fencing_token: Option<FencingToken>,
 }
 
 impl<W: Watcher> Partition<W> {
-    /// SET.
+    /// Executes SET.
     pub fn set(
         &mut self,
         scope: &Scope<'_>,
@@ -86,7 +86,7 @@ impl<W: Watcher> Partition<W> {
         self.note(scope, request, stored, answer, effects)
     }
 
-    /// GET.
+    /// Executes GET.
     pub fn get(&mut self, scope: &Scope<'_>, key: &[u8], effects: &mut impl Effects<W>) -> Answer {
         self.expire_key(scope, key, effects);
         match self.entries.get(key) {
@@ -99,7 +99,7 @@ impl<W: Watcher> Partition<W> {
         }
     }
 
-    /// DEL, or with an `expected` value VDEL.
+    /// Executes DEL, or VDEL if there is an `expected` value.
     pub fn delete(
         &mut self,
         scope: &Scope<'_>,
@@ -121,9 +121,9 @@ impl<W: Watcher> Partition<W> {
         self.note(scope, request, stored, answer, effects)
     }
 
-    /// KEYNOTIFY: from now on `watcher` is told of all changes of a key. The key need not be there.
+    /// Executes KEYNOTIFY: from now on `watcher` is told of all changes of a key. The key need not exist.
     ///
-    /// Whoever ends the connection has to [end](Self::forget_watcher) this, too.
+    /// The code that ends the connection must also [end](Self::forget_watcher) the watch.
     pub fn watch(&mut self, scope: &Scope<'_>, key: &[u8], watcher: W) -> Answer {
         if key.len() > KEY_LEN_MAX {
             return Refusal::QuotaExceeded.into();
@@ -134,13 +134,14 @@ impl<W: Watcher> Partition<W> {
         }
     }
 
-    /// KEYNOTIFY STOP.
+    /// Executes KEYNOTIFY STOP.
     pub fn unwatch(&mut self, usage: &Usage, key: &[u8], id: u64) -> Answer {
         let watched = self.watchers.unwatch(key, id, usage);
         Answer::at_once(if watched { Verdict::Ok } else { Verdict::Nothing })
     }
 
-    /// Ends all that a watcher watches here: these keys, and perhaps others that it does not watch.
+    /// Ends all watches of one watcher in this partition. `keys` must contain every key that it watches here; other
+    /// keys are ignored.
     pub fn forget_watcher<'k>(
         &mut self,
         usage: &Usage,
@@ -152,18 +153,18 @@ impl<W: Watcher> Partition<W> {
         }
     }
 
-    /// What a request was answered when it came before. To be asked of requests with DUP that would
-    /// change a key; those about no key of this partition are not known.
+    /// Returns the answer that a request got when it came before. To be called for requests with DUP that would change
+    /// a key. Requests about keys of other partitions are not known here.
     pub fn answered(&self, origin: &Origin) -> Option<Answer> {
         self.answered.find(origin)
     }
 
-    /// The sessions whose requests were answered here and may come again, in no order.
+    /// The sessions whose requests were answered here and may come again, in no particular order.
     pub fn answered_sessions(&self) -> impl Iterator<Item = SessionNumber> {
         self.answered.sessions()
     }
 
-    /// Forgets what a session was answered. It cannot send anything again.
+    /// Forgets the answers to a session that cannot send a request again.
     pub fn forget_session(
         &mut self,
         usage: &Usage,
@@ -175,9 +176,9 @@ impl<W: Watcher> Partition<W> {
         }
     }
 
-    /// Removes keys whose time has come, and tells who watches them. To be called when it is as late as
-    /// [`take_alarm`](Self::take_alarm) has said last, or a little before; a timer that it told of before
-    /// that has nothing to do. Then `take_alarm` is to be asked again: it forgets here what it has told.
+    /// Removes expired keys, and tells their watchers. To be called at the time that [`take_alarm`](Self::take_alarm)
+    /// returned last, or a little before; timers for other times that it returned are ignored. `take_alarm` must be
+    /// called afterwards: this call clears the alarm.
     pub fn expire(&mut self, scope: &Scope<'_>, effects: &mut impl Effects<W>) {
         self.expiries.fire();
         for _ in 0..EXPIRED_AT_ONCE_MAX {
@@ -186,23 +187,23 @@ impl<W: Watcher> Partition<W> {
         }
     }
 
-    /// When [`expire`](Self::expire) is to be called, if that is earlier than what was told last. To be
-    /// asked after every [`set`](Self::set) and `expire`, and after recovery.
+    /// Returns when [`expire`](Self::expire) must be called, if that is earlier than the time returned last. To be
+    /// called after every [`set`](Self::set) and `expire`, and after recovery.
     pub fn take_alarm(&mut self) -> Option<WallTime> {
         self.expiries.take_alarm()
     }
 
-    /// What [`take_alarm`](Self::take_alarm) has told last, until [`expire`](Self::expire) is called.
+    /// The time that [`take_alarm`](Self::take_alarm) returned last, until [`expire`](Self::expire) is called.
     pub fn alarm(&self) -> Option<WallTime> {
         self.expiries.alarm()
     }
 
-    /// When the next key goes by itself, if any does.
+    /// When the next key expires, if any does.
     pub fn next_expiry(&self) -> Option<WallTime> {
         self.expiries.next()
     }
 
-    /// Puts a key that was found in the store, whatever the quota.
+    /// Inserts a key that was read from the store, regardless of the quota.
     pub fn insert(&mut self, usage: &Usage, key: &[u8], record: StateRecord) {
         let (key, expires_at) = (Arc::<[u8]>::from(key), record.expires_at);
         let entry = Entry { record, stored: true, batch: None };
@@ -215,7 +216,7 @@ impl<W: Watcher> Partition<W> {
         debug_assert!(known.is_none(), "a store has each key once");
     }
 
-    /// Puts an answer that was found in the store.
+    /// Inserts an answer that was read from the store.
     pub fn insert_answered(
         &mut self,
         usage: &Usage,
@@ -223,11 +224,12 @@ impl<W: Watcher> Partition<W> {
         packet_id: PacketId,
         record: AnsweredRecord,
     ) {
-        // If there are more than are kept, since once more were, they go with their session.
+        // The store may have more answers than are kept now, because the limit was higher once. The surplus is removed
+        // from the store with its session.
         self.answered.note(usage, session, packet_id, record, (true, None));
     }
 
-    /// The shard is closed: its keys are in the store only. Who watches them goes on.
+    /// Clears the partition when its shard is closed: the keys are in the store only. Watches go on.
     pub fn close(&mut self, usage: &Usage) {
         for (key, entry) in self.entries.iter() {
             usage.remove_key(entry.size(key));
@@ -236,13 +238,13 @@ impl<W: Watcher> Partition<W> {
         *self = Self { watchers: std::mem::take(&mut self.watchers), ..Self::default() };
     }
 
-    /// The shard is open again, with what `found` in its store has.
+    /// Fills the partition when its shard is open again, with the keys `found` in its store. Watches go on.
     pub fn open(&mut self, usage: &Usage, found: Self) {
         self.close(usage);
         *self = Self { watchers: std::mem::take(&mut self.watchers), ..found };
     }
 
-    /// Whether a SET may be done. If so, its key has the quota for it.
+    /// Checks whether a SET may be carried out. If so, takes the quota for its key.
     fn admit_set<'a>(
         &self,
         scope: &Scope<'_>,
@@ -274,7 +276,7 @@ impl<W: Watcher> Partition<W> {
         {
             return Err(Refusal::QuotaExceeded.into());
         }
-        // A key that is protected is not changed without a token, so there is none to be kept.
+        // A protected key cannot be changed without a token, so no earlier token has to be kept.
         let fencing_token = token.map(FencingToken::from);
         let size = entry::size(set.key, set.value, fencing_token.as_ref());
         match entry {
@@ -284,7 +286,7 @@ impl<W: Watcher> Partition<W> {
         Ok(Admitted { timestamp, fencing_token })
     }
 
-    /// Whether a key may be deleted.
+    /// Checks whether a key may be deleted.
     fn admit_delete(
         &self,
         scope: &Scope<'_>,
@@ -303,7 +305,7 @@ impl<W: Watcher> Partition<W> {
         Ok(())
     }
 
-    /// Gives a key what a SET says.
+    /// Applies a SET to its key.
     fn put(
         &mut self,
         scope: &Scope<'_>,
@@ -323,7 +325,7 @@ impl<W: Watcher> Partition<W> {
                 }
                 (Arc::clone(key), before.batch)
             }
-            // It may have been stored until a moment ago.
+            // The key may have been stored until a moment ago: its removal may not be durable yet.
             None => (Arc::from(set.key), self.removed),
         };
         if let Some(at) = expires_at {
@@ -336,8 +338,7 @@ impl<W: Watcher> Partition<W> {
         Answer { outcome: Outcome::Verdict(Verdict::Ok), version: Some(version), after: batch }
     }
 
-    /// Removes a key that is there, and tells who watches it. Answers the version of that, and the batch
-    /// to wait for.
+    /// Removes an existing key, and tells its watchers. Returns the version of the removal, and the batch to wait for.
     fn remove(
         &mut self,
         scope: &Scope<'_>,
@@ -352,14 +353,14 @@ impl<W: Watcher> Partition<W> {
         let version = scope.clock.tick(scope.now, None);
         let removed = entry.stored.then(|| effects.remove(&key));
         let after = self.note_version(scope, version, removed, effects).max(entry.batch);
-        // Also if only a version waits: what becomes of the key next is told after that.
+        // Also if only the version has to be durable: later answers about the key must wait for it as well.
         self.removed = after.max(self.removed);
         self.tell(&key, Notification::Delete, version, after, effects);
         (version, after)
     }
 
-    /// Notes that a version has been given: in the batch of the `change` that it was given to, or if it
-    /// might otherwise be given again. Answers the batch to wait for.
+    /// Stores the fact that a version was assigned, in the batch of the `change` that got it, or if the version might
+    /// otherwise be assigned again. Returns the batch to wait for.
     fn note_version(
         &mut self,
         scope: &Scope<'_>,
@@ -367,13 +368,14 @@ impl<W: Watcher> Partition<W> {
         change: Option<u64>,
         effects: &mut impl Effects<W>,
     ) -> Option<u64> {
-        // Another process begins later than this moment, and so with a greater version.
+        // Another process starts later than this moment, and so with a greater version.
         if change.is_none() && version.wall <= scope.now.as_millis() {
             return None;
         }
         if version > self.reserved.0 {
-            // Clients whose clocks are fast shall not have every request wait for the disk. But the clock
-            // must not be where a reading of it would be refused as being in the future.
+            // Versions are reserved ahead, so that requests of clients with fast clocks do not all wait for the disk.
+            // The reserved version stays within the allowed drift: beyond it, readings of the clock would be refused as
+            // being in the future.
             let wall = scope.now.as_millis().saturating_add(DRIFT_MAX_MS);
             let wall = wall.min(version.wall.saturating_add(RESERVED_MS));
             let ahead = Version { wall, counter: 0 }.max(version);
@@ -399,7 +401,7 @@ impl<W: Watcher> Partition<W> {
         }
     }
 
-    /// Removes a key if its time has come.
+    /// Removes a key if it has expired.
     fn expire_key(&mut self, scope: &Scope<'_>, key: &[u8], effects: &mut impl Effects<W>) {
         let any_is = self.expiries.next_due(scope.now).is_some();
         if any_is && self.entries.get(key).is_some_and(|entry| entry.is_expired(scope.now)) {
@@ -412,13 +414,13 @@ impl<W: Watcher> Partition<W> {
         scope.usage.count_expired();
     }
 
-    /// Whether a request is about a key that is stored, or to be stored.
+    /// Whether the key of a request is stored already, or is to be stored.
     fn is_stored(&self, request: &Request<'_>, key: &[u8]) -> bool {
         request.stored || self.entries.get(key).is_some_and(|entry| entry.stored)
     }
 
-    /// Notes what a request is answered, for when it comes again: what it did must not be done twice,
-    /// and what it did not do must not be done then.
+    /// Notes the answer to a request, in case the request comes again: a change must not be made twice, and a request
+    /// that changed nothing must not make its change the second time.
     fn note(
         &mut self,
         scope: &Scope<'_>,
@@ -436,7 +438,7 @@ impl<W: Watcher> Partition<W> {
         let Origin { session, packet_id, correlation, .. } = origin;
         let (version, answered_at) = (answer.version, scope.clock.latest());
         let record = AnsweredRecord { correlation, verdict, version, answered_at };
-        // Who is refused because nothing new is taken is told so at once.
+        // The refusal of a request because the store takes nothing new is not stored, so it waits for nothing.
         let is_turned_away = request.refuses && verdict == Verdict::Refused(Refusal::QuotaExceeded);
         let stored = stored && origin.stored && !is_turned_away;
         if stored {
@@ -454,18 +456,18 @@ impl<W: Watcher> Partition<W> {
 }
 
 impl<W> Partition<W> {
-    /// A key, to look at.
+    /// Returns a view of a key.
     pub fn entry(&self, now: WallTime, key: &[u8]) -> Option<EntryView<'_>> {
         let (key, entry) = self.entries.get_key_value(key)?;
         (!entry.is_expired(now)).then(|| entry.view(key))
     }
 
-    /// How many keys there are, with those that nobody has noticed to have expired.
+    /// Number of keys, including expired keys that have not been removed.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no keys.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -474,7 +476,7 @@ impl<W> Partition<W> {
         &self.entries
     }
 
-    /// The batch that all that can be seen now waits for.
+    /// The batch to wait for before anybody is told of what is visible now.
     pub(super) fn changed(&self) -> Option<u64> {
         self.changed
     }

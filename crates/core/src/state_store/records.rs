@@ -1,4 +1,4 @@
-//! The records of keys, and of requests that were answered.
+//! Records of keys, and of answered requests.
 
 use std::sync::Arc;
 
@@ -7,28 +7,29 @@ use statestore_proto::Version;
 use super::{FencingToken, Verdict};
 use crate::time::WallTime;
 
-/// A key's value, and what comes with it.
+/// A key's value and its metadata.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StateRecord {
     /// The value.
     pub value: Arc<[u8]>,
-    /// The version that the SET was answered with.
+    /// The version that the answer to the SET contained.
     pub version: Version,
-    /// What protects the key: nobody changes it with a lower one.
+    /// The token that protects the key: a change with a lower token is refused.
     pub fencing_token: Option<FencingToken>,
-    /// When the key goes by itself, if ever.
+    /// When the key expires, if ever.
     pub expires_at: Option<WallTime>,
 }
 
-/// What became of a request that its client may send again, and has then to be told again.
+/// The outcome of a request that its client may send again, and that then gets the same answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AnsweredRecord {
-    /// A fingerprint of the Correlation Data: packet identifiers are used again.
+    /// Fingerprint of the Correlation Data. Packet identifiers are reused, so they do not identify
+    /// a request alone.
     pub correlation: u128,
-    /// What the client was told.
+    /// The verdict in the answer.
     pub verdict: Verdict,
-    /// The version that it was told.
+    /// The version in the answer.
     pub version: Option<Version>,
-    /// The last version of the tenant at that moment: which of two answers is older.
+    /// The tenant's last version at that moment. Tells which of two answers is older.
     pub answered_at: Version,
 }

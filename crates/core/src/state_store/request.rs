@@ -1,4 +1,4 @@
-//! What comes with a command.
+//! Parameters of the commands.
 
 use std::num::NonZeroU64;
 
@@ -8,58 +8,58 @@ use super::{Clock, Limits, Usage};
 use crate::ids::{PacketId, SessionNumber};
 use crate::time::WallTime;
 
-/// Whose store it is, and when.
+/// The context of a command: the tenant and the time.
 #[derive(Clone, Copy, Debug)]
 pub struct Scope<'a> {
     /// The tenant's clock.
     pub clock: &'a Clock,
-    /// What the tenant uses.
+    /// What the tenant has used of its quota.
     pub usage: &'a Usage,
-    /// How much that may be.
+    /// The tenant's quota.
     pub limits: &'a Limits,
-    /// What the clock on the wall says.
+    /// The wall time.
     pub now: WallTime,
 }
 
-/// What a request that changes a key has beside its command.
+/// The parameters, beside the command, of a request that changes a key.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Request<'a> {
     /// `__ts`, as it was sent.
     pub timestamp: Option<&'a str>,
     /// `__ft`, as it was sent.
     pub fencing_token: Option<&'a str>,
-    /// The key is to be stored.
+    /// Whether the key is to be stored.
     pub stored: bool,
-    /// The store takes nothing new.
+    /// Whether the store takes nothing new at present.
     pub refuses: bool,
-    /// By what it can be known when it comes again; none: it cannot come again.
+    /// Identifies the request if it comes again; `None` if it cannot come again.
     pub origin: Option<Origin>,
 }
 
-/// A PUBLISH that its client sends again if it has lost its connection before PUBACK came.
+/// Identifies a PUBLISH that its client sends again if the connection is lost before PUBACK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {
     /// The session of the client.
     pub session: SessionNumber,
     /// The packet identifier of the PUBLISH.
     pub packet_id: PacketId,
-    /// A fingerprint of the Correlation Data, which must stay the same in all versions of the broker.
+    /// Fingerprint of the Correlation Data. It must stay the same in all versions of the broker.
     pub correlation: u128,
-    /// The session is stored: it goes on after a crash.
+    /// Whether the session is stored, so that it survives a crash.
     pub stored: bool,
-    /// What it was answered before this has been acknowledged long ago, and does not come again.
+    /// Answers from before this time were acknowledged long ago; their requests do not come again.
     pub settled: WallTime,
 }
 
-/// SET, without what is the same in all requests.
+/// The parameters of SET that other commands do not have.
 #[derive(Clone, Copy, Debug)]
 pub struct Set<'a> {
     /// The key.
     pub key: &'a [u8],
-    /// Its new value.
+    /// The new value.
     pub value: &'a [u8],
-    /// When it may be set.
+    /// The condition under which the key is set.
     pub condition: Condition,
-    /// Milliseconds after which it goes by itself; none: never.
+    /// Time to live of the key, in milliseconds; `None`: the key does not expire.
     pub ttl: Option<NonZeroU64>,
 }

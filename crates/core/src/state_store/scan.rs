@@ -1,4 +1,4 @@
-//! Keys by pattern.
+//! Listing of keys by pattern.
 
 use std::sync::Arc;
 
@@ -7,31 +7,31 @@ use statestore_proto::{Glob, Refusal};
 use super::{EntryView, Partition};
 use crate::time::WallTime;
 
-/// What it costs to come to the next key, in bytes that could be compared meanwhile.
+/// Cost of moving to the next key, expressed as the number of bytes that could be compared in that time.
 pub const STEPS_PER_KEY: usize = 64;
 
-/// How far one search goes.
+/// Limits of one search.
 #[derive(Clone, Copy, Debug)]
 pub struct ScanLimits {
-    /// Bytes that may have to be compared, counting [`STEPS_PER_KEY`] more for each key that is looked at.
+    /// Maximum number of bytes to compare, with [`STEPS_PER_KEY`] added for each key that is visited.
     pub steps: usize,
-    /// Bytes of the keys found. The first is found whatever its length.
+    /// Maximum number of bytes of the keys found. The first key is returned whatever its length.
     pub bytes: usize,
 }
 
-/// How far a search went.
+/// The end of one search.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scanned {
-    /// The key to go on after; none: there are no more.
+    /// The key after which to continue; `None`: there are no more keys.
     pub next: Option<Arc<[u8]>>,
-    /// The batch that has to be durable before anybody is told of what was found.
+    /// The batch that must be durable before anybody is told of the keys found.
     pub after: Option<u64>,
 }
 
 impl<W> Partition<W> {
-    /// Keys that match `pattern`, in the order of their bytes, from the first behind `after` on; an
-    /// empty `after` is before all. A pattern that cannot be compared to the first of them within the
-    /// limits is refused as [`Syntax`](Refusal::Syntax).
+    /// Visits the keys that match `pattern` and come after `after`, in the order of their bytes; an empty `after` comes
+    /// before all keys. A pattern that cannot be compared to the first key within the limits is refused as
+    /// [`Syntax`](Refusal::Syntax).
     pub fn scan<'a>(
         &'a self,
         now: WallTime,
@@ -61,7 +61,7 @@ impl<W> Partition<W> {
         Ok(Scanned { next: None, after: told })
     }
 
-    /// Keys that begin with `prefix`, from the first behind `after` on, to look at.
+    /// Views of the keys that begin with `prefix` and come after `after`.
     pub fn entries<'a>(
         &'a self,
         now: WallTime,

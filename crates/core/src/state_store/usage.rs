@@ -1,4 +1,4 @@
-//! How much of its quota a tenant has used.
+//! The quota of a tenant, and how much of it is used.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,28 +6,28 @@ use statestore_proto::Refusal;
 
 use super::ENTRY_BYTES;
 
-/// How much of the state store a tenant may use.
+/// The quota of a tenant in the state store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Keys.
+    /// Maximum number of keys.
     pub keys: u64,
-    /// Bytes of all keys, values and fencing tokens, and of all keys that are watched, once for each who
-    /// watches; and [`ENTRY_BYTES`] for each of all these keys.
+    /// Maximum number of bytes: all keys, values and fencing tokens, and each watched key once for each of its
+    /// watchers; with [`ENTRY_BYTES`] added for each key and each watch.
     pub bytes: u64,
-    /// Bytes of one value.
+    /// Maximum size of one value, in bytes.
     pub value_bytes: u64,
-    /// Watched keys, once for each who watches.
+    /// Maximum number of watches: each watched key counts once for each of its watchers.
     pub watchers: u64,
 }
 
 impl Limits {
-    /// As much as there is.
+    /// No limits.
     pub const UNBOUNDED: Self =
         Self { keys: u64::MAX, bytes: u64::MAX, value_bytes: u64::MAX, watchers: u64::MAX };
 }
 
-/// What a tenant uses, in all its partitions together. They do not hold a common lock, so what is taken
-/// is taken by one operation that checks the limit.
+/// What a tenant uses, in all its partitions together. The partitions have no common lock, so each part of the quota is
+/// checked and taken by one atomic operation.
 #[derive(Debug, Default)]
 pub struct Usage {
     keys: AtomicU64,
@@ -39,44 +39,43 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// How many keys there are.
+    /// Number of keys.
     pub fn keys(&self) -> u64 {
         self.keys.load(Ordering::Relaxed)
     }
 
-    /// Bytes that they and those who watch take, as [`Limits::bytes`] counts.
+    /// Bytes used by keys and watches, counted as in [`Limits::bytes`].
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// How many keys are watched, once for each who watches.
+    /// Number of watches: each watched key counts once for each of its watchers.
     pub fn watchers(&self) -> u64 {
         self.watchers.load(Ordering::Relaxed)
     }
 
-    /// How many have watched one key, at most, since nobody watched any.
+    /// The most watchers that one key has had since the tenant last had no watches.
     pub fn most_watchers(&self) -> u64 {
         self.most_watchers.load(Ordering::Relaxed)
     }
 
-    /// How many answers are kept for requests that may be sent again.
+    /// Number of answers that are kept for requests that may be sent again.
     pub fn answers(&self) -> u64 {
         self.answers.load(Ordering::Relaxed)
     }
 
-    /// How many keys have gone since the start because their time had come, whether a timer or a command
-    /// has noticed it.
+    /// Number of keys that have expired since the start, whether a timer or a command noticed it.
     pub fn expired(&self) -> u64 {
         self.expired.load(Ordering::Relaxed)
     }
 
-    /// A new key of this size.
+    /// Takes the quota for a new key of this size.
     pub(super) fn add_key(&self, size: u64, limits: &Limits) -> Result<(), Refusal> {
         take(&self.keys, 1, limits.keys)?;
         take(&self.bytes, size, limits.bytes).inspect_err(|_| give_back(&self.keys, 1))
     }
 
-    /// A key gets another size. It may always get smaller.
+    /// Takes or gives back the quota for a key whose size changes. A key may always shrink.
     pub(super) fn resize_key(&self, old: u64, new: u64, limits: &Limits) -> Result<(), Refusal> {
         match new.checked_sub(old) {
             Some(growth) => take(&self.bytes, growth, limits.bytes),
@@ -87,18 +86,18 @@ impl Usage {
         }
     }
 
-    /// A key of this size has gone.
+    /// Gives back the quota of a removed key of this size.
     pub(super) fn remove_key(&self, size: u64) {
         give_back(&self.keys, 1);
         give_back(&self.bytes, size);
     }
 
-    /// The time of a key has come.
+    /// Counts an expired key.
     pub(super) fn count_expired(&self) {
         self.expired.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Somebody watches a key of this length, which so many watch then.
+    /// Takes the quota for a watch on a key of this length, which then has `of_key` watchers.
     pub(super) fn add_watcher(
         &self,
         key_len: usize,
@@ -112,7 +111,7 @@ impl Usage {
         Ok(())
     }
 
-    /// Somebody does not watch such a key any more.
+    /// Gives back the quota of a watch on a key of this length.
     pub(super) fn remove_watcher(&self, key_len: usize) {
         give_back(&self.watchers, 1);
         give_back(&self.bytes, watcher_size(key_len));
@@ -130,12 +129,12 @@ impl Usage {
     }
 }
 
-/// The key is kept here and with each connection that watches it: it counts once for each.
+/// Size of a watch: the key is kept here and with each connection that watches it, so it counts once for each watcher.
 fn watcher_size(key_len: usize) -> u64 {
     ENTRY_BYTES + key_len as u64
 }
 
-/// Takes so much, if that stays within the limit. Nothing can always be taken.
+/// Adds `amount` to a counter if that stays within the limit. An amount of 0 always succeeds.
 fn take(counter: &AtomicU64, amount: u64, limit: u64) -> Result<(), Refusal> {
     let more = |used: u64| {
         let sum = used.saturating_add(amount);

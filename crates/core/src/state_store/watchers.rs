@@ -1,4 +1,4 @@
-//! Who is told of changes.
+//! The watchers of keys, which are told of changes.
 
 use hashbrown::HashMap;
 use smallvec::SmallVec;
@@ -6,16 +6,17 @@ use statestore_proto::Refusal;
 
 use super::{Limits, Usage};
 
-/// Somebody who is told of changes: a connection, since with it all that it watches ends.
+/// A connection that is told of changes. When the connection ends, all its watches end.
 pub trait Watcher: Clone {
-    /// Names the connection in the life of the process.
+    /// Identifies the connection during the life of the process.
     fn id(&self) -> u64;
 }
 
-/// The watchers of each key. The key need not be there.
+/// The watchers of each key. The key need not exist.
 #[derive(Debug)]
 pub(super) struct Watchers<W> {
-    /// Those of a key by their [`Watcher::id`], ascending: a whole fleet may watch one key.
+    /// The watchers of each key, ascending by [`Watcher::id`] so that they can be searched: a whole
+    /// fleet may watch one key.
     by_key: HashMap<Box<[u8]>, SmallVec<[W; 1]>>,
 }
 
@@ -26,7 +27,7 @@ impl<W> Default for Watchers<W> {
 }
 
 impl<W: Watcher> Watchers<W> {
-    /// Begins to watch a key. Who does so already goes on.
+    /// Begins to watch a key. Does nothing for a watcher that watches it already.
     pub fn watch(
         &mut self,
         key: &[u8],
@@ -41,7 +42,7 @@ impl<W: Watcher> Watchers<W> {
         Ok(())
     }
 
-    /// Ends it. False: that one did not watch.
+    /// Ends the watch of a key. Returns false if the watcher did not watch it.
     pub fn unwatch(&mut self, key: &[u8], id: u64, usage: &Usage) -> bool {
         let Some(watchers) = self.by_key.get_mut(key) else { return false };
         let Ok(at) = watchers.binary_search_by_key(&id, W::id) else { return false };
@@ -53,7 +54,7 @@ impl<W: Watcher> Watchers<W> {
         true
     }
 
-    /// Who watches a key.
+    /// The watchers of a key.
     pub fn of(&self, key: &[u8]) -> &[W] {
         self.by_key.get(key).map_or(&[], SmallVec::as_slice)
     }

@@ -1,32 +1,32 @@
 use crate::DecodeError;
 
-/// The Topic Aliases the peer gave to topics on this connection (section 3.3.2.3.4).
+/// The Topic Aliases that the peer has defined on this connection (section 3.3.2.3.4).
 ///
-/// Nothing is allocated before the first alias. Then there is a slot for each alias up to the
-/// highest used one, and the topics, which may have [`InboundAliases::MAX_TOPIC_BYTES`] together.
+/// Nothing is allocated before the first alias. After that there is a slot for each alias up to the
+/// highest one in use, and the topics take at most [`InboundAliases::MAX_TOPIC_BYTES`] in total.
 #[derive(Debug)]
 pub struct InboundAliases {
     max: u16,
-    /// The topic of alias n is at n - 1.
+    /// The topic of alias n is at index n - 1.
     topics: Vec<Option<Box<str>>>,
     topic_bytes: usize,
 }
 
 impl InboundAliases {
-    /// The most bytes all topics that have an alias may have together: room for two of the
-    /// longest, or for 2,048 of 64 bytes.
+    /// Maximum total length of all topics that have an alias, in bytes: enough for two topics of
+    /// maximum length, or for 2,048 topics of 64 bytes.
     pub const MAX_TOPIC_BYTES: usize = 128 * 1024;
 
-    /// For a connection on which we announced a Topic Alias Maximum of `max`.
+    /// Creates the table for a connection on which we announced a Topic Alias Maximum of `max`.
     pub fn new(max: u16) -> Self {
         InboundAliases { max, topics: Vec::new(), topic_bytes: 0 }
     }
 
-    /// The topic that a PUBLISH with `alias` and `topic`, which may be empty, is for. If both are
-    /// there the alias means this topic from now on.
+    /// Returns the topic of a PUBLISH with this `alias` and `topic`, which may be empty. If both
+    /// are given, the alias stands for this topic from now on.
     ///
     /// # Errors
-    /// The alias is zero or too high, was not given a topic, or the topics need too much memory.
+    /// The alias is zero or too high, has no topic, or the topics exceed the memory limit.
     #[inline]
     pub fn resolve<'t>(
         &'t mut self,

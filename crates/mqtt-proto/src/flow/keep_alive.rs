@@ -1,25 +1,26 @@
 /// The longest silence of a client that a server tolerates: one and a half times the Keep Alive
-/// (MQTT-3.1.2-22). Times are milliseconds of one clock that never goes back.
+/// (MQTT-3.1.2-22). Times are milliseconds of a clock that never goes back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeepAlive {
-    /// 0 is no limit.
+    /// 0: no limit.
     tolerance_ms: u64,
     last_packet_ms: u64,
 }
 
 impl KeepAlive {
-    /// Starts at `now_ms`, with a Keep Alive of `seconds`; 0 turns it off.
+    /// Starts the timer at `now_ms` with a Keep Alive of `seconds`; 0 turns it off.
     pub fn new(seconds: u16, now_ms: u64) -> Self {
         KeepAlive { tolerance_ms: u64::from(seconds) * 1_500, last_packet_ms: now_ms }
     }
 
-    /// A packet of the client arrived, of whichever kind.
+    /// Restarts the timer, because a packet of any kind has arrived from the client.
     #[inline]
     pub fn packet_received(&mut self, now_ms: u64) {
         self.last_packet_ms = now_ms;
     }
 
-    /// When the connection is to be closed unless a packet arrives; `None` is never.
+    /// The time at which the connection is to be closed unless a packet arrives; `None` if there is
+    /// no limit.
     #[inline]
     pub fn deadline_ms(&self) -> Option<u64> {
         match self.tolerance_ms {
@@ -28,7 +29,7 @@ impl KeepAlive {
         }
     }
 
-    /// Whether the client was silent for too long.
+    /// Returns whether the client has been silent for too long.
     #[inline]
     pub fn is_expired(&self, now_ms: u64) -> bool {
         self.deadline_ms().is_some_and(|deadline| now_ms >= deadline)

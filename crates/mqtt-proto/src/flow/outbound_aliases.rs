@@ -1,20 +1,21 @@
-/// Which Topic Aliases we gave to topics on this connection (section 3.3.2.3.4).
+/// The Topic Aliases that we have defined on this connection (section 3.3.2.3.4).
 ///
-/// An alias costs the receiver memory and the sender the topic plus three bytes once, so a topic
-/// gets one the second time it is seen within a while. When all are given away the one that was
-/// used least recently gets a new topic. Nothing is allocated before the first topic, and at most
-/// [`OutboundAliases::MAX_ALIASES`] topics of [`OutboundAliases::MAX_TOPIC_LEN`] bytes are kept.
+/// Defining an alias costs the receiver memory, and costs the sender one PUBLISH with the topic
+/// plus three bytes. So a topic gets an alias only when it is seen a second time within a while.
+/// When all aliases are in use, the one that was used least recently gets the new topic. Nothing is
+/// allocated before the first topic, and at most [`OutboundAliases::MAX_ALIASES`] topics of
+/// [`OutboundAliases::MAX_TOPIC_LEN`] bytes are kept.
 #[derive(Debug)]
 pub struct OutboundAliases {
     max: u16,
-    /// Alias n is at n - 1.
+    /// Alias n is at index n - 1.
     slots: Vec<Slot>,
-    /// Fingerprints of topics seen once, each at a place that it determines itself: a newer topic
-    /// displaces an older one there.
+    /// Fingerprints of topics seen once, each at an index that the fingerprint determines: a newer
+    /// topic displaces an older one with the same index.
     seen_once: Vec<u32>,
-    /// The slot used last: many subscribers get one topic only.
+    /// The slot that was used last, which is tried first: many subscribers get only one topic.
     latest: usize,
-    /// Counts the uses of all aliases.
+    /// Number of alias uses so far, which serves as the time in [`Slot::used_at`].
     clock: u64,
 }
 
@@ -25,30 +26,31 @@ struct Slot {
     topic: Box<str>,
 }
 
-/// How to write the topic of a PUBLISH.
+/// How the topic of a PUBLISH is to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AliasUse {
-    /// The topic alone.
+    /// Write the topic alone.
     None,
-    /// The topic, and this alias, which means the topic from now on.
+    /// Write the topic and this alias, which stands for the topic from now on.
     Define(u16),
-    /// This alias alone, and an empty topic.
+    /// Write this alias alone, with an empty topic.
     Use(u16),
 }
 
 impl OutboundAliases {
-    /// The most aliases that are given, even if the peer allows more: searching them must stay
-    /// cheaper than the bytes it saves.
+    /// Maximum number of aliases, even if the peer allows more: searching them must stay cheaper
+    /// than the bytes that they save.
     pub const MAX_ALIASES: u16 = 64;
-    /// The longest topic in bytes that gets an alias.
+    /// Maximum length of a topic that gets an alias, in bytes.
     pub const MAX_TOPIC_LEN: usize = 1024;
-    /// The shortest topic in bytes that gets one: the alias itself takes three bytes.
+    /// Minimum length of a topic that gets an alias, in bytes. The alias itself takes three bytes.
     pub const MIN_TOPIC_LEN: usize = 4;
 
-    /// Places for fingerprints; a power of two.
+    /// Number of slots for fingerprints; a power of two.
     const SEEN_ONCE: usize = 64;
 
-    /// For a connection on which the peer announced a Topic Alias Maximum of `max`.
+    /// Creates the table for a connection on which the peer announced a Topic Alias Maximum of
+    /// `max`.
     pub fn new(max: u16) -> Self {
         OutboundAliases {
             max: max.min(Self::MAX_ALIASES),
@@ -59,8 +61,8 @@ impl OutboundAliases {
         }
     }
 
-    /// How to write `topic` in the next PUBLISH on this connection. The answer must be followed:
-    /// after [`AliasUse::Define`] the alias counts as known to the peer.
+    /// Returns how to write `topic` in the next PUBLISH on this connection. The caller must follow
+    /// the answer: after [`AliasUse::Define`] the alias counts as known to the peer.
     #[inline]
     pub fn assign(&mut self, topic: &str) -> AliasUse {
         let worth_it = (Self::MIN_TOPIC_LEN..=Self::MAX_TOPIC_LEN).contains(&topic.len());
@@ -93,7 +95,7 @@ impl OutboundAliases {
         AliasUse::Define(alias_of(self.latest))
     }
 
-    /// Whether the fingerprint was there; it is now.
+    /// Returns whether the fingerprint was noted already, and notes it.
     fn seen_before(&mut self, fingerprint: u32) -> bool {
         if self.seen_once.is_empty() {
             self.seen_once = vec![0; Self::SEEN_ONCE];
@@ -102,7 +104,7 @@ impl OutboundAliases {
         std::mem::replace(place, fingerprint) == fingerprint
     }
 
-    /// Puts `slot` into a free place, or into that of the least recently used one.
+    /// Stores `slot` at a free index, or replaces the least recently used one. Returns the index.
     fn place(&mut self, slot: Slot) -> usize {
         if self.slots.len() < usize::from(self.max) {
             self.slots.push(slot);
@@ -120,8 +122,8 @@ fn alias_of(slot: usize) -> u16 {
     u16::try_from(slot + 1).expect("there are at most MAX_ALIASES slots")
 }
 
-/// A hash of `topic`, never 0. An equal one of another topic costs a comparison or an early alias,
-/// no more, so it need not resist an attacker.
+/// Returns a hash of `topic`, never 0. A collision costs only a comparison or an alias that is
+/// defined too early, so the hash need not resist an attacker.
 fn fingerprint(topic: &str) -> u32 {
     const ODD: u64 = 0x9E37_79B9_7F4A_7C15;
     let mut hash = topic.len() as u64;
@@ -130,7 +132,7 @@ fn fingerprint(topic: &str) -> u32 {
         word[..chunk.len()].copy_from_slice(chunk);
         hash = (hash.rotate_left(5) ^ u64::from_le_bytes(word)).wrapping_mul(ODD);
     }
-    // The last bytes have reached the upper bits only.
+    // The last bytes have affected only the upper bits so far.
     hash = (hash ^ hash >> 32).wrapping_mul(ODD);
     (hash >> 32) as u32 | 1 << 31
 }
@@ -173,7 +175,7 @@ mod tests {
         }
     }
 
-    /// The peer's table, kept by our answers, always resolves to the topic that was meant.
+    /// The table of a peer that follows our answers always resolves to the intended topic.
     #[test]
     fn the_peer_understands() {
         let mut ours = OutboundAliases::new(u16::MAX);
@@ -183,7 +185,7 @@ mod tests {
         for _ in 0..20_000 {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let random = (state >> 33) as u32;
-            // A few topics are hot, many are not.
+            // A few topics are frequent, many are rare.
             let n = if random.is_multiple_of(4) { random >> 8 & 0x3FF } else { random >> 8 & 0xF };
             let topic = format!("site/{n}/temperature");
             let (alias, sent) = match ours.assign(&topic) {

@@ -5,25 +5,26 @@ use crate::{
     DecodeError, EncodeError, PacketId, PacketType, Properties, PropertySet, ReasonCode, Version,
 };
 
-/// PUBACK, PUBREC, PUBREL or PUBCOMP: a step of the delivery of one message (sections 3.4 to 3.7).
+/// PUBACK, PUBREC, PUBREL or PUBCOMP: a step in the delivery of a QoS 1 or QoS 2 message (sections
+/// 3.4 to 3.7).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ack<'a> {
-    /// Which message it is about.
+    /// The Packet Identifier of the message.
     pub packet_id: PacketId,
-    /// How it went, in MQTT 5; without meaning before.
+    /// The result of this step, in MQTT 5; ignored in older versions.
     pub reason: ReasonCode,
     /// Properties, in MQTT 5.
     pub properties: Properties<'a>,
 }
 
 impl<'a> Ack<'a> {
-    /// The acknowledgement that says nothing but that it went well.
+    /// An acknowledgement of success without properties.
     #[inline]
     pub fn success(packet_id: PacketId) -> Self {
         Ack { packet_id, reason: ReasonCode::Success, properties: Properties::EMPTY }
     }
 
-    /// Decodes the body of a packet of `packet_type`, which must be one of the four.
+    /// Decodes the body of a packet of type `packet_type`, which must be one of the four.
     pub fn decode(
         packet_type: PacketType,
         version: Version,
@@ -41,8 +42,8 @@ impl<'a> Ack<'a> {
         Ok(ack)
     }
 
-    /// Appends the packet as one of `packet_type`, which must be one of the four; or nothing. In
-    /// MQTT 5 the shortest of its three forms is chosen.
+    /// Appends the packet as type `packet_type`, which must be one of the four. Appends nothing on
+    /// error. In MQTT 5 the shortest of the three forms is chosen.
     pub fn encode(
         &self,
         packet_type: PacketType,
@@ -64,7 +65,7 @@ impl<'a> Ack<'a> {
     }
 }
 
-/// Sections 3.4.2.1 to 3.7.2.1.
+/// The reason codes of each type: sections 3.4.2.1 to 3.7.2.1.
 fn allowed(packet_type: PacketType) -> fn(ReasonCode) -> bool {
     match packet_type {
         PacketType::PubAck | PacketType::PubRec => |reason| {

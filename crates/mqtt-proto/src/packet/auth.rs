@@ -3,18 +3,18 @@ use crate::frame::put_packet;
 use crate::wire::Reader;
 use crate::{DecodeError, EncodeError, PacketType, Properties, PropertySet, ReasonCode, Version};
 
-/// AUTH: a step of an enhanced authentication (section 3.15); new in MQTT 5.
+/// AUTH: a step of an enhanced authentication (section 3.15). Only in MQTT 5.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Auth<'a> {
     /// Success, Continue authentication or Re-authenticate.
     pub reason: ReasonCode,
-    /// Properties, the Authentication Method among them.
+    /// Properties, including the Authentication Method.
     pub properties: Properties<'a>,
 }
 
 impl<'a> Auth<'a> {
-    /// Decodes the body of an AUTH. Only the empty body, which stands for success, may go without
-    /// an Authentication Method (section 3.15.2.2.2).
+    /// Decodes the body of an AUTH. Only the empty body, which means success, may lack an
+    /// Authentication Method (section 3.15.2.2.2).
     pub fn decode(version: Version, body: &'a [u8]) -> Result<Self, DecodeError> {
         if !version.is_v5() {
             return Err(DecodeError::UnknownPacketType);
@@ -35,7 +35,7 @@ impl<'a> Auth<'a> {
         Ok(Auth { reason, properties })
     }
 
-    /// Appends the packet, or nothing.
+    /// Appends the packet. Appends nothing on error.
     ///
     /// # Errors
     /// [`EncodeError::NotInVersion`] before MQTT 5.
@@ -53,7 +53,7 @@ impl<'a> Auth<'a> {
     }
 }
 
-/// Section 3.15.2.1.
+/// The reason codes of an AUTH: section 3.15.2.1.
 fn is_allowed(reason: ReasonCode) -> bool {
     matches!(
         reason,

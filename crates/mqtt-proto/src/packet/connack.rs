@@ -9,9 +9,9 @@ use crate::{
 /// CONNACK: the answer to a CONNECT (section 3.2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnAck<'a> {
-    /// Whether the server has a session of the client; not sent in MQTT 3.1, nor with a refusal.
+    /// Whether the server has a session of the client. Not sent in MQTT 3.1, nor with a refusal.
     pub session_present: bool,
-    /// Whether the connection stands; sent as a [`ConnectReturnCode`] in MQTT 3.
+    /// Whether the connection is accepted; sent as a [`ConnectReturnCode`] in MQTT 3.
     pub reason: ReasonCode,
     /// Properties, in MQTT 5.
     pub properties: Properties<'a>,
@@ -38,7 +38,7 @@ impl<'a> ConnAck<'a> {
         Ok(ConnAck { session_present, reason, properties })
     }
 
-    /// Appends the packet, or nothing.
+    /// Appends the packet. Appends nothing on error.
     pub fn encode(&self, version: Version, out: &mut Vec<u8>) -> Result<(), EncodeError> {
         put_packet(PacketType::ConnAck, out, |out| {
             let session_present = self.session_present
@@ -59,7 +59,7 @@ fn read_return_code(reader: &mut Reader<'_>) -> Result<ReasonCode, DecodeError> 
     ConnectReturnCode::from_u8(code).map(ReasonCode::from).ok_or(DecodeError::ReasonCode(code))
 }
 
-/// Table 3-1.
+/// The reason codes of a CONNACK: table 3-1.
 fn is_allowed(reason: ReasonCode) -> bool {
     matches!(
         reason as u8,

@@ -12,7 +12,7 @@ const WILL_RETAIN: u8 = 0x20;
 const PASSWORD: u8 = 0x40;
 const USER_NAME: u8 = 0x80;
 
-/// What bridges of MQTT 3 add to the protocol level.
+/// The bit that bridges of MQTT 3 add to the protocol level.
 const BRIDGE: u8 = 0x80;
 
 /// CONNECT: the first packet of a connection (section 3.1).
@@ -20,20 +20,21 @@ const BRIDGE: u8 = 0x80;
 pub struct Connect<'a> {
     /// The version of this connection.
     pub version: Version,
-    /// The client is a bridge: another broker. Bridges of Mosquitto say so in MQTT 3, in which a subscription has no
-    /// options, by the bit 0x80 of the protocol level; it is in no standard. No bridge of MQTT 5 does.
+    /// Whether the client is a bridge: another broker. In MQTT 3, where a subscription has no options, bridges of
+    /// Mosquitto indicate this by the bit 0x80 of the protocol level, which is not in any standard. Bridges of MQTT 5
+    /// do not indicate it.
     pub is_bridge: bool,
     /// Clean Start; in MQTT 3 Clean Session.
     pub clean_start: bool,
-    /// Seconds between two packets of the client at most; 0 is no limit.
+    /// Keep Alive: the longest time between two packets of the client, in seconds. 0: no limit.
     pub keep_alive: u16,
-    /// The client identifier; may be empty, which a server need not accept.
+    /// The client identifier. It may be empty, which a server need not accept.
     pub client_id: &'a str,
-    /// What is to be published when the connection ends without a DISCONNECT.
+    /// The will, which is published when the connection ends without a DISCONNECT.
     pub will: Option<Will<'a>>,
     /// The user name.
     pub username: Option<&'a str>,
-    /// The password, which may be any bytes.
+    /// The password: any bytes.
     pub password: Option<&'a [u8]>,
     /// Properties, in MQTT 5.
     pub properties: Properties<'a>,
@@ -42,25 +43,25 @@ pub struct Connect<'a> {
 /// The Will Message of a CONNECT (section 3.1.2.5).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Will<'a> {
-    /// With which QoS it is published.
+    /// The QoS with which the will is published.
     pub qos: QoS,
-    /// Whether it is retained.
+    /// Whether the will is published as a retained message.
     pub retain: bool,
-    /// Its topic name.
+    /// The topic name of the will.
     pub topic: &'a str,
-    /// Its payload.
+    /// The payload of the will.
     pub payload: &'a [u8],
-    /// Its properties, in MQTT 5.
+    /// The properties of the will, in MQTT 5.
     pub properties: Properties<'a>,
 }
 
 impl<'a> Connect<'a> {
-    /// Decodes a CONNECT of any version, of which `body` is all that follows the `header`.
+    /// Decodes a CONNECT of any version. `body` is everything after the `header`.
     ///
     /// # Errors
-    /// [`DecodeError::UnsupportedVersion`] as soon as protocol name and level are read and are none
-    /// of the three; [`Connect::refusal_version`] tells in which version to answer that. Reserved flags are no error
-    /// in MQTT 3.1, which says nothing of their values.
+    /// [`DecodeError::UnsupportedVersion`] as soon as the protocol name and level have been read and are not those of
+    /// one of the three versions. [`Connect::refusal_version`] tells in which version to answer this error. Reserved
+    /// flags are not an error in MQTT 3.1, which does not specify their values.
     pub fn decode(header: FixedHeader, body: &'a [u8]) -> Result<Self, DecodeError> {
         let reader = &mut Reader::new(body);
         let name = reader.bytes()?;
@@ -77,7 +78,7 @@ impl<'a> Connect<'a> {
         let properties = read_properties(version, reader, PropertySet::CONNECT)?;
         let client_id = reader.str()?;
         let will = Will::decode(version, flags, reader)?;
-        // In MQTT 3.1 the end of the packet outranks the flags (its section 3.1).
+        // In MQTT 3.1 the end of the packet takes precedence over the flags (section 3.1 of MQTT 3.1).
         let missing = |reader: &Reader<'_>| version == Version::V3_1 && reader.is_empty();
         let username = match flags & USER_NAME != 0 && !missing(reader) {
             true => Some(reader.str()?),
@@ -104,8 +105,8 @@ impl<'a> Connect<'a> {
         })
     }
 
-    /// The version in which to answer a CONNECT that cannot be decoded: 5 if the client names a
-    /// level of 5 or more, else 3.1.1.
+    /// The version in which to answer a CONNECT that cannot be decoded: MQTT 5 if the client names a protocol level of
+    /// 5 or more, else 3.1.1.
     pub fn refusal_version(body: &[u8]) -> Version {
         let mut reader = Reader::new(body);
         let level = reader.bytes().and_then(|_| reader.u8());
@@ -116,7 +117,7 @@ impl<'a> Connect<'a> {
         }
     }
 
-    /// Appends the packet in its own version, or nothing.
+    /// Appends the packet, in its own version. Appends nothing on error.
     pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), EncodeError> {
         if self.password.is_some() && self.username.is_none() && !self.version.is_v5() {
             return Err(EncodeError::PasswordWithoutUserName);
@@ -175,7 +176,7 @@ impl<'a> Will<'a> {
         reader: &mut Reader<'a>,
     ) -> Result<Option<Self>, DecodeError> {
         if flags & WILL == 0 && version == Version::V3_1 {
-            // Its section 3.1: the other flags of the will are disregarded then.
+            // Section 3.1 of MQTT 3.1: without the Will Flag, the other flags of the will are ignored.
             return Ok(None);
         }
         let qos = QoS::try_from(flags >> WILL_QOS_SHIFT & 3)?;
@@ -219,7 +220,7 @@ mod tests {
             (Version::V3_1_1, b"\x10\x0D\0\x04MQTT\x04\x02\0\x3C\0\x01c"),
             (Version::V5, b"\x10\x0E\0\x04MQTT\x05\x02\0\x3C\0\0\x01c"),
         ] {
-            // The version of the connection is not known yet, so it must not matter.
+            // The version of the connection is not known before the CONNECT, so it must not affect the result.
             check(Version::V3_1, &Packet::Connect(plain(version)), bytes);
             check(Version::V5, &Packet::Connect(plain(version)), bytes);
         }

@@ -6,14 +6,14 @@ use crate::{DecodeError, EncodeError, PacketType, Properties, PropertySet, Reaso
 /// DISCONNECT: the last packet of a connection (section 3.14).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Disconnect<'a> {
-    /// Why, in MQTT 5; not written before.
+    /// The reason for the disconnection, in MQTT 5; not written in older versions.
     pub reason: ReasonCode,
     /// Properties, in MQTT 5.
     pub properties: Properties<'a>,
 }
 
 impl<'a> Disconnect<'a> {
-    /// A DISCONNECT without properties.
+    /// Creates a DISCONNECT without properties.
     pub fn new(reason: ReasonCode) -> Self {
         Disconnect { reason, properties: Properties::EMPTY }
     }
@@ -32,7 +32,8 @@ impl<'a> Disconnect<'a> {
         Ok(disconnect)
     }
 
-    /// Appends the packet, or nothing. In MQTT 5 the shortest of its three forms is chosen.
+    /// Appends the packet. Appends nothing on error. In MQTT 5 the shortest of the three forms is
+    /// chosen.
     pub fn encode(&self, version: Version, out: &mut Vec<u8>) -> Result<(), EncodeError> {
         put_packet(PacketType::Disconnect, out, |out| {
             let normal = self.reason == ReasonCode::NORMAL_DISCONNECTION;
@@ -48,7 +49,7 @@ impl<'a> Disconnect<'a> {
     }
 }
 
-/// Table 3-10, and 0x8C of table 2-6.
+/// The reason codes of a DISCONNECT: table 3-10, and 0x8C from table 2-6.
 fn is_allowed(reason: ReasonCode) -> bool {
     matches!(
         reason as u8,

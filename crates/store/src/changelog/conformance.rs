@@ -1,7 +1,7 @@
-//! What every log must do, as a test that any implementation can be put to.
+//! Conformance test for implementations of [`Changelog`].
 //!
-//! A script of [`Step`]s is carried out by a holder as a shard is one, and after each step it is asked whether the
-//! contract of [`Changelog`] holds.
+//! A script of [`Step`]s is executed by a holder that behaves as a shard does. After each step, the test checks the
+//! contract of [`Changelog`].
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::ControlFlow;
@@ -13,58 +13,59 @@ use super::{Changelog, LogError, Outcome, Position, Sink};
 use crate::Batch;
 use crate::Keyspace;
 
-/// The keyspace that batches are in.
+/// The keyspace of all batches.
 pub const KEYSPACE: Keyspace = Keyspace(0);
 
-/// A log, and the world around it.
+/// A log under test, and the environment that makes it fail.
 pub trait World {
-    /// Opens the log anew; the holder before has died, or goes on without it.
+    /// Opens the log anew. The previous holder has died, or goes on without the log.
     fn open(&mut self) -> Box<dyn Changelog>;
 
-    /// Trouble comes with what is appended next, or with what is on its way; unless this world knows no such trouble.
+    /// Causes trouble with the next batch that is appended, or with one in flight. An environment that does not know
+    /// this kind of trouble does nothing.
     fn trouble(&mut self, trouble: Trouble);
 
-    /// Time passes: the oldest batch that is on its way meets its fate. False: there is none.
+    /// Lets time pass: the fate of the oldest batch in flight is decided. Returns false if there is none.
     fn pass(&mut self) -> bool;
 
-    /// Which keys have been put by batches that have landed.
+    /// Returns the keys that were put by batches that have landed.
     fn keys(&self) -> Vec<u64>;
 
-    /// The holder dies: what was on its way has landed, or has not.
+    /// Simulates the death of the holder: each batch in flight has landed or not.
     fn crash(&mut self);
 }
 
-/// What goes wrong.
+/// A kind of failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trouble {
-    /// A batch does not land, and its holder hears nothing.
+    /// A batch does not land, and its holder is told that it is in doubt.
     Lost,
-    /// A batch lands, and its holder hears nothing.
+    /// A batch lands, and its holder is told that it is in doubt.
     Unheard,
-    /// A batch lands after its holder has been told of doubt.
+    /// A batch lands after its holder was told that it is in doubt.
     Late,
 }
 
-/// What happens next.
+/// One step of a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// The holder appends, as far as the window allows: what is in doubt, or a new batch.
+    /// The holder appends, if the window allows it: a batch in doubt again, or a new one.
     Append,
-    /// Something goes wrong.
+    /// A failure occurs.
     Trouble(Trouble),
     /// Time passes.
     Pass,
-    /// The holder dies, and another one comes.
+    /// The holder dies, and another one opens the log.
     Crash,
-    /// Another holder opens the log, and the one before does not know.
+    /// Another holder opens the log, and the previous one does not know.
     Open,
-    /// The holder gives the log up, and opens it again.
+    /// The holder seals the log, and opens it again.
     Seal,
-    /// The holder forgets what is done.
+    /// The holder trims the batches that are done.
     Trim,
 }
 
-/// What a sink has heard since the last time.
+/// Sink that collects the outcomes since they were last processed.
 #[derive(Default)]
 struct Heard(Mutex<VecDeque<(u64, Outcome)>>);
 
@@ -74,16 +75,16 @@ impl Sink for Heard {
     }
 }
 
-/// A holder, as a shard is one.
+/// A holder that behaves as a shard does.
 struct Holder {
     log: Box<dyn Changelog>,
     heard: Arc<Heard>,
-    /// All batches of this tenure; the first has index 1. Each puts one key, which no other has.
+    /// All batches of this tenure; the first has index 1. Each batch puts one key, which no other batch puts.
     batches: Vec<(u64, Arc<Batch>)>,
     done: u64,
-    /// The last that is appended.
+    /// The index of the last batch that was appended.
     sent: u64,
-    /// The last that is in doubt.
+    /// The index of the last batch that is in doubt.
     doubted: Option<u64>,
     last: Option<Position>,
     is_fenced: bool,
@@ -112,7 +113,7 @@ impl Holder {
         self.log.append(self.sent, batch, &sink);
     }
 
-    /// Hears what has become of batches.
+    /// Processes the outcomes that have arrived.
     fn listen(&mut self) {
         let heard = std::mem::take(&mut *self.heard.0.lock());
         for (index, outcome) in heard {
@@ -145,14 +146,14 @@ impl Holder {
     }
 }
 
-/// Carries out a script, and then makes an end of all that is under way.
+/// Executes a script, and then ends with a crash.
 ///
 /// # Panics
-/// If the log does not do what it must.
+/// If the log violates the contract.
 pub fn check(world: &mut dyn World, script: &[Step]) {
     let mut next_key = 1;
     let mut holder = Holder::new(world.open());
-    // What has landed of all tenures before.
+    // Keys of all batches that have landed in earlier tenures.
     let mut settled = Vec::new();
     let mut trimmed = Position::default();
     for step in script.iter().chain(&[Step::Crash]) {
@@ -169,7 +170,7 @@ pub fn check(world: &mut dyn World, script: &[Step]) {
             Step::Open => {
                 let next = world.open();
                 settled = check_keys(world, &settled, &holder);
-                // What the one before is told from now on changes nothing.
+                // Outcomes that the previous holder hears from now on are ignored.
                 holder = Holder::new(next);
             }
             Step::Seal if !holder.is_fenced => {
@@ -203,8 +204,8 @@ pub fn check(world: &mut dyn World, script: &[Step]) {
     }
 }
 
-/// What is there is what was there, and then a beginning of what the holder has appended, with all that is done.
-/// Answers what is there.
+/// Checks that the keys in the log are those settled before, followed by a prefix of what the holder has appended, with
+/// at least all batches that are done. Returns the keys in the log.
 fn check_keys(world: &dyn World, settled: &[u64], holder: &Holder) -> Vec<u64> {
     let keys = world.keys();
     assert_eq!(keys.get(..settled.len()), Some(settled), "what was there is there");

@@ -1,4 +1,4 @@
-//! The log of a broker that has its store to itself: what is appended goes into the store at once.
+//! The log of a broker that has its store to itself: an appended batch goes into the store at once.
 
 use std::io;
 use std::ops::Range;
@@ -10,27 +10,28 @@ use parking_lot::RwLock;
 use super::{Changelog, LogError, Outcome, Position, Sink, VisitBatches};
 use crate::{Batch, Store, StoreError};
 
-/// A log whose batches are applied to a store by the thread that appends, and are nowhere else: it is trimmed to its end
-/// all the time. The data directory, which has one broker at a time, sees to it that there is one holder.
+/// A log whose batches are applied to a store by the appending thread and are kept nowhere else: it is always trimmed
+/// to its end. The data directory admits one broker at a time, so there is one holder.
 pub struct LocalLog {
     store: Arc<dyn Store>,
-    /// Held to read while a batch is committed.
+    /// Locked for reading while a batch is committed.
     commits: Arc<RwLock<()>>,
     tail: AtomicU64,
     is_sealed: AtomicBool,
-    /// What was appended last may be found after a crash, although the store does not show it.
+    /// Whether the last batch may be found after a crash although the store does not show it.
     is_in_doubt: AtomicBool,
 }
 
 impl LocalLog {
-    /// A log in a store. Whoever holds `commits` to write sees the stores of all logs that share it between two commits.
+    /// Creates a log over a store. Logs can share `commits`: whoever locks it for writing sees the stores of all of
+    /// them between two commits.
     pub fn new(store: Arc<dyn Store>, commits: Arc<RwLock<()>>) -> Self {
         let (is_sealed, is_in_doubt) = (AtomicBool::new(false), AtomicBool::new(false));
         Self { store, commits, tail: AtomicU64::new(0), is_sealed, is_in_doubt }
     }
 
     fn commit(&self, batch: &Batch) -> Outcome {
-        // Asked under the lock that sealing waits for.
+        // `is_sealed` is read under the lock that `seal` takes for writing.
         let _commits = self.commits.read();
         if self.is_sealed.load(Ordering::Acquire) {
             return Outcome::Fenced;

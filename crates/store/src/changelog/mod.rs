@@ -1,7 +1,7 @@
-//! A log of batches: what one holder appends, in its order, and learns the fate of.
+//! A log of batches: one holder appends batches in order, and learns the outcome of each.
 //!
-//! A shard has one [`Changelog`]. What is appended to it is durable when the log says so, perhaps much later and on
-//! other machines; [`LocalLog`] is the log of a broker that has its store to itself.
+//! A shard has one [`Changelog`]. An appended batch is durable when the log says so, perhaps much later and on other
+//! machines. [`LocalLog`] is the log of a broker that has its store to itself.
 
 pub mod conformance;
 mod local;
@@ -14,93 +14,93 @@ use std::sync::Arc;
 
 use crate::{Batch, StoreError};
 
-/// Where a batch is in a log: positions follow each other without gaps.
+/// The place of a batch in a log. Positions follow each other without gaps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position(pub u64);
 
-/// What became of a batch that was appended.
+/// The outcome of an append.
 #[derive(Debug)]
 pub enum Outcome {
-    /// It is durable at this position, and so are all before it.
+    /// The batch is durable at this position, and so are all batches before it.
     Done(Position),
-    /// It is durable or not, or will be: nobody can tell. The same is true of all that were appended behind it.
+    /// It is not known whether the batch is durable or will become so. The same is true of all batches appended after
+    /// it.
     Undecided(StoreError),
-    /// The log has another holder, or was sealed: nothing that is not done yet is ever done.
+    /// The log has another holder, or was sealed: no batch that is not done yet will ever be done.
     Fenced,
 }
 
-/// Hears what becomes of batches.
+/// Receives the outcomes of appended batches.
 pub trait Sink: Send + Sync {
-    /// What became of the batch with this index. Called without a lock of the log, by any thread.
+    /// Called with the outcome of the batch with this index, on any thread, while no lock of the log is held.
     fn on_outcome(&self, index: u64, outcome: Outcome);
 }
 
-/// Why a log cannot be read or changed.
+/// The error of a log that cannot be read or changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LogError {
-    /// What is asked for is not there any more.
+    /// The requested batches have been trimmed; the log begins at this position.
     #[error("the log begins at position {}", .0.0)]
     Trimmed(Position),
     /// The log has another holder, or was sealed.
     #[error("the log has another holder")]
     Fenced,
-    /// The store or the network does not work.
+    /// The store or the network failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// Called with each batch and its position; breaks to end.
+/// Callback of a read: called with each batch and its position; returns `ControlFlow::Break` to end the read.
 pub type VisitBatches<'a> = &'a mut dyn FnMut(Position, &Batch) -> ControlFlow<()>;
 
-/// A log that has been opened by its holder. Whoever opens it later is its holder from then on, and the earlier one is
-/// fenced.
+/// A log, opened by its holder. Whoever opens the log later becomes its holder, and the earlier holder is fenced.
 ///
 /// What must hold:
 ///
-/// - **In order, without gaps.** The holder numbers its batches from 1 on. Whatever it loses, the log has a beginning of
-///   them, each once. Outcomes come in the order of the indexes; each append has one.
-/// - **Done is done.** A batch that is [`Outcome::Done`] is there after any crash, and so are all before it.
-/// - **Doubt is ended by repetition.** After [`Outcome::Undecided`], and when it has heard of all that it has appended,
-///   the holder appends what is in doubt again: the same bytes with the same indexes in the same order, and nothing else
-///   before. What had landed does not land once more.
-/// - **Fenced is final.** After [`Outcome::Fenced`] nothing is done any more. When somebody else has opened the log, or
-///   [`seal`](Self::seal) has returned, nothing of an earlier holder lands.
+/// - **In order, without gaps.** The holder numbers its batches from 1. Whatever is lost, the log has a prefix of these
+///   batches, each once. Outcomes arrive in the order of the indexes, one for each append.
+/// - **Done is done.** A batch that is [`Outcome::Done`] is there after any crash, and so are all batches before it.
+/// - **Doubt is resolved by repetition.** After [`Outcome::Undecided`], the holder waits for the outcomes of everything
+///   that it has appended. Then it appends the batches in doubt again: the same bytes with the same indexes in the same
+///   order, and nothing else before them. A batch that had landed does not land a second time.
+/// - **Fenced is final.** After [`Outcome::Fenced`] no batch is done any more. Once another holder has opened the log,
+///   or [`seal`](Self::seal) has returned, no batch of an earlier holder lands.
 pub trait Changelog: Send + Sync {
-    /// How many batches may be appended whose outcome is not known; at least one.
+    /// Maximum number of appended batches whose outcome is not known; at least one.
     fn window(&self) -> usize;
 
-    /// Appends a batch, which may be empty. `sink` hears what becomes of it: before this returns, or later.
+    /// Appends a batch, which may be empty. `sink` receives the outcome, before this call returns or later.
     fn append(&self, index: u64, batch: &Arc<Batch>, sink: &Arc<dyn Sink>);
 
-    /// Where the log begins, and where the next batch will be.
+    /// Returns the position where the log begins, and the position that the next batch will have.
     ///
     /// # Errors
     /// [`LogError::Store`].
     fn positions(&self) -> Result<Range<Position>, LogError>;
 
-    /// Visits the batches from a position on, until there are no more or `visit` breaks.
+    /// Visits the batches from position `from` on, until there are no more or `visit` breaks.
     ///
     /// # Errors
     /// [`LogError::Trimmed`]; [`LogError::Store`].
     fn read(&self, from: Position, visit: VisitBatches<'_>) -> Result<(), LogError>;
 
-    /// Forgets what is before a position; the holder has it elsewhere.
+    /// Forgets the batches before a position, which the holder has elsewhere.
     ///
     /// # Errors
     /// [`LogError::Fenced`]; [`LogError::Store`].
     fn trim(&self, before: Position) -> Result<(), LogError>;
 
-    /// Ends the tenure of this holder: what it has appended and is not done may land or not, until this returns.
+    /// Ends the tenure of this holder. Until this returns, batches that were appended and are not done may land or not.
     ///
     /// # Errors
-    /// [`LogError::Fenced`]: it was ended before. [`LogError::Store`]: it is not ended; where something is in doubt, that
-    /// is to be appended again first.
+    /// [`LogError::Fenced`]: the tenure had ended before. [`LogError::Store`]: the tenure has not ended; batches in
+    /// doubt must be appended again first.
     fn seal(&self) -> Result<(), LogError>;
 
-    /// Whether there is room for more.
+    /// Checks that there is free space for more batches.
     ///
     /// # Errors
-    /// [`StoreError::Full`] if there is not; [`StoreError::Io`] if nobody can say.
+    /// [`StoreError::Full`] if there is not; [`StoreError::Io`] if the free space cannot be determined.
     fn room(&self) -> Result<(), StoreError>;
 }

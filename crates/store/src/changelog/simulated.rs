@@ -1,5 +1,5 @@
-//! A log in memory, for tests and simulations: batches are on their way until a test decides their fate, and whoever
-//! opens the log fences those who held it before.
+//! A log in memory, for tests and simulations. Batches are in flight until a test decides their fate, and whoever opens
+//! the log fences its earlier holders.
 
 use std::collections::VecDeque;
 use std::io;
@@ -11,29 +11,30 @@ use parking_lot::Mutex;
 use super::{Changelog, LogError, Outcome, Position, Sink, VisitBatches};
 use crate::{Batch, StoreError};
 
-/// What is kept when its holders end, however they do. Cheap to clone.
+/// A simulated log, which outlives its holders, however they end. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct SimulatedLog(Arc<Mutex<State>>);
 
-/// What becomes of the batch that has been on its way for longest.
+/// The fate of the oldest batch in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It lands, and its holder hears of it.
+    /// The batch lands, and its holder is told.
     Land,
-    /// It lands, and its holder does not hear of it.
+    /// The batch lands, and its holder is told that it is in doubt.
     LandUnheard,
-    /// It does not land, and its holder does not hear of that.
+    /// The batch does not land, and its holder is told that it is in doubt.
     Lose,
-    /// Its holder hears nothing, and it lands later, when [`SimulatedLog::land_late`] is called, if it still may.
+    /// The holder is told that the batch is in doubt. The batch lands later, when [`SimulatedLog::land_late`] is
+    /// called, if its holder still has the log.
     Delay,
 }
 
 #[derive(Default)]
 struct State {
     batches: VecDeque<Arc<Batch>>,
-    /// The position of the first of them.
+    /// The position of the first of the batches.
     begin: u64,
-    /// Who has opened it last; 0: nobody has it.
+    /// The number of the holder that opened the log last; 0 if nobody holds it.
     holder: u64,
     opened: u64,
     /// The index of the last batch of the present holder that has landed.
@@ -43,7 +44,7 @@ struct State {
 }
 
 struct Sent {
-    /// One before it is in doubt.
+    /// A batch before it is in doubt.
     is_doomed: bool,
     holder: u64,
     index: u64,
@@ -51,7 +52,7 @@ struct Sent {
     sink: Arc<dyn Sink>,
 }
 
-/// The log as one holder has it.
+/// The log, as one holder sees it.
 pub struct SimulatedHolder {
     log: SimulatedLog,
     number: u64,
@@ -59,7 +60,7 @@ pub struct SimulatedHolder {
 }
 
 impl SimulatedLog {
-    /// Opens it: from now on nothing of those who had it before lands.
+    /// Opens the log: from now on no batch of an earlier holder lands.
     pub fn open(&self, window: usize) -> SimulatedHolder {
         let mut state = self.0.lock();
         state.opened += 1;
@@ -68,13 +69,13 @@ impl SimulatedLog {
         SimulatedHolder { log: self.clone(), number: state.holder, window }
     }
 
-    /// The log for somebody who only reads.
+    /// Returns the log for a reader that does not become its holder.
     pub fn reader(&self) -> impl Changelog {
         SimulatedHolder { log: self.clone(), number: u64::MAX, window: 1 }
     }
 
-    /// Decides about the batch that has been on its way for longest. After doubt, those behind it are in doubt as well,
-    /// whatever is decided. False: there is none.
+    /// Decides the fate of the oldest batch in flight. After a batch in doubt, the batches behind it are in doubt as
+    /// well, whatever `fate` says. Returns false if no batch is in flight.
     pub fn decide(&self, fate: Fate) -> bool {
         let mut state = self.0.lock();
         let Some(sent) = state.on_their_way.pop_front() else { return false };
@@ -105,7 +106,7 @@ impl SimulatedLog {
         true
     }
 
-    /// What was delayed lands now, if its holder still has the log.
+    /// Lands the delayed batches whose holder still has the log.
     pub fn land_late(&self) {
         let mut state = self.0.lock();
         for (holder, index, batch) in std::mem::take(&mut state.delayed) {
@@ -115,19 +116,19 @@ impl SimulatedLog {
         }
     }
 
-    /// Forgets what is on its way, as when its holder dies: it may have landed, or not.
+    /// Forgets the batches in flight, as when the holder dies.
     pub fn forget(&self) {
         self.0.lock().on_their_way.clear();
     }
 
-    /// How many batches are on their way.
+    /// The number of batches in flight.
     pub fn on_their_way(&self) -> usize {
         self.0.lock().on_their_way.len()
     }
 }
 
 impl State {
-    /// A batch of the present holder arrives, perhaps not for the first time.
+    /// Adds a batch of the present holder, unless it has landed before. Returns its position.
     fn land(&mut self, index: u64, batch: &Arc<Batch>) -> Position {
         assert!(index <= self.landed + 1, "after doubt the holder goes on with what is in doubt");
         if index == self.landed + 1 {

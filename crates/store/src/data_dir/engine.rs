@@ -9,19 +9,19 @@ use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// What keeps the records of a data directory. Chosen when it is made.
+/// The storage engine of a data directory. It is chosen when the directory is created.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Engine {
     /// An ordered log with its keys in memory ([`crate::log`]).
     #[default]
     Log,
-    /// A log-structured merge tree ([`crate::lsm`]): needs less memory when there are more keys than
-    /// memory is for.
+    /// A log-structured merge tree ([`crate::lsm`]). It needs less memory when there are more keys
+    /// than fit into memory.
     Lsm,
 }
 
 impl Engine {
-    /// Makes an empty store in a directory that does not exist yet.
+    /// Creates an empty store in a directory that does not exist yet.
     pub(crate) fn create(self, dir: &Path) -> Result<(), StoreError> {
         match self {
             Engine::Log => LogStore::create(dir),
@@ -29,7 +29,7 @@ impl Engine {
         }
     }
 
-    /// Opens one of so many shards.
+    /// Opens the store of one shard, in a data directory with `shards` shards.
     pub(crate) fn open(
         self,
         dir: &Path,
@@ -56,7 +56,7 @@ impl Engine {
         })
     }
 
-    /// Compares all of a closed store with its checksums, and changes nothing.
+    /// Verifies a closed store against its checksums, without changing anything.
     pub(crate) fn inspect(self, dir: &Path, bad: &mut dyn FnMut(Damaged)) {
         match self {
             Engine::Log => LogStore::inspect(dir, bad),
@@ -65,7 +65,8 @@ impl Engine {
     }
 }
 
-/// Both engines keep the number of the last commit in the same file.
+/// Returns whether a store has any commits. Both engines keep the number of the last commit in the
+/// same file.
 pub(crate) fn has_commits(dir: &Path) -> bool {
     std::fs::read(dir.join("commits")).is_ok_and(|mark| mark.iter().take(8).any(|&byte| byte != 0))
 }

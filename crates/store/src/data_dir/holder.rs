@@ -1,34 +1,35 @@
-//! Which process holds a lock, as far as the operating system tells.
+//! Finds the process that holds a lock, as far as the operating system reveals it.
 
 use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Bytes of a command line that are told.
+/// Maximum number of characters of a command line that are reported.
 const COMMAND_MAX: usize = 80;
 
 /// A process that holds a lock.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Holder {
     pub process: u32,
-    /// Its command line, or its name; empty if it may not be read.
+    /// The command line of the process; empty if it cannot be read.
     pub command: String,
 }
 
-/// Who holds an exclusive or shared `flock` on an open file. `None`: nobody who can be seen from here.
+/// Returns the process that holds an exclusive or shared `flock` on an open file, or `None` if no visible process does.
 pub(super) fn of(file: &File) -> Option<Holder> {
     let metadata = file.metadata().ok()?;
     let locks = fs::read_to_string("/proc/locks").ok()?;
     let took = took_it(&locks, &metadata)
         .filter(|process| has_open(*process, &metadata) || is_another_users(*process));
-    // Who took it may have ended, and have left it to a child; or its device has another number there.
+    // The process that took the lock may have ended and left the lock to a child, or `/proc/locks` may have another
+    // device number for the file.
     let process = took.or_else(|| processes().find(|process| has_open(*process, &metadata)))?;
     Some(Holder { process, command: command(process) })
 }
 
-/// The process that took a `flock`, of the lines of `/proc/locks`:
-/// `1: FLOCK  ADVISORY  WRITE 4711 08:02:123456 0 EOF`.
+/// Returns the process that took a `flock`, from the lines of `/proc/locks`: `1: FLOCK  ADVISORY  WRITE 4711
+/// 08:02:123456 0 EOF`.
 fn took_it(locks: &str, file: &Metadata) -> Option<u32> {
     locks.lines().find_map(|line| {
         let mut words = line.split_whitespace().skip(1);
@@ -39,7 +40,7 @@ fn took_it(locks: &str, file: &Metadata) -> Option<u32> {
     })
 }
 
-/// All processes but this one that can be seen.
+/// All visible processes but this one.
 fn processes() -> impl Iterator<Item = u32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());

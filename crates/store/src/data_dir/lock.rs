@@ -1,4 +1,4 @@
-//! One process in a data directory at a time.
+//! The lock that gives a data directory to one process at a time.
 
 use super::holder::{self, Holder};
 use crate::{StoreError, private};
@@ -8,7 +8,7 @@ use std::path::Path;
 
 const NAME: &str = "lock";
 
-/// Held until it is dropped, or the process ends however it may.
+/// The lock on a data directory. Held until it is dropped or the process ends, even by a kill.
 pub(crate) struct Lock {
     _file: File,
 }
@@ -34,13 +34,13 @@ impl Lock {
         Ok(Lock { _file: file })
     }
 
-    /// Whether a directory has a lock, held or not.
+    /// Returns whether a directory has a lock file, held or not.
     pub fn is_in(dir: &Path) -> bool {
         dir.join(NAME).exists()
     }
 }
 
-/// Says who has it, and what to do.
+/// Returns an error that says which process has the lock, and what to do.
 fn in_use(dir: &Path, file: &mut File) -> StoreError {
     let mut text = String::new();
     let read = Read::by_ref(file).take(20).read_to_string(&mut text);
@@ -48,7 +48,8 @@ fn in_use(dir: &Path, file: &mut File) -> StoreError {
     StoreError::Unusable(refusal(dir, owner, holder::of(file)))
 }
 
-/// `owner`: the process that the lock names, which is a broker, or was one. `holder`: the one that holds it.
+/// Composes the error text. `owner` is the process named in the lock file, which is or was a broker. `holder` is the
+/// process that holds the lock.
 fn refusal(dir: &Path, owner: Option<u32>, holder: Option<Holder>) -> String {
     let (dir, lock) = (dir.display(), dir.join(NAME));
     let lock = lock.display();

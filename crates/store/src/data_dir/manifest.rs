@@ -1,6 +1,6 @@
-//! The file `manifest`: what a data directory is.
+//! The file `manifest`: format version, number of shards and engine of a data directory.
 //!
-//! Text, for whoever looks into the directory:
+//! It is text, so that a person can read it:
 //!
 //! ```text
 //! barid data directory
@@ -10,7 +10,7 @@
 //! checksum 0123456789abcdef
 //! ```
 //!
-//! The checksum is that of all lines above it.
+//! The checksum covers all lines above it.
 
 use super::engine::{Engine, has_commits};
 use crate::lsm::sync_directory;
@@ -22,7 +22,8 @@ const NAME: &str = "manifest";
 const TITLE: &str = "barid data directory";
 const VERSION: u32 = 1;
 
-/// More threads than most machines have cores for, and as many as fit into a word.
+/// Maximum number of shards. Each shard has threads of its own, and most machines have fewer cores;
+/// 64 bits fit into one word.
 const SHARDS_MAX: usize = 64;
 
 #[derive(Debug, PartialEq, Eq)]
@@ -41,7 +42,7 @@ impl Manifest {
         )))
     }
 
-    /// The manifest of a directory, or `None` if there is none.
+    /// Reads the manifest of a directory. Returns `None` if there is none.
     pub fn read(dir: &Path) -> Result<Option<Manifest>, StoreError> {
         let path = dir.join(NAME);
         match std::fs::read(&path) {
@@ -54,7 +55,8 @@ impl Manifest {
     fn parse(path: &Path, bytes: &[u8]) -> Result<Manifest, StoreError> {
         let damaged = || StoreError::damaged(path, "its checksum is wrong");
         let text = std::str::from_utf8(bytes).map_err(|_| damaged())?;
-        // Before all else: another version may have other lines, and has the same checksum.
+        // The checksum is verified first: another version may have other lines, but ends with the
+        // same kind of checksum.
         let (lines, sum) = text.rsplit_once("checksum ").ok_or_else(damaged)?;
         if sum != format!("{:016x}\n", checksum::of(lines.as_bytes())) {
             return Err(damaged());
@@ -87,7 +89,7 @@ impl Manifest {
         format!("{lines}checksum {sum:016x}\n")
     }
 
-    /// Writes it such that after a crash it is there, or not, and never in part.
+    /// Writes the manifest atomically: after a crash it is there in whole or not at all.
     pub fn write(&self, dir: &Path) -> Result<(), StoreError> {
         let path = dir.join(NAME);
         let new = dir.join("manifest.new");
@@ -106,10 +108,10 @@ impl Manifest {
     }
 }
 
-/// Refuses a directory without a manifest that is in use for something else, or has lost it.
+/// Refuses a directory without a manifest that is used for something else or has lost its manifest.
 ///
-/// What a start that was interrupted may leave is let pass: shards without a commit, the new
-/// manifest, the lock.
+/// Remains of an interrupted start are accepted: shards without a commit, the new manifest, the
+/// lock.
 pub(crate) fn check_unused(dir: &Path) -> Result<(), StoreError> {
     let fail = |error| StoreError::io("read", dir, error);
     for entry in std::fs::read_dir(dir).map_err(fail)? {

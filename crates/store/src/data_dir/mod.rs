@@ -1,4 +1,4 @@
-//! The directory of a broker.
+//! The data directory of a broker.
 //!
 //! ```text
 //! lock           held by the process that uses the directory; has its process id
@@ -7,7 +7,7 @@
 //! shard-001/     …
 //! ```
 //!
-//! The page `docs/formats/data-directory.md` says the rest.
+//! The page `docs/formats/data-directory.md` describes the rest.
 
 mod engine;
 mod holder;
@@ -23,28 +23,29 @@ pub(crate) use manifest::Manifest;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// How a data directory is opened.
+/// Options for opening a data directory.
 #[derive(Debug, Clone)]
 pub struct Options<'a> {
-    /// How many shards a new directory gets, 1 to 64; as many as there are cores, if not given. One
-    /// that exists has as many as it was made with.
+    /// Number of shards of a new directory, 1 to 64; by default the number of cores. An existing directory keeps the
+    /// number it was created with.
     pub shards: Option<usize>,
-    /// The engine that a new directory gets. One that exists has the one that it was made with.
+    /// Engine of a new directory. An existing directory keeps the engine it was created with.
     pub engine: Engine,
-    /// The names of the keyspaces of each store. [`crate::Keyspace`] is an index into them. Neither names
-    /// nor places may change from start to start; new ones come at the end.
+    /// Names of the keyspaces of each store; [`crate::Keyspace`] is an index into them. Names and positions must stay
+    /// the same from start to start; new names are added at the end.
     pub keyspaces: &'a [&'a str],
-    /// Memory for blocks read from disk, of all shards together.
+    /// Memory for blocks read from disk, in bytes, for all shards together.
     pub cache_bytes: u64,
-    /// Memory for the newest changes of each keyspace, of all shards together. What is removed before
-    /// this much has come is never written to a table.
+    /// Memory for the newest changes of each keyspace, in bytes, for all shards together. A record that is removed
+    /// before this much has been written after it never reaches a table.
     pub memtable_bytes: u64,
-    /// Commits that put something are refused while less of the disk is free.
+    /// Reserve of free disk space, in bytes. While less is free, commits that [need room](crate::Batch::needs_room) are
+    /// refused.
     pub reserve_bytes: u64,
-    /// Files that an engine may keep open only to read them again soon, of all shards together. The log needs all
-    /// of its segments open, and keeps no others.
+    /// Number of files that an engine may keep open as a cache for reading, for all shards together. The log engine
+    /// needs all of its segments open, and does not use this cache.
     pub open_files: usize,
-    /// Open although acknowledged commits are missing, with what is left.
+    /// Whether to open the directory with what is left although acknowledged commits are missing.
     pub accept_loss: bool,
 }
 
@@ -63,9 +64,9 @@ impl Default for Options<'_> {
     }
 }
 
-/// A data directory that is in use by this process until it is dropped.
+/// A data directory that this process uses until the value is dropped.
 pub struct DataDir {
-    /// Before the lock: all is closed when the directory is let go.
+    /// Declared before the lock, so that the stores are closed before the lock is released.
     shards: Vec<Arc<dyn Store>>,
     path: PathBuf,
     exposure: Exposure,
@@ -73,12 +74,12 @@ pub struct DataDir {
 }
 
 impl DataDir {
-    /// Opens the directory, or makes it if it does not exist or is empty.
+    /// Opens the directory. Creates it if it does not exist or is empty.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Unusable`] if another process uses it, or it is of another version, or not a
-    /// data directory; [`StoreError::Corrupt`] if something is missing or not as it was written.
+    /// [`StoreError::Unusable`] if another process uses the directory, or if it is of another version or not a data
+    /// directory; [`StoreError::Corrupt`] if something is missing or not as it was written.
     pub fn open(path: &Path, options: &Options<'_>) -> Result<DataDir, StoreError> {
         let lock = prepare(path)?;
         let (lock, manifest) = match Manifest::read(path)? {
@@ -88,34 +89,36 @@ impl DataDir {
                 New::make(path, lock, Manifest::new(shards, options.engine)?)?.finish()?
             }
         };
-        // Not before: until here it may have been somebody else's directory.
+        // Not earlier: until here the directory may have belonged to something else.
         let exposure = private::tighten(path);
         let shards = open_shards(path, &manifest, options)?;
         Ok(DataDir { exposure, ..DataDir::of(shards, path, lock) })
     }
 
-    /// Stores that were opened in a directory that is locked.
+    /// Makes a `DataDir` of stores that were opened in a locked directory.
     pub(crate) fn of(shards: Vec<Arc<dyn Store>>, path: &Path, lock: Lock) -> DataDir {
         DataDir { shards, path: path.to_owned(), exposure: Exposure::None, _lock: lock }
     }
 
-    /// Who else could reach what is in it when it was opened.
+    /// Who else could access the directory when it was opened.
     pub fn exposure(&self) -> &Exposure {
         &self.exposure
     }
 
-    /// The stores, one for each shard. They may outlive this value, but should not: the lock does not.
+    /// The stores, one for each shard. A caller may keep them longer than this value, but should not: the lock is
+    /// released with this value.
     pub fn shards(&self) -> &[Arc<dyn Store>] {
         &self.shards
     }
 
-    /// Where it is.
+    /// The path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 }
 
-/// Makes the directory if it does not exist, and locks it. One that is something else is left as it is.
+/// Creates the directory if it does not exist, and locks it. A directory that is used for something else is not
+/// changed.
 fn prepare(path: &Path) -> Result<Lock, StoreError> {
     private::create_dir_all(path).map_err(|error| StoreError::io("make", path, error))?;
     if !Lock::is_in(path) && Manifest::read(path)?.is_none() {
@@ -124,7 +127,7 @@ fn prepare(path: &Path) -> Result<Lock, StoreError> {
     Lock::acquire(path)
 }
 
-/// A data directory that is being made. Its manifest comes last: one without it was never used.
+/// A data directory that is being created. Its manifest is written last: a directory without a manifest was never used.
 pub(crate) struct New<'a> {
     path: &'a Path,
     lock: Lock,
@@ -132,7 +135,7 @@ pub(crate) struct New<'a> {
 }
 
 impl New<'_> {
-    /// Makes a directory with so many shards, which `path` must not be yet.
+    /// Creates the directory `path` with `shards` shards. `path` must not be a data directory yet.
     pub fn prepare(path: &Path, shards: usize, engine: Engine) -> Result<New<'_>, StoreError> {
         let lock = prepare(path)?;
         if Manifest::read(path)?.is_some() {
@@ -159,19 +162,19 @@ impl New<'_> {
         Ok(New { path, lock, manifest })
     }
 
-    /// The stores, to be filled.
+    /// Opens the stores, to be filled.
     pub fn open(&self, options: &Options<'_>) -> Result<Vec<Arc<dyn Store>>, StoreError> {
         open_shards(self.path, &self.manifest, options)
     }
 
-    /// From now on it is a data directory.
+    /// Writes the manifest, which makes the directory a data directory.
     pub fn finish(self) -> Result<(Lock, Manifest), StoreError> {
         self.manifest.write(self.path)?;
         Ok((self.lock, self.manifest))
     }
 }
 
-/// All shards at once, each on a thread: most of it is reading.
+/// Opens all shards in parallel, each on a thread: opening a shard is mostly reading.
 pub(crate) fn open_shards(
     path: &Path,
     manifest: &Manifest,
@@ -185,7 +188,7 @@ pub(crate) fn open_shards(
     })
 }
 
-/// One of the shards.
+/// Opens one shard.
 pub(crate) fn open_shard(
     path: &Path,
     shard: usize,

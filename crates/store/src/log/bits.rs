@@ -17,13 +17,13 @@ impl Bits {
         word >> (number % 64) & 1 == 1
     }
 
-    /// The number of words in 4 bytes, and the words.
+    /// Appends the number of words in 4 bytes, and the words.
     pub fn encode(&self, into: &mut Vec<u8>) {
         into.extend_from_slice(&(self.0.len() as u32).to_le_bytes());
         self.0.iter().for_each(|word| into.extend_from_slice(&word.to_le_bytes()));
     }
 
-    /// From the words.
+    /// Makes a set of the encoded words, without their number.
     pub fn from_bytes(bytes: &[u8]) -> Bits {
         let words = bytes.chunks_exact(8);
         Bits(words.map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes"))).collect())

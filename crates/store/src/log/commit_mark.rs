@@ -1,8 +1,8 @@
 //! The file `commits`: the number of the last frame that is durable.
 //!
-//! Written after each frame is durable, and synced now and then: it may lag behind the log, and is
-//! never ahead of it. If it is ahead at the start, acknowledged commits were lost: a flipped bit in the
-//! last frame looks like a frame that was never finished, and only this tells them apart.
+//! The file is written after each frame has become durable, and synced from time to time. So it may lag behind the log,
+//! and is never ahead of it. If it is ahead at the start, acknowledged commits were lost. Without it, a flipped bit in
+//! the last frame could not be told from a frame that was never finished.
 
 use super::disk::{Disk, File, replace};
 use super::segment::read_checked;
@@ -19,7 +19,7 @@ pub(super) struct CommitMark {
 }
 
 impl CommitMark {
-    /// Makes the file, in place of any that is there.
+    /// Creates the file, and replaces any existing one.
     pub fn create(disk: &dyn Disk, number: u64) -> Result<CommitMark, StoreError> {
         let file = replace(disk, NAME, &encode(number))
             .map_err(|error| StoreError::io("make", &disk.path(NAME), error))?;
@@ -53,7 +53,7 @@ impl CommitMark {
     }
 }
 
-/// The number and its checksum.
+/// Encodes the number and its checksum.
 fn encode(number: u64) -> [u8; 16] {
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&number.to_le_bytes());

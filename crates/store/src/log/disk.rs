@@ -1,9 +1,8 @@
-//! The operations on files that the log is made of, so that tests can put a disk under it that
-//! forgets, tears and fails.
+//! The file operations that the log is built on. Tests replace them by a disk that forgets, tears and fails.
 //!
-//! What the log relies on: what was written before a [`File::sync`] that succeeded is there after a
-//! crash; so is every name that was made, changed or removed before a [`Disk::sync`]. Of the rest any
-//! part may be there, in any order. A rename is all or nothing.
+//! What the log relies on: content that was written before a successful [`File::sync`] is there after a crash, and so
+//! is every name that was created, changed or removed before a [`Disk::sync`]. Of everything else any part may be
+//! there, in any order. A rename is atomic.
 
 use crate::private;
 use crate::space::free_bytes;
@@ -15,53 +14,53 @@ use std::{fs, sync::Arc};
 
 /// A directory with files.
 pub(super) trait Disk: Send + Sync {
-    /// Where a file is, for messages.
+    /// Returns the path of a file, for messages.
     fn path(&self, name: &str) -> PathBuf;
-    /// The names of all files.
+    /// Lists the names of all files.
     fn list(&self) -> io::Result<Vec<String>>;
-    /// A file that exists.
+    /// Opens an existing file.
     fn open(&self, name: &str) -> io::Result<Arc<dyn File>>;
-    /// An empty file, in place of any that has the name.
+    /// Creates an empty file, and replaces any existing one of that name.
     fn create(&self, name: &str) -> io::Result<Arc<dyn File>>;
-    /// Gives a file another name, and takes the name from the file that had it.
+    /// Renames a file, and replaces any existing file named `to`.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
-    /// Removes a name. Whoever has the file open can go on reading it.
+    /// Removes a name. Open handles of the file can still read it.
     fn remove(&self, name: &str) -> io::Result<()>;
-    /// Makes names durable.
+    /// Makes all changes of names durable.
     fn sync(&self) -> io::Result<()>;
-    /// Bytes that can still be written.
+    /// Returns the number of bytes that can still be written.
     fn free(&self) -> io::Result<u64>;
 }
 
 /// An open file.
 pub(super) trait File: Send + Sync {
-    /// Its length in bytes.
+    /// Returns the length of the file in bytes.
     fn len(&self) -> io::Result<u64>;
-    /// Reads from `at` on, as many bytes as fit or as there are.
+    /// Reads from offset `at` until the buffer is full or the file ends. Returns the number of bytes read.
     fn read_at(&self, at: u64, buffer: &mut [u8]) -> io::Result<usize>;
-    /// Writes all of `parts`, one behind the other, from `at` on.
+    /// Writes all of `parts`, one after the other, from offset `at`.
     fn write_at(&self, at: u64, parts: &[&[u8]]) -> io::Result<()>;
-    /// Makes the file `len` bytes long, with zeros where nothing was written, and has the space for
-    /// them set aside if the file system can.
+    /// Makes the file `len` bytes long, with zeros where nothing was written. Reserves the disk space if the file
+    /// system supports it.
     fn allocate(&self, len: u64) -> io::Result<()>;
-    /// Cuts the file.
+    /// Truncates the file to `len` bytes.
     fn truncate(&self, len: u64) -> io::Result<()>;
     /// Makes content and length durable.
     fn sync(&self) -> io::Result<()>;
 }
 
-/// Makes a file with these bytes, in place of any that has the name. After a crash the file has
-/// either all of them, or is what it was before.
+/// Writes a file with these bytes, and replaces any existing one. After a crash the file has either all of the bytes or
+/// its previous content.
 pub(super) fn replace(disk: &dyn Disk, name: &str, bytes: &[u8]) -> io::Result<Arc<dyn File>> {
     finish(disk, begin(disk, name)?, name, bytes)
 }
 
-/// Opens a file that [`finish`] gives a name. After a crash it is a leftover.
+/// Creates a file under a temporary name; [`finish`] gives it its name. After a crash it is a leftover.
 pub(super) fn begin(disk: &dyn Disk, name: &str) -> io::Result<Arc<dyn File>> {
     disk.create(&temporary(name))
 }
 
-/// Gives an empty file these bytes and its name, as [`replace`] does.
+/// Writes these bytes to an empty file and gives it its name, as [`replace`] does.
 pub(super) fn finish(
     disk: &dyn Disk,
     file: Arc<dyn File>,
@@ -73,7 +72,7 @@ pub(super) fn finish(
         .and_then(|()| file.sync())
         .and_then(|()| disk.rename(&temporary(name), name));
     if written.is_err() {
-        // Gives its space back, at a time when there may be none.
+        // Frees the disk space of the file, at a time when the disk may be full.
         abandon(disk, name);
     }
     written?;
@@ -83,7 +82,7 @@ pub(super) fn finish(
 
 /// Removes a file that was begun and will not be finished.
 pub(super) fn abandon(disk: &dyn Disk, name: &str) {
-    // What stays is a leftover, which the next start removes.
+    // If the removal fails, the file is a leftover, which the next start removes.
     let _ = disk.remove(&temporary(name));
 }
 
@@ -91,10 +90,10 @@ fn temporary(name: &str) -> String {
     format!("{name}{TEMPORARY}")
 }
 
-/// How the names of files end that were never finished.
+/// Suffix of the names of unfinished files.
 pub(super) const TEMPORARY: &str = ".tmp";
 
-/// All of a small file.
+/// Reads all of a small file.
 pub(super) fn read_all(file: &dyn File) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; usize::try_from(file.len()?).map_err(io::Error::other)?];
     let len = file.read_at(0, &mut bytes)?;
@@ -109,7 +108,7 @@ pub(super) struct Directory {
 }
 
 impl Directory {
-    /// A directory that exists.
+    /// Opens an existing directory.
     pub fn open(path: &Path) -> io::Result<Directory> {
         Ok(Directory { path: path.to_path_buf(), handle: fs::File::open(path)? })
     }
@@ -189,7 +188,7 @@ impl File for OsFile {
 
     fn allocate(&self, len: u64) -> io::Result<()> {
         match retry_on_intr(|| fallocate(&self.0, FallocateFlags::empty(), 0, len)) {
-            // Then the file grows as it is written.
+            // Without `fallocate` the file grows as it is written.
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
             done => Ok(done?),
         }

@@ -1,9 +1,9 @@
-//! The log itself: commits are added to its end, reads look into the state.
+//! The log itself: commits are appended to its end, and reads look into the state.
 //!
-//! What must hold: there is at most one frame that is not durable, the last one, because the next is
-//! not begun before. A frame that could not be written is written over. After a sync that failed, nobody
-//! knows what of the file is on the disk; then it is left, and the next segment says where it ends. The
-//! state changes when the frame is durable, and not before.
+//! What must hold: at most one frame is not durable, the last one, because the next frame is begun only after it. A
+//! frame whose write failed is overwritten by the next one. After a failed sync it is not known which part of the file
+//! is on the disk; then nothing more is written to this segment, and the next segment says where it ends. The state
+//! changes only when the frame is durable.
 
 use super::bits::Bits;
 use super::commit_mark::CommitMark;
@@ -16,19 +16,19 @@ use crate::{Batch, StoreError};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::{io, sync::Arc};
 
-/// What sizes the engine goes by, in bytes.
+/// The sizes that control the engine, in bytes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sizes {
-    /// A segment is sealed when it has this much, or a sixteenth of all that counts, if that is more:
-    /// so there are few files, and what one holds back is little.
+    /// A segment is sealed at this length, or at a sixteenth of all live bytes if that is more. So there are few files,
+    /// and a segment that cannot be deleted yet holds back little space.
     pub segment_min: u64,
-    /// But not later than this.
+    /// Maximum length at which a segment is sealed.
     pub segment_max: u64,
-    /// So much is set aside at once for a segment that grows.
+    /// Disk space that is reserved at once for a growing segment.
     pub allocation: u64,
-    /// Sealed segments are rewritten when more in them is dead than live, and more than this.
+    /// Sealed segments are rewritten when they have more dead bytes than live ones, and more dead bytes than this.
     pub garbage: u64,
-    /// So much is moved at once: for so long, commits wait.
+    /// Bytes that are moved in one step. Commits wait during a step.
     pub step: u64,
 }
 
@@ -54,15 +54,15 @@ pub(super) struct Engine {
 /// The end of the log.
 pub(super) struct Writer {
     segment: Arc<Segment>,
-    /// Where the next frame begins, and its number.
+    /// Offset and number of the next frame.
     end: u64,
     next_frame: u64,
-    /// How far space is set aside.
+    /// Offset up to which disk space is reserved.
     allocated: u64,
-    /// The next frame must go to another segment.
+    /// Whether the next frame must go to another segment.
     spent: bool,
-    /// The file of the next segment, if it could be opened. When it is needed there may be no descriptor for it,
-    /// or the process may be at its limit for a while.
+    /// The file of the next segment, if it could be opened. It is opened in advance because at the time of need there
+    /// may be no descriptor for it, for example while the process is at its limit of open files.
     begun: Option<Arc<dyn File>>,
     pub encoder: Encoder,
     mark: CommitMark,
@@ -70,7 +70,7 @@ pub(super) struct Writer {
 }
 
 impl Engine {
-    /// Goes on behind all that is in `state`.
+    /// Creates an engine that appends after everything in `state`.
     pub fn new(
         disk: Arc<dyn Disk>,
         sizes: Sizes,
@@ -115,12 +115,12 @@ impl Engine {
         self.append(&mut writer)
     }
 
-    /// For writing something else than a batch: fill the encoder, then append.
+    /// Locks the writer, to append something other than a batch: fill the encoder, then call [`append`](Self::append).
     pub fn writer(&self) -> MutexGuard<'_, Writer> {
         self.writer.lock()
     }
 
-    /// Makes the frame in the encoder durable, and applies it.
+    /// Makes the frame in the encoder durable, and applies it to the state.
     pub fn append(&self, writer: &mut Writer) -> Result<(), StoreError> {
         if writer.spent || writer.end >= self.segment_len() {
             self.seal(writer)?;
@@ -136,15 +136,15 @@ impl Engine {
         Ok(())
     }
 
-    /// Begins another segment.
+    /// Seals the active segment, and begins the next one.
     pub fn seal(&self, writer: &mut Writer) -> Result<(), StoreError> {
-        // It may be there although this fails. Then nothing may be added to the one before it.
+        // If this fails, the next segment may exist all the same. Then nothing may be appended to this one.
         writer.spent = true;
         let number = writer.segment.number.checked_add(1).expect("2^32 segments are never written");
         let (mark, first_frame) = (random_mark(), writer.next_frame);
         let begun = writer.begun.take();
         let next = Segment::create(&*self.disk, begun, number, mark, first_frame, writer.end)?;
-        // Only gives back what was set aside: the next segment says where this one ends.
+        // This only frees the reserved space: the next segment says where this one ends.
         let _ = writer.segment.file.truncate(writer.end);
         writer.segment = Arc::new(next);
         writer.end = HEADER_LEN;
@@ -155,7 +155,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Opens the file of the next segment, if it is not open.
+    /// Opens the file of the next segment in advance, unless it is open.
     fn begin_next(&self, writer: &mut Writer) {
         if writer.begun.is_none() {
             let next = writer.segment.number.saturating_add(1);
@@ -163,7 +163,7 @@ impl Engine {
         }
     }
 
-    /// At which length a segment is sealed.
+    /// Returns the length at which a segment is sealed.
     fn segment_len(&self) -> u64 {
         let Sizes { segment_min, segment_max, .. } = self.sizes;
         (self.state.read().live_len() / 16).clamp(segment_min, segment_max)
@@ -187,17 +187,18 @@ impl Writer {
         }
         let end = self.end + self.encoder.len();
         if let Err(error) = self.try_write(end, first_record, allocation) {
-            // The next frame is written over it. This only gives back what space it took.
+            // The next frame overwrites this one. Truncating only frees its space.
             let _ = self.segment.file.truncate(self.end);
             self.allocated = self.end;
             return Err(StoreError::io("write to", &self.segment.path, error));
         }
         if let Err(error) = self.segment.file.sync() {
-            // What the disk has now is not known, and asking again does not tell.
+            // It is not known what is on the disk now, and another sync would not tell.
             self.spent = true;
             return Err(StoreError::io("sync", &self.segment.path, error));
         }
-        // Durable already. Without the mark only a loss would go unnoticed, and the next one comes.
+        // The frame is durable already. Without the mark, only a later loss would go unnoticed, until the next commit
+        // writes it.
         let _ = self.mark.write(self.next_frame);
         self.end = end;
         self.next_frame += 1;
@@ -219,7 +220,7 @@ impl Writer {
 impl Drop for Writer {
     fn drop(&mut self) {
         let _ = self.segment.file.truncate(self.end);
-        // What it says is in the page cache already, which is enough if only the process ends.
+        // The mark is in the page cache already, which is enough if only the process ends.
         let _ = self.mark.sync();
     }
 }

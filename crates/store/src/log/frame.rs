@@ -1,4 +1,4 @@
-//! A frame: the changes of one commit, as they lie in a segment.
+//! A frame: the changes of one commit, as they are stored in a segment.
 //!
 //! ```text
 //! header 48 | meta: the records, with keys and small values | values: the large ones | zeros to 8
@@ -9,16 +9,16 @@
 //!         | key | value, if small
 //! ```
 //!
-//! Records are numbered within their segment, from 0. Numbers are little-endian. The checksum of the header covers the rest of the header and meta, and
-//! with meta the checksums of the large values: so a frame can be trusted without its values being
-//! read, and each value can be read and trusted alone.
+//! Records are numbered within their segment, from 0. Numbers are little-endian. The checksum of the header covers the
+//! rest of the header and meta, and thereby the checksums of the large values. So a frame can be verified without
+//! reading its values, and each value can be read and verified alone.
 //!
-//! The mark is a random number of the segment. It tells where frames may begin when one in between is
-//! damaged, and cannot be forged by whoever chooses the values.
+//! The mark is a random number of the segment. It shows where frames may begin when a frame in between is damaged.
+//! Whoever chooses the values cannot forge it.
 
 use crate::{Change, Keyspace, checksum};
 
-/// Values up to this many bytes lie in meta and are kept in memory.
+/// Maximum length of a small value, in bytes. Small values lie in meta and are kept in memory.
 pub(super) const HELD_LEN_MAX: usize = 64;
 
 pub(super) const HEADER_LEN: usize = 48;
@@ -29,10 +29,10 @@ const REMOVE: u8 = 0;
 const HELD: u8 = 1;
 const STORED: u8 = 2;
 
-/// What a key has in a frame.
+/// The content of a record in a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Content<'a> {
-    /// Nothing from now on.
+    /// The key is removed.
     Removed,
     /// A small value.
     Held(&'a [u8]),
@@ -47,7 +47,7 @@ pub(super) struct Record<'a> {
     pub content: Content<'a>,
 }
 
-/// Bytes of a segment that a record with a value takes.
+/// Returns the number of bytes that a record with a value takes in a segment.
 pub(super) fn disk_len(key: &[u8], value_len: usize) -> u64 {
     let checksum = if value_len > HELD_LEN_MAX { 8 } else { 0 };
     (RECORD_LEN + checksum + key.len() + value_len) as u64
@@ -60,12 +60,12 @@ pub(super) struct Encoder {
     head: Vec<u8>,
     values: Vec<u8>,
     records: u32,
-    /// Where in `values` the last one begins.
+    /// Offset in `values` where the last value begins.
     last_value: usize,
 }
 
 impl Encoder {
-    /// Forgets what was pushed.
+    /// Begins a new frame, without records.
     pub fn begin(&mut self) {
         self.head.clear();
         self.head.resize(HEADER_LEN, 0);
@@ -104,17 +104,18 @@ impl Encoder {
         self.records == 0
     }
 
-    /// Bytes that the frame takes.
+    /// Length of the frame in bytes.
     pub fn len(&self) -> u64 {
         padded((self.head.len() + self.values.len()) as u64)
     }
 
-    /// Whether all that is counted in 32 bits can be, in a frame that begins at `at`.
+    /// Returns whether all 32-bit offsets and lengths of this frame are large enough if it begins at `at`.
     pub fn fits(&self, at: u64) -> bool {
         at + (self.head.len() + self.last_value) as u64 <= u64::from(u32::MAX)
     }
 
-    /// The frame, in parts that lie one behind the other. It must [fit](Self::fits).
+    /// Completes the frame, and returns it as parts to be written one after the other. The frame must
+    /// [fit](Self::fits).
     pub fn finish(&mut self, mark: u64, number: u64, first_record: u32) -> [&[u8]; 3] {
         let header = Header {
             number,
@@ -131,7 +132,7 @@ impl Encoder {
         [&self.head, &self.values, &[0; ALIGNMENT as usize][..padding]]
     }
 
-    /// What [`finish`](Self::finish) has made, as whoever reads it sees it.
+    /// Returns the frame that [`finish`](Self::finish) has made, in the form in which a reader sees it.
     pub fn frame(&self) -> Frame<'_> {
         let header = Header::decode(&self.head[16..HEADER_LEN]);
         Frame { header, meta: &self.head[HEADER_LEN..] }
@@ -140,7 +141,7 @@ impl Encoder {
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Header {
-    /// The frames of a log are numbered from 1 without a gap.
+    /// Number of the frame. The frames of a log are numbered from 1 without gaps.
     pub number: u64,
     values_len: u64,
     meta_len: u32,
@@ -149,7 +150,7 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// The header at the start of `bytes`, unchecked, if the mark is there.
+    /// Returns the header at the start of `bytes`, unverified, if `bytes` begin with the mark.
     pub fn peek(bytes: &[u8], mark: u64) -> Option<Header> {
         let header = bytes.get(..HEADER_LEN)?;
         header.starts_with(&mark.to_le_bytes()).then(|| Header::decode(&header[16..]))
@@ -181,7 +182,7 @@ impl Header {
         HEADER_LEN as u64 + u64::from(self.meta_len)
     }
 
-    /// Bytes of the frame. `None` if they cannot be counted, as in a header that is garbage.
+    /// Bytes of the frame. `None` if the sum overflows, as it may in a header that is garbage.
     pub fn len(&self) -> Option<u64> {
         self.head_len().checked_add(self.values_len)?.checked_next_multiple_of(ALIGNMENT)
     }
@@ -195,7 +196,7 @@ pub(super) struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// The frame of which `head` has header and meta. `None` if they are not what was written.
+    /// Verifies the frame whose header and meta are `head`. Returns `None` if they are not as they were written.
     pub fn check(head: &'a [u8]) -> Option<Frame<'a>> {
         let (start, checked) = head.split_at_checked(16)?;
         let checksum = u64(&mut &start[8..])?;
@@ -206,7 +207,8 @@ impl<'a> Frame<'a> {
         as_written.then_some(frame)
     }
 
-    /// The frame that `bytes` begin with, if it can be one, though its checksum is wrong.
+    /// Returns the frame at the start of `bytes` without verifying its checksum, or `None` if `bytes` are too short for
+    /// a header.
     pub fn unchecked(bytes: &'a [u8]) -> Option<Frame<'a>> {
         let (header, rest) = bytes.split_at_checked(HEADER_LEN)?;
         let header = Header::decode(&header[16..]);
@@ -214,7 +216,7 @@ impl<'a> Frame<'a> {
         Some(Frame { header, meta })
     }
 
-    /// The records of a frame that begins at `at` in its segment.
+    /// Iterates over the records of a frame that begins at `at` in its segment.
     pub fn records(&self, at: u64) -> impl Iterator<Item = Record<'a>> + use<'a> {
         let mut rest = self.meta;
         let mut value_at = at + self.header.head_len();
@@ -242,7 +244,7 @@ fn padded(len: u64) -> u64 {
     len.next_multiple_of(ALIGNMENT)
 }
 
-/// Where a frame may begin, at or behind `at`.
+/// Returns the first offset, at or after `at`, where a frame may begin.
 pub(super) fn next_start(at: u64) -> u64 {
     padded(at)
 }

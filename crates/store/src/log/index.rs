@@ -1,11 +1,10 @@
-//! The keys of a keyspace in memory, in order, each with its value or with where that is.
+//! The keys of one keyspace in memory, in order, each with its value or the place of its value.
 //!
-//! Leaves are shared with the scans and snapshots that read them, and copied when they change under
-//! one: reading a state of the past costs whoever writes a copy of each leaf that changes, and no
-//! waiting.
+//! Leaves are shared with the scans and snapshots that read them (copy-on-write). Reading a past
+//! state costs a writer a copy of each leaf that changes, and no waiting.
 //!
-//! What must hold: a leaf has the keys from its bound up to the bound of the next one. The first
-//! bound is the empty key, and stays.
+//! What must hold: a leaf has the keys from its bound up to the bound of the next leaf. The first
+//! bound is the empty key, and is never removed.
 
 use super::leaf::{Entry, Gone, LEAF_LEN_MAX, Leaf};
 use std::collections::BTreeMap;
@@ -39,7 +38,7 @@ impl Index {
         }
     }
 
-    /// Removes a key. Returns what it had.
+    /// Removes a key. Returns what the key had.
     pub fn remove(&mut self, key: &[u8]) -> Option<Gone> {
         let (bound, leaf) = self.leaf_of(key);
         let leaf = Arc::make_mut(leaf);
@@ -57,7 +56,7 @@ impl Index {
         Some(gone)
     }
 
-    /// The leaves that have the keys from `from` up to `end`, in order, as they are now.
+    /// Returns the leaves with the keys from `from` up to `end`, in order, as they are now.
     pub fn leaves(&self, from: &[u8], end: Option<&[u8]>) -> Vec<Arc<Leaf>> {
         let first = self.leaves.range::<[u8], _>((Unbounded, Included(from))).next_back();
         let end = end.map_or(Unbounded, Excluded);
@@ -71,7 +70,7 @@ impl Index {
         self.leaves.range_mut::<[u8], _>(at_most).next_back().expect("there is the empty bound")
     }
 
-    /// Brings a small leaf together with its neighbours, if they are small too.
+    /// Merges a small leaf with a neighbour, if that is small too.
     fn merge(&mut self, bound: &Arc<[u8]>) {
         let mut before = self.leaves.range::<[u8], _>((Unbounded, Excluded(&**bound)));
         if let Some((before, _)) = before.next_back() {
@@ -83,7 +82,7 @@ impl Index {
         self.absorb_next(bound);
     }
 
-    /// Has a leaf take in the next one, if they are small. Returns whether they are.
+    /// Merges the next leaf into the leaf at `bound`, if both are small. Returns whether it did.
     fn absorb_next(&mut self, bound: &Arc<[u8]>) -> bool {
         let mut both = self.leaves.range_mut::<[u8], _>((Included(&**bound), Unbounded));
         let (Some((_, leaf)), Some((next_bound, next))) = (both.next(), both.next()) else {

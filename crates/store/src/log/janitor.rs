@@ -8,10 +8,10 @@ use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 use std::{io, mem};
 
-/// How long it waits when the disk has failed.
+/// How long the thread waits after an error of the disk.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Ends its thread when it is dropped.
+/// Handle of the thread. Dropping it ends the thread.
 pub(super) struct Janitor {
     bell: Arc<Bell>,
     thread: Option<JoinHandle<()>>,
@@ -41,7 +41,7 @@ impl Janitor {
         Ok(Janitor { bell, thread: Some(thread) })
     }
 
-    /// There is something to do.
+    /// Wakes the thread, because there is work.
     pub fn wake(&self) {
         let mut call = self.bell.call.lock();
         if *call == Call::None {
@@ -64,7 +64,8 @@ impl Drop for Janitor {
 fn run(engine: &Engine, bell: &Bell) {
     let mut tidy = Tidy::default();
     loop {
-        // What is damaged is told to whoever reads it, and what the disk refuses to whoever commits.
+        // Errors are not reported here: damage is reported to whoever reads it, and an error of the
+        // disk to whoever commits.
         let result = engine.tidy(&mut tidy);
         let mut call = bell.call.lock();
         match result {

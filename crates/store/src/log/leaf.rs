@@ -1,26 +1,26 @@
 //! A leaf of the index: some neighbouring keys, packed.
 //!
-//! All records lie in one buffer, in the order in which they came; the slots say where each begins, in
-//! the order of keys. A record that is replaced or removed stays as waste until the leaf is packed
-//! again. So a key costs no allocation, and 13 bytes beside itself and its value.
+//! All records lie in one buffer, in the order in which they were added. The slots hold the offset of each record, in
+//! key order. A record that is replaced or removed stays as waste until the leaf is packed again. So a key costs no
+//! allocation, and 13 bytes besides the key and its value.
 //!
-//! What must hold: a record is only added where `bytes` had [`LEAF_LEN_MAX`] bytes at most, or none;
-//! so the place where it begins fits into a slot.
+//! What must hold: a record is only added if the buffer then has at most [`LEAF_LEN_MAX`] bytes, or was empty. So the
+//! offset of a record always fits into a slot.
 
 use super::frame::disk_len;
 use std::cmp::Ordering;
 
-/// How long a leaf gets, unless its only record is longer.
+/// Maximum length of a leaf in bytes. A leaf whose only record is longer exceeds it.
 pub(super) const LEAF_LEN_MAX: usize = 4096;
 
-/// Which record it is: its number in its segment.
+/// Identifies a record: its segment, and its number within the segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Place {
     pub segment: u32,
     pub ordinal: u32,
 }
 
-/// The value of a key, or where it is.
+/// The value of a key, or the place of the value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Value<'a> {
     Held(&'a [u8]),
@@ -34,14 +34,14 @@ pub(super) struct Entry<'a> {
     pub value: Value<'a>,
 }
 
-/// What was removed from the index: which record, and how many bytes of its segment it takes.
+/// A record that was removed from the index, and the bytes that it takes in its segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Gone {
     pub place: Place,
     pub disk_len: u64,
 }
 
-/// There is no room: the leaf has to be split.
+/// Error: the leaf is full and has to be split.
 #[derive(Debug)]
 pub(super) struct Full;
 
@@ -52,11 +52,11 @@ pub(super) struct Leaf {
     waste: usize,
 }
 
-/// Key length 2, segment 4, ordinal 4, tag 1.
+/// Length of the head of a record: key length 2, segment 4, ordinal 4, tag 1.
 const HEAD_LEN: usize = 11;
-/// Offset 4, length 4, checksum 8.
+/// Length of the place of a stored value: offset 4, length 4, checksum 8.
 const STORED_LEN: usize = 16;
-/// The tag of a value that is not held. Tags of others are their lengths.
+/// Tag of a stored value. The tag of a held value is its length.
 const STORED: u8 = u8::MAX;
 
 impl Leaf {
@@ -64,12 +64,12 @@ impl Leaf {
         self.slots.len()
     }
 
-    /// Bytes of the records that count.
+    /// Bytes of the live records.
     pub fn live_len(&self) -> usize {
         self.bytes.len() - self.waste
     }
 
-    /// Whether more is waste than not, and enough for it to matter.
+    /// Whether there is more waste than live data, and enough of it to matter.
     pub fn is_wasteful(&self) -> bool {
         self.waste > 1024.max(self.bytes.len() / 2)
     }
@@ -78,7 +78,7 @@ impl Leaf {
         self.find(key).ok().map(|index| self.entry(index))
     }
 
-    /// The index of the first entry whose key is not less than `key`.
+    /// Returns the index of the first entry whose key is not less than `key`.
     pub fn lower_bound(&self, key: &[u8]) -> usize {
         self.find(key).unwrap_or_else(|index| index)
     }
@@ -101,7 +101,7 @@ impl Leaf {
         Entry { key, place: Place { segment: u32_at(head, 2), ordinal: u32_at(head, 6) }, value }
     }
 
-    /// Adds an entry, or replaces the one that has its key.
+    /// Adds an entry, or replaces the one with the same key.
     pub fn insert(&mut self, entry: &Entry<'_>) -> Result<Option<Gone>, Full> {
         let len = packed_len(entry);
         let found = self.find(entry.key);
@@ -140,9 +140,9 @@ impl Leaf {
         Some(gone)
     }
 
-    /// Moves the upper part of the leaf into a leaf of its own, so that one of the two has more room
-    /// for `key`. Nothing is moved if the key comes behind all others, which is how queues grow: their
-    /// leaves stay full.
+    /// Moves the upper half of the leaf into a new leaf, so that one of the two has more room for `key`. If `key` is
+    /// greater than all keys, nothing is moved and the new leaf is empty: queues grow at their end, and their leaves
+    /// stay full.
     pub fn split(&mut self, key: &[u8]) -> (Box<[u8]>, Leaf) {
         if self.slots.last().is_none_or(|_| self.entry(self.len() - 1).key < key) {
             return (key.into(), Leaf::default());
@@ -155,13 +155,13 @@ impl Leaf {
         (right.entry(0).key.into(), right)
     }
 
-    /// Gets rid of waste.
+    /// Removes the waste.
     pub fn pack(&mut self) {
         let bytes = std::mem::take(&mut self.bytes);
         *self = self.packed_from(&bytes);
     }
 
-    /// Takes in all of a leaf whose keys are greater.
+    /// Appends all records of a leaf whose keys are greater.
     pub fn absorb(&mut self, right: &Leaf) {
         self.pack();
         for index in 0..right.len() {
@@ -173,7 +173,7 @@ impl Leaf {
 
     fn find(&self, key: &[u8]) -> Result<usize, usize> {
         let Some((&last, others)) = self.slots.split_last() else { return Err(0) };
-        // Queues grow at one end and shrink at the other.
+        // The last and the first key are compared first: queues grow at one end and shrink at the other.
         match self.key_at(last).cmp(key) {
             Ordering::Less => return Err(self.slots.len()),
             Ordering::Equal => return Ok(others.len()),
@@ -207,7 +207,7 @@ impl Leaf {
         let start = self.bytes.len();
         let end = start + len;
         if end > self.bytes.capacity() {
-            // Doubled, but not beyond what a leaf is to have.
+            // The capacity is doubled, but not beyond the maximum length of a leaf.
             let capacity = end.max((start * 2).min(LEAF_LEN_MAX));
             self.bytes.reserve_exact(capacity - start);
         }
@@ -216,7 +216,7 @@ impl Leaf {
         u16::try_from(start).expect("records begin within LEAF_LEN_MAX")
     }
 
-    /// The leaf with these slots, which say where the records are in `bytes`.
+    /// Returns a leaf with the records that the slots of this one point to in `bytes`.
     fn packed_from(&self, bytes: &[u8]) -> Leaf {
         let source = |start: &u16| {
             let record = &bytes[usize::from(*start)..];

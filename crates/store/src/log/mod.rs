@@ -1,21 +1,22 @@
 //! A store on disk: an ordered log with its keys in memory.
 //!
-//! Made for data that is written once, read once soon, and removed: queues. A commit is one frame at
-//! the end of the newest *segment*, one write and one sync. The keys are in memory, in order, each with
-//! its value if that is small, or with the place of its value in a segment. So a value is written to the
-//! disk once, unless it outlives most of its neighbours.
+//! Made for data that is written once, read once soon, and removed: queues. A commit is one frame at the end of the
+//! newest *segment*, one write and one sync. The keys are in memory, in order, each with its value if that is small, or
+//! with the place of its value in a segment. So a value is written to the disk once, unless it outlives most of its
+//! neighbours.
 //!
-//! | module | what is there |
+//! | module | content |
 //! | --- | --- |
-//! | `disk` | the operations on files that all is made of |
-//! | `frame`, `segment`, `reader` | how commits lie in files |
+//! | `disk` | the file operations that everything is built on |
+//! | `frame`, `segment`, `reader` | how commits are stored in files |
 //! | `index`, `leaf` | the keys in memory |
-//! | `state` | the keys, and how much of each segment counts |
+//! | `state` | the keys, and how much of each segment is live |
 //! | `engine` | commits |
-//! | `tidy`, `roster`, `bits` | how disk space comes back, and why nothing removed does |
+//! | `tidy`, `roster`, `bits` | how disk space is freed, and why removed keys do not come back |
+//! | `janitor` | the thread that tidies up |
 //! | `recovery`, `commit_mark` | the start, and what is refused there |
 //!
-//! `docs/formats/log.md` has the bytes.
+//! `docs/formats/log.md` describes the bytes.
 
 mod bits;
 mod commit_mark;
@@ -50,25 +51,26 @@ use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
 
-/// How a store is opened.
+/// Options for opening a store.
 #[derive(Debug, Clone, Default)]
 pub struct LogOptions {
-    /// Commits that put are refused while less of the disk is free, in bytes.
+    /// Reserve of free disk space, in bytes. While less is free, commits that [need room](Batch::needs_room) are
+    /// refused.
     pub reserve_bytes: u64,
-    /// Open although something is damaged or missing, with what is left. All of it is read, and what
-    /// is damaged is rewritten, so that it is not found again.
+    /// Whether to open the store with what is left although something is damaged or missing. Then all values are read
+    /// too, and what is damaged is rewritten, so that the damage is not found again.
     pub accept_loss: bool,
 }
 
-/// A store in a directory. One at a time: [`crate::DataDir`] has the lock.
+/// A store in a directory. Only one may be open on a directory at a time: [`crate::DataDir`] has the lock.
 pub struct LogStore {
     engine: Arc<Engine>,
-    /// Ends its thread before the engine goes.
+    /// Its thread shares the engine, and is joined on drop: the engine is dropped only after the thread has ended.
     janitor: Janitor,
 }
 
 impl LogStore {
-    /// Makes an empty store in a directory that does not exist yet.
+    /// Creates an empty store in a directory that does not exist yet.
     ///
     /// # Errors
     ///
@@ -78,13 +80,13 @@ impl LogStore {
         create(&open_directory(dir)?)
     }
 
-    /// Opens the store that [`create`](Self::create) has made. Keyspaces are known by their numbers,
-    /// which must stay.
+    /// Opens a store that [`create`](Self::create) has made. Keyspaces are identified by their numbers, which must stay
+    /// the same.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Corrupt`] if something is not as it was written, or missing, and no loss is
-    /// accepted; then nothing is changed.
+    /// [`StoreError::Corrupt`] if something is missing or not as it was written, and no loss is accepted; then nothing
+    /// is changed.
     pub fn open(
         dir: &Path,
         keyspaces: usize,
@@ -97,7 +99,7 @@ impl LogStore {
         Ok(LogStore { engine, janitor })
     }
 
-    /// Compares all of a closed store with its checksums, and changes nothing.
+    /// Verifies a closed store against its checksums, without changing anything.
     pub fn inspect(dir: &Path, bad: &mut dyn FnMut(Damaged)) {
         let read = open_directory(dir)
             .and_then(|disk| recovery::read(&disk, 0, &mut Damage::report(bad)).map(drop));
@@ -177,7 +179,7 @@ impl Engine {
         match entry.value {
             Value::Held(value) => Ok(Some(value.to_vec())),
             Value::Stored { at, len, checksum } => {
-                // The file stays open while it is read, even if it is deleted.
+                // The open file can be read even if it is deleted meanwhile.
                 let segment = state.segments()[&entry.place.segment].clone();
                 drop(state);
                 segment.read_value(u64::from(at), len, checksum).map(Some)
@@ -207,7 +209,7 @@ impl Engine {
     }
 }
 
-/// The index as it was, and all segments that it speaks of, which stay open.
+/// The index as it was, and all segments that it refers to, which stay open.
 struct LogSnapshot {
     keyspaces: Vec<Index>,
     segments: Arc<Segments>,
@@ -243,7 +245,7 @@ fn visit_leaves(
     Ok(())
 }
 
-/// The value of an entry.
+/// Returns the value of an entry.
 fn read<'a>(
     segments: &Segments,
     segment: u32,

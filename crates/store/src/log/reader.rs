@@ -5,30 +5,30 @@ use super::segment::{self, Segment};
 use crate::{LostRecord, StoreError, checksum};
 use std::ops::Range;
 
-/// How much is read at once. More than header and meta of most frames, and less than a frame with many
-/// values, which are passed over.
+/// Bytes that are read at once: more than header and meta of most frames. A frame with many values is longer, but its
+/// values are skipped.
 const READ_LEN: usize = 64 << 10;
 
-/// Bytes of a damaged frame in which records are looked for: those of frames with many records.
+/// Maximum number of bytes of a damaged frame that are searched for records. Enough for frames with many records.
 const LOOKED_AT_MAX: u64 = 64 << 20;
 
 pub(super) struct Reader<'a> {
     segment: &'a Segment,
-    /// Where the next frame begins.
+    /// Offset where the next frame begins.
     at: u64,
-    /// Where the last one ends, or the file if that is not known.
+    /// Offset where the last frame ends, or the length of the file if that is not known.
     end: u64,
     buffer: Vec<u8>,
     buffer_at: u64,
 }
 
-/// What there is where a frame is expected.
+/// What the reader finds where a frame is expected.
 pub(super) enum Found<'a> {
-    /// A frame that begins there.
+    /// A frame, and the offset where it begins.
     Frame(u64, Frame<'a>),
-    /// The end.
+    /// The end of the segment.
     End,
-    /// Something else.
+    /// Something else, with a description.
     Bad(&'static str),
 }
 
@@ -38,17 +38,17 @@ impl<'a> Reader<'a> {
         Reader { segment, at, end, buffer: Vec::new(), buffer_at: 0 }
     }
 
-    /// Reads on from a place where a frame begins.
+    /// Continues at an offset where a frame begins.
     pub fn seek(&mut self, at: u64) {
         self.at = at;
     }
 
-    /// Where the next frame begins.
+    /// The offset where the next frame begins.
     pub fn at(&self) -> u64 {
         self.at
     }
 
-    /// Reads the next frame, and goes on behind it. Stays where it is if there is none.
+    /// Reads the next frame, and moves behind it. Does not move if there is none.
     pub fn next(&mut self) -> Result<Found<'_>, StoreError> {
         let (at, end) = (self.at, self.end);
         if at == end {
@@ -77,7 +77,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Looks for the first frame that is intact, at `from` or behind. Goes on there, or stays.
+    /// Searches for the first intact frame at or after `from`, and moves to it. Returns false and does not move if
+    /// there is none.
     pub fn find(&mut self, from: u64) -> Result<bool, StoreError> {
         let before = self.at;
         let mut at = next_start(from);
@@ -96,7 +97,7 @@ impl<'a> Reader<'a> {
         Ok(false)
     }
 
-    /// The number of the next frame, if one begins there.
+    /// Returns the number of the next frame, if the reader is at the beginning of one.
     pub fn peek_number(&mut self) -> Result<Option<u64>, StoreError> {
         Ok(self.peek(self.at)?.map(|header| header.number))
     }
@@ -106,7 +107,7 @@ impl<'a> Reader<'a> {
         Ok(Header::peek(self.fill(at, HEADER_LEN)?, mark))
     }
 
-    /// `len` bytes from `at` on, or as many as there are.
+    /// Returns `len` bytes from offset `at`, or fewer if the segment ends before.
     fn fill(&mut self, at: u64, len: usize) -> Result<&[u8], StoreError> {
         let buffer_end = self.buffer_at + self.buffer.len() as u64;
         if at < self.buffer_at || at + len as u64 > buffer_end {
@@ -122,7 +123,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The values of a frame that are not what was written: where they lie, and their records.
+/// Returns the values of a frame that are not as they were written: their byte ranges and records.
 pub(super) fn bad_values(
     segment: &Segment,
     at: u64,
@@ -142,8 +143,8 @@ pub(super) fn bad_values(
     Ok(bad)
 }
 
-/// The records of a frame that is damaged and lies in these bytes, as far as they can be made out. Some may be
-/// missing, and others wrong: nothing vouches for them.
+/// Returns the records of the damaged frame in these bytes, as far as they can be read. Records may be missing or
+/// wrong, because no checksum covers them.
 pub(super) fn lost_records(
     segment: &Segment,
     bytes: Range<u64>,

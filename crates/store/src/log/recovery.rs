@@ -1,6 +1,6 @@
-//! Reads a log from its files.
+//! Recovery: reads a log from its files.
 //!
-//! Nothing is changed until all has been read and found intact: a log that is refused is as it was.
+//! Nothing is changed before everything has been read and found intact, so a log that is refused stays as it was.
 
 use super::bits::Bits;
 use super::commit_mark::{self, CommitMark};
@@ -16,13 +16,13 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Said of a value that is lost, while the frame around it is intact.
+/// Finding for a lost value in a frame that is otherwise intact.
 const BAD_VALUE: &str = "the checksum of a value is wrong";
 
-/// What is done about damage.
+/// How recovery treats damage.
 pub(super) struct Damage<'a> {
-    /// Told of it. Without one, the log is refused; with one, it is read as far as it can be, all
-    /// values included.
+    /// Callback that is told of damage. Without a callback, a damaged log is refused. With one, the log is read as far
+    /// as possible, including all values.
     report: Option<&'a mut dyn FnMut(Damaged)>,
     count: usize,
 }
@@ -43,7 +43,8 @@ impl<'a> Damage<'a> {
         Ok(())
     }
 
-    /// The value that there is, or one that stands for what is damaged, in the file of this path.
+    /// Returns `value`. If it is damage in the file at `path`, reports the damage and returns a replacement made by
+    /// `or`.
     fn or<T>(
         &mut self,
         path: PathBuf,
@@ -63,19 +64,19 @@ impl<'a> Damage<'a> {
     }
 }
 
-/// What was read.
+/// The result of reading a log.
 pub(super) struct Recovered {
     pub state: State,
     /// The number of the last frame.
     pub last_frame: u64,
-    /// Segments of which something is missing.
+    /// Segments with damage.
     damaged: BTreeSet<u32>,
-    /// Whether anything was found to be wrong, and accepted.
+    /// Whether damage was found and accepted.
     is_damaged: bool,
     reads_values: bool,
-    /// The number of the next segment, if there is none to go on with.
+    /// The number of the segment to create if there is none to continue with.
     next_number: u32,
-    /// Files that nobody needs any more.
+    /// Files that are no longer needed.
     leftovers: Vec<String>,
 }
 
@@ -134,7 +135,7 @@ pub(super) fn read(
 }
 
 impl Recovered {
-    /// Reads a segment. Where it ends is known, unless it is the newest.
+    /// Reads a segment. Its end is known, unless it is the newest.
     fn replay(
         &mut self,
         segment: &Arc<Segment>,
@@ -149,7 +150,7 @@ impl Recovered {
         let mut found_bad = |this: &mut Recovered, bytes: Range<u64>, what: &str, records| {
             this.damaged.insert(segment.number);
             let error = segment.damaged(bytes.start, what);
-            // A value that is lost is known by its record, which is intact. Of a frame that is, nothing is sure.
+            // A lost value is fully described by its record, which is intact. In a damaged frame nothing is certain.
             let is_all = what == BAD_VALUE;
             let file = Some(segment.path.clone());
             damage.found(Damaged { error, file, bytes, records, is_all })
@@ -161,13 +162,13 @@ impl Recovered {
         if segment.first_frame <= self.last_frame {
             found_bad(self, 0..0, "its frames are older than those before it", nothing())?;
         }
-        // Those before it may be gone with their segments.
+        // The frames before it may have been deleted with their segments.
         self.last_frame = self.last_frame.max(segment.first_frame.saturating_sub(1));
         self.state.add(segment.clone(), dead);
         let mut reader = Reader::new(segment, read_to);
         let mut expected = segment.first_frame;
         let mut buffer = Vec::new();
-        // Of the newest, the last frame may have reached the disk in part when it was not acknowledged.
+        // In the newest segment, the last frame may be incomplete on disk if it was not acknowledged.
         let never_finished = |expected: u64, behind: u64| {
             let may_be = end.is_none() && expected > acknowledged;
             Ok::<bool, StoreError>(may_be && !Reader::new(segment, read_to).find(behind)?)
@@ -209,14 +210,14 @@ impl Recovered {
                     if !goes_on {
                         return Ok(());
                     }
-                    // What is missing has been said.
+                    // The gap has been reported already.
                     expected = reader.peek_number()?.unwrap_or(expected);
                 }
             }
         }
     }
 
-    /// Makes the directory fit to be written to.
+    /// Prepares the directory for writing, and creates the engine.
     pub fn start(
         mut self,
         disk: Arc<dyn Disk>,
@@ -245,7 +246,7 @@ impl Recovered {
         };
         let engine = Engine::new(disk, sizes, reserve, self.state, self.last_frame + 1, mark);
         if self.is_damaged {
-            // A loss that was accepted is not found again.
+            // The rewrite keeps an accepted loss from being found again.
             engine.evacuate(&self.damaged)?;
         }
         Ok(engine)

@@ -1,26 +1,26 @@
-//! The file `segments`: which segments there are besides the newest, and which of their records are
+//! The file `segments`, called the roster: which segments exist besides the newest, and which of their records are
 //! dead.
 //!
-//! A segment may be deleted when none of its records has a value that counts. But it may have removals,
-//! or newer values, of keys that have values in older segments: with it, the reason is gone why those
-//! do not count. Therefore the roster is written first, without the segment and with the dead records
-//! of all others, and the file is deleted then. Nothing else keeps a removal alive, and nothing needs
-//! to: a removal is as good as a dead record.
+//! A segment may be deleted when none of its records is the live value of a key. But it may have removals or newer
+//! values of keys that have values in older segments, and these records are the reason why the older values are dead.
+//! Therefore the roster is written first, without the segment and with the dead records of all others, and only then is
+//! the file deleted. Nothing else keeps a removal, and nothing needs to: a listed dead record does the work of the
+//! removal.
 //!
-//! Why that is enough. A start reads the records in order; a value that is not listed as dead is the
-//! value of its key from there on, and any other record takes the value away. What must hold is that
-//! the last record of a key without a value is no value, or is listed. When a segment goes, take the
-//! record that is then the last of such a key. If it is a value, it died by the record of its key that
-//! came next. That one is in the segment that goes, or went with one before, or else would be the last;
-//! so the value was dead when that roster was written, and is listed since.
+//! Why that is enough. A start reads the records in order. A value that is not listed as dead becomes the value of its
+//! key, and any other record takes the value of its key away. What must hold: the last record of a key without a value
+//! is either not a value or is listed as dead. When a segment is deleted, consider the record that then becomes the
+//! last one of such a key. If it is a value, it was made dead by the next record of its key. That next record is in the
+//! segment being deleted or in one deleted before, since otherwise it would itself be the last. So the value was
+//! already dead when that roster was written, and has been listed since.
 //!
 //! ```text
 //! magic 8 | version 4 | number of the first segment that is not listed 4 | count 4
 //! | each: number 4, end 8, words 4, a bit for each record (words × 8) | checksum of all before 8
 //! ```
 //!
-//! A segment with a lower number that is not listed was deleted, or is about to be. There is no such
-//! file before the first segment was deleted; then all are there, from number 1 on.
+//! A segment with a lower number that is not listed was deleted, or is about to be. Before the first segment was
+//! deleted the file does not exist; then all segments are there, from number 1 on.
 
 use super::bits::Bits;
 use super::disk::{Disk, replace};
@@ -42,7 +42,7 @@ pub(super) struct Roster {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Listed {
-    /// Where the last frame ends.
+    /// Offset where the last frame ends.
     pub end: u64,
     pub dead: Bits,
 }
@@ -54,7 +54,7 @@ impl Default for Roster {
 }
 
 impl Roster {
-    /// The roster, or that of a log from which no segment was ever deleted.
+    /// Reads the roster. Without a file, returns that of a log from which no segment was ever deleted.
     pub fn read(disk: &dyn Disk, names: &[String]) -> Result<Roster, StoreError> {
         if !names.iter().any(|name| name == NAME) {
             return Ok(Roster::default());
@@ -89,7 +89,7 @@ impl Roster {
         rest.is_empty().then_some(roster)
     }
 
-    /// Puts it in the place of the one before.
+    /// Writes the roster, and replaces the previous one.
     pub fn write(&self, disk: &dyn Disk) -> Result<(), StoreError> {
         let mut bytes = MAGIC.to_vec();
         for field in [VERSION, self.next, self.listed.len() as u32] {

@@ -1,13 +1,13 @@
-//! A segment: a file with a header and frames, one behind the other.
+//! A segment: a file with a header and frames, one after the other.
 //!
 //! ```text
 //! magic 8 | version of the format 4 | number 4 | mark 8 | number of the first frame 8
 //! | where the segment before ends 8 | checksum of all before 8
 //! ```
 //!
-//! Segments are numbered from 1 without a gap. Frames are only added to the one with the highest
-//! number. Where it ends is written when it is followed by another: in the header of that, and later
-//! in the [`Roster`](super::roster::Roster). What lies behind the end is a frame that failed.
+//! Segments are numbered from 1 without gaps. Frames are only appended to the one with the highest number. The end of a
+//! segment is recorded when the next one is created: in the header of the next segment, and later in the
+//! [`Roster`](super::roster::Roster). Anything behind the end is a frame that failed.
 //!
 //! The number of a segment is in its name, as in `log-0000000042`.
 
@@ -20,33 +20,33 @@ use std::{io, path::PathBuf, sync::Arc};
 const MAGIC: &[u8; 8] = b"baridlog";
 const VERSION: u32 = 1;
 
-/// Where the first frame begins.
+/// Offset where the first frame begins.
 pub(super) const HEADER_LEN: u64 = 48;
 
 pub(super) struct Segment {
     pub number: u32,
-    /// What each of its frames begins with. Never 0.
+    /// The first bytes of each of its frames. Never 0.
     pub mark: u64,
     pub first_frame: u64,
-    /// Where the segment before it ends.
+    /// Offset where the segment before it ends.
     pub end_before: u64,
     pub file: Arc<dyn File>,
     pub path: PathBuf,
 }
 
 impl Segment {
-    /// Opens the file of a segment that will come, so that its descriptor is there when it does.
+    /// Opens the file of a future segment, so that its descriptor is available when the segment is created.
     pub fn begin(disk: &dyn Disk, number: u32) -> io::Result<Arc<dyn File>> {
         begin(disk, &name(number))
     }
 
-    /// Gives up a segment that was begun and does not come.
+    /// Removes the file of a segment that was begun and will not be created.
     pub fn abandon(disk: &dyn Disk, number: u32) {
         abandon(disk, &name(number));
     }
 
-    /// Makes an empty segment that is there after a crash, or not at all; of the file that was begun for it, if
-    /// there is one.
+    /// Creates an empty segment atomically: after a crash it exists in whole or not at all. Uses the file that was
+    /// begun for it, if there is one.
     pub fn create(
         disk: &dyn Disk,
         begun: Option<Arc<dyn File>>,
@@ -101,7 +101,7 @@ impl Segment {
         Ok(Segment { number, mark, first_frame, end_before, file, path })
     }
 
-    /// A large value, if it is still what was written.
+    /// Reads a large value, and verifies its checksum.
     pub fn read_value(&self, at: u64, len: u32, checksum: u64) -> Result<Vec<u8>, StoreError> {
         let mut value = vec![0; len as usize];
         let read = self.file.read_at(at, &mut value);
@@ -112,13 +112,13 @@ impl Segment {
         Ok(value)
     }
 
-    /// Says where it is damaged.
+    /// Returns an error that says where the segment is damaged.
     pub fn damaged(&self, at: u64, what: &str) -> StoreError {
         StoreError::damaged(&self.path, &format!("at byte {at}, {what}"))
     }
 }
 
-/// A mark for a new segment.
+/// Returns a random mark for a new segment.
 pub(super) fn random_mark() -> u64 {
     RandomState::new().hash_one(0).max(1)
 }
@@ -129,7 +129,7 @@ pub(super) fn name(number: u32) -> String {
     format!("{PREFIX}{number:010}")
 }
 
-/// The numbers of the segments among some files, in order.
+/// Returns the numbers of the segments among these file names, in order.
 pub(super) fn numbers(names: &[String]) -> Vec<u32> {
     let parse = |name: &String| {
         let number = name.strip_prefix(PREFIX)?.parse().ok()?;
@@ -140,7 +140,7 @@ pub(super) fn numbers(names: &[String]) -> Vec<u32> {
     numbers
 }
 
-/// Reads a file of which only whole and intact content is of use.
+/// Reads a small file that ends with the checksum of its content, and verifies it. Returns the content.
 pub(super) fn read_checked(disk: &dyn Disk, name: &str) -> Result<Vec<u8>, StoreError> {
     let path = disk.path(name);
     let file = disk.open(name).map_err(|error| match error.kind() {

@@ -1,4 +1,4 @@
-//! What the log says: the keys with their values, and how much of each segment still counts.
+//! The state of the log: the keys with their values, and how much of each segment is live.
 
 use super::bits::Bits;
 use super::frame::{Content, Frame, disk_len};
@@ -8,7 +8,7 @@ use super::segment::{self, Segment};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The open segments, shared with whoever reads values from them.
+/// The open segments, shared with readers of their values.
 pub(super) type Segments = BTreeMap<u32, Arc<Segment>>;
 
 pub(super) struct State {
@@ -17,19 +17,19 @@ pub(super) struct State {
     tallies: BTreeMap<u32, Tally>,
 }
 
-/// How much of a segment counts.
+/// How much of a segment is live.
 #[derive(Debug, Clone)]
 pub(super) struct Tally {
-    /// Where the last frame ends.
+    /// Offset where the last frame ends.
     pub end: u64,
-    /// How many records it has.
+    /// Number of records in the segment.
     pub records: u32,
-    /// How many of them are the value of their key, and their bytes.
+    /// Number of records that are the current value of their key, and the bytes of these records.
     pub live: u32,
     pub live_len: u64,
-    /// Those that had been, and are no more.
+    /// The records that were the value of their key and no longer are.
     pub dead: Bits,
-    /// It cannot be rewritten, because it is damaged.
+    /// Whether the segment cannot be rewritten, because it is damaged.
     pub stuck: bool,
 }
 
@@ -42,7 +42,7 @@ impl State {
         }
     }
 
-    /// Adds a segment, of which some records may be known to be dead.
+    /// Adds a segment, some of whose records may be known to be dead.
     pub fn add(&mut self, segment: Arc<Segment>, dead: Bits) {
         let end = segment::HEADER_LEN;
         let tally = Tally { end, records: 0, live: 0, live_len: 0, dead, stuck: false };
@@ -50,15 +50,16 @@ impl State {
         Arc::make_mut(&mut self.segments).insert(segment.number, segment);
     }
 
-    /// Forgets a segment in which nothing counts.
+    /// Removes a segment that has no live records.
     pub fn forget(&mut self, number: u32) {
         let tally = self.tallies.remove(&number);
         debug_assert!(tally.is_none_or(|tally| tally.live == 0));
         Arc::make_mut(&mut self.segments).remove(&number);
     }
 
-    /// Applies a frame that begins at `at` in a segment, in part if it is not one that this version
-    /// writes. Returns whether it is.
+    /// Applies a frame that begins at `at` in a segment. Returns false if the decoded records are
+    /// not as many as the header says, as in a frame of another version; then only the decoded
+    /// records are applied.
     pub fn apply(&mut self, number: u32, at: u64, frame: &Frame<'_>) -> bool {
         let mut records = 0;
         for record in frame.records(at) {
@@ -105,12 +106,12 @@ impl State {
         tally.live_len -= gone.disk_len;
     }
 
-    /// The keys of a keyspace. One that was never written to has none.
+    /// The keys of a keyspace; none if nothing was ever written to it.
     pub fn keyspace(&self, keyspace: crate::Keyspace) -> &Index {
         &self.keyspaces[usize::from(keyspace.0)]
     }
 
-    /// All keys of all keyspaces.
+    /// The keys of all keyspaces.
     pub fn keyspaces(&self) -> &[Index] {
         &self.keyspaces
     }
@@ -127,19 +128,19 @@ impl State {
         self.tallies.get_mut(&number)
     }
 
-    /// The segment that frames are added to, and its tally.
+    /// The segment that frames are appended to, and its tally.
     pub fn active(&self) -> (u32, &Tally) {
         let (&number, tally) = self.tallies.last_key_value().expect("there is always one");
         (number, tally)
     }
 
-    /// All other segments.
+    /// All segments but the active one.
     pub fn sealed(&self) -> impl Iterator<Item = (u32, &Tally)> {
         let active = self.active().0;
         self.tallies.range(..active).map(|(&number, tally)| (number, tally))
     }
 
-    /// Bytes of all values that count, with their keys.
+    /// Bytes of all live records: values with their keys.
     pub fn live_len(&self) -> u64 {
         self.tallies.values().map(|tally| tally.live_len).sum()
     }

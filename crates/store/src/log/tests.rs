@@ -1,4 +1,4 @@
-//! The log on a disk that forgets what was not synced, and on one that flips bits.
+//! Tests of the log on a disk that forgets what was not synced, and on a disk that flips bits.
 
 #![allow(clippy::unwrap_used)]
 
@@ -15,13 +15,13 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-/// So small that a few commits fill a segment, and a few segments have to be tidied up.
+/// Sizes so small that a few commits fill a segment, and a few segments have to be tidied up.
 const SMALL: Sizes =
     Sizes { segment_min: 1500, segment_max: 3000, allocation: 256, garbage: 1000, step: 300 };
 
 const KEYSPACES: usize = 2;
 
-/// What a store has: all values by keyspace and key.
+/// The content of a store: all values by keyspace and key.
 type Contents = BTreeMap<(u8, Vec<u8>), Vec<u8>>;
 
 pub(super) fn new_log(seed: u64) -> (SimDisk, Engine) {
@@ -51,12 +51,12 @@ fn contents(engine: &Engine) -> Result<Contents, StoreError> {
     Ok(all)
 }
 
-/// Some changes of few keys, with small and large values.
+/// Returns a batch of some changes of few keys, with small and large values.
 fn random_batch(random: &mut Random) -> Batch {
     let mut batch = Batch::new();
     for _ in 0..random.below(6) + 1 {
         let keyspace = Keyspace(random.below(KEYSPACES as u64) as u8);
-        // Some keys change all the time and some hardly ever.
+        // Some keys change all the time, others rarely.
         let key = match random.below(4) {
             0 => random.below(200),
             _ => random.below(8),

@@ -1,13 +1,13 @@
-//! Gives disk space back: deletes segments in which nothing counts, and moves what counts out of
-//! those in which little does.
+//! Frees disk space: deletes segments without live records, and moves the live records out of segments that have few of
+//! them.
 //!
-//! What is moved is added to the end of the log like any commit. It is the newest value of its key at
-//! that moment, as nobody else writes, so the order of the records stays the order of the values.
-//! Why a segment can be deleted with the removals in it: see [`roster`](super::roster).
+//! Moved records are appended to the end of the log like any commit. A moved record is the newest value of its key at
+//! that moment, because nobody else writes meanwhile. So the order of the records stays the order of the values. Why a
+//! segment can be deleted together with the removals in it: see [`roster`](super::roster).
 //!
-//! A queue that is emptied from the front costs nothing here, its segments die of themselves. Otherwise
-//! the segment with the largest share of dead bytes is next, which is more than half when it begins: so
-//! less is moved than is won.
+//! A queue that is emptied from the front needs no moves: its segments lose their last live record by themselves.
+//! Otherwise the segment with the largest share of dead bytes is rewritten next. Rewriting begins only when more than
+//! half of all sealed bytes are dead. So more than half of that segment is dead, and less is moved than is freed.
 
 use super::engine::Engine;
 use super::frame::{Content, Encoder};
@@ -18,7 +18,7 @@ use super::state::{State, Tally};
 use crate::{Batch, Keyspace, StoreError};
 use std::collections::BTreeSet;
 
-/// How far a segment is rewritten.
+/// The progress of rewriting a segment.
 #[derive(Default)]
 pub(super) struct Tidy {
     victim: Option<Victim>,
@@ -29,29 +29,29 @@ pub(super) struct Tidy {
 
 struct Victim {
     number: u32,
-    /// The frame to go on with.
+    /// Offset of the frame to continue with.
     at: u64,
-    /// The record to go on with.
+    /// Number of the record to continue with.
     ordinal: u32,
-    /// All that lives has been gathered.
+    /// Whether all live records have been gathered.
     is_done: bool,
 }
 
-/// What there is to do.
+/// The next kind of work.
 enum Work {
-    /// Nothing in the active segment counts, and it is worth being sealed.
+    /// Seal the active segment: it has no live records, and is long enough for that to be worthwhile.
     Seal,
     Delete,
     Move,
 }
 
 impl Engine {
-    /// Whether there is anything to do for [`tidy`](Self::tidy).
+    /// Returns whether [`tidy`](Self::tidy) has anything to do.
     pub fn is_untidy(&self) -> bool {
         self.work().is_some()
     }
 
-    /// Does one step. Returns whether there is more to do.
+    /// Does one step of work. Returns false if there was nothing to do.
     pub fn tidy(&self, tidy: &mut Tidy) -> Result<bool, StoreError> {
         match self.work() {
             _ if tidy.victim.is_some() => {
@@ -110,13 +110,13 @@ impl Engine {
         roster.write(&*self.disk)?;
         for &number in numbers {
             self.state.write().forget(number);
-            // If it stays, it is not listed, and removed at the next start.
+            // If the removal fails, the file is not listed, and is removed at the next start.
             let _ = self.disk.remove(&segment::name(number));
         }
         Ok(())
     }
 
-    /// The sealed segment of which most is dead.
+    /// Chooses the sealed segment with the largest share of dead bytes.
     fn choose(&self) -> Option<Victim> {
         let state = self.state.read();
         let share = |tally: &Tally| tally.live_len as f64 / tally.end as f64;
@@ -125,12 +125,12 @@ impl Engine {
         Some(Victim { number, at: segment::HEADER_LEN, ordinal: 0, is_done: false })
     }
 
-    /// Collects what lives in the next part of the victim.
+    /// Collects the live records of the next part of the victim.
     fn gather(&self, tidy: &mut Tidy) -> Result<(), StoreError> {
         let Some(mut victim) = tidy.victim.take() else { return Ok(()) };
         let (segment, tally) = {
             let state = self.state.read();
-            // Deleted meanwhile, or nothing is left to move.
+            // The segment was deleted meanwhile, or has nothing left to move.
             let Some(tally) = state.tallies().get(&victim.number) else { return Ok(()) };
             if tally.live == 0 {
                 return Ok(());
@@ -140,7 +140,7 @@ impl Engine {
         tidy.batch.clear();
         tidy.ordinals.clear();
         if let Err(error) = gather(&segment, &tally, &mut victim, self.sizes.step, tidy) {
-            // It keeps its place on disk. Whoever reads what is damaged is told.
+            // The segment keeps its space on disk. The damage is reported to whoever reads it.
             if let Some(tally) = self.state.write().tally_mut(victim.number) {
                 tally.stuck = true;
             }
@@ -150,7 +150,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Adds what was gathered to the end of the log.
+    /// Appends the gathered records to the end of the log.
     fn move_gathered(&self, tidy: &mut Tidy) -> Result<(), StoreError> {
         let Some(victim) = tidy.victim.take() else { return Ok(()) };
         let mut writer = self.writer();
@@ -163,7 +163,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Those that nobody has changed since they were gathered.
+    /// Pushes the gathered records that are still live.
     fn push_live(&self, number: u32, tidy: &Tidy, encoder: &mut Encoder) {
         let state = self.state.read();
         let Some(tally) = state.tallies().get(&number) else { return };
@@ -174,9 +174,9 @@ impl Engine {
         }
     }
 
-    /// Moves all that can be read out of damaged segments, gives up the rest, and deletes them.
+    /// Moves all readable records out of damaged segments, removes the keys of the others, and deletes the segments.
     pub fn evacuate(&self, damaged: &BTreeSet<u32>) -> Result<(), StoreError> {
-        // The newest may be one of them.
+        // The active segment may be one of the damaged ones.
         self.seal(&mut self.writer())?;
         let (keyspaces, segments) = {
             let state = self.state.read();
@@ -215,7 +215,7 @@ impl Engine {
     }
 }
 
-/// All sealed segments in which something counts.
+/// Makes a roster of all sealed segments with live records.
 fn roster_of(state: &State) -> Roster {
     let counts = state.sealed().filter(|(_, tally)| tally.live > 0);
     let list = |(number, tally): (u32, &Tally)| {
@@ -224,7 +224,7 @@ fn roster_of(state: &State) -> Roster {
     Roster { next: state.active().0, listed: counts.map(list).collect() }
 }
 
-/// Collects what lives from a record on, until that is enough for a step.
+/// Collects live records, from the record to continue with, until there are enough for a step.
 fn gather(
     segment: &Segment,
     tally: &Tally,

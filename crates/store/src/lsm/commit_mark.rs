@@ -1,7 +1,7 @@
-//! The file `commits` beside the database: the number of the last commit that was acknowledged.
+//! The file `commits` beside the database: the number of the last acknowledged commit.
 //!
-//! Written after each commit is durable, and synced once a second: it may lag behind the database, and
-//! is never ahead of it. If it is ahead at the start, acknowledged commits were lost.
+//! The file is written after each commit has become durable, and synced once a second. So it may lag behind the
+//! database, and is never ahead of it. If it is ahead at the start, acknowledged commits were lost.
 
 use crate::{StoreError, checksum, private};
 use std::fs::File;
@@ -13,7 +13,7 @@ use std::{io, io::Read};
 const NAME: &str = "commits";
 const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The number and its checksum, in little endian.
+/// Length of the file in bytes: the number and its checksum, both little-endian.
 const LEN: usize = 16;
 
 pub(super) struct CommitMark {
@@ -32,7 +32,7 @@ impl CommitMark {
             .map_err(|error| StoreError::io("make", &path, error))
     }
 
-    /// The mark and its number. One that cannot be read counts as 0 if a loss is accepted.
+    /// Opens the file. Returns it and its number. If a loss is accepted, an unreadable number counts as 0.
     pub fn open(dir: &Path, accept_loss: bool) -> Result<(CommitMark, u64), StoreError> {
         let path = dir.join(NAME);
         let fail = |error| StoreError::io("open", &path, error);
@@ -65,7 +65,7 @@ impl CommitMark {
     }
 }
 
-/// The number in the file, for a look from outside.
+/// Encodes the number and its checksum.
 pub(super) fn encode(number: u64) -> [u8; LEN] {
     let mut bytes = [0; LEN];
     bytes[..8].copy_from_slice(&number.to_le_bytes());

@@ -1,4 +1,4 @@
-//! The engine itself, from opening to closing.
+//! The fjall database of a store, from opening to closing.
 
 use super::{LsmOptions, journal, manifest};
 use crate::{Batch, Change, Keyspace, StoreError, Visit};
@@ -9,12 +9,12 @@ use std::ops::{Bound, RangeBounds};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The keyspace of the number of the last commit, and its only key. The name has a character that
-/// those of the caller do not have.
+/// Keyspace of the number of the last commit, which is its only record. The name has a character that the caller's
+/// names do not have.
 const COMMITS: &str = "#commits";
 
-/// Journals are sealed at 64 MB, and kept until all that is in them is in tables. When there are this
-/// many bytes of sealed ones, keyspaces that change little are written to tables to let the oldest go.
+/// Maximum bytes of sealed journals. A journal is sealed at 64 MB, and kept until everything in it is in tables. Above
+/// this limit, keyspaces that change little are written to tables so that the oldest journal can be deleted.
 const JOURNAL_BYTES: u64 = 128 << 20;
 
 pub(super) struct Engine {
@@ -25,8 +25,8 @@ pub(super) struct Engine {
 }
 
 impl Engine {
-    /// Opens the database in `dir`, or makes it. All commits up to `acknowledged` have to be there.
-    /// Those after `until` are cut off, if there is one.
+    /// Opens the database in `dir`, or creates it. Fails if a commit up to `acknowledged` is missing. Commits after
+    /// `until`, if given, are cut off.
     pub fn open(
         dir: &Path,
         keyspaces: &[String],
@@ -70,8 +70,8 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Writes all that is in journals to tables. A journal that has nothing else goes, also one with a
-    /// hole, and so do tables that were replaced before.
+    /// Writes everything in journals to tables. A journal that is needed for nothing else is deleted, even one with a
+    /// gap, and so are tables that were replaced before.
     pub fn flush(&self) -> Result<(), StoreError> {
         let fail = |error| explain(&self.dir, error);
         let all = || self.keyspaces.iter().chain([&self.commits]);
@@ -79,14 +79,14 @@ impl Engine {
             keyspace.rotate_memtable().map_err(fail)?;
         }
         while all().any(|keyspace| keyspace.sealed_memtable_count() > 0) {
-            // Fails if the engine's thread has failed, which would be waited for without an end.
+            // Fails if the engine's thread has failed; otherwise this loop would wait forever.
             self.db.persist(PersistMode::Buffer).map_err(fail)?;
             std::thread::sleep(Duration::from_millis(5));
         }
         Ok(())
     }
 
-    /// The number of the last commit in the database; 0 before the first.
+    /// Returns the number of the last commit in the database; 0 before the first.
     pub fn number(&self) -> Result<u64, StoreError> {
         let record =
             self.commits.get(journal::NUMBER_KEY).map_err(|error| explain(&self.dir, error))?;
@@ -109,7 +109,7 @@ impl Engine {
                 Change::Remove(keyspace, key) => changes.remove(self.keyspace(keyspace), key),
             }
         }
-        // The last one, where the journal's reader looks for it.
+        // The number is the last item, where the reader of the journal looks for it.
         let record = journal::number_record(number, self.db.seqno());
         changes.insert(&self.commits, journal::NUMBER_KEY, record);
         changes.commit().map_err(|error| explain(&self.dir, error))
@@ -158,14 +158,14 @@ impl Engine {
         self.db.disk_space().unwrap_or(0)
     }
 
-    /// Bytes of a keyspace's tables, and how many records are in them, removals among them.
+    /// Returns the bytes of a keyspace's tables and the number of records in them, including removals.
     pub fn tables(&self, keyspace: usize) -> (u64, u64) {
         let keyspace = &self.keyspaces[keyspace];
         (keyspace.disk_space(), keyspace.approximate_len() as u64)
     }
 
-    /// Writes a keyspace anew, without what was removed. Its old tables go with the next
-    /// [`flush`](Self::flush) that has something to write.
+    /// Rewrites a keyspace without what was removed. Its old tables are deleted by the next [`flush`](Self::flush) that
+    /// has something to write.
     pub fn compact(&self, keyspace: usize) -> Result<(), StoreError> {
         self.flush()?;
         self.keyspaces[keyspace].major_compact().map_err(|error| explain(&self.dir, error))
@@ -176,8 +176,8 @@ impl Engine {
     }
 }
 
-/// Removes a database that was being made when the process died: the engine's last step is a file
-/// `version` that is not empty. It had no commits.
+/// Removes a database whose creation was interrupted. The engine creates it with a non-empty file `version` as the last
+/// step; without that file the database has no commits.
 fn remove_half_made(dir: &Path) -> Result<(), StoreError> {
     let made = fs::metadata(dir.join("version")).is_ok_and(|version| version.len() > 0);
     if made || !dir.exists() {
@@ -186,8 +186,10 @@ fn remove_half_made(dir: &Path) -> Result<(), StoreError> {
     fs::remove_dir_all(dir).map_err(|error| StoreError::io("remove", dir, error))
 }
 
-/// No compression: payloads are small or compressed by those who care, and it costs more than the
-/// disk it saves. No separation of keys and values: space of removed values came back too late.
+/// Returns the settings of a keyspace.
+///
+/// No compression: payloads are small, or compressed by those who care, and compression costs more than the disk space
+/// that it saves. No separation of keys and values: the space of removed values was freed too late.
 fn keyspace_options(options: &LsmOptions) -> KeyspaceCreateOptions {
     KeyspaceCreateOptions::default()
         .manual_journal_persist(true)
@@ -195,7 +197,7 @@ fn keyspace_options(options: &LsmOptions) -> KeyspaceCreateOptions {
         .data_block_compression_policy(CompressionPolicy::disabled())
 }
 
-/// What the engine says, as what it means for whoever runs the broker.
+/// Translates an error of the engine into one for the operator of the broker.
 fn explain(dir: &Path, error: fjall::Error) -> StoreError {
     match error {
         fjall::Error::Io(error) | fjall::Error::Storage(fjall::LsmError::Io(error)) => {

@@ -1,11 +1,11 @@
 //! Reads the engine's journals before the engine does.
 //!
-//! The engine ends a journal at the first entry it cannot read and goes on with the next one, or
-//! refuses a batch with a wrong checksum. Neither tells a torn tail, which is what a power cut leaves
-//! of commits that nobody was promised, from a flipped bit in front of commits that somebody was. With a
-//! number in every commit it can be told.
+//! The engine ends a journal at the first entry that it cannot read and continues with the next journal, or refuses a
+//! batch with a wrong checksum. Neither distinguishes a torn tail, which is what a power cut leaves of commits that
+//! were not acknowledged, from a flipped bit in front of acknowledged commits. The number in every commit makes this
+//! distinction possible.
 //!
-//! A journal is `ID.jnl`; that with the greatest id is written to. Its entries, in little endian:
+//! A journal is `ID.jnl`; the one with the greatest id is written to. Its entries, in little endian:
 //!
 //! ```text
 //! 1 START  item count u32, sequence number u64
@@ -14,7 +14,7 @@
 //! 3 END    XXH3 of the items u64, "FJL" 3
 //! ```
 //!
-//! Behind the last batch there may be zeros: room that was taken in advance.
+//! The last batch may be followed by zeros: space that was allocated in advance.
 
 use crate::{StoreError, checksum};
 use std::fs::File;
@@ -31,12 +31,12 @@ const ITEM: u8 = 2;
 const END: u8 = 3;
 const TRAILER: [u8; 4] = [b'F', b'J', b'L', 3];
 
-/// How far a batch's sequence number may be from what it was expected to be: the engine takes some
-/// for its own work meanwhile.
+/// Maximum distance of a batch's sequence number from the expected one. The engine takes some sequence numbers for its
+/// own work in between.
 const SEQUENCE_LEAP: u64 = 1 << 20;
 
-/// The value at [`NUMBER_KEY`]: the commit's number, and a sequence number that the batch's is not
-/// less than. The engine's checksum does not cover the sequence number.
+/// Makes the value at [`NUMBER_KEY`]: the number of the commit, and a lower bound of the batch's sequence number, which
+/// the engine's checksum does not cover.
 pub(super) fn number_record(number: u64, least_sequence: u64) -> [u8; NUMBER_LEN] {
     let mut record = [0; NUMBER_LEN];
     record[..8].copy_from_slice(&number.to_le_bytes());
@@ -44,7 +44,7 @@ pub(super) fn number_record(number: u64, least_sequence: u64) -> [u8; NUMBER_LEN
     record
 }
 
-/// The commit's number in a [`number_record`].
+/// Returns the number of the commit in a [`number_record`].
 pub(super) fn number(record: &[u8]) -> Option<u64> {
     let record: &[u8; NUMBER_LEN] = record.try_into().ok()?;
     Some(u64_at(record, 0))
@@ -56,12 +56,12 @@ pub(super) struct Journals(Vec<Journal>);
 struct Journal {
     id: u64,
     path: PathBuf,
-    /// Bytes up to the end of the last batch that counts, and of the file.
+    /// Offset where the last valid batch ends, and length of the file.
     valid: u64,
     len: u64,
-    /// The numbers of the first and the last commit, if there is one.
+    /// Numbers of the first and the last commit, if there is one.
     commits: Option<(u64, u64)>,
-    /// Behind `valid` there is a batch that is not the next one: these two follow each other.
+    /// The two commit numbers on either side of a gap: the batch behind `valid` is not the next one.
     gap: Option<(u64, u64)>,
 }
 
@@ -87,9 +87,9 @@ pub(super) fn read(dir: &Path, until: Option<u64>) -> Result<Journals, StoreErro
 }
 
 impl Journals {
-    /// Refuses if a commit is missing between two others, or the last one that was acknowledged.
+    /// Fails if a commit between two others is missing, or the last acknowledged one.
     ///
-    /// Where there is no commit in the journals nothing is said of the last one: it may be in tables.
+    /// If the journals have no commits, the last one is not checked: it may be in tables.
     pub fn check(&self, acknowledged: u64) -> Result<(), StoreError> {
         let missing = |journal: &Journal, after: u64, next: u64| {
             let what = format!("commits after {after} and before {next} are missing");
@@ -101,7 +101,7 @@ impl Journals {
                 return Err(missing(journal, after, next));
             }
             let Some((first, last)) = journal.commits else { continue };
-            // If a whole journal is not there, all of it had been written to tables.
+            // A whole journal that is missing had been written to tables.
             if let Some((previous, after)) = before
                 && previous.id + 1 == journal.id
                 && after + 1 != first
@@ -118,10 +118,10 @@ impl Journals {
         }
     }
 
-    /// Refuses if there is no commit in the journals, but something that may have been one.
+    /// Fails if the journals have no commits, but something that may have been one.
     ///
-    /// If it was acknowledged it is missing when the engine has cut it off and is asked for its last
-    /// number. So this is for who wants to know before.
+    /// An acknowledged commit of that kind would be noticed as missing later: the engine cuts it off, and is then asked
+    /// for its last number. This check is for a caller that wants to know earlier.
     pub fn check_beginning(&self) -> Result<(), StoreError> {
         if self.0.iter().any(|journal| journal.commits.is_some()) {
             return Ok(());
@@ -138,7 +138,7 @@ impl Journals {
         Ok(())
     }
 
-    /// Cuts what is behind the last batch of each journal.
+    /// Truncates each journal behind its last valid batch.
     pub fn cut(&self) -> Result<(), StoreError> {
         for journal in self.0.iter().filter(|journal| journal.valid < journal.len) {
             File::options()
@@ -177,18 +177,18 @@ impl Journal {
     }
 }
 
-/// A batch that is complete.
+/// A complete batch.
 struct Batch {
-    /// Never 0.
+    /// Number of the commit. Never 0.
     number: u64,
     sequence: u64,
 }
 
 struct BatchReader<R> {
     reader: R,
-    /// The bytes of the item that was read last.
+    /// Bytes of the item that was read last.
     entry: Vec<u8>,
-    /// Bytes read so far.
+    /// Number of bytes read so far.
     read: u64,
 }
 
@@ -197,7 +197,7 @@ impl<R: Read> BatchReader<R> {
         BatchReader { reader, entry: Vec::new(), read: 0 }
     }
 
-    /// The next batch, or `None` where no complete one follows.
+    /// Reads the next batch. Returns `None` where no complete one follows.
     fn next(&mut self) -> io::Result<Option<Batch>> {
         match self.batch() {
             Ok(batch) => Ok(batch),
@@ -233,7 +233,7 @@ impl<R: Read> BatchReader<R> {
         Ok((is_number && possible).then_some(Batch { number, sequence }))
     }
 
-    /// Reads an item into `entry`.
+    /// Reads an item into `entry`. Returns false if there is no complete one.
     fn item(&mut self) -> io::Result<bool> {
         const HEAD: usize = 21;
         let head = self.array::<HEAD>()?;
@@ -245,7 +245,7 @@ impl<R: Read> BatchReader<R> {
         let len = u64::from(key_len) + u64::from(value_len);
         self.entry.clear();
         self.entry.extend_from_slice(&head);
-        // Grows with what is there, not with what the length says.
+        // The buffer grows with the bytes that exist, not with what the length claims.
         let got = (&mut self.reader).take(len).read_to_end(&mut self.entry)? as u64;
         self.read += got;
         Ok(got == len)

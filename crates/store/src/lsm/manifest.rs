@@ -1,9 +1,9 @@
-//! Checks the files of the engine's trees before the engine believes them.
+//! Verifies the files of the engine's trees before the engine relies on them.
 //!
-//! `keyspaces/ID/current` says which manifest `vN` lists the tables of a tree, and has its checksum,
-//! which the engine writes and does not verify. It deletes tables that the manifest does not list. A
-//! table is `keyspaces/ID/tables/ID`; all of it is under a checksum in the manifest. Manifests and
-//! tables are archives of the crate `sfa`: sections, their table of contents, and a trailer.
+//! `keyspaces/ID/current` says which manifest `vN` lists the tables of a tree. It also has the checksum of that
+//! manifest, which the engine writes and does not verify. The engine deletes tables that the manifest does not list. A
+//! table is the file `keyspaces/ID/tables/ID`; the manifest has a checksum of the whole file. Manifests and tables are
+//! archives of the crate `sfa`: sections, their table of contents, and a trailer.
 
 use crate::{StoreError, checksum};
 use std::fs::{self, File};
@@ -11,23 +11,23 @@ use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// A table that a manifest lists.
+/// A table that is listed in a manifest.
 pub(super) struct Table {
     path: PathBuf,
     /// XXH3 of the whole file.
     checksum: u128,
 }
 
-/// Refuses if a manifest is not as it was written, or a table is not there. Returns the tables.
+/// Fails if a manifest is not as it was written, or a table is missing. Returns the tables.
 ///
-/// Of tables only the ends are read. The engine checks each block when it reads it.
+/// Only the ends of the tables are read. The engine verifies each block when it reads it.
 pub(super) fn check(dir: &Path) -> Result<Vec<Table>, StoreError> {
     let keyspaces = dir.join("keyspaces");
     let fail = |error| StoreError::io("read", &keyspaces, error);
     let mut tables = Vec::new();
     for entry in fs::read_dir(&keyspaces).map_err(fail)? {
         let tree = entry.map_err(fail)?.path();
-        // A tree without it was being made when the process died, and has no data.
+        // A tree without this file was being created when the process died, and has no data.
         if tree.join("current").exists() {
             tables.extend(tables_of(&tree)?);
         }
@@ -35,7 +35,7 @@ pub(super) fn check(dir: &Path) -> Result<Vec<Table>, StoreError> {
     tables.iter().try_for_each(Table::check_end).map(|()| tables)
 }
 
-/// Version of the manifest u64, XXH3 of 128 bits, kind of checksum u8; in little endian.
+/// Length of `current` in bytes: version of the manifest u64, 128-bit XXH3, kind of checksum u8; little-endian.
 const CURRENT_LEN: usize = 25;
 
 fn tables_of(tree: &Path) -> Result<Vec<Table>, StoreError> {
@@ -59,9 +59,9 @@ fn tables_of(tree: &Path) -> Result<Vec<Table>, StoreError> {
     Ok(listed.into_iter().map(table).collect())
 }
 
-/// The identifiers and checksums in the section `tables`: a number of levels u8, of each of them a
-/// number of runs u8, of each of them a number of tables u32. A table is its identifier u64, the kind
-/// of checksum u8, the checksum u128, and a sequence number u64.
+/// Reads the identifiers and checksums in the section `tables`: a number of levels u8; for each level a number of runs
+/// u8; for each run a number of tables u32. A table is its identifier u64, the kind of checksum u8, the checksum u128,
+/// and a sequence number u64.
 fn read_tables(manifest: &Path) -> io::Result<Vec<(u64, u128)>> {
     let archive =
         sfa::Reader::new(manifest).map_err(|error| io::Error::other(format!("{error:?}")))?;
@@ -86,15 +86,15 @@ fn array<const N: usize>(reader: &mut impl Read) -> io::Result<[u8; N]> {
     reader.read_exact(&mut bytes).map(|()| bytes)
 }
 
-/// "SFA!" 1 0, XXH3 of the table of contents u128, its place u64, its length u64.
+/// Length of the trailer in bytes: "SFA!" 1 0, XXH3 of the table of contents u128, its offset u64, its length u64.
 const TRAILER_LEN: u64 = 38;
 
-/// No table has so many sections.
+/// Maximum length of a table of contents in bytes. No table has so many sections that it would be longer.
 const CONTENTS_LEN_MAX: u64 = 64 << 10;
 
 impl Table {
-    /// Compares the table of contents with its checksum. The engine takes memory for as many sections
-    /// as it says before it does so.
+    /// Verifies the checksum of the table of contents. The engine would allocate memory for as many sections as it
+    /// claims before verifying it.
     fn check_end(&self) -> Result<(), StoreError> {
         match self.end_is_right() {
             Ok(true) => Ok(()),
@@ -120,7 +120,7 @@ impl Table {
         Ok(trailer[6..22] == checksum.to_le_bytes())
     }
 
-    /// Compares all of it with its checksum.
+    /// Verifies the checksum of the whole file.
     pub fn check(&self) -> Result<(), StoreError> {
         match checksum::of_file(&self.path) {
             Ok(checksum) if checksum == self.checksum => Ok(()),

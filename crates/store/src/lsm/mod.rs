@@ -1,14 +1,15 @@
 //! A store on disk: an embedded log-structured merge tree ([`fjall`]).
 //!
-//! What is added to the engine here:
+//! This module adds to the engine:
 //!
-//! - Every commit carries its number (`journal`), and a small file beside the database says which
-//!   number was acknowledged last (`commit_mark`). If a commit is missing at the start, whatever
-//!   the reason, the store is refused instead of being opened without it.
-//! - Journals and manifests are read and checked before the engine repairs anything by cutting it.
+//! - Every commit carries its number (`journal`), and a small file beside the database has the
+//!   number that was acknowledged last (`commit_mark`). If a commit is missing at the start, for
+//!   whatever reason, the store is refused instead of being opened without it.
+//! - Journals and manifests are read and verified before the engine repairs anything by truncating
+//!   it.
 //! - A commit is refused before the disk is full (`crate::space`).
-//! - After an error of the disk the engine is opened again, without what was not acknowledged.
-//! - Disk space comes back when much was removed (`reclaim`).
+//! - After an error of the disk the engine is reopened, without commits that were not acknowledged.
+//! - Disk space is freed when much was removed (`reclaim`).
 
 mod commit_mark;
 mod engine;
@@ -27,26 +28,28 @@ use std::ops::{Bound, ControlFlow};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// How a store is opened.
+/// Options for opening a store.
 #[derive(Debug, Clone)]
 pub struct LsmOptions {
-    /// Memory for blocks read from disk.
+    /// Memory for blocks read from disk, in bytes.
     pub cache_bytes: u64,
-    /// Memory for the newest changes of one keyspace. What is removed before this much has come is
-    /// never written to a table: the larger, the less work.
+    /// Memory for the newest changes of one keyspace, in bytes. A record that is removed before
+    /// this much has been written after it never reaches a table, so a larger value saves work.
     pub memtable_bytes: u64,
-    /// Commits that put are refused while less of the disk is free.
+    /// Reserve of free disk space, in bytes. While less is free, commits that [need
+    /// room](Batch::needs_room) are refused.
     pub reserve_bytes: u64,
-    /// Files that are kept open to be read again.
+    /// Number of files that are kept open as a cache for reading.
     pub open_files: usize,
-    /// Open although acknowledged commits are missing, with what is left.
+    /// Whether to open the store with what is left although acknowledged commits are missing.
     pub accept_loss: bool,
 }
 
-/// A store in a directory. One at a time: [`crate::DataDir`] has the lock.
+/// A store in a directory. Only one may be open on a directory at a time: [`crate::DataDir`] has
+/// the lock.
 pub struct LsmStore {
     shared: Arc<Shared>,
-    /// Ends its thread before the engine is closed.
+    /// Its thread is ended before the engine is closed.
     reclaimer: Reclaimer,
 }
 
@@ -54,37 +57,37 @@ struct Shared {
     dir: PathBuf,
     options: LsmOptions,
     keyspaces: Vec<String>,
-    /// Locked before the engine.
+    /// Lock order: this lock is taken before that of the engine.
     committer: Mutex<Committer>,
-    /// Read by all calls. Written to reopen the engine after an error.
+    /// Locked for reading by all calls, and for writing to reopen the engine after an error.
     engine: RwLock<Open>,
 }
 
-/// The engine, and how often it was opened.
+/// The engine, and how often it has been reopened.
 struct Open {
-    /// `None` if it could not be opened again.
+    /// `None` if reopening failed.
     engine: Option<Engine>,
     generation: u64,
 }
 
 struct Committer {
-    /// The number of the last commit that was acknowledged.
+    /// The number of the last acknowledged commit.
     number: u64,
     mark: CommitMark,
     space: FreeSpace,
-    /// The engine failed, and has to be opened again before the next commit.
+    /// Whether the engine failed, so that it must be reopened before the next commit.
     failed: bool,
 }
 
 impl LsmStore {
-    /// Makes an empty store in a directory that does not exist yet.
+    /// Creates an empty store in a directory that does not exist yet.
     pub fn create(dir: &Path) -> Result<(), StoreError> {
         private::create_dir(dir).map_err(|error| StoreError::io("make", dir, error))?;
         CommitMark::create(dir)?;
         sync_directory(dir)
     }
 
-    /// Opens the store that [`create`](Self::create) has made.
+    /// Opens a store that [`create`](Self::create) has made.
     pub fn open(
         dir: &Path,
         keyspaces: &[&str],
@@ -95,7 +98,7 @@ impl LsmStore {
         let engine = Engine::open(dir, &keyspaces, &options, acknowledged, None)?;
         let number = engine.number()?;
         if number < acknowledged {
-            // A loss that was accepted is not found again.
+            // The mark is set back, so that an accepted loss is not found again.
             mark.write(number).map_err(|error| StoreError::io("write to", dir, error))?;
         }
         let space = FreeSpace::new(options.reserve_bytes);
@@ -111,11 +114,11 @@ impl LsmStore {
         Ok(LsmStore { shared, reclaimer })
     }
 
-    /// Compares all files of a closed store with their checksums, and changes nothing.
+    /// Verifies all files of a closed store against their checksums, without changing anything.
     pub(crate) fn inspect(dir: &Path, bad: &mut dyn FnMut(StoreError)) {
         let mark = CommitMark::open(dir, false).map(|(_, acknowledged)| acknowledged);
         let db = dir.join("db");
-        // One that was never opened has none.
+        // A store that was never opened has no database.
         let journals = if db.exists() { journal::read(&db, None).map(Some) } else { Ok(None) };
         let tables = if db.exists() { manifest::check(&db) } else { Ok(Vec::new()) };
         match (mark, journals) {
@@ -125,7 +128,7 @@ impl LsmStore {
                     journals.check_beginning().unwrap_or_else(&mut *bad);
                 }
             }
-            // What cannot be compared is told, each for itself.
+            // If the two cannot be compared, the damage of each is reported separately.
             (mark, journals) => {
                 mark.map(drop).unwrap_or_else(&mut *bad);
                 journals.map(drop).unwrap_or_else(&mut *bad);
@@ -157,7 +160,7 @@ impl Shared {
         free_bytes(&self.dir).map_err(fail)
     }
 
-    /// [`Store::commit`], of an empty batch, too: that is a number and nothing else.
+    /// [`Store::commit`], also of an empty batch, which commits a number and nothing else.
     fn commit(&self, batch: &Batch) -> Result<(), StoreError> {
         let mut committer = self.committer.lock();
         if batch.needs_room() {
@@ -172,15 +175,16 @@ impl Shared {
         committer.failed = done.is_err();
         done?;
         committer.number = number;
-        // Durable already. Without the mark only a loss would go unnoticed, and the next one comes.
+        // The commit is durable already. Without the mark, only a later loss would go unnoticed,
+        // until the next commit writes it.
         let _ = committer.mark.write(number);
         Ok(())
     }
 
-    /// Closes the engine and opens it again, without commits after `acknowledged`.
+    /// Closes and reopens the engine, without commits after `acknowledged`.
     fn reopen(&self, acknowledged: u64) -> Result<(), StoreError> {
         let mut open = self.engine.write();
-        // The old engine has to be gone first: it holds the lock of the database.
+        // The old engine must be dropped first: it holds the lock of the database.
         open.engine = None;
         open.generation += 1;
         let Shared { dir, keyspaces, options, .. } = self;
@@ -242,19 +246,19 @@ impl Store for LsmStore {
 impl Drop for LsmStore {
     fn drop(&mut self) {
         self.reclaimer.stop();
-        // What it says is in the page cache already, which is enough if only the process ends.
+        // The mark is in the page cache already, which is enough if only the process ends.
         let _ = self.shared.committer.lock().mark.sync();
     }
 }
 
-/// Belongs to the engine as it was opened when the snapshot was taken.
+/// A snapshot of one generation of the engine. It cannot be read after the engine was reopened.
 struct LsmSnapshot {
     shared: Arc<Shared>,
     generation: u64,
     snapshot: fjall::Snapshot,
 }
 
-/// How many records a snapshot reads before it lets others change the engine.
+/// Number of records that a snapshot reads before it lets others take the lock of the engine.
 const AT_ONCE: usize = 1024;
 
 impl Snapshot for LsmSnapshot {
@@ -271,7 +275,7 @@ impl Snapshot for LsmSnapshot {
                 if left > 0 {
                     return ControlFlow::Continue(());
                 }
-                // The least key behind this one.
+                // The least key that is greater than this one.
                 next = Some([key, &[0]].concat());
                 ControlFlow::Break(())
             })?;

@@ -1,8 +1,8 @@
-//! Gives disk space back when much was removed.
+//! Frees disk space when much was removed.
 //!
-//! The engine drops what was removed when it merges tables, and merges when tables come, not when
-//! records go: a backlog that has been drained would lie on the disk until the next one. So removals are
-//! counted here, and a keyspace is written anew when a good part of it is gone.
+//! The engine drops removed records when it merges tables, and it merges when new tables come, not when records are
+//! removed. So a drained backlog would stay on the disk until the next one. Therefore removals are counted here, and a
+//! keyspace is rewritten when a large part of it was removed.
 
 use super::{Engine, Shared};
 use crate::{Batch, Change, StoreError};
@@ -11,13 +11,13 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Below this a keyspace is left alone: its tables are merged when new ones come.
+/// Bytes of tables below which a keyspace is not rewritten: its tables are merged when new ones come.
 const TABLE_BYTES: u64 = 32 << 20;
 
-/// Fewer removals are not worth a look.
+/// Minimum number of removals before the size of a keyspace is checked.
 const REMOVALS: u64 = 10_000;
 
-/// Looks are this far apart, so that a queue that is being drained is written anew once, not often.
+/// Delay before a check, so that a queue that is being drained is rewritten once, not often.
 const PAUSE: Duration = Duration::from_secs(1);
 
 pub(super) struct Reclaimer {
@@ -37,9 +37,9 @@ struct State {
 
 #[derive(Clone, Copy)]
 struct Removed {
-    /// Removals since the keyspace was written anew.
+    /// Removals since the keyspace was last rewritten.
     count: u64,
-    /// How many there have to be.
+    /// Number of removals at which the keyspace is checked next.
     threshold: u64,
 }
 
@@ -110,33 +110,33 @@ fn run(shared: &Shared, counts: &Counts) {
     }
 }
 
-/// When to look again.
+/// When to check a keyspace next.
 enum Next {
-    /// When there are so many removals, those counted so far among them.
+    /// When there are this many removals, including those counted so far.
     At(u64),
-    /// When there are so many more.
+    /// When there are this many more removals.
     After(u64),
 }
 
-/// Writes the keyspace anew if half as much as is left was removed.
+/// Rewrites the keyspace if at least half as many records were removed as are left.
 fn look(shared: &Shared, keyspace: usize, count: u64) -> Next {
     let sizes = || shared.read(|engine| Ok(engine.tables(keyspace)));
     let Ok((before, records)) = sizes() else { return Next::At(count * 2) };
     if before < TABLE_BYTES {
         return Next::At(count + REMOVALS);
     }
-    // Those that remove are records, too.
+    // The records in tables include the removals themselves (tombstones).
     if count < records / 3 {
         return Next::At((records / 3).max(count + REMOVALS));
     }
-    // If it fails, the next commit will find out and open the engine again.
+    // If this fails, the next commit notices the failure and reopens the engine.
     let done = shared
         .read(|engine| engine.compact(keyspace))
         .and_then(|()| shared.commit(&Batch::new()))
         .and_then(|()| shared.read(Engine::flush));
     match (done, sizes()) {
         (Ok(()), Ok((after, _))) if after < before / 4 * 3 => Next::After(REMOVALS),
-        // It was removed before it came into a table. Take more time for the next look.
+        // The records were removed before they reached a table. The next check is put off further.
         _ => Next::After(count.saturating_mul(4)),
     }
 }

@@ -1,4 +1,4 @@
-//! A connection with its one session: opens, and keeps count of frames.
+//! A connection with one session: opens both, and counts frames.
 
 use anyhow::{Context as _, bail, ensure};
 use barid_amqp::Error;
@@ -9,7 +9,7 @@ use barid_amqp::frame::{
 use super::super::stream::Stream;
 use super::super::target::Target;
 
-/// Transfer frames that the broker may send; the window is told anew with all credit.
+/// Number of transfer frames that the broker may send; the window is renewed with every flow.
 const INCOMING_WINDOW: u32 = 1 << 20;
 
 pub struct Connection {
@@ -18,7 +18,7 @@ pub struct Connection {
     pub session: Session,
 }
 
-/// What comes next from the broker.
+/// Next element that is expected from the broker.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Opening {
     SaslHeader,
@@ -27,26 +27,26 @@ enum Opening {
     Frames,
 }
 
-/// What the broker has said.
+/// Something received from the broker.
 pub enum Heard<'a> {
-    /// Links may be attached.
+    /// The session has begun: links may be attached.
     Begun,
-    /// About a link, with what stands behind it.
+    /// A frame about a link, with its payload.
     Link(Performative, &'a [u8]),
 }
 
-/// The windows of the session.
+/// Windows of the session.
 pub struct Session {
-    /// The longest frame that the broker takes.
+    /// Maximum size of a frame that the broker takes.
     pub frame_max: usize,
     next_outgoing_id: u32,
     next_incoming_id: u32,
-    /// Transfer frames that the broker takes now.
+    /// Number of transfer frames that the broker takes now.
     may_send: u32,
 }
 
 impl Connection {
-    /// Begins with SASL.
+    /// Starts a connection with the SASL exchange.
     pub fn new(mut stream: Stream, target: &Target) -> Self {
         stream.output.extend_from_slice(&SASL_HEADER);
         let (user, password) = (target.user.as_deref(), target.password.as_deref());
@@ -62,10 +62,10 @@ impl Connection {
         Self { stream, opening: Opening::SaslHeader, session }
     }
 
-    /// Reads all there is, and shows it to `heard`, together with where answers go.
+    /// Reads all input, and passes it to `heard` together with the buffer for answers.
     ///
     /// # Errors
-    /// The broker ends the connection, or says what cannot be understood.
+    /// The broker ends the connection, or sends something that cannot be decoded.
     pub fn read(
         &mut self,
         scratch: &mut Vec<u8>,
@@ -101,7 +101,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Says goodbye: whatever the links hold is given back.
+    /// Closes the connection; the broker takes back everything that the links hold.
     pub fn close(&mut self) {
         frame::encode(&mut self.stream.output, 0, &Performative::Close(Close::default()), &[]);
     }
@@ -113,7 +113,7 @@ impl Opening {
     }
 }
 
-/// The protocol header or the frame at the front, and its length; `None` if it is not there as a whole.
+/// Returns the protocol header or the frame at the front, and its length; `None` if it is incomplete.
 fn next(opening: Opening, input: &[u8]) -> anyhow::Result<Option<(usize, Option<Body<'_>>)>> {
     if matches!(opening, Opening::SaslHeader | Opening::AmqpHeader) {
         let Some(header) = input.first_chunk::<8>() else { return Ok(None) };
@@ -173,18 +173,18 @@ impl Session {
         Ok(Some(Heard::Link(performative, payload)))
     }
 
-    /// Whether a message of so many frames may be sent.
+    /// Whether a message of `frames` frames may be sent.
     pub fn has_room(&self, frames: u32) -> bool {
         self.may_send >= frames
     }
 
-    /// Notes that it was.
+    /// Counts the frames of a message that was sent.
     pub fn sent(&mut self, frames: u32) {
         self.next_outgoing_id = self.next_outgoing_id.wrapping_add(frames);
         self.may_send -= frames;
     }
 
-    /// Appends that so many deliveries may come on a link, from `delivery_count` on.
+    /// Appends a flow that gives `credit` on a link, counted from `delivery_count`.
     pub fn give_credit(&self, handle: u32, delivery_count: u32, credit: u32, out: &mut Vec<u8>) {
         let flow = Flow {
             next_incoming_id: Some(self.next_incoming_id),
@@ -200,7 +200,7 @@ impl Session {
     }
 }
 
-/// What to tell when the broker ends something.
+/// Builds the error for something that the broker has ended.
 pub fn failed(what: &str, error: Option<&Error>) -> anyhow::Error {
     let Some(error) = error else {
         return anyhow::anyhow!("the broker has ended {what}");
@@ -215,7 +215,7 @@ pub fn failed(what: &str, error: Option<&Error>) -> anyhow::Error {
     anyhow::anyhow!("the broker has ended {what}: {description} ({}){hint}", error.condition)
 }
 
-/// The error of what must have one.
+/// Returns the value, or an error if the broker left it out.
 pub fn expected<T>(value: Option<T>) -> anyhow::Result<T> {
     value.context("the broker leaves out what must not be left out")
 }

@@ -20,17 +20,18 @@ use super::{Options, Scenario};
 
 const WARM_UP: Duration = Duration::from_secs(1);
 
-/// How long to wait for messages that are still on their way, and for one answer.
+/// Maximum wait for messages in flight, and for one answer.
 const DRAIN: Duration = Duration::from_secs(5);
 const ANSWER: Duration = Duration::from_secs(20);
 
-/// Longer is shown as this: microseconds.
+/// Longest latency that is recorded, in microseconds; longer ones are recorded as this.
 const LATENCY_MAX: u64 = 60_000_000;
 
-/// How long the poll waits at most.
+/// Longest wait of a poll.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// The poll waits whole milliseconds; for less than that it is asked so often.
+/// Sleep between polls while the next message is due in less than a millisecond: the poll waits
+/// whole milliseconds only.
 const NAP: Duration = Duration::from_micros(100);
 
 /// Measures a broker.
@@ -77,7 +78,7 @@ struct Driver<'a> {
     latencies: Latencies,
     first_accepted: Option<u64>,
     completed: Vec<u32>,
-    /// Messages that are still to be sent, and since when they are, if there is a limit.
+    /// Messages that are still to be sent, and messages sent so far at the rate of the options.
     left: u64,
     scheduled: u64,
 }
@@ -92,7 +93,7 @@ enum Part {
     Receiver(Box<Receiver>),
 }
 
-/// Microseconds.
+/// Latencies in microseconds.
 struct Latencies {
     stored: Histogram<u64>,
     received: Histogram<u64>,
@@ -140,7 +141,7 @@ impl<'a> Driver<'a> {
         })
     }
 
-    /// Makes a connection for each of `parts`.
+    /// Opens a connection for each of `parts`.
     fn connect(&mut self, target: &Target, parts: Vec<Part>) -> anyhow::Result<()> {
         let all = self.clients.len() + parts.len();
         self.heard = self.now();
@@ -148,7 +149,7 @@ impl<'a> Driver<'a> {
             let index = self.clients.len();
             let stream = target.begin(self.poll.registry(), index)?;
             self.clients.push(Client { connection: Connection::new(stream, target), part });
-            // Not more than a listener has places for.
+            // At most as many at a time as a listener's backlog holds.
             while self.clients.len() - self.ready > 100 {
                 self.poll(LOOK)?;
             }
@@ -159,7 +160,7 @@ impl<'a> Driver<'a> {
         Ok(())
     }
 
-    /// Stores so many messages, as fast as they are taken.
+    /// Stores `messages` messages, as fast as the broker takes them.
     fn store(&mut self, messages: u64, process: Option<Process>) -> anyhow::Result<Span> {
         let bar = bar(messages, "{msg:11} {wide_bar} {pos}/{len} {per_sec}");
         bar.set_message("storing");
@@ -181,7 +182,7 @@ impl<'a> Driver<'a> {
         Ok(before.until(process, messages))
     }
 
-    /// Sends and receives for the time that the options say, or until nothing is left to do.
+    /// Sends and receives for the duration of the options, or until nothing is left to do.
     fn run(&mut self, process: Option<Process>) -> anyhow::Result<Span> {
         let is_live = self.options.scenario == Scenario::Live;
         let warm_up = if is_live { WARM_UP } else { Duration::ZERO };
@@ -232,7 +233,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Waits for what is on its way.
+    /// Waits for messages in flight.
     fn drain(&mut self) -> anyhow::Result<()> {
         let give_up = Instant::now() + DRAIN;
         while self.options.scenario == Scenario::Live && !self.is_done() && Instant::now() < give_up
@@ -248,7 +249,7 @@ impl<'a> Driver<'a> {
         counts.accepted + counts.refused == counts.sent && counts.completed >= counts.accepted
     }
 
-    /// Closed loop: a message leaves when an earlier one has come through, and was completed.
+    /// Closed loop: a message is sent when an earlier one has been received and completed.
     fn send_all(&mut self) -> anyhow::Result<()> {
         let now = self.now();
         let is_live = self.options.scenario == Scenario::Live;
@@ -269,13 +270,14 @@ impl<'a> Driver<'a> {
         Ok(())
     }
 
-    /// Open loop: what is due is due, whatever became of the earlier ones. Answers when the next is.
+    /// Open loop: messages are sent when they are due, whatever becomes of earlier ones. Returns the
+    /// time until the next is due.
     fn send_due(&mut self, rate: u32, start: u64) -> anyhow::Result<Duration> {
         let now = self.now();
         let due_at = |message: u64| start + message * 1_000_000 / u64::from(rate);
         let senders = self.options.senders as usize;
         while due_at(self.scheduled) <= now {
-            // The first connections are those of the senders.
+            // The senders have the first connections.
             let client = &mut self.clients[self.scheduled as usize % senders];
             let Part::Sender(sender) = &mut client.part else { break };
             let Connection { stream, session, .. } = &mut client.connection;
@@ -364,22 +366,22 @@ impl<'a> Driver<'a> {
         Ok(())
     }
 
-    /// Says goodbye everywhere, so that nothing stays locked.
+    /// Closes all connections, so that nothing stays locked.
     fn close(&mut self) {
         for client in &mut self.clients {
             client.connection.close();
-            // Whoever has gone already needs no goodbye.
+            // A connection that is gone needs no close.
             let _ = client.connection.stream.flush();
         }
     }
 
-    /// Microseconds since the begin.
+    /// Returns the microseconds since the start.
     fn now(&self) -> u64 {
         micros(self.begun.elapsed())
     }
 }
 
-/// Where a span begins.
+/// Begin of a span.
 struct Mark {
     count: u64,
     at: Instant,

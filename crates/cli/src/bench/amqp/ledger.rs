@@ -1,4 +1,4 @@
-//! What was sent, and what came of it.
+//! Record of the messages sent and received.
 
 use std::collections::BTreeSet;
 
@@ -6,56 +6,56 @@ use anyhow::Context as _;
 
 use super::template::Stamp;
 
-/// Of a message that nobody here has sent.
+/// Error for a message that this program has not sent.
 pub const STRANGE: &str = "there are other messages in the queue: purge it first";
 
-/// The messages of all sessions, numbered in each from 0.
+/// Messages of all sessions, numbered from 0 in each session.
 pub struct Ledger {
-    /// Tells the messages of this run from what an earlier one left.
+    /// Number of this run, which distinguishes its messages from those that an earlier run left.
     run: u32,
-    /// Whether only those count.
+    /// Whether messages of other runs are errors.
     is_own: bool,
-    /// Whether the messages of a session have to come in their order.
+    /// Whether the messages of a session must arrive in order.
     is_ordered: bool,
     sessions: Vec<Session>,
     pub counts: Counts,
 }
 
-/// All sessions together.
+/// Counts over all sessions.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {
     pub sent: u64,
-    /// The broker has said that it has them.
+    /// Messages that the broker has accepted.
     pub accepted: u64,
-    /// The broker has said that it does not want them.
+    /// Messages that the broker has refused.
     pub refused: u64,
-    /// Different ones.
+    /// Messages received, without repetitions.
     pub received: u64,
-    /// Received once more.
+    /// Messages received again.
     pub again: u64,
-    /// Received before one that was sent before.
+    /// Messages received before one that was sent earlier.
     pub disordered: u64,
-    /// The broker has said that it has removed them.
+    /// Messages that the broker has confirmed as removed.
     pub completed: u64,
 }
 
 #[derive(Clone, Default)]
 struct Session {
     sent: u64,
-    /// All below have come.
+    /// Messages with lower numbers have all been received.
     floor: u64,
-    /// Of the others, those that have come.
+    /// Numbers above `floor` that have been received.
     early: BTreeSet<u64>,
 }
 
 impl Ledger {
-    /// With the messages of run number `run`; if it `is_own`, no others may come.
+    /// Creates a ledger for run number `run`. If it `is_own`, messages of other runs are errors.
     pub fn new(run: u32, is_own: bool, sessions: u32, is_ordered: bool) -> Self {
         let sessions = vec![Session::default(); sessions as usize];
         Self { run, is_own, is_ordered, sessions, counts: Counts::default() }
     }
 
-    /// What the next message of a session has in it.
+    /// Counts a message to be sent, and returns its stamp.
     pub fn send(&mut self, session: u32, due: u64) -> Stamp {
         let sent = &mut self.sessions[session as usize].sent;
         let number = *sent;
@@ -64,10 +64,10 @@ impl Ledger {
         Stamp { run: self.run, session, number, due }
     }
 
-    /// Notes a message. Whether it has not come before.
+    /// Counts a received message. Returns `false` if it was received before.
     ///
     /// # Errors
-    /// It is none of this run, or of another one that had more sessions.
+    /// The message is of another run, or of a session that this run does not have.
     pub fn received(&mut self, stamp: &Stamp) -> anyhow::Result<bool> {
         let session = self.sessions.get_mut(stamp.session as usize);
         let session = session.filter(|_| stamp.run == self.run || !self.is_own).context(STRANGE)?;
@@ -83,7 +83,7 @@ impl Ledger {
         Ok(true)
     }
 
-    /// Accepted, and never received.
+    /// Returns the number of messages that were accepted and never received.
     pub fn lost(&self) -> u64 {
         self.counts.accepted.saturating_sub(self.counts.received)
     }

@@ -21,24 +21,24 @@ use crate::client::{BrokerArgs, Protocol};
 use crate::span;
 use template::SIZE_MIN;
 
-/// The key of the emulator's connection string, which a broker without keys takes on loopback.
+/// Key of the emulator's connection string. A broker without keys accepts it on loopback.
 const EMULATOR_USER: &str = "RootManageSharedAccessKey";
 const EMULATOR_KEY: &str = "SAS_KEY_VALUE";
 
-/// What to measure
+/// Options of `barid bench amqp`
 #[derive(clap::Args, Clone, Debug)]
 #[command(disable_help_flag = true)]
 pub struct Options {
-    /// What happens
+    /// Scenario to run
     #[arg(value_enum, default_value_t = Scenario::Live)]
     scenario: Scenario,
-    /// The queue, which must exist and be empty
+    /// Address of the queue, which must exist and be empty
     #[arg(long, value_name = "ADDRESS", default_value = "bench")]
     queue: String,
-    /// The queue has no sessions; messages have their session ids all the same
+    /// The queue has no sessions; messages carry session ids all the same
     #[arg(long)]
     plain: bool,
-    /// Different session ids
+    /// Number of session ids
     #[arg(long, value_name = "N", default_value_t = 100,
         value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     sessions: u32,
@@ -50,25 +50,26 @@ pub struct Options {
     #[arg(long, value_name = "N", default_value_t = 10,
         value_parser = clap::value_parser!(u32).range(1..=10_000))]
     receivers: u32,
-    /// Sessions that a receiver holds at once [default: all sessions are held by somebody]
+    /// Sessions that a receiver holds at once [default: enough to hold all sessions, at most 100]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     concurrent: Option<u32>,
-    /// A receiver gives a session back when it has completed so many of its messages, or there are none
-    /// [default: 100 if there are more sessions than are held at once, otherwise it keeps it]
+    /// Messages of a session that a receiver completes before it releases the session. It also releases
+    /// a session without messages [default: 100 if there are more sessions than are held at once;
+    /// otherwise sessions are kept]
     #[arg(long, value_name = "MESSAGES", value_parser = clap::value_parser!(u32).range(1..))]
     take: Option<u32>,
-    /// Bytes of a body
+    /// Body size in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 1_024,
         value_parser = clap::value_parser!(u32).range(SIZE_MIN..=10_000_000))]
     size: u32,
-    /// Messages of a sender on their way from end to end, without --rate
+    /// Messages of each sender in flight from end to end, without --rate
     #[arg(long, value_name = "MESSAGES", default_value_t = 100,
         value_parser = clap::value_parser!(u32).range(1..=100_000))]
     window: u32,
-    /// Messages sent a second, over all senders [default: as many as go through]
+    /// Messages sent per second by all senders together [default: as many as the broker can carry]
     #[arg(long, value_name = "MESSAGES", value_parser = clap::value_parser!(u32).range(1..))]
     rate: Option<u32>,
-    /// Messages that a receiver takes before it completes the first, for each session it holds
+    /// Link credit of a receiver, for each session it holds
     #[arg(long, value_name = "MESSAGES", default_value_t = 50,
         value_parser = clap::value_parser!(u32).range(1..=10_000))]
     credit: u32,
@@ -76,14 +77,14 @@ pub struct Options {
     #[arg(long, value_name = "MESSAGES", default_value_t = 100_000,
         value_parser = clap::value_parser!(u32).range(1..))]
     messages: u32,
-    /// Nothing is stored first in `accept` and `backlog`: the messages of an earlier run are there
+    /// Store nothing first in `accept` and `backlog`: use the messages of an earlier run
     #[arg(long)]
     no_store: bool,
     /// How long to measure, after one second to warm up: seconds, or 500ms, 5m; `accept` and `backlog`
     /// may end earlier
     #[arg(short, long, value_name = "TIME", default_value = "10", value_parser = span::parse_some)]
     duration: Duration,
-    /// Process id of the broker, if it runs on this machine: tells its CPU time and memory
+    /// Process id of a broker on this machine, to report its CPU time and memory
     #[arg(long)]
     pid: Option<u32>,
     /// Print one JSON object
@@ -96,20 +97,20 @@ pub struct Options {
     broker: BrokerArgs,
 }
 
-/// What happens.
+/// Scenario to run.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scenario {
-    /// Sent, received and completed at once
+    /// Send, receive and complete at the same time
     Live,
-    /// All sessions get a message first; then the next session is accepted, its message completed, and
-    /// the session closed, again and again
+    /// Store one message in every session first; then repeatedly accept the next session, complete its
+    /// message, and close the session
     Accept,
-    /// All messages are stored first, then received and completed
+    /// Store all messages first, then receive and complete them
     Backlog,
 }
 
 impl Scenario {
-    /// The name on the command line.
+    /// Returns the name on the command line.
     fn name(self) -> &'static str {
         match self {
             Self::Live => "live",
@@ -120,7 +121,7 @@ impl Scenario {
 }
 
 impl Options {
-    /// Messages that are stored before any is received.
+    /// Returns the number of messages that are stored before any is received.
     fn stored_first(&self) -> u64 {
         match self.scenario {
             Scenario::Live => 0,
@@ -130,7 +131,7 @@ impl Options {
         }
     }
 
-    /// Links of a receiver.
+    /// Returns the number of links of a receiver.
     fn links(&self) -> u32 {
         match (self.scenario, self.concurrent) {
             _ if self.plain => 1,
@@ -140,7 +141,7 @@ impl Options {
         }
     }
 
-    /// Messages of a session that are completed before it is given back.
+    /// Returns the number of messages of a session that are completed before the session is released.
     fn taken(&self) -> Option<u32> {
         let is_short = self.links().saturating_mul(self.receivers) < self.sessions;
         match self.scenario {

@@ -1,4 +1,4 @@
-//! A receiver: some links, each of them with a session at a time.
+//! A receiver: several links, each of which holds one session at a time.
 
 use anyhow::{Context as _, bail, ensure};
 use barid_amqp::frame::{
@@ -18,13 +18,14 @@ use super::unsettled::Unsettled;
 const SESSION_FILTER: &str = "com.microsoft:session-filter";
 const TIMEOUT: &str = "com.microsoft:timeout";
 
-/// Stands for no link.
+/// Marks a handle without a link.
 const NONE: u32 = u32::MAX;
 
-/// How long the broker may look for the next session, in milliseconds.
+/// Time that the broker may take to find the next session, in milliseconds.
 const TIMEOUT_MS: u32 = 60_000;
 
-/// A session without messages is given back after so many microseconds, if sessions are given back.
+/// Time without messages after which a session is released, in microseconds, if sessions are
+/// released at all.
 const IDLE: u64 = 20_000;
 
 pub struct Receiver {
@@ -36,25 +37,25 @@ pub struct Receiver {
     taken: Option<u32>,
     links: Vec<Link>,
     unsettled: Unsettled<Held>,
-    /// What has come of a message in many frames.
+    /// Bytes received so far of a message in several frames.
     partial: Vec<u8>,
     partial_id: Option<u32>,
-    /// How often a link was attached.
+    /// Number of attaches so far.
     attached: u32,
-    /// The link of each handle that the broker has given.
+    /// Link for each handle that the broker has assigned.
     by_handle: Vec<u32>,
 }
 
 struct Link {
     name: String,
     state: State,
-    /// When that began, or when something last happened.
+    /// Microsecond at which that state began, or at which something last happened.
     since: u64,
     delivery_count: u32,
     credit: u32,
-    /// Received and not completed.
+    /// Messages received and not completed.
     open: u32,
-    /// Received since it was attached.
+    /// Messages received since the link was attached.
     taken: u32,
 }
 
@@ -62,7 +63,7 @@ struct Link {
 enum State {
     Attaching,
     Attached,
-    /// An end with an error comes next.
+    /// The attach was answered without a source; a detach with the error follows.
     Refused,
     Detaching,
 }
@@ -72,19 +73,19 @@ struct Held {
     session: Option<u32>,
 }
 
-/// What comes of what the broker says.
+/// Results that a receiver reports.
 pub struct Measured<'a> {
-    /// Microseconds from due to received.
+    /// Microseconds from when a message was due until it is received.
     pub received: &'a mut Histogram<u64>,
     /// Microseconds until a session is accepted.
     pub accepted: &'a mut Histogram<u64>,
-    /// Sessions of messages that are completed.
+    /// Sessions of the completed messages.
     pub completed: &'a mut Vec<u32>,
     pub ledger: &'a mut Ledger,
 }
 
 impl Receiver {
-    /// Number `index`.
+    /// Creates receiver number `index`.
     pub fn new(options: &Options, index: u32) -> Self {
         let taken = options.taken();
         Self {
@@ -103,7 +104,7 @@ impl Receiver {
         }
     }
 
-    /// Attaches the links, `count` of them.
+    /// Attaches `count` links.
     pub fn begin(&mut self, count: u32, now: u64, output: &mut Vec<u8>) {
         for handle in 0..count {
             let link = self.attach(handle, now, output);
@@ -111,12 +112,13 @@ impl Receiver {
         }
     }
 
-    /// RabbitMQ knows only one way; that of Service Bus is the other.
+    /// Returns the settle mode: RabbitMQ knows only `First`, and clients of Service Bus use
+    /// `Second`.
     fn settles(&self) -> ReceiverSettles {
         if self.is_plain { ReceiverSettles::First } else { ReceiverSettles::Second }
     }
 
-    /// A link that begins.
+    /// Sends the attach of a link.
     fn attach(&mut self, handle: u32, now: u64, output: &mut Vec<u8>) -> Link {
         let mut source = Terminus::source(&self.queue);
         let mut properties = Fields::new();
@@ -143,7 +145,7 @@ impl Receiver {
         Link { name, state, since: now, delivery_count: 0, credit: 0, open: 0, taken: 0 }
     }
 
-    /// What the broker says.
+    /// Handles a frame of the broker.
     pub fn hear(
         &mut self,
         performative: Performative,
@@ -167,7 +169,7 @@ impl Receiver {
         }
     }
 
-    /// The number of the link to which the broker has given that handle.
+    /// Returns the number of the link to which the broker has assigned this handle.
     fn link(&self, handle: u32) -> anyhow::Result<u32> {
         expected(self.by_handle.get(handle as usize).copied().filter(|link| *link != NONE))
     }
@@ -202,7 +204,7 @@ impl Receiver {
         Ok(())
     }
 
-    /// Whoever has no session, or not any more, asks for the next.
+    /// Attaches a link again after the broker ended it, to ask for the next session.
     fn detached(&mut self, detach: &Detach, now: u64, output: &mut Vec<u8>) -> anyhow::Result<()> {
         if let Some(error) = &detach.error {
             let is_usual = [TIMEOUT, "com.microsoft:session-lock-lost"];
@@ -247,7 +249,7 @@ impl Receiver {
         let id = expected(id)?;
         let handle = self.link(transfer.handle)?;
         if self.links[handle as usize].state != State::Attached {
-            // It has crossed the end of the link, and comes again.
+            // The transfer crossed the end of the link; the message is delivered again.
             return self.unsettled.push_as(id, Held { link: handle, session: None });
         }
 
@@ -267,7 +269,7 @@ impl Receiver {
         link.taken += 1;
         link.delivery_count = link.delivery_count.wrapping_add(1);
         link.credit = link.credit.saturating_sub(1);
-        // What is given never goes beyond what is taken of a session.
+        // Credit never exceeds the number of messages still to be taken from the session.
         let wanted = taken.map_or(credit, |taken| credit.min(taken.saturating_sub(link.taken)));
         if link.credit <= credit / 2 && wanted > link.credit {
             link.credit = wanted;
@@ -276,7 +278,7 @@ impl Receiver {
         Ok(())
     }
 
-    /// The broker says which messages it has removed.
+    /// Notes the messages that the broker has removed.
     fn settled(
         &mut self,
         disposition: &Disposition,
@@ -301,7 +303,7 @@ impl Receiver {
         });
     }
 
-    /// Gives sessions back that have no messages; asked now and then.
+    /// Releases sessions without messages; called regularly.
     pub fn look(&mut self, now: u64, output: &mut Vec<u8>) {
         if self.taken.is_none() {
             return;
@@ -322,7 +324,8 @@ fn detach(link: &mut Link, handle: u32, now: u64, output: &mut Vec<u8>) {
     frame::encode(output, 0, &Performative::Detach(detach), &[]);
 }
 
-/// As clients of Service Bus do: each message by itself, and the broker says when it is done.
+/// Completes each message on its own and waits for the broker's confirmation, as clients of Service
+/// Bus do.
 fn complete(id: u32, output: &mut Vec<u8>) {
     let disposition = Disposition {
         role: Role::Receiver,

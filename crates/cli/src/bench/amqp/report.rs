@@ -1,4 +1,4 @@
-//! What came out, as a table for people or as JSON for programs.
+//! Results, as a table for people or as JSON for programs.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -12,45 +12,45 @@ use super::ledger::Counts;
 use super::{Options, Scenario};
 use crate::output::print;
 
-/// One result.
+/// Result of one measurement.
 pub struct Report {
     pub options: Options,
-    /// Before anything was received.
+    /// Storing, before anything was received.
     pub stored: Option<Span>,
-    /// While it was received.
+    /// Receiving.
     pub span: Span,
-    /// From the first connection to the last.
+    /// Counts from the first connection to the last.
     pub counts: Counts,
     pub lost: u64,
-    /// Microseconds.
+    /// Latencies in microseconds.
     pub stored_in: Histogram<u64>,
     pub received_in: Histogram<u64>,
     pub accepted_in: Histogram<u64>,
-    /// From the begin of all until a receiver got its first link.
+    /// Time from the start until a receiver was granted its first link.
     pub first_accepted: Option<Duration>,
     pub after: Option<Usage>,
 }
 
-/// Some time, and how many messages came through in it.
+/// A span of time, and the number of messages that came through in it.
 pub struct Span {
     pub messages: u64,
     pub elapsed: Duration,
     /// CPU time of the broker.
     pub cpu: Option<Duration>,
-    /// What this process itself has used.
+    /// CPU time of this process.
     pub generator_cpu: Option<Duration>,
 }
 
 impl Report {
-    /// Whether every message came once and in its order. What is left in the queue because time was up is
-    /// not lost.
+    /// Whether every message arrived once and in order. Messages that remain in the queue when time is up
+    /// are not lost.
     fn is_clean(&self) -> bool {
         let Counts { refused, again, disordered, .. } = self.counts;
         let is_lost = self.lost > 0 && self.options.scenario == Scenario::Live;
         !is_lost && refused == 0 && again == 0 && disordered == 0 && self.span.messages > 0
     }
 
-    /// Prints it.
+    /// Prints the report.
     pub fn print(&self) -> anyhow::Result<ExitCode> {
         let is_json = self.options.json;
         print(if is_json { format!("{}\n", self.json()) } else { self.table() })?;
@@ -171,7 +171,7 @@ const RECEIVED: [&str; 4] =
 const ACCEPTED: [&str; 4] =
     ["session after p50", "session after p99", "session after p99.9", "session after max"];
 
-/// A number with the name of what is counted, in the plural if it is not 1.
+/// Formats a number with its noun, in the plural unless the number is 1.
 fn counted(number: u32, one: &str) -> String {
     format!("{} {one}{}", grouped(number.into()), if number == 1 { "" } else { "s" })
 }

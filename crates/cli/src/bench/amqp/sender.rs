@@ -1,4 +1,4 @@
-//! A sender: one link, over which the messages of its sessions go in turns.
+//! A sender: one link, on which the messages of its sessions are sent in turns.
 
 use anyhow::bail;
 use barid_amqp::DeliveryState;
@@ -13,25 +13,25 @@ use super::ledger::Ledger;
 use super::template::Template;
 use super::unsettled::Unsettled;
 
-/// No more is encoded while the socket has not taken so many bytes.
+/// Unwritten output, in bytes, above which no further message is encoded.
 const UNWRITTEN_MAX: usize = 256 * 1024;
 
 pub struct Sender {
     index: u32,
-    /// Made when the length of frames is known.
+    /// Created once the maximum frame size is known.
     template: Option<Template>,
     sessions: Vec<u32>,
     next_session: usize,
-    /// The delivery count of the link at which credit ends.
+    /// Delivery count of the link at which the credit ends.
     credit_until: u32,
     sent: u32,
     unsettled: Unsettled<u64>,
-    /// Messages that may leave for want of earlier ones that have to come through first.
+    /// Number of messages that may be sent before an earlier one has come through.
     pub window: u32,
 }
 
 impl Sender {
-    /// Number `index`.
+    /// Creates sender number `index`.
     pub fn new(options: &Options, index: u32) -> Self {
         let sessions = (index..options.sessions).step_by(options.senders as usize).collect();
         Self {
@@ -70,7 +70,7 @@ impl Sender {
         Ok(())
     }
 
-    /// What the broker says. Whether the link is attached by that.
+    /// Handles a frame of the broker. Returns whether the frame has attached the link.
     pub fn hear(
         &mut self,
         performative: &Performative,
@@ -109,14 +109,14 @@ impl Sender {
         Ok(false)
     }
 
-    /// Whether a message would leave now.
+    /// Whether a message can be sent now.
     pub fn can_send(&self, session: &Session, unwritten: usize) -> bool {
         let has_credit = self.credit_until.wrapping_sub(self.sent) as i32 > 0;
         let has_room = self.template.as_ref().is_some_and(|one| session.has_room(one.frames));
         has_credit && has_room && unwritten < UNWRITTEN_MAX
     }
 
-    /// Sends a message that was due at that microsecond.
+    /// Sends a message that was due at microsecond `due`.
     pub fn send(
         &mut self,
         due: u64,

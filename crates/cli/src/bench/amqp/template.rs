@@ -1,26 +1,26 @@
-//! A message, encoded once with its frames and sent often.
+//! A message that is encoded once, with its frames, and sent many times.
 
 use anyhow::Context as _;
 use barid_amqp::frame::{self, Performative, Transfer};
 use barid_amqp::message::{Builder, Field, ValueRef};
 
-/// What a message has at the beginning of its body.
+/// Data at the beginning of a message's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
     pub run: u32,
     pub session: u32,
     pub number: u64,
-    /// The microsecond when it should have been sent.
+    /// Microsecond at which the message should have been sent.
     pub due: u64,
 }
 
-/// Bytes of a [`Stamp`].
+/// Size of a [`Stamp`] in bytes.
 const STAMP: usize = 24;
 
-/// A body has to have room for one.
+/// Minimum size of a body: it must hold a [`Stamp`].
 pub const SIZE_MIN: i64 = STAMP as i64;
 
-/// What frames have besides the message, and more.
+/// Upper bound for the bytes of a frame besides the message.
 const OVERHEAD: usize = 64;
 
 const ID: u32 = u32::MAX;
@@ -29,7 +29,7 @@ const MESSAGE_ID: &str = "message-################";
 const SESSION: &str = "session-#######";
 const MARKS: [u8; STAMP] = [0xDD; STAMP];
 
-/// The frames of a message, with places to fill in, all of them in the first.
+/// Frames of a message. The fields that vary are all in the first frame.
 pub struct Template {
     bytes: Vec<u8>,
     pub frames: u32,
@@ -41,7 +41,7 @@ pub struct Template {
 }
 
 impl Template {
-    /// Of a message with a body of `size` bytes, in frames of at most `frame_max`.
+    /// Encodes a message with a body of `size` bytes, in frames of at most `frame_max` bytes.
     pub fn new(size: usize, frame_max: usize) -> anyhow::Result<Self> {
         let mut body = vec![b'.'; size];
         body[..STAMP].copy_from_slice(&MARKS);
@@ -103,7 +103,7 @@ impl Stamp {
         bytes[16..].copy_from_slice(&self.due.to_be_bytes());
     }
 
-    /// That of a message whose last `size` bytes are its body.
+    /// Reads the stamp of a message whose last `size` bytes are its body.
     pub fn of(message: &[u8], size: usize) -> Option<Self> {
         let body = message.get(message.len().checked_sub(size)?..)?;
         let (run, rest) = body.split_first_chunk()?;
@@ -119,7 +119,7 @@ impl Stamp {
     }
 }
 
-/// Fills `digits` with a number in hexadecimal ones, leading zeros first.
+/// Fills `digits` with a number in hexadecimal, with leading zeros.
 fn put_hex(digits: &mut [u8], mut number: u64) {
     for digit in digits.iter_mut().rev() {
         *digit = b"0123456789abcdef"[(number & 0xf) as usize];

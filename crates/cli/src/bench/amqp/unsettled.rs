@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use anyhow::ensure;
 
-/// What is known of each delivery whose outcome is still to come, by delivery ids that follow each other.
+/// Data about each delivery whose outcome is outstanding, by consecutive delivery ids.
 pub struct Unsettled<T> {
     first: u32,
     waiting: VecDeque<Option<T>>,
@@ -15,17 +15,17 @@ impl<T> Unsettled<T> {
         Self { first: 0, waiting: VecDeque::new() }
     }
 
-    /// Adds one of ours: its id.
+    /// Adds a delivery of this side, and returns its id.
     pub fn push(&mut self, known: T) -> u32 {
         let id = self.first.wrapping_add(self.waiting.len() as u32);
         self.waiting.push_back(Some(known));
         id
     }
 
-    /// Adds one of the peer's.
+    /// Adds a delivery of the peer.
     ///
     /// # Errors
-    /// Its id does not follow the last one.
+    /// The id does not follow the last one.
     pub fn push_as(&mut self, id: u32, known: T) -> anyhow::Result<()> {
         if self.waiting.is_empty() {
             self.first = id;
@@ -34,9 +34,9 @@ impl<T> Unsettled<T> {
         Ok(())
     }
 
-    /// Takes those between two ids that still wait.
+    /// Removes the deliveries between two ids that are still outstanding, and passes each to `settled`.
     pub fn settle(&mut self, first: u32, last: u32, mut settled: impl FnMut(T)) {
-        // Ids go round: what is before the first has been settled already.
+        // Ids wrap: an id before the first has been settled already.
         let index = |id: u32| i64::from(id.wrapping_sub(self.first) as i32);
         let end = (index(last) + 1).clamp(0, self.waiting.len() as i64) as usize;
         let begin = index(first).clamp(0, end as i64) as usize;
@@ -47,7 +47,7 @@ impl<T> Unsettled<T> {
         }
     }
 
-    /// Takes those that `is_gone`: their link has ended.
+    /// Removes the deliveries for which `is_gone` holds, because their link has ended.
     pub fn forget(&mut self, is_gone: impl Fn(&T) -> bool) {
         for slot in &mut self.waiting {
             if slot.as_ref().is_some_and(&is_gone) {

@@ -14,23 +14,24 @@ use super::super::stream::Stream;
 use super::mix::{Mix, Verb};
 use super::{Dialogue, Heard, Report, Shape};
 
-/// Connections that are being made at once.
+/// Maximum number of connections that are being opened at once.
 const CONNECTING_MAX: usize = 100;
 
 const WARM_UP: Duration = Duration::from_secs(1);
 
-/// How long to wait for requests that are still on their way, and for one answer.
+/// Maximum wait for requests in flight, and for one answer.
 const DRAIN: Duration = Duration::from_secs(3);
 const ANSWER: Duration = Duration::from_secs(20);
 
-/// Longer is shown as this: microseconds.
+/// Longest latency that is recorded, in microseconds; longer ones are recorded as this.
 const LATENCY_MAX: u64 = 60_000_000;
 
-/// How long the poll waits at most: somebody may look at the progress.
+/// Longest wait of a poll, so that the progress bar is updated.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Asks a server as `shape` says. `begin` makes the connection with a number, and `dialogue` the client's half of
-/// the protocol for it. `unreachable` says where that server is, if connecting fails.
+/// Measures a server with the load that `shape` describes. `begin` opens the connection with a number, and
+/// `dialogue` creates the client side of the protocol for it. `unreachable` adds the server's address to the
+/// error if connecting fails.
 pub fn measure<D: Dialogue>(
     shape: &Shape,
     begin: impl FnMut(&Registry, usize) -> anyhow::Result<Stream>,
@@ -54,11 +55,11 @@ struct Driver<'a, D> {
     mix: Mix,
     phase: Phase,
     begun: Instant,
-    /// When that was, in milliseconds since the Unix epoch.
+    /// Wall-clock time of `begun`, in milliseconds since the Unix epoch.
     begun_unix_ms: u64,
     in_flight: usize,
     errors: u64,
-    /// The microsecond when the server was last heard of.
+    /// Microsecond at which the server was last heard.
     heard: u64,
     answered: Answered,
     freed: Vec<usize>,
@@ -67,11 +68,11 @@ struct Driver<'a, D> {
 struct Client<D> {
     stream: Stream,
     dialogue: D,
-    /// What is on its way in each slot: since which microsecond.
+    /// The request in flight in each slot, and the microsecond at which it was sent.
     slots: Box<[Option<(Verb, u64)>]>,
 }
 
-/// What is asked next in a slot that is free.
+/// Kind of request that a free slot makes next.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Filling,
@@ -79,11 +80,11 @@ enum Phase {
     Draining,
 }
 
-/// What has been answered since it was last looked at.
+/// Answers since the counters were last reset.
 #[derive(Clone)]
 struct Answered {
     operations: u64,
-    /// Microseconds.
+    /// Latencies in microseconds.
     sets: Histogram<u64>,
     gets: Histogram<u64>,
 }
@@ -117,7 +118,7 @@ impl<'a, D: Dialogue> Driver<'a, D> {
         })
     }
 
-    /// Makes all connections.
+    /// Opens all connections.
     fn connect(
         &mut self,
         mut begin: impl FnMut(&Registry, usize) -> anyhow::Result<Stream>,
@@ -156,7 +157,7 @@ impl<'a, D: Dialogue> Driver<'a, D> {
         Ok(())
     }
 
-    /// Asks for the time that the shape says, and waits for what is on its way.
+    /// Makes requests for the duration of the shape, and waits for those in flight.
     fn run(mut self, process: Option<Process>) -> anyhow::Result<Report> {
         let usage = || process.and_then(Process::usage);
         let end = WARM_UP + self.shape.duration;
@@ -214,7 +215,7 @@ impl<'a, D: Dialogue> Driver<'a, D> {
         }
     }
 
-    /// Asks in all slots of all clients.
+    /// Makes requests in all slots of all clients.
     fn ask_everywhere(&mut self) -> anyhow::Result<()> {
         let now = self.now();
         for index in 0..self.clients.len() {
@@ -265,7 +266,7 @@ impl<'a, D: Dialogue> Driver<'a, D> {
         let mut heard = |heard| match heard {
             Heard::Ready => self.ready += 1,
             Heard::Answered { slot, well } => {
-                // An answer too many is as wrong as a wrong one.
+                // A second answer is as wrong as a wrong one.
                 let Some((verb, since)) = slots.get_mut(slot).and_then(Option::take) else {
                     self.errors += 1;
                     return;
@@ -296,7 +297,7 @@ impl<'a, D: Dialogue> Driver<'a, D> {
         self.clients[index].stream.flush().context("cannot write to the server")
     }
 
-    /// Microseconds since the begin.
+    /// Returns the microseconds since the start.
     fn now(&self) -> u64 {
         self.begun.elapsed().as_micros() as u64
     }

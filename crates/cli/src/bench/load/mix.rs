@@ -1,10 +1,10 @@
-//! Which request comes next.
+//! Choice of the next request.
 
 /// A request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
     pub verb: Verb,
-    /// The number of the key.
+    /// Number of the key.
     pub key: u32,
 }
 
@@ -14,14 +14,14 @@ pub enum Verb {
     Get,
 }
 
-/// First every key is set, one after the other; then keys are chosen at random, and verbs such that after
-/// each request the ratio is as near as can be to what was asked for.
+/// Sequence of requests. First every key is set, one after the other. Then keys are chosen at random, and
+/// verbs so that after each request the ratio is as near as possible to the requested one.
 pub struct Mix {
     keys: u32,
     sets_percent: u32,
-    /// How many keys have been set.
+    /// Number of keys that have been set.
     set: u32,
-    /// What SETs have come short of their share so far, in hundredths of one.
+    /// Shortfall of SETs against their share so far, in hundredths of a request.
     owed: u32,
     random: u64,
 }
@@ -31,7 +31,7 @@ impl Mix {
         Self { keys, sets_percent, set: 0, owed: 0, random: 0x9E37_79B9_7F4A_7C15 }
     }
 
-    /// Sets the next key that has not been set; `None`: all have.
+    /// Returns the SET of the next key that has not been set; `None` once all have.
     pub fn fill(&mut self) -> Option<Request> {
         let key = self.set;
         (key < self.keys).then(|| {
@@ -40,7 +40,7 @@ impl Mix {
         })
     }
 
-    /// One of the requests that are measured.
+    /// Returns the next request of the measurement.
     pub fn next(&mut self) -> Request {
         self.owed += self.sets_percent;
         let verb = if self.owed >= 100 {
@@ -53,7 +53,7 @@ impl Mix {
         Request { verb, key: key as u32 }
     }
 
-    /// Marsaglia's xorshift64*: the same sequence in each run.
+    /// Returns a random number by Marsaglia's xorshift64*: the same sequence in each run.
     fn random(&mut self) -> u32 {
         self.random ^= self.random >> 12;
         self.random ^= self.random << 25;

@@ -1,4 +1,4 @@
-//! What came out, as a table for people or as JSON for programs.
+//! Results, as a table for people or as JSON for programs.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -11,28 +11,28 @@ use super::super::process::Usage;
 use super::Shape;
 use crate::output::print;
 
-/// One result.
+/// Result of one measurement.
 pub struct Report {
     pub shape: Shape,
     pub elapsed: Duration,
-    /// Requests answered while it was measured.
+    /// Requests answered during the measurement.
     pub operations: u64,
-    /// Requests answered otherwise than expected, in all.
+    /// Requests answered otherwise than expected, from the start to the end.
     pub errors: u64,
     /// Requests never answered.
     pub unanswered: u64,
-    /// Microseconds.
+    /// Latencies in microseconds.
     pub sets: Histogram<u64>,
     pub gets: Histogram<u64>,
-    /// CPU time of the server meanwhile.
+    /// CPU time of the server during the measurement.
     pub cpu: Option<Duration>,
     pub after: Option<Usage>,
-    /// What this process itself has used meanwhile.
+    /// CPU time of this process during the measurement.
     pub generator_cpu: Option<Duration>,
 }
 
 impl Report {
-    /// Prints it, under the name of `what` was measured.
+    /// Prints the report, with `what` as the name of the scenario.
     pub fn print(&self, what: &str) -> anyhow::Result<ExitCode> {
         let is_json = self.shape.json;
         print(if is_json { format!("{}\n", self.json(what)) } else { self.table(what) })?;

@@ -1,37 +1,37 @@
-//! Encoded once, sent often.
+//! Requests that are encoded once and sent many times.
 
 use anyhow::Context as _;
 
 use super::mix::Verb;
 
-/// Bytes of a request, the digits of its key to be filled in.
+/// Encoded request, in which the digits of the key are filled in.
 pub struct Template {
     bytes: Vec<u8>,
     digits_at: usize,
 }
 
-/// The key in a [`Template`]: all have the same length.
+/// Key in a [`Template`]; all keys have this length.
 pub const KEY: &[u8] = b"key:0000000000";
 const KEY_DIGITS: usize = 10;
 
 impl Template {
-    /// Of a request for [`KEY`].
+    /// Creates the template of a request for [`KEY`].
     pub fn new(bytes: Vec<u8>) -> anyhow::Result<Self> {
         let digits_at = find(&bytes, KEY)? + KEY.len() - KEY_DIGITS;
         Ok(Self { bytes, digits_at })
     }
 
-    /// Where the first place is that has `bytes`.
+    /// Returns the first position of `bytes`.
     pub fn find(&self, bytes: &[u8]) -> anyhow::Result<usize> {
         find(&self.bytes, bytes)
     }
 
-    /// From now on has `bytes` there.
+    /// Replaces the bytes at a position, for all later requests.
     pub fn set(&mut self, at: usize, bytes: &[u8]) {
         self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
     }
 
-    /// Appends the request for a key, and answers with what was appended.
+    /// Appends the request for a key, and returns the appended bytes.
     pub fn append<'a>(&self, key: u32, output: &'a mut Vec<u8>) -> &'a mut [u8] {
         let start = output.len();
         output.extend_from_slice(&self.bytes);
@@ -41,7 +41,7 @@ impl Template {
     }
 }
 
-/// Fills `digits` with a number, leading zeros first.
+/// Fills `digits` with a number in decimal, with leading zeros.
 pub fn put_decimal(digits: &mut [u8], mut number: u64) {
     for digit in digits.iter_mut().rev() {
         *digit = b'0' + (number % 10) as u8;

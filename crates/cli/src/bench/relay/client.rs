@@ -1,20 +1,20 @@
-//! One connection of the relay: a socket that never blocks, with its buffers.
+//! One connection of the relay: a non-blocking socket with its buffers.
 
 use std::io::{ErrorKind, Write as _};
 
 use mio::net::TcpStream;
 use mqtt_proto::{Packet, Version};
 
-/// A subscriber that has so much unread is sent nothing more: a relay has no queues.
+/// Unread output, in bytes, above which a subscriber is sent nothing more: a relay has no queues.
 const OUTPUT_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 pub struct Client {
     pub socket: TcpStream,
     pub version: Version,
-    /// The beginning of a packet.
+    /// Beginning of a packet that is not yet complete.
     pub input: Vec<u8>,
     pub output: Vec<u8>,
-    /// Who gets what this client publishes: known from its first PUBLISH on.
+    /// Subscribers of what this client publishes; determined by its first PUBLISH.
     pub receivers: Option<Vec<usize>>,
 }
 
@@ -28,7 +28,8 @@ impl Client {
         Ok(packet.encode(self.version, &mut self.output)?)
     }
 
-    /// Writes `run` `at_once` if nothing waits before it; keeps what the socket does not take.
+    /// Writes `run` immediately if `at_once` is set and no output waits; keeps the bytes that the
+    /// socket does not take.
     pub fn hand(&mut self, run: &[u8], at_once: bool) {
         let mut written = 0;
         if at_once {
@@ -37,13 +38,13 @@ impl Client {
                 written = self.socket.write(run).unwrap_or(0);
             }
         }
-        // What is begun is ended, so that the next packet is found.
+        // A packet that is partly written is completed, so that the receiver finds the next one.
         if written > 0 || self.output.len() < OUTPUT_BYTES_MAX {
             self.output.extend_from_slice(&run[written..]);
         }
     }
 
-    /// Writes as much as the socket takes. Of a broken one the next read tells.
+    /// Writes as much as the socket takes. An error is left to the next read.
     pub fn flush(&mut self) {
         let mut written = 0;
         while written < self.output.len() {

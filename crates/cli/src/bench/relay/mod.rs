@@ -1,6 +1,7 @@
-//! `barid bench relay`: the least that a program can do between publishers and subscribers.
+//! `barid bench relay`: the minimum that a program must do between publishers and subscribers.
 //!
-//! What it costs is what sockets cost on this machine; what a broker costs above that is its own.
+//! Its cost is the cost of sockets on this machine; what a broker costs beyond that is the broker's
+//! own.
 
 mod client;
 
@@ -20,17 +21,17 @@ use mqtt_proto::{
 use crate::output::print;
 use client::Client;
 
-/// What each read asks the kernel for, unless a packet is longer.
+/// Size of a read in bytes, unless a packet is longer.
 const READ_BYTES: usize = 64 * 1024;
 
-/// From this on it is cheaper to write what was read than to gather more of it.
+/// Size of a run in bytes from which writing it immediately is cheaper than gathering more.
 const WRITE_AT_ONCE_BYTES: usize = 16 * 1024;
 
 const LISTENER: Token = Token(usize::MAX);
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Where to listen
+    /// Address to listen on
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:1884")]
     listen: SocketAddr,
 }
@@ -56,11 +57,12 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
 struct Relay {
     poll: Poll,
     listener: TcpListener,
-    /// By token. A place is not taken again, so that no publisher finds a stranger in it.
+    /// Clients by token. A slot is not reused, so that no publisher reaches a later client through
+    /// it.
     clients: Vec<Option<Box<Client>>>,
-    /// Topic filters and who has subscribed to them.
+    /// Topic filters and their subscribers.
     subscriptions: Vec<(String, usize)>,
-    /// The clients that have output since the last turn.
+    /// Clients that have gained output in this turn.
     unwritten: Vec<usize>,
     scratch: Vec<u8>,
 }
@@ -103,9 +105,10 @@ impl Relay {
         }
     }
 
-    /// Reads and writes what `event` says can be read and written.
+    /// Reads and writes, as far as `event` allows.
     fn turn(&mut self, index: usize, event: &Event) {
-        // Taken out, because it writes to others: a client does not hear itself.
+        // The client is taken out of the table while others are written to: it does not receive its
+        // own messages.
         let Some(mut client) = self.clients[index].take() else { return };
         if event.is_writable() {
             client.flush();
@@ -121,7 +124,7 @@ impl Relay {
         }
     }
 
-    /// Reads what there is. An error closes the connection, whatever it is.
+    /// Reads all input. Any error closes the connection.
     fn read(&mut self, index: usize, client: &mut Client, is_closing: bool) -> anyhow::Result<()> {
         let mut scratch = std::mem::take(&mut self.scratch);
         let outcome = self.read_into(&mut scratch, index, client, is_closing);
@@ -137,7 +140,7 @@ impl Relay {
         is_closing: bool,
     ) -> anyhow::Result<()> {
         loop {
-            // What was left of a packet comes first, so that packets always lie in one piece.
+            // The rest of an incomplete packet comes first, so that packets are always contiguous.
             let left = client.input.len();
             if scratch.len() < 2 * left {
                 scratch.resize(4 * left, 0);
@@ -147,7 +150,7 @@ impl Relay {
             let room = scratch.len() - left;
             let (read, is_drained) = match client.socket.read(&mut scratch[left..]) {
                 Ok(0) => bail!("closed"),
-                // After a read that was not filled there is nothing more, except the end.
+                // After a read that did not fill the buffer there is nothing more, except the end.
                 Ok(read) => (read, read < room && !is_closing),
                 Err(error) if error.kind() == ErrorKind::Interrupted => (0, false),
                 Err(error) if is_not_ready(&error) => (0, true),
@@ -162,8 +165,8 @@ impl Relay {
         }
     }
 
-    /// Handles the whole packets that `bytes` begins with, and answers how long they are. A run of
-    /// PUBLISH packets goes on in one piece, as it came.
+    /// Handles the whole packets at the front of `bytes`, and returns their length. A run of
+    /// PUBLISH packets is forwarded in one piece.
     fn take_packets(
         &mut self,
         index: usize,
@@ -203,7 +206,7 @@ impl Relay {
         Ok(())
     }
 
-    /// Hands whole PUBLISH packets on, to all at once or gathered until the end of the turn.
+    /// Forwards whole PUBLISH packets: immediately, or gathered until the end of the turn.
     fn forward(&mut self, client: &Client, run: &[u8]) {
         let Some(receivers) = client.receivers.as_deref().filter(|_| !run.is_empty()) else {
             return;
@@ -218,7 +221,7 @@ impl Relay {
         }
     }
 
-    /// Everything but a PUBLISH.
+    /// Answers any packet except PUBLISH.
     fn answer(
         &mut self,
         index: usize,
@@ -258,14 +261,14 @@ fn is_not_ready(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::NotConnected)
 }
 
-/// The topic of a PUBLISH and, if there is any room for one, its Packet Identifier.
+/// Returns the topic of a PUBLISH and, if the body is long enough, its Packet Identifier.
 fn topic_and_id(body: &[u8]) -> Option<(&[u8], Option<&[u8; 2]>)> {
     let (len, rest) = body.split_first_chunk()?;
     let (topic, rest) = rest.split_at_checked(u16::from_be_bytes(*len).into())?;
     Some((topic, rest.first_chunk()))
 }
 
-/// Who has subscribed to `topic`, each as often as it has.
+/// Returns the subscribers of `topic`, each once for every matching subscription.
 fn receivers(subscriptions: &[(String, usize)], topic: &str) -> Vec<usize> {
     let matching = subscriptions.iter().filter(|(filter, _)| matches(filter, topic));
     matching.map(|(_, subscriber)| *subscriber).collect()

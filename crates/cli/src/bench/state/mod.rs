@@ -12,14 +12,14 @@ use super::target::Target;
 use crate::client::{BrokerArgs, Protocol};
 use requester::Requester;
 
-/// What to measure
+/// Options of `barid bench state`
 #[derive(clap::Args, Clone, Debug)]
 #[command(disable_help_flag = true)]
 pub struct Options {
     #[command(flatten)]
     shape: Shape,
-    /// Only those properties that a request must have; otherwise all that the SDKs of Azure IoT Operations
-    /// send
+    /// Send only the properties that a request must have, instead of all that the SDKs of Azure IoT
+    /// Operations send
     #[arg(long)]
     plain: bool,
     /// Print help

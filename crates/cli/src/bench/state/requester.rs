@@ -1,4 +1,4 @@
-//! A client of the state store: its requests, and what it makes of the answers.
+//! A client of the state store: sends requests and checks the answers.
 
 use anyhow::{Context as _, bail};
 use mqtt_proto::{
@@ -13,13 +13,13 @@ use super::super::target::Target;
 use super::Options;
 use crate::client::Failure;
 
-/// The SDKs identify a request by a UUID. Here it begins with the slot and the number of the request.
+/// Correlation Data. The SDKs use a UUID; here it begins with the slot and the number of the request.
 const CORRELATION_DATA: [u8; 16] = *b"\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFFbrid";
 
-/// Digits of the wall clock in a timestamp.
+/// Number of digits of the wall clock in a timestamp.
 const WALL_DIGITS: usize = 15;
 
-/// Seconds that a request is of use to who made it.
+/// Message Expiry Interval of a request, in seconds.
 const TIMEOUT: u32 = 10;
 
 pub struct Requester {
@@ -28,23 +28,24 @@ pub struct Requester {
     password: Option<String>,
     response_topic: String,
     templates: Templates<Frame>,
-    /// The time in them.
+    /// Time that stands in the templates.
     unix_ms: u64,
     value_len: usize,
     asked: Box<[Asked]>,
     requests: u64,
 }
 
-/// An encoded request and where to patch it.
+/// An encoded request, and the positions to patch.
 struct Frame {
     template: Template,
     id_at: usize,
     correlation_at: usize,
-    /// There is one in requests of the SDKs, and in every SET.
+    /// Present in requests of the SDKs, and in every SET.
     wall_at: Option<usize>,
 }
 
-/// What is known of the request in a slot. It is answered when it is acknowledged, too: so the SDKs see it.
+/// State of the request in a slot. It counts as answered once it is also acknowledged, as for users of the
+/// SDKs.
 #[derive(Clone, Copy)]
 struct Asked {
     verb: Verb,
@@ -54,7 +55,7 @@ struct Asked {
 }
 
 impl Requester {
-    /// Number `index`.
+    /// Creates requester number `index`.
     pub fn new(options: &Options, target: &Target, index: u32) -> anyhow::Result<Self> {
         let client_id = format!("bench-{}-{index}", std::process::id());
         let response_topic = format!("clients/{client_id}/services/{}/response", topics::INVOKE);
@@ -150,7 +151,7 @@ impl Dialogue for Requester {
                     let asked = self.asked.get_mut(slot).context(STRANGE)?;
                     asked.is_acknowledged = true;
                     asked.well &= !ack.reason.is_error();
-                    // There is no response to a request that is refused as a message.
+                    // A request that is refused as a message gets no response.
                     (slot, asked.is_replied || ack.reason.is_error())
                 }
                 Packet::Publish(publish) => {
@@ -236,7 +237,7 @@ impl Frame {
         let template = Template::new(frame)?;
         let wall_at = has_timestamp.then(|| template.find(timestamp.as_bytes())).transpose()?;
         Ok(Self {
-            // The topic itself comes first, then the one for responses, which has it in itself.
+            // The request topic itself comes first; the response topic, which contains it, follows.
             id_at: template.find(topics::INVOKE.as_bytes())? + topics::INVOKE.len(),
             correlation_at: template.find(&CORRELATION_DATA)?,
             wall_at,

@@ -1,7 +1,7 @@
 //! Keyspaces, and the keys in each.
 //!
-//! Every key begins with the tenant, so that no scan of one can run into another, and with a version
-//! of its own behind it. Numbers are big-endian, so that keys sort as their numbers do.
+//! Every key begins with the tenant, so that a scan of one tenant never reaches another, followed by the version of the
+//! key format. Numbers are big-endian, so that keys sort in the order of their numbers.
 
 use barid_store::Keyspace;
 
@@ -24,14 +24,14 @@ pub const SUBSCRIPTIONS: Keyspace = Keyspace(1);
 pub const ENTRIES: Keyspace = Keyspace(2);
 /// [`MessageKey`] → [`Message`](crate::message::Message).
 pub const MESSAGES: Keyspace = Keyspace(3);
-/// [`ReceivedKey`] → nothing: QoS 2 messages received and not yet released.
+/// [`ReceivedKey`] → [`ReceivedRecord`](super::ReceivedRecord): QoS 2 messages received and not yet released.
 pub const RECEIVED: Keyspace = Keyspace(4);
 /// [`RetainedKey`] → [`Message`](crate::message::Message).
 pub const RETAINED: Keyspace = Keyspace(5);
 
 /// [`StateKey`] → [`StateRecord`](crate::state_store::StateRecord).
 pub const STATE: Keyspace = Keyspace(6);
-/// [`StateClockKey`] → [`Version`](statestore_proto::Version): the last that the shard knows of.
+/// [`StateClockKey`] → [`Version`](statestore_proto::Version): the last version that the shard knows of.
 pub const STATE_CLOCKS: Keyspace = Keyspace(7);
 /// [`AnsweredKey`] → [`AnsweredRecord`](crate::state_store::AnsweredRecord).
 pub const STATE_ANSWERS: Keyspace = Keyspace(8);
@@ -44,16 +44,16 @@ pub const QUEUE_ENTRIES: Keyspace = Keyspace(10);
 pub const QUEUE_BODIES: Keyspace = Keyspace(11);
 /// [`QueueSessionKey`] → [`SessionStateRecord`](super::SessionStateRecord).
 pub const QUEUE_SESSIONS: Keyspace = Keyspace(12);
-/// [`QueueSeenKey`] → until when a message with this id is taken for the same one.
+/// [`QueueSeenKey`] → the time until which a message with this id is a duplicate.
 pub const QUEUE_SEEN: Keyspace = Keyspace(13);
-/// [`QueueNumbersKey`] → the sequence number up to which numbers may have been given.
+/// [`QueueNumbersKey`] → the sequence number below which numbers may have been assigned.
 pub const QUEUE_NUMBERS: Keyspace = Keyspace(14);
 
-/// [`ShardKey`] → [`ShardRecord`](super::ShardRecord): of the shard itself.
+/// [`ShardKey`] → [`ShardRecord`](super::ShardRecord): the shard itself.
 pub const SHARD: Keyspace = Keyspace(15);
 
-/// The names of the keyspaces, in the order of their numbers. Numbers and names are part of the
-/// format: new ones are added at the end, and none is ever used again for something else.
+/// The names of the keyspaces, in the order of their numbers. Numbers and names are part of the format: new ones are
+/// added at the end, and none is reused for another purpose.
 pub const NAMES: [&str; 16] = [
     "sessions",
     "subscriptions",
@@ -73,13 +73,13 @@ pub const NAMES: [&str; 16] = [
     "shard",
 ];
 
-/// The longest name of a tenant, in bytes.
+/// Maximum length of a tenant's name, in bytes: its length is stored in one byte.
 pub const TENANT_LEN_MAX: usize = 255;
 
-/// Stands for `/` in topics, as in [`RetainedStore`](crate::retained::RetainedStore).
+/// Replaces `/` in topics, as in [`RetainedStore`](crate::retained::RetainedStore).
 const SEPARATOR: u8 = 0;
 
-/// The format of keys that this version writes.
+/// The version of the key format that this version of Barid writes.
 const VERSION: u8 = 1;
 
 /// The key of a session.
@@ -96,9 +96,9 @@ pub struct SessionKey<'a> {
 pub struct SubscriptionKey<'a> {
     /// The tenant's name.
     pub tenant: &'a str,
-    /// Whose subscription.
+    /// The session that has the subscription.
     pub session: SessionNumber,
-    /// The topic filter, with `$share/{ShareName}/` if it is a shared one.
+    /// The topic filter; that of a shared subscription includes `$share/{ShareName}/`.
     pub filter: &'a str,
 }
 
@@ -107,9 +107,9 @@ pub struct SubscriptionKey<'a> {
 pub struct EntryKey<'a> {
     /// The tenant's name.
     pub tenant: &'a str,
-    /// Whose queue.
+    /// The session that has the queue.
     pub session: SessionNumber,
-    /// Which entry.
+    /// The number of the entry.
     pub entry: EntryNumber,
 }
 
@@ -118,16 +118,16 @@ pub struct EntryKey<'a> {
 pub struct MessageKey<'a> {
     /// The tenant's name.
     pub tenant: &'a str,
-    /// Which message.
+    /// The number of the message.
     pub message: MessageId,
 }
 
-/// The key that says that a QoS 2 message has been received.
+/// The key of the note that a QoS 2 message has been received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceivedKey<'a> {
     /// The tenant's name.
     pub tenant: &'a str,
-    /// The session of the client that published. It need not belong to this shard.
+    /// The session of the publishing client. It may belong to another shard.
     pub session: SessionNumber,
     /// The packet identifier of the PUBLISH.
     pub packet_id: PacketId,
@@ -158,23 +158,23 @@ pub struct StateClockKey<'a> {
     pub tenant: &'a str,
 }
 
-/// The key of what a request to the state store was answered.
+/// The key of the answer to a request to the state store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AnsweredKey<'a> {
     /// The tenant's name.
     pub tenant: &'a str,
-    /// The session of the client that asked. It need not belong to this shard.
+    /// The session of the requesting client. It may belong to another shard.
     pub session: SessionNumber,
     /// The packet identifier of the PUBLISH.
     pub packet_id: PacketId,
 }
 
-/// The key of what a store has of its shard itself. It is of no tenant.
+/// The key of a shard's own record. It belongs to no tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShardKey;
 
 impl<'a> SessionKey<'a> {
-    /// Makes `key` this key.
+    /// Writes this key to `key`, in place of its contents.
     pub fn encode(&self, key: &mut Vec<u8>) {
         begin(self.tenant, key);
         key.extend_from_slice(self.client_id.as_bytes());
@@ -183,7 +183,7 @@ impl<'a> SessionKey<'a> {
     /// Reads a key of [`SESSIONS`].
     ///
     /// # Errors
-    /// [`RecordError`] if it is none, or of a later version.
+    /// [`RecordError`] if `key` is malformed, or of a later version.
     pub fn decode(key: &'a [u8]) -> Result<Self, RecordError> {
         let (tenant, mut key) = tenant(key)?;
         Ok(Self { tenant, client_id: utf8(key.rest())? })
@@ -191,7 +191,7 @@ impl<'a> SessionKey<'a> {
 }
 
 impl<'a> SubscriptionKey<'a> {
-    /// Makes `key` this key.
+    /// Writes this key to `key`, in place of its contents.
     pub fn encode(&self, key: &mut Vec<u8>) {
         begin(self.tenant, key);
         key.extend_from_slice(&self.session.to_be_bytes());
@@ -201,7 +201,7 @@ impl<'a> SubscriptionKey<'a> {
     /// Reads a key of [`SUBSCRIPTIONS`].
     ///
     /// # Errors
-    /// [`RecordError`] if it is none, or of a later version.
+    /// [`RecordError`] if `key` is malformed, or of a later version.
     pub fn decode(key: &'a [u8]) -> Result<Self, RecordError> {
         let (tenant, mut key) = tenant(key)?;
         Ok(Self { tenant, session: key.u64_be()?, filter: utf8(key.rest())? })
@@ -209,7 +209,7 @@ impl<'a> SubscriptionKey<'a> {
 }
 
 impl<'a> EntryKey<'a> {
-    /// Makes `key` this key.
+    /// Writes this key to `key`, in place of its contents.
     pub fn encode(&self, key: &mut Vec<u8>) {
         begin(self.tenant, key);
         key.extend_from_slice(&self.session.to_be_bytes());
@@ -219,7 +219,7 @@ impl<'a> EntryKey<'a> {
     /// Reads a key of [`ENTRIES`].
     ///
     /// # Errors
-    /// [`RecordError`] if it is none, or of a later version.
+    /// [`RecordError`] if `key` is malformed, or of a later version.
     pub fn decode(key: &'a [u8]) -> Result<Self, RecordError> {
         let (tenant, mut key) = tenant(key)?;
         let read = Self { tenant, session: key.u64_be()?, entry: key.u64_be()? };
@@ -232,7 +232,7 @@ impl<'a> EntryKey<'a> {
 }
 
 impl<'a> MessageKey<'a> {
-    /// Makes `key` this key.
+    /// Writes this key to `key`, in place of its contents.
     pub fn encode(&self, key: &mut Vec<u8>) {
         begin(self.tenant, key);
         key.extend_from_slice(&self.message.to_be_bytes());
@@ -241,7 +241,7 @@ impl<'a> MessageKey<'a> {
     /// Reads a key of [`MESSAGES`].
     ///
     /// # Errors
-    /// [`RecordError`] if it is none, or of a later version.
+    /// [`RecordError`] if `key` is malformed, or of a later version.
     pub fn decode(key: &'a [u8]) -> Result<Self, RecordError> {
         let (tenant, mut key) = tenant(key)?;
         let read = Self { tenant, message: key.u64_be()? };
@@ -250,7 +250,7 @@ impl<'a> MessageKey<'a> {
 }
 
 impl<'a> ReceivedKey<'a> {
-    /// Makes `key` this key.
+    /// Writes this key to `key`, in place of its contents.
     pub fn encode(&self, key: &mut Vec<u8>) {
         begin(self.tenant, key);
         put_inbound(self.session, self.packet_id, key);
@@ -259,7 +259,7 @@ impl<'a> ReceivedKey<'a> {
     /// Reads a key of [`RECEIVED`].
     ///
     /// # Errors
-    /// [`RecordError`] if it is none, or of a later version.
+    /// [`RecordError`] if `key` is malformed, or of a later version.
     pub fn decode(key: &'a [u8]) -> Result<Self, RecordError> {
         let (tenant, key) = tenant(key)?;
         let (session, packet_id) = inbound(key)?;
@@ -268,17 +268,17 @@ impl<'a> ReceivedKey<'a> {
 }
 
 impl<'a> RetainedKey<'a> {
-    /// Makes `key` this key.
+    /// Writes this key to `key`, in place of its contents.
     pub fn encode(&self, key: &mut Vec<u8>) {
         begin(self.tenant, key);
         key.extend(as_stored(self.topic));
     }
 
-    /// Reads a key of [`RETAINED`] whose record is a message to `topic`. It has the topic in another
-    /// form, so that is compared rather than read.
+    /// Reads a key of [`RETAINED`] whose record is a message to `topic`. The key contains the topic in another form, so
+    /// the topic is compared and not read.
     ///
     /// # Errors
-    /// [`RecordError`] if it is none, of a later version, or has another topic.
+    /// [`RecordError`] if `key` is malformed, of a later version, or of another topic.
     pub fn decode(key: &'a [u8], topic: &'a str) -> Result<Self, RecordError> {
         let (tenant, mut key) = tenant(key)?;
         if as_stored(topic).eq(key.rest().iter().copied()) {
@@ -290,7 +290,7 @@ impl<'a> RetainedKey<'a> {
 }
 
 impl<'a> StateKey<'a> {
-    /// Makes `key` this key.
+    /// Writes this key to `key`, in place of its contents.
     pub fn encode(&self, key: &mut Vec<u8>) {
         begin(self.tenant, key);
         key.extend_from_slice(self.key);
@@ -299,7 +299,7 @@ impl<'a> StateKey<'a> {
     /// Reads a key of [`STATE`].
     ///
     /// # Errors
-    /// [`RecordError`] if it is none, or of a later version.
+    /// [`RecordError`] if `key` is malformed, or of a later version.
     pub fn decode(key: &'a [u8]) -> Result<Self, RecordError> {
         let (tenant, mut key) = tenant(key)?;
         match key.rest() {
@@ -310,7 +310,7 @@ impl<'a> StateKey<'a> {
 }
 
 impl<'a> StateClockKey<'a> {
-    /// Makes `key` this key.
+    /// Writes this key to `key`, in place of its contents.
     pub fn encode(&self, key: &mut Vec<u8>) {
         begin(self.tenant, key);
     }
@@ -318,7 +318,7 @@ impl<'a> StateClockKey<'a> {
     /// Reads a key of [`STATE_CLOCKS`].
     ///
     /// # Errors
-    /// [`RecordError`] if it is none, or of a later version.
+    /// [`RecordError`] if `key` is malformed, or of a later version.
     pub fn decode(key: &'a [u8]) -> Result<Self, RecordError> {
         let (tenant, key) = tenant(key)?;
         key.finish().map(|()| Self { tenant })
@@ -326,7 +326,7 @@ impl<'a> StateClockKey<'a> {
 }
 
 impl<'a> AnsweredKey<'a> {
-    /// Makes `key` this key.
+    /// Writes this key to `key`, in place of its contents.
     pub fn encode(&self, key: &mut Vec<u8>) {
         begin(self.tenant, key);
         put_inbound(self.session, self.packet_id, key);
@@ -335,7 +335,7 @@ impl<'a> AnsweredKey<'a> {
     /// Reads a key of [`STATE_ANSWERS`].
     ///
     /// # Errors
-    /// [`RecordError`] if it is none, or of a later version.
+    /// [`RecordError`] if `key` is malformed, or of a later version.
     pub fn decode(key: &'a [u8]) -> Result<Self, RecordError> {
         let (tenant, key) = tenant(key)?;
         let (session, packet_id) = inbound(key)?;
@@ -344,7 +344,7 @@ impl<'a> AnsweredKey<'a> {
 }
 
 impl ShardKey {
-    /// Makes `key` this key.
+    /// Writes this key to `key`, in place of its contents.
     pub fn encode(self, key: &mut Vec<u8>) {
         begin("", key);
     }
@@ -352,7 +352,7 @@ impl ShardKey {
     /// Reads a key of [`SHARD`].
     ///
     /// # Errors
-    /// [`RecordError`] if it is none, or of a later version.
+    /// [`RecordError`] if `key` is malformed, or of a later version.
     pub fn decode(key: &[u8]) -> Result<Self, RecordError> {
         match tenant(key)? {
             ("", key) => key.finish().map(|()| Self),
@@ -361,13 +361,13 @@ impl ShardKey {
     }
 }
 
-/// Appends what names a PUBLISH that a client has sent.
+/// Appends the session and packet identifier, which identify a PUBLISH received from a client.
 fn put_inbound(session: SessionNumber, packet_id: PacketId, key: &mut Vec<u8>) {
     key.extend_from_slice(&session.to_be_bytes());
     key.extend_from_slice(&packet_id.to_be_bytes());
 }
 
-/// What names a PUBLISH that a client has sent, which is all that is left of the key.
+/// Reads the session and packet identifier of a PUBLISH, up to the end of the key.
 fn inbound(mut key: Reader<'_>) -> Result<(SessionNumber, PacketId), RecordError> {
     let (session, packet_id) = (key.u64_be()?, key.u16_be()?);
     key.finish()?;
@@ -381,7 +381,7 @@ fn as_stored(topic: &str) -> impl Iterator<Item = u8> {
     topic.bytes().map(|byte| if byte == b'/' { SEPARATOR } else { byte })
 }
 
-/// Makes `key` what all keys of a tenant begin with.
+/// Writes the common prefix of all keys of a tenant to `key`, in place of its contents.
 fn begin(tenant: &str, key: &mut Vec<u8>) {
     let len = u8::try_from(tenant.len()).expect("TenantNames takes no name above TENANT_LEN_MAX");
     key.clear();
@@ -390,7 +390,7 @@ fn begin(tenant: &str, key: &mut Vec<u8>) {
     key.push(VERSION);
 }
 
-/// The tenant that any key begins with, whatever its version.
+/// Returns the tenant of a key of any version.
 pub fn tenant_of(key: &[u8]) -> Option<&str> {
     read_tenant(&mut Reader::new(key)).ok()
 }
@@ -400,7 +400,7 @@ fn read_tenant<'a>(key: &mut Reader<'a>) -> Result<&'a str, RecordError> {
     utf8(key.take(usize::from(len))?)
 }
 
-/// Whose key it is, and what it has behind that.
+/// Splits a key into its tenant and the part after the prefix.
 fn tenant(key: &[u8]) -> Result<(&str, Reader<'_>), RecordError> {
     let mut key = Reader::new(key);
     let tenant = read_tenant(&mut key)?;

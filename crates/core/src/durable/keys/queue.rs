@@ -1,4 +1,4 @@
-//! Keys of entities and of what lies in their queues.
+//! Keys of entities and of the contents of their queues.
 
 use super::{begin, tenant};
 use crate::durable::records::RecordError;
@@ -11,7 +11,7 @@ use crate::ids::QueueNumber;
 pub struct EntityKey<'a> {
     /// The tenant's name.
     pub tenant: &'a str,
-    /// Where clients find it: not empty.
+    /// The path by which clients address the entity; not empty.
     pub path: &'a str,
 }
 
@@ -20,11 +20,11 @@ pub struct EntityKey<'a> {
 pub struct QueueEntryKey<'a> {
     /// The tenant's name.
     pub tenant: &'a str,
-    /// Whose queue.
+    /// The number of the queue.
     pub queue: QueueNumber,
-    /// Where in it.
+    /// The part of the queue.
     pub part: Part,
-    /// Which entry: not 0.
+    /// The sequence number of the entry; not 0.
     pub number: SequenceNumber,
 }
 
@@ -33,9 +33,9 @@ pub struct QueueEntryKey<'a> {
 pub struct QueueBodyKey<'a> {
     /// The tenant's name.
     pub tenant: &'a str,
-    /// Whose queue.
+    /// The number of the queue.
     pub queue: QueueNumber,
-    /// Which body, in whatever part its entry is.
+    /// The id of the body. It is unique within the queue, whatever part the entry is in.
     pub id: u64,
 }
 
@@ -44,36 +44,36 @@ pub struct QueueBodyKey<'a> {
 pub struct QueueSessionKey<'a> {
     /// The tenant's name.
     pub tenant: &'a str,
-    /// Whose queue.
+    /// The number of the queue.
     pub queue: QueueNumber,
     /// The session id.
     pub session: &'a str,
 }
 
-/// The key that says that a message was sent.
+/// The key of the note that a message with this id was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueSeenKey<'a> {
     /// The tenant's name.
     pub tenant: &'a str,
-    /// Whose queue.
+    /// The number of the queue.
     pub queue: QueueNumber,
     /// The message id.
     pub message_id: &'a str,
 }
 
-/// The key of how far sequence numbers are reserved.
+/// The key of the record up to which sequence numbers are reserved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueNumbersKey<'a> {
     /// The tenant's name.
     pub tenant: &'a str,
-    /// Whose queue.
+    /// The number of the queue.
     pub queue: QueueNumber,
-    /// The part that the numbers count in.
+    /// The part whose sequence numbers are reserved.
     pub part: Part,
 }
 
 impl<'a> EntityKey<'a> {
-    /// Makes `key` this key.
+    /// Writes this key to `key`, in place of its contents.
     pub fn encode(&self, key: &mut Vec<u8>) {
         begin(self.tenant, key);
         key.extend_from_slice(self.path.as_bytes());
@@ -82,7 +82,7 @@ impl<'a> EntityKey<'a> {
     /// Reads a key of [`ENTITIES`](super::ENTITIES).
     ///
     /// # Errors
-    /// [`RecordError`] if it is none, or of a later version.
+    /// [`RecordError`] if `key` is malformed, or of a later version.
     pub fn decode(key: &'a [u8]) -> Result<Self, RecordError> {
         let (tenant, mut key) = tenant(key)?;
         match utf8(key.rest())? {
@@ -93,7 +93,7 @@ impl<'a> EntityKey<'a> {
 }
 
 impl<'a> QueueEntryKey<'a> {
-    /// Makes `key` this key.
+    /// Writes this key to `key`, in place of its contents.
     pub fn encode(&self, key: &mut Vec<u8>) {
         encode_queue_prefix(self.tenant, self.queue, key);
         key.push(part_byte(self.part));
@@ -103,7 +103,7 @@ impl<'a> QueueEntryKey<'a> {
     /// Reads a key of [`QUEUE_ENTRIES`](super::QUEUE_ENTRIES).
     ///
     /// # Errors
-    /// [`RecordError`] if it is none, or of a later version.
+    /// [`RecordError`] if `key` is malformed, or of a later version.
     pub fn decode(key: &'a [u8]) -> Result<Self, RecordError> {
         let (tenant, queue, mut key) = of_queue(key)?;
         let read = Self { tenant, queue, part: part(&mut key)?, number: key.u64_be()? };
@@ -116,7 +116,7 @@ impl<'a> QueueEntryKey<'a> {
 }
 
 impl<'a> QueueBodyKey<'a> {
-    /// Makes `key` this key.
+    /// Writes this key to `key`, in place of its contents.
     pub fn encode(&self, key: &mut Vec<u8>) {
         encode_queue_prefix(self.tenant, self.queue, key);
         key.extend_from_slice(&self.id.to_be_bytes());
@@ -125,7 +125,7 @@ impl<'a> QueueBodyKey<'a> {
     /// Reads a key of [`QUEUE_BODIES`](super::QUEUE_BODIES).
     ///
     /// # Errors
-    /// [`RecordError`] if it is none, or of a later version.
+    /// [`RecordError`] if `key` is malformed, or of a later version.
     pub fn decode(key: &'a [u8]) -> Result<Self, RecordError> {
         let (tenant, queue, mut key) = of_queue(key)?;
         let read = Self { tenant, queue, id: key.u64_be()? };
@@ -134,7 +134,7 @@ impl<'a> QueueBodyKey<'a> {
 }
 
 impl<'a> QueueSessionKey<'a> {
-    /// Makes `key` this key.
+    /// Writes this key to `key`, in place of its contents.
     pub fn encode(&self, key: &mut Vec<u8>) {
         encode_queue_prefix(self.tenant, self.queue, key);
         key.extend_from_slice(self.session.as_bytes());
@@ -143,7 +143,7 @@ impl<'a> QueueSessionKey<'a> {
     /// Reads a key of [`QUEUE_SESSIONS`](super::QUEUE_SESSIONS).
     ///
     /// # Errors
-    /// [`RecordError`] if it is none, or of a later version.
+    /// [`RecordError`] if `key` is malformed, or of a later version.
     pub fn decode(key: &'a [u8]) -> Result<Self, RecordError> {
         let (tenant, queue, mut key) = of_queue(key)?;
         Ok(Self { tenant, queue, session: utf8(key.rest())? })
@@ -151,7 +151,7 @@ impl<'a> QueueSessionKey<'a> {
 }
 
 impl<'a> QueueSeenKey<'a> {
-    /// Makes `key` this key.
+    /// Writes this key to `key`, in place of its contents.
     pub fn encode(&self, key: &mut Vec<u8>) {
         encode_queue_prefix(self.tenant, self.queue, key);
         key.extend_from_slice(self.message_id.as_bytes());
@@ -160,7 +160,7 @@ impl<'a> QueueSeenKey<'a> {
     /// Reads a key of [`QUEUE_SEEN`](super::QUEUE_SEEN).
     ///
     /// # Errors
-    /// [`RecordError`] if it is none, or of a later version.
+    /// [`RecordError`] if `key` is malformed, or of a later version.
     pub fn decode(key: &'a [u8]) -> Result<Self, RecordError> {
         let (tenant, queue, mut key) = of_queue(key)?;
         Ok(Self { tenant, queue, message_id: utf8(key.rest())? })
@@ -168,7 +168,7 @@ impl<'a> QueueSeenKey<'a> {
 }
 
 impl<'a> QueueNumbersKey<'a> {
-    /// Makes `key` this key.
+    /// Writes this key to `key`, in place of its contents.
     pub fn encode(&self, key: &mut Vec<u8>) {
         encode_queue_prefix(self.tenant, self.queue, key);
         key.push(part_byte(self.part));
@@ -177,7 +177,7 @@ impl<'a> QueueNumbersKey<'a> {
     /// Reads a key of [`QUEUE_NUMBERS`](super::QUEUE_NUMBERS).
     ///
     /// # Errors
-    /// [`RecordError`] if it is none, or of a later version.
+    /// [`RecordError`] if `key` is malformed, or of a later version.
     pub fn decode(key: &'a [u8]) -> Result<Self, RecordError> {
         let (tenant, queue, mut key) = of_queue(key)?;
         let read = Self { tenant, queue, part: part(&mut key)? };
@@ -185,13 +185,13 @@ impl<'a> QueueNumbersKey<'a> {
     }
 }
 
-/// Makes `key` what all keys of a queue begin with.
+/// Writes the common prefix of all keys of a queue to `key`, in place of its contents.
 pub fn encode_queue_prefix(tenant: &str, queue: QueueNumber, key: &mut Vec<u8>) {
     begin(tenant, key);
     key.extend_from_slice(&queue.to_be_bytes());
 }
 
-/// Whose key it is, and what it has behind that.
+/// Splits a key into its tenant, its queue and the part after the prefix.
 fn of_queue(key: &[u8]) -> Result<(&str, QueueNumber, Reader<'_>), RecordError> {
     let (tenant, mut key) = tenant(key)?;
     Ok((tenant, key.u64_be()?, key))

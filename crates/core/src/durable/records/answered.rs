@@ -1,4 +1,4 @@
-//! What a request to the state store was answered, for when it is sent again.
+//! The answer to a request to the state store, kept in case the request is sent again.
 
 use statestore_proto::Refusal;
 
@@ -26,7 +26,7 @@ impl AnsweredRecord {
     /// Reads a record.
     ///
     /// # Errors
-    /// [`RecordError`] if it is none, or of a later version.
+    /// [`RecordError`] if `record` is malformed, or of a later version.
     pub fn decode(record: &[u8]) -> Result<Self, RecordError> {
         let mut reader = versioned(record, VERSION)?;
         let flags = reader.u8()?;
@@ -42,7 +42,7 @@ impl AnsweredRecord {
     }
 }
 
-/// The byte of a verdict. None is ever used again for another.
+/// The byte of a verdict. No byte is reused for another verdict.
 fn code(verdict: Verdict) -> u8 {
     match verdict {
         Verdict::Ok => 0,

@@ -1,4 +1,4 @@
-//! A message, as it came.
+//! The body of a message, as it was received.
 
 use super::{RecordError, versioned};
 
@@ -13,7 +13,7 @@ pub fn encode(body: &[u8], out: &mut Vec<u8>) {
 /// Reads a record.
 ///
 /// # Errors
-/// [`RecordError`] if it is none, or of a later version.
+/// [`RecordError`] if `record` is malformed, or of a later version.
 pub fn decode(record: &[u8]) -> Result<&[u8], RecordError> {
     versioned(record, VERSION).map(|mut reader| reader.rest())
 }

@@ -1,16 +1,16 @@
-//! What an entity is.
+//! The definition of an entity.
 
 use super::{RecordError, versioned};
 use crate::ids::QueueNumber;
 
 const VERSION: u8 = 1;
 
-/// An entity as it is stored.
+/// The stored record of an entity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EntityRecord {
-    /// Names what lies in its queue.
+    /// The number of its queue.
     pub queue: QueueNumber,
-    /// What it was defined as, in a form that its owner knows.
+    /// Its definition, in an encoding that only the owner of the entity knows.
     pub definition: Box<[u8]>,
 }
 
@@ -25,7 +25,7 @@ impl EntityRecord {
     /// Reads a record.
     ///
     /// # Errors
-    /// [`RecordError`] if it is none, or of a later version.
+    /// [`RecordError`] if `record` is malformed, or of a later version.
     pub fn decode(record: &[u8]) -> Result<Self, RecordError> {
         let mut reader = versioned(record, VERSION)?;
         Ok(Self { queue: reader.u64_be()?, definition: reader.rest().into() })

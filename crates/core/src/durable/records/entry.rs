@@ -13,7 +13,7 @@ use crate::time::MonoTime;
 
 const VERSION: u8 = 1;
 
-// Two bits of QoS are below them, and two of the phase above.
+// The lower two bits are the QoS, the upper two the phase.
 const RETAIN: u8 = 1 << 2;
 const EXPIRES: u8 = 1 << 3;
 const IDENTIFIERS: u8 = 1 << 4;
@@ -25,7 +25,7 @@ const SENT: u8 = 1;
 const RELEASED: u8 = 2;
 
 impl EntryRecord {
-    /// Appends the record. Of a released entry nothing but the packet identifier is kept.
+    /// Appends the record. Of a released entry only the packet identifier is kept.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.push(VERSION);
         let (phase, packet_id) = match self.phase {
@@ -68,7 +68,7 @@ impl EntryRecord {
     /// Reads a record.
     ///
     /// # Errors
-    /// [`RecordError`] if it is none, or of a later version.
+    /// [`RecordError`] if `record` is malformed, or of a later version.
     pub fn decode(record: &[u8]) -> Result<Self, RecordError> {
         let mut reader = versioned(record, VERSION)?;
         let flags = reader.u8()?;
@@ -123,7 +123,7 @@ fn identifiers(reader: &mut Reader<'_>) -> Result<SmallVec<[NonZeroU32; 1]>, Rec
     Ok(identifiers)
 }
 
-/// A subscription identifier.
+/// Reads a subscription identifier.
 pub(super) fn identifier(reader: &mut Reader<'_>) -> Result<NonZeroU32, RecordError> {
     let identifier = NonZeroU32::new(reader.narrow()?);
     identifier.ok_or(RecordError::Malformed("a subscription identifier is 0"))

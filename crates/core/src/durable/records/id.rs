@@ -1,13 +1,14 @@
-//! Ids of sessions and messages. Most are UUIDs in hex, which take half as many bytes as bytes.
+//! Encoding of session ids and message ids. Most are UUIDs in hexadecimal, which take half the
+//! space in binary.
 
 use super::RecordError;
 use crate::durable::wire::{Reader, put_varint, utf8};
 
-/// As most write it: `6ba7b810-9dad-11d1-80b4-00c04fd430c8`.
+/// A UUID in its usual form: `6ba7b810-9dad-11d1-80b4-00c04fd430c8`.
 const HYPHENATED: u64 = 0;
-/// Without hyphens.
+/// A UUID without hyphens.
 const SIMPLE: u64 = 1;
-/// What is added to the length of any other text.
+/// Added to the length of any other text.
 const OTHER: u64 = 2;
 
 const HYPHENATED_LEN: usize = 36;
@@ -16,9 +17,9 @@ const HYPHENS: [usize; 4] = [8, 13, 18, 23];
 
 /// An id that was read.
 pub(super) enum Id<'a> {
-    /// As it lies there.
+    /// A text, borrowed from the record.
     Text(&'a str),
-    /// Written out.
+    /// A UUID, converted to text: the buffer, and how much of it is used.
     Uuid([u8; HYPHENATED_LEN], usize),
 }
 
@@ -63,7 +64,7 @@ pub(super) fn id<'a>(reader: &mut Reader<'a>) -> Result<Id<'a>, RecordError> {
     }
 }
 
-/// The bytes of a text that is a UUID in lower case.
+/// Returns the bytes of a text that is a UUID in lower case.
 fn uuid(text: &str) -> Option<[u8; 16]> {
     let text = text.as_bytes();
     let hyphenated = match text.len() {

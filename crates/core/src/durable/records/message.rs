@@ -1,4 +1,4 @@
-//! An Application Message: what entries refer to, what is retained, what a will is.
+//! An Application Message: one that entries refer to, a retained message or a will.
 
 use super::{RecordError, known_flags, qos, versioned};
 use crate::durable::wire::{flag, put_varint};
@@ -7,7 +7,7 @@ use crate::time::MonoTime;
 
 const VERSION: u8 = 1;
 
-// Two bits of QoS are below them.
+// The lower two bits are the QoS.
 const RETAIN: u8 = 1 << 2;
 const EXPIRES: u8 = 1 << 3;
 
@@ -29,7 +29,7 @@ pub fn encode(message: &Message, out: &mut Vec<u8>) {
 /// Reads a record, copying topic, properties and payload once.
 ///
 /// # Errors
-/// [`RecordError`] if it is none, or of a later version.
+/// [`RecordError`] if `record` is malformed, or of a later version.
 pub fn decode(record: &[u8]) -> Result<Message, RecordError> {
     let mut reader = versioned(record, VERSION)?;
     let flags = reader.u8()?;

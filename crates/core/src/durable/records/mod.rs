@@ -1,8 +1,8 @@
-//! The values in the store, one file for each.
+//! The values in the store, one file for each kind.
 //!
-//! A value begins with the version of its format. A later version is refused with a sentence, never
-//! guessed at; whatever else does not fit exactly is an error, too. Nothing is allocated by a length
-//! that a record declares. What is read can be written and gives the same bytes.
+//! A value begins with the version of its format. A later version is refused with an error message, never interpreted;
+//! any other deviation from the format is an error, too. No memory is allocated according to a length that a record
+//! declares. A record that was read and is written again gives the same bytes.
 
 mod answered;
 mod body;
@@ -51,22 +51,22 @@ pub use queue_entry::{decode as decode_queue_entry, encode as encode_queue_entry
 pub use seen::{decode as decode_seen, encode as encode_seen};
 pub use state_clock::{decode as decode_state_clock, encode as encode_state_clock};
 
-/// Why a key or a record cannot be read.
+/// Reason for which a key or a record cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordError {
-    /// A later version of Barid has written it.
+    /// The record was written by a later version of Barid.
     Newer {
-        /// The version it has.
+        /// The format version of the record.
         found: u8,
-        /// The latest version that can be read.
+        /// The latest format version that can be read.
         known: u8,
     },
-    /// It is none, and this is why.
+    /// The key or record is malformed, for this reason.
     Malformed(&'static str),
 }
 
 impl RecordError {
-    /// What it means that a version byte is not the one expected.
+    /// The error for a version byte that is not the expected one.
     pub(super) fn version(found: u8, known: u8) -> Self {
         if found > known {
             Self::Newer { found, known }
@@ -90,7 +90,7 @@ impl fmt::Display for RecordError {
 
 impl std::error::Error for RecordError {}
 
-/// Reads a key and its value as what `keyspace` has, and says what is wrong with them, if anything.
+/// Checks that a key and its value are valid for `keyspace`.
 ///
 /// # Errors
 /// [`RecordError`] of the key or of the value.
@@ -164,7 +164,7 @@ pub fn verify(keyspace: Keyspace, key: &[u8], value: &[u8]) -> Result<(), Record
     }
 }
 
-/// A record without its version.
+/// Checks the version of a record, and returns a reader of the rest.
 fn versioned(record: &[u8], known: u8) -> Result<Reader<'_>, RecordError> {
     let mut reader = Reader::new(record);
     match reader.u8()? {
@@ -173,7 +173,7 @@ fn versioned(record: &[u8], known: u8) -> Result<Reader<'_>, RecordError> {
     }
 }
 
-/// Appends a version of the state store.
+/// Appends a version of the state store's clock.
 fn put_state_version(version: Version, out: &mut Vec<u8>) {
     put_varint(version.wall, out);
     put_varint(version.counter.into(), out);
@@ -183,12 +183,12 @@ fn state_version(reader: &mut Reader<'_>) -> Result<Version, RecordError> {
     Ok(Version { wall: reader.varint()?, counter: reader.narrow()? })
 }
 
-/// The lowest two bits as a QoS.
+/// Reads the lowest two bits as a QoS.
 fn qos(flags: u8) -> Result<QoS, RecordError> {
     QoS::try_from(flags & 0b11).map_err(|_| RecordError::Malformed("a QoS is 3"))
 }
 
-/// Refuses flags that this version gives no meaning.
+/// Refuses flags that this version does not know.
 fn known_flags(flags: u8, known: u8) -> Result<(), RecordError> {
     if flags & !known == 0 { Ok(()) } else { Err(RecordError::Malformed("a flag is unknown")) }
 }

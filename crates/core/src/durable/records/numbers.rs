@@ -1,4 +1,4 @@
-//! How far the sequence numbers of a part are reserved: those below may have been given.
+//! The reservation of sequence numbers of a part: numbers below it may have been assigned.
 
 use super::{RecordError, versioned};
 use crate::durable::wire::put_varint;
@@ -15,7 +15,7 @@ pub fn encode(reserved: SequenceNumber, out: &mut Vec<u8>) {
 /// Reads a record.
 ///
 /// # Errors
-/// [`RecordError`] if it is none, or of a later version.
+/// [`RecordError`] if `record` is malformed, or of a later version.
 pub fn decode(record: &[u8]) -> Result<SequenceNumber, RecordError> {
     let mut reader = versioned(record, VERSION)?;
     let reserved = reader.varint()?;

@@ -1,4 +1,4 @@
-//! What was changed of a message since it came.
+//! The overlay of a message: the properties changed since it was received.
 
 use super::RecordError;
 use crate::durable::wire::{Reader, put_str, put_varint};

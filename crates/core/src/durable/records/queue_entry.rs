@@ -1,6 +1,6 @@
 //! An entry in the queue of an entity.
 //!
-//! Engines keep short values in memory, where a scan finds them at once, so it is kept short.
+//! The record is kept short: storage engines keep short values in memory, where a scan finds them at once.
 
 use super::id::{id, put_id};
 use super::overlay::{overlay, put_overlay};
@@ -15,7 +15,7 @@ const SESSION: u8 = 1 << 0;
 const MESSAGE_ID: u8 = 1 << 1;
 const EXPIRES: u8 = 1 << 2;
 const OVERLAY: u8 = 1 << 3;
-/// It has had another number, or its body is named by another.
+/// The entry has had another number, or its body has another id.
 const RENUMBERED: u8 = 1 << 4;
 const STATE_SHIFT: u32 = 6;
 const KNOWN: u8 = SESSION | MESSAGE_ID | EXPIRES | OVERLAY | RENUMBERED | 0b11 << STATE_SHIFT;
@@ -24,7 +24,7 @@ const ACTIVE: u8 = 0;
 const DEFERRED: u8 = 1;
 const SCHEDULED: u8 = 2;
 
-/// Appends the record. The key has the entry's number; the bytes of its body are a record of their own.
+/// Appends the record. The key contains the entry's number; the bytes of its body are a separate record.
 pub fn encode(entry: &Entry, out: &mut Vec<u8>) {
     out.push(VERSION);
     let (state, due) = match entry.state {
@@ -65,10 +65,10 @@ pub fn encode(entry: &Entry, out: &mut Vec<u8>) {
     }
 }
 
-/// Reads the record of the entry with this number. Its body is in the store only.
+/// Reads the record of the entry with this number. The bytes of its body are left in the store.
 ///
 /// # Errors
-/// [`RecordError`] if it is none, or of a later version.
+/// [`RecordError`] if `record` is malformed, or of a later version.
 pub fn decode(number: SequenceNumber, record: &[u8]) -> Result<Entry, RecordError> {
     let mut reader = versioned(record, VERSION)?;
     let flags = reader.u8()?;

@@ -6,38 +6,40 @@ use super::{RecordError, versioned};
 use crate::durable::wire::{Reader, put_varint};
 use crate::ids::{QueueNumber, SessionNumber};
 
-/// The version that says that everybody has it. Earlier versions of Barid knew no other.
+/// Format version of a record that says that all recipients have the message. Earlier versions of Barid wrote only this
+/// one.
 const ALL: u8 = 1;
 
-/// The version that names those that have it.
+/// Format version of a record that names the recipients that have the message.
 const SOME: u8 = 2;
 
 /// The sessions and queues of one shard that have a QoS 2 message, from its PUBLISH to PUBREL.
 ///
-/// Noted in the batch in which a session or a queue gets the message. A client that repeats its PUBLISH after a crash may
-/// find that the message was handed on to some only: they are left out, and the others get it.
+/// Noted in the batch in which a session or a queue gets the message. When a client repeats its PUBLISH after a crash,
+/// some recipients may have the message already: they are skipped, and the others get it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReceivedRecord {
-    /// Everybody who was to have it.
+    /// All recipients have the message.
     All,
-    /// Not all, perhaps.
+    /// Possibly only some recipients have the message.
     Some {
-        /// Sessions get it in ascending order of their numbers, and this is the last one that has it; 0: none has.
+        /// The last session that has the message: sessions get it in ascending order of their numbers. 0 if no session
+        /// has it.
         last_session: SessionNumber,
-        /// The queues of entities that have it; one that has two copies is there twice.
+        /// The queues of entities that have the message; a queue that has two copies is listed twice.
         queues: SmallVec<[QueueNumber; 1]>,
     },
 }
 
 impl Default for ReceivedRecord {
-    /// Nobody has it.
+    /// The record of a message that nobody has yet.
     fn default() -> Self {
         Self::Some { last_session: 0, queues: SmallVec::new() }
     }
 }
 
 impl ReceivedRecord {
-    /// Whether a session has it, if it was to.
+    /// Returns whether a session has the message, if the session is one of its recipients.
     pub fn has_session(&self, session: SessionNumber) -> bool {
         match self {
             Self::All => true,
@@ -45,7 +47,7 @@ impl ReceivedRecord {
         }
     }
 
-    /// How many copies a queue has at most.
+    /// Returns the maximum number of copies that a queue has.
     pub fn copies_in(&self, queue: QueueNumber) -> usize {
         match self {
             Self::All => usize::MAX,
@@ -53,14 +55,14 @@ impl ReceivedRecord {
         }
     }
 
-    /// A session gets it, after all that have smaller numbers.
+    /// Notes that a session gets the message, after all sessions with smaller numbers.
     pub fn add_session(&mut self, session: SessionNumber) {
         if let Self::Some { last_session, .. } = self {
             *last_session = session.max(*last_session);
         }
     }
 
-    /// A queue gets a copy.
+    /// Notes that a queue gets a copy.
     pub fn add_queue(&mut self, queue: QueueNumber) {
         if let Self::Some { queues, .. } = self {
             queues.push(queue);
@@ -82,7 +84,7 @@ impl ReceivedRecord {
     /// Reads a record.
     ///
     /// # Errors
-    /// [`RecordError`] if it is none, or of a later version.
+    /// [`RecordError`] if `record` is malformed, or of a later version.
     pub fn decode(record: &[u8]) -> Result<Self, RecordError> {
         if let [ALL, rest @ ..] = record {
             return Reader::new(rest).finish().map(|()| Self::All);

@@ -1,4 +1,4 @@
-//! Until when a message with the same id is taken for the same one. The key has the id.
+//! The time until which a message with the same id is a duplicate. The key contains the id.
 
 use super::{RecordError, versioned};
 use crate::durable::wire::put_varint;
@@ -15,7 +15,7 @@ pub fn encode(until: WallTime, out: &mut Vec<u8>) {
 /// Reads a record.
 ///
 /// # Errors
-/// [`RecordError`] if it is none, or of a later version.
+/// [`RecordError`] if `record` is malformed, or of a later version.
 pub fn decode(record: &[u8]) -> Result<WallTime, RecordError> {
     let mut reader = versioned(record, VERSION)?;
     let until = WallTime::from_millis(reader.varint()?);

@@ -1,4 +1,4 @@
-//! A session: whose it is, when it ends, and what its client has still to get.
+//! A session: its owner, its expiry, and the retained messages that its client has yet to get.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -19,31 +19,33 @@ const AWAY: u8 = 1 << 1;
 const WILL: u8 = 1 << 2;
 const WILL_EXPIRES: u8 = 1 << 3;
 
-// Of a replay. Two bits of QoS are below them.
+// Flags of a replay. The lower two bits are the QoS.
 const IDENTIFIER: u8 = 1 << 2;
 const AFTER: u8 = 1 << 3;
 
-/// What is stored of a session beside its subscriptions, its queue and the messages received.
+/// The stored record of a session, without its subscriptions, its queue and the QoS 2 messages
+/// received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionRecord {
-    /// Names it in all other keys.
+    /// Identifies the session in all other keys.
     pub number: SessionNumber,
-    /// The user whose session it is, when there are users: no other may have it.
+    /// The user that the session belongs to, if users are configured: no other user may take it
+    /// over.
     pub user: Option<Box<str>>,
-    /// Session Expiry Interval in seconds; `u32::MAX`: never.
+    /// Session Expiry Interval in seconds; `u32::MAX`: the session does not expire.
     pub expiry: u32,
-    /// Since when it has had no client; none: a client is connected.
+    /// Since when the session has had no client; `None`: a client is connected.
     pub away_since: Option<MonoTime>,
     /// The Will Message, until published or discarded.
     pub will: Option<WillRecord>,
-    /// Walks through the retained messages that the client has still to get.
+    /// The replays that are not finished: retained messages that the client has yet to get.
     pub replays: Vec<ReplayRecord>,
 }
 
 /// A Will Message (MQTT 5 §3.1.2.5).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WillRecord {
-    /// What is published; its expiry starts to run when it is.
+    /// The message to publish. Its expiry starts to run when it is published.
     pub message: Arc<Message>,
     /// Message Expiry Interval, in seconds.
     pub expiry: Option<u32>,
@@ -51,7 +53,7 @@ pub struct WillRecord {
     pub delay: u32,
 }
 
-/// One subscription's walk through the retained messages.
+/// The replay of one subscription: how far it has got through the retained messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplayRecord {
     /// The topic filter.
@@ -60,7 +62,7 @@ pub struct ReplayRecord {
     pub qos: QoS,
     /// The Subscription Identifier.
     pub identifier: Option<NonZeroU32>,
-    /// The topic of the last message that was taken; none: nothing was.
+    /// The topic of the last message that was sent; `None`: no message was sent.
     pub after: Option<Box<str>>,
 }
 
@@ -95,7 +97,7 @@ impl SessionRecord {
     /// Reads a record.
     ///
     /// # Errors
-    /// [`RecordError`] if it is none, or of a later version.
+    /// [`RecordError`] if `record` is malformed, or of a later version.
     pub fn decode(record: &[u8]) -> Result<Self, RecordError> {
         let mut reader = versioned(record, VERSION)?;
         let flags = reader.u8()?;

@@ -8,12 +8,12 @@ use crate::time::WallTime;
 
 const VERSION: u8 = 1;
 
-/// The state of a message session, as it is stored.
+/// The stored state of a message session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionStateRecord {
-    /// What it was set to. May be empty.
+    /// The state as it was set last. May be empty.
     pub state: Arc<[u8]>,
-    /// When.
+    /// When it was set.
     pub updated_at: WallTime,
 }
 
@@ -28,7 +28,7 @@ impl SessionStateRecord {
     /// Reads a record, copying the state once.
     ///
     /// # Errors
-    /// [`RecordError`] if it is none, or of a later version.
+    /// [`RecordError`] if `record` is malformed, or of a later version.
     pub fn decode(record: &[u8]) -> Result<Self, RecordError> {
         let mut reader = versioned(record, VERSION)?;
         let updated_at = WallTime::from_millis(reader.varint()?);

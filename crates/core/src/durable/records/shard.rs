@@ -1,16 +1,17 @@
-//! What a store has of its shard itself.
+//! A shard's own record.
 
 use super::{RecordError, versioned};
 use crate::durable::wire::put_varint;
 
 const VERSION: u8 = 1;
 
-/// What a store has of its shard itself.
+/// A shard's own record in its store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ShardRecord {
-    /// How often it was opened.
+    /// How often the shard was opened.
     pub epoch: u64,
-    /// Sessions and queues were given numbers below this one, perhaps, and none from it on. Without the bits of the shard.
+    /// Numbers of sessions and queues below this one may have been assigned, and none from this one on. Without the
+    /// bits of the shard.
     pub reserved: u64,
 }
 
@@ -25,7 +26,7 @@ impl ShardRecord {
     /// Reads a record.
     ///
     /// # Errors
-    /// [`RecordError`] if it is none, or of a later version.
+    /// [`RecordError`] if `record` is malformed, or of a later version.
     pub fn decode(record: &[u8]) -> Result<Self, RecordError> {
         let mut reader = versioned(record, VERSION)?;
         let read = Self { epoch: reader.varint()?, reserved: reader.varint()? };

@@ -1,4 +1,4 @@
-//! What a key of the state store has.
+//! The record of a key of the state store.
 
 use super::{RecordError, known_flags, put_state_version, state_version, versioned};
 use crate::durable::wire::{flag, put_str, put_varint};
@@ -33,7 +33,7 @@ impl StateRecord {
     /// Reads a record, copying the value once.
     ///
     /// # Errors
-    /// [`RecordError`] if it is none, or of a later version.
+    /// [`RecordError`] if `record` is malformed, or of a later version.
     pub fn decode(record: &[u8]) -> Result<Self, RecordError> {
         let mut reader = versioned(record, VERSION)?;
         let flags = reader.u8()?;

@@ -15,7 +15,7 @@ pub fn encode(latest: Version, out: &mut Vec<u8>) {
 /// Reads a record.
 ///
 /// # Errors
-/// [`RecordError`] if it is none, or of a later version.
+/// [`RecordError`] if `record` is malformed, or of a later version.
 pub fn decode(record: &[u8]) -> Result<Version, RecordError> {
     let mut reader = versioned(record, VERSION)?;
     let latest = state_version(&mut reader)?;

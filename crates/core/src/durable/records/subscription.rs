@@ -10,13 +10,13 @@ use crate::durable::wire::{flag, put_varint};
 
 const VERSION: u8 = 1;
 
-// Two bits of QoS are below them.
+// The lower two bits are the QoS.
 const NO_LOCAL: u8 = 1 << 2;
 const RETAIN_AS_PUBLISHED: u8 = 1 << 3;
 const IDENTIFIER: u8 = 1 << 4;
 
-/// How a session has subscribed to a topic filter (MQTT 5 §3.8.3.1). Retain Handling is not kept: it
-/// matters when the SUBSCRIBE comes, and not later.
+/// The options with which a session has subscribed to a topic filter (MQTT 5 §3.8.3.1). Retain Handling is not stored:
+/// it matters only when the SUBSCRIBE is received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SubscriptionRecord {
     /// The QoS granted.
@@ -47,7 +47,7 @@ impl SubscriptionRecord {
     /// Reads a record.
     ///
     /// # Errors
-    /// [`RecordError`] if it is none, or of a later version.
+    /// [`RecordError`] if `record` is malformed, or of a later version.
     pub fn decode(record: &[u8]) -> Result<Self, RecordError> {
         let mut reader = versioned(record, VERSION)?;
         let flags = reader.u8()?;

@@ -1,4 +1,5 @@
-//! Traces that clients have left in other shards than their sessions', and what becomes of them when these are opened.
+//! Traces that clients have left in shards other than that of their session, and their handling when those shards are
+//! opened.
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
@@ -7,9 +8,9 @@ use super::{AnsweredIn, ReceivedIn, Recovered, Trace};
 use crate::durable::shard::{Shard, shard_of};
 use crate::ids::{SessionNumber, ShardIndex, TenantNumber};
 
-/// The shards that are open, with their sessions, and the traces that wait for others.
+/// The open shards with their sessions, and the traces whose session is in a shard that is not open.
 ///
-/// Whether a trace is still worth anything is known when the shard of its session is open. Until then it stays.
+/// Whether a trace is still needed is known only when the shard of its session is open. Until then the trace is kept.
 #[derive(Debug, Default)]
 pub struct Homes {
     open: HashMap<ShardIndex, HashMap<SessionNumber, TenantNumber, FixedState>, FixedState>,
@@ -17,7 +18,7 @@ pub struct Homes {
 }
 
 impl Homes {
-    /// A shard is open already, with these sessions and with traces of clients whose shard is not.
+    /// Adds a shard that is open already, with its sessions, and with traces in it of clients whose shard is not open.
     pub fn resume(
         &mut self,
         shard: ShardIndex,
@@ -28,10 +29,10 @@ impl Homes {
         self.waiting.extend(traces);
     }
 
-    /// Opens a shard that has been read. Answers the traces of which is known by that whether their session is there: those in
-    /// the shard itself, and those in others that have waited for it. One whose session is not there is to be
-    /// [removed](Trace::remove). Directories of versions that reserved no numbers need more: the shard of the session is to
-    /// [skip its number](Shard::skip_number).
+    /// Opens a shard that has been read. Returns the traces for which it is now known whether their session exists (the
+    /// bool): traces in this shard, and traces in other shards that have waited for this one. A trace whose session
+    /// does not exist must be [removed](Trace::remove). For directories of versions that reserved no numbers, the shard
+    /// of the session must in addition [skip its number](Shard::skip_number).
     pub fn open(&mut self, recovered: Recovered) -> (Shard, Vec<(Trace, bool)>) {
         let Recovered { shard, sessions, traces } = recovered;
         self.open.insert(shard.index(), sessions);
@@ -46,14 +47,14 @@ impl Homes {
         (shard, known)
     }
 
-    /// The traces that wait for shards that are not open.
+    /// The traces whose session is in a shard that is not open.
     pub fn waiting(&self) -> &[Trace] {
         &self.waiting
     }
 }
 
 impl Trace {
-    /// Whose trace it is.
+    /// The session of the client that left the trace.
     pub fn session(&self) -> (TenantNumber, SessionNumber) {
         match *self {
             Self::Received(ReceivedIn { tenant, session, .. })
@@ -61,7 +62,7 @@ impl Trace {
         }
     }
 
-    /// Where it is.
+    /// The shard that has the trace.
     pub fn shard(&self) -> ShardIndex {
         match *self {
             Self::Received(ReceivedIn { shard, .. }) | Self::Answered(AnsweredIn { shard, .. }) => {
@@ -70,7 +71,7 @@ impl Trace {
         }
     }
 
-    /// Removes it from its shard.
+    /// Removes the trace from its shard.
     pub fn remove(&self, shard: &mut Shard) {
         debug_assert_eq!(shard.index(), self.shard());
         match *self {

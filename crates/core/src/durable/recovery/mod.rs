@@ -1,14 +1,14 @@
-//! From a store to a shard, and to whoever holds the sessions, the entities, the retained messages and
-//! the state store.
+//! Reading of a store into a shard, and to the owners of the sessions, the entities, the retained messages and the
+//! state store.
 //!
-//! The stores of a data directory are read one by one, in parallel if one likes ([`recover`]), and
-//! then opened one after the other ([`Homes::open`]). What is read is told as it comes and not collected.
+//! The stores of a data directory are read separately, and may be read in parallel ([`recover`]); then they are opened
+//! one after the other ([`Homes::open`]). Records are passed on as they are read, and not collected.
 //!
-//! A crash may leave *orphans*: what belongs to a session or an entity that is gone, since the rest of a
-//! large one goes in several batches, and *traces* lie in other shards than their session.
-//! They are not told; their removal is in the first batch of the shard. There are no messages that
-//! no entry refers to, as [`Shard`] removes a message in the batch of its last entry, and no bodies
-//! without an entry, as an entity removes both at once; so messages and bodies are not read here at all.
+//! A crash may leave *orphans*, records of a session or an entity that no longer exists: a large one is removed in
+//! several batches, and the *traces* of a session lie in other shards. Orphans are not passed on; their removal is in
+//! the first batch of the shard. There are no messages without an entry, as [`Shard`] removes a message in the batch of
+//! its last entry, and no bodies without an entry, as an entity removes both at once. Therefore messages and bodies are
+//! not read here at all.
 
 use std::fmt;
 use std::num::NonZeroU64;
@@ -44,19 +44,19 @@ mod queues;
 
 pub use homes::Homes;
 
-/// Is told what a store has: all sessions, then all subscriptions, all entries, all retained messages,
-/// all clocks of the state store and all its keys; then all entities, and what is reserved and lies in
-/// their queues. Subscriptions and entries are those of sessions that were told; what lies in a queue is
-/// that of an entity that was told.
+/// Receives the records of a store: all sessions, then all subscriptions, all entries, all retained messages, all
+/// clocks of the state store and all its keys; then all entities, and the reservations and contents of their queues.
+/// Subscriptions and entries belong to sessions that were passed before; the contents of a queue belong to an entity
+/// that was passed before.
 pub trait Recovery {
-    /// The number of the tenant with this name: always the same one, in all shards. Asked whenever
-    /// the tenant of what is told changes.
+    /// Returns the number of the tenant with this name, which must be the same in all shards. Called whenever the
+    /// tenant differs from that of the record before.
     fn tenant(&mut self, name: &str) -> TenantNumber;
 
-    /// A session.
+    /// Receives a session.
     fn session(&mut self, tenant: TenantNumber, client_id: &str, record: SessionRecord);
 
-    /// A subscription.
+    /// Receives a subscription.
     fn subscription(
         &mut self,
         tenant: TenantNumber,
@@ -65,7 +65,7 @@ pub trait Recovery {
         record: SubscriptionRecord,
     );
 
-    /// An entry; those of one session come one after the other, in ascending order.
+    /// Receives an entry; those of one session come one after the other, in ascending order.
     fn entry(
         &mut self,
         tenant: TenantNumber,
@@ -74,22 +74,22 @@ pub trait Recovery {
         record: EntryRecord,
     );
 
-    /// A retained message; those of one tenant come sorted as in
+    /// Receives a retained message; those of one tenant come sorted as in
     /// [`RetainedStore`](crate::retained::RetainedStore).
     fn retained(&mut self, tenant: TenantNumber, message: Message);
 
-    /// The last version that the shard knows of in a tenant's state store: the latest of those in all
-    /// shards is what its clock has to go on from.
+    /// Receives the last version that the shard knows of in a tenant's state store. The tenant's clock has to continue
+    /// from the latest of all shards.
     fn state_clock(&mut self, tenant: TenantNumber, latest: Version);
 
-    /// A key of the state store; those of one tenant come in the order of their bytes. It may have
-    /// expired meanwhile.
+    /// Receives a key of the state store; those of one tenant come in the order of their bytes. The key may have
+    /// expired.
     fn state(&mut self, tenant: TenantNumber, key: &[u8], record: StateRecord);
 
-    /// An entity.
+    /// Receives an entity.
     fn entity(&mut self, tenant: TenantNumber, path: &str, record: EntityRecord);
 
-    /// Sequence numbers below `reserved` may have been given.
+    /// Receives a reservation: sequence numbers below `reserved` may have been assigned.
     fn queue_numbers(
         &mut self,
         tenant: TenantNumber,
@@ -98,7 +98,7 @@ pub trait Recovery {
         reserved: SequenceNumber,
     );
 
-    /// The state of a message session.
+    /// Receives the state of a message session.
     fn queue_state(
         &mut self,
         tenant: TenantNumber,
@@ -107,11 +107,12 @@ pub trait Recovery {
         record: SessionStateRecord,
     );
 
-    /// An entry, whose body is in the store only; those of one part come one after the other, in
-    /// ascending order.
+    /// Receives an entry, whose body is in the store only; those of one part come one after the other, in ascending
+    /// order.
     fn queue_entry(&mut self, tenant: TenantNumber, queue: QueueNumber, part: Part, entry: Entry);
 
-    /// A message with this id was sent; until when another one is taken for the same.
+    /// Receives the id of a message that was sent, and the time until which another message with this id is a
+    /// duplicate.
     fn queue_seen(
         &mut self,
         tenant: TenantNumber,
@@ -121,7 +122,7 @@ pub trait Recovery {
     );
 }
 
-/// A shard that has been read, and not been opened yet.
+/// A shard that has been read and is not open yet.
 #[derive(Debug)]
 pub struct Recovered {
     shard: Shard,
@@ -129,7 +130,7 @@ pub struct Recovered {
     traces: Vec<Trace>,
 }
 
-/// What a client's PUBLISH has left in a shard, which need not be that of the client's session.
+/// A record that a client's PUBLISH has left in a shard. The client's session may belong to another shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trace {
     /// A message of QoS 2 was received and not released.
@@ -138,12 +139,12 @@ pub enum Trace {
     Answered(AnsweredIn),
 }
 
-/// A QoS 2 message that was received and not released, in one shard that it has touched.
+/// A QoS 2 message that was received and not released, as noted in one of the shards that store it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceivedIn {
     /// The shard.
     pub shard: ShardIndex,
-    /// Whose message it is.
+    /// The tenant of the publishing client.
     pub tenant: TenantNumber,
     /// The session of the client that published it.
     pub session: SessionNumber,
@@ -151,14 +152,14 @@ pub struct ReceivedIn {
     pub packet_id: PacketId,
 }
 
-/// What a request to the state store was answered, in the shard of the key that it was about.
+/// The answer to a request to the state store, in the shard of the key that the request was about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AnsweredIn {
     /// The shard.
     pub shard: ShardIndex,
-    /// Whose request it is.
+    /// The tenant of the requesting client.
     pub tenant: TenantNumber,
-    /// The session of the client that asked.
+    /// The session of the requesting client.
     pub session: SessionNumber,
     /// The packet identifier of the PUBLISH.
     pub packet_id: PacketId,
@@ -166,10 +167,10 @@ pub struct AnsweredIn {
     pub record: AnsweredRecord,
 }
 
-/// Why a store cannot be recovered from. Nothing has been changed.
+/// Reason for which a store cannot be recovered. Nothing has been changed.
 #[derive(Debug)]
 pub struct RecoveryError {
-    /// Whose record it is, if that can be read.
+    /// The tenant of the record, if that can be read.
     pub tenant: Option<Box<str>>,
     /// The keyspace that was read.
     pub keyspace: Keyspace,
@@ -177,7 +178,7 @@ pub struct RecoveryError {
     pub cause: RecoveryCause,
 }
 
-/// What went wrong when a store was read.
+/// Cause of a [`RecoveryError`].
 #[derive(Debug)]
 pub enum RecoveryCause {
     /// A key or a record cannot be read.
@@ -186,12 +187,12 @@ pub enum RecoveryCause {
     Store(StoreError),
 }
 
-/// Reads all of one shard's store but its messages, and tells `recovery`.
+/// Reads all of one shard's store except messages and bodies, and passes the records to `recovery`.
 ///
 /// Costs a scan, and for each entry the counting of a reference.
 ///
 /// # Errors
-/// [`RecoveryError`] at the first thing that cannot be read.
+/// [`RecoveryError`] at the first record that cannot be read.
 pub fn recover(
     index: ShardIndex,
     store: &dyn Store,
@@ -225,13 +226,13 @@ pub fn recover(
     Ok(reading.recovered)
 }
 
-/// One store on its way into memory.
+/// A store that is being read.
 struct Reading<'a> {
     store: &'a dyn Store,
     recovery: &'a mut dyn Recovery,
-    /// The tenant of the record before, which is nearly always that of the next.
+    /// The tenant of the previous record, which is nearly always that of the next.
     tenant: Option<(Box<str>, TenantNumber)>,
-    /// Those of entities that were told.
+    /// The queues of the entities that were passed on.
     queues: HashMap<QueueNumber, TenantNumber, FixedState>,
     recovered: Recovered,
 }
@@ -279,7 +280,7 @@ impl Reading<'_> {
     }
 
     fn entries(&mut self) -> Result<(), RecoveryError> {
-        // Removed when all are counted: a message may have entries of other sessions.
+        // Orphans are removed after all references are counted: a message may have entries of other sessions.
         let mut orphans = Vec::new();
         let mut last = None;
         self.scan(keys::ENTRIES, |this, key, value| {
@@ -380,7 +381,7 @@ impl Reading<'_> {
         }
     }
 
-    /// Gives each record of a keyspace to `read`, up to the first that it cannot read.
+    /// Passes each record of a keyspace to `read`, up to the first that cannot be read.
     fn scan(
         &mut self,
         keyspace: Keyspace,
@@ -433,7 +434,7 @@ impl fmt::Display for RecoveryError {
     }
 }
 
-/// What a keyspace has, in words.
+/// The contents of a keyspace, in words.
 fn what(keyspace: Keyspace) -> &'static str {
     match keyspace {
         keys::RECEIVED => "packet identifiers received",

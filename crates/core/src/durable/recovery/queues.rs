@@ -1,4 +1,4 @@
-//! Entities, and what lies in their queues.
+//! Reading of entities and of the contents of their queues.
 
 use super::{Reading, RecoveryError};
 use crate::durable::keys::{
@@ -83,7 +83,8 @@ impl Reading<'_> {
         })
     }
 
-    /// Whether an entity has the queue. If not, its number is still not to be given again.
+    /// Returns whether an entity has the queue. If none has, ensures that its number is not
+    /// assigned again.
     fn has_queue(&mut self, tenant: TenantNumber, queue: QueueNumber) -> bool {
         let has = self.queues.get(&queue) == Some(&tenant);
         if !has {

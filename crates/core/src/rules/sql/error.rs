@@ -1,33 +1,33 @@
-//! Why a text is no filter and no action.
+//! Errors of parsing filters and actions.
 
 use std::fmt;
 
-/// An expression that was refused: where, and what was wrong.
+/// Error of parsing a filter or an action: the place and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseError {
-    /// The place in the text: characters, from 1.
+    /// The place in the text, in characters from 1.
     pub at: usize,
-    /// What was wrong there.
+    /// The reason.
     pub reason: Reason,
 }
 
-/// What is wrong with an expression.
+/// The reason for which an expression is invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// Something else should stand here.
+    /// Something else was expected here.
     Expected {
-        /// What should.
+        /// What was expected.
         what: &'static str,
-        /// What does.
+        /// What was found.
         found: Box<str>,
     },
-    /// More than [`crate::rules::TEXT_MAX`] characters.
+    /// The text has more than [`crate::rules::TEXT_MAX`] characters.
     TooLong,
-    /// Parentheses, NOT, signs and functions in one another more than [`crate::rules::DEPTH_MAX`] times.
+    /// Parentheses, NOT, signs and functions are nested more than [`crate::rules::DEPTH_MAX`] times.
     TooDeep,
-    /// A text or a name that begins here has no end.
+    /// A text or a name that begins here is not terminated.
     Unterminated(&'static str),
-    /// No integer of 64 bits, or no finite number.
+    /// The number does not fit into a 64-bit integer, or is not a finite number.
     NumberTooLarge,
     /// A property with `sys.` that does not exist.
     NoSystemProperty(Box<str>),

@@ -1,32 +1,33 @@
-//! Patterns of LIKE.
+//! Patterns of LIKE, and matching them.
 
 mod places;
 
 use places::Places;
 
-/// A pattern: `%` stands for any text, `_` for any one character.
+/// A pattern: `%` matches any text, `_` any one character.
 ///
-/// A text is read once, from left to right, whatever the pattern: there is nothing to go back to. What stands
-/// between two `%` is looked for where the last piece ended, as a substring if it has no `_`; a pattern with `_`
-/// there is matched by [`Places`].
+/// A text is read once, from left to right, without backtracking, whatever the pattern. A piece between two `%` is
+/// searched for after the end of the last piece: as a substring if it has no `_`. Patterns with `_` in such a piece are
+/// matched by [`Places`].
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Pattern {
     Pieces(Pieces),
     Places(Places),
 }
 
-/// What stands between the `%` of a pattern.
+/// A pattern as the pieces between its `%`.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Pieces {
-    /// What the text begins with: a character, or none for any one. All of it, if there is no `%`.
+    /// The beginning of the text: each element is a character, or `None` for any character. The whole text, if there is
+    /// no `%`.
     first: Box<[Option<char>]>,
-    /// What comes behind it, in this order.
+    /// The pieces after it, in this order.
     middle: Box<[Box<str>]>,
-    /// What the text ends with; `None`: there is no `%`.
+    /// The end of the text; `None` if there is no `%`.
     last: Option<Box<[Option<char>]>>,
 }
 
-/// The pattern ends with the escape character, which stands for nothing then.
+/// The pattern ends with the escape character, with nothing to escape.
 #[derive(Debug, PartialEq)]
 pub(super) struct DanglingEscape;
 
@@ -49,7 +50,7 @@ impl Pattern {
         Ok(Pieces::new(&pieces).map_or_else(|| Self::Places(Places::new(&pieces)), Self::Pieces))
     }
 
-    /// Whether all of `text` matches. Case counts.
+    /// Whether the whole `text` matches; case-sensitive.
     pub(super) fn matches(&self, text: &str) -> bool {
         match self {
             Self::Pieces(pieces) => pieces.matches(text),
@@ -57,7 +58,7 @@ impl Pattern {
         }
     }
 
-    /// What matching a text of so many bytes costs, in steps of about ten nanoseconds.
+    /// The cost of matching a text of this many bytes, in steps of about ten nanoseconds.
     pub(super) fn cost(&self, bytes: usize) -> usize {
         match self {
             Self::Pieces(pieces) => bytes / 4 + pieces.middle.len(),
@@ -65,14 +66,14 @@ impl Pattern {
         }
     }
 
-    /// What making a pattern of so many bytes costs, in steps of about ten nanoseconds.
+    /// The cost of compiling a pattern of this many bytes, in steps of about ten nanoseconds.
     pub(super) fn cost_of_new(bytes: usize) -> usize {
         bytes * (bytes / 512 + 4)
     }
 }
 
 impl Pieces {
-    /// `None`: a piece in the middle has `_`.
+    /// Creates a pattern; `None` if a piece in the middle has `_`.
     fn new(pieces: &[Vec<Option<char>>]) -> Option<Self> {
         let (first, rest) = pieces.split_first()?;
         let Some((last, middle)) = rest.split_last() else {

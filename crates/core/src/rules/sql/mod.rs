@@ -1,7 +1,7 @@
 //! The language of filters and actions: a subset of SQL-92, with its three-valued logic.
 //!
-//! A text becomes a [`Program`] in one pass, without a tree in between: so evaluating is a loop
-//! over a flat list, and nothing that a text says can make it recurse.
+//! A text is compiled to a [`Program`] in one pass, without a syntax tree. Evaluating is a loop
+//! over a flat list of instructions, so no text can make it recurse.
 
 mod error;
 mod like;
@@ -17,14 +17,14 @@ pub(super) use program::Program;
 
 use crate::value::Value;
 
-/// How many characters a filter or an action may have.
+/// Maximum length of a filter or an action, in characters; a longer text is refused.
 pub const TEXT_MAX: usize = 1024;
 
-/// How deep parentheses, NOT, signs and functions may stand in one another.
+/// Maximum nesting of parentheses, NOT, signs and functions; a deeper expression is refused.
 pub const DEPTH_MAX: usize = 64;
 
-/// How many bytes a text may have that an expression puts together: a longer one is unknown.
+/// Maximum length, in bytes, of a text that an expression concatenates; a longer one is unknown.
 pub const JOINED_MAX: usize = 64 * 1024;
 
-/// What stands for `@name` in a text: the names, with or without `@`, and their values.
+/// The values of the parameters `@name` in a text, by name with or without `@`.
 pub type Parameters = [(Box<str>, Value)];

@@ -1,4 +1,4 @@
-//! What operators make of values. Whatever has no answer is unknown, which is [`ValueRef::Null`].
+//! Operators on values. A result that does not exist is unknown, which is [`ValueRef::Null`].
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -17,7 +17,7 @@ pub(super) enum Comparison {
     GreaterOrEqual,
 }
 
-/// An operator of two values that gives a value.
+/// An arithmetic operator with two operands.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Arithmetic {
     Add,
@@ -28,7 +28,7 @@ pub(super) enum Arithmetic {
 }
 
 impl Comparison {
-    /// Whether it holds between the two.
+    /// Compares two values. The result is a boolean, or unknown.
     pub(super) fn of<'a>(self, left: &ValueRef<'_>, right: &ValueRef<'_>) -> ValueRef<'a> {
         let Some(ordering) = compare(left, right) else { return ValueRef::Null };
         match self {
@@ -43,12 +43,13 @@ impl Comparison {
     }
 }
 
-/// Whether two values are equal; unknown if one of them is, or if they are of different kinds.
+/// Returns whether two values are equal; `None` (unknown) if one of them is unknown, or if they are
+/// of different kinds.
 pub(in crate::rules) fn equal(left: &ValueRef<'_>, right: &ValueRef<'_>) -> Option<bool> {
     compare(left, right).map(Ordering::is_eq)
 }
 
-/// How two values of one kind compare. Integers and floating-point numbers are one kind.
+/// Compares two values of one kind. Integers and floating-point numbers are one kind.
 fn compare(left: &ValueRef<'_>, right: &ValueRef<'_>) -> Option<Ordering> {
     match (left, right) {
         (ValueRef::Long(left), ValueRef::Long(right)) => Some(left.cmp(right)),
@@ -61,7 +62,7 @@ fn compare(left: &ValueRef<'_>, right: &ValueRef<'_>) -> Option<Ordering> {
     }
 }
 
-/// Whether one of its kind can be less than another.
+/// Whether values of this kind are ordered.
 fn has_order(value: &ValueRef<'_>) -> bool {
     !matches!(value, ValueRef::Bool(_) | ValueRef::Binary(_) | ValueRef::Uuid(_))
 }
@@ -75,7 +76,7 @@ fn number(value: &ValueRef<'_>) -> Option<f64> {
 }
 
 impl Arithmetic {
-    /// What it makes of the two. Integers stay integers: `7 / 2` is 3.
+    /// Applies the operator to two values. The result of two integers is an integer: `7 / 2` is 3.
     pub(super) fn of<'a>(self, left: &ValueRef<'a>, right: &ValueRef<'a>) -> ValueRef<'a> {
         match (left, right) {
             (ValueRef::Long(left), ValueRef::Long(right)) => {
@@ -111,7 +112,7 @@ impl Arithmetic {
         result.is_finite().then_some(result)
     }
 
-    /// Points in time: their difference, and one moved by milliseconds.
+    /// Calculates with points in time: the difference of two, or one shifted by milliseconds.
     fn of_times<'a>(self, left: &ValueRef<'_>, right: &ValueRef<'_>) -> ValueRef<'a> {
         use ValueRef::{Long, Timestamp};
         let time = |time: Option<i64>| time.map_or(ValueRef::Null, Timestamp);
@@ -135,7 +136,7 @@ fn joined<'a>(left: &str, right: &str) -> ValueRef<'a> {
     ValueRef::String(Cow::Owned([left, right].concat()))
 }
 
-/// The number with the other sign.
+/// The negated number.
 pub(super) fn negated<'a>(value: &ValueRef<'_>) -> ValueRef<'a> {
     match value {
         ValueRef::Long(number) => number.checked_neg().map_or(ValueRef::Null, ValueRef::Long),
@@ -144,7 +145,7 @@ pub(super) fn negated<'a>(value: &ValueRef<'_>) -> ValueRef<'a> {
     }
 }
 
-/// NOT: what is unknown stays unknown.
+/// Computes NOT: an unknown value stays unknown.
 pub(super) fn not<'a>(value: &ValueRef<'_>) -> ValueRef<'a> {
     match value {
         ValueRef::Bool(truth) => ValueRef::Bool(!truth),
@@ -152,8 +153,9 @@ pub(super) fn not<'a>(value: &ValueRef<'_>) -> ValueRef<'a> {
     }
 }
 
-/// AND for the truth that decides alone `false`, OR for `true`: if neither side decides, it is the
-/// other truth when both sides know it, and unknown otherwise.
+/// Computes AND or OR. `decides` is the truth value that alone decides the result: `false` for AND,
+/// `true` for OR. If neither side decides, the result is the opposite if both sides are known, and
+/// unknown otherwise.
 pub(super) fn junction<'a>(
     decides: bool,
     left: &ValueRef<'_>,
@@ -168,7 +170,7 @@ pub(super) fn junction<'a>(
     }
 }
 
-/// IN: true if one of `items` is equal, unknown if that might be, false otherwise.
+/// Computes IN: true if one of `items` is equal, unknown if one might be, false otherwise.
 pub(super) fn is_in<'a>(left: &ValueRef<'_>, items: &[ValueRef<'_>]) -> ValueRef<'a> {
     let mut unknown = false;
     for item in items {

@@ -1,4 +1,4 @@
-//! From a text to a program.
+//! Parser of filters and actions, which generates their programs.
 
 use super::error::{ParseError, Reason};
 use super::like::Pattern;
@@ -9,7 +9,7 @@ use super::{DEPTH_MAX, Parameters, TEXT_MAX};
 use crate::rules::{SystemProperty, same_name};
 use crate::value::Value;
 
-/// Words that are no names unless they stand in brackets or behind `sys.` and `user.`.
+/// Words that are not names, unless they are in brackets or follow `sys.` or `user.`.
 const RESERVED: [&str; 13] = [
     "AND", "OR", "NOT", "LIKE", "ESCAPE", "IN", "IS", "NULL", "EXISTS", "TRUE", "FALSE", "SET",
     "REMOVE",
@@ -28,38 +28,38 @@ const SUMS: [(&str, Arithmetic); 2] = [("+", Arithmetic::Add), ("-", Arithmetic:
 const PRODUCTS: [(&str, Arithmetic); 3] =
     [("*", Arithmetic::Multiply), ("/", Arithmetic::Divide), ("%", Arithmetic::Remainder)];
 
-/// A property as a text names it.
+/// A property that a text names.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::rules) enum Target {
     System(SystemProperty),
     User(Box<str>),
-    /// `sys.body`, which Service Bus lets an action set. It is no property, and stays what it is.
+    /// `sys.body`, which Service Bus lets an action set. It is not a property, and never changes.
     Body,
 }
 
-/// What stands behind `sys.` for the body.
+/// The name of the body after `sys.`.
 const BODY: &str = "body";
 
-/// What a part of an expression gives.
+/// The kind of result of a part of an expression.
 #[derive(Clone, Copy, PartialEq)]
 enum Gives {
     Value,
     Truth,
-    /// A property, a parameter, TRUE or FALSE: a value that may be a truth.
+    /// A property, a parameter, TRUE or FALSE: a value that may be a truth value.
     Either,
 }
 
 type Parsed<T> = Result<T, ParseError>;
 
-/// Reads a text from left to right, one token ahead.
+/// Reads a text from left to right, with one token of look-ahead.
 ///
-/// Each rule of the grammar is a method that reads what it is named after, and notes the
+/// Each rule of the grammar is a method that reads what it is named after, and emits the
 /// instructions for it. The depth of their recursion is bounded by [`DEPTH_MAX`].
 pub(in crate::rules) struct Parser<'t> {
     tokens: Tokens<'t>,
     /// The next token.
     token: Token<'t>,
-    /// Where it begins: bytes.
+    /// The byte at which the next token begins.
     at: usize,
     depth: usize,
     program: Program,
@@ -76,7 +76,7 @@ impl<'t> Parser<'t> {
         Ok(Self { tokens, token, at, depth: 0, program: Program::default(), parameters })
     }
 
-    /// All of the text, as a condition.
+    /// Parses the whole text as a condition.
     pub(in crate::rules) fn filter(mut self) -> Parsed<Program> {
         let start = self.at;
         let gives = self.condition()?;
@@ -87,7 +87,7 @@ impl<'t> Parser<'t> {
         Ok(self.program)
     }
 
-    /// The part of the text that is a value: what stands behind `=` in an action.
+    /// Parses a part of the text as a value: the one after `=` in an action.
     pub(in crate::rules) fn value(&mut self) -> Parsed<Program> {
         let start = self.at;
         let gives = self.sum()?;
@@ -95,7 +95,7 @@ impl<'t> Parser<'t> {
         Ok(std::mem::take(&mut self.program))
     }
 
-    /// A property that an action changes.
+    /// Parses the name of a property that an action changes.
     pub(in crate::rules) fn settable(&mut self) -> Parsed<Target> {
         let start = self.at;
         match self.target()? {
@@ -110,7 +110,7 @@ impl<'t> Parser<'t> {
         self.token == Token::End
     }
 
-    /// Whether the next token is the keyword, which is read then.
+    /// Reads the keyword if it is the next token, and returns whether it was.
     pub(in crate::rules) fn takes_word(&mut self, keyword: &str) -> Parsed<bool> {
         match self.token {
             Token::Word(word) if word.eq_ignore_ascii_case(keyword) => {
@@ -121,7 +121,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// Whether the next token is the symbol, which is read then.
+    /// Reads the symbol if it is the next token, and returns whether it was.
     pub(in crate::rules) fn takes_symbol(&mut self, symbol: &str) -> Parsed<bool> {
         match self.token {
             Token::Symbol(found) if found == symbol => {
@@ -136,17 +136,17 @@ impl<'t> Parser<'t> {
         if self.takes_symbol(symbol)? { Ok(()) } else { Err(self.expected(what)) }
     }
 
-    /// The error that something else should stand where the next token does.
+    /// The error that `what` was expected in place of the next token.
     pub(in crate::rules) fn expected(&self, what: &'static str) -> ParseError {
         self.tokens.error(self.at, Reason::Expected { what, found: self.token.describe() })
     }
 
-    /// Conditions with OR between them.
+    /// Parses conditions joined by OR.
     fn condition(&mut self) -> Parsed<Gives> {
         self.junction("OR", true, Self::conjunction)
     }
 
-    /// Conditions with AND between them.
+    /// Parses conditions joined by AND.
     fn conjunction(&mut self) -> Parsed<Gives> {
         self.junction("AND", false, Self::negation)
     }
@@ -219,7 +219,7 @@ impl<'t> Parser<'t> {
         Ok(Gives::Truth)
     }
 
-    /// What stands behind LIKE.
+    /// Parses the operands after LIKE.
     fn pattern(&mut self) -> Parsed<()> {
         let (start, pattern) = (self.at, self.program.0.len());
         self.operand(Self::sum)?;
@@ -256,7 +256,7 @@ impl<'t> Parser<'t> {
         Ok(())
     }
 
-    /// What stands behind IN.
+    /// Parses the list after IN.
     fn list(&mut self) -> Parsed<()> {
         self.want_symbol("(", "( and values")?;
         let mut count = 0;
@@ -296,7 +296,7 @@ impl<'t> Parser<'t> {
         Ok(gives)
     }
 
-    /// A value with signs before it.
+    /// Parses a value with optional signs before it.
     fn factor(&mut self) -> Parsed<Gives> {
         let minus = self.takes_symbol("-")?;
         if !minus && !self.takes_symbol("+")? {
@@ -373,7 +373,7 @@ impl<'t> Parser<'t> {
         Ok(Gives::Truth)
     }
 
-    /// A function, up to whose `(` was read.
+    /// Parses the rest of a function call; its `(` is the next token.
     fn function(&mut self, name: &str, start: usize) -> Parsed<Gives> {
         let is = |function: &str| name.eq_ignore_ascii_case(function);
         if is("newid") {
@@ -408,14 +408,14 @@ impl<'t> Parser<'t> {
         Gives::Either
     }
 
-    /// A property: a name, with or without `sys.` or `user.` before it.
+    /// Parses a property: a name, with or without `sys.` or `user.` before it.
     fn property(&mut self) -> Parsed<Target> {
         let start = self.at;
         let target = self.target()?;
         self.no_body(target, start)
     }
 
-    /// The body is no property that an expression can have.
+    /// Refuses the body, which is not a property that an expression can use.
     fn no_body(&self, target: Target, start: usize) -> Parsed<Target> {
         match target {
             Target::Body => {
@@ -426,7 +426,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// A property, or the body.
+    /// Parses a property or the body.
     fn target(&mut self) -> Parsed<Target> {
         let start = self.at;
         match self.token.clone() {
@@ -442,7 +442,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// The property whose name, or what stands before its point, was read.
+    /// Parses the rest of a property, whose name or prefix `word` was read.
     fn property_named(&mut self, word: &str, start: usize) -> Parsed<Target> {
         if self.token != Token::Symbol(".") {
             return Ok(Target::User(word.into()));
@@ -487,14 +487,14 @@ impl<'t> Parser<'t> {
         self.constant(value, Gives::Value)
     }
 
-    /// The token was a constant.
+    /// Emits a constant, which is the next token.
     fn constant(&mut self, value: Value, gives: Gives) -> Parsed<Gives> {
         self.advance()?;
         self.emit(Instruction::Constant(value));
         Ok(gives)
     }
 
-    /// A part that has to give a value.
+    /// Parses a part that must give a value.
     fn operand(&mut self, part: fn(&mut Self) -> Parsed<Gives>) -> Parsed<()> {
         let start = self.at;
         let gives = part(self)?;
@@ -524,7 +524,7 @@ impl<'t> Parser<'t> {
         Gives::Truth
     }
 
-    /// Which of the operators comes next, if one does; it is read then.
+    /// Reads the next token if it is one of the operators, and returns that operator.
     fn takes_one_of<T: Copy>(&mut self, operators: &[(&str, T)]) -> Parsed<Option<T>> {
         let Token::Symbol(symbol) = self.token else { return Ok(None) };
         let Some((_, operator)) = operators.iter().find(|(it, _)| *it == symbol) else {

@@ -1,4 +1,4 @@
-//! An expression, ready to be evaluated.
+//! Compiled expressions and their evaluation.
 
 use smallvec::SmallVec;
 
@@ -8,26 +8,26 @@ use super::operators::{self, Arithmetic, Comparison};
 use crate::rules::{Properties, SystemProperty};
 use crate::value::{Value, ValueRef};
 
-/// What is computed at the moment.
+/// The operands of the instructions that follow.
 type Stack<'a> = SmallVec<[ValueRef<'a>; 8]>;
 
-/// Instructions for a machine with a stack: operands come before their operator.
+/// Instructions for a stack machine: operands come before their operator.
 ///
-/// Evaluating runs through it once, so it costs at most the number of instructions, and for each
-/// the size of its values.
+/// Evaluation executes each instruction at most once, so it costs at most the number of instructions, plus for each the
+/// size of its values.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(in crate::rules) struct Program(pub(super) Vec<Instruction>);
 
-/// An instruction: takes its operands from the stack, the last one first, and puts its result there.
+/// An instruction. It takes its operands from the stack, the last one first, and pushes its result.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Instruction {
-    /// A value of the text, or of a parameter.
+    /// A value in the text, or of a parameter.
     Constant(Value),
     /// `name`, `user.name`.
     User(Box<str>),
     /// `sys.name`.
     System(SystemProperty),
-    /// `property(…)`: the operand is the name, with `sys.` or `user.` or without.
+    /// `property(…)`: the operand is the name, with or without `sys.` or `user.`.
     Property,
     /// `newid()`.
     NewId,
@@ -40,19 +40,19 @@ pub(super) enum Instruction {
     IsNull,
     Arithmetic(Arithmetic),
     Compare(Comparison),
-    /// LIKE with a pattern that the text has.
+    /// LIKE with a constant pattern.
     LikePattern(Box<Pattern>),
-    /// LIKE: the text, the pattern, and the escape character if there is one.
+    /// LIKE with a computed pattern; the operands are the text, the pattern, and the escape character if there is one.
     Like {
         escape: bool,
     },
-    /// IN: the value, and so many others.
+    /// IN: the operands are the value and this many list elements.
     In(usize),
-    /// AND if `false` decides, OR if `true` does.
+    /// AND if `decides` is `false`, OR if it is `true`.
     Junction {
         decides: bool,
     },
-    /// The right side of a junction is passed over, up to `to`, if the left one decides.
+    /// Jumps over the right side of a junction, to the instruction `to`, if the left side decides.
     PassOver {
         decides: bool,
         to: usize,
@@ -60,12 +60,12 @@ pub(super) enum Instruction {
 }
 
 impl Program {
-    /// Whether the condition holds: not if it is unknown.
+    /// Returns whether the condition is true; false if the result is unknown.
     pub(in crate::rules) fn holds(&self, properties: &impl Properties) -> bool {
         self.evaluate(properties) == ValueRef::Bool(true)
     }
 
-    /// The value of the expression.
+    /// Returns the value of the expression.
     pub(in crate::rules) fn evaluate<'a>(&'a self, message: &'a impl Properties) -> ValueRef<'a> {
         let mut stack = Stack::new();
         let mut next = 0;
@@ -144,7 +144,7 @@ fn pop_two<'a>(stack: &mut Stack<'a>) -> (ValueRef<'a>, ValueRef<'a>) {
     (pop(stack), right)
 }
 
-/// The property with a name that was computed. One that cannot exist is unknown.
+/// Returns the property with a computed name; unknown if there is no such property.
 fn property<'a>(message: &'a impl Properties, name: &ValueRef<'_>) -> ValueRef<'a> {
     let ValueRef::String(name) = name else { return ValueRef::Null };
     let found = match name.split_once('.') {
@@ -155,7 +155,7 @@ fn property<'a>(message: &'a impl Properties, name: &ValueRef<'_>) -> ValueRef<'
     found.unwrap_or(ValueRef::Null)
 }
 
-/// Bytes of a text or of binary data.
+/// Length of a text or of binary data, in bytes.
 fn len(value: &ValueRef<'_>) -> usize {
     match value {
         ValueRef::String(text) => text.len(),
@@ -177,8 +177,8 @@ fn like_pattern<'a>(
     }
 }
 
-/// LIKE with a pattern that was computed, so that it may come from a sender. It may be as long as
-/// one that stands in a text.
+/// Computes LIKE with a computed pattern, which may come from the sender of the message. Its length is limited to that
+/// of a filter.
 fn like<'a>(
     text: &ValueRef<'_>,
     pattern: &ValueRef<'_>,
@@ -203,7 +203,7 @@ fn like<'a>(
     pattern.map_or(ValueRef::Null, |pattern| like_pattern(text, &pattern, message))
 }
 
-/// The character of a text that has just one.
+/// Returns the character of a text that has exactly one.
 pub(super) fn only_character(text: &str) -> Option<char> {
     let mut characters = text.chars();
     characters.next().filter(|_| characters.as_str().is_empty())

@@ -1,17 +1,17 @@
-//! The words of an expression.
+//! Tokens of an expression.
 
 use std::borrow::Cow;
 
 use super::error::{ParseError, Reason};
 
-/// The longest first, since the first that fits is taken.
+/// Longer symbols come first, since the first that matches is taken.
 const SYMBOLS: [&str; 17] =
     ["<>", "!=", "<=", ">=", "=", "<", ">", "(", ")", ",", ".", ";", "+", "-", "*", "/", "%"];
 
-/// A word of an expression.
+/// A token of an expression.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Token<'t> {
-    /// A keyword, or a name as it is.
+    /// A keyword, or a name without quotes.
     Word(&'t str),
     /// A name in brackets or double quotes.
     Name(Cow<'t, str>),
@@ -19,16 +19,16 @@ pub(super) enum Token<'t> {
     Text(Cow<'t, str>),
     /// A number without a sign.
     Number(&'t str),
-    /// What stands behind `@`.
+    /// The name of a parameter, which follows `@`.
     Parameter(&'t str),
     /// An operator or a punctuation mark.
     Symbol(&'static str),
-    /// There is no more.
+    /// The end of the text.
     End,
 }
 
 impl Token<'_> {
-    /// As a message about it shows it: not all of a long one.
+    /// Describes the token for an error message; long tokens are truncated.
     pub(super) fn describe(&self) -> Box<str> {
         const SHOWN_MAX: usize = 32;
         let clip = |text: &str| text.chars().take(SHOWN_MAX).collect::<String>();
@@ -45,10 +45,10 @@ impl Token<'_> {
     }
 }
 
-/// Takes a text apart.
+/// Splits a text into tokens.
 pub(super) struct Tokens<'t> {
     text: &'t str,
-    /// Up to where it is read: bytes.
+    /// The byte up to which the text was read.
     read: usize,
 }
 
@@ -57,7 +57,7 @@ impl<'t> Tokens<'t> {
         Self { text, read: 0 }
     }
 
-    /// The next token, and where it begins: bytes.
+    /// Returns the next token, and the byte at which it begins.
     pub(super) fn next(&mut self) -> Result<(usize, Token<'t>), ParseError> {
         let rest = self.rest();
         self.read += rest.len() - rest.trim_start().len();
@@ -90,7 +90,7 @@ impl<'t> Tokens<'t> {
         Ok((start, token))
     }
 
-    /// The error of `reason` at a byte of the text.
+    /// Creates an error at a byte of the text.
     pub(super) fn error(&self, byte: usize, reason: Reason) -> ParseError {
         ParseError { at: self.text[..byte].chars().count() + 1, reason }
     }
@@ -99,7 +99,7 @@ impl<'t> Tokens<'t> {
         &self.text[self.read..]
     }
 
-    /// Reads as far as every character is `taken`.
+    /// Reads characters while `taken` accepts them.
     fn take_while(&mut self, taken: impl Fn(char) -> bool) -> &'t str {
         let rest = self.rest();
         let end = rest.find(|c| !taken(c)).unwrap_or(rest.len());
@@ -111,7 +111,8 @@ impl<'t> Tokens<'t> {
         self.take_while(|c| c.is_alphanumeric() || c == '_')
     }
 
-    /// What stands in quotes, of which the last is `close`, which is doubled where it is meant.
+    /// Reads a quoted text or name that ends with `close`. A doubled `close` stands for the
+    /// character itself.
     fn quoted(&mut self, close: char, what: &'static str) -> Result<Cow<'t, str>, ParseError> {
         let start = self.read;
         self.read += 1;
@@ -136,7 +137,7 @@ impl<'t> Tokens<'t> {
         }
     }
 
-    /// Digits, a fraction, an exponent.
+    /// Reads digits, a fraction and an exponent.
     fn number(&mut self) -> Result<&'t str, ParseError> {
         let start = self.read;
         self.digits();
@@ -153,7 +154,7 @@ impl<'t> Tokens<'t> {
                 return Err(self.expected_digits());
             }
         }
-        // `1x` is no number before a name, but a slip.
+        // `1x` is an error, not a number followed by a name.
         if self.rest().starts_with(|c: char| c.is_alphanumeric() || c == '_') {
             let found = self.rest().chars().take(1).collect::<String>().into();
             let what = "the end of the number";

@@ -1,14 +1,14 @@
-//! Whatever is lost that was not durable: what was acknowledged is there, what was removed is not.
+//! After a crash, acknowledged commits are there and removed records are not, whatever was lost that was not durable.
 
 use super::super::tidy::Tidy;
 use super::*;
 
-/// A history on one disk, and what it must have led to.
+/// A history on one disk, and the content that it must have led to.
 struct History {
     disk: SimDisk,
     random: Random,
     acknowledged: Contents,
-    /// Commits that failed since the last that did not. One of them may have its effect after a crash.
+    /// Commits that failed since the last successful one. One of them may have an effect after a crash.
     failed: Vec<Batch>,
 }
 
@@ -20,7 +20,7 @@ impl History {
         History { disk, random, acknowledged: Contents::new(), failed: Vec::new() }
     }
 
-    /// Commits and tidies up until it is done or the disk fails for good.
+    /// Commits and tidies up for a number of steps, whether or not the disk fails.
     fn run(&mut self, engine: &Engine, steps: usize) {
         let mut tidy = Tidy::default();
         for _ in 0..steps {
@@ -46,7 +46,7 @@ impl History {
         }
     }
 
-    /// What the store has now is what it must have. Takes it as what happened.
+    /// Checks that the store has the expected content, and continues with what it has.
     fn check(&mut self, engine: &Engine) {
         let found = contents(engine).unwrap();
         let with = |batch: &Batch| {
@@ -61,7 +61,7 @@ impl History {
         self.failed.clear();
     }
 
-    /// Crashes, perhaps again while starting, and checks what is there.
+    /// Crashes, perhaps again during the start, and checks the content.
     fn restart(&mut self) -> Engine {
         match self.random.below(3) {
             0 => self.disk.kill(),
@@ -148,14 +148,14 @@ fn a_segment_that_could_not_be_begun_takes_nothing_with_it() {
             batch.remove(Keyspace(0), &[number]);
         }
         engine.commit(&batch).unwrap();
-        // Nothing counts, so the segment is sealed; this fails when the next one may be there already.
+        // No record is live, so the segment is sealed. The sealing fails when the next segment may exist already.
         history.disk.fail_once_in(at);
         let mut tidy = Tidy::default();
         let _ = engine.tidy(&mut tidy);
         for number in 0..3_u8 {
             let mut batch = Batch::new();
             batch.put(Keyspace(1), &[number], b"value");
-            // It may be that the failure comes only here.
+            // The failure may come only here.
             if engine.commit(&batch).is_ok() {
                 apply(&mut history.acknowledged, &batch);
             }

@@ -1,11 +1,11 @@
-//! Whatever bit flips and whatever file goes: the log is refused, or the read is, or all is right.
+//! After any flipped bit and any missing file, either the log is refused, or the read fails, or the content is right.
 
 use super::super::tidy::Tidy;
 use super::super::{Damage, recovery};
 use super::*;
 use crate::Damaged;
 
-/// A log of several segments, some of them deleted, and what is in it.
+/// Creates a log with several segments, some of them deleted. Returns its disk and its content.
 fn history(seed: u64, commits: usize) -> (SimDisk, Contents) {
     let disk = SimDisk::new(seed);
     super::super::create(&disk).unwrap();
@@ -30,7 +30,7 @@ fn findings(disk: &SimDisk) -> Vec<StoreError> {
     found
 }
 
-/// Refused in the open, or by a read, or right.
+/// Returns whether the log is refused, or a read fails with damage, or the content is right.
 fn is_safe(disk: &SimDisk, model: &Contents) -> bool {
     match open_small(disk).and_then(|engine| contents(&engine)) {
         Ok(found) => found == *model,
@@ -42,7 +42,7 @@ fn is_safe(disk: &SimDisk, model: &Contents) -> bool {
 #[test]
 fn no_flipped_bit_gives_wrong_data() {
     let (disk, model) = history(11, 90);
-    // As it is while it runs, with space set aside; then after a clean end.
+    // First the files as they are while the log is open, with space reserved; then after a clean shutdown.
     for disk in [disk.copy(), {
         drop(open_small(&disk));
         disk
@@ -59,7 +59,7 @@ fn no_flipped_bit_gives_wrong_data() {
                 assert!(is_safe(&damaged.copy(), &model), "{name}, byte {at}");
                 let zeros = bytes[at..].iter().all(|&byte| byte == 0);
                 let found = findings(&damaged);
-                // A flipped bit behind the end means nothing, as does one among the zeros of a frame.
+                // A flipped bit behind the end has no effect, nor has one among the zeros of a frame.
                 if found.is_empty() && !zeros {
                     let engine = open_small(&damaged).unwrap();
                     assert_eq!(contents(&engine).unwrap(), model, "{name}, byte {at}");
@@ -114,7 +114,7 @@ fn an_accepted_loss_takes_little_and_is_not_found_again() {
             let engine = open_with_loss(&damaged).unwrap();
             let found = contents(&engine).unwrap();
             let kept = model.iter().filter(|(key, value)| found.get(*key) == Some(value)).count();
-            // A damaged header takes a segment with it, anything else a frame at most.
+            // A damaged header costs a whole segment, anything else at most a frame.
             let is_header = name.starts_with("log-") && at < 48;
             assert!(
                 kept + if is_header { 40 } else { 7 } >= model.len(),
@@ -136,7 +136,7 @@ fn an_accepted_loss_takes_little_and_is_not_found_again() {
     }
 }
 
-/// Whoever accepts a loss is told of it: of each record by its key, or that more may be lost than is known.
+/// An accepted loss is reported: each record by its key, or the fact that more may be lost than is known.
 #[test]
 fn an_accepted_loss_is_told() {
     let (disk, model) = history(18, 90);
@@ -175,7 +175,7 @@ fn the_records_of_a_damaged_frame_are_told_as_far_as_they_can_be_read() {
     let (disk, first_frame) = one_segment();
     let name = "log-0000000001";
     let mut bytes = disk.bytes(name);
-    // The number of the frame: its records are as they were.
+    // The flipped bit is in the number of the frame: its records are as they were.
     bytes[first_frame + 16] ^= 1;
     disk.set_bytes(name, bytes);
     let mut found = Vec::new();
@@ -188,7 +188,8 @@ fn the_records_of_a_damaged_frame_are_told_as_far_as_they_can_be_read() {
     assert_eq!(told, [(&[0][..], Some(200)), (&[0, 0][..], Some(20))]);
 }
 
-/// A log of one segment, and where its frames begin; each has a large value in 200 bytes.
+/// Creates a log of one segment, each of whose frames has a large value of 200 bytes. Returns the offset of the first
+/// frame.
 fn one_segment() -> (SimDisk, usize) {
     let disk = SimDisk::new(16);
     super::super::create(&disk).unwrap();
@@ -205,7 +206,7 @@ fn one_segment() -> (SimDisk, usize) {
 #[test]
 fn damage_before_the_end_is_not_a_torn_end() {
     let (disk, first_frame) = one_segment();
-    // As after a power cut, when the number of the last commit is older.
+    // As after a power cut, when the file `commits` has an older number.
     let fresh = SimDisk::new(1);
     super::super::create(&fresh).unwrap();
     disk.set_bytes("commits", fresh.bytes("commits"));
@@ -246,7 +247,7 @@ fn what_is_missing_is_said() {
         let damaged = disk.copy();
         let mut bytes = disk.bytes(name);
         let end = bytes.iter().rposition(|&byte| byte != 0).unwrap() + 1;
-        // A whole frame or more, if the segment has that much.
+        // Cuts at least one whole frame, if the segment has one.
         bytes.truncate(end.saturating_sub(700).max(48));
         damaged.set_bytes(name, bytes);
         let Err(StoreError::Corrupt(what)) = open_small(&damaged) else { panic!("short {name}") };

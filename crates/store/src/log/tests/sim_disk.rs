@@ -1,4 +1,4 @@
-//! A disk in memory that keeps apart what is durable and what is not.
+//! A disk in memory that distinguishes durable content from content that is not durable.
 
 use super::super::disk::{Disk, File};
 use parking_lot::Mutex;
@@ -7,7 +7,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Numbers from a seed (SplitMix64).
+/// Random numbers from a seed (SplitMix64).
 #[derive(Clone)]
 pub struct Random(pub u64);
 
@@ -25,7 +25,7 @@ impl Random {
     }
 }
 
-/// A disk. Clones are the same one.
+/// A simulated disk. Clones share it.
 #[derive(Clone)]
 pub struct SimDisk(Arc<Mutex<World>>);
 
@@ -35,16 +35,16 @@ struct World {
     names: BTreeMap<String, usize>,
     durable_names: BTreeMap<String, usize>,
     name_changes: Vec<NameChange>,
-    /// The operation that fails next, counted down by every one that changes something.
+    /// Operations until one fails, counted down by every operation that changes something.
     fails_in: Option<u64>,
-    /// Whether all fail after that one.
+    /// Whether all operations after the failed one fail, too.
     loses_power: bool,
-    /// Raised when the power is lost: files opened before are gone.
+    /// Incremented when the power is lost: files opened before cannot be used.
     life: u64,
     operations: u64,
-    /// Bytes that fit.
+    /// Maximum number of bytes on the disk.
     capacity: u64,
-    /// There are no descriptors for more files.
+    /// Whether creating a file fails, as if the process had no descriptors left.
     opens_nothing: bool,
 }
 
@@ -66,7 +66,7 @@ enum NameChange {
     Rename(String, String),
 }
 
-/// What comes to the disk whole or not at all.
+/// The unit that reaches the disk in whole or not at all, in bytes.
 const SECTOR: usize = 512;
 
 impl SimDisk {
@@ -86,31 +86,31 @@ impl SimDisk {
         })))
     }
 
-    /// The power goes at the `operation`-th change from now.
+    /// Loses power at the `operation`-th change from now.
     pub fn lose_power_in(&self, operation: u64) {
         let mut world = self.0.lock();
         (world.fails_in, world.loses_power) = (Some(operation), true);
     }
 
-    /// The `operation`-th change from now fails, and the next ones do not.
+    /// Fails the `operation`-th change from now, and no other.
     pub fn fail_once_in(&self, operation: u64) {
         let mut world = self.0.lock();
         (world.fails_in, world.loses_power) = (Some(operation), false);
     }
 
-    /// Whether the process is at its limit of open files.
+    /// Sets whether the process is at its limit of open files.
     pub fn set_opens_nothing(&self, opens_nothing: bool) {
         self.0.lock().opens_nothing = opens_nothing;
     }
 
-    /// The process ends, the computer does not.
+    /// Ends the process; the computer goes on.
     pub fn kill(&self) {
         let mut world = self.0.lock();
         world.life += 1;
         world.fails_in = None;
     }
 
-    /// The power is back: what is durable is there, and any part of the rest.
+    /// Restores power: durable content is there, and any part of the rest.
     pub fn restart(&self) {
         let mut world = self.0.lock();
         let world = &mut *world;
@@ -130,12 +130,12 @@ impl SimDisk {
         }
     }
 
-    /// Whether the power is lost.
+    /// Whether the power is off.
     pub fn is_off(&self) -> bool {
         self.0.lock().fails_in == Some(0)
     }
 
-    /// How many changes there were.
+    /// The number of changes so far.
     pub fn operations(&self) -> u64 {
         self.0.lock().operations
     }
@@ -159,7 +159,7 @@ impl SimDisk {
         world.files[world.names[name]].now.clone()
     }
 
-    /// Another disk with the same files, all durable.
+    /// Returns another disk with the same files, all durable.
     pub fn copy(&self) -> SimDisk {
         let copy = SimDisk::new(1);
         self.names().iter().for_each(|name| copy.set_bytes(name, self.bytes(name)));
@@ -183,7 +183,7 @@ impl SimDisk {
 }
 
 impl World {
-    /// Counts an operation. An error if it is to fail.
+    /// Counts an operation. Returns an error if the operation is to fail.
     fn step(&mut self, life: u64) -> io::Result<()> {
         self.alive(life)?;
         self.operations += 1;
@@ -207,7 +207,7 @@ impl World {
         if off || life != self.life { Err(io::Error::other("the power is off")) } else { Ok(()) }
     }
 
-    /// After the operation that lost the power nothing works.
+    /// Returns the error. If this operation loses the power, nothing works from now on.
     fn fail<T>(&mut self, error: io::Error) -> io::Result<T> {
         if self.fails_in.is_some() {
             self.fails_in = Some(0);
@@ -247,7 +247,7 @@ impl World {
             }
             Err(error) => {
                 if self.life == life {
-                    // Some of it may have been done.
+                    // Part of the change may have been made.
                     let part = change.part(&mut self.random);
                     part.apply(&mut self.files[file].now);
                     self.files[file].changes.push(part);
@@ -271,7 +271,7 @@ impl Change {
         }
     }
 
-    /// The beginning of it, whole sectors.
+    /// Returns the beginning of the change, in whole sectors.
     fn part(&self, random: &mut Random) -> Change {
         match self {
             Change::Write(at, written) => {
@@ -283,7 +283,7 @@ impl Change {
         }
     }
 
-    /// Any of its sectors.
+    /// Applies a random choice of its sectors.
     fn apply_partly(&self, bytes: &mut Vec<u8>, random: &mut Random) {
         match self {
             Change::Write(at, written) => {
@@ -428,7 +428,7 @@ impl File for SimFile {
                 Ok(())
             }
             Err(error) => {
-                // Some came to the disk. The rest is still read, and never written again.
+                // A part reached the disk. The rest can still be read, but will never be written.
                 for change in std::mem::take(&mut file.changes) {
                     change.apply_partly(&mut file.durable, &mut world.random);
                 }

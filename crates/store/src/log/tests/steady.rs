@@ -1,4 +1,4 @@
-//! What stays on the disk, and what readers see meanwhile.
+//! What stays on the disk, and what readers see while the log is tidied up.
 
 use super::super::tidy::Tidy;
 use super::*;
@@ -62,9 +62,9 @@ fn the_disk_follows_what_counts_whatever_the_order_of_removals() {
 #[test]
 fn a_removal_outlives_its_segment() {
     let (disk, engine) = new_log(3);
-    // A segment that stays, because one of its values does.
+    // A segment that stays, because one of its values is live.
     commit(&engine, 0..10, 0..0);
-    // Removals far behind it, in segments that go.
+    // Removals in much later segments, which are deleted.
     for number in 1..10 {
         commit(&engine, 0..0, number..number + 1);
         for _ in 0..40 {
@@ -160,7 +160,7 @@ fn a_segment_that_is_full_is_followed_though_no_file_can_be_opened() {
     }
     disk.set_opens_nothing(false);
     commit(&engine, number..number + 1, 0..0);
-    // The next one is open again, before it is needed.
+    // The file of the next segment has been opened again, before it is needed.
     disk.set_opens_nothing(true);
     while segments() < 3 {
         number += 1;

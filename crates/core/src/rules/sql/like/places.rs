@@ -1,21 +1,24 @@
-//! Patterns that have any one character in their middle.
+//! Patterns with `_` between two `%`.
 
-/// A pattern as the set of places in it that the text read so far may have come to, a bit for each. So matching
-/// costs one step for each character of the text and 64 of the pattern, whatever the two are.
+/// A pattern as a nondeterministic automaton: a set of bits, one for each place in the pattern that the text read so
+/// far may have reached. Matching costs one step for each character of the text and each 64 places of the pattern,
+/// whatever the two are.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::rules::sql) struct Places {
-    /// How many characters a text has at least that matches; the place behind the last of them.
+    /// The final place, after the last character of the pattern: the minimum number of characters in a matching text.
     end: usize,
-    /// The characters that the pattern names, sorted.
+    /// The characters in the pattern, sorted.
     characters: Box<[char]>,
-    /// For each of them, then for any other one: the places that it leads on from.
+    /// For each of these characters, and then for any other character: the places from which it leads to the next
+    /// place.
     leads_on: Box<[u64]>,
-    /// The places where `%` stands, which every character leads back to.
+    /// The places of `%`, where every character leads back to the same place.
     stays: Box<[u64]>,
 }
 
 impl Places {
-    /// `pieces`: what stands between the `%`, each a character or none for any.
+    /// Creates a pattern from the pieces between its `%`. Each element of a piece is a character, or `None` for any
+    /// character.
     pub(super) fn new(pieces: &[Vec<Option<char>>]) -> Self {
         let places: Vec<Option<char>> = pieces.iter().flatten().copied().collect();
         let mut characters: Vec<char> = places.iter().flatten().copied().collect();
@@ -51,12 +54,12 @@ impl Places {
         }
     }
 
-    /// 64 places are a word.
+    /// Number of words of the bit sets: a word has 64 places.
     pub(super) fn words(&self) -> usize {
         self.stays.len()
     }
 
-    /// Whether all of `text` matches. Case counts.
+    /// Whether the whole `text` matches; case-sensitive.
     pub(super) fn matches(&self, text: &str) -> bool {
         let words = self.words();
         let mut places: smallvec::SmallVec<[u64; 4]> = smallvec::smallvec![0; words];
