@@ -1,5 +1,5 @@
-//! The load of `barid bench state` for a server that speaks RESP, such as redis-server: the same loop, the
-//! same keys and values, the same clocks, without MQTT.
+//! Generates the load of `barid bench state` for a server that speaks RESP, such as redis-server: the same
+//! loop, keys, values and clocks, without MQTT.
 
 #[path = "../src/bench/bar.rs"]
 mod bar;
@@ -33,7 +33,7 @@ use mio::{Interest, Registry, Token};
 use load::{Dialogue, Heard, KEY, Request, Shape, Template, Templates, Verb};
 use stream::Stream;
 
-// As in `barid`.
+// Same allocator as in `barid`.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -42,10 +42,10 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 struct Args {
     #[command(flatten)]
     shape: Shape,
-    /// The server's address
+    /// Address of the server
     #[arg(long, default_value = "127.0.0.1")]
     host: IpAddr,
-    /// The server's port
+    /// Port of the server
     #[arg(short, long, default_value_t = 6379)]
     port: u16,
 }
@@ -67,7 +67,7 @@ fn main() -> anyhow::Result<ExitCode> {
 struct Client {
     templates: Templates<Template>,
     value_len: usize,
-    /// Answers come in the order of requests.
+    /// Requests in flight; answers arrive in the order of requests.
     asked: VecDeque<(usize, Verb)>,
 }
 
@@ -120,7 +120,7 @@ impl Dialogue for Client {
     }
 }
 
-/// Those of RESP that answer a SET or a GET.
+/// RESP replies that answer a SET or a GET.
 #[derive(PartialEq, Eq)]
 enum Reply<'a> {
     Simple(&'a [u8]),
@@ -130,7 +130,7 @@ enum Reply<'a> {
 }
 
 impl<'a> Reply<'a> {
-    /// The reply at the front, if it is whole, and what is behind it.
+    /// Takes the reply at the front, if it is complete, and returns it with the bytes behind it.
     fn take(input: &'a [u8]) -> anyhow::Result<Option<(Self, &'a [u8])>> {
         let Some(end) = input.iter().position(|byte| *byte == b'\r') else { return Ok(None) };
         let (line, Some(rest)) = (&input[..end], input.get(end + 2..)) else { return Ok(None) };

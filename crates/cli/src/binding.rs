@@ -1,4 +1,4 @@
-//! `barid binding`: what joins MQTT clients with queues and topics.
+//! `barid binding`: bindings between MQTT topics and queues or topics of AMQP.
 
 use std::process::ExitCode;
 
@@ -12,7 +12,7 @@ use crate::admin::{Admin, Column, Present, Table, TenantArgs, encode, printable}
 use crate::entity::{Confirmation, MORE, Paging, confirm, pages};
 use crate::output::print;
 
-/// Send what MQTT clients publish into queues, and publish what queues have
+/// Forward MQTT messages to queues and topics, and publish messages of queues to MQTT clients
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -35,16 +35,16 @@ enum Command {
     List(List),
     /// Show one binding
     Show(One),
-    /// Make a binding, or make it anew
+    /// Create or replace a binding
     Set(Box<Set>),
-    /// Delete a binding; what it has carried stays where it is
+    /// Delete a binding; messages that it has forwarded stay where they are
     Delete(Delete),
 }
 
-/// One binding.
+/// Name of one binding.
 #[derive(clap::Args)]
 struct One {
-    /// The name of the binding
+    /// Name of the binding
     #[arg(value_name = "BINDING", value_parser = NonEmptyStringValueParser::new())]
     binding: String,
     #[command(flatten)]
@@ -74,34 +74,35 @@ struct Delete {
 struct Set {
     #[command(flatten)]
     one: One,
-    /// What MQTT clients publish to topics that this filter matches goes to --queue or --topic
+    /// Forward messages that MQTT clients publish to topics matching this filter to --queue or
+    /// --topic
     #[arg(long, value_name = "FILTER", conflicts_with = "publish")]
     filter: Option<String>,
-    /// The queue that it goes to
+    /// Queue that receives them
     #[arg(long, value_name = "QUEUE", conflicts_with = "topic")]
     queue: Option<String>,
-    /// The topic (of AMQP) that it goes to
+    /// Topic (of AMQP) that receives them
     #[arg(long, value_name = "TOPIC")]
     topic: Option<String>,
-    /// The session id that it gets there
+    /// Session id of the forwarded messages
     #[arg(long, value_name = "TEMPLATE")]
     session: Option<String>,
-    /// The queue whose messages are published to MQTT clients
+    /// Queue whose messages are published to MQTT clients
     #[arg(long, value_name = "QUEUE", conflicts_with = "from_subscription")]
     from_queue: Option<String>,
-    /// The subscription whose messages are published: TOPIC/Subscriptions/NAME
+    /// Subscription whose messages are published: TOPIC/Subscriptions/NAME
     #[arg(long, value_name = "PATH")]
     from_subscription: Option<String>,
-    /// The MQTT topic that they are published to
+    /// MQTT topic that they are published to
     #[arg(long, value_name = "TEMPLATE")]
     publish: Option<String>,
-    /// The QoS that they are published with [default: 1]
+    /// QoS that they are published with [default: 1]
     #[arg(long, value_name = "0|1|2")]
     qos: Option<u8>,
-    /// They are retained
+    /// Publish them as retained messages
     #[arg(long)]
     retain: bool,
-    /// Only if there is none of that name
+    /// Fail if a binding of this name exists
     #[arg(long)]
     new: bool,
 }
@@ -127,7 +128,7 @@ struct Binding {
     retain: bool,
     passed: u64,
     refused: u64,
-    /// Why it carries nothing.
+    /// Reason why the binding carries no messages.
     problem: Option<String>,
 }
 
@@ -137,7 +138,7 @@ impl One {
         (admin, format!("{tenant}/bindings/{}", encode(&self.binding)))
     }
 
-    /// Prints what the broker has answered, or what it means, behind `begin`.
+    /// Prints the broker's answer as JSON, or the binding in words, preceded by `begin`.
     fn told(&self, admin: &Admin, answer: Value, begin: &str) -> anyhow::Result<ExitCode> {
         print(if self.of.json {
             format!("{answer}\n")
@@ -149,7 +150,7 @@ impl One {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// The same for a binding that holds from now on, with a warning if it carries nothing.
+    /// Prints an existing binding like `told`, and warns if it carries no messages.
     fn told_in_force(&self, admin: &Admin, answer: Value, begin: &str) -> anyhow::Result<ExitCode> {
         let binding: Binding = admin.read(answer.clone())?;
         self.told(admin, answer, begin)?;
@@ -259,13 +260,14 @@ impl Set {
 }
 
 impl Binding {
-    /// The command that makes its queue or topic, and the name of that; `None` for a subscription.
+    /// Returns the kind of the binding's queue or topic, as in `barid {kind} create`, and its name;
+    /// `None` for a subscription.
     fn entity(&self) -> Option<(&'static str, &str)> {
         let queue = self.queue.as_deref().or(self.from_queue.as_deref());
         queue.map(|name| ("queue", name)).or(self.topic.as_deref().map(|name| ("topic", name)))
     }
 
-    /// Where messages come from and go to, in words.
+    /// Describes the source and the destination of the messages.
     fn ends(&self) -> (String, String) {
         let named = |what: &str, name: &Option<String>| {
             name.as_ref().map(|name| format!("{what} {}", printable(name)))

@@ -1,4 +1,4 @@
-//! `barid check-config`: says everything that is wrong with a configuration file.
+//! `barid check-config`: reports all problems of a configuration file.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -16,7 +16,7 @@ The file is checked as `barid serve --config FILE` would read it, without the en
 
 Exit status: 0 the file is good, 1 it is not.")]
 pub struct Args {
-    /// The file
+    /// Configuration file
     file: PathBuf,
     /// Print one JSON object
     #[arg(long)]

@@ -1,4 +1,4 @@
-//! `barid completions`: scripts with which shells complete the words of a command.
+//! `barid completions`: shell scripts that complete commands and options.
 
 use std::process::ExitCode;
 
@@ -7,7 +7,7 @@ use clap_complete::{Shell, generate};
 
 use crate::output::print;
 
-/// Print the script with which a shell completes the commands and options of barid
+/// Print a shell script that completes the commands and options of barid
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -16,7 +16,7 @@ Examples:
   barid completions fish > ~/.config/fish/completions/barid.fish
   source <(barid completions bash)                         for this shell only")]
 pub struct Args {
-    /// The shell
+    /// Shell that the script is for
     shell: Supported,
 }
 

@@ -1,6 +1,6 @@
 //! `barid`: the broker and its tools in one program.
 
-// What is printed goes through `output`: that the reader has gone, as `head` does, is no reason to panic.
+// All printing goes through `output`: a closed reader, such as `head`, must not cause a panic.
 #![warn(clippy::print_stdout)]
 
 mod admin;
@@ -37,8 +37,8 @@ use std::process::ExitCode;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory as _, Parser, Subcommand};
 
-// Message payloads are allocated by one thread and freed by another, all day long. The allocator of
-// the C library takes a lock for that and keeps what it once had; this one does neither.
+// Message payloads are allocated by one thread and freed by another. The allocator of the C library takes a
+// lock for that and never returns the memory; this one does neither.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -76,11 +76,11 @@ enum Command {
     Sub(Box<subscribe::Args>),
     /// Use the state store of a broker: keys and values, watched and locked
     State(state::Args),
-    /// Make, change and look into the queues of a running broker
+    /// Create, change and inspect the queues of a running broker
     Queue(queue::Args),
-    /// Make and change the topics of a running broker, their subscriptions and rules
+    /// Create and change the topics of a running broker, their subscriptions and rules
     Topic(topic::Args),
-    /// Send what MQTT clients publish into queues, and publish what queues have
+    /// Forward MQTT messages to queues and topics, and publish messages of queues to MQTT clients
     Binding(binding::Args),
     /// Measure a broker
     Bench(bench::Args),
@@ -88,15 +88,15 @@ enum Command {
     Session(session::Args),
     /// Find out why a client did not get a message
     Why(why::Args),
-    /// See the shards of a running broker, close and open them
+    /// List, close and open the shards of a running broker
     Shard(shard::Args),
     /// Back up a running broker
     Backup(backup::Args),
-    /// Make a data directory of a backup
+    /// Create a data directory from a backup
     Restore(restore::Args),
-    /// Check a data directory, and save what can be saved of a damaged one
+    /// Check a data directory, and salvage a damaged one
     Doctor(doctor::Args),
-    /// Print the script with which a shell completes the commands and options of barid
+    /// Print a shell script that completes the commands and options of barid
     Completions(completions::Args),
     /// Write the manual pages
     Man(man::Args),
@@ -133,7 +133,8 @@ fn main() -> ExitCode {
     })
 }
 
-/// Wrong usage, as clap tells it. Who wanted help with `-h` where that takes the host is told how to get it.
+/// Adds advice to a usage error of clap: `-h` without a value, where it takes the host, names the option for
+/// help.
 fn explained(mut error: clap::Error) -> clap::Error {
     let is_host = matches!(
         error.get(ContextKind::InvalidArg),
@@ -161,7 +162,7 @@ mod tests {
         Cli::command().debug_assert();
     }
 
-    /// Calls with each command that has none below it, and its words on the command line.
+    /// Calls `visit` for each command without subcommands, with its words on the command line.
     fn each_command(
         command: &clap::Command,
         words: &str,
@@ -236,7 +237,7 @@ mod tests {
                 spans += 1;
                 let flag = format!("--{}", argument.get_long().expect("a span has a long name"));
                 for text in ["2", "2s", "2000ms"] {
-                    // What else is missing does not matter.
+                    // Other missing arguments do not matter.
                     let lenient = command.clone().ignore_errors(true);
                     let matches = lenient.try_get_matches_from(["barid", &flag, text]);
                     let source = matches

@@ -20,7 +20,7 @@ Examples:
   barid man /usr/local/share/man/man1
   barid man . && man ./barid-pub.1")]
 pub struct Args {
-    /// Directory for the pages; made if it does not exist
+    /// Directory for the pages; created if it does not exist
     #[arg(value_name = "DIR")]
     directory: PathBuf,
 }
@@ -29,7 +29,7 @@ pub fn run(args: &Args, mut command: clap::Command) -> anyhow::Result<ExitCode> 
     fs::create_dir_all(&args.directory)
         .with_context(|| format!("making {}", args.directory.display()))?;
     command = command.disable_help_subcommand(true);
-    // Names the subcommands `barid-pub` and so on.
+    // Gives the subcommands their full names, such as `barid-pub`.
     command.build();
     let mut pages = 0_u64;
     write(&command, args, &mut pages)?;
@@ -38,7 +38,7 @@ pub fn run(args: &Args, mut command: clap::Command) -> anyhow::Result<ExitCode> 
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes the page of a command, and those of the commands below it.
+/// Writes the page of a command, and those of its subcommands.
 fn write(command: &clap::Command, args: &Args, pages: &mut u64) -> anyhow::Result<()> {
     let man = Man::new(command.clone());
     let path = args.directory.join(man.get_filename());
@@ -67,12 +67,12 @@ fn render(command: &clap::Command, man: &Man) -> io::Result<Vec<u8>> {
     Ok(page)
 }
 
-/// What stands below the options, line by line: examples are there to be copied.
+/// Formats the text below the options line by line, so that examples can be copied.
 fn notes_section(notes: &str) -> String {
     let mut section = String::from(".SH NOTES\n.nf\n");
     for line in notes.lines() {
         let line = line.replace('\\', "\\e").replace('-', "\\-");
-        // Otherwise it would be a request to the formatter.
+        // A line that begins so would otherwise be a request to the formatter.
         let guard = if line.starts_with(['.', '\'']) { "\\&" } else { "" };
         section += &format!("{guard}{line}\n");
     }

@@ -23,26 +23,26 @@ Examples:
   barid passwd acme/ada >> barid.toml
   openssl rand -base64 18 | tee password.txt | barid passwd --stdin --cost device acme/sensor-7")]
 pub struct Args {
-    /// The user, {tenant}/{client}, or {client} for the tenant `default`
+    /// User name, {tenant}/{client}, or {client} for the tenant `default`
     name: Option<String>,
     /// Read the password from the first line of standard input instead of asking for it
     #[arg(long)]
     stdin: bool,
-    /// What the password is: one that a person has chosen, or the random secret of a device
+    /// Kind of password: chosen by a person, or the random secret of a device
     #[arg(long, value_name = "KIND", default_value = "person")]
     cost: Kind,
 }
 
-/// Decides what verifying a login costs.
+/// Kind of password, which determines the cost of verifying a login.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Kind {
-    /// A password that somebody has chosen
+    /// A password that a person has chosen
     Person,
     /// A random secret of 128 bits or more
     Device,
 }
 
-/// Characters of the shortest Base64 text that has 128 bits.
+/// Minimum length of a Base64 text with 128 bits, in characters.
 const RANDOM_MIN: usize = 22;
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {

@@ -1,6 +1,6 @@
-//! Numbers of things in sentences.
+//! Counted nouns in sentences.
 
-/// A number with the name of what is counted: `1 message`, `2 messages`.
+/// Formats a number with its noun: `1 message`, `2 messages`.
 pub fn count(number: impl Into<u64>, one: &str, many: &str) -> String {
     let number = number.into();
     format!("{number} {}", if number == 1 { one } else { many })

@@ -1,15 +1,15 @@
-//! Progress of what takes long, for whoever looks at a terminal.
+//! Progress bars of long operations.
 
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Bytes so far, of an unknown number. Silent if nobody looks.
+/// Shows the bytes processed, of an unknown total. Draws nothing if the output is not a terminal.
 pub fn bytes(what: &'static str) -> ProgressBar {
     show(ProgressBar::no_length(), what, "{spinner} {msg}  {bytes}  {bytes_per_sec}")
 }
 
-/// Bytes so far, of `len`. Silent if nobody looks.
+/// Shows the bytes processed, of `len`. Draws nothing if the output is not a terminal.
 pub fn bytes_of(what: &'static str, len: u64) -> ProgressBar {
     show(ProgressBar::new(len), what, "{msg}  {wide_bar} {bytes}/{total_bytes}  {bytes_per_sec}")
 }

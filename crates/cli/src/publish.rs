@@ -34,7 +34,7 @@ pub struct Args {
     /// Topic to publish to
     #[arg(short, long, required_unless_present = "url")]
     topic: Option<String>,
-    /// The message
+    /// Message text
     #[arg(short, long, value_name = "TEXT", group = "source", allow_hyphen_values = true)]
     message: Option<String>,
     /// Send the content of a file as one message
@@ -52,17 +52,17 @@ pub struct Args {
     /// Quality of Service: 0, 1 or 2
     #[arg(short, long, value_parser = parse_qos, default_value = "0")]
     qos: QoS,
-    /// Have the broker keep the message for those who subscribe later
+    /// Retain the message for clients that subscribe later
     #[arg(short, long)]
     retain: bool,
-    /// Publish it so many times
+    /// Number of times to publish the message
     #[arg(long, value_name = "COUNT", default_value_t = 1, conflicts_with = "stdin_line")]
     repeat: u64,
-    /// Time between two times: seconds, such as 0.5, or 500ms, 5m
+    /// Time between two repetitions: seconds, such as 0.5, or 500ms, 5m
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = span::parse,
         requires = "repeat")]
     repeat_delay: Duration,
-    /// Messages of QoS 1 and 2 unacknowledged at once
+    /// Maximum number of unacknowledged QoS 1 and 2 messages
     #[arg(short = 'M', long, value_name = "COUNT", default_value_t = 20)]
     max_inflight: u16,
     /// Print nothing but errors that end the program
@@ -101,7 +101,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     publisher.finish(&target)
 }
 
-/// The one message to send; `None` if the lines of standard input are the messages.
+/// Returns the one message to send; `None` if the lines of standard input are the messages.
 fn payload(args: &Args) -> anyhow::Result<Option<Vec<u8>>> {
     Ok(Some(if let Some(text) = &args.message {
         text.clone().into_bytes()
@@ -118,7 +118,8 @@ fn payload(args: &Args) -> anyhow::Result<Option<Vec<u8>>> {
     }))
 }
 
-/// A thread reads, so that acknowledgements and pings go on while nobody types.
+/// Publishes the lines of standard input. A separate thread reads, so that acknowledgements and
+/// pings continue while no input arrives.
 fn publish_lines(publisher: &mut Publisher<'_>) -> anyhow::Result<()> {
     let (sender, lines) = mpsc::sync_channel(1_024);
     std::thread::spawn(move || {
@@ -143,7 +144,7 @@ fn publish_lines(publisher: &mut Publisher<'_>) -> anyhow::Result<()> {
     }
 }
 
-/// What a message of QoS 1 or 2 waits for.
+/// Packet that a message of QoS 1 or 2 waits for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Awaited {
     Ack,
@@ -208,7 +209,7 @@ impl<'a> Publisher<'a> {
         Ok(())
     }
 
-    /// Waits until there is room in the window.
+    /// Returns an unused Packet Identifier, after waiting for room in the window.
     fn free_packet_id(&mut self) -> anyhow::Result<PacketId> {
         let window = self.session.receive_maximum.min(self.args.max_inflight.max(1));
         while self.in_flight.len() >= usize::from(window) {
@@ -222,13 +223,13 @@ impl<'a> Publisher<'a> {
         }
     }
 
-    /// Handles whatever arrives before `until`.
+    /// Handles all packets that arrive before `until`.
     fn wait(&mut self, until: Instant) -> anyhow::Result<()> {
         loop {
             while let Some(frame) = self.connection.receive(until)? {
                 self.handle(&frame.packet()?)?;
             }
-            // A signal may have cut it short.
+            // A signal may have ended the wait early.
             if Instant::now() >= until {
                 return Ok(());
             }
@@ -252,7 +253,7 @@ impl<'a> Publisher<'a> {
             Packet::PubAck(ack) => (ack, Awaited::Ack),
             Packet::PubRec(ack) => (ack, Awaited::Rec),
             Packet::PubComp(ack) => (ack, Awaited::Comp),
-            // A session we continue may have subscriptions; the program before us made them.
+            // A continued session may have subscriptions that an earlier program made.
             _ => return Ok(()),
         };
         if self.in_flight.get(&ack.packet_id) != Some(&awaited) {

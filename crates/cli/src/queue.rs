@@ -1,4 +1,4 @@
-//! `barid queue`: the queues of a broker that runs.
+//! `barid queue`: the queues of a running broker.
 
 use std::process::ExitCode;
 
@@ -11,7 +11,7 @@ use crate::entity::{
     delete, make, peek, print_list, purge, sessions, show, update,
 };
 
-/// Make, change and look into the queues of a running broker
+/// Create, change and inspect the queues of a running broker
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -32,28 +32,28 @@ pub struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Make a queue
+    /// Create a queue
     Create(Box<With<One, QueueProperties>>),
-    /// List queues and what lies in them
+    /// List queues and the number of their messages
     List(List),
     /// Show one queue
     Show(One),
     /// Change properties of a queue
     Update(Box<With<One, QueueProperties>>),
-    /// Delete a queue with all that lies in it
+    /// Delete a queue and all of its messages
     Delete(Confirmed<One>),
-    /// Look at messages without taking or locking them
+    /// Show messages without receiving or locking them
     Peek(With<One, PeekArgs>),
-    /// Remove messages
+    /// Remove all messages
     Purge(With<One, PurgeArgs>),
     /// List sessions: messages, lock and state of each
     Sessions(With<One, SessionsArgs>),
 }
 
-/// One queue.
+/// Name of one queue.
 #[derive(clap::Args)]
 struct One {
-    /// The name of the queue
+    /// Name of the queue
     #[arg(value_name = "QUEUE", value_parser = NonEmptyStringValueParser::new())]
     queue: String,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! `barid restore`: a data directory from a backup.
+//! `barid restore`: creates a data directory from a backup.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -14,7 +14,7 @@ use crate::output::print;
 use crate::plural::count;
 use crate::{backup, progress, stored};
 
-/// Make a data directory of a backup
+/// Create a data directory from a backup
 #[derive(clap::Args)]
 #[command(after_help = "\
 The data directory must be empty or not exist: nothing is ever overwritten. Start a broker with it
@@ -24,10 +24,10 @@ Examples:
   barid restore /var/backups/barid --data-dir /var/lib/barid
   barid restore barid-20261121T120000Z.backup --data-dir ./restored")]
 pub struct Args {
-    /// A backup, or a directory of backups, of which the newest is taken
+    /// A backup, or a directory of backups, of which the newest is used
     #[arg(value_name = "BACKUP_OR_DIR")]
     from: PathBuf,
-    /// The data directory to make
+    /// Data directory to create
     #[arg(long, value_name = "DIR", env = "BARID_TOOLS_DATA_DIR")]
     data_dir: PathBuf,
     /// Print one JSON object
@@ -66,7 +66,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 fn refused(args: &Args, error: &StoreError) -> anyhow::Error {
     match error {
-        // Somebody else's directory, or nothing to make one of.
+        // The directory belongs to something else, or nothing was written.
         StoreError::Unusable(_) => anyhow!("{error}"),
         _ if !args.data_dir.exists() => anyhow!("{error}"),
         _ => anyhow!(

@@ -25,7 +25,7 @@ use tracing_subscriber::{EnvFilter, Registry, fmt, reload};
 use crate::config::{self, Overrides};
 use crate::stored;
 
-/// From when on a start takes long, and how often that is told from then on.
+/// Time after which a start counts as long, and interval of the reports from then on.
 const LONG: Duration = Duration::from_secs(1);
 const TELL_EVERY: Duration = Duration::from_secs(5);
 
@@ -73,12 +73,12 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).context("listening to signals")?;
     let stopping = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGINT] {
-        // While the first one is being obeyed, the second one ends the program.
+        // While the broker stops after the first signal, a second one ends the program.
         signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, stopping.clone())?;
     }
     let open_files = Descriptors::raise().limit();
     let before = started.elapsed();
-    // The error names its cause itself.
+    // The error itself names its cause.
     let broker = while_telling(&settings.data_dir, || Broker::start(settings.clone()))
         .map_err(|error| anyhow!("{error}"))?;
     announce(&broker, &settings, started.elapsed() - before, started.elapsed());
@@ -103,7 +103,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Starts, and says from time to time that it takes long: nearly all of it is reading the data directory.
+/// Runs `start`, and reports regularly if it takes long: nearly all of the time is spent reading the data
+/// directory.
 fn while_telling<T>(data_dir: &Path, start: impl FnOnce() -> T) -> T {
     let (started, starting) = mpsc::channel::<()>();
     thread::scope(|scope| {
@@ -121,7 +122,7 @@ fn while_telling<T>(data_dir: &Path, start: impl FnOnce() -> T) -> T {
     })
 }
 
-/// For people: where everything is. Whether anybody reads it does not matter.
+/// Prints the addresses for people. A failed write does not matter.
 fn announce(broker: &Broker, settings: &Settings, start: Duration, elapsed: Duration) {
     let mut text = format!("barid {}\n", env!("CARGO_PKG_VERSION"));
     for (name, address) in broker.listeners() {
@@ -157,7 +158,7 @@ fn announce(broker: &Broker, settings: &Settings, start: Duration, elapsed: Dura
     let _ = io::stdout().write_all(text.as_bytes());
 }
 
-/// What clients of Service Bus are given to connect, as long as there are no keys.
+/// Returns the connection string for clients of Service Bus while there are no keys.
 fn emulator(address: SocketAddr) -> String {
     format!(
         "Endpoint=sb://{address};SharedAccessKeyName=RootManageSharedAccessKey;\
@@ -165,7 +166,7 @@ fn emulator(address: SocketAddr) -> String {
     )
 }
 
-/// Takes over what can change while running. A broken file changes nothing.
+/// Applies the settings that can change while running. A broken file changes nothing.
 fn reload(broker: &Broker, log: &Log, args: &Args) {
     let settings = match config::load(args.config.as_deref(), &args.overrides) {
         Ok(settings) => settings,
@@ -190,8 +191,8 @@ fn reload(broker: &Broker, log: &Log, args: &Args) {
     }
 }
 
-/// What is logged. The libraries that handle clients' bytes would write them out, passwords among them, at
-/// the finer levels; those of the store tell of their daily work.
+/// Builds the log filter. At the finer levels the libraries that handle clients' bytes would write these out,
+/// passwords among them; the libraries of the store would log their routine work.
 fn filter(level: &str) -> Result<EnvFilter, tracing_subscriber::filter::ParseError> {
     let filter = EnvFilter::try_new(level)?;
     ["tungstenite=info", "rustls=info", "mio=info", "hyper=info", "fjall=warn", "lsm_tree=warn"]
@@ -202,12 +203,12 @@ fn filter(level: &str) -> Result<EnvFilter, tracing_subscriber::filter::ParseErr
 /// The log on standard error.
 struct Log {
     filter: reload::Handle<EnvFilter, Registry>,
-    /// Writes what is left when it is dropped.
+    /// Writes the remaining lines when it is dropped.
     _writer: WorkerGuard,
 }
 
-/// Lines that wait for standard error, about 2 MB. Beyond, lines are lost: no thread that serves clients waits for
-/// whoever reads the log.
+/// Maximum number of lines that wait for standard error, about 2 MB. Further lines are lost: no thread that serves
+/// clients waits for the reader of the log.
 const LINES_WAITING_MAX: usize = 8_192;
 
 impl Log {

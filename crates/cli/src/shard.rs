@@ -1,4 +1,4 @@
-//! `barid shard`: the shards of a broker that runs.
+//! `barid shard`: the shards of a running broker.
 
 use std::process::ExitCode;
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::admin::{AdminArgs, Column, Table, bytes};
 use crate::output::print;
 
-/// See the shards of a running broker, close and open them
+/// List, close and open the shards of a running broker
 #[derive(clap::Args)]
 #[command(after_help = "\
 The data directory has so many shards as it was made with (storage.shards). Each session, retained
@@ -29,7 +29,7 @@ pub struct Args {
 enum Command {
     /// List the shards
     List(ListArgs),
-    /// Close a shard: what it has is durable then, and in its store only
+    /// Close a shard: its contents are then durable, and only in its store
     #[command(after_help = CLOSED)]
     Close(One),
     /// Open a shard that was closed
@@ -70,7 +70,7 @@ struct ListArgs {
     of: ShardArgs,
 }
 
-/// Which broker, and how its answer is printed.
+/// Broker to ask, and output format.
 #[derive(clap::Args)]
 struct ShardArgs {
     #[command(flatten)]
@@ -80,10 +80,10 @@ struct ShardArgs {
     json: bool,
 }
 
-/// One shard.
+/// Number of one shard.
 #[derive(clap::Args)]
 struct One {
-    /// The number of the shard, from 0
+    /// Number of the shard, from 0
     #[arg(value_name = "SHARD")]
     shard: u16,
     #[command(flatten)]

@@ -1,7 +1,7 @@
-//! Spans of time on the command line: the same everywhere.
+//! Spans of time on the command line, in one format for all options.
 //!
-//! A number alone counts seconds, as in mosquitto_pub and mosquitto_sub. With a unit it counts what the unit says:
-//! `500ms`, `2s`, `5m`, `2h`, `1d`. Either may have decimals: `0.5`, `1.5h`.
+//! A number alone counts seconds, as in mosquitto_pub and mosquitto_sub. A unit may follow it: `500ms`, `2s`,
+//! `5m`, `2h`, `1d`. Both forms may have decimals: `0.5`, `1.5h`.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -10,7 +10,7 @@ const EXAMPLES: &str = "as in 2, 0.5, 500ms, 10s, 5m, 2h or 1d";
 
 const NANOS: u128 = 1_000_000_000;
 
-/// Reads a span of time, which may be nothing at all.
+/// Reads a span of time, which may be zero.
 pub fn parse(text: &str) -> Result<Duration, String> {
     let unit = text.trim_start_matches(|letter: char| letter.is_ascii_digit() || letter == '.');
     let scale = match unit {
@@ -27,7 +27,7 @@ pub fn parse(text: &str) -> Result<Duration, String> {
     Ok(Duration::new(seconds, (nanos % NANOS) as u32))
 }
 
-/// Reads a span of time that is more than nothing.
+/// Reads a span of time greater than zero.
 pub fn parse_some(text: &str) -> Result<Duration, String> {
     match parse(text)? {
         Duration::ZERO => Err("the time must be more than nothing".into()),
@@ -42,7 +42,7 @@ pub fn parse_milliseconds(text: &str) -> Result<NonZeroU64, String> {
     NonZeroU64::new(milliseconds).ok_or_else(|| "the time is at least 1ms".into())
 }
 
-/// Reads a span of time in whole seconds, up to `most` of them.
+/// Reads a span of time in whole seconds, of `most` at the most.
 pub fn parse_seconds(text: &str, most: u32) -> Result<u32, String> {
     let span = parse(text)?;
     let seconds = u32::try_from(span.as_secs()).ok().filter(|seconds| *seconds <= most);
@@ -52,13 +52,13 @@ pub fn parse_seconds(text: &str, most: u32) -> Result<u32, String> {
     seconds.ok_or_else(|| format!("the time is {most} seconds at most"))
 }
 
-/// A decimal number times `scale`. `None`: it is no number, or too large.
+/// Returns a decimal number times `scale`; `None` if it is not a number, or too large.
 fn decimal(text: &str, scale: u128) -> Option<u128> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
     if whole.is_empty() || fraction.is_empty() || fraction.len() > 9 {
         return None;
     }
-    // A second dot is no digit.
+    // A second dot fails to parse below.
     let fraction_of = 10_u128.pow(fraction.len() as u32);
     let whole: u64 = whole.parse().ok()?;
     let fraction: u128 = fraction.parse::<u64>().ok()?.into();

@@ -1,17 +1,17 @@
-//! What the store has to be told to read a data directory or a backup of this version of Barid.
+//! Store options for data directories and backups of this version of Barid.
 
 use barid_core::durable::keys;
 use barid_store::Options;
 use rustix::fs::Mode;
 use rustix::process::umask;
 
-/// As the broker opens it, for one pass over everything.
+/// Returns the options with which the broker opens the store, for one pass over all records.
 pub fn options() -> Options<'static> {
     Options { keyspaces: &keys::NAMES, ..Options::default() }
 }
 
-/// Has all files that this process makes readable by their owner only, also those that the engines make by
-/// themselves.
+/// Makes all files that this process creates readable by their owner only, including those that the
+/// storage engines create.
 pub fn make_private() {
     umask(Mode::RWXG | Mode::RWXO);
 }

@@ -1,4 +1,4 @@
-//! The time of day, as people write it.
+//! Wall-clock times in readable formats.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -10,35 +10,35 @@ pub struct Timestamp {
 }
 
 impl Timestamp {
-    /// So long after the beginning of 1970.
+    /// Creates the time that is this long after the beginning of 1970.
     pub fn new(seconds: u64, nanos: u32) -> Self {
         Self { seconds, nanos }
     }
 
-    /// Now.
+    /// Returns the current time.
     pub fn now() -> Self {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self::new(since.as_secs(), since.subsec_nanos())
     }
 
-    /// Seconds since 1970, with nanoseconds.
+    /// Formats the seconds since 1970, with nanoseconds.
     pub fn unix(self) -> String {
         format!("{}.{:09}", self.seconds, self.nanos)
     }
 
-    /// Such as `2026-11-21T12:00:00+0000`.
+    /// Formats the time like `2026-11-21T12:00:00+0000`.
     pub fn iso_8601(self) -> String {
         let [year, month, day, hour, minute, second] = self.fields();
         format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}+0000")
     }
 
-    /// Such as `20261121T120000Z`: as a part of a file's name, which sorts by time.
+    /// Formats the time like `20261121T120000Z`, for file names that sort by time.
     pub fn compact(self) -> String {
         let [year, month, day, hour, minute, second] = self.fields();
         format!("{year:04}{month:02}{day:02}T{hour:02}{minute:02}{second:02}Z")
     }
 
-    /// Year, month, day, hour, minute, second.
+    /// Returns year, month, day, hour, minute and second.
     fn fields(self) -> [u64; 6] {
         let (year, month, day) = civil(self.seconds / 86_400);
         let second = self.seconds % 86_400;
@@ -46,7 +46,7 @@ impl Timestamp {
     }
 }
 
-/// The date so many `days` after the beginning of 1970.
+/// Returns the date that is `days` days after the beginning of 1970.
 fn civil(mut days: u64) -> (u64, u64, u64) {
     let is_leap = |year: u64| {
         year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))

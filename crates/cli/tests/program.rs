@@ -1,4 +1,4 @@
-//! The program as its users run it: processes, exit statuses, signals.
+//! Tests of the program as its users run it: processes, exit statuses, signals.
 
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
 
@@ -15,7 +15,7 @@ use serde_json::Value;
 fn barid(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_barid"));
     command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    // What the environment of the tests says must not matter.
+    // The environment of the tests must not matter.
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("BARID_")) {
         command.env_remove(name);
     }
@@ -38,7 +38,7 @@ fn signal(child: &Child, signal: Signal) {
     kill_process(Pid::from_child(child), signal).unwrap();
 }
 
-/// A broker on free ports, which ends with the value.
+/// A broker on free ports, which is killed when the value is dropped.
 struct Broker {
     process: Child,
     _stdout: BufReader<ChildStdout>,
@@ -48,7 +48,7 @@ struct Broker {
 }
 
 impl Broker {
-    /// Starts one with this much in its file besides the addresses.
+    /// Starts a broker with `more` as its configuration file; flags give the addresses.
     fn start(name: &str, more: &str) -> Self {
         let directory = std::env::temp_dir().join(format!("barid-{name}-{}", std::process::id()));
         fs::create_dir_all(&directory).unwrap();
@@ -86,7 +86,7 @@ impl Broker {
     /// Starts a subscriber, and waits until the broker has granted its subscription.
     fn subscribe(&self, args: &[&str]) -> Child {
         let common = ["sub", "-h", "127.0.0.1", "-p", &self.mqtt, "-d"];
-        // A test that goes wrong must end all the same.
+        // A failing test must end, too.
         let args =
             &if args.contains(&"-W") { args.to_vec() } else { [args, &["-W", "20"]].concat() };
         let mut child = barid(&[&common[..], args].concat()).spawn().unwrap();
@@ -286,7 +286,7 @@ fn check_config_tells_every_problem_as_json() {
 
 #[test]
 fn it_is_ready_well_under_a_second() {
-    // The machine may be busy once, and the broker must not be slow.
+    // A busy machine may slow down one start, so the fastest of three counts.
     let times = (0..3).map(|_| {
         let started = Instant::now();
         let _broker = Broker::start("ready", "");

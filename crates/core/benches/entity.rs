@@ -1,5 +1,5 @@
-//! Sending, taking and completing a message of 1 KiB, and asking for the next session: what must not cost more
-//! where there are more sessions or messages.
+//! Costs of sending, taking and completing a message of 1 KiB, and of asking for the next session. They must not grow
+//! with the number of sessions or messages.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 
 const NOW: WallTime = WallTime::from_millis(1);
 
-/// Stores nothing: what is measured is the entity.
+/// Effects that store nothing, so that only the entity is measured.
 struct Unstored;
 
 impl Effects for Unstored {
@@ -80,7 +80,7 @@ impl World {
     }
 }
 
-/// How many sessions, of which a few are worked on, with so many messages that nobody works on.
+/// Creates an entity with `sessions` sessions and a backlog of `backlog` messages that are distributed over them.
 fn with(sessions: u64, backlog: u64) -> (World, Vec<Arc<str>>) {
     let mut world = World::new();
     let ids: Vec<Arc<str>> = (0..sessions).map(|n| Arc::from(format!("device-{n}"))).collect();
@@ -102,7 +102,7 @@ fn messages(c: &mut Criterion) {
             let (mut n, mut out) = (0, Vec::new());
             group.bench_function(format!("{sessions} sessions, {backlog} waiting"), |b| {
                 b.iter(|| {
-                    // A stride that meets all sessions in no order that a cache could like.
+                    // A stride that visits all sessions in an order without locality.
                     n = (n + 7_919) % ids.len();
                     world.send(&ids[n]);
                     let receiver = ReceiverId(n as u64);
@@ -137,7 +137,7 @@ fn accept_next(c: &mut Criterion) {
     }
 }
 
-/// What a start costs, but for the reading.
+/// Measures the recovery of an entity, without reading from the store.
 fn recover(c: &mut Criterion) {
     let (world, _) = with(100_000, 100_000);
     let mut entries = Vec::new();

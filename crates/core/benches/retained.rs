@@ -25,7 +25,7 @@ fn million(criterion: &mut Criterion) {
             store.remove(&topic);
         });
     });
-    // Ten topics match each of these but the first and the last, which match one and none.
+    // The first filter matches one topic, the last one none, and the others ten each.
     for filter in [
         "fleet/region-5/vehicle-054321/state",
         "fleet/+/vehicle-054321/state",

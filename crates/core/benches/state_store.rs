@@ -25,7 +25,7 @@ impl Watcher for Nobody {
     }
 }
 
-/// Notes changes as a broker does; now and then the batch is taken, and nobody writes it.
+/// Notes changes as the broker does. From time to time the batch is taken and discarded.
 struct Noted(Shard);
 
 impl Noted {

@@ -1,4 +1,4 @@
-//! Routing, checking a kept route, and subscribing: `cargo bench -p barid-core --bench topic_index`.
+//! Routing, checking a cached route, and subscribing: `cargo bench -p barid-core --bench topic_index`.
 
 use std::hint::black_box;
 
@@ -53,7 +53,7 @@ fn fan_out(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Filters of twenty levels that all match a topic nearly to its end, as many as `max_pattern_levels` admits.
+/// Filters of about twenty levels that all match a topic nearly to its end, as many as `max_pattern_levels` admits.
 fn patterns(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("patterns");
     let session = &fleet::sessions(1)[0];
@@ -74,7 +74,7 @@ fn patterns(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// An index with all `filters`, four of them of each session.
+/// Creates an index with all `filters`, four for each session.
 fn index(filters: &[String], sessions: &[fleet::Session]) -> TopicIndex<fleet::Session> {
     let index = TopicIndex::with_seed(1);
     for (filter, session) in filters.iter().zip(sessions.iter().cycle()) {

@@ -1,5 +1,5 @@
-//! Prints what a subscription and a route cost at sizes up to a million subscriptions:
-//! `cargo bench -p barid-core --bench topic_index_scale`.
+//! Prints the cost of a subscription and of a route at sizes up to a million subscriptions: `cargo
+//! bench -p barid-core --bench topic_index_scale`.
 
 use std::alloc::System;
 use std::hint::black_box;
@@ -79,7 +79,7 @@ fn row(size: usize) {
     );
 }
 
-/// How long each of many calls took.
+/// The durations of many calls.
 struct Times {
     total: Duration,
     sorted: Vec<Duration>,
@@ -100,7 +100,7 @@ impl Times {
         Self { total: last - start, sorted }
     }
 
-    /// What the measurements themselves take.
+    /// Memory used by the measurements themselves, in bytes.
     fn bytes(&self) -> usize {
         self.sorted.capacity() * size_of::<Duration>()
     }

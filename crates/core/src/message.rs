@@ -21,7 +21,7 @@ pub struct Publication<'a> {
     pub qos: QoS,
     /// Whether the message was published with RETAIN, or comes from the retained messages.
     pub retain: bool,
-    /// When the message expires (Message Expiry Interval), if ever.
+    /// Time at which the message expires (Message Expiry Interval), if ever.
     pub expires_at: Option<MonoTime>,
 }
 
@@ -102,7 +102,7 @@ impl Message {
         self.retain
     }
 
-    /// When its Message Expiry Interval runs out, if ever.
+    /// Time at which the Message Expiry Interval runs out, if ever.
     pub fn expires_at(&self) -> Option<MonoTime> {
         self.expires_at
     }

@@ -20,7 +20,7 @@ pub trait Queued {
     /// Bytes of the message and of its overhead, as limits count them.
     fn size(&self) -> usize;
 
-    /// How many of these bytes the item keeps in memory.
+    /// Number of these bytes that the item keeps in memory.
     fn size_in_memory(&self) -> usize;
 
     /// Whether the item's time to live has run out.
@@ -43,7 +43,7 @@ pub struct QueueLimits {
     pub messages: usize,
     /// Maximum number of bytes, as [`Queued::size`] counts them.
     pub bytes: usize,
-    /// What happens when a limit is reached.
+    /// The action taken when a limit is reached.
     pub overflow: Overflow,
     /// Remaining room for all queues of the tenant together.
     pub tenant: Room,
@@ -84,7 +84,7 @@ impl Room {
     }
 }
 
-/// What happens when a queue is full.
+/// The action taken when a queue is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Overflow {
     /// The arriving message is dropped.

@@ -1,5 +1,4 @@
-//! What an entity takes of the memory, and what it gives back. One test, because the allocator counts for the
-//! whole process.
+//! Measures the memory that an entity uses and frees. One test, because the allocator counts for the whole process.
 
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
 
@@ -43,7 +42,7 @@ fn entry(number: u64) -> Entry {
     }
 }
 
-/// Stores nothing, and keeps all bytes in memory.
+/// Effects that store nothing, and keep all bytes in memory.
 struct Nothing;
 
 impl Effects for Nothing {
@@ -94,7 +93,7 @@ fn message(number: usize, session: Option<String>, size: usize) -> Incoming {
 
 const NOW: WallTime = WallTime::from_millis(1_000);
 
-/// Grows an entity, and compares what it counts with what it takes.
+/// Grows an entity, and compares its footprint with the memory that it takes.
 fn check(what: &str, requires_session: bool, grow: impl FnOnce(&mut Entity)) {
     let before = live_bytes();
     let mut entity = Entity::new(properties(requires_session), 0);

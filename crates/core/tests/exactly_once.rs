@@ -1,22 +1,23 @@
-//! All that can happen to two messages of QoS 2 with one Packet Identifier, on their way to sessions and queues in two
-//! shards: in which order batches become durable, where the process dies, when packets are lost and repeated.
+//! Exhaustive search of everything that can happen to two messages of QoS 2 with one Packet Identifier, on their way to
+//! sessions and queues in two shards: the order in which batches become durable, where the process crashes, when
+//! packets are lost and repeated.
 //!
-//! The search has no end but that there are no new states. It knows the rules of `docs/adr/0012-exactly-once.md` and
-//! `docs/adr/0023-who-has-it.md`, and breaks each in turn, to see that it matters.
+//! The search ends when there are no new states. It implements the rules of `docs/adr/0012-exactly-once.md` and
+//! `docs/adr/0023-who-has-it.md`, and breaks each rule in turn, to check that the rule is necessary.
 
 use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::hash::BuildHasher as _;
 
 use barid_core::durable::ReceivedRecord;
 
-/// The sessions, the queue and the client of one search. All of them in one would be too much.
+/// The sessions, the queue and the client of one search. One search with all of them would have too many states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct World {
-    /// The numbers of sessions by shard. The publisher's own session is in the first shard.
+    /// The numbers of the sessions, by shard. The publisher's own session is in the first shard.
     sessions: [&'static [u64]; 2],
     has_queue: bool,
     has_newcomer: bool,
-    /// How many messages the client publishes.
+    /// Number of messages that the client publishes.
     messages: u8,
     crashes: u8,
 }
@@ -40,35 +41,35 @@ const WORLDS: [World; 4] = [
     },
 ];
 
-/// A session of the second shard that subscribes when it likes.
+/// A session of the second shard that subscribes at any time.
 const NEWCOMER: u64 = 3;
 
-/// A queue in the second shard that gets two copies, on two ways.
+/// A queue in the second shard that gets two copies of each message, on two different paths.
 const QUEUE: u64 = 9;
 const QUEUE_SHARD: usize = 1;
 const COPIES: usize = 2;
 
-/// A rule that is broken.
+/// The rule that is broken in a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Broken {
     Nothing,
-    /// Nobody is asked whether he has the message.
+    /// No recipient is asked whether it has the message.
     NeverAsk,
-    /// Only the publisher's own shard is: what it knows stands for all.
+    /// Only the publisher's own shard is asked; its answer is taken for all shards.
     AskHomeOnly,
-    /// The first who gets a message has it noted for everybody of the shard.
+    /// The first recipient of a shard that gets a message has it noted for all recipients of the shard.
     NoteAllAtOnce,
-    /// Sessions come in descending order.
+    /// Sessions get the message in descending order of their numbers.
     Descend,
-    /// Of a queue, one copy stands for all.
+    /// One copy in a queue is taken for all copies.
     CountNoCopies,
-    /// The note is in the batch behind that of the message.
+    /// The note is in the batch after that of the message.
     NoteLater,
-    /// PUBREC does not wait.
+    /// PUBREC does not wait for the disk.
     AcknowledgeEarly,
-    /// PUBCOMP does not wait.
+    /// PUBCOMP does not wait for the disk.
     CompleteEarly,
-    /// PUBREL is heard in the publisher's own shard only.
+    /// PUBREL takes effect in the publisher's own shard only.
     ReleaseAtHome,
 }
 
@@ -91,12 +92,12 @@ impl Target {
     }
 }
 
-/// A message that somebody has, and which of those that he was ever given.
+/// A recipient, a message that it has, and a number that distinguishes repeated deliveries of that message.
 type Entry = (Target, u8, u8);
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Content {
-    /// The note of the one Packet Identifier, as it is stored.
+    /// The encoded note of the one Packet Identifier.
     note: Option<Vec<u8>>,
     entries: BTreeSet<Entry>,
 }
@@ -118,20 +119,20 @@ impl Content {
 struct Shard {
     durable: Content,
     now: Content,
-    /// A note that is to be in the next batch, when the rule is broken.
+    /// A note that goes into the next batch, if the rule is broken.
     later: Option<Vec<u8>>,
     is_dirty: bool,
 }
 
-/// What the process is doing for the publisher.
+/// The action of the process for the publisher.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Doing {
     Nothing,
-    /// It hands a message on to these, the last first.
+    /// Hands a message on to these recipients, the last one first.
     HandOn(Vec<Target>),
-    /// It waits, and sends PUBREC.
+    /// Waits for the disk, and sends PUBREC.
     Receive,
-    /// It waits, and sends PUBCOMP.
+    /// Waits for the disk, and sends PUBCOMP.
     Complete,
 }
 
@@ -139,9 +140,9 @@ enum Doing {
 struct State {
     world: World,
     shards: [Shard; 2],
-    /// The publisher's session has handed the message on; a process that dies forgets it.
+    /// Whether the publisher's session has handed the message on; lost when the process crashes.
     is_handed_on: bool,
-    /// Which message the client is about, and whether it has PUBREC for it.
+    /// The message that the client is publishing, and whether the client has PUBREC for it.
     client: (u8, bool),
     doing: Doing,
     newcomer: bool,
@@ -164,7 +165,7 @@ impl State {
         }
     }
 
-    /// The orders in which a message may reach everybody.
+    /// The orders in which a message may reach all recipients.
     fn orders(&self, broken: Broken) -> Vec<Vec<Target>> {
         let sessions = self.world.sessions.iter().enumerate();
         let mut sessions: Vec<_> = sessions
@@ -180,13 +181,13 @@ impl State {
             sessions.reverse();
             return vec![sessions];
         }
-        // Queues come before all sessions, and one may be reached after them, too.
+        // Queues come before all sessions, but a queue may also be reached after them.
         let before = [&[Target::Queue, Target::Queue][..], &sessions].concat();
         let around = [&[Target::Queue][..], &sessions, &[Target::Queue]].concat();
         [before, around].map(|order| order.into_iter().rev().collect()).into()
     }
 
-    /// Gives the message to the next target, unless that has it.
+    /// Hands the message to the next recipient, unless that already has it.
     fn hand_on(&mut self, broken: Broken) {
         let Doing::HandOn(left) = &mut self.doing else { unreachable!() };
         let Some(target) = left.pop() else {
@@ -197,7 +198,7 @@ impl State {
             self.doing = Doing::Receive;
             return;
         };
-        // How often it has come to the queue before, in this run.
+        // Whether this is the second copy for the queue in this run.
         let again = !left.contains(&Target::Queue) && target == Target::Queue;
         let message = self.client.0;
         let is_home = target.shard() == 0;
@@ -211,7 +212,7 @@ impl State {
         let copies = note.copies_in(QUEUE);
         let has_it = match target {
             Target::Session(_, number) => note.has_session(number),
-            // The notes of this run are among them: what it put is what was not there before.
+            // The notes of this run are included: a copy that this run has put was missing before.
             Target::Queue if broken == Broken::CountNoCopies => copies > 0,
             Target::Queue => copies > usize::from(again),
         };
@@ -252,7 +253,7 @@ impl State {
         self.shards.iter().all(|shard| !shard.is_dirty)
     }
 
-    /// All that can happen next.
+    /// All states that can follow.
     fn next(&self, broken: Broken) -> Vec<Self> {
         let mut next = Vec::new();
         let mut then = |change: &dyn Fn(&mut Self)| {
@@ -321,7 +322,7 @@ impl State {
         next
     }
 
-    /// Returns the promise that is broken, if one is.
+    /// Returns the guarantee that is violated, if one is.
     fn wrong(&self) -> Option<String> {
         let (message, is_received) = self.client;
         for number in 0..self.world.messages {
@@ -349,10 +350,11 @@ impl State {
     }
 }
 
-/// How many states there are, and what is wrong in the first one in which anything is.
+/// Returns the number of states, and the violation in the first state that has one.
 fn search(broken: Broken, world: World) -> (usize, Option<String>) {
     let first = State::new(world);
-    // Their hashes: two states that have the same one are the same, or one of a thousand million times a thousand million.
+    // Only hashes are kept. Two different states with the same hash are practically impossible: the chance is one in
+    // 10^18.
     let hasher = foldhash::quality::FixedState::default();
     let mut seen = HashSet::from([hasher.hash_one(&first)]);
     let mut left = VecDeque::from([first]);

@@ -25,7 +25,7 @@ fn filters() -> impl Strategy<Value = String> {
     })
 }
 
-/// MQTT 5 §4.7, word for word rather than fast.
+/// A literal implementation of MQTT 5 §4.7, simple instead of fast.
 fn matches(filter: &str, topic: &str) -> bool {
     if topic.starts_with('$') && filter.starts_with(['+', '#']) {
         return false;
@@ -51,7 +51,7 @@ fn found(store: &RetainedStore<u32>, filter: &str) -> Vec<(String, u32)> {
     found
 }
 
-/// The same in walks of a few steps, each of which may be broken off as well.
+/// Finds the matches in walks of a few steps, some of which are also broken off.
 fn found_in_steps(store: &RetainedStore<u32>, filter: &str, steps: usize) -> Vec<(String, u32)> {
     let mut found = Vec::new();
     let mut after: Option<Box<str>> = None;

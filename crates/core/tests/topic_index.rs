@@ -26,7 +26,7 @@ const PLAIN: SubscribeOptions = SubscribeOptions {
     identifier: None,
 };
 
-/// What a route says, in an order of its own.
+/// The content of a route, in a defined order.
 #[derive(PartialEq, Debug, Default)]
 struct Answer {
     targets: BTreeMap<u64, (QoS, bool, bool, Vec<u32>)>,
@@ -86,7 +86,7 @@ impl Model {
     }
 }
 
-/// MQTT 5 §4.7, word for word rather than fast.
+/// A literal implementation of MQTT 5 §4.7, simple instead of fast.
 fn matches(filter: &str, topic: &str) -> bool {
     if topic.starts_with('$') && filter.starts_with(['+', '#']) {
         return false;
@@ -157,8 +157,8 @@ fn steps(filters: BoxedStrategy<String>, keys: u64) -> impl Strategy<Value = Ste
     ]
 }
 
-/// Runs `steps` on an index and the model. Every route is kept, and as long as it says that it is
-/// current, it must say what the model says.
+/// Runs `steps` on an index and the model. Every route is kept; as long as it is current, it must
+/// agree with the model.
 fn check(steps: Vec<Step>) {
     let index = TopicIndex::with_seed(7);
     let mut model = Model::default();
@@ -225,7 +225,7 @@ fn targets(index: &TopicIndex<Session>, topic: &str) -> BTreeSet<u64> {
     index.route(topic).targets().iter().map(|target| target.subscriber.0).collect()
 }
 
-/// An index in which session `n` has the `n`-th filter.
+/// Creates an index in which session `n` has subscribed to the `n`-th filter.
 fn index_of(filters: &[&str]) -> TopicIndex<Session> {
     let index = TopicIndex::default();
     for (key, filter) in (0..).zip(filters) {
@@ -296,8 +296,8 @@ fn changes_elsewhere_leave_a_route_alone() {
     assert!(!route.is_current(&index));
 }
 
-/// With 4096 subscriptions the change counters move to a larger table, where those of the topic
-/// have other places.
+/// With 4096 subscriptions the change counters move to a larger table, in which the counters of the
+/// topic have other positions.
 #[test]
 fn no_route_outlives_the_growth_of_the_change_counters() {
     let index = TopicIndex::default();

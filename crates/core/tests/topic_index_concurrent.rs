@@ -1,4 +1,4 @@
-//! Routing and subscribing at the same time, and what a kept route may say then.
+//! Routing and subscribing at the same time, and what a cached route may answer then.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -41,12 +41,12 @@ const FILTERS: [(&str, &[usize]); 10] = [
 const ROUNDS: usize = 20;
 const CHANGES_PER_WRITER: usize = 2000;
 
-/// The index, and for each topic the route that some reader made last.
+/// The index, and for each topic the last route that a reader made.
 #[derive(Default)]
 struct World {
     index: TopicIndex<Session>,
     kept: [Mutex<Option<Arc<Route<Session>>>>; TOPICS.len()],
-    /// How many kept routes were still current when a writer looked.
+    /// Number of kept routes that were still current when a writer checked them.
     checked: AtomicUsize,
     done: AtomicBool,
 }
@@ -65,8 +65,8 @@ impl World {
         }
     }
 
-    /// Subscribes and unsubscribes the session `key`, and after each change looks whether the
-    /// kept routes that call themselves current know of it.
+    /// Subscribes and unsubscribes the session `key`. After each change, checks that no kept route
+    /// that lacks the change claims to be current.
     fn write(&self, key: u64) {
         for change in 0..CHANGES_PER_WRITER {
             let (filter, matched) = FILTERS[(change + key as usize * 3) % FILTERS.len()];
@@ -89,7 +89,7 @@ impl World {
         }
     }
 
-    /// Makes the index large enough for the change counters to grow, and small again.
+    /// Makes the index large enough for the change counters to grow, and then small again.
     fn grow(&self) {
         let filters = || (0..2500).flat_map(|at| [format!("g/{at}"), format!("g/{at}/#")]);
         for filter in filters() {

@@ -1,5 +1,5 @@
-//! What the topic index takes of the memory, and what it gives back. One test, because the
-//! allocator counts for the whole process.
+//! Measures the memory that the topic index uses and frees. One test, because the allocator counts
+//! for the whole process.
 
 use std::alloc::System;
 
@@ -11,7 +11,7 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 const SUBSCRIPTIONS: u64 = 100_000;
-/// The table of change counters, which an index that was large keeps.
+/// Size of the table of change counters, which an index keeps once it was large.
 const CHANGE_COUNTERS: usize = 64 * 1024;
 const EMPTY_MAX: usize = 4 * 1024;
 const PER_SUBSCRIPTION_MAX: usize = 200;

@@ -1,4 +1,4 @@
-//! Shared subscriptions: who gets the next message.
+//! Shared subscriptions: choosing the member that gets the next message.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ fn pick(
     group.pick(strategy, hash, load).map(|member| member.subscriber.0)
 }
 
-/// How many of `messages` each member gets.
+/// Counts how many of `messages` each member gets.
 fn shares(
     group: &SharedGroup<Session>,
     strategy: Strategy,

@@ -1,5 +1,5 @@
-//! What the codec costs for a PUBLISH of a usual size, and for a CONNECT.
-//! Run it by `cargo bench -p mqtt-proto`.
+//! Measures the cost of the codec for a PUBLISH of typical size, and for a CONNECT. Run it with
+//! `cargo bench -p mqtt-proto`.
 
 use std::hint::black_box;
 

@@ -11,7 +11,7 @@ impl PacketId {
     /// The largest identifier.
     pub const MAX: PacketId = PacketId(NonZeroU16::MAX);
 
-    /// `id` as a Packet Identifier, unless it is zero.
+    /// Makes a Packet Identifier of `id`, unless `id` is zero.
     #[inline]
     pub const fn new(id: u16) -> Option<Self> {
         match NonZeroU16::new(id) {
@@ -26,7 +26,7 @@ impl PacketId {
         self.0.get()
     }
 
-    /// The next identifier; after the largest comes the smallest.
+    /// The next identifier. The largest is followed by the smallest.
     #[inline]
     pub const fn next(self) -> Self {
         match self.0.checked_add(1) {

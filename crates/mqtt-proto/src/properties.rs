@@ -1,4 +1,5 @@
-//! The properties of MQTT 5 (section 2.2.2): kept as the bytes of the wire, read on demand.
+//! The properties of MQTT 5 (section 2.2.2). They are kept in their encoded form and decoded on
+//! demand.
 
 mod buf;
 mod property;
@@ -13,7 +14,8 @@ use std::fmt;
 use crate::wire::Reader;
 use crate::{DecodeError, QoS};
 
-/// Validated properties of one packet, borrowed from it; without their length prefix.
+/// Validated properties of one packet in their encoded form, borrowed from the packet, without
+/// their length prefix.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct Properties<'a> {
     bytes: &'a [u8],
@@ -23,8 +25,9 @@ impl<'a> Properties<'a> {
     /// No properties.
     pub const EMPTY: Properties<'static> = Properties { bytes: &[] };
 
-    /// Reads the length prefix and so many bytes, and checks that these are properties of `allowed`
-    /// with permitted values, none twice that may be there only once.
+    /// Reads the length prefix and the properties behind it. Checks that all of them are in
+    /// `allowed`, that their values are permitted, and that none occurs twice that may occur only
+    /// once.
     #[inline]
     pub fn decode(input: &mut Reader<'a>, allowed: PropertySet) -> Result<Self, DecodeError> {
         let len = input.varint()?;
@@ -35,38 +38,40 @@ impl<'a> Properties<'a> {
         Ok(Properties { bytes })
     }
 
-    /// Properties from bytes that this crate has validated or written before.
+    /// Wraps bytes that this crate has validated or written before.
     ///
-    /// Of other bytes some properties may seem to be missing; nothing worse happens.
+    /// With other bytes, some properties may seem to be missing; nothing worse happens.
     #[inline]
     pub fn from_validated(bytes: &'a [u8]) -> Self {
         Properties { bytes }
     }
 
-    /// The bytes on the wire, without the length prefix.
+    /// The encoded properties, without the length prefix.
     #[inline]
     pub fn as_bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// Whether there are none.
+    /// Whether there are no properties.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// All properties in the order of the wire.
+    /// Iterates over all properties, in the order of the packet.
     pub fn iter(&self) -> impl Iterator<Item = Property<'a>> + use<'a> {
         self.raw().map_while(RawProperty::decode)
     }
 
-    /// All properties in the order of the wire, not decoded: for copying some of them.
+    /// Iterates over all properties in the order of the packet without decoding them, for copying
+    /// some of them.
     pub fn raw(&self) -> impl Iterator<Item = RawProperty<'a>> + use<'a> {
         let mut reader = Reader::new(self.bytes);
         std::iter::from_fn(move || RawProperty::read(&mut reader))
     }
 
-    /// The identifiers of the subscriptions that the message matched, or that is being made.
+    /// The Subscription Identifiers: in a PUBLISH, those of the subscriptions that the message
+    /// matched; in a SUBSCRIBE, that of the new subscriptions.
     pub fn subscription_identifiers(&self) -> impl Iterator<Item = u32> + use<'a> {
         self.all(PropertyId::SubscriptionIdentifier).filter_map(|property| match property {
             Property::SubscriptionIdentifier(id) => Some(id),
@@ -74,7 +79,7 @@ impl<'a> Properties<'a> {
         })
     }
 
-    /// The user properties in their order, as name and value.
+    /// The User Properties in their order, as name and value.
     pub fn user_properties(&self) -> impl Iterator<Item = (&'a str, &'a str)> + use<'a> {
         self.all(PropertyId::UserProperty).filter_map(|property| match property {
             Property::UserProperty(name, value) => Some((name, value)),
@@ -91,7 +96,7 @@ impl<'a> Properties<'a> {
     }
 }
 
-/// A getter per property that may be there once.
+/// Defines a getter for each property that can occur only once.
 macro_rules! getters {
     ($($(#[$doc:meta])* $getter:ident: $variant:ident -> $value:ty;)*) => {
         impl<'a> Properties<'a> {
@@ -109,53 +114,55 @@ macro_rules! getters {
 }
 
 getters! {
-    /// Whether the payload is said to be UTF-8.
+    /// Whether the payload is marked as UTF-8.
     payload_format_indicator: PayloadFormatIndicator -> bool;
-    /// Seconds until the message is worthless.
+    /// Lifetime of the message, in seconds.
     message_expiry_interval: MessageExpiryInterval -> u32;
-    /// What the payload is, in the words of the application.
+    /// A description of the payload, whose meaning the application defines.
     content_type: ContentType -> &'a str;
-    /// Where a response is expected.
+    /// The topic to which a response is to be published.
     response_topic: ResponseTopic -> &'a str;
-    /// What tells the requester to which request a response belongs.
+    /// Data by which a requester matches a response to its request.
     correlation_data: CorrelationData -> &'a [u8];
-    /// Seconds the session outlives the connection; `u32::MAX` is for ever.
+    /// Time that the session outlives the connection, in seconds; `u32::MAX` means that it does not
+    /// expire.
     session_expiry_interval: SessionExpiryInterval -> u32;
-    /// The client identifier the server chose.
+    /// The client identifier that the server has assigned.
     assigned_client_identifier: AssignedClientIdentifier -> &'a str;
-    /// Seconds of Keep Alive the server wants instead of the client's.
+    /// The Keep Alive that the server requires instead of the client's, in seconds.
     server_keep_alive: ServerKeepAlive -> u16;
     /// The name of the authentication method.
     authentication_method: AuthenticationMethod -> &'a str;
-    /// What the authentication method wants to say.
+    /// Data of the authentication method.
     authentication_data: AuthenticationData -> &'a [u8];
-    /// Whether reason strings and user properties are wanted outside PUBLISH, CONNACK, DISCONNECT.
+    /// Whether Reason Strings and User Properties are wanted in packets other than PUBLISH, CONNACK
+    /// and DISCONNECT.
     request_problem_information: RequestProblemInformation -> bool;
-    /// Seconds between the end of the connection and the will.
+    /// Time between the end of the connection and the publication of the will, in seconds.
     will_delay_interval: WillDelayInterval -> u32;
     /// Whether Response Information is wanted.
     request_response_information: RequestResponseInformation -> bool;
-    /// What response topics are to be made from.
+    /// The basis for creating response topics.
     response_information: ResponseInformation -> &'a str;
-    /// Another server to use.
+    /// Another server that the client can use.
     server_reference: ServerReference -> &'a str;
-    /// What went wrong, for people.
+    /// The reason for a response, as a text for people.
     reason_string: ReasonString -> &'a str;
-    /// QoS 1 and 2 messages that may be unacknowledged at once; 1 or more.
+    /// Maximum number of unacknowledged QoS 1 and 2 messages; 1 or more.
     receive_maximum: ReceiveMaximum -> u16;
     /// The highest Topic Alias that is accepted.
     topic_alias_maximum: TopicAliasMaximum -> u16;
     /// The number that stands for the topic; 1 or more.
     topic_alias: TopicAlias -> u16;
-    /// The highest QoS the server supports: 0 or 1.
+    /// The highest QoS that the server supports: 0 or 1.
     maximum_qos: MaximumQoS -> QoS;
-    /// Whether the server keeps retained messages.
+    /// Whether the server supports retained messages.
     retain_available: RetainAvailable -> bool;
-    /// Bytes of the largest packet that is accepted, header included; 1 or more.
+    /// Length of the largest packet that is accepted, in bytes, including the header; 1 or more.
     maximum_packet_size: MaximumPacketSize -> u32;
     /// Whether the server supports wildcard subscriptions.
     wildcard_subscription_available: WildcardSubscriptionAvailable -> bool;
-    /// Whether the server supports subscription identifiers.
+    /// Whether the server supports Subscription Identifiers.
     subscription_identifier_available: SubscriptionIdentifierAvailable -> bool;
     /// Whether the server supports shared subscriptions.
     shared_subscription_available: SharedSubscriptionAvailable -> bool;
@@ -167,17 +174,17 @@ impl fmt::Debug for Properties<'_> {
     }
 }
 
-/// A validated property as it is on the wire.
+/// A validated property in its encoded form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawProperty<'a> {
-    /// Which property it is.
+    /// The identifier of the property.
     pub id: PropertyId,
-    /// Identifier and value.
+    /// The encoded identifier and value.
     pub bytes: &'a [u8],
 }
 
 impl<'a> RawProperty<'a> {
-    /// The property with its value; `None` only if the bytes were never validated.
+    /// Decodes the property. Returns `None` only if the bytes were never validated.
     pub fn decode(self) -> Option<Property<'a>> {
         Property::decode(self.id, &mut Reader::new(self.bytes.get(1..)?)).ok()
     }

@@ -1,6 +1,6 @@
 use crate::DecodeError;
 
-/// Quality of Service: how hard sender and receiver try (section 4.3).
+/// Quality of Service: the delivery guarantee of a message (section 4.3).
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum QoS {
@@ -9,12 +9,12 @@ pub enum QoS {
     AtMostOnce = 0,
     /// QoS 1: sent until acknowledged.
     AtLeastOnce = 1,
-    /// QoS 2: acknowledged in two steps so that no duplicate gets through.
+    /// QoS 2: acknowledged in two steps, so that the message is not delivered twice.
     ExactlyOnce = 2,
 }
 
 impl QoS {
-    /// The two bits `bits` as a QoS; 3 is none.
+    /// Returns the QoS with the two bits `bits`. The value 3 gives `None`.
     #[inline]
     pub(crate) fn from_bits(bits: u8) -> Option<Self> {
         match bits {

@@ -2,98 +2,98 @@ use std::fmt;
 
 use crate::QoS;
 
-/// Why something was done or refused, as MQTT 5 tells it (section 2.4).
+/// Reason Code of MQTT 5: why something was done or refused (section 2.4).
 ///
 /// One number may have several names: see [`ReasonCode::NORMAL_DISCONNECTION`] and
 /// [`ReasonCode::GRANTED_QOS_0`].
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ReasonCode {
-    /// It went well; of DISCONNECT: a normal one; of SUBACK: QoS 0 granted.
+    /// Success; in a DISCONNECT, a normal disconnection; in a SUBACK, QoS 0 granted.
     Success = 0x00,
-    /// At most QoS 1 will be used for the subscription.
+    /// The maximum QoS of the subscription is 1.
     GrantedQoS1 = 0x01,
-    /// Any QoS may be used for the subscription.
+    /// The maximum QoS of the subscription is 2.
     GrantedQoS2 = 0x02,
-    /// The client leaves and wants its will published.
+    /// The client disconnects and wants its will to be published.
     DisconnectWithWill = 0x04,
-    /// Accepted, but nobody subscribes to the topic.
+    /// The message is accepted, but there are no subscribers.
     NoMatchingSubscribers = 0x10,
-    /// There was nothing to unsubscribe from.
+    /// There was no subscription to end.
     NoSubscriptionExisted = 0x11,
-    /// The exchange needs another step.
+    /// The authentication needs another step.
     ContinueAuthentication = 0x18,
-    /// The client starts a new exchange.
+    /// The client starts a re-authentication.
     ReAuthenticate = 0x19,
-    /// Refused without a reason.
+    /// Refused; the sender does not give a reason.
     UnspecifiedError = 0x80,
-    /// The bytes are no valid packet.
+    /// The bytes are not a valid packet.
     MalformedPacket = 0x81,
-    /// The packet is valid but forbidden here or now.
+    /// The packet is well-formed, but is not allowed here or now.
     ProtocolError = 0x82,
-    /// Valid, but this implementation does not do it.
+    /// The packet is valid, but this implementation does not accept it.
     ImplementationSpecificError = 0x83,
-    /// The server does not speak the version asked for.
+    /// The server does not support the protocol version of the client.
     UnsupportedProtocolVersion = 0x84,
     /// The server does not allow this client identifier.
     ClientIdentifierNotValid = 0x85,
     /// The credentials are wrong.
     BadUserNameOrPassword = 0x86,
-    /// The client may not do this.
+    /// The client is not authorised for this action.
     NotAuthorized = 0x87,
-    /// The server cannot serve now.
+    /// The server is not available.
     ServerUnavailable = 0x88,
-    /// Try again later.
+    /// The server is busy; the client may try again later.
     ServerBusy = 0x89,
     /// The client is barred by an administrator.
     Banned = 0x8A,
-    /// The server is on its way out.
+    /// The server is shutting down.
     ServerShuttingDown = 0x8B,
-    /// Unsupported, or not the one in use.
+    /// The authentication method is not supported, or is not the one in use.
     BadAuthenticationMethod = 0x8C,
-    /// Silence for one and a half times the Keep Alive.
+    /// No packet was received for one and a half times the Keep Alive.
     KeepAliveTimeout = 0x8D,
-    /// Another connection uses the same client identifier.
+    /// Another connection uses the same Client Identifier.
     SessionTakenOver = 0x8E,
     /// The topic filter is not accepted.
     TopicFilterInvalid = 0x8F,
     /// The topic name is not accepted.
     TopicNameInvalid = 0x90,
-    /// The two sides disagree about the session state.
+    /// The Packet Identifier is in use: the two sides disagree about the session state.
     PacketIdentifierInUse = 0x91,
-    /// The identifier names nothing that is in flight.
+    /// The Packet Identifier does not belong to anything in flight.
     PacketIdentifierNotFound = 0x92,
-    /// Too many messages without acknowledgement.
+    /// The number of unacknowledged messages exceeds the Receive Maximum.
     ReceiveMaximumExceeded = 0x93,
-    /// Zero, or above the Topic Alias Maximum.
+    /// The Topic Alias is zero, or above the Topic Alias Maximum.
     TopicAliasInvalid = 0x94,
-    /// Above the Maximum Packet Size.
+    /// The packet exceeds the Maximum Packet Size.
     PacketTooLarge = 0x95,
     /// The client publishes too fast.
     MessageRateTooHigh = 0x96,
     /// A limit of the implementation or the administrator is reached.
     QuotaExceeded = 0x97,
-    /// An administrator closes the connection.
+    /// An administrator closed the connection.
     AdministrativeAction = 0x98,
-    /// The payload is not what its indicator says.
+    /// The payload does not match its Payload Format Indicator.
     PayloadFormatInvalid = 0x99,
-    /// The server keeps no retained messages.
+    /// The server does not support retained messages.
     RetainNotSupported = 0x9A,
-    /// Above the Maximum QoS of the server.
+    /// The QoS is above the Maximum QoS of the server.
     QoSNotSupported = 0x9B,
-    /// For now, go elsewhere.
+    /// The client is to use another server for now.
     UseAnotherServer = 0x9C,
-    /// From now on, go elsewhere.
+    /// The client is to use another server permanently.
     ServerMoved = 0x9D,
-    /// The server does not offer them to this client.
+    /// The server does not support shared subscriptions for this client.
     SharedSubscriptionsNotSupported = 0x9E,
     /// Too many connections in too short a time.
     ConnectionRateExceeded = 0x9F,
-    /// The connection was authorised for this long only.
+    /// The connection has lasted for the maximum time that was authorised.
     MaximumConnectTime = 0xA0,
-    /// The server does not offer them.
+    /// The server does not support Subscription Identifiers.
     SubscriptionIdentifiersNotSupported = 0xA1,
-    /// The server does not offer them.
+    /// The server does not support wildcard subscriptions.
     WildcardSubscriptionsNotSupported = 0xA2,
 }
 
@@ -103,13 +103,13 @@ impl ReasonCode {
     /// [`ReasonCode::Success`] in a SUBACK.
     pub const GRANTED_QOS_0: ReasonCode = ReasonCode::Success;
 
-    /// Whether the code tells of a failure: 0x80 and above.
+    /// Whether the code means a failure: 0x80 and above.
     #[inline]
     pub fn is_error(self) -> bool {
         self as u8 >= 0x80
     }
 
-    /// The reason code with the number `code`.
+    /// Returns the reason code with the number `code`, if there is one.
     pub fn from_u8(code: u8) -> Option<Self> {
         Some(match code {
             0x00 => ReasonCode::Success,
@@ -159,7 +159,7 @@ impl ReasonCode {
         })
     }
 
-    /// The name the standard gives it, for people to read.
+    /// The name of the code for people to read, as in the standard.
     pub fn name(self) -> &'static str {
         match self {
             ReasonCode::Success => "Success",
@@ -218,7 +218,7 @@ impl fmt::Display for ReasonCode {
 }
 
 impl From<QoS> for ReasonCode {
-    /// The code of a SUBACK that grants `qos`.
+    /// Returns the SUBACK code that grants `qos`.
     fn from(qos: QoS) -> Self {
         match qos {
             QoS::AtMostOnce => ReasonCode::GRANTED_QOS_0,
@@ -228,26 +228,26 @@ impl From<QoS> for ReasonCode {
     }
 }
 
-/// The answer to a CONNECT in MQTT 3.1 and 3.1.1 (3.1.1 section 3.2.2.3).
+/// Return code: the answer to a CONNECT in MQTT 3.1 and 3.1.1 (3.1.1 section 3.2.2.3).
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ConnectReturnCode {
-    /// The connection stands.
+    /// The connection is accepted.
     Accepted = 0,
-    /// The server does not speak the protocol level asked for.
+    /// The server does not support the protocol level of the client.
     UnacceptableProtocolVersion = 1,
     /// The server does not allow this client identifier.
     IdentifierRejected = 2,
-    /// The server cannot serve now.
+    /// The server is not available.
     ServerUnavailable = 3,
     /// The credentials are malformed or wrong.
     BadUserNameOrPassword = 4,
-    /// The client may not connect.
+    /// The client is not authorised to connect.
     NotAuthorized = 5,
 }
 
 impl ConnectReturnCode {
-    /// The return code with the number `code`.
+    /// Returns the return code with the number `code`, if there is one.
     pub fn from_u8(code: u8) -> Option<Self> {
         Some(match code {
             0 => ConnectReturnCode::Accepted,
@@ -262,8 +262,8 @@ impl ConnectReturnCode {
 }
 
 impl From<ReasonCode> for ConnectReturnCode {
-    /// The nearest thing MQTT 3 can say. What has no counterpart and is no success becomes
-    /// [`ConnectReturnCode::ServerUnavailable`]: the client may try again.
+    /// Returns the nearest code of MQTT 3. An error without a counterpart becomes
+    /// [`ConnectReturnCode::ServerUnavailable`], after which the client may try again.
     fn from(reason: ReasonCode) -> Self {
         match reason {
             reason if !reason.is_error() => ConnectReturnCode::Accepted,

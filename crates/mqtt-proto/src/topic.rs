@@ -1,33 +1,32 @@
-//! Topic names and topic filters (section 4.7), shared subscriptions included (section 4.8.2).
+//! Topic names and topic filters (section 4.7), including shared subscriptions (section 4.8.2).
 
 use std::fmt;
 
 use crate::DecodeError;
 
-/// The most levels a topic name or filter may have. A limit of ours, so that nothing that walks
-/// level by level can be sent too deep.
+/// Maximum number of levels of a topic name or filter. The standard has no such limit; this one bounds the depth of
+/// code that walks a topic level by level.
 pub const MAX_LEVELS: usize = 128;
 
-/// The most bytes a topic name or filter may have (MQTT-4.7.3-3).
+/// Maximum length of a topic name or filter, in bytes (MQTT-4.7.3-3).
 pub const MAX_LEN: usize = 65_535;
 
 const SHARE_PREFIX: &str = "$share/";
 
-/// Why a string is no topic name or no topic filter.
+/// The reason why a string is not a valid topic name or topic filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TopicError {
-    /// It has no character (MQTT-4.7.3-1).
+    /// The string is empty (MQTT-4.7.3-1).
     Empty,
-    /// It has more than [`MAX_LEN`] bytes (MQTT-4.7.3-3).
+    /// The string has more than [`MAX_LEN`] bytes (MQTT-4.7.3-3).
     TooLong,
-    /// It has more than [`MAX_LEVELS`] levels, and nothing else is wrong.
+    /// The string has more than [`MAX_LEVELS`] levels, and is otherwise valid.
     TooManyLevels,
-    /// It contains U+0000 (MQTT-4.7.3-2).
+    /// The string contains U+0000 (MQTT-4.7.3-2).
     Nul,
     /// A topic name contains `+` or `#` (MQTT-4.7.0-1).
     WildcardInName,
-    /// `#` is not the last level, or `#` or `+` does not have a level of its own (MQTT-4.7.1-1,
-    /// MQTT-4.7.1-2).
+    /// `#` is not the last level, or `#` or `+` is not alone in its level (MQTT-4.7.1-1, MQTT-4.7.1-2).
     MisplacedWildcard,
     /// `$share/` is not followed by a share name without wildcards and a topic filter
     /// (MQTT-4.8.2-1, MQTT-4.8.2-2).
@@ -54,11 +53,11 @@ impl fmt::Display for TopicError {
 
 impl std::error::Error for TopicError {}
 
-/// Checks that messages can be published to `name`.
+/// Checks that `name` is a valid topic name, to which messages can be published.
 #[inline]
 pub fn validate_name(name: &str) -> Result<(), TopicError> {
     validate_size(name)?;
-    // Without a way out in the middle many bytes are looked at together.
+    // A loop without an early exit lets the compiler examine many bytes at once.
     let is_bad = |byte: u8| (byte == b'+') | (byte == b'#') | (byte == 0);
     if name.bytes().fold(0, |bad, byte| bad | u8::from(is_bad(byte))) != 0 {
         return Err(if has_wildcards(name) { TopicError::WildcardInName } else { TopicError::Nul });
@@ -69,7 +68,7 @@ pub fn validate_name(name: &str) -> Result<(), TopicError> {
     Ok(())
 }
 
-/// Checks that `filter` can be subscribed to; `$share/…` filters are checked as such.
+/// Checks that `filter` is a valid topic filter. A `$share/…` filter is checked as a shared subscription.
 pub fn validate_filter(filter: &str) -> Result<(), TopicError> {
     validate_size(filter)?;
     if filter.as_bytes().contains(&0) {
@@ -88,13 +87,13 @@ pub fn validate_filter(filter: &str) -> Result<(), TopicError> {
     if count > MAX_LEVELS { Err(TopicError::TooManyLevels) } else { Ok(()) }
 }
 
-/// Whether `topic` contains a wildcard character.
+/// Returns whether `topic` contains a wildcard character.
 #[inline]
 pub fn has_wildcards(topic: &str) -> bool {
     topic.bytes().any(|byte| byte == b'+' || byte == b'#')
 }
 
-/// Whether the valid, non-shared `filter` matches the valid name `topic`.
+/// Returns whether the valid, non-shared `filter` matches the valid name `topic`.
 ///
 /// A filter that begins with a wildcard does not match names that begin with `$` (MQTT-4.7.2-1).
 pub fn matches(filter: &str, topic: &str) -> bool {
@@ -104,7 +103,7 @@ pub fn matches(filter: &str, topic: &str) -> bool {
     let mut levels_of_topic = levels(topic);
     for wanted in levels(filter) {
         if wanted == b"#" {
-            // Also the parent level: `sport/#` matches `sport` (section 4.7.1.2).
+            // `#` also matches the parent level: `sport/#` matches `sport` (section 4.7.1.2).
             return true;
         }
         match levels_of_topic.next() {
@@ -115,27 +114,27 @@ pub fn matches(filter: &str, topic: &str) -> bool {
     levels_of_topic.next().is_none()
 }
 
-/// The parts of a shared subscription's filter `$share/{group}/{filter}`.
+/// The parts of the filter of a shared subscription, `$share/{group}/{filter}`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SharedFilter<'a> {
-    /// The share name: subscriptions with the same one, and the same filter, share the messages.
+    /// The share name. Subscriptions with the same share name and the same filter share the messages.
     pub group: &'a str,
-    /// What is subscribed to.
+    /// The topic filter behind the share name.
     pub filter: &'a str,
 }
 
-/// Whether `filter` asks for a shared subscription, valid or not.
+/// Returns whether `filter` is that of a shared subscription, valid or not.
 #[inline]
 pub fn is_shared(filter: &str) -> bool {
     filter.starts_with(SHARE_PREFIX)
 }
 
-/// Takes the filter of a shared subscription apart; `Ok(None)` if it is an ordinary one.
+/// Splits the filter of a shared subscription into its parts. Returns `Ok(None)` for an ordinary filter.
 ///
-/// The inner filter is not checked here beyond being there: [`validate_filter`] does that.
+/// The inner filter must not be empty, but is not checked otherwise: [`validate_filter`] does that.
 ///
 /// # Errors
-/// [`TopicError::InvalidShare`] if group or inner filter is missing or the group has a wildcard.
+/// [`TopicError::InvalidShare`] if the group or the inner filter is missing, or the group has a wildcard.
 pub fn parse_shared(filter: &str) -> Result<Option<SharedFilter<'_>>, TopicError> {
     let Some(share) = filter.strip_prefix(SHARE_PREFIX) else { return Ok(None) };
     let (group, filter) = share.split_once('/').ok_or(TopicError::InvalidShare)?;
@@ -145,8 +144,8 @@ pub fn parse_shared(filter: &str) -> Result<Option<SharedFilter<'_>>, TopicError
     Ok(Some(SharedFilter { group, filter }))
 }
 
-/// Checks a filter from the wire. One that has only too many levels passes: to refuse it is the server's choice, and
-/// no reason to close a connection.
+/// Checks a filter from the wire. A filter that only has too many levels is accepted: the server may refuse it, but it
+/// is not a reason to close the connection.
 #[inline]
 pub(crate) fn check_filter(filter: &str) -> Result<(), DecodeError> {
     match validate_filter(filter) {
@@ -155,7 +154,7 @@ pub(crate) fn check_filter(filter: &str) -> Result<(), DecodeError> {
     }
 }
 
-/// `bytes` from the wire as a topic name.
+/// Decodes `bytes` from the wire as a topic name, and checks it.
 #[inline]
 pub(crate) fn decode_name(bytes: &[u8]) -> Result<&str, DecodeError> {
     let name = std::str::from_utf8(bytes).map_err(|_| DecodeError::InvalidUtf8)?;
@@ -166,7 +165,7 @@ pub(crate) fn decode_name(bytes: &[u8]) -> Result<&str, DecodeError> {
     }
 }
 
-/// The levels of a topic name or filter, as bytes, which are faster to part than characters.
+/// The levels of a topic name or filter, as bytes, because splitting bytes is faster than splitting characters.
 #[inline]
 fn levels(topic: &str) -> impl Iterator<Item = &[u8]> {
     topic.as_bytes().split(|&byte| byte == b'/')

@@ -1,4 +1,4 @@
-/// A version of MQTT; the number is the protocol level on the wire.
+/// A version of MQTT. The number is the protocol level on the wire.
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Version {
@@ -11,13 +11,13 @@ pub enum Version {
 }
 
 impl Version {
-    /// Whether packets of this version carry properties and reason codes.
+    /// Whether the version is MQTT 5, whose packets carry properties and reason codes.
     #[inline]
     pub fn is_v5(self) -> bool {
         self == Version::V5
     }
 
-    /// The protocol name a CONNECT of this version begins with.
+    /// The protocol name at the beginning of a CONNECT of this version.
     pub fn protocol_name(self) -> &'static str {
         match self {
             Version::V3_1 => "MQIsdp",
@@ -25,7 +25,7 @@ impl Version {
         }
     }
 
-    /// The version a CONNECT names, unless this crate does not speak it.
+    /// Returns the version with this protocol name and level, if this crate supports it.
     pub fn from_protocol(name: &[u8], level: u8) -> Option<Self> {
         match (name, level) {
             (b"MQIsdp", 3) => Some(Version::V3_1),

@@ -5,32 +5,32 @@ use crate::{DecodeError, EncodeError};
 /// The largest value of a Variable Byte Integer.
 pub const MAX_VARINT: u32 = 268_435_455;
 
-/// Reads fields one after the other from the front of a slice and borrows from it.
+/// Reads fields one after the other from a slice, and borrows from it.
 #[derive(Clone, Copy, Debug)]
 pub struct Reader<'a> {
     left: &'a [u8],
 }
 
 impl<'a> Reader<'a> {
-    /// A reader of all of `bytes`.
+    /// Creates a reader of `bytes`.
     #[inline]
     pub fn new(bytes: &'a [u8]) -> Self {
         Reader { left: bytes }
     }
 
-    /// Bytes not read yet.
+    /// Number of bytes that have not been read.
     #[inline]
     pub fn len(&self) -> usize {
         self.left.len()
     }
 
-    /// Whether everything is read.
+    /// Whether all bytes have been read.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.left.is_empty()
     }
 
-    /// The next `n` bytes.
+    /// Reads the next `n` bytes.
     #[inline]
     pub fn take(&mut self, n: usize) -> Result<&'a [u8], DecodeError> {
         let (taken, left) = self.left.split_at_checked(n).ok_or(DecodeError::Truncated)?;
@@ -38,32 +38,32 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
-    /// All bytes not read yet.
+    /// Reads all remaining bytes.
     #[inline]
     pub fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.left)
     }
 
-    /// A byte.
+    /// Reads one byte.
     #[inline]
     pub fn u8(&mut self) -> Result<u8, DecodeError> {
         let [byte] = self.array()?;
         Ok(byte)
     }
 
-    /// A Two Byte Integer.
+    /// Reads a Two Byte Integer.
     #[inline]
     pub fn u16(&mut self) -> Result<u16, DecodeError> {
         self.array().map(u16::from_be_bytes)
     }
 
-    /// A Four Byte Integer.
+    /// Reads a Four Byte Integer.
     #[inline]
     pub fn u32(&mut self) -> Result<u32, DecodeError> {
         self.array().map(u32::from_be_bytes)
     }
 
-    /// A Variable Byte Integer in its shortest form (MQTT-1.5.5-1).
+    /// Reads a Variable Byte Integer, which must be in its shortest form (MQTT-1.5.5-1).
     #[inline]
     pub fn varint(&mut self) -> Result<u32, DecodeError> {
         let mut value = 0;
@@ -78,14 +78,14 @@ impl<'a> Reader<'a> {
         Err(DecodeError::VariableByteInteger)
     }
 
-    /// Binary Data: a length of two bytes, and so many bytes.
+    /// Reads Binary Data: a length of two bytes, and as many bytes.
     #[inline]
     pub fn bytes(&mut self) -> Result<&'a [u8], DecodeError> {
         let len = self.u16()?;
         self.take(usize::from(len))
     }
 
-    /// A UTF-8 Encoded String without U+0000 (MQTT-1.5.4-1, MQTT-1.5.4-2).
+    /// Reads a UTF-8 Encoded String, which must not have U+0000 (MQTT-1.5.4-1, MQTT-1.5.4-2).
     #[inline]
     pub fn str(&mut self) -> Result<&'a str, DecodeError> {
         let bytes = self.bytes()?;
@@ -93,7 +93,7 @@ impl<'a> Reader<'a> {
         if bytes.contains(&0) { Err(DecodeError::NulInString) } else { Ok(string) }
     }
 
-    /// Confirms that everything is read.
+    /// Checks that all bytes have been read.
     #[inline]
     pub fn finish(self) -> Result<(), DecodeError> {
         if self.is_empty() { Ok(()) } else { Err(DecodeError::TrailingBytes) }
@@ -130,7 +130,7 @@ pub fn put_varint(mut value: u32, out: &mut Vec<u8>) {
     out.push(value as u8);
 }
 
-/// Bytes that [`put_varint`] appends for `value`.
+/// Number of bytes that [`put_varint`] appends for `value`.
 #[inline]
 pub fn varint_len(value: usize) -> usize {
     match value {
@@ -153,7 +153,7 @@ pub fn put_bytes(bytes: &[u8], out: &mut Vec<u8>) -> Result<(), EncodeError> {
     Ok(())
 }
 
-/// Appends a UTF-8 Encoded String. That it has no U+0000 is for the caller to know.
+/// Appends a UTF-8 Encoded String. The caller must ensure that it has no U+0000.
 ///
 /// # Errors
 /// [`EncodeError::FieldTooLong`] above 65,535 bytes.

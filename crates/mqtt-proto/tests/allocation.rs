@@ -1,5 +1,5 @@
-//! Decoding allocates in proportion to the bytes that are there, whatever lengths they declare, and
-//! not at all on the hot path. One test in a process of its own, for it watches the allocator.
+//! Decoding allocates memory in proportion to the bytes that exist, whatever lengths they declare, and allocates
+//! nothing on the hot path. This is a single test in a process of its own, because it observes the allocator.
 
 use std::alloc::System;
 
@@ -9,7 +9,8 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// Bytes that `act` allocates: the least of several times, as the thread of the test runner allocates meanwhile.
+/// Returns the bytes that `act` allocates: the minimum of several runs, because the thread of the test runner allocates
+/// in between.
 fn least(mut act: impl FnMut()) -> usize {
     let mut once = || {
         let region = Region::new(ALLOCATOR);
@@ -19,7 +20,7 @@ fn least(mut act: impl FnMut()) -> usize {
     (0..5).map(|_| once()).min().expect("it was done")
 }
 
-/// Bytes allocated to decode `bytes`, if they are a packet or not.
+/// Returns the bytes allocated to decode `bytes`, whether or not they are a valid packet.
 fn allocated(version: Version, bytes: &[u8]) -> usize {
     least(|| {
         if let Ok(Some(header)) = FixedHeader::read(bytes, MAX_PACKET_LEN) {
@@ -38,7 +39,7 @@ fn packet(first: u8, body: &[u8]) -> Vec<u8> {
 
 #[test]
 fn memory_is_bounded_by_the_input() {
-    // Lists are read where they lie.
+    // Lists are not copied, but read in place.
     for count in [1, 10, 1_000, 100_000] {
         let subscribe = packet(0x82, &[&[0, 1][..], &[0, 1, b'a', 0].repeat(count)].concat());
         let unsubscribe = packet(0xA2, &[&[0, 1][..], &[0, 1, b'a'].repeat(count)].concat());
@@ -46,7 +47,7 @@ fn memory_is_bounded_by_the_input() {
             assert_eq!(allocated(Version::V3_1_1, &bytes), 0, "{} bytes", bytes.len());
         }
     }
-    // Declared, but not there: a body of 256 MiB, a string, properties.
+    // Declared lengths that exceed the input: a body of 256 MiB, a string, properties.
     for bytes in [
         &[0x82, 0xFF, 0xFF, 0xFF, 0x7F, 0, 1][..],
         &[0x82, 4, 0, 1, 0xFF, 0xFF],

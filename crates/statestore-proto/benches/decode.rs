@@ -1,4 +1,4 @@
-//! What one command costs before anything is done about it.
+//! Measures the cost of decoding one command, before it is executed.
 
 use std::hint::black_box;
 

@@ -1,4 +1,4 @@
-//! What is asked of the state store.
+//! Commands: the requests to the state store.
 
 use std::fmt;
 use std::num::NonZeroU64;
@@ -6,21 +6,22 @@ use std::num::NonZeroU64;
 use crate::Refusal;
 use crate::resp::{Reader, parse_decimal, push_array, push_bulk, push_bulk_decimal};
 
-/// A request. Everything borrows from its payload.
+/// A request. It borrows everything from its payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Command<'a> {
-    /// Sets the value of a key, whether or not there is one.
+    /// Sets the value of a key, whether or not the key exists.
     Set {
-        /// At least one byte, any bytes.
+        /// Any bytes, at least one.
         key: &'a [u8],
-        /// Any bytes; an empty value is one.
+        /// Any bytes; an empty value counts as a value.
         value: &'a [u8],
-        /// When to set it.
+        /// The condition under which the value is set.
         condition: Condition,
-        /// In milliseconds, how long the key is there unless set again; `None`: until deleted.
+        /// Time to live of the key in milliseconds, unless it is set again. `None`: until it is
+        /// deleted.
         ttl: Option<NonZeroU64>,
     },
-    /// Asks for the value of a key.
+    /// Reads the value of a key.
     Get {
         /// At least one byte.
         key: &'a [u8],
@@ -30,41 +31,42 @@ pub enum Command<'a> {
         /// At least one byte.
         key: &'a [u8],
     },
-    /// Deletes a key if it has this value.
+    /// Deletes a key if it has the given value.
     VDel {
         /// At least one byte.
         key: &'a [u8],
-        /// What its value has to be.
+        /// The value that the key must have.
         value: &'a [u8],
     },
-    /// Watches a key, whether or not it exists: the client is told of each change.
+    /// Watches a key, whether or not it exists: the client is notified of each change.
     KeyNotify {
-        /// At least one byte. There are no wildcards.
+        /// At least one byte. Wildcards are not supported.
         key: &'a [u8],
-        /// Watches it no longer.
+        /// Stops watching the key.
         stop: bool,
     },
-    /// Asks for the names of keys, page by page.
+    /// Lists the names of keys, page by page.
     Scan {
-        /// See [`Glob`](crate::Glob). At most [`PATTERN_MAX`] bytes.
+        /// The pattern of the keys, see [`Glob`](crate::Glob). At most [`PATTERN_MAX`] bytes.
         pattern: &'a [u8],
-        /// What the page before gave, to go on from there.
+        /// The token of the previous page, to continue from there.
         token: Option<&'a [u8]>,
     },
 }
 
-/// When a SET is applied.
+/// The condition under which a SET is applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Condition {
-    /// Always.
+    /// The SET is always applied.
     Always,
-    /// `NX`: if the key does not exist.
+    /// `NX`: the SET is applied if the key does not exist.
     IfAbsent,
-    /// `NEX`: if the key does not exist or has the value already that it is set to.
+    /// `NEX`: the SET is applied if the key does not exist, or already has the value that is to be
+    /// set.
     IfAbsentOrEqual,
 }
 
-/// The name of a command.
+/// The verb of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verb {
     /// [`Command::Set`].
@@ -81,16 +83,17 @@ pub enum Verb {
     Scan,
 }
 
-/// The most bytes of a pattern. A limit of ours: what a longer one may cost is in no proportion to
-/// what it could be good for.
+/// Maximum length of a pattern, in bytes. The protocol has no such limit; longer patterns could
+/// cost more time than they are useful for. A longer pattern is a syntax error.
 pub const PATTERN_MAX: usize = 1_024;
 
-/// The verb and the most arguments of any: SET with a condition and a time to live.
+/// Maximum number of elements of a command: the verb, and the arguments of a SET with a condition
+/// and a time to live.
 const MAX_ELEMENTS: usize = 6;
 
 impl<'a> Command<'a> {
-    /// Reads the payload of a request. What is looked at first is refused first: the array, the
-    /// verb, the number of arguments, the length of the key, the options.
+    /// Decodes the payload of a request. It is checked in this order, and the first error is
+    /// returned: the array, the verb, the number of arguments, the length of the key, the options.
     pub fn decode(payload: &'a [u8]) -> Result<Self, Refusal> {
         let (elements, len) = elements(payload).ok_or(Refusal::Syntax)?;
         let [verb, key, value, ..] = elements;
@@ -111,7 +114,8 @@ impl<'a> Command<'a> {
             Verb::Del => Command::Del { key },
             Verb::VDel => Command::VDel { key, value },
             Verb::KeyNotify => match &elements[2..len] {
-                // GET is what clients of old sent to be told the value, which is now always told.
+                // Older clients send GET to be told the value. Notifications always have the value,
+                // so GET has no effect.
                 [] | [b"GET"] => Command::KeyNotify { key, stop: false },
                 [b"STOP"] => Command::KeyNotify { key, stop: true },
                 _ => return Err(Refusal::Syntax),
@@ -121,7 +125,7 @@ impl<'a> Command<'a> {
         })
     }
 
-    /// Appends the payload of the request. A condition precedes the time to live.
+    /// Appends the payload of the request. A condition comes before the time to live.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let verb = self.verb().as_str().as_bytes();
         let mut push = |arguments: &[&[u8]], more: usize| {
@@ -153,7 +157,7 @@ impl<'a> Command<'a> {
         }
     }
 
-    /// What kind of command it is.
+    /// The verb of the command.
     pub fn verb(&self) -> Verb {
         match self {
             Command::Set { .. } => Verb::Set,
@@ -165,7 +169,7 @@ impl<'a> Command<'a> {
         }
     }
 
-    /// The one key it is about. SCAN has none.
+    /// The key that the command is about. SCAN has none.
     pub fn key(&self) -> Option<&'a [u8]> {
         match *self {
             Command::Set { key, .. }
@@ -179,11 +183,11 @@ impl<'a> Command<'a> {
 }
 
 impl Verb {
-    /// All of them.
+    /// All verbs.
     pub const ALL: [Self; 6] =
         [Self::Set, Self::Get, Self::Del, Self::VDel, Self::KeyNotify, Self::Scan];
 
-    /// The word on the wire.
+    /// The verb on the wire.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Set => "SET",
@@ -208,7 +212,7 @@ impl Verb {
         })
     }
 
-    /// The fewest and the most arguments.
+    /// Minimum and maximum number of arguments.
     #[inline]
     fn arguments(self) -> (usize, usize) {
         match self {
@@ -226,7 +230,8 @@ impl fmt::Display for Verb {
     }
 }
 
-/// The first elements of the array that is all of `payload`, and how many it has, at least one.
+/// Reads `payload` as one array. Returns its first elements and their total number, which is at
+/// least one.
 #[inline]
 fn elements(payload: &[u8]) -> Option<([&[u8]; MAX_ELEMENTS], usize)> {
     let mut reader = Reader::new(payload);
@@ -234,7 +239,7 @@ fn elements(payload: &[u8]) -> Option<([&[u8]; MAX_ELEMENTS], usize)> {
     let mut elements: [&[u8]; MAX_ELEMENTS] = [&[]; MAX_ELEMENTS];
     for i in 0..len {
         let element = reader.bulk()?;
-        // Of too many no command wants to know more than their number.
+        // Commands have at most `MAX_ELEMENTS` elements; further ones are only counted.
         if let Some(slot) = elements.get_mut(i) {
             *slot = element;
         }
@@ -243,7 +248,7 @@ fn elements(payload: &[u8]) -> Option<([&[u8]; MAX_ELEMENTS], usize)> {
     (len > 0).then_some((elements, len))
 }
 
-/// What follows the value of a SET, in either order.
+/// Reads the options behind the value of a SET, in either order.
 #[inline]
 fn options(mut options: &[&[u8]]) -> Option<(Condition, Option<NonZeroU64>)> {
     let mut condition = Condition::Always;

@@ -1,23 +1,23 @@
-//! Patterns that keys match.
+//! Patterns for matching keys.
 
 use memchr::memmem;
 
-/// A pattern of keys: `*` stands for any bytes, `?` for one byte, `[…]` for one byte of a class,
-/// everything else for itself.
+/// A pattern for keys: `*` matches any bytes, `?` matches one byte, `[…]` matches one byte of a class, and everything
+/// else matches itself.
 ///
-/// * `[abc0-9]` is one of the bytes named, `[!abc]` or `[^abc]` one of the others. A `]` that
-///   comes first and a `-` that comes first or last stand for themselves. A range that ends before
-///   it begins is empty, and a class that is not closed is not one: its `[` stands for itself.
-/// * `\` takes the meaning of the byte behind it, also in a class. At the end it stands for itself.
+/// * `[abc0-9]` matches one of the bytes named, `[!abc]` or `[^abc]` one of the others. A `]` that comes first and a
+///   `-` that comes first or last stand for themselves. A range that ends before it begins is empty. A class that is
+///   not closed is not a class: its `[` stands for itself.
+/// * `\` makes the byte behind it stand for itself, also in a class. At the end of the pattern it stands for itself.
 ///
-/// Bytes, not characters: keys need not be text, so `?` is not enough for an `é` in UTF-8.
+/// Patterns match bytes, not characters, because keys need not be text. So `?` does not match an `é` in UTF-8.
 ///
-/// Whoever matches a pattern that somebody else has sent looks at [`steps_max`](Self::steps_max).
+/// Before matching a pattern from somebody else, check [`steps_max`](Self::steps_max).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Glob {
-    /// Before the first `*`.
+    /// The piece before the first `*`.
     head: Piece,
-    /// Behind that; none if there is no `*`.
+    /// The pieces behind the first `*`; `None` if there is no `*`.
     behind: Option<Behind>,
     classes: Vec<Class>,
     literal_prefix: Vec<u8>,
@@ -25,16 +25,16 @@ pub struct Glob {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Behind {
-    /// What is between two `*`. None is empty.
+    /// The pieces between two `*`. None of them is empty.
     middle: Vec<Piece>,
-    /// What follows the last `*`.
+    /// The piece behind the last `*`.
     tail: Piece,
 }
 
-/// A part of the pattern without `*`, which therefore stands for as many bytes as it has tokens.
+/// A part of the pattern without `*`, which therefore matches exactly as many bytes as it has tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Piece {
-    /// Nothing but bytes.
+    /// A piece of literal bytes only.
     Plain(Vec<u8>),
     Mixed(Vec<Token>),
 }
@@ -43,23 +43,24 @@ enum Piece {
 enum Token {
     Byte(u8),
     AnyByte,
-    /// One byte of the class at this index.
+    /// Matches one byte of the class at this index.
     Class(u32),
 }
 
-/// A set of bytes, one bit each.
+/// A set of bytes, one bit for each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Class([u64; 4]);
 
 impl Glob {
-    /// Every pattern has a meaning.
+    /// Parses a pattern. Every sequence of bytes is a valid pattern.
     pub fn parse(pattern: &[u8]) -> Self {
         Parser::new(pattern).run(None).expect("only a substitution fails")
     }
 
-    /// Like [`parse`](Self::parse), but `{name}` stands for what `substitute` gives for the name,
-    /// byte by byte: a client identifier `*` matches itself alone. `None` if it gives nothing for
-    /// one, or if a brace is not closed. `\{` stands for a brace, and so does one in a class.
+    /// Parses a pattern as [`parse`](Self::parse) does, but replaces `{name}` by the bytes that `substitute` returns
+    /// for the name. These bytes are literal: a client identifier `*` matches only itself. Returns `None` if
+    /// `substitute` returns `None` for a name, or if a brace is not closed. `\{` stands for a brace, and so does a
+    /// brace in a class.
     pub fn parse_with(
         pattern: &[u8],
         substitute: impl Fn(&str) -> Option<Vec<u8>>,
@@ -67,14 +68,14 @@ impl Glob {
         Parser::new(pattern).run(Some(&substitute))
     }
 
-    /// Whether it stands for all of `key`.
+    /// Returns whether the pattern matches all of `key`.
     pub fn matches(&self, key: &[u8]) -> bool {
         let Some((start, rest)) = key.split_at_checked(self.head.len()) else { return false };
         let starts = self.covers(&self.head, start);
         let Some(Behind { middle, tail }) = &self.behind else { return starts && rest.is_empty() };
         let Some(end) = rest.len().checked_sub(tail.len()) else { return false };
         let (mut rest, end) = rest.split_at(end);
-        // The first place of each will do: what follows a later one follows the first one as well.
+        // The first match of each piece is enough: whatever can follow a later match can also follow the first one.
         let mut is_next = |piece| {
             let found = self.find(piece, rest);
             rest = found.map_or(rest, |at| &rest[at + piece.len()..]);
@@ -83,16 +84,16 @@ impl Glob {
         starts && self.covers(tail, end) && middle.iter().all(&mut is_next)
     }
 
-    /// What every key that matches begins with.
+    /// The bytes that every matching key begins with.
     pub fn literal_prefix(&self) -> &[u8] {
         &self.literal_prefix
     }
 
-    /// How many bytes are compared at most to match a key of this length, give or take a small factor.
+    /// Returns an upper bound of the bytes that are compared to match a key of this length, up to a small factor.
     ///
-    /// A piece between two `*` is looked for in what those before it have left of the key. If it is
-    /// nothing but bytes, each byte there counts once; otherwise, as in `*a?a*` and a key of many
-    /// `a`, the piece may have to be compared to its end at each of them.
+    /// A piece between two `*` is searched for in the part of the key that the pieces before it have left. For a piece
+    /// of literal bytes, each byte of that part counts once. Otherwise, as in `*a?a*` and a key of many `a`, the piece
+    /// may have to be compared to its end at each of them.
     pub fn steps_max(&self, key_len: usize) -> usize {
         let (middle, tail) = match &self.behind {
             Some(Behind { middle, tail }) => (&middle[..], tail.len()),
@@ -104,7 +105,7 @@ impl Glob {
         key_len.saturating_mul(factor).saturating_add(tokens)
     }
 
-    /// Where a piece is first in `key`.
+    /// Returns the offset of the first match of a piece in `key`.
     fn find(&self, piece: &Piece, key: &[u8]) -> Option<usize> {
         match piece {
             Piece::Plain(bytes) => memmem::find(key, bytes),
@@ -114,7 +115,7 @@ impl Glob {
         }
     }
 
-    /// Whether a piece stands for as many `bytes` as it has tokens.
+    /// Returns whether a piece matches `bytes`, which are as many as the piece has tokens.
     fn covers(&self, piece: &Piece, bytes: &[u8]) -> bool {
         match piece {
             Piece::Plain(wanted) => wanted == bytes,
@@ -146,7 +147,7 @@ impl Piece {
 }
 
 impl Token {
-    /// The byte that it alone stands for.
+    /// The only byte that the token matches; `None` if it can match others.
     fn literal(self) -> Option<u8> {
         match self {
             Self::Byte(byte) => Some(byte),
@@ -173,13 +174,13 @@ type Substitute<'a> = &'a dyn Fn(&str) -> Option<Vec<u8>>;
 
 struct Parser<'a> {
     rest: &'a [u8],
-    /// Before the last `*` so far.
+    /// The pieces before the last `*` so far.
     pieces: Vec<Piece>,
-    /// Behind it.
+    /// The tokens behind the last `*` so far.
     tokens: Vec<Token>,
     classes: Vec<Class>,
-    /// No `]` closes a class any more. Known once one was not closed, so that many of them are not
-    /// each read to the end.
+    /// Whether no further `]` can close a class. This is known after one class was not closed, and keeps the parser
+    /// from reading to the end of the pattern for each further `[`.
     unclosed: bool,
 }
 
@@ -220,10 +221,11 @@ impl<'a> Parser<'a> {
         Some(Glob { head, behind, classes, literal_prefix })
     }
 
-    /// At `*`.
+    /// Ends a piece at a `*`.
     fn end_piece(&mut self) {
         let tokens = std::mem::take(&mut self.tokens);
-        // Before the first `*` there may be nothing; between two that means one.
+        // The piece before the first `*` may be empty. An empty piece between two `*` is dropped: two `*` mean the same
+        // as one.
         if self.pieces.is_empty() || !tokens.is_empty() {
             self.pieces.push(Piece::new(tokens));
         }
@@ -235,7 +237,7 @@ impl<'a> Parser<'a> {
         Some(*first)
     }
 
-    /// Behind `{`: what is before the next `}`.
+    /// Reads a name behind `{`, up to the next `}`.
     fn name(&mut self) -> Option<&'a str> {
         let end = self.rest.iter().position(|byte| *byte == b'}')?;
         let name = std::str::from_utf8(&self.rest[..end]).ok()?;
@@ -243,7 +245,7 @@ impl<'a> Parser<'a> {
         Some(name)
     }
 
-    /// Behind `[`.
+    /// Reads a class behind `[`.
     fn class(&mut self) {
         let start = self.rest;
         let class = if self.unclosed { None } else { self.members() };
@@ -261,7 +263,7 @@ impl<'a> Parser<'a> {
         });
     }
 
-    /// To behind `]`; `None` if there is none.
+    /// Reads the members of a class, including the closing `]`. Returns `None` if the class is not closed.
     fn members(&mut self) -> Option<Class> {
         let negated = matches!(self.rest.first(), Some(b'!' | b'^'));
         if negated {

@@ -1,37 +1,35 @@
-//! Readings of hybrid logical clocks: a wall clock that a counter keeps going forward, and the
-//! name of who read it.
+//! Readings of hybrid logical clocks: a wall-clock time, a counter that keeps the clock going forward, and the name of
+//! the node that read the clock.
 
 use std::fmt;
 
 use crate::Refusal;
 
-/// How far ahead of the store's clock, in milliseconds, a request may be. Exactly this far is
-/// accepted.
+/// Maximum lead of a request over the store's clock, in milliseconds. A lead of exactly this value is accepted.
 pub const DRIFT_MAX_MS: u64 = 60_000;
 
-/// The node of every reading that the store gives. Clients ignore readings of their own node, so none
-/// should have this name.
+/// The node name in every reading of the store. Clients ignore readings of their own node, so no client should have
+/// this name.
 pub const NODE: &str = "StateStore";
 
-/// The counters that the store gives are below this, because clients read them as 32 bits with a
-/// sign.
+/// Upper bound (exclusive) of the counters that the store issues, because clients read them as signed 32-bit numbers.
 const COUNTER_END: u32 = i32::MAX as u32;
 
-/// A reading of somebody's clock, written `wall:counter:node`.
+/// A reading of a hybrid logical clock, written `wall:counter:node`.
 ///
-/// They are ordered by wall clock, counter, and the bytes of the node.
+/// Readings are ordered by wall clock, counter, and the bytes of the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Hlc<'a> {
     /// Milliseconds since the Unix epoch, at most 2^63 - 1.
     pub wall: u64,
-    /// Tells readings of one millisecond apart.
+    /// Distinguishes readings of the same millisecond.
     pub counter: u32,
-    /// Who read it; neither empty nor with a colon.
+    /// The name of the node that read the clock. It is not empty and has no colon.
     pub node: &'a str,
 }
 
 impl<'a> Hlc<'a> {
-    /// Reads the text form, with or without leading zeros.
+    /// Parses the text form, with or without leading zeros.
     pub fn parse(text: &'a str) -> Result<Self, Refusal> {
         let parse = || {
             let (wall, rest) = text.split_once(':')?;
@@ -44,35 +42,35 @@ impl<'a> Hlc<'a> {
         parse().ok_or(Refusal::MalformedTimestamp)
     }
 
-    /// Whether it is too far ahead of `now_ms` to be believed.
+    /// Returns whether the reading is too far ahead of `now_ms` to be accepted.
     pub fn is_in_future(&self, now_ms: u64) -> bool {
         self.wall > now_ms.saturating_add(DRIFT_MAX_MS)
     }
 }
 
 impl fmt::Display for Hlc<'_> {
-    /// With leading zeros, as clients write it: 15 digits and 5, or as many as it takes.
+    /// Writes leading zeros as clients do: at least 15 digits for the wall clock, and 5 for the counter.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:015}:{:05}:{}", self.wall, self.counter, self.node)
     }
 }
 
-/// A reading of the store's own clock, and what every change of a key is numbered with.
+/// A reading of the store's own clock. Every change of a key is numbered with a version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version {
     /// Milliseconds since the Unix epoch.
     pub wall: u64,
-    /// Below 2^31 - 1 in every version that [`Version::next`] gives.
+    /// Less than 2^31 - 1 in every version that [`Version::next`] returns.
     pub counter: u32,
 }
 
 impl Version {
-    /// The next version if this one was the last: greater than it and than what was `received`,
-    /// and not before `now_ms`.
+    /// Returns the version that follows this one, which was the last: greater than this version and than the `received`
+    /// reading, and not before `now_ms`.
     ///
-    /// The caller has refused a received reading that [is in the future](Hlc::is_in_future), or
-    /// the clock would be carried away by it. If what was received has no counter left, the next
-    /// version is a millisecond further ahead; the one after that is not.
+    /// The caller must have refused a received reading that [is in the future](Hlc::is_in_future), since it would move
+    /// the clock ahead. If the counter of the received reading is exhausted, the next version is a millisecond further
+    /// ahead; the one after that is not.
     #[must_use]
     pub fn next(self, now_ms: u64, received: Option<Hlc<'_>>) -> Self {
         let received = received.map(|hlc| Self { wall: hlc.wall, counter: hlc.counter });
@@ -86,7 +84,7 @@ impl Version {
         }
     }
 
-    /// As a reading of the node [`NODE`].
+    /// Returns the version as a reading of the node [`NODE`].
     pub fn as_hlc(self) -> Hlc<'static> {
         Hlc { wall: self.wall, counter: self.counter, node: NODE }
     }
@@ -98,7 +96,7 @@ impl fmt::Display for Version {
     }
 }
 
-/// Digits alone: no sign, as [`u64::from_str`](std::str::FromStr) would allow one.
+/// Parses decimal digits. A sign is not accepted, unlike in [`u64::from_str`](std::str::FromStr).
 fn decimal(digits: &str) -> Option<u64> {
     crate::resp::parse_decimal(digits.as_bytes())
 }

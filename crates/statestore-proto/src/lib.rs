@@ -1,13 +1,13 @@
 //! The state store protocol of the Azure IoT Operations MQTT broker: keys and values over MQTT 5.
 //!
-//! A request is a PUBLISH to [`topics::INVOKE`] whose payload is a [`Command`], its response a
-//! PUBLISH to the response topic whose payload is a [`Reply`]; clients that watch a key are told of
+//! A request is a PUBLISH to [`topics::INVOKE`] whose payload is a [`Command`]. Its response is a
+//! PUBLISH to the response topic whose payload is a [`Reply`]. Clients that watch a key are told of
 //! changes by [`Notification`]s. Payloads are written in a small part of RESP3. Every change has a
-//! [`Version`], a reading of a hybrid logical clock, which also serves as fencing token.
+//! [`Version`], a reading of a hybrid logical clock, which also serves as a fencing token.
 //!
-//! There is no socket, no task and no clock here: bytes come in as slices, what they say borrows
-//! from them, and encoding appends to a `Vec<u8>`. Both directions are covered, so that the broker
-//! and its clients speak with one codec.
+//! This crate has no sockets, tasks or clocks. Input is given as slices, decoded values borrow from
+//! them, and encoding appends to a `Vec<u8>`. Everything can be encoded and decoded, so that the
+//! broker and its clients use the same codec.
 //!
 //! ```
 //! use statestore_proto::{Command, Reply};
@@ -20,7 +20,7 @@
 //! assert_eq!(response, b"$2\r\n42\r\n");
 //! ```
 //!
-//! What a [`Refusal`] says is the requester's affair; nothing here fails for a reason of ours.
+//! A [`Refusal`] is always caused by the request; nothing in this crate fails for another reason.
 
 mod command;
 mod glob;

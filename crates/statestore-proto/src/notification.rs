@@ -1,20 +1,20 @@
-//! What clients that watch a key are told.
+//! Notifications: what clients that watch a key are told.
 
 use crate::resp::{Reader, push_array, push_bulk};
 
-/// A change of a key. Which key it is stands in the [topic](crate::topics::key_of).
+/// A change of a key. The key is in the [topic](crate::topics::key_of).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Notification<'a> {
-    /// It was set to this value, which may be the one it had.
+    /// The key was set to this value, which may be the same as before.
     Set(&'a [u8]),
-    /// It was deleted, or its time to live is over.
+    /// The key was deleted, or its time to live is over.
     Delete,
 }
 
 const DELETE: &[u8] = b"*2\r\n$6\r\nNOTIFY\r\n$6\r\nDELETE\r\n";
 
 impl<'a> Notification<'a> {
-    /// Reads the payload of a notification; `None` if it is none.
+    /// Decodes the payload of a notification. Returns `None` if it is not one.
     pub fn decode(payload: &'a [u8]) -> Option<Self> {
         let mut reader = Reader::new(payload);
         let len = reader.array()?;

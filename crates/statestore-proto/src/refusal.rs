@@ -1,25 +1,25 @@
-//! Why a request is refused.
+//! The errors of requests.
 
 use std::fmt;
 
-/// Why the state store does not do what a request asks for. The names stand in the order in which
-/// requests are checked, the quota last.
+/// The reason why the state store refuses a request. The variants are in the order in which
+/// requests are checked, with the quota last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Refusal {
-    /// The payload is not an array of bulk strings and nothing else, or has an unknown option, one
-    /// twice, a time to live that is no number above 0, or a pattern that is too long.
+    /// The payload is not exactly one array of bulk strings, or has an unknown option, an option
+    /// twice, a time to live that is not a number above 0, or a pattern that is too long.
     Syntax,
-    /// The verb is none; verbs are in upper case.
+    /// The verb does not exist. Verbs are in upper case.
     UnknownCommand,
-    /// The verb takes fewer or more arguments.
+    /// The verb requires a different number of arguments.
     WrongNumberOfArguments,
-    /// The key has no byte.
+    /// The key is empty.
     EmptyKey,
     /// The user may not do this with the key.
     NotAuthorized,
-    /// SET without [`TIMESTAMP`](crate::properties::TIMESTAMP).
+    /// A SET does not have a [`TIMESTAMP`](crate::properties::TIMESTAMP).
     MissingTimestamp,
-    /// The timestamp or the fencing token is no [`Hlc`](crate::Hlc).
+    /// The timestamp or the fencing token is not an [`Hlc`](crate::Hlc).
     MalformedTimestamp,
     /// The timestamp of a SET is more than [`DRIFT_MAX_MS`](crate::DRIFT_MAX_MS) ahead.
     TimestampInFuture,
@@ -34,7 +34,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// All of them, in the order of the checks.
+    /// All refusals, in the order of the checks.
     pub const ALL: [Self; 12] = [
         Self::Syntax,
         Self::UnknownCommand,
@@ -50,7 +50,7 @@ impl Refusal {
         Self::QuotaExceeded,
     ];
 
-    /// What follows `-ERR ` on the wire. Clients compare it byte by byte.
+    /// The text that follows `-ERR ` on the wire. Clients compare it byte by byte.
     pub const fn text(self) -> &'static str {
         match self {
             Self::Syntax => "syntax error",
@@ -77,7 +77,7 @@ impl Refusal {
         }
     }
 
-    /// The refusal with this text.
+    /// Returns the refusal with this text.
     pub(crate) fn from_text(text: &[u8]) -> Option<Self> {
         Self::ALL.into_iter().find(|refusal| refusal.text().as_bytes() == text)
     }

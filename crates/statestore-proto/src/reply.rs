@@ -1,28 +1,28 @@
-//! What the state store answers.
+//! Replies: the answers of the state store.
 
 use crate::Refusal;
 use crate::resp::{Reader, push_array, push_bulk};
 
-/// A response. Everything borrows from its payload.
+/// A response. It borrows everything from its payload.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Reply<'a> {
-    /// `+OK`: SET or KEYNOTIFY did what was asked.
+    /// `+OK`: SET or KEYNOTIFY was done.
     Ok,
     /// `:-1`: the condition of the SET does not hold, or VDEL found another value.
     NotApplied,
-    /// What GET found.
+    /// The value that GET found.
     Value(&'a [u8]),
     /// `$-1`: GET found no such key.
     Absent,
     /// `:1`: DEL or VDEL deleted the key.
     Deleted,
-    /// `:0`: there was no such key to delete, or the client did not watch it.
+    /// `:0`: the key to delete did not exist, or the client was not watching the key.
     Nothing,
-    /// Some of the keys that SCAN found, perhaps none.
+    /// A page of the keys that SCAN found, which may be empty.
     Page {
-        /// Their names.
+        /// The names of the keys.
         keys: Vec<&'a [u8]>,
-        /// What to ask for the next page with; `None` on the last.
+        /// The token for requesting the next page; `None` on the last page.
         next: Option<&'a [u8]>,
     },
     /// `-ERR`: nothing was done.
@@ -30,7 +30,8 @@ pub enum Reply<'a> {
 }
 
 impl<'a> Reply<'a> {
-    /// Reads the payload of a response; `None` if it is none, or a refusal with an unknown text.
+    /// Decodes the payload of a response. Returns `None` if it is not one, or is a refusal with an
+    /// unknown text.
     pub fn decode(payload: &'a [u8]) -> Option<Self> {
         Some(match payload {
             b"+OK\r\n" => Reply::Ok,
@@ -81,7 +82,7 @@ impl<'a> Reply<'a> {
     }
 }
 
-/// An array of the array of the keys and, if there are more, a token.
+/// Decodes a page: an array of the array of keys and, if there are more keys, a token.
 fn page(payload: &[u8]) -> Option<Reply<'_>> {
     let mut reader = Reader::new(payload);
     let has_next = match reader.array()? {
@@ -89,7 +90,7 @@ fn page(payload: &[u8]) -> Option<Reply<'_>> {
         2 => true,
         _ => return None,
     };
-    // Grows with what is there: the number may promise more.
+    // The list grows with the keys that exist; the declared number may be larger.
     let mut keys = Vec::new();
     for _ in 0..reader.array()? {
         keys.push(reader.bulk()?);

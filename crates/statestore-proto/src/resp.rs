@@ -1,10 +1,10 @@
-//! The part of RESP3 that the protocol is written in: arrays of bulk strings, simple strings,
-//! errors and integers.
+//! The part of RESP3 that the protocol uses: arrays of bulk strings, simple strings, errors and
+//! integers.
 //!
 //! Bulk strings hold any bytes, so everything is read by length, never by line. A declared length
-//! is only ever compared with what is there: nothing is allocated by it.
+//! is only compared with the bytes that exist; it never determines an allocation.
 
-/// Reads from the front of a payload. Whatever does not conform is `None`.
+/// Reads from the front of a payload. Every method returns `None` if the bytes do not conform.
 pub(crate) struct Reader<'a> {
     rest: &'a [u8],
 }
@@ -14,13 +14,13 @@ impl<'a> Reader<'a> {
         Self { rest: payload }
     }
 
-    /// The header of an array: how many elements follow.
+    /// Reads the header of an array. Returns the number of elements that follow.
     #[inline]
     pub fn array(&mut self) -> Option<usize> {
         self.header(b'*')
     }
 
-    /// A bulk string.
+    /// Reads a bulk string.
     #[inline]
     pub fn bulk(&mut self) -> Option<&'a [u8]> {
         let len = self.header(b'$')?;
@@ -29,7 +29,7 @@ impl<'a> Reader<'a> {
         Some(bytes)
     }
 
-    /// Nothing may follow.
+    /// Checks that nothing follows.
     #[inline]
     pub fn finish(self) -> Option<()> {
         self.rest.is_empty().then_some(())
@@ -59,7 +59,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A number in decimal digits and nothing else.
+/// Parses a number that consists of decimal digits only.
 pub(crate) fn parse_decimal(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;
@@ -80,7 +80,7 @@ pub(crate) fn push_bulk(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// A bulk string of the digits of `number`.
+/// Appends a bulk string with the digits of `number`.
 pub(crate) fn push_bulk_decimal(out: &mut Vec<u8>, number: u64) {
     let mut digits = [0; MAX_DIGITS];
     push_bulk(out, decimal(number, &mut digits));
@@ -93,7 +93,7 @@ fn push_header(out: &mut Vec<u8>, kind: u8, number: u64) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// How many decimal digits a `u64` has at most.
+/// Maximum number of decimal digits of a `u64`.
 const MAX_DIGITS: usize = 20;
 
 fn decimal(mut number: u64, digits: &mut [u8; MAX_DIGITS]) -> &[u8] {

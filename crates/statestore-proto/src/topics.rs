@@ -1,32 +1,35 @@
 //! The topics of requests and notifications.
 
-/// Where requests are published to. Exact: neither another case nor a wildcard means it.
+/// The topic that requests are published to. It must match exactly: case matters, and wildcards do
+/// not match it.
 pub const INVOKE: &str = "statestore/v1/FA9AE35F-2F64-47CD-9BFF-08E2B32A0FE8/command/invoke";
 
-/// What the topics of all notifications begin with. A response topic that begins with it, with or
-/// without a slash behind, or that is [`INVOKE`], is invalid.
+/// Prefix of the topics of all notifications. A response topic is invalid if it begins with this
+/// prefix, with or without a slash behind it, or if it is [`INVOKE`].
 pub const RESERVED: &str = "clients/statestore/v1/FA9AE35F-2F64-47CD-9BFF-08E2B32A0FE8";
 
 const NOTIFY: &str = "/command/notify/";
 
-/// Where the client is told of changes of `key`: both in upper-case hexadecimal digits.
+/// Returns the topic on which the client is notified of changes of `key`. Client identifier and key
+/// are written in upper-case hexadecimal digits.
 ///
-/// A topic has at most 65,535 bytes, so there is none for a key of more than about 32,600 bytes;
-/// what this gives then is too long, for the caller to see.
+/// A topic has at most 65,535 bytes, so a key of more than about 32,600 bytes has no valid topic.
+/// The returned topic is then too long, which the caller has to check.
 pub fn notify_topic(client_id: &str, key: &[u8]) -> String {
     let mut topic = notify_prefix(client_id, 2 * key.len());
     push_hex(&mut topic, key);
     topic
 }
 
-/// What the client subscribes to in order to be told of all keys it watches.
+/// Returns the topic filter to which a client subscribes to be notified of all keys that it
+/// watches.
 pub fn notify_filter(client_id: &str) -> String {
     let mut filter = notify_prefix(client_id, 1);
     filter.push('+');
     filter
 }
 
-/// The key in the topic of a notification; `None` for any other topic.
+/// Returns the key in the topic of a notification, or `None` for any other topic.
 pub fn key_of(topic: &str) -> Option<Vec<u8>> {
     let rest = topic.strip_prefix(RESERVED)?.strip_prefix('/')?;
     let (client_id, rest) = rest.split_once('/')?;
@@ -53,7 +56,7 @@ fn push_hex(text: &mut String, bytes: &[u8]) {
     }
 }
 
-/// Undoes [`push_hex`]: lower-case digits are none.
+/// Reverses [`push_hex`]. Lower-case digits are not accepted.
 fn unhex(text: &str) -> Option<Vec<u8>> {
     let value = |digit: u8| match digit {
         b'0'..=b'9' => Some(digit - b'0'),

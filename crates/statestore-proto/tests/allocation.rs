@@ -1,6 +1,5 @@
-//! Reading allocates in proportion to the bytes that are there, whatever lengths they declare, and
-//! commands and notifications not at all. One test in a process of its own, for it watches the
-//! allocator.
+//! Reading allocates memory in proportion to the bytes that exist, whatever lengths they declare. Commands and
+//! notifications allocate nothing. This is a single test in a process of its own, because it observes the allocator.
 
 use std::alloc::System;
 use std::hint::black_box;
@@ -11,7 +10,8 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// Bytes that `read` allocates: the least of several times, as the thread of the test runner allocates meanwhile.
+/// Returns the bytes that `read` allocates: the minimum of several runs, because the thread of the test runner
+/// allocates in between.
 fn allocated<T>(read: impl Fn() -> T) -> usize {
     let once = |_| {
         let region = Region::new(ALLOCATOR);
@@ -36,14 +36,14 @@ fn memory_is_bounded_by_the_input() {
         assert_eq!(allocated(|| Notification::decode(payload)), 0, "{payload:?}");
         assert_eq!(allocated(|| Reply::decode(payload)), 0, "{payload:?}");
     }
-    // The smallest keys there are take most memory for their bytes: 16 for 6, and a growing vector
-    // may be twice as large as it needs to be, and has been smaller ones before.
+    // The smallest keys take the most memory for their bytes: 16 bytes for 6. A growing vector may be twice as large as
+    // necessary, and has allocated smaller buffers before.
     for count in [1, 10, 1_000, 100_000] {
         let page = [b"*1\r\n*99999999\r\n", &b"$0\r\n\r\n".repeat(count)[..]].concat();
         let needed = allocated(|| Reply::decode(&page));
         assert!(needed > 0, "the allocator is watched");
         assert!(needed <= 16 * page.len() + 128, "{needed} for {}", page.len());
-        // A class of three bytes takes 8 for its place in the pattern and 32 for its bytes.
+        // A class of three bytes in the pattern takes 8 bytes for its token and 32 for its set of bytes.
         let pattern = b"[a]".repeat(count);
         let needed = allocated(|| Glob::parse(&pattern));
         assert!(needed <= 64 * pattern.len() + 512, "{needed} for {}", pattern.len());

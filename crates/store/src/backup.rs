@@ -17,7 +17,7 @@ const VERSION: u32 = 1;
 const RECORDS: u8 = 1;
 const END: u8 = 2;
 
-/// Length of its records, in bytes, at which a block is ended. Every block has at least one record.
+/// Bytes of records at which a block is ended. Every block has at least one record.
 const BLOCK_BYTES: usize = 1 << 20;
 
 /// The size of a backup.
@@ -187,7 +187,7 @@ pub fn import(
 ///
 /// # Errors
 ///
-/// As of [`import`], where they concern the backup.
+/// Those of [`import`] that concern the backup.
 pub fn check(input: &mut dyn Read, progress: Progress<'_>) -> Result<Totals, StoreError> {
     let mut reader = Reader { input, totals: Totals::default() };
     reader.header()?;

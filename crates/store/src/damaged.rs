@@ -7,7 +7,7 @@ use std::path::PathBuf;
 /// A part of a store that differs from what was written.
 #[derive(Debug)]
 pub struct Damaged {
-    /// What is damaged and where, as a sentence.
+    /// A sentence that says what is damaged and where.
     pub error: StoreError,
     /// The damaged file, if it exists.
     pub file: Option<PathBuf>,

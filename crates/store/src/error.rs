@@ -30,7 +30,7 @@ pub enum StoreError {
     /// The operating system reported an error.
     #[error("{what}: {source}")]
     Io {
-        /// What the broker was doing, with the path.
+        /// The operation that failed, with the path.
         what: String,
         /// The error of the operating system.
         source: io::Error,

@@ -32,7 +32,7 @@ pub enum Fault {
     IoButWritten,
 }
 
-/// When commits become durable, and when they return.
+/// The timing of commits: when they become durable, and when they return.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Timing {
     /// Commits are durable at once.

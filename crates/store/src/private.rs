@@ -15,7 +15,7 @@ const OTHERS: u32 = 0o077;
 /// Creates a directory whose parent exists.
 ///
 /// # Errors
-/// Those of the operating system, also if the directory exists already.
+/// The errors of the operating system, also if the directory exists already.
 pub fn create_dir(path: &Path) -> io::Result<()> {
     DirBuilder::new().mode(DIRECTORY_MODE).create(path)
 }
@@ -23,7 +23,7 @@ pub fn create_dir(path: &Path) -> io::Result<()> {
 /// Creates a directory and its missing parents.
 ///
 /// # Errors
-/// Those of the operating system.
+/// The errors of the operating system.
 pub fn create_dir_all(path: &Path) -> io::Result<()> {
     DirBuilder::new().mode(DIRECTORY_MODE).recursive(true).create(path)
 }
@@ -35,10 +35,10 @@ pub fn options() -> OpenOptions {
     options
 }
 
-/// Who could access a directory before `tighten`, and whether they still can.
+/// The access that others had to a directory before `tighten`, and whether they still have it.
 #[derive(Debug, Default)]
 pub enum Exposure {
-    /// Only the owner.
+    /// Only the owner could access it.
     #[default]
     None,
     /// Others could access it, by these permission bits. They cannot any more.

@@ -12,11 +12,11 @@ pub struct Report {
     pub shards: usize,
     /// Contents of each keyspace, in the order of [`Options::keyspaces`], summed over all shards.
     pub keyspaces: Vec<Contents>,
-    /// What is wrong, one sentence for each finding. Empty if nothing is wrong.
+    /// The findings, one sentence for each. Empty if nothing is wrong.
     pub findings: Vec<String>,
     /// Number of findings that are not in `findings`, which has at most a thousand.
     pub more_findings: u64,
-    /// What is lost with the damaged places, as far as it is known. At most a thousand places.
+    /// The losses caused by the damage, as far as they are known. At most a thousand damaged places.
     pub losses: Vec<Loss>,
     /// Whether [`salvage`](crate::salvage()) can open the directory without what is damaged.
     pub can_be_salvaged: bool,
@@ -24,10 +24,10 @@ pub struct Report {
     pub shards_read: usize,
 }
 
-/// What is lost with one damaged place.
+/// The loss caused by one damaged place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Loss {
-    /// The shard.
+    /// The number of the shard.
     pub shard: usize,
     /// The damaged file, if it exists.
     pub file: Option<PathBuf>,
@@ -86,7 +86,7 @@ impl Report {
 }
 
 /// Reads all records of all shards of the data directory at `path`. The checksums of files are verified first. A shard
-/// with a wrong one is not opened, so that nothing is repaired or lost.
+/// with a wrong checksum is not opened, so that nothing is repaired or lost.
 ///
 /// # Errors
 ///

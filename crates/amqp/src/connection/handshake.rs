@@ -7,6 +7,8 @@ use crate::frame::{self, AMQP_HEADER, MIN_MAX_FRAME_SIZE, Open, Performative, SA
 /// those of .NET on MSSBCBS.
 const MECHANISMS: [&str; 4] = ["MSSBCBS", "ANONYMOUS", "PLAIN", "EXTERNAL"];
 
+/// State of a connection, from its first protocol header to its end.
+///
 /// ```text
 /// Header ─ SASL ─▶ SaslInit ─▶ SaslOutcome ─ ok ─▶ HeaderAfterSasl
 ///    │                              │                     │

@@ -14,6 +14,8 @@ pub(super) struct Link {
     pub end: LinkEnd,
 }
 
+/// State of a link.
+///
 /// ```text
 ///            attach                accept_attach               detach of the peer
 ///   (none) ─────────▶ Requested ─────────────────▶ Attached ──────────────────────▶ (none)

@@ -1,4 +1,4 @@
-//! The broker to measure: where it is, who we are there, and how each connection to it begins.
+//! The broker to measure: its address, the credentials, and the begin of each connection.
 
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs as _};
 use std::os::fd::AsRawFd as _;
@@ -11,10 +11,10 @@ use super::connect;
 use super::stream::{Carrier, Stream};
 use crate::client::{Address, BrokerArgs, Layers, Protocol};
 
-/// How long one address of a host with several may take to answer.
+/// Maximum wait for one address of a host that has several.
 const TRY_WITHIN: Duration = Duration::from_secs(3);
 
-/// A broker whose addresses are known.
+/// A broker whose address is resolved.
 #[derive(Clone)]
 pub struct Target {
     address: Address,
@@ -26,10 +26,10 @@ pub struct Target {
 }
 
 impl Target {
-    /// What the flags mean for a protocol.
+    /// Interprets the flags for a protocol.
     ///
     /// # Errors
-    /// They contradict each other, a file cannot be read, or the host is not found.
+    /// The flags contradict each other, a file cannot be read, or the host is not found.
     pub fn new(args: &BrokerArgs, protocol: Protocol) -> anyhow::Result<Self> {
         let address = args.address(protocol)?;
         let (user, password) = match protocol {
@@ -40,7 +40,7 @@ impl Target {
         Ok(Self { address, socket, user, password })
     }
 
-    /// Begins the connection number `index`, and has `registry` tell of it.
+    /// Begins connection number `index`, and registers its socket with `registry`.
     pub fn begin(&self, registry: &Registry, index: usize) -> anyhow::Result<Stream> {
         let mut socket = connect::begin(self.socket, index)
             .with_context(|| format!("cannot connect to {}", self.socket))?;
@@ -52,18 +52,19 @@ impl Target {
         Ok(Stream::carried_by(Box::new(Layers::around(socket, &self.address)?), fd))
     }
 
-    /// Says where the broker is that could not be connected to, and why.
+    /// Adds the broker's address to the error of a failed connection.
     pub fn unreachable(&self, error: anyhow::Error) -> anyhow::Error {
         let error = self.refused().map_or(error, anyhow::Error::from);
         error.context(format!("cannot connect to the broker at {}", self.socket))
     }
 
-    /// Why nobody can connect, if that is so: a socket that does not block does not always say.
+    /// Returns the error of a blocking attempt to connect, if it fails: a non-blocking socket does
+    /// not always report one.
     pub fn refused(&self) -> Option<std::io::Error> {
         TcpStream::connect_timeout(&self.socket, TRY_WITHIN).err()
     }
 
-    /// The host, as it was given.
+    /// Returns the host as it was given.
     pub fn host(&self) -> &str {
         &self.address.host
     }
@@ -79,7 +80,7 @@ impl Carrier for Layers {
     }
 }
 
-/// The address of the host; of several the first that answers.
+/// Resolves the host; of several addresses it returns the first that answers.
 fn resolve(Address { host, port, .. }: &Address) -> anyhow::Result<SocketAddr> {
     let context = || format!("cannot find {host}");
     let all: Vec<_> = (host.as_str(), *port).to_socket_addrs().with_context(context)?.collect();

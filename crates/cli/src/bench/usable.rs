@@ -1,4 +1,4 @@
-//! `--find-max`: the highest rate that a broker carries.
+//! `--find-max`: the highest rate that a broker can carry.
 
 use std::time::Duration;
 
@@ -11,19 +11,19 @@ use super::report::{Setup, Traffic};
 use super::scenario::Plan;
 use super::target::Target;
 
-/// A rate is usable if 99 of 100 messages arrive within this time.
+/// Maximum p99 of a usable rate: 99 of 100 messages arrive within this time.
 const P99_MICROS_MAX: u64 = 500_000;
 
-/// The answer is so exact, in percent of itself.
+/// Accuracy of the result, in percent.
 const EXACTNESS: u32 = 5;
 
-/// After a rate that was too high a broker has this long to forget it.
+/// Pause after a rate that was too high, so that the broker can recover.
 const REST: Duration = Duration::from_millis(500);
 
-/// The highest usable rate, and what was measured at it.
+/// Finds the highest usable rate, and returns it with the measurement at that rate.
 ///
-/// Begins with a closed loop, which tells about what the broker carries, and halves the interval
-/// between nothing and twice that.
+/// Begins with a closed loop, which shows approximately what the broker can carry. Then halves the
+/// interval between 0 and twice that rate.
 pub fn find(
     options: &Options,
     plan: &Plan,
@@ -50,8 +50,8 @@ pub fn find(
     best.context("the broker carries no rate without loss")
 }
 
-/// Halves the interval between 0 and `too_high`: what `measure` answered to the highest rate for
-/// which it had an answer.
+/// Halves the interval between 0 and `too_high`. Returns the result of `measure` for the highest
+/// rate for which it had one.
 fn highest<T>(
     mut too_high: u32,
     mut measure: impl FnMut(u32) -> anyhow::Result<Option<T>>,

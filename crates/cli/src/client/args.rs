@@ -1,4 +1,4 @@
-//! The options that commands share which connect to a broker: where it is, who we are, what our will is.
+//! Options shared by the commands that connect to a broker: address, credentials, session and will.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::tls;
 use super::url::Url;
 use crate::span;
 
-/// Where a broker is, and who we are there: what every command has that connects to one as a client
+/// Address and credentials: options of every command that connects to a broker as a client
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Connection")]
 pub struct BrokerArgs {
@@ -31,7 +31,7 @@ pub struct BrokerArgs {
     /// User name
     #[arg(short, long, alias = "user", value_name = "NAME")]
     username: Option<String>,
-    /// Password; other users of this machine can see it here, so rather set the variable
+    /// Password. Other users of this machine can see it on the command line; the variable is safer
     #[arg(
         short = 'P',
         long,
@@ -40,7 +40,7 @@ pub struct BrokerArgs {
         hide_env_values = true
     )]
     pw: Option<String>,
-    /// Over WebSocket
+    /// Use WebSocket
     #[arg(long)]
     ws: bool,
     /// Path of the WebSocket [default: /mqtt; for AMQP /$servicebus/websocket]
@@ -50,7 +50,7 @@ pub struct BrokerArgs {
     tls: TlsArgs,
 }
 
-/// How to connect
+/// Options for connecting
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Connection")]
 pub struct ConnectArgs {
@@ -59,14 +59,14 @@ pub struct ConnectArgs {
     /// Client identifier [default: one the broker or barid chooses]
     #[arg(short, long, conflicts_with = "id_prefix", help_heading = "Connection")]
     id: Option<String>,
-    /// Make the client identifier of this prefix and the process id
+    /// Use this prefix and the process id as the client identifier
     #[arg(short = 'I', long, value_name = "PREFIX", help_heading = "Connection")]
     id_prefix: Option<String>,
     /// Keep Alive: seconds, or 5m; 0: none
     #[arg(short, long, value_name = "TIME", default_value = "60", value_parser = parse_keep_alive,
         help_heading = "Connection")]
     keepalive: u16,
-    /// Continue the session of this client identifier, and keep it when we leave
+    /// Continue the session of this client identifier, and keep it after disconnecting
     #[arg(short = 'c', long, help_heading = "Connection")]
     disable_clean_session: bool,
     /// How long the session outlives the connection: seconds, or 5m, 2h, 1d; -1: for ever
@@ -87,7 +87,7 @@ pub struct ConnectArgs {
     #[arg(long, value_name = "TIME", default_value = "10", value_parser = span::parse_some,
         help_heading = "Connection")]
     connect_timeout: Duration,
-    /// Tell on standard error what is sent and received
+    /// Log sent and received packets to standard error
     #[arg(short, long, help_heading = "Connection")]
     debug: bool,
     #[command(flatten)]
@@ -112,7 +112,7 @@ struct WillArgs {
     will_retain: bool,
 }
 
-/// Whom to trust, and who we are
+/// Certificates and other options of TLS
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "TLS")]
 pub struct TlsArgs {
@@ -125,13 +125,13 @@ pub struct TlsArgs {
     /// Trust the authorities in the PEM files of this directory
     #[arg(long, value_name = "DIR")]
     pub capath: Option<PathBuf>,
-    /// Our certificate, a PEM file
+    /// Client certificate, a PEM file
     #[arg(long, value_name = "FILE", requires = "key")]
     pub cert: Option<PathBuf>,
-    /// The private key of our certificate, a PEM file
+    /// Private key of the client certificate, a PEM file
     #[arg(long, value_name = "FILE", requires = "cert")]
     pub key: Option<PathBuf>,
-    /// Trust whatever certificate the broker shows. Never outside of tests
+    /// Trust any certificate that the broker shows. For tests only
     #[arg(long)]
     pub insecure: bool,
     /// Protocol to name in the TLS handshake (ALPN), such as `mqtt`
@@ -139,7 +139,7 @@ pub struct TlsArgs {
     tls_alpn: Option<String>,
 }
 
-/// Everything that is needed to connect, once or again.
+/// Everything needed to connect, and to reconnect.
 #[derive(Clone)]
 pub struct Target {
     pub address: Address,
@@ -154,11 +154,11 @@ pub struct Target {
     pub properties: UserProperties,
     pub timeout: Duration,
     pub debug: bool,
-    /// The topic of the URL.
+    /// Topic in the URL.
     pub topic: Option<String>,
 }
 
-/// What is published if we vanish.
+/// The will message.
 #[derive(Clone)]
 pub struct Will {
     pub topic: String,
@@ -173,10 +173,10 @@ impl ConnectArgs {
         self.debug
     }
 
-    /// What the options mean together.
+    /// Combines the options.
     ///
     /// # Errors
-    /// They contradict each other, or a file cannot be read.
+    /// The options contradict each other, or a file cannot be read.
     pub fn target(&self) -> anyhow::Result<Target> {
         let version = self.protocol_version;
         if !version.is_v5() && !self.property.is_empty() {
@@ -212,7 +212,8 @@ impl ConnectArgs {
         })
     }
 
-    /// Empty where the broker may choose: only MQTT 5 tells the client what was chosen.
+    /// Returns the client identifier; empty if the broker may choose one. Only MQTT 5 tells the client
+    /// the choice.
     fn client_id(&self) -> String {
         match (&self.id, &self.id_prefix) {
             (Some(id), _) => id.clone(),
@@ -223,7 +224,7 @@ impl ConnectArgs {
     }
 }
 
-/// The protocol, and its version, in which a command talks to the broker.
+/// Protocol, with its version, that a command uses to talk to the broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// MQTT of this version.
@@ -233,7 +234,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// The port of a listener that carries it.
+    /// Returns the default port of a listener for this protocol.
     fn port(self, tls: bool, websocket: bool) -> u16 {
         match (self, tls, websocket) {
             (Self::Mqtt(_), false, false) => 1883,
@@ -245,7 +246,7 @@ impl Protocol {
         }
     }
 
-    /// The path and the subprotocol of a WebSocket that carries it.
+    /// Returns the default path and the subprotocol of a WebSocket for this protocol.
     fn websocket(self) -> (&'static str, &'static str) {
         match self {
             Self::Mqtt(Version::V3_1) => ("/mqtt", "mqttv3.1"),
@@ -256,7 +257,7 @@ impl Protocol {
 }
 
 impl BrokerArgs {
-    /// Where the broker is, and how bytes get there.
+    /// Returns the address of the broker and the layers around the socket.
     ///
     /// # Errors
     /// The options contradict each other, or a file cannot be read.
@@ -303,10 +304,10 @@ impl BrokerArgs {
         })
     }
 
-    /// User name and password for MQTT.
+    /// Returns the user name and the password for MQTT.
     ///
     /// # Errors
-    /// This version cannot have the one without the other.
+    /// This version of MQTT does not allow a password without a user name.
     pub fn credentials(
         &self,
         version: Version,
@@ -318,7 +319,7 @@ impl BrokerArgs {
         Ok((username, password))
     }
 
-    /// User name and password, of the flags or of the URL.
+    /// Returns the user name and the password from the flags or the URL.
     pub fn username_and_password(&self) -> (Option<String>, Option<String>) {
         let url = self.url.as_ref();
         let username = self.username.clone().or_else(|| url.and_then(|url| url.username.clone()));
@@ -326,7 +327,7 @@ impl BrokerArgs {
         (username, password)
     }
 
-    /// The topic of the URL.
+    /// Returns the topic in the URL.
     fn topic(&self) -> Option<&str> {
         let url = self.url.as_ref().filter(|url| !url.websocket && !url.path.is_empty())?;
         Some(&url.path)
@@ -391,7 +392,8 @@ mod tests {
         flags.connect.target().map_err(|error| format!("{error:#}"))
     }
 
-    /// `line` must lead to this host and port, with TLS or not, and with this WebSocket path.
+    /// Checks that `line` results in this host and port, with or without TLS, and with this WebSocket
+    /// path.
     #[track_caller]
     fn check(line: &str, host: &str, port: u16, tls: bool, path: Option<&str>) {
         let Address { host: h, port: p, tls: t, websocket } = target(line).unwrap().address;

@@ -1,4 +1,5 @@
-//! One MQTT connection, one thread: packets out, packets in, Keep Alive in between.
+//! One MQTT connection driven by one thread: sends and receives packets, and keeps the connection
+//! alive.
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::time::{Duration, Instant};
@@ -16,18 +17,18 @@ use super::stream::Stream;
 
 const READ_BYTES: usize = 64 * 1024;
 
-/// What the broker granted.
+/// Properties of the connection that the broker granted.
 #[derive(Clone, Debug)]
 pub struct Session {
     /// Whether the broker had a session of this client.
     pub present: bool,
-    /// The client identifier, also if the broker chose it.
+    /// Client identifier, chosen by the client or by the broker.
     pub client_id: String,
-    /// QoS 1 and 2 messages that we may have unacknowledged at once.
+    /// Maximum number of QoS 1 and 2 messages that may be unacknowledged at once.
     pub receive_maximum: u16,
-    /// Bytes of the largest packet the broker takes.
+    /// Maximum size of a packet to the broker, in bytes.
     pub max_packet_size: usize,
-    /// The highest QoS the broker takes.
+    /// Highest QoS that the broker accepts.
     pub maximum_qos: QoS,
     /// Whether the broker keeps retained messages.
     pub retain_available: bool,
@@ -38,15 +39,15 @@ pub struct Frame {
     version: Version,
     header: FixedHeader,
     bytes: Vec<u8>,
-    /// The topic of a PUBLISH that has only a Topic Alias.
+    /// Topic of a PUBLISH that carries only a Topic Alias.
     aliased: Option<String>,
 }
 
 impl Frame {
-    /// The packet.
+    /// Decodes the packet.
     ///
     /// # Errors
-    /// The broker sent something that is none.
+    /// The broker sent a malformed packet.
     pub fn packet(&self) -> anyhow::Result<Packet<'_>> {
         let body = &self.bytes[self.header.header_len..];
         let mut packet = Packet::decode(self.version, self.header, body)
@@ -69,7 +70,7 @@ pub struct Connection {
     aliases: InboundAliases,
     debug: bool,
     input: Vec<u8>,
-    /// So many bytes at the front of the input were taken already.
+    /// Number of bytes at the front of `input` that are consumed.
     taken: usize,
     output: Vec<u8>,
 }
@@ -78,7 +79,7 @@ impl Connection {
     /// Connects to `target` and waits for the CONNACK.
     ///
     /// # Errors
-    /// The network's, or a [`Failure`] if the broker refuses or is silent.
+    /// A network error, or a [`Failure`] if the broker refuses or does not answer.
     pub fn open(target: &Target) -> anyhow::Result<(Self, Session)> {
         let stream = Stream::connect(&target.address, target.timeout)?;
         let asked = target.properties.connect.as_properties();
@@ -166,7 +167,7 @@ impl Connection {
         })
     }
 
-    /// A Packet Identifier; they go round.
+    /// Returns the next Packet Identifier; the identifiers wrap around.
     pub fn packet_id(&mut self) -> PacketId {
         let id = self.next_packet_id;
         self.next_packet_id = id.next();
@@ -184,7 +185,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends a PUBACK, PUBREC, PUBREL or PUBCOMP that tells success.
+    /// Sends a PUBACK, PUBREC, PUBREL or PUBCOMP with the reason code Success.
     pub fn acknowledge(
         &mut self,
         kind: fn(Ack<'static>) -> Packet<'static>,
@@ -193,13 +194,13 @@ impl Connection {
         self.send(&kind(Ack::success(packet_id)))
     }
 
-    /// Whether something was read already that `receive` would answer with.
+    /// Whether input was read that `receive` has not returned yet.
     pub fn has_input(&self) -> bool {
         self.taken < self.input.len()
     }
 
-    /// Waits until `deadline` for a packet, and keeps the connection alive meanwhile. `None`: there
-    /// was none, or a signal came.
+    /// Waits until `deadline` for a packet, and keeps the connection alive meanwhile. Returns
+    /// `None` at the deadline or after a signal.
     ///
     /// # Errors
     /// The connection is lost, or the broker ended it ([`Failure`]).
@@ -247,7 +248,7 @@ impl Connection {
         read
     }
 
-    /// Takes the first whole packet out of the input.
+    /// Removes the first whole packet from the input.
     fn take_frame(&mut self) -> anyhow::Result<Option<Frame>> {
         let malformed = "the broker sent a malformed packet";
         let input = &self.input[self.taken..];
@@ -270,7 +271,7 @@ impl Connection {
         Ok(Some(frame))
     }
 
-    /// Pings if it is time to, and answers when it will be.
+    /// Sends a PINGREQ if one is due, and returns when the next one will be.
     fn keep_alive(&mut self, now: Instant) -> anyhow::Result<Option<Instant>> {
         if self.keep_alive.is_zero() {
             return Ok(None);
@@ -287,7 +288,7 @@ impl Connection {
         Ok(Some(self.last_sent + self.keep_alive))
     }
 
-    /// Says goodbye. Whatever goes wrong then no longer matters.
+    /// Sends a DISCONNECT. An error at this point no longer matters.
     pub fn disconnect(mut self, properties: &PropertiesBuf) {
         let disconnect =
             Disconnect { reason: ReasonCode::Success, properties: properties.as_properties() };

@@ -1,30 +1,30 @@
-//! Why a client gives up, and the exit status that says so to a script.
+//! Failures of a client, and the exit statuses that report them to a script.
 
 use std::fmt;
 use std::process::ExitCode;
 
 use mqtt_proto::{Properties, ReasonCode};
 
-/// Something a script may want to tell apart from other errors.
+/// A failure that a script may want to distinguish from other errors.
 #[derive(Debug)]
 pub enum Failure {
-    /// The broker said no.
+    /// The broker refused a request.
     Refused {
-        /// What was refused, as the beginning of a sentence.
+        /// The refused request, as the beginning of a sentence.
         what: String,
-        /// Why.
+        /// Reason code.
         reason: ReasonCode,
-        /// Why, in the broker's words.
+        /// Reason string of the broker.
         text: Option<String>,
-        /// It was the connection: the broker may not know who we are.
+        /// Whether the connection was refused, possibly because of the credentials.
         is_login: bool,
     },
-    /// Nothing happened in time.
+    /// A time limit was exceeded.
     Timeout(&'static str),
 }
 
 impl Failure {
-    /// A refusal, with the reason string of the packet that says it.
+    /// Creates a refusal, with the reason string of the packet that reports it.
     pub fn refused(
         what: impl Into<String>,
         reason: ReasonCode,
@@ -34,14 +34,14 @@ impl Failure {
         Failure::Refused { what: what.into(), reason, text, is_login: false }
     }
 
-    /// The refusal of a CONNECT.
+    /// Creates the refusal of a CONNECT.
     pub fn refused_connection(reason: ReasonCode, properties: Properties<'_>) -> Self {
         let text = properties.reason_string().map(Into::into);
         let what = "the broker refused the connection".into();
         Failure::Refused { what, reason, text, is_login: true }
     }
 
-    /// Whether the same might succeed a little later.
+    /// Whether the same request might succeed a little later.
     pub fn is_temporary(&self) -> bool {
         use ReasonCode as R;
         match self {
@@ -69,7 +69,7 @@ impl fmt::Display for Failure {
             Failure::Timeout(what) => f.write_str(what),
             Failure::Refused { what, reason, text, is_login } => {
                 write!(f, "{what}: {reason}")?;
-                // Some brokers say only the name of the code again.
+                // Some brokers only repeat the name of the code.
                 if let Some(text) =
                     text.as_ref().filter(|text| !reason.to_string().starts_with(*text))
                 {
@@ -119,7 +119,8 @@ fn advice(reason: ReasonCode, is_login: bool) -> Option<&'static str> {
     })
 }
 
-/// The exit status for `error`: 3 the broker refused, 27 a time limit, 1 anything else.
+/// Returns the exit status for `error`: 3 if the broker refused, 27 for a time limit, 1 for
+/// anything else.
 pub fn exit_code(error: &anyhow::Error) -> ExitCode {
     match error.downcast_ref::<Failure>() {
         Some(Failure::Refused { .. }) => ExitCode::from(3),

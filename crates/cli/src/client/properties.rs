@@ -3,7 +3,7 @@
 use anyhow::{Context as _, anyhow, bail};
 use mqtt_proto::{PropertiesBuf, Property, PropertyId, PropertySet};
 
-/// The properties that a user asked for, by the packet they belong to.
+/// Properties given on the command line, by the packet they belong to.
 #[derive(Clone, Debug, Default)]
 pub struct UserProperties {
     pub connect: PropertiesBuf,
@@ -15,7 +15,7 @@ pub struct UserProperties {
 }
 
 impl UserProperties {
-    /// Reads the words behind all `-D` flags: command, name, value, and a second value for a user
+    /// Reads the words after all `-D` flags: command, name, value, and a second value for a user
     /// property.
     pub fn parse(words: &[String]) -> anyhow::Result<Self> {
         let mut all = Self::default();
@@ -59,7 +59,8 @@ impl UserProperties {
     }
 }
 
-/// `message-expiry-interval` for the Message Expiry Interval, and so on.
+/// Returns the name of a property on the command line: `message-expiry-interval` for the Message
+/// Expiry Interval.
 pub fn name_of(id: PropertyId) -> String {
     id.name().to_lowercase().replace(' ', "-")
 }

@@ -1,7 +1,7 @@
-//! One byte stream, whether TCP, TLS or WebSocket carries it.
+//! A byte stream over TCP, TLS or WebSocket.
 //!
-//! [`Layers`] works with sockets that block and with those that do not: the command-line client has one of the
-//! first kind, [`Stream`], and the benchmarks have thousands of the second.
+//! [`Layers`] works with blocking and with non-blocking sockets: the command-line client has one blocking
+//! [`Stream`], the benchmarks have thousands of non-blocking sockets.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs as _};
@@ -18,31 +18,31 @@ use tungstenite::{Bytes, Message, WebSocket};
 
 use super::failure::Failure;
 
-/// Bytes of the largest WebSocket message that is sent.
+/// Maximum size of a WebSocket message that is sent, in bytes.
 const MESSAGE_MAX: usize = 64 * 1024;
 
-/// Where a broker is and what to wrap the bytes in.
+/// Address of a broker, and the layers around the socket.
 #[derive(Clone)]
 pub struct Address {
     pub host: String,
     pub port: u16,
     pub tls: Option<Arc<ClientConfig>>,
-    /// The path of the WebSocket and the subprotocol, if there is to be one.
+    /// Path and subprotocol of the WebSocket, if one is used.
     pub websocket: Option<(String, &'static str)>,
 }
 
 impl Address {
-    /// Whether the socket carries the bytes as they are.
+    /// Whether the socket carries the bytes without any layer.
     pub fn is_plain(&self) -> bool {
         self.tls.is_none() && self.websocket.is_none()
     }
 }
 
-/// What bytes are read from and written to.
+/// A byte stream to read from and write to.
 pub trait Io: Read + Write {}
 impl<T: Read + Write> Io for T {}
 
-/// A socket with TLS and WebSocket around it, as an [`Address`] wants, and the handshakes of both.
+/// A socket with the TLS and WebSocket layers of an [`Address`], and their handshakes.
 pub struct Layers {
     websocket: Option<(String, &'static str)>,
     authority: String,
@@ -51,11 +51,11 @@ pub struct Layers {
 }
 
 enum Stage {
-    /// The TLS handshake is under way.
+    /// The TLS handshake is in progress.
     Tls(Box<StreamOwned<ClientConnection, Box<dyn Io>>>),
-    /// The WebSocket handshake is to begin, if there is to be one.
+    /// The stream is connected; the WebSocket handshake, if any, is next.
     Connected(Box<dyn Io>),
-    /// The WebSocket handshake is under way.
+    /// The WebSocket handshake is in progress.
     Upgrading(Box<MidHandshake<ClientHandshake<Box<dyn Io>>>>),
     /// Bytes can be read and written.
     Open(Box<dyn Io>),
@@ -64,7 +64,7 @@ enum Stage {
 }
 
 impl Layers {
-    /// Layers around a socket that is connected, or is going to be. Nothing is written yet.
+    /// Creates the layers around a socket that is connected or connecting. Nothing is written yet.
     pub fn around(socket: impl Io + 'static, address: &Address) -> anyhow::Result<Self> {
         let socket: Box<dyn Io> = Box::new(socket);
         let stage = match &address.tls {
@@ -88,10 +88,10 @@ impl Layers {
         })
     }
 
-    /// Goes on with the handshakes as far as the socket lets it. Answers whether they are done.
+    /// Continues the handshakes as far as the socket allows. Returns whether they are done.
     ///
     /// # Errors
-    /// A handshake fails. That the socket is not ready is none.
+    /// A handshake failed. A socket that is not ready is not an error.
     pub fn advance(&mut self) -> anyhow::Result<bool> {
         loop {
             match std::mem::replace(&mut self.stage, Stage::Failed) {
@@ -148,7 +148,7 @@ impl Layers {
             .body(())?)
     }
 
-    /// What bytes are read from and written to when the handshakes are done.
+    /// Returns the stream to read from and write to after the handshakes.
     fn io(&mut self) -> io::Result<&mut dyn Io> {
         match &mut self.stage {
             Stage::Open(io) => Ok(&mut **io),
@@ -189,14 +189,14 @@ fn tls_failed(error: &io::Error) -> anyhow::Error {
     }
 }
 
-/// A connected stream whose calls block.
+/// A connected stream with blocking calls.
 pub struct Stream {
     socket: TcpStream,
     layers: Layers,
 }
 
 impl Stream {
-    /// Connects and shakes hands, all within about `timeout` for each step.
+    /// Connects and performs the handshakes. Each step takes about `timeout` at most.
     pub fn connect(address: &Address, timeout: Duration) -> anyhow::Result<Self> {
         let Address { host, port, .. } = address;
         let socket = connect_tcp(host, *port, timeout)
@@ -213,7 +213,7 @@ impl Stream {
         Ok(Self { socket, layers })
     }
 
-    /// How long a read waits; at least a millisecond.
+    /// Sets the maximum wait of a read; at least one millisecond.
     pub fn set_read_timeout(&self, timeout: Duration) -> io::Result<()> {
         self.socket.set_read_timeout(Some(timeout.max(Duration::from_millis(1))))
     }
@@ -246,7 +246,7 @@ fn connect_tcp(host: &str, port: u16, timeout: Duration) -> io::Result<TcpStream
     Err(last)
 }
 
-/// A WebSocket as the byte stream it carries: MQTT packets do not align with its messages.
+/// A WebSocket as the byte stream that it carries: MQTT packets are not aligned with its messages.
 struct WebSocketStream {
     socket: WebSocket<Box<dyn Io>>,
     pending: Bytes,
@@ -278,14 +278,14 @@ impl Read for WebSocketStream {
 }
 
 impl Write for WebSocketStream {
-    /// Takes nothing while the socket has not taken what came before: so little waits in here, and a message is
-    /// never refused after a part of it was written.
+    /// Accepts nothing until the socket has taken all earlier bytes. So little data waits here, and a message
+    /// is never refused after a part of it was written.
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
         self.flush()?;
         let len = buf.len().min(MESSAGE_MAX);
         let message = Message::Binary(Bytes::copy_from_slice(&buf[..len]));
         match self.socket.write(message).map_err(to_io) {
-            // It waits to be flushed.
+            // The message waits to be flushed.
             Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(len),
             result => result.map(|()| len),
         }

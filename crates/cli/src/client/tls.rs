@@ -1,4 +1,4 @@
-//! TLS for a client: whom to trust, and who we are.
+//! TLS for a client: trusted authorities and the client's certificate.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 
 use super::args::TlsArgs;
 
-/// The TLS configuration that `args` describe; `alpn` names the protocol spoken inside.
+/// Builds the TLS configuration from `args`; `alpn` names the protocol inside TLS.
 pub fn config(args: &TlsArgs, alpn: Option<&str>) -> anyhow::Result<Arc<ClientConfig>> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider.clone())
@@ -69,7 +69,7 @@ fn certificates(path: &Path, flag: &str) -> anyhow::Result<Vec<CertificateDer<'s
     Ok(certificates)
 }
 
-/// Takes any certificate: encryption without knowing with whom.
+/// Accepts any certificate: the connection is encrypted, the peer is not authenticated.
 #[derive(Debug)]
 struct TrustAnybody(Arc<CryptoProvider>);
 

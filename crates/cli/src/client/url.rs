@@ -1,11 +1,11 @@
-//! `mqtt://user:password@host:port/topic` and its relatives with TLS and WebSocket.
+//! URLs such as `mqtt://user:password@host:port/topic`, also with TLS and WebSocket.
 
 use std::str::FromStr;
 
-/// A broker's address, and for the `mqtt` schemes perhaps a topic.
+/// A broker's address; with the `mqtt` schemes it may include a topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Url {
-    /// AMQP is spoken, and MQTT otherwise; over WebSocket it may be either.
+    /// `true` for AMQP, `false` for MQTT; over WebSocket it is `false` for both.
     pub amqp: bool,
     pub tls: bool,
     pub websocket: bool,
@@ -13,7 +13,7 @@ pub struct Url {
     pub password: Option<String>,
     pub host: String,
     pub port: Option<u16>,
-    /// What follows the host, without its slash.
+    /// Path behind the host, without the leading slash.
     pub path: String,
 }
 
@@ -76,7 +76,7 @@ fn split_port(address: &str) -> Result<(&str, Option<u16>), String> {
     Ok((host, port))
 }
 
-/// Undoes percent-encoding.
+/// Decodes percent-encoding.
 fn decode(text: &str) -> Result<String, String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

@@ -1,4 +1,4 @@
-//! A configuration file as a tree that knows where each of its values stands.
+//! A configuration file as a tree that knows the position of each value.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use toml::de::{DeString, DeTable, DeValue, Deserializer};
 use super::hints;
 use super::problem::{Place, Problem, Step};
 
-/// One file's worth of reports; more would bury the first ones.
+/// Maximum number of problems reported for one file; more would bury the first ones.
 const MAX_PROBLEMS: usize = 50;
 
 /// A TOML text without syntax errors.
@@ -31,16 +31,16 @@ impl<'a> Document<'a> {
             let (message, hint) = hints::explain(error.message());
             Problem::in_text(origin, text, error.span().unwrap_or(0..0), message, hint)
         };
-        // What follows a syntax error on the same line is most often its echo.
+        // A further error on the same line is most often a consequence of the first.
         let mut problems: Vec<_> = errors.iter().map(problem).collect();
         problems.dedup_by_key(|problem| problem.line);
         problems.truncate(MAX_PROBLEMS);
         Err(problems)
     }
 
-    /// The settings that the text makes, or everything that keeps it from making any.
+    /// Reads the settings from the text, or returns all problems that prevent this.
     ///
-    /// After a problem the entry that causes it is left out and the rest is read again, so that one
+    /// After a problem the entry that causes it is removed and the rest is read again, so that one
     /// mistake does not hide the next.
     pub fn settings(&self) -> Result<Settings, Vec<Problem>> {
         let mut root = self.root.clone();
@@ -57,7 +57,7 @@ impl<'a> Document<'a> {
                 Err(error) => error,
             };
             let span = error.span().unwrap_or(0..0);
-            // A key that was left out here is not missing in the text.
+            // A key that was removed here is not missing in the text.
             if !removed.iter().any(|key| hints::is_missing(error.message(), key)) {
                 let (message, hint) = hints::explain(error.message());
                 let problem = Problem::in_text(self.origin, self.text, span.clone(), message, hint);
@@ -71,8 +71,8 @@ impl<'a> Document<'a> {
         Err(problems)
     }
 
-    /// Where `place` stands, or what comes nearest: the innermost table or array on the way to it.
-    /// `None` if not even the first step is in the text.
+    /// Returns the position of `place`, or of the innermost table or array on the way to it. `None`
+    /// if not even the first step is in the text.
     pub fn locate(&self, place: &Place) -> Option<Range<usize>> {
         let (Step::Key(first), rest) = place.0.split_first()? else { return None };
         let (key, mut value) = entry(self.root.get_ref(), first)?;
@@ -101,7 +101,7 @@ fn entry<'t, 'a>(
     table.iter().find(|(key, _)| key.get_ref() == wanted)
 }
 
-/// What to mark for an entry: the value if it is a plain one, else the key.
+/// Returns the range to mark for an entry: the value if it is a scalar, else the key.
 fn shown(key: Range<usize>, value: &Spanned<DeValue<'_>>) -> Range<usize> {
     match value.get_ref() {
         DeValue::Table(_) | DeValue::Array(_) => key,
@@ -109,8 +109,8 @@ fn shown(key: Range<usize>, value: &Spanned<DeValue<'_>>) -> Range<usize> {
     }
 }
 
-/// `false` in place of a listener switches it off: TOML has no null to say so. The entries are
-/// taken out of the tree, because a listener is a table for everybody else.
+/// Removes the listeners whose value is `false`, which switches them off because TOML has no null.
+/// Everywhere else a listener is a table, so these entries must not stay in the tree.
 fn take_listeners_off(root: &mut DeTable<'_>) -> Vec<&'static str> {
     let listeners = root.iter_mut().find(|(key, _)| key.get_ref() == "listeners");
     let Some(DeValue::Table(listeners)) = listeners.map(|(_, value)| value.get_mut()) else {
@@ -142,7 +142,7 @@ fn switch_off(settings: &mut Settings, off: &[&str]) {
     }
 }
 
-/// Takes the innermost entry out that `span` lies in, and answers with its key.
+/// Removes the innermost entry that contains `span`, and returns its key.
 fn remove_entry(table: &mut DeTable<'_>, span: &Range<usize>) -> Option<String> {
     if let Some(key) = table.iter_mut().find_map(|(_, value)| remove_within(value, span)) {
         return Some(key);
@@ -150,7 +150,7 @@ fn remove_entry(table: &mut DeTable<'_>, span: &Range<usize>) -> Option<String> 
     remove_key(table, |key, value| covers(&key.span(), span) || covers(&value.span(), span))
 }
 
-/// Takes the first entry out for which `wanted` holds, and answers with its key.
+/// Removes the first entry for which `wanted` holds, and returns its key.
 fn remove_key<'a>(
     table: &mut DeTable<'a>,
     wanted: impl Fn(&Spanned<DeString<'a>>, &Spanned<DeValue<'a>>) -> bool,

@@ -1,4 +1,4 @@
-//! Durability classes, and where durable data are kept.
+//! Durability classes, and the storage of durable data.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use mqtt_proto::topic;
 use super::problem::Place;
 use super::validate::Objections;
 
-/// As many shards as a data directory can have.
+/// Maximum number of shards of a data directory.
 const SHARDS_MAX: usize = 64;
 
 pub fn check(settings: &Settings, found: &mut Objections) {

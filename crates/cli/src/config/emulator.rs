@@ -1,6 +1,6 @@
-//! The `Config.json` of Microsoft's emulator: entities for Barid as well.
+//! The `Config.json` of Microsoft's Service Bus emulator, whose entities Barid declares as well.
 //!
-//! It is JSON in which comments and trailing commas may stand.
+//! The file is JSON that may contain comments and trailing commas.
 
 use std::ops::Range;
 use std::path::Path;
@@ -19,7 +19,7 @@ use super::entities::{self, Words};
 use super::hints;
 use super::problem::{Place, Problem, Step};
 
-/// The tenant of namespaces whose name is not that of a tenant.
+/// Tenant for namespaces that do not have the name of a configured tenant.
 const TENANT: &str = "default";
 
 const WORDS: Words = Words {
@@ -31,7 +31,7 @@ const WORDS: Words = Words {
     properties: "Properties",
 };
 
-/// More than JSON has: comments, and commas behind the last one of many.
+/// JSON extended by comments and trailing commas.
 const SYNTAX: ParseOptions = ParseOptions {
     allow_comments: true,
     allow_trailing_commas: true,
@@ -57,7 +57,7 @@ struct File {
 #[serde(rename_all = "PascalCase", deny_unknown_fields)]
 struct UserConfig {
     namespaces: Vec<Namespace>,
-    /// How the emulator logs.
+    /// Logging of the emulator; ignored.
     #[serde(rename = "Logging")]
     _logging: Option<IgnoredAny>,
 }
@@ -72,10 +72,10 @@ struct Namespace {
     topics: Vec<Value>,
 }
 
-/// Adds what the file declares to `settings`.
+/// Adds the entities that the file declares to `settings`.
 ///
 /// # Errors
-/// What is wrong with it.
+/// All problems of the file.
 pub fn declare(file: &Path, settings: &mut Settings) -> Result<(), Vec<Problem>> {
     let origin = file.display().to_string();
     let text = std::fs::read_to_string(file).map_err(|error| {
@@ -114,7 +114,7 @@ fn declare_text(origin: &str, text: &str, settings: &mut Settings) -> Result<(),
     if problems.is_empty() { Ok(()) } else { Err(problems) }
 }
 
-/// What a tenant has together with more.
+/// Returns a tenant's definitions together with `more`.
 fn with(settings: &Settings, tenant: &str, more: &Definitions) -> Definitions {
     let mut all = settings.declared().remove(tenant).unwrap_or_default();
     all.queues.extend(more.queues.iter().cloned());
@@ -122,7 +122,7 @@ fn with(settings: &Settings, tenant: &str, more: &Definitions) -> Definitions {
     all
 }
 
-/// A text that knows where each of its values stands.
+/// A text that knows the position of each of its values.
 struct Document<'a> {
     origin: &'a str,
     text: &'a str,
@@ -146,7 +146,7 @@ impl<'a> Document<'a> {
         Ok(Self { origin, text, root, value })
     }
 
-    /// The entities of a namespace, or all that keeps them from being understood.
+    /// Returns the entities of a namespace, or all problems in their definitions.
     fn definitions(
         &self,
         namespace: &Namespace,
@@ -168,7 +168,7 @@ impl<'a> Document<'a> {
         if problems.is_empty() { Ok(definitions) } else { Err(problems) }
     }
 
-    /// Reads a value that stands at `place`.
+    /// Reads the value at `place`.
     fn read<T: for<'de> Deserialize<'de>>(
         &self,
         value: &Value,
@@ -187,7 +187,7 @@ impl<'a> Document<'a> {
         Problem::in_text(self.origin, self.text, self.locate(place).value, message, hint)
     }
 
-    /// Where `place` stands, or the innermost thing around it.
+    /// Returns the position of `place`, or of the innermost element around it.
     fn locate(&self, place: &Place) -> Spot {
         let (mut node, mut spot) = (&self.root, Spot { key: 0..0, value: 0..0 });
         for step in &place.0 {
@@ -207,10 +207,10 @@ impl<'a> Document<'a> {
     }
 }
 
-/// What to mark of an entry or element.
+/// Ranges to mark for an entry or an element.
 struct Spot {
     key: Range<usize>,
-    /// The value if it is a plain one, else what it begins with.
+    /// Range of the value if it is a scalar, else of its beginning.
     value: Range<usize>,
 }
 
@@ -235,7 +235,7 @@ impl Spot {
     }
 }
 
-/// An entry whose key has been there before in its object.
+/// Returns the first entry whose key occurs earlier in the same object.
 fn twice<'v, 'a>(node: &'v Node<'a>) -> Option<&'v ObjectProp<'a>> {
     match node {
         Node::Object(object) => {
@@ -268,8 +268,8 @@ fn place_of(way: &Way) -> Place {
 mod tests {
     use super::*;
 
-    /// `queues` and `topics` must be refused with exactly these problems, each "line:column message" and, after
-    /// an arrow, a part of the hint.
+    /// Checks that `text` is refused with exactly these problems, each "line:column message" and, after an
+    /// arrow, a part of the hint.
     #[track_caller]
     fn check(text: &str, expected: &[&str]) {
         let problems = declare_text("c.json", text, &mut Settings::default()).unwrap_err();
@@ -283,7 +283,7 @@ mod tests {
         assert_eq!(problems.len(), expected.len(), "{problems:?}");
     }
 
-    /// A namespace with these members on lines of their own.
+    /// Builds a namespace with these members on separate lines.
     fn namespace(members: &str) -> String {
         format!(
             "{{ \"UserConfig\": {{ \"Namespaces\": [{{ \"Name\": \"sbemulatorns\",\n{members}\n}}] }} }}"

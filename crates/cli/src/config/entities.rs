@@ -1,4 +1,4 @@
-//! Queues and topics: what is declared must be possible.
+//! Checks of the queues and topics that are declared.
 
 use barid_engine::entities::{DefinitionError, Definitions, SubscriptionDefinition};
 use barid_engine::names::check_tenant_name;
@@ -7,7 +7,7 @@ use barid_server::settings::Settings;
 use super::problem::{Place, Step};
 use super::validate::Objections;
 
-/// How the parts of definitions are called where they are written.
+/// Names of the parts of a definition in a file format.
 pub struct Words {
     pub queues: &'static str,
     pub topics: &'static str,
@@ -26,10 +26,10 @@ const TOML: Words = Words {
     properties: "properties",
 };
 
-/// What to do about a definition that cannot be used. The message says what is wrong.
+/// Hint for a definition that cannot be used. The message says what is wrong.
 pub const HINT: &str = "docs/operating/entities.md has all properties and what they may be";
 
-/// Checks what the configuration itself declares.
+/// Checks the entities that the configuration itself declares.
 pub fn check(settings: &Settings, found: &mut Objections) {
     let tenants = settings.queues.iter().map(|queue| &queue.tenant).enumerate();
     let tenants = tenants.map(|(i, tenant)| (Place::of(&["queues"]).index(i), tenant));
@@ -51,7 +51,7 @@ pub fn check(settings: &Settings, found: &mut Objections) {
     }
 }
 
-/// Checks that no two entities of a tenant have one name.
+/// Checks that no two entities of a tenant have the same name.
 pub fn check_names(settings: &Settings, found: &mut Objections) {
     for (tenant, definitions) in settings.declared() {
         if let Err(error) = definitions.check() {
@@ -61,7 +61,7 @@ pub fn check_names(settings: &Settings, found: &mut Objections) {
     }
 }
 
-/// Checks each definition alone, and tells where those are that cannot be used.
+/// Checks each definition on its own, and reports the places of those that cannot be used.
 pub fn each(
     definitions: &Definitions,
     words: &Words,
@@ -106,7 +106,7 @@ pub fn each(
     }
 }
 
-/// Whether a place is below another one, which is cut off its beginning.
+/// Returns `place` as seen from the root, if it is relative to `beginning`.
 pub fn below(beginning: &Place, place: Place) -> Place {
     Place(beginning.0.iter().cloned().chain(place.0).collect::<Vec<Step>>())
 }

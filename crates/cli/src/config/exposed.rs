@@ -1,4 +1,4 @@
-//! Files with secrets that every user of the machine can read.
+//! Warnings about files with secrets that every user of the machine can read.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -6,10 +6,11 @@ use std::path::Path;
 
 use barid_server::settings::Settings;
 
-/// The permission bit with which everybody can read a file.
+/// Permission bit that lets every user read a file.
 const EVERYBODY_READS: u32 = 0o004;
 
-/// Says of each file with secrets, the configuration among them, that it can be read by everybody.
+/// Returns a warning for each file with secrets that every user can read, the configuration
+/// included.
 pub fn warnings(file: Option<&Path>, settings: &Settings) -> Vec<String> {
     let has_keys = settings.keys.iter().any(|key| key.key_file.is_none());
     let what = match (settings.users.is_empty(), has_keys) {

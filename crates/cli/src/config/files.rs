@@ -1,4 +1,4 @@
-//! Certificates and keys that the settings name.
+//! Checks of the certificate and key files that the settings name.
 
 use std::path::Path;
 
@@ -40,7 +40,7 @@ pub fn check(settings: &Settings, found: &mut Objections) {
     }
 }
 
-/// The certificates in a file; none if something is wrong with it.
+/// Reads the certificates in a file; none if the file is unusable.
 fn read_certificates(
     place: Place,
     path: &Path,

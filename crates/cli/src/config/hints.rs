@@ -1,6 +1,6 @@
-//! Says in an operator's words what the parser says in a programmer's.
+//! Translates messages of the parser into messages for operators.
 
-/// The message to show for `raw`, and what to do about it.
+/// Returns the message to show for the parser's message `raw`, and a hint if there is one.
 pub fn explain(raw: &str) -> (String, Option<String>) {
     let raw = raw.trim_end();
     if let Some(rest) = raw.strip_prefix("unknown field ") {
@@ -32,11 +32,11 @@ pub fn explain(raw: &str) -> (String, Option<String>) {
     (raw.into(), None)
 }
 
-/// What an address looks like.
+/// Hint on the format of an address.
 pub const ADDRESS_HINT: &str = "an address is IP:PORT, such as 127.0.0.1:1883 or [::1]:1883; \
                                 0.0.0.0 means all IPv4 interfaces, [::] all interfaces";
 
-/// Whether `raw` says that `key` is missing.
+/// Whether the message `raw` reports that `key` is missing.
 pub fn is_missing(raw: &str, key: &str) -> bool {
     raw.trim_end().strip_prefix("missing field ").is_some_and(|rest| bare(rest) == key)
 }
@@ -65,7 +65,8 @@ fn in_words(expected: &str) -> (String, Option<&'static str>) {
     (text, None)
 }
 
-/// `rest` is "`found`, expected one of `a`, `b`", "`found`, expected `a`" or "`found`, there are …".
+/// Explains an unknown key or value. `rest` is "`found`, expected one of `a`, `b`", "`found`,
+/// expected `a`" or "`found`, there are …".
 fn unknown(what: &str, rest: &str) -> (String, Option<String>) {
     let mut quoted = rest.split('`').skip(1).step_by(2);
     let found = quoted.next().unwrap_or_default();
@@ -78,7 +79,7 @@ fn unknown(what: &str, rest: &str) -> (String, Option<String>) {
     (format!("unknown {what} `{found}`"), hint)
 }
 
-/// The one of `known` that `found` is most likely a slip of.
+/// Returns the entry of `known` that `found` is most likely a misspelling of.
 pub fn nearest<'a>(found: &str, known: &[&'a str]) -> Option<&'a str> {
     let found = found.to_lowercase().replace('-', "_");
     let distance = |name: &str| strsim::damerau_levenshtein(&found, &name.replace('-', "_"));

@@ -1,4 +1,4 @@
-//! Keys of AMQP clients: names, secrets, rights.
+//! Checks of the keys of AMQP clients: names, secrets, rights.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,7 +13,7 @@ use super::validate::Objections;
 const SECRET_HINT: &str = "`key = \"…\"` has the secret itself, `key_file = \"…\"` names a file that has it; \
      `openssl rand -base64 32` makes a good one";
 
-/// What stands between the path of a topic and the name of a subscription.
+/// Text between the path of a topic and the name of a subscription.
 const SUBSCRIPTIONS: &str = "/Subscriptions/";
 
 pub fn check(settings: &Settings, found: &mut Objections) {
@@ -43,7 +43,8 @@ pub fn check(settings: &Settings, found: &mut Objections) {
     }
 }
 
-/// Whether the path of an entity, or of one of its dead-letter queues, can be or begin with this.
+/// Whether the path of an entity, or of one of its dead-letter queues, can equal or begin with
+/// `written`.
 fn can_begin_a_path(written: &str) -> bool {
     let entity = Address::parse(written).entity;
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | '~' | '$');
@@ -53,7 +54,7 @@ fn can_begin_a_path(written: &str) -> bool {
         && entity.split('/').all(|segment| !segment.is_empty() && segment.chars().all(allowed))
 }
 
-/// Puts what the `key_file`s hold into their keys. The settings must have been checked.
+/// Reads each `key_file` into its key. The settings must have been checked.
 pub fn read_secrets(settings: &mut Settings) {
     for key in &mut settings.keys {
         if let Ok(secret) = secret(key) {
@@ -62,7 +63,7 @@ pub fn read_secrets(settings: &mut Settings) {
     }
 }
 
-/// The secret of a key; else which of its entries is wrong, and why.
+/// Returns the secret of a key, or the entry that is wrong and the reason.
 fn secret(key: &Key) -> Result<Secret, (&'static str, String)> {
     let (step, secret) = match (&key.key, &key.key_file) {
         (Some(secret), None) => ("key", secret.clone()),
@@ -83,7 +84,7 @@ fn secret(key: &Key) -> Result<Secret, (&'static str, String)> {
     Ok(secret)
 }
 
-/// Two names that mean the same are equal so.
+/// Returns the tenant and the name of a key, so that equivalent names are equal.
 fn full_name(name: &str) -> (&str, &str) {
     name.split_once('/').unwrap_or(("default", name))
 }

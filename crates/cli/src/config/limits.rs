@@ -1,4 +1,4 @@
-//! Limits and tenants.
+//! Checks of limits and tenants.
 
 use barid_engine::limits::Limits;
 use barid_engine::names::check_tenant_name;
@@ -7,13 +7,14 @@ use barid_server::settings::Settings;
 use super::problem::Place;
 use super::validate::Objections;
 
-/// MQTT cannot say more: four bytes of length, and the five bytes that say it (MQTT 5, 2.1.4).
+/// Largest packet that MQTT can express: a length of four bytes, and the five bytes before the
+/// contents (MQTT 5, 2.1.4).
 const MAX_PACKET_SIZE: usize = 268_435_460;
 
-/// Below this not even a CONNECT with a user name and a password fits.
+/// Minimum packet size in bytes: below it not even a CONNECT with user name and password fits.
 const MIN_PACKET_SIZE: usize = 64;
 
-/// A server must allow client identifiers of so many bytes (MQTT-3.1.3-5).
+/// Length in bytes of the client identifiers that a server must allow (MQTT-3.1.3-5).
 const MIN_CLIENT_ID_BYTES: usize = 23;
 
 pub fn check(settings: &Settings, found: &mut Objections) {
@@ -28,7 +29,8 @@ pub fn check(settings: &Settings, found: &mut Objections) {
     }
 }
 
-/// `common` are the limits under a tenant's own: what is wrong there is told there, once.
+/// Checks limits. `common` are the limits that apply under a tenant's own: a wrong value there is
+/// reported there, once.
 fn check_limits(place: &Place, limits: &Limits, common: Option<&Limits>, found: &mut Objections) {
     for rule in RULES {
         let value = (rule.value)(limits);

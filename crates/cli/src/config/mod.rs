@@ -1,4 +1,5 @@
-//! From flags, environment and file to settings: flag over environment over file over default.
+//! Settings from flags, environment and file. A flag overrides the environment, which overrides the
+//! file, which overrides the default.
 
 mod bindings;
 mod document;
@@ -27,7 +28,7 @@ pub use exposed::warnings;
 use problem::{Objection, Place};
 pub use problem::{Problem, Problems};
 
-/// What flags and environment say. Each of them stands over the file.
+/// Settings from flags and environment, which override the file.
 #[derive(Args, Clone, Debug, Default)]
 pub struct Overrides {
     /// Directory for durable data
@@ -60,7 +61,7 @@ pub struct Overrides {
     /// IO threads; 0: one for each core [default: 0]
     #[arg(long, value_name = "N", env = "BARID_WORKERS")]
     pub workers: Option<usize>,
-    /// What is logged: error, warn, info, debug, trace, or a filter [default: info]
+    /// Log level: error, warn, info, debug, trace, or a filter [default: info]
     #[arg(long, value_name = "LEVEL", env = "BARID_LOG")]
     pub log: Option<String>,
 }
@@ -68,9 +69,9 @@ pub struct Overrides {
 /// A listener on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Switch {
-    /// There is none.
+    /// Switches the listener off.
     Off,
-    /// It listens here.
+    /// Makes it listen on this address.
     At(SocketAddr),
 }
 
@@ -99,7 +100,7 @@ impl Overrides {
             match switch {
                 None => {}
                 Some(Switch::Off) => *listener = None,
-                // The path and the like stay as in the file.
+                // The path and other settings stay as in the file.
                 Some(Switch::At(address)) => {
                     listener.get_or_insert_with(|| Listener::at(address)).address = address;
                 }
@@ -119,7 +120,7 @@ impl Overrides {
         }
     }
 
-    /// The flag and the variable that set `place`, if one of them did.
+    /// Returns the flag and the variable that set `place`, if one of them did.
     fn origin_of(&self, place: &Place) -> Option<&'static str> {
         let is = |keys: &[&str]| *place == Place::of(keys);
         let listener = |name| is(&["listeners", name, "address"]) || is(&["listeners", name]);
@@ -149,10 +150,10 @@ impl Overrides {
     }
 }
 
-/// Reads `file`, lays `overrides` over it and checks the whole.
+/// Reads `file`, applies `overrides` to it, and checks the result.
 ///
 /// # Errors
-/// Everything that is wrong, each with its place.
+/// All problems, each with its place.
 pub fn load(file: Option<&Path>, overrides: &Overrides) -> Result<Settings, Problems> {
     let Some(file) = file else {
         return resolve("defaults", "", overrides);
@@ -190,7 +191,7 @@ fn resolve(origin: &str, text: &str, overrides: &Overrides) -> Result<Settings, 
         }
         match document.locate(&place) {
             Some(span) => Problem::in_text(origin, text, span, message, hint),
-            // Not written anywhere: a default that the rest makes wrong.
+            // Not written in the file: a default that is wrong in combination with other settings.
             None => Problem::elsewhere(origin, format!("{place}: {message}"), hint),
         }
     };

@@ -1,11 +1,11 @@
-//! What is wrong with a configuration, and how it is told.
+//! Problems of a configuration, and their presentation.
 
 use std::fmt::{self, Write as _};
 use std::ops::Range;
 
 use serde::Serialize;
 
-/// Where in the settings something is: the keys and indexes that lead there.
+/// Place of a setting: the keys and indexes that lead to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Place(pub Vec<Step>);
 
@@ -19,17 +19,17 @@ pub enum Step {
 }
 
 impl Place {
-    /// The place behind `keys`, from the top.
+    /// Returns the place at the end of `keys`, from the root.
     pub fn of(keys: &[&str]) -> Self {
         Self(keys.iter().map(|key| Step::Key((*key).into())).collect())
     }
 
-    /// The entry `key` of this table.
+    /// Returns the place of the entry `key` in this table.
     pub fn key(&self, key: &str) -> Self {
         self.then(Step::Key(key.into()))
     }
 
-    /// The element `index` of this array.
+    /// Returns the place of the element `index` in this array.
     pub fn index(&self, index: usize) -> Self {
         self.then(Step::Index(index))
     }
@@ -54,18 +54,18 @@ impl fmt::Display for Place {
     }
 }
 
-/// Settings that are well-formed and make no sense.
+/// A well-formed setting whose value makes no sense.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Objection {
-    /// The setting that is wrong.
+    /// Place of the setting.
     pub place: Place,
-    /// What is wrong with it.
+    /// Description of the problem.
     pub message: String,
-    /// What to do.
+    /// Advice on how to solve the problem.
     pub hint: Option<String>,
 }
 
-/// One thing that is wrong, with what a reader needs to find and mend it.
+/// One problem, with the information that a reader needs to find and correct it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Problem {
     /// The file, or the flag and the variable that set the value.
@@ -74,9 +74,9 @@ pub struct Problem {
     pub line: Option<usize>,
     /// Column in the line, in characters from 1.
     pub column: Option<usize>,
-    /// What is wrong.
+    /// Description of the problem.
     pub message: String,
-    /// What to do.
+    /// Advice on how to solve the problem.
     pub hint: Option<String>,
     #[serde(skip)]
     excerpt: Option<Excerpt>,
@@ -89,12 +89,12 @@ struct Excerpt {
 }
 
 impl Problem {
-    /// A problem with no place in a file.
+    /// Creates a problem without a place in a file.
     pub fn elsewhere(origin: impl Into<String>, message: String, hint: Option<String>) -> Self {
         Self { origin: origin.into(), line: None, column: None, message, hint, excerpt: None }
     }
 
-    /// A problem with the bytes `span` of `text`.
+    /// Creates a problem with the bytes `span` of `text`.
     pub fn in_text(
         origin: &str,
         text: &str,
@@ -123,7 +123,8 @@ impl Problem {
     }
 }
 
-/// Where a password or a key begins in a line: it must not get from the file into a log.
+/// Returns the position in a line at which a password or a key begins, which must not get from the
+/// file into a log.
 fn secret_in(line: &str) -> Option<usize> {
     line.match_indices('=').map(|(at, _)| at + 1).find(|at| {
         let before = line[..at - 1].trim_end().trim_end_matches(['"', '\'']);
@@ -141,7 +142,7 @@ impl fmt::Display for Problem {
         write!(f, ": {}", self.message)?;
         if let (Some(line), Some(column), Some(excerpt)) = (self.line, self.column, &self.excerpt) {
             let gutter = " ".repeat(line.to_string().len());
-            // Tabs stay tabs, so that the marks stand below what they mark.
+            // Tabs stay tabs, so that the marks are below the marked text.
             let indent: String = excerpt
                 .line
                 .chars()
@@ -158,18 +159,18 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Everything that is wrong with a configuration; never empty.
+/// All problems of a configuration; never empty.
 #[derive(Debug)]
 pub struct Problems(pub Vec<Problem>);
 
 impl Problems {
-    /// The problems in the order of the text.
+    /// Sorts the problems by their position in the text.
     pub fn sorted(mut problems: Vec<Problem>) -> Self {
         problems.sort_by_key(|problem| (problem.line, problem.column));
         Self(problems)
     }
 
-    /// All of them in one line, for a log that has one line for each event.
+    /// Formats all problems in one line, for a log with one line per event.
     pub fn in_one_line(&self) -> String {
         let one = |problem: &Problem| {
             let Problem { origin, line, column, message, hint, .. } = problem;

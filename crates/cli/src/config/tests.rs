@@ -3,14 +3,14 @@ use super::*;
 const HASH: &str =
     "$argon2id$v=19$m=19456,t=2,p=1$c29tZXNhbHQxMjM0$iWh06vD8Fy27wf9npn6FXWiCX4K6pW6Ue1Bnzz07Z8A";
 
-/// `toml` must be refused with exactly these problems, each "line:column message" and, after an
-/// arrow, a part of the hint.
+/// Checks that `toml` is refused with exactly these problems, each "line:column message" and, after
+/// an arrow, a part of the hint.
 #[track_caller]
 fn check(toml: &str, expected: &[&str]) {
     check_with(toml, &[], expected);
 }
 
-/// The same, with `flags` on the command line. A problem outside the file is "origin message".
+/// Checks `toml` with `flags` on the command line. A problem outside the file is "origin message".
 #[track_caller]
 fn check_with(toml: &str, flags: &[&str], expected: &[&str]) {
     let problems = match resolve("b.toml", &toml.replace("HASH", HASH), &overrides(flags)) {

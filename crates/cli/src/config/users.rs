@@ -1,4 +1,4 @@
-//! Users: names, password hashes, rules.
+//! Checks of users: names, password hashes, rules.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use super::validate::Objections;
 
 const PASSWORD_HINT: &str = "`barid passwd NAME` asks for a password and prints the line to paste";
 
-/// Bytes of the longest user name: more cannot be said in a CONNECT (MQTT 5, 1.5.4).
+/// Maximum length of a user name, in bytes: a CONNECT cannot carry a longer one (MQTT 5, 1.5.4).
 const NAME_MAX: usize = 65_535;
 
 pub fn check(settings: &Settings, found: &mut Objections) {
@@ -39,7 +39,7 @@ pub fn check(settings: &Settings, found: &mut Objections) {
     }
 }
 
-/// Checks a user name, `{tenant}/{client}` or without a slash: whether a client can log in with it.
+/// Checks that a client can log in with this user name, `{tenant}/{client}` or without a slash.
 pub fn check_name(name: &str) -> Result<(), String> {
     let (tenant, client) = name.split_once('/').unwrap_or(("default", name));
     check_tenant_name(tenant).map_err(|error| error.to_string())?;
@@ -64,7 +64,7 @@ fn check_rules(place: &Place, user: &User, found: &mut Objections) {
                 found.add(place.key(key).index(i), message, "give the user another name");
                 continue;
             }
-            // Whatever is put in place of %c and %u at run time has no wildcards.
+            // The values of %c and %u at run time contain no wildcards.
             let substituted = filter.replace("%c", "c").replace("%u", "u");
             if let Err(error) = topic::validate_filter(&substituted) {
                 found.add(

@@ -1,4 +1,4 @@
-//! What settings must fulfil beyond being well-formed.
+//! Checks of settings beyond being well-formed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -8,27 +8,28 @@ use barid_server::settings::{Listener, Settings};
 use super::problem::{Objection, Place};
 use super::{bindings, durability, entities, files, hints, keys, limits, users};
 
-/// More threads than any machine can use are a slip of the finger.
+/// Maximum number of threads. More than any machine can use is a typing error.
 const MAX_WORKERS: usize = 1_024;
 
-/// Collects what is wrong.
+/// Collected objections.
 #[derive(Default)]
 pub struct Objections(Vec<Objection>);
 
 impl Objections {
-    /// How many there are.
+    /// Returns the number of objections.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Adds one; `hint` may be empty.
+    /// Adds an objection; `hint` may be empty.
     pub fn add(&mut self, place: Place, message: impl Into<String>, hint: &str) {
         let hint = (!hint.is_empty()).then(|| hint.into());
         self.0.push(Objection { place, message: message.into(), hint });
     }
 }
 
-/// Everything in `settings` that makes no sense or is not safe. Looks at the files they name.
+/// Returns an objection for everything in `settings` that makes no sense or is not safe. Reads the files that
+/// the settings name.
 pub fn validate(settings: &Settings) -> Vec<Objection> {
     let mut found = Objections::default();
     general(settings, &mut found);
@@ -44,7 +45,7 @@ pub fn validate(settings: &Settings) -> Vec<Objection> {
     found.0
 }
 
-/// The listeners for clients, with the names they have in the file.
+/// Returns the listeners for clients, with their names in the file.
 pub fn listeners(settings: &Settings) -> impl Iterator<Item = (&'static str, &Listener)> {
     let listeners = &settings.listeners;
     [
@@ -86,8 +87,8 @@ const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
 /// Checks a log level: one of the levels, or a comma-separated list of them and `TARGET=LEVEL`.
 ///
-/// The logging library takes any word for a target, so that a misspelt level would log everything
-/// of a target that does not exist.
+/// The logging library takes any word for a target, so a misspelt level would log everything of a target that
+/// does not exist.
 pub fn check_level(level: &str) -> Result<(), (String, String)> {
     for directive in level.split(',') {
         let word = directive.rsplit_once('=').map_or(directive, |(_, level)| level).trim();
@@ -114,7 +115,7 @@ fn addresses(settings: &Settings, found: &mut Objections) {
     let mut none = true;
     for (name, place, address) in all {
         none &= name == "admin";
-        // Port 0 takes a free port each time.
+        // Port 0 selects a free port each time.
         if address.port() != 0
             && let Some(first) = taken.insert(address, name)
         {
@@ -140,8 +141,8 @@ fn addresses(settings: &Settings, found: &mut Objections) {
     }
 }
 
-/// Why no WebSocket could be opened at a path. Clients percent-encode what is not ASCII, and send neither a
-/// query nor a fragment as part of it.
+/// Returns the reason why no WebSocket can be opened at a path. Clients percent-encode characters outside
+/// ASCII, and send neither a query nor a fragment as part of the path.
 fn wrong_with_path(path: &str) -> Option<&'static str> {
     if !path.starts_with('/') {
         return Some("the path must begin with `/`");
@@ -150,8 +151,9 @@ fn wrong_with_path(path: &str) -> Option<&'static str> {
     (!path.chars().all(is_possible)).then_some("no client can ask for this path: only visible ASCII characters but ? and # can stand in it")
 }
 
-/// Without users anybody may connect with any password, without keys anybody may sign with a key that everybody
-/// knows. Both are for one machine only, and so is the admin address, which never asks for a password.
+/// Refuses addresses that the network can reach without credentials. Without users anybody may connect with any
+/// password, and without keys anybody may sign with a publicly known key. Both are for a single machine only,
+/// and so is the admin address, which never asks for a password.
 fn exposure(settings: &Settings, found: &mut Objections) {
     let is_exposed = |address: SocketAddr| !address.ip().to_canonical().is_loopback();
     if is_exposed(settings.admin.address) {
@@ -169,7 +171,7 @@ fn exposure(settings: &Settings, found: &mut Objections) {
         let place = Place::of(&["listeners", name, "address"]);
         (name.starts_with("amqp"), place, listener.address)
     });
-    // One objection for each address, not one for each listener on it.
+    // One objection for each address, not for each listener on it.
     let mut told = BTreeSet::new();
     for (is_amqp, place, address) in addresses {
         let (is_guarded, guard, hint) = if is_amqp {

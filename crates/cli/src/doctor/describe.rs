@@ -1,4 +1,4 @@
-//! Records of a data directory in words, by their keys.
+//! Descriptions of a data directory's records by their keys.
 
 use barid_core::durable::keys::{
     self, AnsweredKey, EntityKey, EntryKey, MessageKey, QueueBodyKey, QueueEntryKey,
@@ -8,10 +8,10 @@ use barid_core::durable::keys::{
 use barid_core::durable::records::RecordError;
 use barid_store::Keyspace;
 
-/// What stands between the levels of a topic in a key.
+/// Separator of the levels of a topic in a key.
 const SEPARATOR: u8 = 0;
 
-/// What the record with this key is, and whose.
+/// Describes the record with this key, and its tenant.
 pub fn describe(keyspace: Keyspace, key: &[u8]) -> String {
     let name = keys::NAMES.get(usize::from(keyspace.0)).copied().unwrap_or("unknown keyspace");
     match (in_words(keyspace, key), keys::tenant_of(key)) {
@@ -79,7 +79,7 @@ fn in_words(keyspace: Keyspace, key: &[u8]) -> Result<String, RecordError> {
     })
 }
 
-/// The topic in the key of a retained message: behind the tenant and the version.
+/// Returns the topic in the key of a retained message: behind the tenant and the version.
 fn topic(key: &[u8]) -> String {
     let behind = keys::tenant_of(key).map_or(0, |tenant| 1 + tenant.len() + 1);
     let topic = key.get(behind..).unwrap_or_default();
@@ -87,7 +87,7 @@ fn topic(key: &[u8]) -> String {
     String::from_utf8_lossy(&topic.collect::<Vec<_>>()).into_owned()
 }
 
-/// The first bytes of a key.
+/// Formats the first bytes of a key in hexadecimal.
 fn hex(key: &[u8]) -> String {
     let more = if key.len() > 32 { "…" } else { "" };
     data_encoding::HEXLOWER.encode(&key[..key.len().min(32)]) + more

@@ -1,4 +1,4 @@
-//! `barid doctor`: is everything in a data directory as it was written, and what can be done if not.
+//! `barid doctor`: checks that a data directory is as it was written, and salvages a damaged one.
 
 mod describe;
 mod quarantine;
@@ -21,10 +21,10 @@ use describe::describe;
 use quarantine::{Quarantined, quarantine};
 use references::References;
 
-/// Lost records that are printed. A file has all of them.
+/// Maximum number of lost records that are printed; after --quarantine `lost.txt` lists all of them.
 const LISTED_MAX: usize = 100;
 
-/// Cannot look: another exit status than having found something.
+/// Exit status if the directory cannot be examined, as opposed to 1 for findings.
 const CANNOT_LOOK: u8 = 2;
 
 /// Check a data directory
@@ -45,10 +45,11 @@ Examples:
   barid doctor --data-dir /var/lib/barid
   barid doctor --data-dir /var/lib/barid --quarantine")]
 pub struct Args {
-    /// The data directory
+    /// Data directory
     #[arg(long, value_name = "DIR", env = "BARID_TOOLS_DATA_DIR", default_value = "barid-data")]
     data_dir: PathBuf,
-    /// Take out what is damaged, and keep it in the directory `quarantine` of the data directory
+    /// Remove damaged files and records, and keep copies in the directory `quarantine` of the data
+    /// directory
     #[arg(long)]
     quarantine: bool,
     #[command(flatten)]
@@ -93,7 +94,7 @@ fn examine(path: &Path) -> Result<Report, StoreError> {
     Ok(report)
 }
 
-/// Takes out what is damaged, and says what that was.
+/// Quarantines the damaged files and records, and reports them.
 fn take_out(args: &Args, before: &Report) -> anyhow::Result<ExitCode> {
     let path = &args.data_dir;
     if !args.json {
@@ -171,7 +172,7 @@ fn as_text(path: &Path, report: &Report) -> String {
     text + &advice(path, report)
 }
 
-/// Records that are lost, in words.
+/// Describes the lost records.
 fn lost(report: &Report) -> Vec<String> {
     let mut lines = Vec::new();
     for loss in &report.losses {

@@ -1,8 +1,8 @@
-//! `barid doctor --quarantine`: takes what is damaged out of a data directory, and keeps it aside.
+//! `barid doctor --quarantine`: removes the damaged parts of a data directory, and keeps copies of them.
 //!
-//! Two steps. First the files: those that are damaged are copied, and the store is opened with what is left
-//! ([`barid_store::salvage`]). Then the records: those that cannot be read, or whose other half is lost, are written
-//! to a file and removed, so that a broker starts with a directory that makes sense.
+//! Two steps. First the files: the damaged ones are copied, and the store is opened with the rest
+//! ([`barid_store::salvage`]). Then the records: those that are unreadable, or whose counterpart is lost, are written
+//! to a file and removed, so that a broker starts with a consistent directory.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -27,22 +27,22 @@ use super::describe::describe;
 use crate::stored;
 use crate::timestamp::Timestamp;
 
-/// Bytes of removals in one commit.
+/// Bytes of removals after which they are committed.
 const BATCH_BYTES: usize = 1 << 20;
 
-/// The outcome of a quarantine: what was taken out of the data directory, and where the copies are.
+/// Result of a quarantine: the parts removed from the data directory, and the place of the copies.
 pub struct Quarantined {
-    /// The directory with the copies, the list and the records.
+    /// Directory with the copies, the list and the records.
     pub directory: PathBuf,
     /// Copies of damaged files.
     pub files: Vec<PathBuf>,
-    /// A sentence for each record that was lost with damaged bytes.
+    /// A sentence for each record that was lost with damaged bytes, or removed.
     pub lost: Vec<String>,
-    /// Records that were taken out because they could not be read or made no sense alone.
+    /// Number of records removed because they were unreadable or made no sense without a counterpart.
     pub records: u64,
 }
 
-/// Takes out what is damaged. `losses` is what is known to be lost with damaged files.
+/// Quarantines the damaged parts. `losses` are the known losses in damaged files.
 pub fn quarantine(data_dir: &Path, losses: &[Loss]) -> anyhow::Result<Quarantined> {
     let directory = data_dir.join("quarantine").join(Timestamp::now().compact());
     let (data, files) = salvage(data_dir, &stored::options(), &directory)?;
@@ -57,7 +57,7 @@ pub fn quarantine(data_dir: &Path, losses: &[Loss]) -> anyhow::Result<Quarantine
         let Taken { removed, said } = take_out(shard, &**store, &mut out, &path)?;
         records += removed.len() as u64;
         lost.extend(said);
-        // The copies have to be on the disk before the records are removed.
+        // The copies must be on disk before the records are removed.
         out.flush().and_then(|()| out.get_ref().sync_all()).with_context(|| writing(&path))?;
         remove(&**store, &removed)?;
     }
@@ -74,7 +74,8 @@ fn writing(path: &Path) -> String {
     format!("writing {}", path.display())
 }
 
-/// A sentence for each record of one damaged place: it is lost, has another value, or is back although it was removed.
+/// Returns a sentence for each record of one damaged range: it is lost, has another value, or is back although it was
+/// removed.
 fn outcome(store: &dyn Store, loss: &Loss) -> anyhow::Result<Vec<String>> {
     let mut lines = Vec::new();
     for record in &loss.records {
@@ -107,16 +108,16 @@ fn outcome(store: &dyn Store, loss: &Loss) -> anyhow::Result<Vec<String>> {
     Ok(lines)
 }
 
-/// Records that were written elsewhere.
+/// Records that were copied to the file.
 #[derive(Default)]
 struct Taken {
-    /// To be removed.
+    /// Keys to remove.
     removed: Vec<(Keyspace, Vec<u8>)>,
-    /// What they are and why they go.
+    /// A sentence for each record: what it is, and why it is removed.
     said: Vec<String>,
 }
 
-/// Writes records that cannot be read, or make no sense alone.
+/// Copies the records that are unreadable, or make no sense without a counterpart.
 fn take_out(
     shard: usize,
     store: &dyn Store,
@@ -155,7 +156,7 @@ fn take_out(
         })?;
         failed.map_or(Ok(()), Err)?;
     }
-    // Entries come before what they refer to.
+    // Entries are read before the messages and bodies that they refer to.
     for Incomplete { keyspace, key, of } in sense.without_content() {
         let value = store.get(keyspace, &key)?.unwrap_or_default();
         put(keyspace, &key, &value, "the message itself is lost", Some(&of))?;
@@ -175,24 +176,24 @@ fn remove(store: &dyn Store, keys: &[(Keyspace, Vec<u8>)]) -> anyhow::Result<()>
     Ok(store.commit(&batch)?)
 }
 
-/// Which records belong together. Keyspaces are looked at in the order of their numbers: sessions before what
-/// belongs to them, entries before messages and bodies.
+/// Relations between records. Keyspaces are read in the order of their numbers: sessions before what belongs to them,
+/// entries before messages and bodies.
 #[derive(Default)]
 struct Sense {
-    /// Their clients.
+    /// Client identifiers of the sessions.
     sessions: HashMap<(String, SessionNumber), String>,
-    /// Their paths.
+    /// Paths of the queues.
     queues: HashMap<(String, QueueNumber), String>,
-    /// Messages that entries refer to and that have not been seen, with these entries.
+    /// Messages that entries refer to and that have not been read, with these entries.
     messages: HashMap<MessageId, Vec<Incomplete>>,
     bodies: HashMap<(QueueNumber, u64), Incomplete>,
 }
 
-/// An entry without its message.
+/// An entry whose message has not been read.
 struct Incomplete {
     keyspace: Keyspace,
     key: Vec<u8>,
-    /// Whose it is, in words.
+    /// Owner of the entry, in words.
     of: String,
 }
 
@@ -201,7 +202,7 @@ const NO_QUEUE: &str = "the definition of its queue is lost";
 const NO_ENTRY: &str = "no entry refers to it";
 
 impl Sense {
-    /// Why a record, which can be read, is of no use; `None`: it is.
+    /// Returns the reason why a readable record is useless; `None` if it is of use.
     fn look(&mut self, keyspace: Keyspace, key: &[u8], value: &[u8]) -> Option<&'static str> {
         const {
             assert!(keys::SESSIONS.0 < keys::SUBSCRIPTIONS.0 && keys::SESSIONS.0 < keys::ENTRIES.0);
@@ -272,7 +273,7 @@ impl Sense {
         }
     }
 
-    /// Entries whose message or body was not there.
+    /// Returns the entries whose message or body is missing.
     fn without_content(self) -> Vec<Incomplete> {
         let entries = self.messages.into_values().flatten().chain(self.bodies.into_values());
         let mut entries: Vec<_> = entries.collect();

@@ -1,4 +1,4 @@
-//! Whether every entry of a queue has its message, and every message in an entity its body.
+//! Check that every entry of a queue has its message, and every message in an entity its body.
 
 use std::collections::HashSet;
 
@@ -12,8 +12,8 @@ use barid_store::Keyspace;
 
 use crate::plural;
 
-/// What entries refer to and has not been seen. Keyspaces are read in the order of their numbers, entries
-/// before messages and bodies.
+/// Messages and bodies that entries refer to and that have not been read. Keyspaces are read in the order
+/// of their numbers, so entries come before messages and bodies.
 #[derive(Debug, Default)]
 pub struct References {
     messages: HashSet<(usize, MessageId)>,
@@ -21,7 +21,7 @@ pub struct References {
 }
 
 impl References {
-    /// Notes one record. What cannot be read is a finding of somebody else's.
+    /// Notes one record. Unreadable records are ignored: another check reports them.
     pub fn note(&mut self, shard: usize, keyspace: Keyspace, key: &[u8], value: &[u8]) {
         const { assert!(ENTRIES.0 < MESSAGES.0 && QUEUE_ENTRIES.0 < QUEUE_BODIES.0) };
         match keyspace {
@@ -50,7 +50,7 @@ impl References {
         }
     }
 
-    /// A sentence for each shard where messages are missing, and for each where bodies are.
+    /// Returns a sentence for each shard with missing messages, and for each with missing bodies.
     pub fn findings(&self) -> Vec<String> {
         let messages = by_shard(self.messages.iter().map(|(shard, _)| *shard));
         let bodies = by_shard(self.bodies.iter().map(|(shard, ..)| *shard));
@@ -68,7 +68,7 @@ impl References {
     }
 }
 
-/// How often there is each shard, in ascending order.
+/// Counts the occurrences of each shard, in ascending order of shards.
 fn by_shard(shards: impl Iterator<Item = usize>) -> Vec<(usize, usize)> {
     let mut shards: Vec<usize> = shards.collect();
     shards.sort_unstable();

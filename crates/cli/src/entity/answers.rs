@@ -1,4 +1,4 @@
-//! What the admin address tells of entities: `docs/operating/admin-api.md`.
+//! Answers of the admin address about entities: `docs/operating/admin-api.md`.
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -10,17 +10,17 @@ use crate::admin::Moment;
 pub struct Described {
     pub name: String,
     pub properties: Map<String, Value>,
-    /// Topics hold no messages.
+    /// `None` for a topic, which holds no messages.
     pub counts: Option<Counts>,
-    /// Of a topic.
+    /// Subscriptions of a topic.
     #[serde(default)]
     pub subscriptions: Vec<String>,
-    /// Of a subscription.
+    /// Rules of a subscription.
     #[serde(default)]
     pub rules: Vec<Value>,
 }
 
-/// What lies in a queue or subscription.
+/// Contents of a queue or subscription.
 #[derive(Debug, Deserialize)]
 pub struct Counts {
     pub active: u64,
@@ -35,7 +35,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// All messages.
+    /// Returns the number of all messages.
     pub fn messages(&self) -> u64 {
         self.active
             + self.locked

@@ -1,4 +1,4 @@
-//! Making, showing, changing and deleting an entity.
+//! Creating, showing, changing and deleting an entity.
 
 use std::process::ExitCode;
 
@@ -12,7 +12,7 @@ use crate::admin::{Admin, Present};
 use crate::output::print;
 use crate::plural::count;
 
-/// An entity, and what is to be done with it.
+/// An entity, and the arguments of an operation on it.
 #[derive(Args)]
 pub struct With<N: Args, A: Args> {
     #[command(flatten)]
@@ -21,10 +21,10 @@ pub struct With<N: Args, A: Args> {
     pub args: A,
 }
 
-/// An entity, and whether to ask.
+/// An entity, and whether to ask for confirmation.
 pub type Confirmed<N> = With<N, Confirmation>;
 
-/// Makes it, and adds `more` to what is told.
+/// Creates the entity, and prints it followed by `more`.
 pub fn make<N: Named + Args, A: Given + Args>(
     With { named, args }: &With<N, A>,
     more: impl FnOnce(&Described) -> String,
@@ -42,7 +42,7 @@ pub fn make<N: Named + Args, A: Given + Args>(
     })
 }
 
-/// Shows it under `title`, and adds `more`.
+/// Shows the entity under `title`, followed by `more`.
 pub fn show<N: Named>(
     named: &N,
     title: &str,
@@ -53,7 +53,7 @@ pub fn show<N: Named>(
     told(&admin, named, answer, |one| described(title, one) + &more(one))
 }
 
-/// Changes the properties that are given.
+/// Changes the given properties.
 pub fn update<N: Named + Args, A: Given + Args>(
     With { named, args }: &With<N, A>,
 ) -> anyhow::Result<ExitCode> {
@@ -68,7 +68,7 @@ pub fn update<N: Named + Args, A: Given + Args>(
     })
 }
 
-/// Deletes it, when it is certain that this is wanted.
+/// Deletes the entity after confirmation.
 pub fn delete<N: Named + Args>(With { named, args }: &Confirmed<N>) -> anyhow::Result<ExitCode> {
     let (admin, entity) = named.connect();
     let before = admin.get(&entity.path)?;
@@ -88,7 +88,7 @@ pub fn delete<N: Named + Args>(With { named, args }: &Confirmed<N>) -> anyhow::R
     told(&admin, named, before, |_| format!("deleted {what}\n"))
 }
 
-/// Prints what the broker has answered, or what it means.
+/// Prints the broker's answer as JSON, or `text` of it.
 fn told<N: Named>(
     admin: &Admin,
     named: &N,

@@ -1,19 +1,19 @@
-//! Asking before something is gone.
+//! Confirmation before something is deleted.
 
 use std::io::{self, IsTerminal as _, Write as _};
 
 use anyhow::{Context as _, bail};
 use clap::Args;
 
-/// Whether to ask.
+/// Whether to ask for confirmation.
 #[derive(Args)]
 pub struct Confirmation {
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(short, long)]
     yes: bool,
 }
 
-/// Asks whether to do what cannot be undone; an error if not.
+/// Asks whether to do what cannot be undone; returns an error if the user declines.
 pub fn confirm(confirmation: &Confirmation, what: &str) -> anyhow::Result<()> {
     if confirmation.yes {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Lists that are asked for a page at a time, and tables of them.
+//! Lists that are requested page by page, and their tables.
 
 use std::process::ExitCode;
 
@@ -9,21 +9,22 @@ use super::answers::Described;
 use crate::admin::{Admin, Column, Moment, Table, bytes, encode, now, span};
 use crate::output::print;
 
-/// How many are asked for at once.
+/// Maximum number of elements in one request.
 const PAGE: usize = 1_000;
 
-/// Which of many to list.
+/// Range of a list.
 #[derive(Args)]
 pub struct Paging {
-    /// The most to list
+    /// Maximum number to list
     #[arg(long, value_name = "N", default_value_t = 100)]
     limit: usize,
-    /// Begin behind this one
+    /// Start after this name
     #[arg(long, value_name = "NAME")]
     after: Option<String>,
 }
 
-/// What lies at `path` in a list called `key`, as one answer, in which `next` is the last of it if there is more.
+/// Gets the list `key` at `path`, page by page, as one answer. Its `next` is the last element if there are more,
+/// else null.
 pub fn pages(admin: &Admin, path: &str, key: &str, paging: &Paging) -> anyhow::Result<Value> {
     let mut all = Vec::new();
     let mut next = paging.after.clone();
@@ -44,10 +45,11 @@ pub fn pages(admin: &Admin, path: &str, key: &str, paging: &Paging) -> anyhow::R
     Ok(serde_json::json!({ key: all, "next": next }))
 }
 
-/// Said below a table that is not the whole.
+/// Line below a table that is not complete.
 pub const MORE: &str = "… and more: raise --limit\n";
 
-/// Prints the queues or subscriptions at `path`: the title of their column, and what they are called in answers.
+/// Prints the queues or subscriptions at `path`. `title` is the heading of their column, `key` the name of the
+/// list in answers.
 pub fn print_list(
     admin: &Admin,
     path: &str,

@@ -1,4 +1,4 @@
-//! What `barid queue` and `barid topic` have in common.
+//! Shared parts of `barid queue` and `barid topic`.
 
 mod answers;
 mod change;
@@ -21,21 +21,21 @@ pub use sessions::{Args as SessionsArgs, run as sessions};
 
 use crate::admin::Admin;
 
-/// Something that messages are sent to or received from, at a path of the admin address.
+/// An entity, at a path of the admin address.
 pub struct Entity {
-    /// What it is, in words: `the queue orders`.
+    /// Description of the entity: `the queue orders`.
     pub name: String,
-    /// The path.
+    /// Path of the entity.
     pub path: String,
-    /// The command that changes it: `barid queue update orders`.
+    /// Command that changes the entity: `barid queue update orders`.
     pub update: String,
 }
 
 /// Flags that name an entity.
 pub trait Named {
-    /// Who answers, and what is named.
+    /// Returns a client of the admin address, and the named entity.
     fn connect(&self) -> (Admin, Entity);
 
-    /// Whether the broker's answer is printed as it is.
+    /// Whether the broker's answer is printed unchanged.
     fn wants_json(&self) -> bool;
 }

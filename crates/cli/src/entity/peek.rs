@@ -1,4 +1,4 @@
-//! Looking at messages without taking them.
+//! Peeking: showing messages without receiving them.
 
 use std::process::ExitCode;
 
@@ -10,22 +10,22 @@ use super::{Entity, Named, With};
 use crate::admin::{Admin, Column, Moment, Table, bytes, encode, now, span};
 use crate::output::print;
 
-/// How many are asked for at once.
+/// Maximum number of messages in one request.
 const PAGE: usize = 100;
 
-/// Which part of a queue or subscription.
+/// Part of a queue or subscription.
 #[derive(ClapArgs)]
 pub struct PartArgs {
-    /// Of the dead-letter queue
+    /// Use the dead-letter queue
     #[arg(long, conflicts_with = "transfer_dead_letter")]
     dead_letter: bool,
-    /// Of the transfer dead-letter queue: messages that could not be forwarded
+    /// Use the transfer dead-letter queue: messages that could not be forwarded
     #[arg(long)]
     transfer_dead_letter: bool,
 }
 
 impl PartArgs {
-    /// As the admin address calls it.
+    /// Returns the name of the part in the admin API.
     pub fn name(&self) -> &'static str {
         match (self.dead_letter, self.transfer_dead_letter) {
             (true, _) => "dead-letter",
@@ -34,7 +34,7 @@ impl PartArgs {
         }
     }
 
-    /// For a sentence, behind `messages`.
+    /// Returns the words to put behind `messages` in a sentence.
     pub fn words(&self) -> &'static str {
         match (self.dead_letter, self.transfer_dead_letter) {
             (true, _) => " in the dead-letter queue",
@@ -44,16 +44,16 @@ impl PartArgs {
     }
 }
 
-/// Which messages.
+/// Range of messages.
 #[derive(ClapArgs)]
 pub struct Args {
-    /// The most messages to show
+    /// Maximum number of messages to show
     #[arg(long, value_name = "N", default_value_t = 10)]
     limit: usize,
-    /// The first sequence number
+    /// First sequence number
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     from: u64,
-    /// Only those of this session
+    /// Only messages of this session
     #[arg(long, value_name = "ID")]
     session: Option<String>,
     #[command(flatten)]
@@ -102,7 +102,7 @@ pub fn run<N: Named + ClapArgs>(with: &With<N, Args>) -> anyhow::Result<ExitCode
     Ok(ExitCode::SUCCESS)
 }
 
-/// The messages, a page at a time, and the number of the next one if there are more.
+/// Gets the messages page by page, and the sequence number of the next one if there are more.
 fn fetch(args: &Args, admin: &Admin, entity: &Entity) -> anyhow::Result<Page> {
     let mut all = Page { messages: Vec::new(), next: Some(args.from) };
     while let Some(from) = all.next
@@ -149,7 +149,8 @@ fn table(messages: &[Message]) -> Table<8> {
 }
 
 impl Message {
-    /// Why it is a dead letter, if it is one; else its subject and the beginning of its body.
+    /// Returns the reason of a dead letter; for other messages the subject and the beginning of the
+    /// body.
     fn what(&self) -> String {
         let property = |name: &str| self.application_properties.get(name)?.as_str();
         if let Some(reason) = property("DeadLetterReason") {

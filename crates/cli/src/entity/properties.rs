@@ -5,9 +5,9 @@ use serde_json::{Map, Value};
 
 use crate::span;
 
-/// Flags that give properties.
+/// Flags that set properties.
 pub trait Given {
-    /// Those that are given, by name.
+    /// Returns the properties that were given, by name.
     fn given(&self) -> Map<String, Value>;
 }
 
@@ -68,7 +68,7 @@ impl Given for SubscriptionProperties {
     }
 }
 
-/// What concerns receivers.
+/// Properties that concern receivers.
 #[derive(Args)]
 struct Receiving {
     /// Each message belongs to a session; cannot be changed later
@@ -77,41 +77,41 @@ struct Receiving {
     /// How long a message, or a session, is locked: 30, 30s, 5m, PT1M [default: PT1M]
     #[arg(long, value_name = "TIME", value_parser = parse_span)]
     lock_duration: Option<String>,
-    /// How often a message is delivered before it becomes a dead letter [default: 10]
+    /// Number of deliveries after which a message becomes a dead letter [default: 10]
     #[arg(long, value_name = "N")]
     max_delivery_count: Option<u32>,
     /// Messages that expire become dead letters, instead of being gone
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     dead_lettering_on_message_expiration: Option<bool>,
-    /// The queue or topic that messages go on to; empty: none
+    /// Queue or topic that messages are forwarded to; empty: none
     #[arg(long, value_name = "NAME")]
     forward_to: Option<String>,
-    /// The queue or topic that dead letters go on to; empty: none
+    /// Queue or topic that dead letters are forwarded to; empty: none
     #[arg(long, value_name = "NAME")]
     forward_dead_lettered_messages_to: Option<String>,
 }
 
-/// What concerns senders.
+/// Properties that concern senders.
 #[derive(Args)]
 struct Storing {
-    /// A message whose id was seen lately is dropped; cannot be changed later
+    /// Drop messages whose id was seen recently; cannot be changed later
     #[arg(long, visible_alias = "enable-duplicate-detection", value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     requires_duplicate_detection: Option<bool>,
     /// How long a message id is remembered: 20, 20s, 10m, PT10M [default: PT10M]
     #[arg(long, value_name = "TIME", value_parser = parse_span)]
     duplicate_detection_history_time_window: Option<String>,
-    /// The most that messages and states of sessions take, in MiB [default: 1024]
+    /// Maximum size of messages and session states together, in MiB [default: 1024]
     #[arg(long, visible_alias = "max-size", value_name = "MIB")]
     max_size_in_megabytes: Option<u64>,
-    /// The longest message, and the longest state of a session, in KiB [default: 1024]
+    /// Maximum size of a message, and of a session state, in KiB [default: 1024]
     #[arg(long, visible_alias = "max-message-size", value_name = "KIB")]
     max_message_size_in_kilobytes: Option<u64>,
 }
 
-/// What concerns all.
+/// Properties of all entities.
 #[derive(Args)]
 struct Common {
-    /// How long messages live at most: 3600, 1h, 14d, P14D [default: for ever]
+    /// Maximum time to live of messages: 3600, 1h, 14d, P14D [default: for ever]
     #[arg(long, value_name = "TIME", value_parser = parse_span)]
     default_message_time_to_live: Option<String>,
     /// Any text, of up to 1024 bytes
@@ -156,8 +156,8 @@ fn add(given: &mut Map<String, Value>, name: &str, value: Option<impl Into<Value
     }
 }
 
-/// A span of time as ISO 8601 has it, which begins with `P` and is for the broker to check, or as all other
-/// commands take it.
+/// Reads a span of time. In ISO 8601 it begins with `P` and the broker checks it; otherwise the format is
+/// that of all other commands.
 fn parse_span(text: &str) -> Result<String, String> {
     if text.starts_with('P') {
         return Ok(text.into());

@@ -1,4 +1,4 @@
-//! Removing messages.
+//! Purging: removing all messages of a part.
 
 use std::process::ExitCode;
 
@@ -9,7 +9,7 @@ use super::{Confirmation, Entity, Named, With, confirm};
 use crate::output::print;
 use crate::plural::count;
 
-/// Which messages.
+/// Part to purge.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -29,7 +29,7 @@ pub fn run<N: Named + clap::Args>(
     let (admin, entity) = named.connect();
     let Entity { name, path, .. } = &entity;
     let (part, of) = (args.part.name(), args.part.words());
-    // Whether there is such an entity is said before anything is asked.
+    // A missing entity is reported before the user is asked.
     admin.get(path)?;
     confirm(&args.confirmation, &format!("remove all messages{of} of {name}"))?;
     let answer = admin.clear(&format!("{path}/messages?part={part}"))?;

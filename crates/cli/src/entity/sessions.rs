@@ -1,4 +1,4 @@
-//! Sessions of an entity.
+//! Message sessions of an entity.
 
 use std::process::ExitCode;
 
@@ -9,7 +9,7 @@ use super::{Described, Entity, Named, With};
 use crate::admin::{Admin, Column, Moment, Table, bytes, now, span};
 use crate::output::print;
 
-/// Which sessions.
+/// Range of sessions.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]

@@ -1,14 +1,14 @@
-//! One entity, in words.
+//! Description of one entity in words.
 
 use serde_json::{Map, Value};
 
 use super::answers::{Counts, Described};
 use crate::admin::{bytes, now, printable, span};
 
-/// What the broker says of a duration without a limit: the longest of .NET.
+/// Broker's notation for an unlimited duration: the longest of .NET.
 const UNLIMITED: &str = "P10675199DT2H48M5.4775807S";
 
-/// Its name, what lies in it, and its properties.
+/// Formats an entity's name, contents and properties.
 pub fn described(title: &str, described: &Described) -> String {
     let mut text = line(title, &printable(&described.name));
     if let Some(counts) = &described.counts {
@@ -19,7 +19,7 @@ pub fn described(title: &str, described: &Described) -> String {
     text + "\n" + &properties(&described.properties)
 }
 
-/// Properties, one a line.
+/// Formats properties, one per line.
 pub fn properties(properties: &Map<String, Value>) -> String {
     let width = properties.keys().map(|name| name.chars().count()).max().unwrap_or(0);
     let mut text = String::new();

@@ -11,7 +11,7 @@ use crate::admin::{Admin, Column, Moment, Table, TenantArgs, bytes, encode, now,
 use crate::entity::MORE;
 use crate::output::print;
 
-/// Sessions that are asked for at once.
+/// Maximum number of sessions in one request.
 const PAGE: usize = 10_000;
 
 /// List sessions by client identifier
@@ -26,16 +26,16 @@ Examples:
   barid session list --away --limit 20 --tenant acme
   barid session list --limit 100000 --json | jq '.sessions | map(.queued_bytes) | add'")]
 pub struct Args {
-    /// Only those whose client is connected
+    /// Only sessions whose client is connected
     #[arg(long, conflicts_with = "away")]
     connected: bool,
-    /// Only those whose client is not connected
+    /// Only sessions whose client is not connected
     #[arg(long)]
     away: bool,
-    /// The most sessions to list
+    /// Maximum number of sessions to list
     #[arg(long, value_name = "N", default_value_t = 100)]
     limit: usize,
-    /// Begin behind this client identifier
+    /// Start after this client identifier
     #[arg(long, value_name = "CLIENT")]
     after: Option<String>,
     #[command(flatten)]
@@ -66,14 +66,14 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Sessions as the broker has told them.
+/// Sessions as the broker reports them.
 #[derive(Deserialize)]
 struct Page {
     sessions: Vec<Value>,
     next: Option<String>,
 }
 
-/// The sessions, a page at a time, and the last of them if there are more.
+/// Gets the sessions page by page, and the last of them if there are more.
 fn fetch(args: &Args, admin: &Admin, tenant: &str) -> anyhow::Result<Page> {
     let mut all = Page { sessions: Vec::new(), next: args.after.clone() };
     while all.sessions.len() < args.limit {
@@ -95,8 +95,8 @@ fn fetch(args: &Args, admin: &Admin, tenant: &str) -> anyhow::Result<Page> {
     Ok(all)
 }
 
-/// The AMQP connections, and whether there are more. None for who looks for clients that are away, or goes on
-/// behind a session.
+/// Gets the AMQP connections, and whether there are more. Returns none if the list is limited to clients that
+/// are away, or starts after a session.
 fn fetch_amqp(args: &Args, admin: &Admin, tenant: &str) -> anyhow::Result<(Vec<Value>, bool)> {
     if args.away || args.after.is_some() || args.limit == 0 {
         return Ok((Vec::new(), false));
@@ -152,7 +152,7 @@ fn table(admin: &Admin, sessions: Vec<Value>) -> anyhow::Result<Table<7>> {
     Ok(table)
 }
 
-/// When a session ends by itself.
+/// Describes when a session ends by itself.
 pub fn expires<S>(session: &Session<S>, now: Duration) -> String {
     match (session.expiry_seconds, &session.expires_at) {
         (None, _) => "never".into(),

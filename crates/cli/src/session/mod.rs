@@ -1,4 +1,4 @@
-//! `barid session`: the sessions of a broker that runs.
+//! `barid session`: the sessions of a running broker.
 
 mod list;
 mod show;
@@ -31,7 +31,7 @@ enum Command {
     List(list::Args),
     /// Show one session
     Show(One),
-    /// End a session: close its connection, drop its subscriptions and what waits for it
+    /// End a session: close its connection, drop its subscriptions and waiting messages
     Drop(DropArgs),
 }
 
@@ -43,7 +43,7 @@ Examples:
   barid session drop sensor-7
   barid session drop --amqp 17              closes an AMQP connection; `barid session list` has its number")]
 struct DropArgs {
-    /// The client identifier
+    /// Client identifier
     #[arg(value_name = "CLIENT", value_parser = NonEmptyStringValueParser::new(),
         required_unless_present = "amqp")]
     client: Option<String>,
@@ -54,10 +54,10 @@ struct DropArgs {
     of: TenantArgs,
 }
 
-/// One session.
+/// Client identifier of one session.
 #[derive(clap::Args)]
 struct One {
-    /// The client identifier
+    /// Client identifier
     #[arg(value_name = "CLIENT", value_parser = NonEmptyStringValueParser::new())]
     client: String,
     #[command(flatten)]
@@ -65,7 +65,7 @@ struct One {
 }
 
 impl One {
-    /// Who answers, and the session's path.
+    /// Returns a client of the admin address, and the session's path.
     fn connect(&self) -> (Admin, String) {
         let (admin, tenant) = self.of.connect();
         (admin, format!("{tenant}/sessions/{}", encode(&self.client)))

@@ -42,7 +42,7 @@ pub struct IfArgs {
     /// The key
     #[arg(value_name = "KEY")]
     name: String,
-    /// What its value has to be
+    /// Value that the key must have
     value: String,
     #[command(flatten)]
     common: Common,

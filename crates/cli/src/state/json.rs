@@ -1,10 +1,10 @@
-//! What a program reads: one object a line.
+//! JSON output for programs: one object per line.
 
 use data_encoding::BASE64;
 use serde::Serialize;
 
-/// What is told of a key. The order of the fields is the order of the line. What is not UTF-8 is in
-/// Base64, in the field with that name.
+/// Data about a key. The fields appear in this order. Bytes that are not UTF-8 are in Base64, in
+/// the field with that suffix.
 #[derive(Default, Serialize)]
 pub struct Line<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -29,13 +29,13 @@ impl<'a> Line<'a> {
         Self { key, key_base64, ..Self::default() }
     }
 
-    /// What happened to it.
+    /// Sets the operation that changed the key.
     pub fn op(mut self, op: &'static str) -> Self {
         self.op = Some(op);
         self
     }
 
-    /// Whether what was asked for was done.
+    /// Sets whether the request was carried out.
     pub fn applied(mut self, applied: bool) -> Self {
         self.applied = Some(applied);
         self
@@ -51,7 +51,7 @@ impl<'a> Line<'a> {
         self
     }
 
-    /// With a line feed.
+    /// Formats the object, with a line feed.
     pub fn line(&self) -> String {
         let object = serde_json::to_string(self).expect("strings and booleans are always JSON");
         object + "\n"

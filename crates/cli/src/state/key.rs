@@ -1,9 +1,9 @@
-//! Keys, which may be any bytes, on a command line, which is text.
+//! Keys, which may be any bytes, as text on the command line.
 
 use anyhow::{Context as _, bail};
 use data_encoding::{BASE64, HEXUPPER, HEXUPPER_PERMISSIVE};
 
-/// How keys are written on the command line and to standard output
+/// Notation of keys on the command line and on standard output
 #[derive(clap::Args, Clone, Copy, Default)]
 pub struct Notation {
     /// Keys are in hexadecimal digits
@@ -15,7 +15,7 @@ pub struct Notation {
 }
 
 impl Notation {
-    /// The key that is written so.
+    /// Decodes a key in this notation.
     pub fn read(self, text: &str) -> anyhow::Result<Vec<u8>> {
         let key = if self.hex {
             HEXUPPER_PERMISSIVE.decode(text.as_bytes())
@@ -33,7 +33,7 @@ impl Notation {
         Ok(key)
     }
 
-    /// How this key is written. Without an option it is as it is.
+    /// Encodes a key in this notation. Without an option the key is unchanged.
     pub fn write(self, key: &[u8]) -> Vec<u8> {
         if self.hex {
             HEXUPPER.encode(key).into_bytes()
@@ -45,7 +45,7 @@ impl Notation {
     }
 }
 
-/// A key, or something else of any bytes, in a sentence.
+/// Formats a key, or any other bytes, for use in a sentence.
 pub fn shown(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
         Ok(text) => format!("`{}`", text.escape_debug()),

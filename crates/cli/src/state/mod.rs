@@ -77,7 +77,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Where the broker is, if it can be asked for keys in this way.
+/// Returns the broker to connect to, if requests to the state store are possible with these
+/// options.
 fn target(connect: &ConnectArgs) -> anyhow::Result<Target> {
     let target = connect.target()?;
     if !target.version.is_v5() {

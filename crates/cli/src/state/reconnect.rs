@@ -1,11 +1,11 @@
-//! Connecting again, less and less often.
+//! Reconnecting with increasing pauses.
 
 use std::time::Duration;
 
 use super::refused::Refused;
 use crate::client::Failure;
 
-/// The pauses between attempts: each twice as long as the one before, up to the longest.
+/// Pauses between attempts: each is twice as long as the one before, up to a maximum.
 pub struct Pauses {
     next: Duration,
     longest: Duration,
@@ -18,7 +18,8 @@ impl Pauses {
         Self { next: FIRST.min(longest), longest }
     }
 
-    /// After this failure, how long to wait before the next attempt. `None`: there is no use in one.
+    /// Returns the pause before the next attempt after this failure; `None` if another attempt is
+    /// useless.
     pub fn after(&mut self, error: &anyhow::Error) -> Option<Duration> {
         let lasting = match error.downcast_ref::<Failure>() {
             Some(failure) => !failure.is_temporary(),
@@ -32,7 +33,7 @@ impl Pauses {
         Some(pause)
     }
 
-    /// It worked: the next failure is a first one.
+    /// Starts again with the shortest pause, after a success.
     pub fn reset(&mut self) {
         self.next = FIRST.min(self.longest);
     }

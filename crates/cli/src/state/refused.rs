@@ -1,4 +1,4 @@
-//! What the state store refuses, and what can be done about it.
+//! Refusals of the state store, with hints.
 
 use std::fmt;
 
@@ -7,12 +7,12 @@ use statestore_proto::{Command, Refusal, Verb};
 
 use super::key::shown;
 
-/// The answer of the state store to a request that it did not do.
+/// A request that the state store refused.
 #[derive(Debug)]
 pub struct Refused {
     refusal: Refusal,
     verb: Verb,
-    /// The key, or the pattern of a SCAN.
+    /// Key, or pattern of a SCAN.
     key: Vec<u8>,
 }
 
@@ -62,7 +62,7 @@ impl Refused {
         })
     }
 
-    /// The narrowest rule that allows this.
+    /// Returns the narrowest rule that would allow the request.
     fn rule(&self) -> String {
         let access = match self.verb {
             Verb::Get | Verb::KeyNotify | Verb::Scan => "read",
@@ -117,7 +117,7 @@ mod tests {
             let message = Refused::new(Refusal::NotAuthorized, &command).to_string();
             assert!(message.ends_with(expected), "{message}");
             assert!(message.contains("was refused: not authorized\n  hint: "), "{message}");
-            // What is proposed is TOML, whatever the key.
+            // The proposed rule is TOML, whatever the key.
             toml::from_str::<toml::Table>(expected).unwrap();
         }
         let odd = Command::Get { key: "\"\n'".as_bytes() };

@@ -46,10 +46,10 @@ pub struct Args {
     file: Option<PathBuf>,
     #[command(flatten)]
     notation: Notation,
-    /// Only if there is no such key (NX)
+    /// Set the key only if it does not exist (NX)
     #[arg(long, conflicts_with = "if_absent_or_equal")]
     if_absent: bool,
-    /// Only if there is no such key or it has this value already (NEX)
+    /// Set the key only if it does not exist or has this value already (NEX)
     #[arg(long)]
     if_absent_or_equal: bool,
     /// Delete the key after this time (PX): seconds, or 500ms, 5m, 2h, 1d
@@ -58,7 +58,7 @@ pub struct Args {
     /// The version of the lock that protects the key
     #[arg(long, value_name = "TOKEN", value_parser = parse_token)]
     fencing: Option<String>,
-    /// Ask for the key to be on disk, where the broker leaves that to clients
+    /// Ask the broker to keep the key on disk, where it leaves that to clients
     #[arg(long)]
     persist: bool,
     /// Print a JSON object

@@ -1,7 +1,7 @@
-//! A client of the state store: requests and their responses, and what is told of watched keys.
+//! A client of the state store: requests, responses, and notifications about watched keys.
 //!
-//! A request is a PUBLISH with a Response Topic of our own and Correlation Data; it is done when
-//! both its PUBACK and its response have come, in either order.
+//! A request is a PUBLISH with a Response Topic of this client and Correlation Data. It is done
+//! when both its PUBACK and its response have arrived, in either order.
 
 use std::collections::VecDeque;
 use std::io;
@@ -28,19 +28,19 @@ pub struct Store {
     changes: VecDeque<Change>,
 }
 
-/// What goes with a request besides its command.
+/// Options of a request besides its command.
 #[derive(Clone, Copy, Default)]
 pub struct Extras<'a> {
-    /// The fencing token.
+    /// Fencing token.
     pub fencing: Option<&'a str>,
-    /// The key is to outlive the broker's process.
+    /// Whether the key must outlive the broker's process.
     pub persist: bool,
 }
 
-/// A response that is no refusal.
+/// A response that is not a refusal.
 pub struct Answer {
     payload: Vec<u8>,
-    /// The version of what it tells.
+    /// Version of the key.
     pub version: Option<String>,
 }
 
@@ -48,18 +48,18 @@ pub struct Answer {
 #[derive(Debug)]
 pub struct Change {
     pub key: Vec<u8>,
-    /// `None`: it was deleted, or its time was over.
+    /// `None` if the key was deleted or has expired.
     pub value: Option<Vec<u8>>,
     pub version: Option<String>,
 }
 
 impl Store {
-    /// Connects, and subscribes to what will be answered.
+    /// Connects, and subscribes to the responses.
     pub fn connect(target: &Target) -> anyhow::Result<Self> {
         Self::open(target, false)
     }
 
-    /// Connects, and subscribes also to what is told of keys that will be watched.
+    /// Connects, and subscribes to the responses and to the notifications about watched keys.
     pub fn connect_to_watch(target: &Target) -> anyhow::Result<Self> {
         Self::open(target, true)
     }
@@ -95,7 +95,7 @@ impl Store {
         Ok(store)
     }
 
-    /// Who we are, also if the broker chose it.
+    /// Returns the client identifier, chosen by the client or by the broker.
     pub fn client_id(&self) -> &str {
         &self.session.client_id
     }
@@ -136,17 +136,18 @@ impl Store {
                     }
                     return Ok(());
                 }
-                // Left over in a session that is continued.
+                // A message that remained in a continued session.
                 Packet::Publish(publish) => self.acknowledge(&publish)?,
                 _ => {}
             }
         }
     }
 
-    /// Has the store do `command`.
+    /// Sends `command` to the store and waits for the answer.
     ///
     /// # Errors
-    /// A [`Refused`] if it does not, a [`Failure`] if the broker lets no request through.
+    /// A [`Refused`] if the store refuses, a [`Failure`] if the broker does not let the request
+    /// through.
     pub fn request(&mut self, command: &Command<'_>, extras: Extras<'_>) -> anyhow::Result<Answer> {
         let correlation = self.correlation();
         let properties = self.properties(&correlation, extras)?;
@@ -200,8 +201,8 @@ impl Store {
         }
     }
 
-    /// What comes next of the keys that are watched; `None` if nothing does until then, or if a
-    /// signal came.
+    /// Returns the next change of the watched keys; `None` if there is none until `until`, or if a
+    /// signal arrived.
     pub fn change(&mut self, until: Instant) -> anyhow::Result<Option<Change>> {
         loop {
             if let Some(change) = self.changes.pop_front() {
@@ -215,12 +216,13 @@ impl Store {
         }
     }
 
-    /// Says goodbye.
+    /// Disconnects.
     pub fn disconnect(self) {
         self.connection.disconnect(&self.target.properties.disconnect);
     }
 
-    /// Different for each request of this client, also of those before this process.
+    /// Returns Correlation Data that differs for each request of this client, those of earlier
+    /// processes included.
     fn correlation(&mut self) -> [u8; 16] {
         self.requests += 1;
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -240,7 +242,7 @@ impl Store {
         let mut buf = PropertiesBuf::new();
         buf.push(Property::ResponseTopic(&self.response_topic))?;
         buf.push(Property::CorrelationData(correlation))?;
-        // A request that we no longer wait for is better not done.
+        // A request that nobody waits for any more should not be carried out.
         buf.push(Property::MessageExpiryInterval(expiry))?;
         buf.push(Property::UserProperty(properties::TIMESTAMP, &timestamp))?;
         buf.push(Property::UserProperty(properties::SOURCE_ID, &self.session.client_id))?;
@@ -274,7 +276,7 @@ impl Store {
         }
     }
 
-    /// Keeps what is told of a watched key; other messages are none of our affair.
+    /// Keeps a notification about a watched key; other messages are ignored.
     fn note(&mut self, publish: &Publish<'_>) {
         let Some(key) = topics::key_of(publish.topic) else { return };
         let value = match Notification::decode(publish.payload) {
@@ -288,13 +290,13 @@ impl Store {
 }
 
 impl Answer {
-    /// What it says.
+    /// Returns the decoded answer.
     pub fn reply(&self) -> Reply<'_> {
         Reply::decode(&self.payload).expect("it was read before")
     }
 }
 
-/// A response as it came.
+/// A response as it was received.
 struct Response {
     payload: Vec<u8>,
     version: Option<String>,
@@ -327,7 +329,7 @@ fn accept(response: Response, command: &Command<'_>) -> anyhow::Result<Answer> {
     }
 }
 
-/// What the store answers, but not to this command.
+/// Returns the error for an answer that does not fit the command.
 pub fn unexpected(reply: &Reply<'_>) -> anyhow::Error {
     anyhow!("the state store answered something else than what was asked: {reply:?}")
 }
@@ -336,7 +338,7 @@ fn user_property<'a>(publish: &Publish<'a>, name: &str) -> Option<&'a str> {
     publish.properties.user_properties().find(|(key, _)| *key == name).map(|(_, value)| value)
 }
 
-/// A wait that a signal cut short goes on, but not beyond its deadline.
+/// Fails at the deadline. Before it, the caller continues a wait that a signal ended early.
 fn in_time(deadline: Instant, failure: &'static str) -> anyhow::Result<()> {
     match Instant::now() >= deadline {
         true => bail!(Failure::Timeout(failure)),
@@ -344,7 +346,7 @@ fn in_time(deadline: Instant, failure: &'static str) -> anyhow::Result<()> {
     }
 }
 
-/// The hybrid logical clock that requests are stamped with. It does not learn from the store's: the
+/// Hybrid logical clock that stamps the requests. It does not follow the store's clock, because the
 /// store's versions are greater in any case.
 struct Clock {
     last: Version,
@@ -352,12 +354,13 @@ struct Clock {
 }
 
 impl Clock {
-    /// The node is the client, but for colons, which a node must not have.
+    /// Creates a clock whose node is the client identifier, with colons replaced: a node must not
+    /// contain any.
     fn of(client_id: &str) -> Self {
         Self { last: Version::default(), node: client_id.replace(':', "-") }
     }
 
-    /// Greater each time.
+    /// Returns the next reading, greater than all before.
     fn read(&mut self, now_ms: u64) -> String {
         self.last = self.last.next(now_ms, None);
         Hlc { wall: self.last.wall, counter: self.last.counter, node: &self.node }.to_string()

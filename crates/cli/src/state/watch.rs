@@ -43,13 +43,13 @@ pub struct Args {
     /// Print a JSON object for each change, with the version
     #[arg(long)]
     json: bool,
-    /// Exit after so many changes
+    /// Exit after this number of changes
     #[arg(short = 'C', long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
     /// Exit after this time, with status 27: seconds, or 500ms, 5m, 1h
     #[arg(short = 'W', long, value_name = "TIME", value_parser = span::parse_some)]
     timeout: Option<Duration>,
-    /// Exit with the connection instead of connecting again
+    /// Exit when the connection is lost instead of connecting again
     #[arg(long)]
     no_reconnect: bool,
     /// Print help
@@ -59,7 +59,7 @@ pub struct Args {
     connect: ConnectArgs,
 }
 
-/// How long a wait lasts at most; a signal between two waits is noticed after it.
+/// Longest wait; a signal is noticed after it.
 const WAIT: Duration = Duration::from_secs(1);
 
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
@@ -69,7 +69,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let keys = args.names.iter().map(|name| args.notation.read(name)).collect::<Result<_, _>>()?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
-        // The second one ends the program the hard way.
+        // The second signal ends the program immediately.
         signal_hook::flag::register_conditional_shutdown(signal, 130, stop.clone())?;
         signal_hook::flag::register(signal, stop.clone())?;
     }
@@ -85,7 +85,7 @@ struct Watcher<'a> {
     stop: Arc<AtomicBool>,
     deadline: Option<Instant>,
     pauses: Pauses,
-    /// Whether the keys were watched once.
+    /// Whether the keys have been watched successfully once.
     watching: bool,
     printed: u64,
 }
@@ -97,7 +97,7 @@ impl Watcher<'_> {
                 Ok(end) => return Ok(end),
                 Err(error) => error,
             };
-            // What never worked will hardly work in a second.
+            // A connection that never worked will hardly work in a second.
             let may_pass = self.watching && !self.args.no_reconnect;
             let Some(pause) = self.pauses.after(&error).filter(|_| may_pass) else {
                 return Err(error);

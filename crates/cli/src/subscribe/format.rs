@@ -1,4 +1,4 @@
-//! `-F`: what is printed of a message.
+//! `-F`: the format of a printed message.
 
 use std::io::Write;
 
@@ -19,7 +19,7 @@ enum Part {
     Field(char),
 }
 
-/// The letters that may follow `%`, and what they stand for.
+/// Help on the letters that may follow `%`.
 pub const FIELDS_HELP: &str = "\
   %t topic           %p payload            %x payload in hex   %X in upper-case hex
   %q QoS             %r retain: 0 or 1     %m packet id        %l bytes of payload
@@ -69,7 +69,7 @@ impl Format {
         Ok(Self(parts))
     }
 
-    /// What mosquitto_sub prints: the payload, after the topic if `verbose`.
+    /// Returns the format of mosquitto_sub: the payload, after the topic if `verbose`.
     pub fn plain(verbose: bool) -> Self {
         let payload = Part::Field('p');
         if verbose {
@@ -79,12 +79,12 @@ impl Format {
         }
     }
 
-    /// Each message as a JSON object.
+    /// Returns the format of one JSON object per message.
     pub fn json() -> Self {
         Self(vec![Part::Field('j')])
     }
 
-    /// Writes what the format says of `message`, which arrived at `time`.
+    /// Writes `message`, which arrived at `time`, in this format.
     pub fn write(
         &self,
         message: &Publish<'_>,

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::timestamp::Timestamp;
 
-/// The order of the fields is the order of the line.
+/// A message as JSON. The fields appear in this order.
 #[derive(Serialize)]
 struct Line<'a> {
     tst: String,
@@ -21,7 +21,7 @@ struct Line<'a> {
     payloadlen: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     payload: Option<Value>,
-    /// In place of `payload`, if that is not UTF-8.
+    /// Used instead of `payload` if the payload is not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     payload_base64: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -39,7 +39,7 @@ struct Shown<'a> {
     content_type: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     response_topic: Option<&'a str>,
-    /// Binary by definition, but almost always text.
+    /// Binary according to the standard, but almost always text.
     #[serde(skip_serializing_if = "Option::is_none")]
     correlation_data: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -48,13 +48,13 @@ struct Shown<'a> {
     topic_alias: Option<u16>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     subscription_identifiers: Vec<u32>,
-    /// One object each: names may repeat, and their order counts.
+    /// One object for each: names may repeat, and their order matters.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     user_properties: Vec<BTreeMap<&'a str, &'a str>>,
 }
 
-/// `message`, which arrived at `time`. With `payload_is_json` a payload that is JSON is put in as it
-/// is, and not as a string.
+/// Formats `message`, which arrived at `time`. With `payload_is_json` a payload that is valid JSON
+/// is embedded as it is, not as a string.
 pub fn object(message: &Publish<'_>, time: Timestamp, payload_is_json: bool) -> String {
     let text = std::str::from_utf8(message.payload).ok();
     let parsed = text.filter(|_| payload_is_json).and_then(|text| serde_json::from_str(text).ok());

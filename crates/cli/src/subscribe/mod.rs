@@ -27,7 +27,7 @@ pub struct Args {
     /// Print the topic before the payload
     #[arg(short, long)]
     verbose: bool,
-    /// Print this instead of the payload; see below
+    /// Print messages in this format; see below
     #[arg(short = 'F', long, value_name = "FORMAT", conflicts_with = "json")]
     format: Option<String>,
     /// Print a JSON object for each message
@@ -36,7 +36,7 @@ pub struct Args {
     /// Print no newline after a message
     #[arg(short = 'N')]
     no_eol: bool,
-    /// Exit after so many messages
+    /// Exit after this number of messages
     #[arg(short = 'C', value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
     /// Exit after this time, with status 27: seconds, or 500ms, 5m, 1h
@@ -45,28 +45,28 @@ pub struct Args {
     /// Exit as soon as the broker has granted the subscriptions
     #[arg(short = 'E')]
     exit_after_subscribing: bool,
-    /// Print no messages of topics that match this; may be repeated
+    /// Print no messages whose topics match this; may be repeated
     #[arg(short = 'T', long, value_name = "FILTER")]
     filter_out: Vec<String>,
-    /// Unsubscribe from this first; may be repeated
+    /// Unsubscribe from this filter first; may be repeated
     #[arg(short = 'U', long, value_name = "FILTER")]
     unsubscribe: Vec<String>,
     /// Print no retained messages
     #[arg(short = 'R', conflicts_with = "retained_only")]
     no_retained: bool,
-    /// Print retained messages only, and exit with the first other one
+    /// Print retained messages only, and exit at the first other message
     #[arg(long)]
     retained_only: bool,
     /// Remove each retained message that arrives
     #[arg(long)]
     remove_retained: bool,
-    /// Have the RETAIN flag as the publisher set it (MQTT 5)
+    /// Receive the RETAIN flag as the publisher set it (MQTT 5)
     #[arg(long)]
     retain_as_published: bool,
     /// Do not receive what this client publishes (MQTT 5)
     #[arg(long)]
     no_local: bool,
-    /// Exit with the connection instead of connecting again
+    /// Exit when the connection is lost instead of connecting again
     #[arg(long)]
     no_reconnect: bool,
     /// Print help

@@ -1,4 +1,4 @@
-//! The life of a subscriber: connect, subscribe, print and acknowledge, and all that again.
+//! The subscriber: connects, subscribes, prints and acknowledges messages, and reconnects.
 
 use std::collections::BTreeSet;
 use std::io::{self, BufWriter, Stdout, Write as _};
@@ -20,10 +20,10 @@ use super::format::Format;
 use crate::client::{Connection, Failure, Frame, Session, Target};
 use crate::timestamp::Timestamp;
 
-/// How long a wait lasts at most; a signal between two waits is noticed after it.
+/// Longest wait; a signal is noticed after it.
 const WAIT: Duration = Duration::from_secs(1);
 
-/// The first pause before connecting again; it doubles up to the longest.
+/// First and longest pause before connecting again; each pause is twice as long as the one before.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
@@ -36,13 +36,13 @@ pub struct Subscriber<'a> {
     stop: Arc<AtomicBool>,
     deadline: Option<Instant>,
     printed: u64,
-    /// Packet Identifiers of QoS 2 messages that were printed and not yet released.
+    /// Packet Identifiers of QoS 2 messages that were printed and are not yet released.
     received: BTreeSet<PacketId>,
-    /// Whether the subscriptions were granted once.
+    /// Whether the subscriptions have been granted once.
     subscribed: bool,
 }
 
-/// Why a subscriber ends without an error.
+/// Exit status of a subscriber that ends without an error.
 type End = ExitCode;
 
 impl<'a> Subscriber<'a> {
@@ -54,7 +54,7 @@ impl<'a> Subscriber<'a> {
     ) -> anyhow::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM] {
-            // The second one ends the program the hard way.
+            // The second signal ends the program immediately.
             signal_hook::flag::register_conditional_shutdown(signal, 130, stop.clone())?;
             signal_hook::flag::register(signal, stop.clone())?;
         }
@@ -72,7 +72,7 @@ impl<'a> Subscriber<'a> {
         })
     }
 
-    /// Runs until something is reason to exit.
+    /// Runs until there is a reason to exit.
     pub fn run(mut self) -> anyhow::Result<ExitCode> {
         let mut pause = FIRST_PAUSE;
         loop {
@@ -89,7 +89,7 @@ impl<'a> Subscriber<'a> {
             self.subscribed |= subscribed_before;
             let lasting =
                 error.downcast_ref().is_some_and(|failure: &Failure| !failure.is_temporary());
-            // What never worked will hardly work in a second.
+            // A connection that never worked will hardly work in a second.
             if lasting || !self.subscribed || self.args.no_reconnect {
                 return Err(error);
             }
@@ -111,7 +111,7 @@ impl<'a> Subscriber<'a> {
         Ok(end)
     }
 
-    /// A session that may outlive the connection is continued the next time, not begun anew.
+    /// Makes the next connection continue the session, if the session may outlive its connection.
     fn resume(&mut self, session: &Session) {
         if !session.present {
             self.received.clear();
@@ -154,7 +154,7 @@ impl<'a> Subscriber<'a> {
         }))
     }
 
-    /// Subscribes and waits for the answer. Messages may come before it.
+    /// Subscribes, and waits for the SUBACK. Messages may arrive before it.
     fn subscribe(&mut self, connection: &mut Connection) -> anyhow::Result<ControlFlow<End>> {
         let options = SubscriptionOptions {
             qos: self.args.qos,
@@ -266,7 +266,7 @@ impl<'a> Subscriber<'a> {
                 payload: &[],
             }))?;
         }
-        // Only what is printed is acknowledged.
+        // Messages are acknowledged only after they were printed.
         if publish.qos != QoS::AtMostOnce {
             self.out.flush()?;
         }
@@ -300,8 +300,8 @@ impl<'a> Subscriber<'a> {
         Ok(if is_last { ControlFlow::Break(ExitCode::SUCCESS) } else { ControlFlow::Continue(()) })
     }
 
-    /// Waits a little for the PUBREL of QoS 2 messages that are printed, so that the broker does
-    /// not keep them for us.
+    /// Waits briefly for the PUBREL of printed QoS 2 messages, so that the broker does not keep
+    /// them.
     fn complete(&mut self, connection: &mut Connection, end: End) -> anyhow::Result<End> {
         let deadline = Instant::now() + WAIT;
         while !self.received.is_empty() && Instant::now() < deadline {
@@ -315,7 +315,7 @@ impl<'a> Subscriber<'a> {
         Ok(end)
     }
 
-    /// Whether a signal or the clock says that it is time to go.
+    /// Returns the exit status if a signal or the time-out ends the program.
     fn end(&self) -> Option<End> {
         if self.stop.load(Ordering::Relaxed) {
             return Some(ExitCode::SUCCESS);
@@ -333,7 +333,7 @@ impl<'a> Subscriber<'a> {
     }
 }
 
-/// Whoever read our output has seen enough, as with `barid sub … | head`.
+/// Whether the reader of the output has closed it, as with `barid sub … | head`.
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error
         .root_cause()

@@ -1,4 +1,4 @@
-//! `barid topic`: the topics of a broker that runs, their subscriptions and rules.
+//! `barid topic`: the topics of a running broker, their subscriptions and rules.
 
 mod rule;
 mod subscription;
@@ -15,7 +15,7 @@ use crate::entity::{
 };
 use crate::output::print;
 
-/// Make and change the topics of a running broker, their subscriptions and rules
+/// Create and change the topics of a running broker, their subscriptions and rules
 #[derive(clap::Args)]
 #[command(after_help = "\
 These are topics of AMQP, of which each subscription gets what its rules match. Topics of MQTT are not
@@ -34,7 +34,7 @@ pub struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Make a topic
+    /// Create a topic
     Create(Box<With<One, TopicProperties>>),
     /// List topics and their subscriptions
     List(List),
@@ -42,16 +42,16 @@ enum Command {
     Show(One),
     /// Change properties of a topic
     Update(Box<With<One, TopicProperties>>),
-    /// Delete a topic with its subscriptions and all that lies in them
+    /// Delete a topic, its subscriptions and all of their messages
     Delete(Confirmed<One>),
     /// Subscriptions of a topic
     Subscription(subscription::Args),
 }
 
-/// One topic.
+/// Name of one topic.
 #[derive(clap::Args)]
 struct One {
-    /// The name of the topic
+    /// Name of the topic
     #[arg(value_name = "TOPIC", value_parser = NonEmptyStringValueParser::new())]
     topic: String,
     #[command(flatten)]

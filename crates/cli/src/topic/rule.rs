@@ -31,7 +31,7 @@ pub struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Make a rule
+    /// Create a rule
     Create(Create),
     /// List rules
     List(Subscription),
@@ -39,12 +39,12 @@ enum Command {
     Delete(Chosen),
 }
 
-/// Chosen rule.
+/// Name of one rule.
 #[derive(clap::Args)]
 struct Chosen {
     #[command(flatten)]
     subscription: Subscription,
-    /// The name of the rule
+    /// Name of the rule
     #[arg(value_name = "RULE", value_parser = NonEmptyStringValueParser::new())]
     rule: String,
 }
@@ -53,14 +53,14 @@ struct Chosen {
 struct Create {
     #[command(flatten)]
     chosen: Chosen,
-    /// Messages for which this condition holds (SQL filter)
+    /// Match messages for which this condition holds (SQL filter)
     #[arg(long, value_name = "CONDITION", conflicts_with = "matches")]
     sql: Option<String>,
-    /// Messages with this property (correlation filter); several must all be there. `sys.Label` and the like
-    /// are properties of the message, all others application properties
+    /// Match messages with this property (correlation filter); if repeated, all must match. `sys.Label` and
+    /// the like are properties of the message, all others application properties
     #[arg(long = "match", value_name = "NAME=TEXT", value_parser = parse_match)]
     matches: Vec<(String, String)>,
-    /// What is changed in the copy of the subscription: SET and REMOVE statements
+    /// Change the copy that the subscription gets: SET and REMOVE statements
     #[arg(long, value_name = "STATEMENTS")]
     action: Option<String>,
 }
@@ -128,7 +128,7 @@ fn delete(chosen: &Chosen) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Rules as the broker tells them, one a line.
+/// Formats rules as the broker reports them, one per line.
 pub fn table(rules: &[Value]) -> String {
     if rules.is_empty() {
         return "no rules: it gets nothing\n".into();
@@ -144,7 +144,7 @@ pub fn table(rules: &[Value]) -> String {
 }
 
 impl Rule {
-    /// Which messages it matches, in words.
+    /// Describes the messages that the rule matches.
     fn filter(&self) -> String {
         match self.properties.get("FilterType").and_then(Value::as_str) {
             Some("Sql") => self.expression("SqlFilter"),

@@ -30,19 +30,19 @@ pub struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Make a subscription
+    /// Create a subscription
     Create(Box<With<One, SubscriptionProperties>>),
-    /// List subscriptions and what lies in them
+    /// List subscriptions and the number of their messages
     List(List),
     /// Show one subscription
     Show(One),
     /// Change properties of a subscription
     Update(Box<With<One, SubscriptionProperties>>),
-    /// Delete a subscription with all that lies in it
+    /// Delete a subscription and all of its messages
     Delete(Confirmed<One>),
-    /// Look at messages without taking or locking them
+    /// Show messages without receiving or locking them
     Peek(With<One, PeekArgs>),
-    /// Remove messages
+    /// Remove all messages
     Purge(With<One, PurgeArgs>),
     /// List sessions: messages, lock and state of each
     Sessions(With<One, SessionsArgs>),
@@ -50,13 +50,13 @@ enum Command {
     Rule(rule::Args),
 }
 
-/// One subscription.
+/// Name of one subscription.
 #[derive(clap::Args)]
 pub struct One {
-    /// The name of the topic
+    /// Name of the topic
     #[arg(value_name = "TOPIC", value_parser = NonEmptyStringValueParser::new())]
     pub topic: String,
-    /// The name of the subscription
+    /// Name of the subscription
     #[arg(value_name = "SUBSCRIPTION", value_parser = NonEmptyStringValueParser::new())]
     pub subscription: String,
     #[command(flatten)]
@@ -65,7 +65,7 @@ pub struct One {
 
 #[derive(clap::Args)]
 struct List {
-    /// The name of the topic
+    /// Name of the topic
     #[arg(value_name = "TOPIC", value_parser = NonEmptyStringValueParser::new())]
     topic: String,
     #[command(flatten)]

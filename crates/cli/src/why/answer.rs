@@ -1,4 +1,4 @@
-//! What is known about a client, in sentences that answer "where did my message go".
+//! Sentences about a client that answer "where did my message go".
 
 use std::time::Duration;
 
@@ -9,26 +9,26 @@ use crate::admin::answers::{Detailed, Drops, Session, Subscription};
 use crate::admin::{bytes, span};
 use crate::plural::count;
 
-/// Filters that are listed.
+/// Maximum number of filters that are listed.
 const FILTERS_MAX: usize = 10;
 
-/// What the broker has told.
+/// Facts that the broker has reported.
 pub struct Facts<'a> {
     pub client: &'a str,
     pub topic: Option<&'a str>,
     pub tenant: &'a str,
-    /// `None`: there is no such tenant.
+    /// `None` if the tenant does not exist.
     pub drops: Option<&'a Drops>,
     pub session: Option<&'a Detailed>,
-    /// The tenants where a client of this name has a session, if it has none here.
+    /// Tenants in which a client of this name has a session, if it has none here.
     pub tenants_with: &'a [String],
-    /// The clients of this tenant with nearly that name, if it has none of that name.
+    /// Clients of this tenant with a similar name, if there is none of that name.
     pub similar: &'a [String],
-    /// The time since 1970.
+    /// Wall-clock time since 1970.
     pub now: Duration,
 }
 
-/// The answer, from the dropped messages to what else there is to look at.
+/// Returns the answer, from the dropped messages to further places to look at.
 pub fn answer(facts: &Facts<'_>) -> Vec<String> {
     let mut answer = dropped(facts);
     match facts.session {
@@ -88,7 +88,7 @@ fn no_session(facts: &Facts<'_>) -> Vec<String> {
     answer
 }
 
-/// What the session has subscribed to, and whether something of it matches.
+/// Describes the session's subscriptions, and returns whether one of them matches.
 fn subscribed(session: &Session<Vec<Subscription>>, topic: Option<&str>) -> (Vec<String>, bool) {
     let all = &session.subscriptions;
     if all.is_empty() {
@@ -131,7 +131,7 @@ fn matches(subscription: &Subscription, topic: &str) -> String {
     sentence + "."
 }
 
-/// What is on its way to the client.
+/// Describes the messages on their way to the client.
 fn waiting(session: &Session<Vec<Subscription>>, facts: &Facts<'_>) -> Vec<String> {
     let Session { queued_messages: queued, in_flight, .. } = session;
     let oldest = session.oldest_queued_at.as_ref().map_or(String::new(), |oldest| {
@@ -186,7 +186,7 @@ fn waiting(session: &Session<Vec<Subscription>>, facts: &Facts<'_>) -> Vec<Strin
     answer
 }
 
-/// Where to look when the broker has done all it could.
+/// Names further places to look at when the broker has delivered all it had.
 fn elsewhere(facts: &Facts<'_>) -> String {
     let topic = facts.topic.unwrap_or("TOPIC");
     format!(
@@ -197,7 +197,7 @@ fn elsewhere(facts: &Facts<'_>) -> String {
     )
 }
 
-/// The filter of a subscription, without the name of the group.
+/// Returns the filter of a subscription, without the share name.
 fn inner(subscription: &Subscription) -> &str {
     match topic::parse_shared(&subscription.filter) {
         Ok(Some(shared)) => shared.filter,

@@ -1,11 +1,11 @@
-//! What clients were not allowed to do, as a table and what to do about it.
+//! Denials as a table, with advice.
 
 use std::collections::BTreeSet;
 
 use crate::admin::answers::Denied;
 use crate::admin::{Column, Table, now, printable, span};
 
-/// The denials, and below them for each reason what to do about it.
+/// Formats the denials, and advice for each action and reason below them.
 pub fn table(denials: &[&Denied]) -> String {
     let now = now();
     let mut table = Table::new([

@@ -1,4 +1,4 @@
-//! `barid why`: where did my message go.
+//! `barid why`: answers "where did my message go".
 
 mod answer;
 mod denied;
@@ -16,10 +16,10 @@ use crate::admin::{Admin, Column, Table, TenantArgs, encode, now, printable, spa
 use crate::output::print;
 use answer::Facts;
 
-/// Tenants that are looked through for a client that this one does not have.
+/// Maximum number of tenants that are searched for a client that this one does not have.
 const TENANTS_MAX: usize = 100;
 
-/// Clients that are looked through for one with nearly the same name.
+/// Maximum number of clients that are searched for a similar name.
 const CLIENTS_MAX: usize = 10_000;
 
 /// Find out why a client did not get a message
@@ -34,13 +34,13 @@ Examples:
   barid why --client sensor-7
   barid why --client sensor-7 --topic plant/4/temperature --tenant acme")]
 pub struct Args {
-    /// The client identifier
+    /// Client identifier
     #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     client: String,
-    /// The topic that it was published to
+    /// Topic that the message was published to
     #[arg(long, value_parser = parse_topic)]
     topic: Option<String>,
-    /// The most drops, and the most denials, to list
+    /// Maximum number of drops, and of denials, to list
     #[arg(long, value_name = "N", default_value_t = 20)]
     limit: usize,
     #[command(flatten)]
@@ -123,7 +123,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The tenants where a client of this name has a session.
+/// Returns the tenants in which a client of this name has a session.
 fn tenants_with(admin: &Admin, client: &str) -> anyhow::Result<Vec<String>> {
     let all: Tenants = admin.read(admin.get("/v1/tenants")?)?;
     let mut with = Vec::new();
@@ -136,7 +136,7 @@ fn tenants_with(admin: &Admin, client: &str) -> anyhow::Result<Vec<String>> {
     Ok(with)
 }
 
-/// The clients with nearly this name, of those that come first.
+/// Returns the clients with a similar name, among the first [`CLIENTS_MAX`] of the tenant.
 fn similar(admin: &Admin, tenant: &str, client: &str) -> anyhow::Result<Vec<String>> {
     let Some(page) = admin.find(&format!("{tenant}/sessions?limit={CLIENTS_MAX}"))? else {
         return Ok(Vec::new());

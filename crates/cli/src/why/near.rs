@@ -1,12 +1,12 @@
-//! Filters that look as if they matched a topic, and names that look like another.
+//! Filters that nearly match a topic, and names that resemble another.
 
 use mqtt_proto::topic::matches;
 
-/// How alike names have to be, from 0 to 1, and how many are told.
+/// Minimum similarity of names, from 0 to 1, and maximum number of names listed.
 const ALIKE: f64 = 0.9;
 const SIMILAR_MAX: usize = 3;
 
-/// The names that are most like `name`.
+/// Returns the names most similar to `name`.
 pub fn similar(name: &str, others: impl IntoIterator<Item = String>) -> Vec<String> {
     let name = name.to_lowercase();
     let likeness = |other: &String| strsim::jaro_winkler(&name, &other.to_lowercase());
@@ -16,7 +16,7 @@ pub fn similar(name: &str, others: impl IntoIterator<Item = String>) -> Vec<Stri
     alike.into_iter().take(SIMILAR_MAX).map(|(_, other)| other).collect()
 }
 
-/// What has to be different for `filter`, which does not match `topic`, to match it.
+/// Returns what would have to differ for `filter`, which does not match `topic`, to match it.
 pub fn near_miss(filter: &str, topic: &str) -> Option<&'static str> {
     let (lower_filter, lower_topic) = (filter.to_lowercase(), topic.to_lowercase());
     if topic.starts_with('$') && filter.starts_with(['+', '#']) {

@@ -1,5 +1,5 @@
-//! A fleet of vehicles as the benches know it: the subscriptions of its clients, and the topics
-//! on which the vehicles publish.
+//! A fleet of vehicles for the benches: the subscriptions of its clients, and the topics on which
+//! the vehicles publish.
 
 use std::sync::Arc;
 
@@ -25,13 +25,13 @@ pub const OPTIONS: SubscribeOptions = SubscribeOptions {
     identifier: None,
 };
 
-/// `count` sessions.
+/// Creates `count` sessions.
 pub fn sessions(count: usize) -> Vec<Session> {
     (0..count as u64).map(|key| Session(Arc::new(key))).collect()
 }
 
-/// `count` filters: 40 % of them exact, 20 % with `+` in the middle, 20 % with `#` at the end, 20 %
-/// with `+` in front; and one for each region. In an order without order.
+/// Returns `count` filters: 40 % of them exact, 20 % with `+` in the middle, 20 % with `#` at the
+/// end, 20 % with `+` in front; and one filter for each region. In shuffled order.
 pub fn filters(count: usize) -> Vec<String> {
     let vehicles = vehicles(count);
     let mut filters: Vec<String> = (0..count)
@@ -47,7 +47,7 @@ pub fn filters(count: usize) -> Vec<String> {
     filters
 }
 
-/// The topics of up to `some` of the vehicles that have subscribers, in an order without order.
+/// The topics of up to `some` of the vehicles that have subscribers, in shuffled order.
 pub fn topics(count: usize, some: usize) -> Vec<String> {
     let mut vehicles: Vec<usize> = (0..vehicles(count)).collect();
     shuffle(&mut vehicles);
@@ -70,7 +70,7 @@ fn name(vehicle: usize) -> String {
     format!("vehicle-{vehicle:07}")
 }
 
-/// The same order in each run.
+/// Shuffles the items, into the same order in each run.
 fn shuffle<T>(items: &mut [T]) {
     let mut state = 0x9E37_79B9_7F4A_7C15_u64;
     for at in (1..items.len()).rev() {

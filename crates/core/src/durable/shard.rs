@@ -21,8 +21,8 @@ use crate::state_store::{AnsweredRecord, StateRecord};
 /// Number of bits of a session number below the shard index.
 const SESSION_BITS: u32 = 48;
 
-/// How many session numbers are reserved at a time. More are reserved when half of them are used, long before they are
-/// needed.
+/// Number of session numbers that are reserved at a time. More are reserved when half of them are used, long before
+/// they are needed.
 const NUMBERS_RESERVED: u64 = 1 << 20;
 
 /// The changes to be written to one store, the numbers that are assigned in it, and the reference count of each of its
@@ -50,7 +50,7 @@ pub struct Shard {
     next_session: SessionNumber,
     /// Numbers from this one on are not assigned before the store has another reservation.
     reserved: SessionNumber,
-    /// How often the shard was opened.
+    /// Number of times that the shard was opened.
     epoch: u64,
 }
 
@@ -117,7 +117,7 @@ impl Shard {
         self.reserve();
     }
 
-    /// How often the shard was opened.
+    /// Number of times that the shard was opened.
     pub fn epoch(&self) -> u64 {
         self.epoch
     }

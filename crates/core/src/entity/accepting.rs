@@ -1,4 +1,4 @@
-//! Receivers come, get sessions, and go.
+//! Opening and closing of receivers, and their locks on sessions.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::{
 use crate::time::WallTime;
 
 impl Entity {
-    /// A receiver without session comes.
+    /// Opens a receiver without session.
     ///
     /// # Errors
     /// [`Refusal::SessionsRequired`].
@@ -25,11 +25,11 @@ impl Entity {
         Ok(())
     }
 
-    /// A receiver comes that asks for a session. It is to be new.
+    /// Opens a receiver that asks for a session. The receiver must be new.
     ///
     /// # Errors
     /// [`Refusal::SessionsNotSupported`], [`Refusal::SessionCannotBeLocked`], [`Refusal::IdTooLong`],
-    /// [`Refusal::QuotaExceeded`] if the session would be one too many.
+    /// [`Refusal::QuotaExceeded`] if the session would exceed the maximum number of sessions.
     pub fn accept(
         &mut self,
         receiver: ReceiverId,
@@ -64,11 +64,11 @@ impl Entity {
         Ok(Accepted::Now { session, locked_until })
     }
 
-    /// A receiver goes, whatever it was. If it has a session, what it has not settled is back in its old
-    /// place and does not count, and the session is free. Messages that it took without session stay locked
-    /// until their locks end.
+    /// Closes a receiver of any kind. If it holds a session, its unsettled messages return to their places without
+    /// raising their delivery counts, and the session is free. Messages that it took without session stay locked until
+    /// their locks end.
     pub fn close(&mut self, receiver: ReceiverId, now: WallTime, fx: &mut dyn Effects) {
-        // A lock that has ended ends as one that has.
+        // Locks that have ended count as ended, not as closed.
         self.end_locks(now, fx);
         match self.receivers.remove(&receiver) {
             None => {}
@@ -85,19 +85,19 @@ impl Entity {
         }
     }
 
-    /// The session that a receiver has, and when its lock ends.
+    /// The session that a receiver holds, and when its lock ends.
     pub fn session_of(&self, receiver: ReceiverId) -> Option<(&Arc<str>, WallTime)> {
         let Some(Receiver::Holder { session }) = self.receivers.get(&receiver) else { return None };
         let hold = self.session(session)?.hold.as_ref()?;
         Some((session, hold.until))
     }
 
-    /// The session of whose lock a token is.
+    /// The session whose lock has issued a token.
     pub fn session_locked_by(&self, token: LockToken) -> Option<&Arc<str>> {
         self.sessions.as_ref()?.locked(token.lock())
     }
 
-    /// The lock on a session ends so much later, counted from now: answers when.
+    /// Renews the lock on a session, for the lock duration from now. Returns when it ends.
     ///
     /// # Errors
     /// [`Refusal::SessionLockLost`].
@@ -113,7 +113,7 @@ impl Entity {
         Ok(until)
     }
 
-    /// The session that a receiver has now.
+    /// Returns the session that a receiver holds now.
     pub(super) fn held(
         &mut self,
         receiver: ReceiverId,
@@ -131,7 +131,7 @@ impl Entity {
         }
     }
 
-    /// Gives free sessions to those who have waited longest.
+    /// Grants free sessions to the receivers that have waited longest.
     pub(super) fn grant_waiting(&mut self, now: WallTime, fx: &mut dyn Effects) {
         while self.sessions.as_ref().is_some_and(|sessions| sessions.is_waited_for())
             && let Some(session) = self.next_session(now, fx)
@@ -142,8 +142,8 @@ impl Entity {
         }
     }
 
-    /// Locks whose time has come end, and the sessions are free. If many messages come back at once, the rest
-    /// follows in [`Entity::on_time`]; until then they are locked for nobody.
+    /// Ends locks that have expired, and frees their sessions. If many messages return at once, the rest follows in
+    /// [`Entity::on_time`]; until then those stay locked, without a valid token.
     pub(super) fn end_locks(&mut self, now: WallTime, fx: &mut dyn Effects) {
         let mut left = AT_ONCE_MAX;
         for part in Part::ALL {
@@ -168,7 +168,7 @@ impl Entity {
         }
     }
 
-    /// The lock of a session has ended. Answers how many messages come back.
+    /// Ends the lock of a session. Returns how many messages return.
     fn end_lock_of(&mut self, session: &Arc<str>, fx: &mut dyn Effects) -> usize {
         let hold = self.session(session).and_then(|session| session.hold.as_ref());
         let hold = hold.expect("a lock that ends is one");
@@ -179,8 +179,8 @@ impl Entity {
         in_flight
     }
 
-    /// The free session that has waited longest. Those whose messages have expired are not; if there are many
-    /// of them, the search goes on in [`Entity::on_time`].
+    /// Returns the free session that has waited longest. Sessions whose messages have expired are skipped; if there are
+    /// many of them, the search continues in [`Entity::on_time`].
     fn next_session(&mut self, now: WallTime, fx: &mut dyn Effects) -> Option<Arc<str>> {
         for _ in 0..AT_ONCE_MAX {
             let number = self.sessions.as_ref()?.next_available()?;
@@ -211,7 +211,8 @@ impl Entity {
         until
     }
 
-    /// A session is free. What its receiver had is back; in vain, if `failed`.
+    /// Frees a session. The messages that its receiver had return to their places; if `failed`, their deliveries count
+    /// as failed.
     fn free(&mut self, session: &Arc<str>, failed: bool, fx: &mut dyn Effects) {
         let held = self.change_session(Part::Main, Some(session), |session| {
             let hold = session.hold.as_mut().expect("what is freed is held");

@@ -1,4 +1,4 @@
-//! Looks that change nothing.
+//! Queries that change nothing.
 
 use std::sync::Arc;
 
@@ -6,9 +6,9 @@ use super::{Entity, Entry, Part, SequenceNumber, SessionDetails};
 use crate::time::WallTime;
 
 impl Entity {
-    /// Shows the messages of a part whose numbers are `from` or greater, in order and at most `max`, until
-    /// `visit` says false: those that are locked, deferred, scheduled or expired as well. With a session
-    /// only its own; other parts than the main one, and entities without sessions, have none.
+    /// Shows up to `max` messages of a part, from the sequence number `from` on, in order, until `visit` returns false;
+    /// including those that are locked, deferred, scheduled or expired. With a `session`, shows only its messages;
+    /// parts other than the main one, and entities without sessions, have none.
     pub fn peek(
         &self,
         part: Part,
@@ -33,8 +33,8 @@ impl Entity {
         }
     }
 
-    /// Sessions: those that have active messages or a state, in no order; or those whose state was set
-    /// after a time, the first of them first, which costs as much as `skip`.
+    /// Lists sessions: those that have active messages or a state, in no particular order; or those whose state was set
+    /// after a time, the earliest first. The second costs as much as `skip`.
     pub fn sessions(
         &self,
         updated_after: Option<WallTime>,
@@ -48,12 +48,12 @@ impl Entity {
         }
     }
 
-    /// The ids of all sessions, also of those that are merely locked, in no order.
+    /// The ids of all sessions, including those that are merely locked, in no particular order.
     pub fn session_ids(&self) -> impl Iterator<Item = &Arc<str>> {
         self.sessions.iter().flat_map(|sessions| sessions.ids())
     }
 
-    /// How a session stands, if it exists.
+    /// Returns the details of a session, if it exists.
     pub fn session_details(&self, session: &str) -> Option<SessionDetails> {
         let (id, session) = self.sessions.as_ref()?.get_with_id(session)?;
         let state = session.state.as_ref();

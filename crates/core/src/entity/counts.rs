@@ -1,19 +1,19 @@
-//! How much is in an entity.
+//! Counts of an entity's contents.
 
 use std::sync::Arc;
 
 use crate::time::WallTime;
 
-/// How much is in an entity. Each message is counted once.
+/// The contents of an entity, in numbers. Each message is counted once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Messages that wait for a receiver.
     pub active: usize,
-    /// Active messages that a receiver has.
+    /// Active messages that are locked by a receiver.
     pub locked: usize,
     /// Deferred messages, locked or not.
     pub deferred: usize,
-    /// Messages that wait for their time.
+    /// Messages that wait for their scheduled time.
     pub scheduled: usize,
     /// All messages of the dead-letter sub-queue.
     pub dead_lettered: usize,
@@ -23,27 +23,27 @@ pub struct Counts {
     pub sessions: usize,
     /// Bytes of all messages and states.
     pub bytes: usize,
-    /// Bytes that count against the limit: these, and what is kept with each message, session and state.
+    /// Bytes that count against the limit: the above, and the overhead of each message, session and state.
     pub footprint: usize,
-    /// When the first message came, dead letters apart.
+    /// Time at which the first message of the main part was enqueued.
     pub oldest: Option<WallTime>,
 }
 
-/// How one session stands.
+/// The contents of one session, in numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionDetails {
-    /// Its id.
+    /// The id of the session.
     pub id: Arc<str>,
     /// Messages that wait for a receiver.
     pub active: usize,
-    /// Messages that its receiver has.
+    /// Messages that its receiver has locked.
     pub locked: usize,
     /// Messages that are deferred or scheduled.
     pub set_aside: usize,
-    /// When its lock ends, if it is locked.
+    /// Time at which the lock on the session ends, if it is locked.
     pub locked_until: Option<WallTime>,
-    /// Bytes of its state, if it has one.
+    /// Size of its state in bytes, if it has one.
     pub state_size: Option<usize>,
-    /// When its state was set last.
+    /// Time at which its state was set last.
     pub state_updated_at: Option<WallTime>,
 }

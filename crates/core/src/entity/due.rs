@@ -1,10 +1,10 @@
-//! What is to happen when.
+//! Things ordered by the time at which each is due.
 
 use std::collections::BTreeSet;
 
 use crate::time::WallTime;
 
-/// Later than everything.
+/// The latest possible time: never reached.
 pub(super) const NEVER: WallTime = WallTime::from_millis(u64::MAX);
 
 /// Things with the time at which each is due, soonest first.
@@ -22,17 +22,17 @@ impl<T: Ord> Due<T> {
         self.0.insert((at, thing));
     }
 
-    /// False: it was not there.
+    /// Removes a thing. Returns false if it was not there.
     pub fn remove(&mut self, at: WallTime, thing: T) -> bool {
         self.0.remove(&(at, thing))
     }
 
-    /// When the first one is due.
+    /// Time at which the first thing is due.
     pub fn next(&self) -> Option<WallTime> {
         self.0.first().map(|(at, _)| *at)
     }
 
-    /// Takes the first one, if it is due.
+    /// Takes the first thing if it is due.
     pub fn take(&mut self, now: WallTime) -> Option<T> {
         if self.next()? > now {
             return None;

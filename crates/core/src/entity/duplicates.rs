@@ -1,4 +1,4 @@
-//! Messages that were sent before.
+//! Detection of messages that were sent before.
 
 use std::sync::Arc;
 
@@ -9,13 +9,14 @@ use super::due::{Due, NEVER};
 use super::footprint;
 use crate::time::WallTime;
 
-/// The most ids that are kept; the oldest is forgotten before its time when there are more.
+/// Maximum number of ids that are kept. Beyond it the oldest is forgotten before its time.
 pub const SEEN_MAX: usize = 1 << 20;
 
-/// The most bytes of them, each with [`SEEN_OVERHEAD`](super::SEEN_OVERHEAD): so many ids of 64 bytes.
+/// Maximum number of bytes of the ids, each with [`SEEN_OVERHEAD`](super::SEEN_OVERHEAD): enough for [`SEEN_MAX`] ids
+/// of 64 bytes.
 pub const SEEN_BYTES_MAX: usize = SEEN_MAX << 8;
 
-/// The ids of messages that were sent lately.
+/// The ids of messages that were sent recently.
 #[derive(Debug, Default)]
 pub(super) struct Duplicates {
     until: HashMap<Arc<str>, WallTime>,
@@ -24,7 +25,7 @@ pub(super) struct Duplicates {
 }
 
 impl Duplicates {
-    /// Whether a message with this id was sent lately.
+    /// Returns whether a message with this id was sent recently.
     pub fn knows(&self, id: &str, now: WallTime) -> bool {
         self.until.get(id).is_some_and(|until| *until > now)
     }
@@ -45,17 +46,17 @@ impl Duplicates {
         self.due.insert(until, Arc::clone(id));
     }
 
-    /// When the next one is forgotten.
+    /// Time at which the next id is forgotten.
     pub fn next_due(&self) -> Option<WallTime> {
         self.due.next()
     }
 
-    /// Forgets all.
+    /// Forgets all ids.
     pub fn clear(&mut self, fx: &mut dyn Effects) {
         while self.forget_due(NEVER, fx) {}
     }
 
-    /// Forgets one whose time has come. False: there is none.
+    /// Forgets one id whose time has come. Returns false if there is none.
     pub fn forget_due(&mut self, now: WallTime, fx: &mut dyn Effects) -> bool {
         let Some(id) = self.due.take(now) else { return false };
         self.until.remove(&id);

@@ -1,58 +1,58 @@
-//! What else follows from a command.
+//! Consequences of a command: changes of the store, and notifications of receivers.
 
 use std::sync::Arc;
 
 use super::{Entry, Part, ReceiverId, SequenceNumber};
 use crate::time::WallTime;
 
-/// Hears what follows from a command, in order, while the entity is locked.
+/// Receives the consequences of a command, in order, while the entity is locked.
 ///
-/// What follows from one command must be durable together or not at all: whoever implements it holds the
-/// shard from the first call to the last.
+/// The consequences of one command must be durable together or not at all: the implementation holds the shard from the
+/// first call to the last.
 pub trait Effects {
-    /// A message has come; its bytes are to be stored. Its entry follows.
+    /// Stores the bytes of a new message. Its entry follows.
     fn put_body(&mut self, id: u64, bytes: &Arc<[u8]>);
 
-    /// A message has gone, and its bytes with it.
+    /// Removes the bytes of a message that was removed.
     fn remove_body(&mut self, id: u64);
 
-    /// This is what is known of a message from now on.
+    /// Stores the entry of a message, in place of the one with the same number.
     fn put_entry(&mut self, part: Part, entry: &Entry);
 
-    /// No message has this number in the part any more. Its body may live on under another.
+    /// Removes an entry. The body may still belong to an entry with another number.
     fn remove_entry(&mut self, part: Part, number: SequenceNumber);
 
-    /// The state of a session from now on.
+    /// Stores the state of a session.
     fn put_state(&mut self, session: &Arc<str>, state: &Arc<[u8]>, updated_at: WallTime);
 
-    /// The session has no state any more.
+    /// Removes the state of a session.
     fn remove_state(&mut self, session: &Arc<str>);
 
-    /// Messages with this id are dropped until then.
+    /// Stores the id of a message: messages with this id are dropped until then.
     fn put_seen(&mut self, message_id: &Arc<str>, until: WallTime);
 
-    /// They are no longer.
+    /// Removes the id of a message, which is no longer a duplicate.
     fn remove_seen(&mut self, message_id: &Arc<str>);
 
-    /// No number below `reserved` is to be given after a crash.
+    /// Stores a reservation: after a crash no number below `reserved` may be assigned.
     fn put_numbers(&mut self, part: Part, reserved: SequenceNumber);
 
-    /// Whether the bytes of a message that comes now are to stay in memory as well.
+    /// Whether the bytes of a message that arrives now stay in memory as well.
     fn keeps_in_memory(&self) -> bool;
 
-    /// Messages and states took so many bytes in memory before, and take so many now.
+    /// Notes that messages and states that took `before` bytes in memory now take `after`.
     fn memory(&mut self, before: usize, after: usize);
 
-    /// There is something to take for a receiver that took less than it wanted. Told once: it is heard
-    /// again when it has taken less again.
+    /// Tells a hungry receiver, which took less than it wanted, that there is a message to take. Called once, and again
+    /// only after the receiver has taken less than it wanted again.
     fn ready(&mut self, receiver: ReceiverId);
 
-    /// A receiver that waited for a session has this one.
+    /// Grants a session to a receiver that waited for one.
     fn granted(&mut self, receiver: ReceiverId, session: &Arc<str>, locked_until: WallTime);
 
-    /// No session came free for a receiver in its time. It is as if closed.
+    /// Tells a receiver that no session became free in time. The receiver counts as closed.
     fn timed_out(&mut self, receiver: ReceiverId);
 
-    /// The receiver's lock on its session has expired. It is as if closed.
+    /// Tells a receiver that its lock on its session has expired. The receiver counts as closed.
     fn lock_lost(&mut self, receiver: ReceiverId);
 }

@@ -20,51 +20,52 @@ use super::{
 use crate::time::WallTime;
 use crate::value::{Scope, Value};
 
-/// A queue, or a subscription of a topic: its messages, and who has which of them.
+/// A queue, or a subscription of a topic: its messages, and which receiver has which of them.
 ///
-/// It does nothing but change: what follows is told to [`Effects`]. Time passes when it is told so, by any
-/// command, and by [`Entity::on_time`] at the latest at [`Entity::due`]. No command costs more where there
-/// are more sessions or messages, but [`Entity::purge`] and [`Entity::delete_all`]; and the first look at a
-/// session in which a message may have expired reads when each of its messages does.
+/// An entity only changes its own state, and passes the consequences to [`Effects`]. It learns the time from each
+/// command, and from [`Entity::on_time`], which must be called at [`Entity::due`] at the latest. The cost of a command
+/// does not grow with the number of sessions or messages, except that of [`Entity::purge`] and [`Entity::delete_all`];
+/// and the first access to a session in which a message may have expired reads the expiry of each of its messages.
 #[derive(Debug)]
 pub struct Entity {
     pub(super) properties: Properties,
-    /// By [`Part`].
+    /// The messages, by [`Part`].
     parts: [Messages; 3],
-    /// By [`Part`]. That of the main part is empty where there are sessions.
+    /// The streams without sessions, by [`Part`]. The one of the main part is empty if the entity has sessions.
     plain: [Plain; 3],
-    /// The sessions of the main part, where messages have them.
+    /// The sessions of the main part, if messages belong to sessions.
     pub(super) sessions: Option<Box<Sessions>>,
     pub(super) schedule: Due<SequenceNumber>,
     pub(super) seen: Duplicates,
     pub(super) receivers: HashMap<ReceiverId, Receiver, FixedState>,
     last_lock: u64,
-    /// Somebody waits for a session, and not all of those were looked at whose messages have expired.
+    /// Whether a receiver waits for a session and the search for one was interrupted: not all sessions with expired
+    /// messages were looked at.
     pub(super) searches: bool,
-    /// Messages of the main part that have expired with their session, and are in no stream any more.
+    /// Messages of the main part that have expired with their session; they are no longer in any stream.
     pub(super) condemned: VecDeque<SequenceNumber>,
 }
 
-/// What a receiver does.
+/// The state of a receiver.
 #[derive(Debug)]
 pub(super) enum Receiver {
-    /// It takes what comes.
+    /// Takes messages from a stream without sessions.
     Plain {
         part: Part,
         mode: Mode,
-        /// Its turn, until it has got something.
+        /// Its turn, until it has got a message.
         turn: Option<u64>,
     },
-    /// It waits for a session.
+    /// Waits for a session.
     Waiting { turn: u64 },
-    /// It has a session.
+    /// Holds a session.
     Holder { session: Arc<str> },
 }
 
 impl Entity {
-    /// An entity without messages. What was stored of it is given to the `recover_…` methods before
-    /// [`Entity::start`]. The numbers of its locks are greater than `last_lock`: that is to be no less than
-    /// any in an earlier process, so that tokens from then are not known.
+    /// Creates an entity without messages. Its stored records are passed to the `recover_…` methods before
+    /// [`Entity::start`]. The numbers of its locks are greater than `last_lock`, which must not be less than any lock
+    /// number of an earlier process, so that tokens of that process are invalid.
     pub fn new(properties: Properties, last_lock: u64) -> Self {
         Self {
             sessions: properties.requires_session.then(Box::default),
@@ -80,19 +81,18 @@ impl Entity {
         }
     }
 
-    /// What it is like.
+    /// The properties of the entity.
     pub fn properties(&self) -> &Properties {
         &self.properties
     }
 
-    /// It is like this from now on; what has happened under the old properties stays. Whether it requires
-    /// sessions does not change.
+    /// Sets the properties. Effects of the old properties remain. Whether the entity requires sessions does not change.
     pub fn set_properties(&mut self, mut properties: Properties) {
         properties.requires_session = self.properties.requires_session;
         self.properties = properties;
     }
 
-    /// How much is in it.
+    /// Counts the contents.
     pub fn counts(&self) -> Counts {
         let main = self.messages(Part::Main);
         Counts {
@@ -109,8 +109,8 @@ impl Entity {
         }
     }
 
-    /// Bytes of messages and states in memory: what [`Effects::memory`] has told since it was new, and
-    /// what was recovered.
+    /// Bytes of messages and states in memory: the sum of all calls of [`Effects::memory`] since the entity was
+    /// created, plus what was recovered.
     pub fn bytes_in_memory(&self) -> usize {
         let messages: usize = self.parts.iter().map(Messages::in_memory).sum();
         messages + self.state_bytes()
@@ -121,7 +121,7 @@ impl Entity {
         messages + self.state_bytes()
     }
 
-    /// Bytes that count against the limit.
+    /// Bytes that count against the limit of the entity.
     pub(super) fn footprint(&self) -> usize {
         let messages: usize = self.parts.iter().map(Messages::footprint).sum();
         messages + self.sessions.as_ref().map_or(0, |sessions| sessions.footprint())
@@ -151,12 +151,12 @@ impl Entity {
         &mut self.plain[part as usize]
     }
 
-    /// A plain part, with a way to know which messages it has.
+    /// The stream of a part, and its messages.
     pub(super) fn plain_with_messages(&mut self, part: Part) -> (&mut Plain, &Messages) {
         (&mut self.plain[part as usize], &self.parts[part as usize])
     }
 
-    /// The sessions, if the messages of the part have them.
+    /// The sessions, if the messages of the part belong to sessions.
     pub(super) fn sessions_of(&self, part: Part) -> Option<&Sessions> {
         self.sessions.as_deref().filter(|_| part == Part::Main)
     }
@@ -165,7 +165,7 @@ impl Entity {
         self.sessions.as_ref()?.get(id)
     }
 
-    /// Changes the session of a message of the part, if there they are.
+    /// Changes the session of a message, if the messages of the part belong to sessions.
     pub(super) fn change_session<R>(
         &mut self,
         part: Part,
@@ -181,7 +181,7 @@ impl Entity {
         self.last_lock
     }
 
-    /// An active message waits in its place, new or not.
+    /// Puts an active message, new or returned, into its place in the stream.
     pub(super) fn make_ready(&mut self, part: Part, number: SequenceNumber, fx: &mut dyn Effects) {
         let entry = self.messages(part).get(number).expect("what is made ready is here");
         let (ready, session) = (Ready::from(entry), entry.session.clone());
@@ -194,14 +194,14 @@ impl Entity {
         }
     }
 
-    /// Tells the plain receiver whose turn it is, if there is something for it.
+    /// Tells the plain receiver whose turn it is, if there is a message for it.
     pub(super) fn offer(&mut self, part: Part, fx: &mut dyn Effects) {
         if let Some(receiver) = self.plain_mut(part).offer() {
             fx.ready(receiver);
         }
     }
 
-    /// A message is given to a receiver, under a lock.
+    /// Locks a message for a receiver.
     pub(super) fn lock(
         &mut self,
         part: Part,
@@ -227,7 +227,7 @@ impl Entity {
         })
     }
 
-    /// A message that a receiver had is locked no longer.
+    /// Unlocks a message of a receiver.
     pub(super) fn unlock(&mut self, part: Part, number: SequenceNumber) {
         let messages = self.messages_mut(part);
         let entry = messages.get(number).expect("what is locked is here");
@@ -243,7 +243,7 @@ impl Entity {
         }
     }
 
-    /// A message comes back from its receiver. Where it waits, it waits again.
+    /// Returns a message from its receiver. An active message waits again in its place.
     pub(super) fn give_back(&mut self, part: Part, number: SequenceNumber, fx: &mut dyn Effects) {
         let entry = self.messages(part).get(number).expect("what comes back is here");
         if entry.state == State::Active {
@@ -251,7 +251,8 @@ impl Entity {
         }
     }
 
-    /// A message comes back that was delivered in vain. It counts, but for a dead letter.
+    /// Returns a message whose delivery failed. Its delivery count is raised, except that of a dead letter; at the
+    /// maximum the message becomes a dead letter.
     pub(super) fn fail(
         &mut self,
         part: Part,
@@ -277,7 +278,7 @@ impl Entity {
         self.give_back(part, number, fx);
     }
 
-    /// A message expires where it waited.
+    /// Expires a waiting message.
     pub(super) fn expire(&mut self, number: SequenceNumber, fx: &mut dyn Effects) {
         if self.properties.dead_lettering_on_expiration {
             let entry = self.leave(Part::Main, number, fx);
@@ -288,7 +289,7 @@ impl Entity {
         }
     }
 
-    /// A message that has left the main part goes to the dead letters.
+    /// Moves a message that has left the main part to the dead letters.
     pub(super) fn dead_letter(
         &mut self,
         mut entry: Entry,
@@ -301,7 +302,7 @@ impl Entity {
         self.bury(Part::DeadLetter, entry, fx);
     }
 
-    /// Keeps a dead letter.
+    /// Stores a message in one of the two parts for dead letters.
     pub(super) fn bury(&mut self, part: Part, mut entry: Entry, fx: &mut dyn Effects) {
         let messages = self.messages_mut(part);
         let number = messages.new_number(fx);
@@ -310,8 +311,8 @@ impl Entity {
         self.make_ready(part, number, fx);
     }
 
-    /// Takes a message that is not locked out of its part; not its body, and not from among those that are
-    /// ready.
+    /// Takes a message that is not locked out of its part. Its body stays in the store, and its number among those that
+    /// are ready.
     pub(super) fn leave(
         &mut self,
         part: Part,
@@ -326,7 +327,7 @@ impl Entity {
         entry
     }
 
-    /// Takes a message out of its part, with its body.
+    /// Removes a message and its body.
     pub(super) fn remove(
         &mut self,
         part: Part,
@@ -355,7 +356,7 @@ pub(super) fn change_properties(entry: &mut Entry, changes: Changes) {
     entry.overlay = Some(Arc::new(overlay));
 }
 
-/// Says why a message is a dead letter.
+/// Sets the properties that say why a message is a dead letter.
 pub(super) fn explain(entry: &mut Entry, reason: Option<&str>, description: Option<&str>) {
     let reason = reason.map(|reason| ("DeadLetterReason".into(), Value::from(reason)));
     let description =

@@ -6,45 +6,45 @@ use std::time::Duration;
 use super::Overlay;
 use crate::time::WallTime;
 
-/// Where a message stands in its part. Counts up from 1, and no number is given twice.
+/// The place of a message in its part. Counts up from 1; no number is assigned twice.
 pub type SequenceNumber = u64;
 
-/// A message that an entity keeps.
+/// A message in an entity.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
-    /// Its place.
+    /// The sequence number.
     pub number: SequenceNumber,
-    /// The session it belongs to. It stays with a dead letter.
+    /// The session that the message belongs to. A dead letter keeps it.
     pub session: Option<Arc<str>>,
-    /// The sender's id of it.
+    /// The message id that the sender has set.
     pub message_id: Option<Arc<str>>,
-    /// The number it had in [`Part::Main`](super::Part::Main) last.
+    /// The last number that the message had in [`Part::Main`](super::Part::Main).
     pub enqueued_number: SequenceNumber,
-    /// When it got that number.
+    /// Time at which the message got that number.
     pub enqueued_at: WallTime,
-    /// When it expires, if ever. Not observed while it is locked, deferred, or a dead letter.
+    /// Time at which the message expires, if ever. Ignored while the message is locked, deferred, or a dead letter.
     pub expires_at: Option<WallTime>,
     /// Delivery count: how many deliveries from [`Part::Main`](super::Part::Main) were abandoned or deferred, or
     /// ended with their lock.
     pub delivery_count: u32,
-    /// What it waits for.
+    /// The state of the message.
     pub state: State,
-    /// Its bytes.
+    /// The encoded message.
     pub body: Body,
-    /// What was changed of it since it came.
+    /// The properties changed since the message was received.
     pub overlay: Option<Arc<Overlay>>,
 }
 
-/// What a message waits for. Whether it is locked is not part of it: locks end with the process.
+/// The state of a message. Locks are not part of it: they end with the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// For a receiver.
+    /// Waits for a receiver.
     Active,
-    /// For a receiver that asks for it by its number.
+    /// Waits for a receiver that asks for its sequence number.
     Deferred,
-    /// For the time at which it becomes active, with a new number.
+    /// Waits for the time at which it becomes active, with a new number.
     Scheduled {
-        /// That time.
+        /// The time at which the message becomes active.
         at: WallTime,
     },
 }
@@ -52,38 +52,39 @@ pub enum State {
 /// The encoded message, byte for byte as it was received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Body {
-    /// Unique in the entity: the first number that the message had in [`Part::Main`](super::Part::Main).
+    /// The id of the body, unique in the entity: the first number that the message had in
+    /// [`Part::Main`](super::Part::Main).
     pub id: u64,
-    /// How many bytes.
+    /// Size in bytes.
     pub size: u32,
-    /// The bytes; None: they are in the store only.
+    /// The bytes; `None` if they are in the store only.
     pub bytes: Option<Arc<[u8]>>,
 }
 
 /// A message that is sent to an entity.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Incoming {
-    /// The session it belongs to.
+    /// The session that the message belongs to.
     pub session: Option<Arc<str>>,
-    /// The sender's id of it.
+    /// The message id that the sender has set.
     pub message_id: Option<Arc<str>>,
-    /// How long it is to live from when it is enqueued; the entity's default may be shorter.
+    /// Time to live from when the message is enqueued; the entity's default may be shorter.
     pub time_to_live: Option<Duration>,
-    /// When it is to be enqueued, if that is later than now.
+    /// Time at which the message is to be enqueued, if that is later than now.
     pub scheduled_at: Option<WallTime>,
     /// The encoded message.
     pub bytes: Arc<[u8]>,
-    /// What was changed of it on its way here.
+    /// The properties changed on the way to this entity.
     pub overlay: Option<Arc<Overlay>>,
 }
 
-/// What became of a message that was sent.
+/// The result of sending a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sent {
-    /// It waits for a receiver.
+    /// The message waits for a receiver.
     Enqueued(SequenceNumber),
-    /// It waits for its time. The number is good for cancelling only.
+    /// The message waits for its time. The number can only be used to cancel it.
     Scheduled(SequenceNumber),
-    /// One with the same id was sent before: nothing was kept.
+    /// A message with the same id was sent before; this one was dropped.
     Duplicate,
 }

@@ -1,29 +1,29 @@
-//! What things take in memory beside their own bytes, so that limits count what they are for.
+//! Memory overhead of stored things beside their own bytes, so that limits reflect the memory used.
 //!
-//! The numbers are measured (`tests/entity_memory.rs`): a limit in bytes is reached before the process
-//! has taken twice as much.
+//! The numbers are measured (`tests/entity_memory.rs`): a limit in bytes is reached before the process has used twice
+//! as much.
 
 use std::sync::Arc;
 
 use super::{Entry, Incoming, Overlay};
 
-/// Bytes that a message takes beside its own, its ids and what was changed of it: its entry, its places in the
-/// queue, among those that are locked or due, and on a link.
+/// Overhead of a message in bytes, beside its own bytes, its ids and its changed properties: its entry, and its places
+/// in the queue, among locked or due messages, and on a link.
 pub const MESSAGE_OVERHEAD: usize = 448;
 
-/// Bytes that a message session takes beside its id.
+/// Overhead of a message session in bytes, beside its id.
 pub const SESSION_OVERHEAD: usize = 448;
 
-/// Bytes that the state of a session takes beside its own.
+/// Overhead of the state of a session in bytes, beside its own bytes.
 pub const STATE_OVERHEAD: usize = 192;
 
-/// Bytes that the id of a message takes, beside its own, as long as it is remembered.
+/// Overhead of a remembered message id in bytes, beside its own bytes.
 pub const SEEN_OVERHEAD: usize = 192;
 
-/// Bytes that a changed property takes beside its name and its value.
+/// Overhead of a changed property in bytes, beside its name and its value.
 const CHANGE_OVERHEAD: usize = 80;
 
-/// What a message counts.
+/// The footprint of a message.
 fn message(size: usize, ids: [Option<&Arc<str>>; 2], overlay: Option<&Arc<Overlay>>) -> usize {
     let ids: usize = ids.into_iter().flatten().map(|id| id.len()).sum();
     let changes = overlay.map_or(0, |overlay| overlay.size());
@@ -39,7 +39,7 @@ impl Entry {
 }
 
 impl Incoming {
-    /// Bytes that it would count.
+    /// Bytes that would count against the limit of the entity.
     pub(super) fn footprint(&self) -> usize {
         let ids = [self.session.as_ref(), self.message_id.as_ref()];
         message(self.bytes.len(), ids, self.overlay.as_ref())
@@ -47,23 +47,23 @@ impl Incoming {
 }
 
 impl Overlay {
-    /// Bytes that it takes.
+    /// Size of the overlay, in bytes.
     fn size(&self) -> usize {
         self.iter().map(|(_, name, value)| name.len() + value.size() + CHANGE_OVERHEAD).sum()
     }
 }
 
-/// Bytes that a session counts, without its messages and its state.
+/// The footprint of a session, without its messages and its state.
 pub(super) fn session(id: &str) -> usize {
     id.len() + SESSION_OVERHEAD
 }
 
-/// Bytes that the state of a session counts.
+/// The footprint of the state of a session.
 pub(super) fn state(bytes: &[u8]) -> usize {
     bytes.len() + STATE_OVERHEAD
 }
 
-/// Bytes that an id counts which is remembered.
+/// The footprint of a remembered message id.
 pub(super) fn seen(id: &str) -> usize {
     id.len() + SEEN_OVERHEAD
 }

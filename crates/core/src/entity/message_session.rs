@@ -1,4 +1,4 @@
-//! A message session: what belongs to one session id.
+//! A message session: everything that belongs to one session id.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,18 +9,18 @@ use super::{LockToken, Mode, ReceiverId, SequenceNumber};
 use crate::queue::{Numbered, Queue};
 use crate::time::WallTime;
 
-/// The stream, the lock and the state of one session. It exists as long as it has any of them; most have
-/// one message and nothing else, so that is all they have room for.
+/// The stream, the lock and the state of one session. The session exists as long as it has any of them. Most sessions
+/// have one message and nothing else, so the rest is boxed.
 #[derive(Debug)]
 pub(super) struct MessageSession {
     ready: Queue<Ready>,
-    /// No message that is ready expires before.
+    /// No ready message expires before this time.
     soonest: WallTime,
     /// Deferred and scheduled messages.
     aside: BTreeSet<SequenceNumber>,
     pub hold: Option<Box<Hold>>,
     pub state: Option<Box<SessionState>>,
-    /// Its place among those that are listed.
+    /// The session's index in the list of sessions that are listed.
     pub listed: Option<u32>,
 }
 
@@ -34,11 +34,11 @@ pub(super) struct Hold {
     pub until: WallTime,
     /// The messages that the receiver has.
     pub in_flight: BTreeSet<SequenceNumber>,
-    /// Whether the receiver wants more than there was.
+    /// Whether the receiver wants more messages than there were.
     pub hungry: bool,
 }
 
-/// What the users of a session have noted.
+/// The state that the users of a session have set.
 #[derive(Debug)]
 pub(super) struct SessionState {
     pub bytes: Arc<[u8]>,
@@ -59,7 +59,7 @@ impl Default for MessageSession {
 }
 
 impl MessageSession {
-    /// Whether anything belongs to it.
+    /// Whether the session has anything, and therefore exists.
     pub fn exists(&self) -> bool {
         !self.ready.is_empty()
             || !self.aside.is_empty()
@@ -67,12 +67,12 @@ impl MessageSession {
             || self.state.is_some()
     }
 
-    /// Whether it has messages that wait for a receiver or that its receiver has, or a state.
+    /// Whether the session has ready messages, messages that its receiver has, or a state.
     pub fn is_listed(&self) -> bool {
         !self.ready.is_empty() || self.in_flight().next().is_some() || self.state.is_some()
     }
 
-    /// Its first message, if whoever asks for any session may have it.
+    /// The session's first message, if a receiver that asks for any session may get this one.
     pub fn available(&self) -> Option<SequenceNumber> {
         if self.hold.is_some() {
             return None;
@@ -80,7 +80,7 @@ impl MessageSession {
         self.ready.front().map(Ready::number)
     }
 
-    /// A message waits in its place. Answers the receiver to be told, if it waits for that.
+    /// Puts a message into its place in the stream. Returns the receiver that has to be told, if it is hungry.
     pub fn put_back(&mut self, ready: Ready) -> Option<ReceiverId> {
         self.soonest = self.soonest.min(ready.expires_at());
         self.ready.put_back(ready);
@@ -97,12 +97,12 @@ impl MessageSession {
         Some(ready.number())
     }
 
-    /// Whether it may have messages that have expired.
+    /// Whether the session may have expired messages.
     pub fn may_expire(&self, now: WallTime) -> bool {
         self.soonest <= now
     }
 
-    /// If one message that is ready has expired, all of them go. Looks at each.
+    /// Takes all ready messages if at least one of them has expired. Looks at each.
     pub fn take_expired(&mut self, now: WallTime) -> Vec<SequenceNumber> {
         let first = self.ready.iter().map(Ready::expires_at).min().unwrap_or(NEVER);
         if first > now {
@@ -113,22 +113,22 @@ impl MessageSession {
         std::mem::take(&mut self.ready).iter().map(Ready::number).collect()
     }
 
-    /// A message is deferred or scheduled.
+    /// Adds a deferred or scheduled message.
     pub fn set_aside(&mut self, number: SequenceNumber) {
         self.aside.insert(number);
     }
 
-    /// A message is deferred or scheduled no longer.
+    /// Removes a message that is no longer deferred or scheduled.
     pub fn unset_aside(&mut self, number: SequenceNumber) {
         self.aside.remove(&number);
     }
 
-    /// Whether its lock has ended, and nobody has seen to that.
+    /// Whether the lock has ended without having been removed.
     pub fn lock_has_ended(&self, now: WallTime) -> bool {
         self.hold.as_ref().is_some_and(|hold| hold.until <= now)
     }
 
-    /// Whether the token is of a message under its lock.
+    /// Returns whether the token is that of a message under the session's lock.
     pub fn holds(&self, token: LockToken) -> bool {
         let hold = self.hold.as_ref().filter(|hold| hold.number == token.lock());
         hold.is_some_and(|hold| hold.in_flight.contains(&token.number()))
@@ -138,14 +138,14 @@ impl MessageSession {
         self.hold.as_ref().is_some_and(|hold| hold.in_flight.contains(&number))
     }
 
-    /// The messages with this number or a greater one, in order: at most so many.
+    /// The messages with this number or a greater one, in order, at most `max`.
     pub fn starting_at(&self, number: SequenceNumber, max: usize) -> Vec<SequenceNumber> {
         let ready = self.ready.starting_at(number).map(Ready::number).take(max);
         let in_flight = self.hold.iter().flat_map(|hold| hold.in_flight.range(number..)).take(max);
         let aside = self.aside.range(number..).take(max);
         let mut numbers: Vec<_> = ready.chain(in_flight.copied()).chain(aside.copied()).collect();
         numbers.sort_unstable();
-        // A deferred one may be in flight as well.
+        // A deferred message may also be in flight.
         numbers.dedup();
         numbers.truncate(max);
         numbers
@@ -163,7 +163,7 @@ impl MessageSession {
         self.aside.len()
     }
 
-    /// All its messages have gone.
+    /// Clears the session when all its messages are removed; the lock and the state stay.
     pub fn clear(&mut self) {
         self.ready = Queue::default();
         self.soonest = NEVER;

@@ -1,4 +1,4 @@
-//! The messages of a part, by their numbers.
+//! The messages of a part, by sequence number.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use super::numbers::Numbers;
 use super::{Effects, Entry, Part, SequenceNumber, State};
 use crate::time::WallTime;
 
-/// All messages of one part, whatever they wait for, and how many there are of which kind.
+/// All messages of one part, in whatever state, and counts of each kind.
 #[derive(Debug)]
 pub(super) struct Messages {
     part: Part,
@@ -14,7 +14,7 @@ pub(super) struct Messages {
     entries: BTreeMap<SequenceNumber, Box<Entry>>,
     deferred: usize,
     scheduled: usize,
-    /// Active ones that a receiver has.
+    /// Number of active messages that are locked by a receiver.
     locked: usize,
     bytes: usize,
     footprint: usize,
@@ -36,25 +36,25 @@ impl Messages {
         }
     }
 
-    /// The number of a message that comes.
+    /// Assigns the number of a new message.
     pub fn new_number(&mut self, fx: &mut dyn Effects) -> SequenceNumber {
         self.reserve_numbers(fx);
         self.numbers.take()
     }
 
-    /// Sees to it that enough numbers are reserved.
+    /// Ensures that enough numbers are reserved.
     pub fn reserve_numbers(&mut self, fx: &mut dyn Effects) {
         if let Some(reserved) = self.numbers.reserve() {
             fx.put_numbers(self.part, reserved);
         }
     }
 
-    /// Notes the next number itself.
+    /// Gives the reservation up, and stores the next number.
     pub fn release_numbers(&mut self, fx: &mut dyn Effects) {
         fx.put_numbers(self.part, self.numbers.release());
     }
 
-    /// No number below this one may be given.
+    /// Ensures that no number below `reserved` is assigned.
     pub fn recover_numbers(&mut self, reserved: SequenceNumber) {
         self.numbers.recover(reserved);
     }
@@ -63,18 +63,18 @@ impl Messages {
         self.entries.get(&number).map(|entry| &**entry)
     }
 
-    /// Those with this number or a greater one, in order.
+    /// The messages with this number or a greater one, in order.
     pub fn from(&self, number: SequenceNumber) -> impl Iterator<Item = &Entry> {
         self.entries.range(number..).map(|(_, entry)| &**entry)
     }
 
-    /// Keeps a message under its number.
+    /// Adds a message under its number.
     pub fn put(&mut self, entry: Entry, fx: &mut dyn Effects) {
         fx.put_entry(self.part, &entry);
         self.restore(entry);
     }
 
-    /// Keeps a message that was stored.
+    /// Adds a message that was read from the store.
     pub fn restore(&mut self, entry: Entry) {
         self.bytes += entry.body.size as usize;
         self.footprint += entry.footprint();
@@ -84,7 +84,7 @@ impl Messages {
         debug_assert!(before.is_none(), "a number is given once");
     }
 
-    /// Changes a message.
+    /// Changes the entry of a message.
     pub fn change(
         &mut self,
         number: SequenceNumber,
@@ -102,7 +102,7 @@ impl Messages {
         self.count(after, true);
     }
 
-    /// Takes a message away; its body stays where it is.
+    /// Takes a message out of the part; its body stays in the store.
     pub fn take(&mut self, number: SequenceNumber, fx: &mut dyn Effects) -> Entry {
         let entry =
             *self.entries.remove(&number).expect("it is here, as is all that is known by it");
@@ -114,12 +114,12 @@ impl Messages {
         entry
     }
 
-    /// An active message has been given to a receiver, or has come back from it in whatever way.
+    /// Counts an active message that was locked by a receiver, or unlocked in whatever way.
     pub fn count_locked(&mut self, locked: bool) {
         step(&mut self.locked, locked);
     }
 
-    /// All messages have gone.
+    /// Resets the count when all messages are removed.
     pub fn count_none_locked(&mut self) {
         self.locked = 0;
     }
@@ -157,7 +157,7 @@ impl Messages {
         self.in_memory
     }
 
-    /// When the first one came.
+    /// Time at which the first message was enqueued.
     pub fn oldest(&self) -> Option<WallTime> {
         self.entries.first_key_value().map(|(_, entry)| entry.enqueued_at)
     }

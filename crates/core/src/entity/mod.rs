@@ -1,31 +1,31 @@
 //! Queues and subscriptions, with message sessions, in the manner of Azure Service Bus.
 //!
-//! An [`Entity`] is one queue, or one subscription of a topic, with its dead letters. Whoever receives from
-//! one that requires sessions first gets the exclusive lock on all messages of one session, present and
-//! future; what it does not settle comes back to its old place. Which message is next in a session is never
-//! a question, therefore, and no session waits for another.
+//! An [`Entity`] is one queue, or one subscription of a topic, with its dead letters. A receiver on an entity that
+//! requires sessions first gets the exclusive lock on all messages of one session, present and future; messages that it
+//! does not settle return to their places. Therefore the order within a session is always determined, and no session
+//! waits for another.
 //!
-//! *Memory leads, the store follows*: a change is made in memory and told to [`Effects`] in one go; what must
-//! not be lost before it is answered waits for the batch. Locks are not stored: they end with the process.
-//! Messages may be delivered before they are durable, so sequence numbers are given out of a durable
-//! reservation.
+//! *Memory leads, the store follows*: a change is made in memory and passed to [`Effects`] in one step; an answer about
+//! a change that must not be lost waits for the batch. Locks are not stored: they end with the process. Messages may be
+//! delivered before they are durable, so sequence numbers are assigned out of a durable reservation.
 //!
-//! | module | what is there |
+//! | module | contents |
 //! | --- | --- |
-//! | `entity` | the entity, and the ways of a message within it |
-//! | `sending`, `taking`, `settling` | messages come, are delivered, are settled |
+//! | `entity` | the entity, and the movement of a message within it |
+//! | `sending`, `taking`, `settling` | sending, delivery and settlement of messages |
 //! | `accepting` | receivers and their locks on sessions |
-//! | `state` | what the users of a session note with it |
-//! | `timing` | locks, schedules and lives end |
-//! | `browsing`, `counts` | looks that change nothing |
-//! | `removing`, `recovery` | all goes, or comes back from the store |
+//! | `state` | the state that users set for a session |
+//! | `timing` | the end of locks, schedules and times to live |
+//! | `browsing`, `counts` | queries that change nothing |
+//! | `removing`, `recovery` | removal of everything, and recovery from the store |
 //! | `messages`, `numbers` | the messages of a part, and their numbers |
 //! | `plain` | a stream of messages each with a lock of its own |
 //! | `sessions`, `message_session` | streams of messages under one lock each |
 //! | `duplicates` | the ids of messages that were sent |
-//! | `footprint` | what counts against the limit in bytes |
-//! | `due`, `turns`, `ready` | what comes when, who comes first, what a queue knows of a message |
-//! | `entry`, `overlay`, `part`, `properties`, `receiving`, `refusal`, `effects` | what is said to an entity, and by it |
+//! | `footprint` | the bytes that count against the limit |
+//! | `due`, `turns`, `ready` | order by time, order of arrival, and the queue's view of a message |
+//! | `entry`, `overlay`, `part`, `properties`, `receiving`, `refusal`, `effects` | parameters and results of the
+//! commands |
 
 mod accepting;
 mod browsing;
@@ -70,5 +70,5 @@ pub use receiving::{Accept, Accepted, Changes, Delivery, LockToken, Mode, Outcom
 pub use refusal::Refusal;
 pub use timing::AT_ONCE_MAX;
 
-/// The most bytes of a session id or of a message id.
+/// Maximum length of a session id or a message id, in bytes; a longer one is refused as [`Refusal::IdTooLong`].
 pub const ID_LEN_MAX: usize = 512;

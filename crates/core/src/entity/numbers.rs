@@ -1,14 +1,14 @@
-//! The sequence numbers of a part.
+//! Assignment of the sequence numbers of a part.
 
 use super::SequenceNumber;
 
-/// How many numbers are reserved at a time. They are reserved anew when half of them are left, so a batch
-/// that says so is durable long before the first of them is given.
+/// Number of sequence numbers that are reserved at a time. A new reservation is made when half of the numbers are left,
+/// so it is durable long before the first of its numbers is assigned.
 const AHEAD: u64 = 1 << 21;
 
-/// Gives the numbers of one part. Messages are delivered before they are durable, and a number that a
-/// receiver has seen must not be given to another message after a crash: so numbers are given out of a
-/// reservation that is durable, and a crash skips what is left of it.
+/// Assigns the sequence numbers of one part. Messages are delivered before they are durable, and a number that a
+/// receiver has seen must not be assigned to another message after a crash. Therefore numbers are assigned out of a
+/// durable reservation, and a crash skips the rest of it.
 #[derive(Debug)]
 pub(super) struct Numbers {
     next: SequenceNumber,
@@ -22,14 +22,16 @@ impl Default for Numbers {
 }
 
 impl Numbers {
-    /// The next number. Enough are reserved: who takes one has asked for that before.
+    /// Assigns the next number. The caller must have called [`Numbers::reserve`] before, so that enough numbers are
+    /// reserved.
     pub fn take(&mut self) -> SequenceNumber {
         debug_assert!(self.next < self.reserved, "numbers are given out of a reservation");
         self.next += 1;
         self.next - 1
     }
 
-    /// If more have to be reserved, the first number that is not: it is to be noted.
+    /// Makes a new reservation if necessary. Returns its end, the first number that is not reserved, which must be
+    /// stored.
     pub fn reserve(&mut self) -> Option<SequenceNumber> {
         if self.reserved - self.next >= AHEAD / 2 {
             return None;
@@ -38,13 +40,13 @@ impl Numbers {
         Some(self.reserved)
     }
 
-    /// Gives the reservation up. The next number is to be noted, for a process that ends as it should.
+    /// Gives the reservation up when the process ends in an orderly way. Returns the next number, which must be stored.
     pub fn release(&mut self) -> SequenceNumber {
         self.reserved = self.next;
         self.reserved
     }
 
-    /// None below this one may be given any more.
+    /// Ensures that no number below `reserved` is assigned.
     pub fn recover(&mut self, reserved: SequenceNumber) {
         self.next = self.next.max(reserved);
         self.reserved = self.next;

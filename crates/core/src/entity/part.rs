@@ -4,15 +4,17 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Part {
-    /// What was sent to the entity.
+    /// Messages that were sent to the entity.
     Main = 0,
-    /// The dead-letter sub-queue: never sessionful, nothing expires in it, and no delivery counts.
+    /// The dead-letter sub-queue: it has no sessions, messages in it do not expire, and deliveries
+    /// are not counted.
     DeadLetter = 1,
-    /// What could not be forwarded to another entity. As the dead-letter sub-queue.
+    /// Messages that could not be forwarded to another entity; otherwise like the dead-letter
+    /// sub-queue.
     TransferDeadLetter = 2,
 }
 
 impl Part {
-    /// All parts, in the order of their numbers.
+    /// All parts, in the order of their discriminants.
     pub const ALL: [Self; 3] = [Self::Main, Self::DeadLetter, Self::TransferDeadLetter];
 }

@@ -1,4 +1,4 @@
-//! A stream without sessions: each message has its own lock, whoever takes it.
+//! A stream without sessions: each message has its own lock, whichever receiver takes it.
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
@@ -13,15 +13,15 @@ use crate::time::WallTime;
 /// The messages of a part that wait for any receiver, and the locks of those that were taken.
 #[derive(Debug, Default)]
 pub(super) struct Plain {
-    /// The front is always one of the messages; behind it there may be some that have gone.
+    /// Ready messages. The front always exists; behind it there may be messages that were removed.
     ready: Queue<Ready>,
-    /// How many of them have gone.
+    /// Number of ready messages that were removed.
     gone: usize,
     locks: HashMap<SequenceNumber, Lock, FixedState>,
     lock_ends: Due<SequenceNumber>,
-    /// When those expire that are ready.
+    /// Expiry times of the ready messages.
     expiries: Due<SequenceNumber>,
-    /// Receivers that want more than there was.
+    /// Receivers that want more messages than there were.
     pub hungry: Turns<ReceiverId>,
 }
 
@@ -32,7 +32,7 @@ struct Lock {
 }
 
 impl Plain {
-    /// A message waits in its place. It may expire here, if `expires`.
+    /// Puts a message into its place in the stream. It can expire there if `expires`.
     pub fn put_back(&mut self, ready: Ready, expires: bool) {
         if expires && ready.expires_at() != NEVER {
             self.expiries.insert(ready.expires_at(), ready.number());
@@ -45,7 +45,7 @@ impl Plain {
         self.ready.front().map(Ready::number)
     }
 
-    /// The receiver whose turn it is, if there is something to take.
+    /// Takes the turn of the next hungry receiver, if there is a message for it.
     pub fn offer(&mut self) -> Option<ReceiverId> {
         if self.ready.is_empty() {
             return None;
@@ -53,7 +53,8 @@ impl Plain {
         self.hungry.take_first().map(|(_, receiver)| receiver)
     }
 
-    /// Takes the first message, with whether it has expired. `exists` knows which have not gone.
+    /// Takes the first message. Returns its number, and whether it has expired. `exists` tells which messages were not
+    /// removed.
     pub fn pop(
         &mut self,
         now: WallTime,
@@ -66,17 +67,18 @@ impl Plain {
         Some((ready.number(), may_expire && ready.is_expired(now)))
     }
 
-    /// When the next message expires.
+    /// Time at which the next message expires.
     pub fn next_expiry(&self) -> Option<WallTime> {
         self.expiries.next()
     }
 
-    /// A message that has expired where it waits. Whoever asks removes it, and says so by `forget`.
+    /// Takes a waiting message that has expired. The caller removes it, and then calls `forget`.
     pub fn take_expired(&mut self, now: WallTime) -> Option<SequenceNumber> {
         self.expiries.take(now)
     }
 
-    /// A message has gone that waited. It is taken out of the middle of the queue only with many others.
+    /// Notes that a waiting message was removed. Removed messages are taken out of the middle of the queue only when
+    /// there are many.
     pub fn forget(&mut self, exists: impl Fn(SequenceNumber) -> bool) {
         self.gone += 1;
         self.trim(&exists);
@@ -102,7 +104,7 @@ impl Plain {
         self.locks.contains_key(&number)
     }
 
-    /// Whether the message is locked with this token.
+    /// Returns whether the message is locked with this token.
     pub fn holds(&self, token: LockToken, now: WallTime) -> bool {
         let lock = self.locks.get(&token.number());
         lock.is_some_and(|lock| lock.number == token.lock() && lock.until > now)
@@ -114,19 +116,19 @@ impl Plain {
         }
     }
 
-    /// When the next lock ends.
+    /// Time at which the next lock ends.
     pub fn next_lock_end(&self) -> Option<WallTime> {
         self.lock_ends.next()
     }
 
-    /// A message whose lock has just ended.
+    /// Takes a message whose lock has just ended.
     pub fn take_lock_end(&mut self, now: WallTime) -> Option<SequenceNumber> {
         let number = self.lock_ends.take(now)?;
         self.locks.remove(&number);
         Some(number)
     }
 
-    /// All messages have gone.
+    /// Clears the stream when all messages are removed; hungry receivers stay.
     pub fn clear(&mut self) {
         *self = Self { hungry: std::mem::take(&mut self.hungry), ..Self::default() };
     }

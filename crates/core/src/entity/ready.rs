@@ -5,11 +5,11 @@ use super::{Entry, SequenceNumber};
 use crate::queue::{Numbered, Queued};
 use crate::time::WallTime;
 
-/// What a queue has to know of a message. The message itself is with the others of its part.
+/// The data that a queue needs of a message. The message itself is with the others of its part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ready {
     number: SequenceNumber,
-    /// The end of time, if it never expires.
+    /// Time at which the message expires; [`NEVER`] if it does not.
     expires_at: WallTime,
     size: u32,
 }

@@ -1,4 +1,4 @@
-//! How messages are received and settled.
+//! Receiving and settling of messages.
 
 use std::sync::Arc;
 
@@ -6,17 +6,17 @@ use super::{Entry, SequenceNumber};
 use crate::time::WallTime;
 use crate::value::Value;
 
-/// A receiver link. Unique in the life of the broker.
+/// Identifies a receiver link; unique during the life of the broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReceiverId(pub u64);
 
-/// Proves a lock: the number of the lock, that of its session where there are sessions, and the sequence
-/// number of the message.
+/// Proves a lock. Consists of the number of the lock, which is that of the session where there are sessions, and the
+/// sequence number of the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LockToken(pub u128);
 
 impl LockToken {
-    /// The token of a message under a lock.
+    /// Creates the token of a message under a lock.
     pub fn new(lock: u64, number: SequenceNumber) -> Self {
         Self((u128::from(lock) << 64) | u128::from(number))
     }
@@ -32,82 +32,83 @@ impl LockToken {
     }
 }
 
-/// Whether messages stay until they are settled.
+/// Receive mode: whether messages stay until they are settled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// They stay, locked.
+    /// Messages stay, locked.
     PeekLock,
-    /// They are gone when they are delivered; but see [`Entity::take`](super::Entity::take) for those whose
+    /// Messages are removed when they are delivered; but see [`Entity::take`](super::Entity::take) for those whose
     /// bytes are in the store only.
     ReceiveAndDelete,
 }
 
-/// A message on its way to a receiver.
+/// A message that is delivered to a receiver.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Delivery {
-    /// With what to settle it.
+    /// The token that settles the message.
     pub token: LockToken,
     /// The message, as it is while locked.
     pub entry: Entry,
-    /// When the lock of the session or of the message ends. Without a lock: the time of delivery.
+    /// Time at which the lock of the session or of the message ends. Without a lock: the time of delivery.
     pub locked_until: WallTime,
 }
 
-/// Application properties that a receiver changes when it settles.
+/// Application properties that a receiver changes when it settles a message.
 pub type Changes = Vec<(Box<str>, Value)>;
 
-/// How a message is settled.
+/// The way in which a message is settled.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
-    /// Done: it goes.
+    /// Processed: the message is removed.
     Complete,
-    /// In vain: it goes back to its old place, and counts as delivered once more.
+    /// Failed: the message returns to its place, and its delivery count is raised.
     Abandon(Changes),
-    /// It leaves the stream, and is received by its number only. It counts as delivered once more.
+    /// Deferred: the message leaves the stream and can be received by its sequence number only. Its delivery count is
+    /// raised.
     Defer(Changes),
-    /// It goes to the dead-letter sub-queue.
+    /// Dead-lettered: the message moves to the dead-letter sub-queue.
     DeadLetter {
-        /// Why, in one word; `DeadLetterReason` from now on.
+        /// The reason in one word, stored as `DeadLetterReason`.
         reason: Option<Box<str>>,
-        /// Why; `DeadLetterErrorDescription` from now on.
+        /// The explanation, stored as `DeadLetterErrorDescription`.
         description: Option<Box<str>>,
-        /// What else is changed.
+        /// Other changed properties.
         changes: Changes,
     },
-    /// Never looked at: it goes back to its old place and does not count.
+    /// Not processed: the message returns to its place, and its delivery count is not raised.
     Release,
 }
 
 impl Outcome {
-    /// Whether the message goes back to its old place.
+    /// Whether the message returns to its place.
     pub fn returns(&self) -> bool {
         matches!(self, Self::Abandon(_) | Self::Release)
     }
 }
 
-/// Which session a receiver asks for.
+/// The session that a receiver asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Accept {
-    /// This one, with or without messages.
+    /// The session with this id, with or without messages.
     Session(Arc<str>),
-    /// The one that is free and has waited longest.
+    /// The free session that has waited longest.
     Next {
-        /// How long to wait for one.
+        /// The time until which to wait for a free session.
         until: WallTime,
     },
 }
 
-/// What is answered to a receiver that asks for a session.
+/// The answer to a receiver that asks for a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Accepted {
-    /// It holds this one.
+    /// The receiver holds a session.
     Now {
         /// The session.
         session: Arc<str>,
-        /// When the lock ends.
+        /// Time at which the lock ends.
         locked_until: WallTime,
     },
-    /// It is told by [`Effects::granted`](super::Effects::granted) or
+    /// The receiver waits for [`Effects::granted`](super::Effects::granted) or
     /// [`Effects::timed_out`](super::Effects::timed_out), unless it closes.
     Waiting,
 }

@@ -1,4 +1,4 @@
-//! What was stored of an entity comes back.
+//! Recovery of an entity from its stored records.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use super::{Effects, Entity, Entry, Part, SequenceNumber, State};
 use crate::time::WallTime;
 
 impl Entity {
-    /// A message was stored. Those of a part come in the order of their numbers.
+    /// Recovers a stored message. Those of a part come in the order of their numbers.
     pub fn recover_entry(&mut self, part: Part, mut entry: Entry) {
         let (number, ready, state) = (entry.number, Ready::from(&entry), entry.state);
         entry.session = entry.session.map(|id| match self.sessions_of(part) {
@@ -32,7 +32,7 @@ impl Entity {
         }
     }
 
-    /// The state of a session was stored.
+    /// Recovers the stored state of a session.
     pub fn recover_state(&mut self, session: &Arc<str>, bytes: Arc<[u8]>, updated_at: WallTime) {
         if let Some(sessions) = &mut self.sessions {
             let session = sessions.shared_id(session);
@@ -40,24 +40,24 @@ impl Entity {
         }
     }
 
-    /// Messages with this id are dropped until then.
+    /// Recovers a message id: messages with this id are dropped until then.
     pub fn recover_seen(&mut self, message_id: &Arc<str>, until: WallTime) {
         self.seen.recover(message_id, until);
     }
 
-    /// No number below `reserved` may be given in the part.
+    /// Ensures that no number below `reserved` is assigned in the part.
     pub fn recover_numbers(&mut self, part: Part, reserved: SequenceNumber) {
         self.messages_mut(part).recover_numbers(reserved);
     }
 
-    /// The entity is new, or all of it has been recovered. What is told here is to be durable before the
-    /// first message is delivered: it is what keeps numbers from being given twice.
+    /// Starts the entity when it is new, or when all of it has been recovered. The reservation stored here must be
+    /// durable before the first message is delivered: it prevents numbers from being assigned twice.
     pub fn start(&mut self, fx: &mut dyn Effects) {
         Part::ALL.into_iter().for_each(|part| self.messages_mut(part).reserve_numbers(fx));
     }
 
-    /// The process ends as it should, and no messages come any more: none of the numbers that were
-    /// reserved is skipped then.
+    /// Gives up the reservations of numbers, when the process ends in an orderly way and no more messages arrive. Then
+    /// no numbers are skipped.
     pub fn note_numbers(&mut self, fx: &mut dyn Effects) {
         Part::ALL.into_iter().for_each(|part| self.messages_mut(part).release_numbers(fx));
     }

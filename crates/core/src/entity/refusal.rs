@@ -1,11 +1,11 @@
-//! Why an entity refuses.
+//! Errors of an entity.
 
 use thiserror::Error;
 
-/// Why an entity does not do what it is asked to. Nothing has changed then.
+/// Reason for which an entity refuses a command. Nothing has changed then.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq, Hash)]
 pub enum Refusal {
-    /// A message without session id for an entity that requires sessions. An empty id is one.
+    /// A message without session id for an entity that requires sessions. An empty session id is valid.
     #[error(
         "The SessionId was not set on a message, and it cannot be sent to the entity. Entities that have \
          session support enabled can only receive messages that have the SessionId set to a valid value."
@@ -25,7 +25,7 @@ pub enum Refusal {
          RequiresSession is set to true when creating a Queue or Subscription to enable sessionful behavior."
     )]
     SessionsNotSupported,
-    /// Somebody else holds the session.
+    /// Another receiver holds the session.
     #[error("The requested session cannot be accepted. It may be locked by another receiver.")]
     SessionCannotBeLocked,
     /// The receiver does not hold the session, or no longer.
@@ -37,7 +37,7 @@ pub enum Refusal {
          the queue."
     )]
     MessageLockLost,
-    /// There is no message with this number that is deferred, or scheduled, and not locked.
+    /// There is no deferred or scheduled message with this number, or it is locked.
     #[error("The message with the given sequence number was not found.")]
     MessageNotFound,
     /// The message is in a dead-letter sub-queue already.
@@ -46,10 +46,10 @@ pub enum Refusal {
     /// A settlement that would change more of a message than [`CHANGED_MAX`](super::CHANGED_MAX) allows.
     #[error("The properties that are to be modified are too many or too long.")]
     TooManyChanges,
-    /// The entity has its most messages, bytes or sessions.
+    /// The entity has reached its limit of messages, bytes or sessions.
     #[error("The maximum entity size has been reached or exceeded.")]
     QuotaExceeded,
-    /// A message, or a state, of too many bytes.
+    /// A message or a state that is too large.
     #[error("The message or session state is larger than the entity allows.")]
     MessageTooLarge,
 }

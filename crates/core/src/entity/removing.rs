@@ -1,12 +1,12 @@
-//! Everything goes.
+//! Removal of many messages at once.
 
 use super::sessions::Sessions;
 use super::{Effects, Entity, Part, SequenceNumber};
 use crate::time::WallTime;
 
 impl Entity {
-    /// Removes all messages of a part, whatever they wait for and whoever has them; answers how many.
-    /// Locks on sessions, and states, stay.
+    /// Removes all messages of a part, in whatever state, including locked ones. Returns how many. Locks on sessions,
+    /// and states, stay.
     pub fn purge(&mut self, part: Part, fx: &mut dyn Effects) -> u64 {
         let numbers: Vec<SequenceNumber> =
             self.messages(part).from(0).map(|entry| entry.number).collect();
@@ -24,8 +24,8 @@ impl Entity {
         numbers.len() as u64
     }
 
-    /// Removes the first messages of a part that wait for any receiver and came before a time, at most `max`;
-    /// answers how many. None where messages belong to sessions.
+    /// Removes the first messages of a part that wait for any receiver and were enqueued before a time, at most `max`.
+    /// Returns how many. Removes none if messages belong to sessions.
     pub fn delete_before(
         &mut self,
         part: Part,
@@ -48,7 +48,8 @@ impl Entity {
         deleted
     }
 
-    /// The entity goes: removes all that was stored of it but the numbers of its parts.
+    /// Removes all stored records of the entity, except the reserved numbers of its parts. Called when the entity is
+    /// deleted.
     pub fn delete_all(&mut self, fx: &mut dyn Effects) {
         for part in Part::ALL {
             self.purge(part, fx);

@@ -1,4 +1,4 @@
-//! Messages that come.
+//! Sending of messages.
 
 use std::sync::Arc;
 
@@ -13,8 +13,9 @@ use crate::queue::Room;
 use crate::time::WallTime;
 
 impl Entity {
-    /// Whether all of these may be sent, one after the other. What [`Entity::send`] would refuse is
-    /// refused here, so that many messages are taken all or none, here and in other entities.
+    /// Checks whether all of these messages may be sent, one after the other. Refuses what
+    /// [`Entity::send`] would refuse, so that many messages can be sent to this and other entities
+    /// all or none.
     pub fn check<'a>(
         &self,
         messages: impl IntoIterator<Item = &'a Incoming>,
@@ -39,7 +40,7 @@ impl Entity {
         Ok(())
     }
 
-    /// Takes a message, to deliver it now or at its time.
+    /// Accepts a message, to deliver it now or at its scheduled time.
     ///
     /// # Errors
     /// [`Refusal::SessionIdMissing`], [`Refusal::IdTooLong`], [`Refusal::MessageTooLarge`],
@@ -76,7 +77,7 @@ impl Entity {
         Ok(Sent::Scheduled(number))
     }
 
-    /// Takes a message as a dead letter, into one of the two parts for those.
+    /// Accepts a message as a dead letter, into one of the two parts for those.
     ///
     /// # Errors
     /// [`Refusal::IdTooLong`], [`Refusal::MessageTooLarge`], [`Refusal::QuotaExceeded`].
@@ -100,10 +101,11 @@ impl Entity {
         Ok(())
     }
 
-    /// Removes messages before their time.
+    /// Cancels scheduled messages before their time.
     ///
     /// # Errors
-    /// [`Refusal::MessageNotFound`]: one of the numbers is of no scheduled message; all stay.
+    /// [`Refusal::MessageNotFound`] if one of the numbers is not that of a scheduled message; then
+    /// none is cancelled.
     pub fn cancel_scheduled(
         &mut self,
         numbers: &[SequenceNumber],
@@ -155,7 +157,7 @@ impl Entity {
         Ok(())
     }
 
-    /// Gives a message its number and keeps its bytes.
+    /// Assigns a number to a message and stores its bytes.
     fn take_in(&mut self, message: Incoming, now: WallTime, fx: &mut dyn Effects) -> Entry {
         let number = self.messages_mut(Part::Main).new_number(fx);
         fx.put_body(number, &message.bytes);
@@ -190,7 +192,7 @@ impl Entity {
 }
 
 impl Body {
-    /// How many of its bytes are in memory.
+    /// Number of bytes of the body that are in memory.
     pub fn in_memory(&self) -> usize {
         self.bytes.as_ref().map_or(0, |bytes: &Arc<[u8]>| bytes.len())
     }

@@ -13,28 +13,28 @@ use super::turns::Turns;
 use super::{Mode, ReceiverId, SequenceNumber};
 use crate::time::WallTime;
 
-/// All sessions, and who asks for one.
+/// All sessions of an entity, and the receivers that wait for one.
 #[derive(Debug, Default)]
 pub(super) struct Sessions {
     by_id: HashMap<Arc<str>, MessageSession>,
-    /// The first messages of those that are free.
+    /// The first messages of the free sessions.
     available: BTreeSet<SequenceNumber>,
-    /// Which session has which lock.
+    /// The session of each lock, by the lock's number.
     locks: HashMap<u64, Arc<str>, FixedState>,
     lock_ends: Due<u64>,
-    /// Receivers that wait until a session comes free. While there are any, none is free.
+    /// Receivers that wait for a free session. While there are any, no session is free.
     waiting: Turns<Waiter>,
     time_outs: Due<u64>,
-    /// Those with messages that wait for a receiver or that one has, or with a state.
+    /// Sessions with ready messages, with messages that a receiver has, or with a state.
     listed: Vec<Arc<str>>,
-    /// Those with a state, by when it was set last.
+    /// Sessions with a state, by when it was set last.
     updated: BTreeSet<(WallTime, Arc<str>)>,
     state_bytes: usize,
     /// Bytes that count against the limit, without those of messages.
     footprint: usize,
 }
 
-/// A receiver that waits until a session comes free.
+/// A receiver that waits for a free session.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Waiter {
     pub receiver: ReceiverId,
@@ -47,7 +47,7 @@ impl Sessions {
         self.by_id.len()
     }
 
-    /// In no order.
+    /// The ids of all sessions, in no particular order.
     pub fn ids(&self) -> impl Iterator<Item = &Arc<str>> {
         self.by_id.keys()
     }
@@ -60,13 +60,13 @@ impl Sessions {
         self.by_id.get_key_value(id)
     }
 
-    /// The id as the session has it, so that all its messages share one.
+    /// Returns the session's own copy of the id, so that all its messages share one allocation.
     pub fn shared_id(&self, id: &Arc<str>) -> Arc<str> {
         let (shared, _) = self.by_id.get_key_value(&**id).unzip();
         Arc::clone(shared.unwrap_or(id))
     }
 
-    /// Changes a session, new or not, and what is known of all sessions with it.
+    /// Changes a session, which is created if it is new, and updates the indexes of all sessions.
     pub fn change<R>(&mut self, id: &Arc<str>, change: impl FnOnce(&mut MessageSession) -> R) -> R {
         let session = match self.by_id.get_mut(&**id) {
             Some(session) => session,
@@ -104,7 +104,7 @@ impl Sessions {
         result
     }
 
-    /// The last one takes the place of the one that leaves.
+    /// Removes a session from the list; the last one takes its place.
     fn unlist(&mut self, place: u32) {
         self.listed.swap_remove(place as usize);
         if let Some(moved) = self.listed.get(place as usize) {
@@ -131,7 +131,7 @@ impl Sessions {
         }
     }
 
-    /// The lock of a session ends later.
+    /// Renews the lock of a session.
     pub fn renew(&mut self, id: &Arc<str>, until: WallTime) {
         let hold = self.by_id.get_mut(id).and_then(|session| session.hold.as_mut());
         let hold = hold.expect("who renews holds it");
@@ -140,7 +140,7 @@ impl Sessions {
         hold.until = until;
     }
 
-    /// The session that has this lock.
+    /// The session with this lock.
     pub fn locked(&self, lock: u64) -> Option<&Arc<str>> {
         self.locks.get(&lock)
     }
@@ -149,13 +149,13 @@ impl Sessions {
         self.lock_ends.next()
     }
 
-    /// A session whose lock has just ended; it has it still.
+    /// Takes a session whose lock has just ended; the session still has the lock.
     pub fn take_lock_end(&mut self, now: WallTime) -> Option<Arc<str>> {
         let lock = self.lock_ends.take(now)?;
         Some(Arc::clone(self.locks.get(&lock).expect("a lock that ends is one")))
     }
 
-    /// Waits for a session. Answers the turn.
+    /// Adds a receiver that waits for a session. Returns its turn.
     pub fn wait(&mut self, waiter: Waiter) -> u64 {
         let turn = self.waiting.join(waiter);
         self.time_outs.insert(waiter.until, turn);
@@ -172,7 +172,7 @@ impl Sessions {
         !self.waiting.is_empty()
     }
 
-    /// The receiver that has waited longest.
+    /// Takes the receiver that has waited longest.
     pub fn take_waiter(&mut self) -> Option<Waiter> {
         let (turn, waiter) = self.waiting.take_first()?;
         self.time_outs.remove(waiter.until, turn);
@@ -183,7 +183,7 @@ impl Sessions {
         self.time_outs.next()
     }
 
-    /// A receiver that has waited in vain.
+    /// Takes a receiver whose time to wait is over.
     pub fn take_timed_out(&mut self, now: WallTime) -> Option<Waiter> {
         let turn = self.time_outs.take(now)?;
         self.waiting.leave(turn)
@@ -218,7 +218,8 @@ impl Sessions {
         self.state_bytes
     }
 
-    /// Those with messages that wait for a receiver or that one has, or with a state; in no order.
+    /// Sessions with ready messages, with messages that a receiver has, or with a state; in no
+    /// particular order.
     pub fn listed(&self) -> &[Arc<str>] {
         &self.listed
     }
@@ -227,7 +228,7 @@ impl Sessions {
         self.updated.iter().map(|(_, id)| id)
     }
 
-    /// Those whose state was set later, in that order.
+    /// Sessions whose state was set after `at`, in the order in which it was set.
     pub fn updated_after(&self, at: WallTime) -> impl Iterator<Item = &Arc<str>> {
         let later = WallTime::from_millis(at.as_millis().saturating_add(1));
         self.updated.range((later, Arc::from(""))..).map(|(_, id)| id)

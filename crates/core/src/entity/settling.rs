@@ -1,10 +1,11 @@
-//! Receivers say what became of messages.
+//! Settling of messages.
 
 use super::entity::change_properties;
 use super::{Effects, Entity, LockToken, Outcome, Overlay, Part, Refusal, SequenceNumber, State};
 use crate::time::WallTime;
 
-/// Bytes of the reason and the description of a dead letter.
+/// Maximum size of the reason and the description of a dead letter, in bytes; a settlement beyond it is refused as
+/// [`Refusal::TooManyChanges`].
 const REASONS_MAX: usize = 16 * 1024;
 
 impl Entity {
@@ -34,8 +35,8 @@ impl Entity {
             Outcome::Abandon(changes) => self.fail(part, number, changes, fx),
             Outcome::Release => self.give_back(part, number, fx),
             Outcome::Defer(changes) => {
-                // It counts, as abandoning does; but whoever defers wants to receive the message by its
-                // number, so it does not become a dead letter yet.
+                // Deferring raises the delivery count, as abandoning does. But a receiver that defers wants to receive
+                // the message by its number, so the message does not become a dead letter yet.
                 let counts = u32::from(part == Part::Main);
                 self.messages_mut(part).change(number, fx, |entry| {
                     entry.state = State::Deferred;
@@ -80,7 +81,7 @@ impl Entity {
         if fits { Ok(()) } else { Err(Refusal::TooManyChanges) }
     }
 
-    /// The lock on a message without session ends so much later, counted from now: answers when.
+    /// Renews the lock on a message without session, for the lock duration from now. Returns when it ends.
     ///
     /// # Errors
     /// [`Refusal::MessageLockLost`]; also for a message under the lock of its session.

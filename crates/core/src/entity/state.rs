@@ -1,4 +1,4 @@
-//! What the users of a session note with it.
+//! The state that users set for a session.
 
 use std::sync::Arc;
 
@@ -8,12 +8,13 @@ use super::{Effects, Entity, ReceiverId, Refusal};
 use crate::time::WallTime;
 
 impl Entity {
-    /// The state of a session. Who may know it is for the caller to say.
+    /// The state of a session. The caller decides who may read it.
     pub fn state(&self, session: &str) -> Option<Arc<[u8]>> {
         Some(Arc::clone(&self.session(session)?.state.as_ref()?.bytes))
     }
 
-    /// Sets the state of the session that a receiver has, or clears it; so does one of no bytes.
+    /// Sets or clears the state of the session that a receiver holds; an empty state clears it,
+    /// too.
     ///
     /// # Errors
     /// [`Refusal::SessionLockLost`], [`Refusal::MessageTooLarge`], [`Refusal::QuotaExceeded`].

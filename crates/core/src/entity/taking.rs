@@ -1,4 +1,4 @@
-//! Messages go to receivers.
+//! Delivery of messages to receivers.
 
 use std::iter;
 
@@ -11,15 +11,15 @@ use super::{
 use crate::time::WallTime;
 
 impl Entity {
-    /// Gives a receiver its next messages, at most `max`. If there are fewer, it is told by
-    /// [`Effects::ready`] when there is one. With a `max` of zero it cannot take now, and its turn passes
-    /// to the next receiver.
+    /// Gives a receiver its next messages, at most `max`. If there are fewer, [`Effects::ready`] tells it when there is
+    /// another one. A `max` of zero says that the receiver cannot take any now, and passes its turn to the next
+    /// receiver.
     ///
-    /// A message whose bytes are in the store only is locked even if the mode is
-    /// [`Mode::ReceiveAndDelete`]: the caller reads them, and then completes it.
+    /// A message whose bytes are in the store only is locked even if the mode is [`Mode::ReceiveAndDelete`]: the caller
+    /// reads the bytes, and then completes the message.
     ///
     /// # Errors
-    /// [`Refusal::SessionLockLost`]: it has no session any more.
+    /// [`Refusal::SessionLockLost`]: the receiver holds no session any more.
     pub fn take(
         &mut self,
         receiver: ReceiverId,
@@ -30,7 +30,7 @@ impl Entity {
     ) -> Result<(), Refusal> {
         if let Some(Receiver::Plain { part, mode, turn }) = self.receivers.get_mut(&receiver) {
             let (part, mode, turn) = (*part, *mode, turn.take());
-            // It is not told of what it is about to take.
+            // The receiver is not told of messages that it is about to take.
             turn.inspect(|turn| _ = self.plain_mut(part).hungry.leave(*turn));
             self.end_locks(now, fx);
             self.take_plain(receiver, (part, mode, turn), max, now, fx, out);
@@ -52,13 +52,13 @@ impl Entity {
         Ok(())
     }
 
-    /// Gives a receiver deferred messages. Where there are sessions it must hold that of all of them;
-    /// elsewhere it is of no account who it is. They are settled as others are, but stay deferred when they
-    /// come back. For messages whose bytes are in the store only see [`Entity::take`].
+    /// Gives a receiver deferred messages. Where there are sessions, the receiver must hold the session of all of them;
+    /// otherwise `receiver` is ignored. The messages are settled like others, but stay deferred when they return. For
+    /// messages whose bytes are in the store only see [`Entity::take`].
     ///
     /// # Errors
-    /// [`Refusal::SessionLockLost`]; [`Refusal::MessageNotFound`]: one of the numbers is of no deferred
-    /// message, or of one that somebody has. None is given then.
+    /// [`Refusal::SessionLockLost`]; [`Refusal::MessageNotFound`] if one of the numbers is not that of a deferred
+    /// message, or its message is locked. Then none is given.
     #[expect(clippy::too_many_arguments, reason = "all of them come with the request")]
     pub fn receive_deferred(
         &mut self,
@@ -127,7 +127,7 @@ impl Entity {
         if left == 0 {
             return;
         }
-        // Who has got nothing keeps its turn.
+        // A receiver that has got nothing keeps its turn.
         let hungry = &mut self.plain_mut(part).hungry;
         match turn.filter(|_| left == max) {
             Some(turn) => hungry.rejoin(turn, receiver),
@@ -136,7 +136,7 @@ impl Entity {
         self.receivers.insert(receiver, Receiver::Plain { part, mode, turn });
     }
 
-    /// A message that waits for nothing goes to a receiver.
+    /// Delivers a message that was taken out of its stream.
     fn deliver(
         &mut self,
         part: Part,

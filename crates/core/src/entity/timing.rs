@@ -1,16 +1,16 @@
-//! Time passes.
+//! Effects of passing time.
 
 use std::sync::Arc;
 
 use super::{Effects, Entity, Part, SequenceNumber, State};
 use crate::time::WallTime;
 
-/// How many messages become active, expire, or are forgotten, and how many locks end, at most each time that
-/// [`Entity::on_time`] is called. It is due again at once if there are more.
+/// Maximum number of messages that become active, expire, or are forgotten, and of locks that end, in one call of
+/// [`Entity::on_time`]. If there are more, the entity is due again at once.
 pub const AT_ONCE_MAX: usize = 1_000;
 
 impl Entity {
-    /// When [`Entity::on_time`] is to be called, if nothing else happens.
+    /// Time at which [`Entity::on_time`] must be called, if nothing else happens.
     pub fn due(&self) -> Option<WallTime> {
         if self.searches || !self.condemned.is_empty() {
             return Some(WallTime::default());
@@ -27,9 +27,8 @@ impl Entity {
         due.flatten().min()
     }
 
-    /// It is `now`: locks end, scheduled messages become active, receivers have waited long enough for a
-    /// session, messages expire, ids are forgotten. Messages in sessions expire when a receiver asks for
-    /// them, and not before.
+    /// Advances the time to `now`: locks end, scheduled messages become active, receivers stop waiting for a session,
+    /// messages expire, ids are forgotten. Messages in sessions expire only when a receiver asks for them.
     pub fn on_time(&mut self, now: WallTime, fx: &mut dyn Effects) {
         self.searches = false;
         self.end_locks(now, fx);
@@ -62,7 +61,7 @@ impl Entity {
         }
     }
 
-    /// The time of a message has come: it joins the stream, with a new number.
+    /// Enqueues a scheduled message whose time has come, with a new number.
     fn enqueue_scheduled(&mut self, number: SequenceNumber, now: WallTime, fx: &mut dyn Effects) {
         let mut entry = self.leave(Part::Main, number, fx);
         let messages = self.messages_mut(Part::Main);
@@ -75,8 +74,8 @@ impl Entity {
         self.make_ready(Part::Main, number, fx);
     }
 
-    /// If a message of the session has expired where it waits, all that wait there go: nobody gets them any more,
-    /// and if they are many, [`Entity::on_time`] sees to the rest.
+    /// Removes all ready messages of a session if at least one of them has expired, so that nobody gets them any more.
+    /// If there are many, [`Entity::on_time`] removes the rest.
     pub(super) fn expire_session(
         &mut self,
         session: &Arc<str>,

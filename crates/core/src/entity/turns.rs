@@ -1,8 +1,8 @@
-//! First come, first served.
+//! First-come, first-served queues.
 
 use std::collections::BTreeMap;
 
-/// Those who wait for something, in the order in which they came.
+/// Things that wait, in the order in which they came.
 #[derive(Debug)]
 pub(super) struct Turns<T> {
     waiting: BTreeMap<u64, T>,
@@ -16,24 +16,24 @@ impl<T> Default for Turns<T> {
 }
 
 impl<T> Turns<T> {
-    /// Waits behind all others. Answers its turn.
+    /// Joins at the end of the queue. Returns the turn.
     pub fn join(&mut self, one: T) -> u64 {
         self.last += 1;
         self.waiting.insert(self.last, one);
         self.last
     }
 
-    /// Waits again where it had its turn before.
+    /// Joins again with an earlier turn, in its old place.
     pub fn rejoin(&mut self, turn: u64, one: T) {
         self.waiting.insert(turn, one);
     }
 
-    /// Waits no longer.
+    /// Leaves the queue.
     pub fn leave(&mut self, turn: u64) -> Option<T> {
         self.waiting.remove(&turn)
     }
 
-    /// Takes the one who has waited longest.
+    /// Takes the one that has waited longest.
     pub fn take_first(&mut self) -> Option<(u64, T)> {
         self.waiting.pop_first()
     }

@@ -7,7 +7,8 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use mqtt_proto::topic::MAX_LEVELS;
 
-/// How many topics have a certain level at a certain position, and how many have a certain number of levels.
+/// Counts of the topics that have a certain level at a certain position, and of those that have a certain number of
+/// levels.
 ///
 /// A level is identified by its hash. If two levels collide, a filter may be taken for one that can match something.
 pub(super) struct Levels {

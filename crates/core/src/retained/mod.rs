@@ -31,7 +31,7 @@ pub struct RetainedStore<M> {
     levels: Levels,
 }
 
-/// How far a walk has got.
+/// The progress of a walk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Walked {

@@ -29,7 +29,7 @@ pub struct CorrelationFilter {
 }
 
 impl CorrelationFilter {
-    /// Whether the filter matches the message.
+    /// Returns whether the filter matches the message.
     pub fn matches(&self, message: &impl Properties) -> bool {
         let system = self.system().all(|(property, wanted)| match message.system(property) {
             Some(ValueRef::String(text)) => text == wanted,

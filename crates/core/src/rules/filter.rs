@@ -22,7 +22,7 @@ pub enum Filter {
 }
 
 impl Filter {
-    /// Whether the filter matches the message.
+    /// Returns whether the filter matches the message.
     pub fn matches(&self, message: &impl Properties) -> bool {
         match self {
             Self::True => true,

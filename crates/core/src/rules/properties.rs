@@ -38,13 +38,13 @@ pub enum SystemProperty {
     CorrelationId,
     /// The entity that a dead letter comes from, in the annotations.
     DeadLetterSource,
-    /// Delivery count: how many deliveries ended without settlement.
+    /// Delivery count: how many deliveries were abandoned or deferred, or ended with their lock.
     DeliveryCount,
     /// The sequence number that the message was first given.
     EnqueuedSequenceNumber,
-    /// When the message was enqueued.
+    /// Time at which the message was enqueued.
     EnqueuedTimeUtc,
-    /// When the message's time to live ends.
+    /// Time at which the message's time to live ends.
     ExpiresAtUtc,
     /// `subject`; in expressions also written `Subject`.
     Label,
@@ -56,7 +56,7 @@ pub enum SystemProperty {
     ReplyTo,
     /// `reply-to-group-id`.
     ReplyToSessionId,
-    /// When the message is to be enqueued, in the annotations; also written `ScheduledEnqueueTime`.
+    /// Time at which the message is to be enqueued, in the annotations; also written `ScheduledEnqueueTime`.
     ScheduledEnqueueTimeUtc,
     /// The message's sequence number.
     SequenceNumber,

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use crate::ids::{MessageId, PacketId};
 use crate::time::MonoTime;
 
-/// How far the delivery of an entry has progressed.
+/// The progress of an entry's delivery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Phase {
     /// Waits, without a packet identifier.
@@ -32,15 +32,15 @@ pub struct EntryRecord {
     pub qos: QoS,
     /// The RETAIN flag to send.
     pub retain: bool,
-    /// When the message expires, if ever.
+    /// Time at which the message expires, if ever.
     pub expires_at: Option<MonoTime>,
-    /// When the entry was queued.
+    /// Time at which the entry was queued.
     pub queued_at: MonoTime,
     /// Identifiers of the subscriptions that matched.
     pub identifiers: SmallVec<[NonZeroU32; 1]>,
     /// The shared subscription that chose this session, if one did.
     pub shared: Option<Arc<str>>,
-    /// How far the delivery has progressed.
+    /// The progress of the delivery.
     pub phase: Phase,
 }
 

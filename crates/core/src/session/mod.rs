@@ -49,7 +49,7 @@ pub struct Delivery {
     pub shared: Option<Arc<str>>,
     /// The records under which the delivery is stored, if it is.
     pub stored: Option<StoredAs>,
-    /// When the message was published, or found for a new subscription.
+    /// Time at which the message was published, or found for a new subscription.
     pub queued_at: MonoTime,
     /// The batches that must be durable before the message is sent, if any: the message reveals their changes.
     pub after: Option<Box<Commits>>,

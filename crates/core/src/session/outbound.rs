@@ -379,8 +379,8 @@ impl Outbound {
         self.window.stored().chain(waiting.map(|stored| (stored, false)))
     }
 
-    /// Whether a message of QoS 1 or 2 must be kept until it is acknowledged. `shared` says that the message came
-    /// through a shared subscription.
+    /// Returns whether a message of QoS 1 or 2 must be kept until it is acknowledged. `shared` says that the message
+    /// came through a shared subscription.
     pub fn must_keep(&self, shared: bool) -> bool {
         self.survives || shared
     }

@@ -20,7 +20,7 @@ struct Received {
     stage: Stage,
 }
 
-/// How far the handling of a message has progressed.
+/// The progress of handling a message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Stage {
     /// The message is being handed on.
@@ -126,7 +126,7 @@ impl ReceivedIds {
         self.ids.entry(id).or_insert_with(found).shards.insert(shard);
     }
 
-    /// Whether a message with this identifier is being handed on.
+    /// Returns whether a message with this identifier is being handed on.
     pub fn is_unfinished(&self, id: u16) -> bool {
         self.ids.get(&id).is_some_and(|received| received.stage == Stage::Unfinished)
     }
@@ -136,7 +136,7 @@ impl ReceivedIds {
         self.ids.remove(&id).map(|received| received.shards)
     }
 
-    /// Whether a message with this identifier is held.
+    /// Returns whether a message with this identifier is held.
     pub fn contains(&self, id: u16) -> bool {
         self.ids.contains_key(&id)
     }

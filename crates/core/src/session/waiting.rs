@@ -37,17 +37,17 @@ pub struct Stub {
     pub stored: StoredAs,
     /// Bytes of topic, properties and payload.
     pub size: u32,
-    /// When the message expires, if ever.
+    /// Time at which the message expires, if ever.
     pub expires_at: Option<MonoTime>,
-    /// As in [`Delivery`].
+    /// Same as in [`Delivery`].
     pub queued_at: MonoTime,
-    /// As in [`Delivery`].
+    /// Same as in [`Delivery`].
     pub qos: QoS,
-    /// As in [`Delivery`].
+    /// Same as in [`Delivery`].
     pub retain: bool,
-    /// As in [`Delivery`].
+    /// Same as in [`Delivery`].
     pub identifiers: SmallVec<[NonZeroU32; 1]>,
-    /// As in [`Delivery`].
+    /// Same as in [`Delivery`].
     pub shared: Option<Arc<str>>,
 }
 
@@ -159,7 +159,7 @@ impl Waiting {
         }
     }
 
-    /// Since when the message waits.
+    /// Time since which the message waits.
     pub fn queued_at(&self) -> MonoTime {
         match self {
             Self::Here(delivery) => delivery.queued_at,

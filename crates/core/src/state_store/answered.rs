@@ -11,16 +11,16 @@ use crate::ids::{PacketId, SessionNumber};
 use crate::state_store::AnsweredRecord;
 use crate::time::WallTime;
 
-/// How many answers to one session a partition keeps; beyond that the oldest are forgotten. When a client loses its
-/// connection, so many answers about keys of one shard may be on their way to it, and none of the requests is carried
-/// out twice.
+/// Maximum number of answers to one session that a partition keeps; beyond that the oldest are forgotten. When a client
+/// loses its connection, up to this many answers about keys of one shard may be on their way to it, and none of the
+/// requests is carried out twice.
 pub const ANSWERED_MAX: usize = 1_024;
 
-/// How many answers all partitions of a tenant keep, approximately. When the limit is reached, a new answer to a
-/// session that has at least [`ANSWERED_LEAST`] answers replaces its oldest one.
+/// Approximate number of answers that all partitions of a tenant keep. When it is reached, a new answer to a session
+/// that has at least [`ANSWERED_LEAST`] answers replaces its oldest one.
 pub const ANSWERED_TENANT_MAX: u64 = 1_000_000;
 
-/// How many answers to one session a partition keeps regardless of other sessions.
+/// Number of answers to one session that a partition keeps regardless of other sessions.
 pub const ANSWERED_LEAST: usize = 16;
 
 /// The last answers to each session.

@@ -33,7 +33,7 @@ pub struct EntryView<'a> {
     pub version: Version,
     /// The token that protects the key.
     pub fencing_token: Option<&'a FencingToken>,
-    /// When the key expires, if ever.
+    /// Time at which the key expires, if ever.
     pub expires_at: Option<WallTime>,
     /// Whether the key is stored.
     pub stored: bool,

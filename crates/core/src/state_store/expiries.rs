@@ -22,7 +22,7 @@ impl Expiries {
         self.due.remove(&(at, Arc::clone(key)));
     }
 
-    /// When the next key expires.
+    /// Time at which the next key expires.
     pub fn next(&self) -> Option<WallTime> {
         self.due.first().map(|(at, _)| *at)
     }
@@ -43,7 +43,7 @@ impl Expiries {
         self.alarm = None;
     }
 
-    /// When a timer has to fire, if that is earlier than the timer that was requested last.
+    /// Returns the time at which a timer has to fire, if that is earlier than the timer that was requested last.
     pub fn take_alarm(&mut self) -> Option<WallTime> {
         let (next, _) = self.due.first()?;
         if self.alarm.is_some_and(|alarm| alarm <= *next) {

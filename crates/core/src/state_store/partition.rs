@@ -22,11 +22,12 @@ use crate::time::WallTime;
 /// Maximum length of a key, in bytes: storage engines take no longer keys beside the tenant name.
 pub const KEY_LEN_MAX: usize = TEXT_LEN_MAX;
 
-/// How far ahead versions are reserved, in milliseconds, when the version of a key that is not stored is ahead of the
-/// wall clock. After a crash the clock of the store may be ahead by this much more.
+/// Distance by which versions are reserved ahead, in milliseconds, when the version of a key that is not stored is
+/// ahead of the wall clock. After a crash the clock of the store may be ahead by this much more.
 const RESERVED_MS: u64 = 1_000;
 
-/// How many keys [`Partition::expire`] removes in one call. If more are due, the next alarm is due at once.
+/// Maximum number of keys that [`Partition::expire`] removes in one call. If more are due, the next alarm is due at
+/// once.
 pub const EXPIRED_AT_ONCE_MAX: usize = 1_000;
 
 /// The keys of one tenant that belong to one shard.
@@ -198,7 +199,7 @@ impl<W: Watcher> Partition<W> {
         self.expiries.alarm()
     }
 
-    /// When the next key expires, if any does.
+    /// Time at which the next key expires, if any does.
     pub fn next_expiry(&self) -> Option<WallTime> {
         self.expiries.next()
     }
@@ -414,7 +415,7 @@ impl<W: Watcher> Partition<W> {
         scope.usage.count_expired();
     }
 
-    /// Whether the key of a request is stored already, or is to be stored.
+    /// Returns whether the key of a request is stored already, or is to be stored.
     fn is_stored(&self, request: &Request<'_>, key: &[u8]) -> bool {
         request.stored || self.entries.get(key).is_some_and(|entry| entry.stored)
     }

@@ -16,7 +16,7 @@ pub struct StateRecord {
     pub version: Version,
     /// The token that protects the key: a change with a lower token is refused.
     pub fencing_token: Option<FencingToken>,
-    /// When the key expires, if ever.
+    /// Time at which the key expires, if ever.
     pub expires_at: Option<WallTime>,
 }
 

@@ -13,7 +13,7 @@ use crate::time::WallTime;
 pub struct Scope<'a> {
     /// The tenant's clock.
     pub clock: &'a Clock,
-    /// What the tenant has used of its quota.
+    /// The part of its quota that the tenant uses.
     pub usage: &'a Usage,
     /// The tenant's quota.
     pub limits: &'a Limits,

@@ -26,8 +26,8 @@ impl Limits {
         Self { keys: u64::MAX, bytes: u64::MAX, value_bytes: u64::MAX, watchers: u64::MAX };
 }
 
-/// What a tenant uses, in all its partitions together. The partitions have no common lock, so each part of the quota is
-/// checked and taken by one atomic operation.
+/// The part of its quota that a tenant uses, in all its partitions together. The partitions have no common lock, so
+/// each counter is checked and taken by one atomic operation.
 #[derive(Debug, Default)]
 pub struct Usage {
     keys: AtomicU64,

@@ -7,16 +7,16 @@ use super::slab::NIL;
 
 const CAPACITY_MIN: usize = 4;
 
-/// What a node has under one level. Ids are [`NIL`] for what is absent.
+/// The targets of an edge: where one level leads from a node. Ids are [`NIL`] if absent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Child {
-    /// The node where longer filters go on.
+    /// The node for longer filters.
     pub(super) node: u32,
     /// The subscribers of the filter that ends with this level.
     pub(super) set: u32,
 }
 
-/// Four of them fill a cache line.
+/// Sized so that four edges fill a cache line.
 #[derive(Clone, Copy)]
 #[repr(align(16))]
 struct Edge {
@@ -25,19 +25,19 @@ struct Edge {
     child: Child,
 }
 
-/// Edges by parent and symbol. With linear probing a lookup is one cache miss nearly always, where
-/// a table with separate tags has two; and a match is little more than lookups. In shards, so
-/// that growing moves 1/16 at a time.
+/// Edges by parent and symbol. With linear probing a lookup nearly always costs one cache miss,
+/// while a table with separate tags costs two; and matching consists mostly of lookups. Sharded, so
+/// that growing moves 1/16 of the edges at a time.
 pub(super) struct Edges {
     hashing: Hashing,
     tables: [Table; SHARDS],
 }
 
-/// At most three quarters full, no less than an eighth unless small. An edge is in the first free
-/// slot from its home on, with no vacant slot between.
+/// A table that is at most three quarters full, and at least an eighth full unless it is small. An
+/// edge is in the first free slot from its home slot on, with no vacant slot in between.
 #[derive(Default)]
 struct Table {
-    /// None or a power of two.
+    /// Empty, or a power of two of slots.
     slots: Vec<Edge>,
     len: usize,
 }
@@ -53,7 +53,7 @@ impl Edges {
         table.position(hash, parent, symbol).map(|at| table.slots[at].child)
     }
 
-    /// Asks the memory for what [`Self::find`] will read.
+    /// Prefetches the memory that [`Self::find`] will read.
     pub(super) fn touch(&self, parent: u32, symbol: u32) {
         let hash = self.hashing.pair(parent, symbol);
         let table = &self.tables[shard(hash)];
@@ -62,7 +62,7 @@ impl Edges {
         }
     }
 
-    /// Lets an edge that there is lead to `child`.
+    /// Replaces the child of an edge, if the edge exists.
     pub(super) fn replace(&mut self, parent: u32, symbol: u32, child: Child) {
         let hash = self.hashing.pair(parent, symbol);
         let table = &mut self.tables[shard(hash)];
@@ -71,7 +71,7 @@ impl Edges {
         }
     }
 
-    /// Adds an edge that leads nowhere yet; there must be none like it.
+    /// Adds an edge without child; it must not exist yet.
     pub(super) fn insert(&mut self, parent: u32, symbol: u32) {
         let hash = self.hashing.pair(parent, symbol);
         let table = &mut self.tables[shard(hash)];
@@ -82,7 +82,7 @@ impl Edges {
         table.len += 1;
     }
 
-    /// Removes an edge, if there is one.
+    /// Removes an edge, if it exists.
     pub(super) fn remove(&mut self, parent: u32, symbol: u32) {
         let hash = self.hashing.pair(parent, symbol);
         let table = &mut self.tables[shard(hash)];
@@ -141,7 +141,7 @@ impl Table {
         }
     }
 
-    /// Puts an edge into the first vacant slot from its home on; there is one.
+    /// Puts an edge into the first vacant slot from its home slot on; there must be a vacant slot.
     fn place(&mut self, hash: u64, edge: Edge) {
         let mut at = self.home(hash);
         while !self.slots[at].is_vacant() {
@@ -150,7 +150,7 @@ impl Table {
         self.slots[at] = edge;
     }
 
-    /// Empties a slot, and moves up what would not be found behind it any more.
+    /// Empties a slot, and moves up the edges behind it that would not be found any more.
     fn vacate(&mut self, mut hole: usize, hashing: Hashing) {
         let mut at = self.after(hole);
         while !self.slots[at].is_vacant() {
@@ -180,7 +180,7 @@ impl Table {
         (at + 1) & (self.slots.len() - 1)
     }
 
-    /// How many slots `to` is behind `from`, around the end.
+    /// Number of slots from `from` to `to`, wrapping around at the end.
     fn distance(&self, from: usize, to: usize) -> usize {
         to.wrapping_sub(from) & (self.slots.len() - 1)
     }

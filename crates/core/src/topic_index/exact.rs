@@ -1,4 +1,4 @@
-//! The filters without wildcards, which match the one topic that they spell.
+//! The filters without wildcards, which match exactly the topic of the same name.
 
 use hashbrown::HashTable;
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -7,12 +7,13 @@ use super::Subscriber;
 use super::hashing::{Hashing, SHARDS, shard};
 use super::subscribers::Subscribers;
 
-/// A hash map from topic to subscribers, in shards with a lock each. Growing moves one shard.
+/// A hash map from topic to subscribers, in shards with a lock each. Growing moves one shard at a
+/// time.
 pub(super) struct Exact<S> {
     shards: [Shard<S>; SHARDS],
 }
 
-/// On a cache line of its own, so that readers of two shards do not disturb each other.
+/// One shard on a cache line of its own, so that readers of two shards do not disturb each other.
 #[repr(align(64))]
 struct Shard<S>(RwLock<Table<S>>);
 
@@ -40,12 +41,12 @@ impl<S: Subscriber> Exact<S> {
 }
 
 impl<S: Subscriber> Table<S> {
-    /// The subscribers of the filter that equals `topic`.
+    /// Returns the subscribers of the filter that equals `topic`.
     pub(super) fn find(&self, hash: u64, topic: &str) -> Option<&Subscribers<S>> {
         self.filters.find(hash, |(filter, _)| **filter == *topic).map(|(_, found)| found)
     }
 
-    /// Lets `change` change the subscribers of `filter`, which is created for it if need be.
+    /// Applies `change` to the subscribers of `filter`, which is created if it does not exist.
     pub(super) fn insert<T>(
         &mut self,
         hashing: Hashing,
@@ -61,8 +62,8 @@ impl<S: Subscriber> Table<S> {
         change(&mut entry.or_insert_with(|| (filter.into(), Subscribers::None)).into_mut().1)
     }
 
-    /// Lets `change` change the subscribers of `filter` and forgets the filter when none are
-    /// left; `None` if there is no such filter.
+    /// Applies `change` to the subscribers of `filter`, and removes the filter if it has none left.
+    /// Returns `None` if there is no such filter.
     pub(super) fn remove<T>(
         &mut self,
         hashing: Hashing,

@@ -1,19 +1,19 @@
-//! The one hash function of an index.
+//! The hash function of an index.
 
 use std::hash::{BuildHasher, Hasher};
 
 use foldhash::fast::FixedState;
 
-/// Into how many parts the large tables are split. A power of two.
+/// Number of shards into which the large tables are split. A power of two.
 pub(super) const SHARDS: usize = 16;
 
-/// The part for a hash. By bits that the tables do not use: they take buckets from the low bits,
-/// tags from the highest seven.
+/// The shard of a hash. Uses bits that the tables do not use: they take buckets from the low bits,
+/// and tags from the highest seven.
 pub(super) fn shard(hash: u64) -> usize {
     (hash >> 48) as usize % SHARDS
 }
 
-/// Hashes topics, levels and edges; seeded, because clients choose the topics.
+/// Hashes topics, levels and edges. Seeded, because clients choose the topics.
 #[derive(Clone, Copy)]
 pub(super) struct Hashing(u64);
 
@@ -41,7 +41,7 @@ impl Hashing {
     }
 }
 
-/// Hashes the keys of subscribers. The broker gives them, not a client: they need no seed.
+/// Hashes the keys of subscribers. Needs no seed, as the broker assigns the keys, not a client.
 pub(super) type KeyHasher = FixedState;
 
 pub(super) fn hash_key(key: u64) -> u64 {

@@ -1,12 +1,12 @@
-//! Topic filters → subscribers of one tenant.
+//! The topic index of one tenant: topic filters → subscribers.
 //!
-//! Every PUBLISH asks [`TopicIndex::route`] who gets it, or asks a [`Route`] that it kept whether
-//! it still [holds](Route::is_current), which takes no lock. Subscribing and unsubscribing go on at
-//! the same time, from any thread.
+//! Every PUBLISH asks [`TopicIndex::route`] for the recipients, or asks a cached [`Route`] whether it is still
+//! [current](Route::is_current), which takes no lock. Subscribing and unsubscribing can happen at the same time, from
+//! any thread.
 //!
-//! Filters without wildcards are in a sharded hash map, one probe per topic; the others in one trie,
-//! which a tenant without them never touches. The index is derived from the sessions: it can be
-//! built anew from their subscriptions, and holds nothing that they do not.
+//! Filters without wildcards are in a sharded hash map, one probe per topic. The others are in one trie, which is never
+//! accessed for a tenant without them. The index is derived from the sessions: it can be rebuilt from their
+//! subscriptions, and contains nothing else.
 
 mod edges;
 mod epochs;
@@ -37,22 +37,22 @@ use trie::Trie;
 pub use route::{Identifiers, Route, Target};
 pub use shared::{Load, Members, SharedGroup, Strategy};
 
-/// From this many subscriptions on, an index affords the large table of change counters.
+/// Number of subscriptions from which on an index uses the large table of change counters.
 const MANY_SUBSCRIPTIONS: usize = 4096;
 
-/// A session, as the index sees it: a handle that is cheap to clone.
+/// A session from the index's point of view: a handle that is cheap to clone.
 pub trait Subscriber: Clone + Send + Sync + 'static {
-    /// Which session it is. Handles with the same key are the same subscriber.
+    /// Identifies the session. Handles with the same key are the same subscriber.
     fn key(&self) -> u64;
 }
 
-/// What a SUBSCRIBE asked for, as granted (MQTT 5 §3.8.3.1). Retain Handling is not here: it
-/// matters at the moment of subscribing only.
+/// Options of a subscription, as granted (MQTT 5 §3.8.3.1). Retain Handling is not included: it matters only at the
+/// moment of subscribing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SubscribeOptions {
     /// The granted Maximum QoS.
     pub qos: QoS,
-    /// Whether the subscriber's own messages are kept from it.
+    /// Whether the subscriber does not get its own messages.
     pub no_local: bool,
     /// Whether the RETAIN flag is forwarded as published.
     pub retain_as_published: bool,
@@ -71,16 +71,16 @@ pub struct Member<S> {
 
 /// The subscriptions of one tenant.
 ///
-/// Filters and topics are taken as valid (MQTT 5 §4.7), and as bounded in their levels: a filter
-/// with wildcards costs up to 100 bytes for each level that no other filter has.
+/// Filters and topics must be valid (MQTT 5 §4.7), and their number of levels bounded: a filter with wildcards costs up
+/// to 100 bytes for each level that no other filter has.
 ///
-/// A route is made with all changes whose call returned before, and possibly with some that are
-/// under way. While a lock is held, subscribers are cloned and asked for their key, never dropped.
+/// A route includes all changes whose call has returned before, and possibly some that are under way. While a lock is
+/// held, subscribers are cloned and asked for their key, never dropped.
 pub struct TopicIndex<S> {
     hashing: Hashing,
     exact: Exact<S>,
     trie: RwLock<Trie<S>>,
-    /// [`Trie::filters`], to be read without its lock.
+    /// The value of [`Trie::filters`], readable without the trie's lock.
     wildcards: AtomicUsize,
     subscriptions: AtomicUsize,
     epochs: Epochs,
@@ -90,8 +90,8 @@ pub struct TopicIndex<S> {
 type Matching<'a, S> = SmallVec<[&'a Subscribers<S>; 16]>;
 
 impl<S: Subscriber> TopicIndex<S> {
-    /// An empty index. The seed should be secret where clients are not trusted, so that nobody can
-    /// choose topics that collide; it has no other effect.
+    /// Creates an empty index. If clients are not trusted the seed should be secret, so that nobody can choose topics
+    /// whose hashes collide; it has no other effect.
     pub fn with_seed(seed: u64) -> Self {
         let hashing = Hashing::with_seed(seed);
         Self {
@@ -104,12 +104,12 @@ impl<S: Subscriber> TopicIndex<S> {
         }
     }
 
-    /// Who gets a message published to `topic`.
+    /// Returns the recipients of a message published to `topic`.
     pub fn route(&self, topic: &str) -> Route<S> {
         let hash = self.hashing.text(topic);
         let first = self.hashing.text(leading(topic, 1));
         let two = self.hashing.text(leading(topic, 2));
-        // The order is what makes `Route::is_current` sound, see `epochs`.
+        // `Route::is_current` is sound only in this order, see `epochs`.
         let stamp = self.epochs.stamp([hash, two, first]);
 
         let exact = self.exact.read(hash);
@@ -122,14 +122,14 @@ impl<S: Subscriber> TopicIndex<S> {
         Route::new(stamp, &found)
     }
 
-    /// Adds a subscription, or replaces the one that the subscriber has with the same filter
-    /// (MQTT 5 §3.8.4). Answers whether it is new.
+    /// Adds a subscription, or replaces the one that the subscriber has with the same filter (MQTT 5 §3.8.4). Returns
+    /// whether it is new.
     pub fn subscribe(&self, filter: &str, subscriber: &S, options: SubscribeOptions) -> bool {
         let member = Member { subscriber: subscriber.clone(), options };
         self.add(filter, |subscribers| subscribers.insert(member))
     }
 
-    /// Removes the subscription of the session `key`. Answers whether there was one.
+    /// Removes the subscription of the session `key`. Returns whether there was one.
     pub fn unsubscribe(&self, filter: &str, key: u64) -> bool {
         self.remove(filter, |subscribers| subscribers.remove(key))
     }
@@ -151,9 +151,9 @@ impl<S: Subscriber> TopicIndex<S> {
         self.remove(filter, |subscribers| subscribers.remove_shared(name, key))
     }
 
-    /// Whether a filter may be subscribed to so that finding the subscribers of a topic takes at most `most` steps
-    /// through the filters with wildcards: the levels of all patterns of wildcards that they have. A filter whose
-    /// pattern another one has costs nothing.
+    /// Returns whether a filter may be subscribed to, so that finding the subscribers of a topic takes at most `most`
+    /// steps through the filters with wildcards. The steps are the levels of all distinct patterns of wildcards. A
+    /// filter with an existing pattern costs nothing.
     pub fn admits(&self, filter: &str, most: usize) -> bool {
         self.scope(filter).is_none() || {
             let trie = self.trie.read();
@@ -162,12 +162,12 @@ impl<S: Subscriber> TopicIndex<S> {
         }
     }
 
-    /// How many levels the patterns of all filters with wildcards have together; see [`Self::admits`].
+    /// Number of levels of all distinct patterns of the filters with wildcards; see [`Self::admits`].
     pub fn pattern_levels(&self) -> usize {
         self.trie.read().patterns().levels()
     }
 
-    /// How many subscriptions there are, each member of a shared one counted.
+    /// Number of subscriptions, with each member of a shared one counted.
     pub fn subscription_count(&self) -> usize {
         self.subscriptions.load(Ordering::Relaxed)
     }
@@ -236,10 +236,10 @@ impl<S: Subscriber> TopicIndex<S> {
         }
     }
 
-    /// The scope of a filter with wildcards; `None` if it has none.
+    /// Returns the scope of a filter with wildcards; `None` if it has none.
     fn scope(&self, filter: &str) -> Option<Scope> {
         let wildcard = filter.bytes().position(|byte| matches!(byte, b'+' | b'#'))?;
-        // What comes before is whole levels, each with its '/'.
+        // The part before the first wildcard consists of whole levels, each with its '/'.
         let Some(literals) = filter[..wildcard].strip_suffix('/') else {
             return Some(Scope::Global);
         };
@@ -248,13 +248,13 @@ impl<S: Subscriber> TopicIndex<S> {
 }
 
 impl<S: Subscriber> Default for TopicIndex<S> {
-    /// An empty index with a seed that everybody knows.
+    /// Creates an empty index with a publicly known seed.
     fn default() -> Self {
         Self::with_seed(0)
     }
 }
 
-/// The first `levels` levels of `topic`, or all of it when it has no more.
+/// Returns the first `levels` levels of `topic`, or all of it if it has no more.
 fn leading(topic: &str, levels: usize) -> &str {
     let slashes = topic.bytes().enumerate().filter(|&(_, byte)| byte == b'/');
     slashes.map(|(at, _)| at).nth(levels - 1).map_or(topic, |end| &topic[..end])

@@ -1,25 +1,26 @@
 //! The patterns of the filters with wildcards: which of their levels are `+`.
 //!
-//! A topic fixes what the other levels are, so it leads to at most one node of the trie for each level of each
-//! pattern, however many filters there are. The sum of these levels is what a match can cost. It is small by
-//! nature: a million filters `fleet/+/{device}/state` have one pattern of four levels. Only who wants a match to
-//! be dear has thousands of patterns.
+//! A topic determines the other levels, so it leads to at most one node of the trie for each level of each pattern,
+//! however many filters there are. The sum of these levels is the maximum cost of a match. It is normally small: a
+//! million filters `fleet/+/{device}/state` have one pattern of four levels. Thousands of patterns occur only if
+//! somebody makes matches expensive on purpose.
 
 use hashbrown::HashMap;
 
 use foldhash::fast::FixedState;
 
-/// How many filters have each pattern.
+/// The number of filters with each pattern.
 #[derive(Default)]
 pub(super) struct Patterns {
     uses: HashMap<Pattern, u32, FixedState>,
     levels: usize,
 }
 
-/// The pattern of a filter. A last level `#` is no part of it: it is found where the level before it is.
+/// The pattern of a filter. A last level `#` is not part of it: its subscribers are found at the node of the level
+/// before it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Pattern {
-    /// A bit for each level that is `+`, the first level the lowest.
+    /// A bit for each level that is `+`; the lowest bit is the first level.
     plus: u128,
     levels: u16,
 }
@@ -44,12 +45,12 @@ impl Patterns {
         }
     }
 
-    /// The levels of all patterns together.
+    /// Number of levels of all patterns together.
     pub(super) fn levels(&self) -> usize {
         self.levels
     }
 
-    /// What [`Self::levels`] would be with one more filter.
+    /// The value of [`Self::levels`] with one more filter.
     pub(super) fn levels_with(&self, filter: &str) -> usize {
         let pattern = Pattern::of(filter);
         let new = if self.uses.contains_key(&pattern) { 0 } else { usize::from(pattern.levels) };
@@ -62,7 +63,8 @@ impl Pattern {
         let mut pattern = Self { plus: 0, levels: 0 };
         for level in filter.split('/').filter(|level| *level != "#") {
             if level == "+" {
-                // Filters have no more levels than bits; if one had, patterns would seem alike that are not.
+                // Filters have at most as many levels as there are bits. With more, different patterns would be taken
+                // for the same.
                 pattern.plus |= 1u128.checked_shl(u32::from(pattern.levels)).unwrap_or(0);
             }
             pattern.levels = pattern.levels.saturating_add(1);
@@ -94,7 +96,7 @@ mod tests {
         assert_eq!((patterns.levels(), patterns.uses.len()), (0, 0));
     }
 
-    /// What the default of `max_pattern_levels` is made of.
+    /// Computes the number on which the default of `max_pattern_levels` is based.
     #[test]
     fn all_patterns_of_filters_with_up_to_seven_levels() {
         let mut patterns = Patterns::default();

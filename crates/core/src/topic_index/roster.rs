@@ -1,15 +1,15 @@
-//! Subscribers of one filter, or members of one shared subscription.
+//! The subscribers of one filter, or the members of one shared subscription.
 
 use hashbrown::HashTable;
 
 use super::hashing::hash_key;
 use super::{Member, Subscriber};
 
-/// From this many members on, a roster keeps an index by key.
+/// Number of members from which on a roster keeps an index by key.
 const INDEXED_FROM: usize = 32;
 
-/// Members in no particular order, one per key. Adding, finding and removing cost O(1) however
-/// many there are: 100,000 clients of one filter may all leave at once.
+/// Members in no particular order, one per key. Adding, finding and removing cost O(1), however
+/// many members there are: 100,000 clients of one filter may all leave at once.
 #[derive(Clone)]
 pub(super) struct Roster<S> {
     members: Vec<Member<S>>,
@@ -32,7 +32,7 @@ impl<S: Subscriber> Roster<S> {
         self.members.is_empty()
     }
 
-    /// Where in [`Self::members`] the member with `key` is.
+    /// Returns the position in [`Self::members`] of the member with `key`.
     pub(super) fn position(&self, key: u64) -> Option<usize> {
         if self.positions.is_empty() {
             return self.members.iter().position(|member| member.subscriber.key() == key);
@@ -41,13 +41,13 @@ impl<S: Subscriber> Roster<S> {
         self.positions.find(hash_key(key), same).map(|&at| at as usize)
     }
 
-    /// Adds `member`; answers the one with the same key that it replaces.
+    /// Adds `member`. Returns the member with the same key that it replaces.
     pub(super) fn insert(&mut self, member: Member<S>) -> Option<Member<S>> {
         if let Some(at) = self.position(member.subscriber.key()) {
             return Some(std::mem::replace(&mut self.members[at], member));
         }
         self.members.push(member);
-        // A roster that has shrunk below the bound keeps its index, and the index must be whole.
+        // A roster that has shrunk below the bound keeps its index, and the index must be complete.
         if self.members.len() >= INDEXED_FROM || !self.positions.is_empty() {
             for at in self.positions.len()..self.members.len() {
                 self.index(at);
@@ -56,7 +56,7 @@ impl<S: Subscriber> Roster<S> {
         None
     }
 
-    /// Removes the member with `key`; the last one takes its place.
+    /// Removes the member with `key`. The last member takes its position.
     pub(super) fn remove(&mut self, key: u64) -> Option<Member<S>> {
         let at = self.position(key)?;
         let last = self.members.len() - 1;
@@ -78,7 +78,7 @@ impl<S: Subscriber> Roster<S> {
         Some(removed)
     }
 
-    /// Takes the only member out, when there is but one.
+    /// Takes the member out if it is the only one.
     pub(super) fn take_only(&mut self) -> Option<Member<S>> {
         if self.members.len() == 1 { self.members.pop() } else { None }
     }

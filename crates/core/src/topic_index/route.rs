@@ -1,4 +1,4 @@
-//! The answer of the index for one topic.
+//! Routes: the answers of the index for one topic each.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use super::epochs::Stamp;
 use super::hashing::KeyHasher;
 use super::{Matching, Member, SharedGroup, Subscriber, TopicIndex};
 
-/// Up to this many targets are compared one by one to find the sessions that match twice.
+/// Number of targets up to which sessions with several matching subscriptions are found by comparing one by one.
 const COMPARED_MAX: usize = 16;
 
-/// Who gets a message published to one topic. Immutable; worth keeping per topic for as long as
+/// The recipients of a message published to one topic. Immutable; may be cached per topic as long as
 /// [`Self::is_current`].
 pub struct Route<S> {
     targets: Box<[Target<S>]>,
@@ -22,23 +22,23 @@ pub struct Route<S> {
     stamp: Stamp,
 }
 
-/// A session that gets the message, and how: all its matching subscriptions in one, because it
-/// gets one copy (MQTT 5 §3.3.4).
+/// A session that gets the message, with all its matching subscriptions combined, because it gets one copy (MQTT 5
+/// §3.3.4).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Target<S> {
     /// The session.
     pub subscriber: S,
-    /// The highest QoS of the subscriptions.
+    /// The highest QoS of the matching subscriptions.
     pub qos: QoS,
-    /// Whether the session's own messages are kept from it: only when every matching subscription
-    /// has No Local, since any other one asks for them.
+    /// Whether the session does not get its own messages: only if every matching subscription has No Local, since any
+    /// other subscription requests them.
     pub no_local: bool,
-    /// Whether some matching subscriptions have No Local and some do not: then the other fields are not
-    /// those for the session's own messages.
+    /// Whether only some of the matching subscriptions have No Local. Then the other fields are not valid for the
+    /// session's own messages.
     pub partly_no_local: bool,
-    /// Whether the RETAIN flag is forwarded as published: when any of the subscriptions asks so.
+    /// Whether the RETAIN flag is forwarded as published: if any of the subscriptions requests it.
     pub retain_as_published: bool,
-    /// The Subscription Identifiers of all of them.
+    /// The Subscription Identifiers of all matching subscriptions.
     pub identifiers: Identifiers,
 }
 
@@ -46,34 +46,34 @@ pub struct Target<S> {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Identifiers(Held);
 
-/// Nearly always none or one, which costs no allocation.
+/// Nearly always none or one, which needs no allocation.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 enum Held {
     #[default]
     None,
     One(NonZeroU32),
-    /// Boxed so that a target stays small.
+    /// Boxed to keep a target small.
     Many(Box<SmallVec<[NonZeroU32; 4]>>),
 }
 
 impl<S: Subscriber> Route<S> {
-    /// The sessions that get a copy each; every session once.
+    /// The sessions that get a copy each; each session is listed once.
     pub fn targets(&self) -> &[Target<S>] {
         &self.targets
     }
 
-    /// The shared subscriptions, of each of which one member gets a copy.
+    /// The shared subscriptions; one member of each gets a copy.
     pub fn groups(&self) -> &[Arc<SharedGroup<S>>] {
         &self.groups
     }
 
-    /// Whether nobody gets the message.
+    /// Whether the message has no recipients.
     pub fn is_empty(&self) -> bool {
         self.targets.is_empty() && self.groups.is_empty()
     }
 
-    /// Whether `index`, which made this route, would answer the same now. Costs five loads and no
-    /// lock. A change is seen at the latest by whoever learns that the call that made it returned.
+    /// Returns whether `index`, which made this route, would give the same answer now. Costs five loads and no lock. A
+    /// change is visible at the latest to a thread that knows that the call which made it has returned.
     pub fn is_current(&self, index: &TopicIndex<S>) -> bool {
         index.epochs.is_current(&self.stamp)
     }
@@ -111,7 +111,7 @@ impl<S: Subscriber> From<&Member<S>> for Target<S> {
 }
 
 impl Identifiers {
-    /// All of them.
+    /// All identifiers.
     pub fn as_slice(&self) -> &[NonZeroU32] {
         match &self.0 {
             Held::None => &[],
@@ -131,8 +131,8 @@ impl Identifiers {
     }
 }
 
-/// One target per session. The largest set, which may have 100,000 members, is copied as it is and
-/// asked by its own index whether it holds the members of the others.
+/// Makes one target per session. The largest set, which may have 100,000 members, is copied as it is, and its own index
+/// tells whether it contains the members of the others.
 fn merge<S: Subscriber>(found: &Matching<'_, S>) -> Box<[Target<S>]> {
     let Some(largest) = (0..found.len()).max_by_key(|&at| found[at].plain().len()) else {
         return Box::default();
@@ -142,8 +142,8 @@ fn merge<S: Subscriber>(found: &Matching<'_, S>) -> Box<[Target<S>]> {
         others.flat_map(|(_, set)| set.plain())
     };
     let largest = found[largest];
-    // Every key is read before the first subscriber is cloned: reads can wait for memory all at
-    // once, while counting up a reference makes all that follow wait.
+    // All keys are read before the first subscriber is cloned: reads can wait for memory in parallel, while each
+    // increment of a reference count makes all following instructions wait.
     let keys: SmallVec<[u64; COMPARED_MAX]> =
         others().map(|member| member.subscriber.key()).collect();
     let mut targets = Vec::with_capacity(largest.plain().len() + keys.len());
@@ -161,11 +161,11 @@ fn merge<S: Subscriber>(found: &Matching<'_, S>) -> Box<[Target<S>]> {
     targets.into_boxed_slice()
 }
 
-/// Where the targets are that come after the largest set's, by key.
+/// Positions by key of the targets that follow those of the largest set.
 struct Added {
     first: usize,
     keys: SmallVec<[u64; COMPARED_MAX]>,
-    /// Filled when there are too many to compare one by one.
+    /// Filled when there are too many targets to compare one by one.
     positions: HashMap<u64, usize, KeyHasher>,
 }
 

@@ -10,42 +10,42 @@ use super::hashing::Hashing;
 use super::roster::Roster;
 use super::{Member, Subscriber};
 
-/// How a shared subscription chooses the member that gets a message.
+/// Strategy by which a shared subscription chooses the member that gets a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Strategy {
-    /// One after the other.
+    /// The members take turns.
     #[default]
     RoundRobin,
-    /// The member with the smallest load. Among more than 64 members, the smallest of 64,
-    /// beginning at another one for each message.
+    /// The member with the smallest load. Among more than 64 members, the smallest of 64, starting at another member
+    /// for each message.
     LeastInFlight,
-    /// The same member for the same hash, as long as it is there; when a member leaves, only its
-    /// share moves (rendezvous hashing). Costs O(members).
+    /// The same member for the same hash, as long as that member is there. When a member leaves, only its share moves
+    /// (rendezvous hashing). Costs O(members).
     Hash,
 }
 
-/// Whether a member of a shared subscription can take a message.
+/// Readiness of a member of a shared subscription to take a message.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Load {
-    /// Now, with so much in flight.
+    /// It can take the message now; this many messages are in flight.
     InFlight(usize),
-    /// Later: messages wait with it.
+    /// It can take the message later: messages wait for it.
     Away,
-    /// Never again.
+    /// It will never take a message again.
     Gone,
 }
 
-/// How many members [`Strategy::LeastInFlight`] compares.
+/// Number of members that [`Strategy::LeastInFlight`] compares.
 const COMPARED_MAX: usize = 64;
 
-/// One shared subscription: the sessions that subscribed to `$share/{name}/{filter}`.
+/// A shared subscription: the sessions that subscribed to `$share/{name}/{filter}`.
 ///
-/// A [`super::Route`] holds the group, not a copy of its members: who joins or leaves is seen by
-/// the next [`Self::pick`], also through routes made before.
+/// A [`super::Route`] refers to the group, not to a copy of its members: a member that joins or leaves is seen by the
+/// next [`Self::pick`], even through routes made before.
 pub struct SharedGroup<S> {
     name: Box<str>,
     filter: Box<str>,
-    /// Copied on write only while somebody reads it.
+    /// Copied on write, but only while a reader holds it.
     members: RwLock<Arc<Roster<S>>>,
     cursor: AtomicUsize,
 }
@@ -65,7 +65,7 @@ impl<S: Subscriber> SharedGroup<S> {
         &self.name
     }
 
-    /// The topic filter behind the ShareName.
+    /// The topic filter after the ShareName.
     pub fn filter(&self) -> &str {
         &self.filter
     }
@@ -75,11 +75,11 @@ impl<S: Subscriber> SharedGroup<S> {
         Members(Arc::clone(&self.members.read()))
     }
 
-    /// The member that gets the next message; `None` only when all members have left or are gone.
+    /// Chooses the member that gets the next message. Returns `None` only if all members have left or are gone.
     ///
-    /// `load` answers whether a member can take a message. Members that can do so now are preferred;
-    /// when none can, the strategy chooses among those that can later, and the message waits with that
-    /// member. `hash` decides for [`Strategy::Hash`] only. No lock is held while `load` runs.
+    /// `load` tells whether a member can take a message. Members that can take it now are preferred. If there are none,
+    /// the strategy chooses among those that can take it later, and the message waits for that member. `hash` is used
+    /// by [`Strategy::Hash`] only. No lock is held while `load` runs.
     pub fn pick(
         &self,
         strategy: Strategy,
@@ -132,7 +132,7 @@ impl<S: Subscriber> SharedGroup<S> {
 pub struct Members<S>(Arc<Roster<S>>);
 
 impl<S: Subscriber> Members<S> {
-    /// All members once, beginning with the `start`-th (modulo their number).
+    /// All members once, starting with the `start`-th (modulo their number).
     fn from(&self, start: usize) -> impl Iterator<Item = &Member<S>> + Clone {
         let (before, after) = self.split_at(start % self.len());
         after.iter().chain(before)

@@ -1,17 +1,17 @@
-//! Slots addressed by `u32`, freed ones reused first.
+//! Slots addressed by `u32`; freed ones are reused first.
 
 use std::ops::{Index, IndexMut};
 
 /// The id that no slot has.
 pub(super) const NIL: u32 = u32::MAX;
 
-/// Slots per chunk. A power of two.
+/// Number of slots per chunk. A power of two.
 const CHUNK: usize = 4096;
 
-/// Slots with a free list. A freed slot holds `T::default()`. In chunks, so that growing moves at
-/// most one chunk and leaves no half of the memory unused.
+/// Slots with a free list. A freed slot contains `T::default()`. Organized in chunks, so that
+/// growing moves at most one chunk and does not leave half of the memory unused.
 pub(super) struct Slab<T> {
-    /// Full but for the last.
+    /// All chunks are full except the last.
     chunks: Vec<Vec<T>>,
     free: Vec<u32>,
 }
@@ -23,7 +23,7 @@ impl<T> Default for Slab<T> {
 }
 
 impl<T: Default> Slab<T> {
-    /// Stores `value` and answers its id, which stays valid until it is taken.
+    /// Stores `value` and returns its id, which stays valid until the value is taken.
     pub(super) fn insert(&mut self, value: T) -> u32 {
         if let Some(id) = self.free.pop() {
             self[id] = value;
@@ -32,7 +32,7 @@ impl<T: Default> Slab<T> {
         let id = u32::try_from(self.slots()).expect("memory ends before 2^32 slots do");
         assert!(id != NIL, "memory ends before 2^32 slots do");
         if self.slots().is_multiple_of(CHUNK) {
-            // The first chunk grows as it is needed: most tenants are small.
+            // The first chunk grows on demand: most tenants are small.
             let room = if self.chunks.is_empty() { 0 } else { CHUNK };
             self.chunks.push(Vec::with_capacity(room));
         }
@@ -41,7 +41,8 @@ impl<T: Default> Slab<T> {
         id
     }
 
-    /// Frees `id`; the slab gives its memory back when the last slot is freed.
+    /// Takes the value of `id` and frees its slot. When the last slot is freed, the slab frees its
+    /// memory.
     pub(super) fn take(&mut self, id: u32) -> T {
         let value = std::mem::take(&mut self[id]);
         if self.free.len() + 1 == self.slots() {
@@ -52,7 +53,7 @@ impl<T: Default> Slab<T> {
         value
     }
 
-    /// How many slots there are, free ones included.
+    /// Number of slots, including free ones.
     fn slots(&self) -> usize {
         self.chunks.last().map_or(0, |last| (self.chunks.len() - 1) * CHUNK + last.len())
     }

@@ -1,4 +1,4 @@
-//! Everything that is subscribed to one topic filter.
+//! The subscribers and shared subscriptions of one topic filter.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use super::roster::Roster;
 use super::{Member, SharedGroup, Subscriber};
 
 /// The subscribers and the shared subscriptions of one filter. Most filters have one subscriber,
-/// which therefore costs no allocation.
+/// which therefore needs no allocation.
 #[derive(Default)]
 pub(super) enum Subscribers<S> {
     #[default]
@@ -21,13 +21,14 @@ pub(super) struct Many<S> {
     groups: Vec<Arc<SharedGroup<S>>>,
 }
 
-/// What a subscribe or unsubscribe did to a filter.
+/// The result of a subscribe or unsubscribe for a filter.
 pub(super) struct Change<S> {
-    /// Whether there is one subscription more, or one less.
+    /// Whether the number of subscriptions has changed by one.
     pub(super) counts: bool,
-    /// Whether routes made before may answer something else than routes made after.
+    /// Whether routes made before may differ from routes made after.
     pub(super) routes: bool,
-    /// What left the index. To be dropped after the locks are: a subscriber's `Drop` is not ours.
+    /// The member that left the index. It must be dropped after the locks are released: the index
+    /// does not know what a subscriber's `Drop` does.
     pub(super) left: Option<Member<S>>,
 }
 
@@ -40,7 +41,7 @@ impl<S: Subscriber> Subscribers<S> {
         matches!(self, Self::None)
     }
 
-    /// Those who subscribed for themselves.
+    /// The subscribers that are not in a shared subscription.
     pub(super) fn plain(&self) -> &[Member<S>] {
         match self {
             Self::None => &[],
@@ -49,7 +50,7 @@ impl<S: Subscriber> Subscribers<S> {
         }
     }
 
-    /// Where in [`Self::plain`] the subscriber with `key` is.
+    /// Returns the position in [`Self::plain`] of the subscriber with `key`.
     pub(super) fn position(&self, key: u64) -> Option<usize> {
         match self {
             Self::None => None,
@@ -92,8 +93,8 @@ impl<S: Subscriber> Subscribers<S> {
         Change { counts: left.is_some(), routes: left.is_some(), left }
     }
 
-    /// Adds a member to the shared subscription `name`. Routes hold the group itself, so they
-    /// change only when the group is new.
+    /// Adds a member to the shared subscription `name`. Routes refer to the group itself, so they
+    /// change only if the group is new.
     pub(super) fn insert_shared(
         &mut self,
         name: &str,
@@ -140,7 +141,7 @@ impl<S: Subscriber> Subscribers<S> {
         }
     }
 
-    /// Goes back to the smallest form that holds what is left.
+    /// Returns to the smallest form that fits the remaining subscribers.
     fn simplify(&mut self) {
         let Self::Many(many) = self else { return };
         if !many.groups.is_empty() {

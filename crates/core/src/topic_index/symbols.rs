@@ -1,14 +1,15 @@
-//! Interned topic levels: each distinct literal level of the wildcard filters once, as a `u32`.
+//! Interned topic levels: each distinct literal level of the wildcard filters is stored once, and
+//! identified by a `u32`.
 
 use hashbrown::HashTable;
 
 use super::hashing::{Hashing, SHARDS, shard};
 
-/// Levels up to this many bytes need no allocation of their own.
+/// Levels of up to this many bytes need no allocation of their own.
 const INLINE_MAX: usize = 22;
 
-/// The literal levels in use. A level that is not here cannot be matched by any literal. In shards,
-/// so that growing moves 1/16 at a time.
+/// The literal levels in use. A level that is not in it is matched by no literal level. Sharded, so
+/// that growing moves 1/16 of the levels at a time.
 pub(super) struct Symbols {
     hashing: Hashing,
     tables: [HashTable<Symbol>; SHARDS],
@@ -20,7 +21,7 @@ pub(super) struct Symbols {
 struct Symbol {
     text: Text,
     id: u32,
-    /// How many edges carry it.
+    /// Number of edges with this symbol.
     uses: u32,
 }
 
@@ -39,13 +40,13 @@ impl Symbols {
         }
     }
 
-    /// The symbol of `level`, if any filter uses it.
+    /// Returns the symbol of `level`, if any filter uses it.
     pub(super) fn find(&self, level: &str) -> Option<u32> {
         let hash = self.hashing.text(level);
         self.tables[shard(hash)].find(hash, |symbol| symbol.is(level)).map(|symbol| symbol.id)
     }
 
-    /// Counts one more use of `level`, and answers its symbol.
+    /// Counts one more use of `level`, and returns its symbol.
     pub(super) fn acquire(&mut self, level: &str) -> u32 {
         let hashing = self.hashing;
         let hash = hashing.text(level);
@@ -63,7 +64,7 @@ impl Symbols {
         id
     }
 
-    /// Takes back one use of `level`; the last one frees its symbol.
+    /// Releases one use of `level`; the last release frees its symbol.
     pub(super) fn release(&mut self, level: &str) {
         let hashing = self.hashing;
         let hash = hashing.text(level);

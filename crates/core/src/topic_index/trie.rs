@@ -14,9 +14,9 @@ use super::{Matching, Subscriber};
 
 const ROOT: u32 = 0;
 
-/// The literal children of all nodes are in one table, and a node is 16 bytes: a million filters
-/// are a few large tables, and a step of the walk is one probe. A filter's last level needs no
-/// node; what hangs on it is found where the level is.
+/// A trie of filter levels. The literal children of all nodes are in one table, and a node has 16
+/// bytes: a million filters are a few large tables, and a step of the walk is one probe. A filter's
+/// last level needs no node; its subscribers are stored with the edge of that level.
 ///
 /// A walk never recurses and visits no node twice. Its depth is the number of levels of the topic
 /// or filter, which the caller bounds.
@@ -30,18 +30,18 @@ pub(super) struct Trie<S> {
     patterns: Patterns,
 }
 
-/// The levels that one or more filters have in common. Ids are [`NIL`] for what is absent.
+/// The levels that one or more filters have in common. Ids are [`NIL`] if absent.
 #[derive(Clone, Copy)]
 struct Node {
-    /// How many edges begin here.
+    /// Number of literal edges that begin here.
     literals: u32,
-    /// What is under level `+`.
+    /// The child under the level `+`.
     plus: Child,
-    /// The subscribers of the filter that ends with `#` below here.
+    /// The subscribers of the filter that ends with `#` below this node.
     below: u32,
 }
 
-/// A level of a filter, as a way down from a node.
+/// A level of a filter, as a step down from a node.
 #[derive(Clone, Copy)]
 enum Step<'a> {
     Plus,
@@ -55,7 +55,7 @@ enum End<'a> {
     Step(Step<'a>),
 }
 
-/// The nodes from the root to where a filter ends, and the steps between.
+/// The nodes from the root to the end of a filter, each with the step that leaves it.
 type Path<'a> = SmallVec<[(u32, Step<'a>); 8]>;
 
 impl<S: Subscriber> Trie<S> {
@@ -73,7 +73,7 @@ impl<S: Subscriber> Trie<S> {
         }
     }
 
-    /// The number of distinct filters.
+    /// Number of distinct filters.
     pub(super) fn filters(&self) -> usize {
         self.filters
     }
@@ -93,8 +93,8 @@ impl<S: Subscriber> Trie<S> {
         while let Some(level) = levels.next() {
             let is_last = levels.peek().is_none();
             let symbol = self.symbols.find(level);
-            // The memory is asked for all that a level needs before the first answer is waited for:
-            // with a million filters, waiting is what a match is made of.
+            // All memory that a level needs is prefetched before the first value is used: with a
+            // million filters, a match consists mostly of waiting for memory.
             if let Some(symbol) = symbol {
                 frontier.iter().for_each(|&id| self.edges.touch(id, symbol));
             }
@@ -130,7 +130,7 @@ impl<S: Subscriber> Trie<S> {
         found.extend(frontier.into_iter().filter_map(|id| self.set(self.nodes[id].below)));
     }
 
-    /// Lets `change` change the subscribers of `filter`, which is created for it if need be.
+    /// Applies `change` to the subscribers of `filter`, which is created if it does not exist.
     pub(super) fn insert<T>(
         &mut self,
         filter: &str,
@@ -147,8 +147,8 @@ impl<S: Subscriber> Trie<S> {
         change(&mut self.sets[set])
     }
 
-    /// Lets `change` change the subscribers of `filter` and forgets the filter when none are
-    /// left; `None` if there is no such filter.
+    /// Applies `change` to the subscribers of `filter`, and removes the filter if it has none left.
+    /// Returns `None` if there is no such filter.
     pub(super) fn remove<T>(
         &mut self,
         filter: &str,
@@ -177,7 +177,7 @@ impl<S: Subscriber> Trie<S> {
         (id != NIL).then(|| &self.sets[id])
     }
 
-    /// The subscribers of the filter that ends so, coming to the node `id`.
+    /// Returns the subscribers of the filter whose last level is `end`, after the node `id`.
     fn end(&self, id: u32, end: End<'_>) -> u32 {
         match end {
             End::Below => self.nodes[id].below,
@@ -202,7 +202,7 @@ impl<S: Subscriber> Trie<S> {
         }
     }
 
-    /// Replaces a child that there is; an edge that then leads nowhere goes.
+    /// Replaces an existing child; an edge that is left without child is removed.
     fn set_child(&mut self, id: u32, step: Step<'_>, child: Child) {
         match step {
             Step::Plus => self.nodes[id].plus = child,
@@ -215,7 +215,7 @@ impl<S: Subscriber> Trie<S> {
         }
     }
 
-    /// Where `filter` ends, with all nodes that are missing on the way.
+    /// Returns the end of `filter`, and creates all nodes that are missing on the way.
     fn create<'a>(&mut self, filter: &'a str) -> (u32, End<'a>) {
         let mut id = ROOT;
         let (path, last) = split_last(filter);
@@ -234,7 +234,7 @@ impl<S: Subscriber> Trie<S> {
         }
     }
 
-    /// The step from the node `id` by `level`, for which an edge is made if it needs one.
+    /// Returns the step from the node `id` by `level`, and creates an edge for it if necessary.
     fn create_step<'a>(&mut self, id: u32, level: &'a str) -> Step<'a> {
         if let Some(step) = self.step(level)
             && !matches!(step, Step::Literal { symbol, .. } if self.edges.find(id, symbol).is_none())
@@ -247,7 +247,7 @@ impl<S: Subscriber> Trie<S> {
         Step::Literal { symbol, level }
     }
 
-    /// The step by `level`; `None` if no filter has it.
+    /// Returns the step by `level`; `None` if no filter has that level.
     fn step<'a>(&self, level: &'a str) -> Option<Step<'a>> {
         match level {
             "+" => Some(Step::Plus),
@@ -255,7 +255,7 @@ impl<S: Subscriber> Trie<S> {
         }
     }
 
-    /// Where `filter` ends and the way there, if it ends at a node that there is.
+    /// Returns the end of `filter` and the path to it, if the node before the end exists.
     fn find<'a>(&self, filter: &'a str) -> Option<(Path<'a>, u32, End<'a>)> {
         let mut id = ROOT;
         let mut walked = Path::new();
@@ -272,8 +272,8 @@ impl<S: Subscriber> Trie<S> {
         Some((walked, id, end))
     }
 
-    /// Removes the node `id` and those on the `path` to it, from the leaf up, as long as nothing
-    /// hangs on them.
+    /// Removes the node `id` and those on the `path` to it, from the leaf up, as long as they have
+    /// no children.
     fn prune(&mut self, mut id: u32, path: &[(u32, Step<'_>)]) {
         for &(parent, step) in path.iter().rev() {
             if !self.nodes[id].is_bare() {
@@ -299,7 +299,7 @@ impl Default for Node {
     }
 }
 
-/// The last level of a filter, and the ones before it.
+/// Splits a filter into the levels before the last, and the last level.
 fn split_last(filter: &str) -> (impl Iterator<Item = &str>, &str) {
     let (before, last) = match filter.rsplit_once('/') {
         Some((before, last)) => (Some(before), last),
@@ -340,7 +340,7 @@ mod tests {
         trie.remove(filter, |set| set.remove(key)).is_some_and(|change| change.counts)
     }
 
-    /// What is in use: nodes, edges, symbols, sets of subscribers.
+    /// The numbers of nodes, edges, symbols and sets of subscribers in use.
     fn in_use(trie: &Trie<Session>) -> [usize; 4] {
         [trie.nodes.len(), trie.edges.len(), trie.symbols.len(), trie.sets.len()]
     }

@@ -1,4 +1,4 @@
-//! Every key is read as it was written, sorts as what it says, and belongs to one tenant.
+//! Keys: every key is read as it was written, sorts by its fields, and belongs to one tenant.
 
 use barid_core::durable::RecordError;
 use barid_core::durable::keys::{
@@ -12,7 +12,7 @@ use proptest::prelude::*;
 
 use crate::samples::{number, packet_id, part, text, topic};
 
-/// Tenants of which one begins with the other, and others.
+/// Tenant names, among them pairs of which one is a prefix of the other.
 fn tenant() -> impl Strategy<Value = String> {
     "[ab]{0,3}|[a-zü]{1,64}"
 }

@@ -1,4 +1,5 @@
-//! The durable plane over a store in memory: what is written is read again, and nothing else is.
+//! The durable plane on a store in memory: everything that is written is read again, and nothing
+//! else.
 
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
 

@@ -1,5 +1,5 @@
-//! Entities and their queues through any history of changes, commits, failed commits and crashes,
-//! against plain maps.
+//! Entities and their queues through random histories of changes, commits, failed commits and
+//! crashes, compared with plain maps.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -30,7 +30,7 @@ const IDS: [&str; 3] = ["", "one", "6ba7b810-9dad-11d1-80b4-00c04fd430c8"];
 
 type Queue = (TenantNumber, QueueNumber);
 
-/// What a shard has, as plainly as it can be said.
+/// The contents of a shard as plain maps.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct World {
     entities: BTreeMap<(TenantNumber, String), EntityRecord>,
@@ -45,7 +45,7 @@ impl World {
         self.entities.iter().any(|((of, _), record)| (*of, record.queue) == (tenant, queue))
     }
 
-    /// Without what belongs to entities that are gone.
+    /// Returns the contents without the records of entities that no longer exist.
     fn without_orphans(&self) -> Self {
         let mut world = self.clone();
         world.numbers.retain(|(queue, _), _| self.has_queue(*queue));
@@ -130,7 +130,7 @@ impl Recovery for World {
     }
 }
 
-/// What happens. Numbers choose among what there is, or say what is new.
+/// A step of a history. Numbers choose among existing things, or give values of new ones.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Define {
@@ -138,7 +138,8 @@ enum Step {
         path: usize,
         definition: u8,
     },
-    /// With what lies in its queue, or as far as its first batch goes.
+    /// Removes the entity with the contents of its queue, or only with the first batch of the
+    /// removal.
     Remove {
         which: usize,
         at_once: bool,
@@ -147,7 +148,7 @@ enum Step {
         which: usize,
         session: usize,
     },
-    /// One more delivery in vain, or deferred.
+    /// Raises the delivery count of a message, or defers it.
     Update {
         which: usize,
         deferred: bool,
@@ -221,23 +222,23 @@ fn tenant(at: usize) -> TenantNumber {
     TenantNumber(u32::try_from(at).unwrap())
 }
 
-/// One of `all`, if there is any.
+/// Chooses one of `all`, if there is any.
 fn choose<T: Clone>(mut all: impl Iterator<Item = T> + Clone, which: usize) -> Option<T> {
     let count = all.clone().count();
     if count == 0 { None } else { all.nth(which % count) }
 }
 
-/// The shard, its disk, and what has to be in both.
+/// The shard, its disk, and the contents that both must have.
 struct Node {
     disk: Disk,
     store: MemoryStore,
     shard: Shard,
     now: World,
-    /// What a crash leaves.
+    /// The contents after a crash.
     durable: World,
-    /// The batch that could not be committed, and what is there when it is.
+    /// The batch that could not be committed, and the contents once it is.
     failed: Option<(Batch, World)>,
-    /// Given, as entities do: never twice.
+    /// Assigned like the numbers of entities: never twice.
     next_number: SequenceNumber,
 }
 
@@ -317,7 +318,7 @@ impl Node {
         self.now.entries.insert(((tenant, queue), Part::Main, number), entry);
     }
 
-    /// A message of an entity that is there.
+    /// Chooses a message of an existing entity.
     fn entry(&self, which: usize) -> Option<(Queue, Part, SequenceNumber)> {
         let keys = self.now.entries.keys().filter(|(queue, ..)| self.now.has_queue(*queue));
         choose(keys, which).copied()
@@ -391,7 +392,7 @@ impl Node {
         self.now.numbers.insert(((tenant, queue), part), reserved);
     }
 
-    /// Commits what failed before, and then what has been noted.
+    /// Commits the failed batch, if any, and then the current one.
     fn commit(&mut self, fault: Option<Fault>) {
         if let Some((batch, then)) = self.failed.take()
             && !self.commit_batch(batch, then, fault)
@@ -419,7 +420,8 @@ impl Node {
         done.is_ok()
     }
 
-    /// What is in the store is what is in the world: no body is missing and none is left over.
+    /// Checks that the store has the contents of the world: no body is missing, and none is left
+    /// over.
     fn check_store(&self) {
         let mut bodies = BTreeMap::new();
         let scanned = self.store.scan(keys::QUEUE_BODIES, &[], &[], &mut |key, value| {
@@ -439,7 +441,7 @@ impl Node {
         assert_eq!(records(&self.store, keys::QUEUE_NUMBERS), self.now.numbers.len());
     }
 
-    /// The process dies and is started again.
+    /// Crashes the process and starts it again.
     fn crash(&mut self) {
         self.disk.crash();
         self.failed = None;

@@ -1,4 +1,4 @@
-//! Every record is read as it was written, and nothing else is read as one.
+//! Records: every record is read as it was written, and nothing else is read as a record.
 
 use std::fmt::Debug;
 
@@ -22,12 +22,12 @@ use statestore_proto::{Refusal, Version};
 
 use crate::samples;
 
-/// How one kind of record is written and read.
+/// The functions that write and read one kind of record.
 struct Format<T> {
     encode: fn(&T, &mut Vec<u8>),
     decode: fn(&[u8]) -> Result<T, RecordError>,
-    /// Whether a part of a record from the front may be one, too: the payload ends where the record
-    /// does.
+    /// Whether a prefix of a record may be a valid record, too: its last field ends where the
+    /// record does.
     is_open_ended: bool,
 }
 
@@ -56,7 +56,8 @@ impl<T: PartialEq + Debug> Format<T> {
         self.check_garbage(&damaged);
     }
 
-    /// What is read at all is read exactly: it is what writing it gives.
+    /// Checks that bytes which can be read are read exactly: writing the record gives the same
+    /// bytes.
     fn check_garbage(&self, bytes: &[u8]) {
         if let Ok(record) = (self.decode)(bytes) {
             assert_eq!(self.write(&record), bytes, "{record:?}");
@@ -66,7 +67,7 @@ impl<T: PartialEq + Debug> Format<T> {
 
 const SESSION: Format<SessionRecord> =
     Format { encode: SessionRecord::encode, decode: SessionRecord::decode, is_open_ended: false };
-/// What ends early has fewer queues.
+/// A truncated record has fewer queues, and may be valid.
 const RECEIVED: Format<ReceivedRecord> =
     Format { encode: ReceivedRecord::encode, decode: ReceivedRecord::decode, is_open_ended: true };
 const SUBSCRIPTION: Format<SubscriptionRecord> = Format {

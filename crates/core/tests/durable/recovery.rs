@@ -1,5 +1,5 @@
-//! Two shards and their stores through any history of changes, commits, failed commits and crashes,
-//! against plain maps.
+//! Two shards and their stores through random histories of changes, commits, failed commits and
+//! crashes, compared with plain maps.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
@@ -33,7 +33,7 @@ const TENANTS: [&str; 2] = ["acme", "zeta"];
 const TOPICS: [&str; 3] = ["a", "a/b", "b"];
 const KEYS: [&[u8]; 3] = [b"\0", b"key", b"\xFF\xFF"];
 
-/// What one shard has, as plainly as it can be said.
+/// The contents of one shard as plain maps.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct World {
     sessions: BTreeMap<(TenantNumber, String), SessionRecord>,
@@ -60,7 +60,8 @@ impl World {
         references
     }
 
-    /// Without what belongs to sessions that are gone; `all` has those of the other shards, too.
+    /// Returns the contents without the records of sessions that no longer exist; `all` includes
+    /// the other shards.
     fn without_orphans(&self, all: &[World]) -> World {
         let mut world = self.clone();
         world.subscriptions.retain(|(tenant, session, _), _| self.has_session(*tenant, *session));
@@ -139,7 +140,7 @@ impl Recovery for World {
     }
 }
 
-/// What happens. Numbers choose among what there is, or say what is new.
+/// A step of a history. Numbers choose among existing things, or give values of new ones.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     BeginSession {
@@ -147,7 +148,8 @@ enum Step {
         tenant: usize,
         client: u8,
     },
-    /// With its subscriptions and entries, or as far as its first batch goes.
+    /// Ends the session with its subscriptions and entries, or only with the first batch of the
+    /// removal.
     EndSession {
         shard: usize,
         which: usize,
@@ -162,7 +164,7 @@ enum Step {
         shard: usize,
         which: usize,
     },
-    /// To some sessions of one tenant.
+    /// Publishes to some sessions of one tenant.
     Publish {
         shard: usize,
         tenant: usize,
@@ -285,15 +287,15 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     )
 }
 
-/// One shard, its disk, and what has to be in both.
+/// One shard, its disk, and the contents that both must have.
 struct Node {
     disk: Disk,
     store: MemoryStore,
     shard: Shard,
     now: World,
-    /// What a crash leaves.
+    /// The contents after a crash.
     durable: World,
-    /// The batch that could not be committed, and what is there when it is.
+    /// The batch that could not be committed, and the contents once it is.
     failed: Option<(Batch, World)>,
     next_entry: EntryNumber,
 }
@@ -313,7 +315,7 @@ fn message(topic: &str, payload: &[u8]) -> Arc<Message> {
     }))
 }
 
-/// One of `all`, if there is any.
+/// Chooses one of `all`, if there is any.
 fn choose<T: Clone>(mut all: impl Iterator<Item = T> + Clone, which: usize) -> Option<T> {
     let count = all.clone().count();
     if count == 0 { None } else { all.nth(which % count) }
@@ -446,7 +448,7 @@ impl Node {
         self.now.entries.remove(&key);
     }
 
-    /// Somebody gets a message, or all have it by now.
+    /// Notes that a session or a queue gets a message, or that all recipients have it.
     fn receive(&mut self, of: (TenantNumber, SessionNumber, PacketId), by: u8) {
         let note = |record: &mut ReceivedRecord| match by {
             0 => *record = ReceivedRecord::All,
@@ -476,7 +478,7 @@ impl Node {
         self.now.retained.remove(&(tenant, topic.into()));
     }
 
-    /// A key of the state store changes, and with it the clock.
+    /// Advances the clock for a change of a key of the state store.
     fn tick(&mut self, tenant: TenantNumber) -> Version {
         let clock = self.now.clocks.entry(tenant).or_default();
         *clock = clock.next(0, None);
@@ -520,7 +522,7 @@ impl Node {
         self.now.answered.remove(&key);
     }
 
-    /// Commits what failed before, and then what has been noted.
+    /// Commits the failed batch, if any, and then the current one.
     fn commit(&mut self, fault: Option<Fault>) {
         if let Some((batch, then)) = self.failed.take()
             && !self.commit_batch(batch, then, fault)
@@ -550,7 +552,8 @@ impl Node {
         done.is_ok()
     }
 
-    /// What is in the store is what is in the world: no message is missing and none is left over.
+    /// Checks that the store has the contents of the world: no message is missing, and none is left
+    /// over.
     fn check_store(&self) {
         let mut messages = BTreeMap::new();
         let scanned = self.store.scan(keys::MESSAGES, &[], &[], &mut |key, value| {
@@ -586,7 +589,7 @@ fn records(store: &MemoryStore, keyspace: Keyspace) -> usize {
     scanned.map(|()| count).unwrap()
 }
 
-/// All processes die and are started again.
+/// Crashes all processes and starts them again.
 fn crash(nodes: &mut [Node]) {
     let mut worlds: Vec<World> = nodes.iter().map(|_| World::default()).collect();
     let mut recovered = Vec::new();
@@ -634,7 +637,8 @@ fn crash(nodes: &mut [Node]) {
         for (message, count) in node.now.references() {
             assert_eq!(node.shard.references(message), count);
         }
-        // No entry is lost from the front of a queue only.
+        // A crash never loses only entries from the front of a queue, so the next number follows
+        // the greatest one that is left.
         node.next_entry = node.now.entries.keys().map(|key| key.2 + 1).max().unwrap_or(1);
         assert!(!node.shard.pending().has_puts(), "only orphans are to be removed");
     }
@@ -751,7 +755,8 @@ fn a_number_that_was_given_is_not_given_again() {
         node.shard.begin_tenure();
         assert!(node.shard.epoch() > epoch);
         epoch = node.shard.epoch();
-        // A test has more sessions at once than a broker between two commits.
+        // Commits in between: a test assigns more numbers at once than a broker does between two
+        // commits.
         for _ in 0..3_000_000 {
             let number = node.shard.new_session_number();
             assert!(number > last && shard_of(number) == 3);
@@ -760,7 +765,7 @@ fn a_number_that_was_given_is_not_given_again() {
                 node.commit(None);
             }
         }
-        // What is given last is noted nowhere.
+        // The last numbers are not in any record.
         node.commit(None);
         last = (0..1_000).map(|_| node.shard.new_session_number()).max().unwrap();
         let recovered = recover(3, &node.store, &mut World::default()).unwrap();

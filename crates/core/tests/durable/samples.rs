@@ -1,4 +1,4 @@
-//! Any record that there can be.
+//! Strategies for all kinds of records.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub fn qos() -> impl Strategy<Value = QoS> {
     select(&[QoS::AtMostOnce, QoS::AtLeastOnce, QoS::ExactlyOnce][..])
 }
 
-/// Numbers around the lengths of varints, and others.
+/// Numbers at the limits of varint lengths, and others.
 pub fn number() -> impl Strategy<Value = u64> {
     prop_oneof![select(&[0, 1, 127, 128, u64::MAX][..]), any::<u64>(), 0..1_000_000_u64]
 }
@@ -40,7 +40,7 @@ pub fn identifier() -> impl Strategy<Value = NonZeroU32> {
     (1..=u32::MAX).prop_map(|n| NonZeroU32::new(n).unwrap())
 }
 
-/// Any text, as client identifiers, users and filters are.
+/// Texts for client identifiers, users and filters.
 pub fn text() -> impl Strategy<Value = Box<str>> {
     "[a-z/+#$üß]{0,12}".prop_map(Box::from)
 }
@@ -201,14 +201,14 @@ prop_compose! {
     }
 }
 
-/// An id as there are: UUIDs, in the ways of writing them, and others.
+/// Ids: UUIDs in their different notations, and others.
 fn id() -> impl Strategy<Value = Arc<str>> {
     let uuid = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}";
     let ids = prop_oneof![uuid, "[0-9a-f]{32}", "[0-9a-fA-F-]{36}", "[a-z0-9 /-]{0,40}", "ü{0,3}"];
     ids.prop_map(Arc::from)
 }
 
-/// NaN apart, which is not equal to itself.
+/// Any value except NaN, which is not equal to itself.
 fn value() -> impl Strategy<Value = Value> {
     prop_oneof![
         Just(Value::Null),
@@ -239,7 +239,7 @@ fn state_of_entry() -> impl Strategy<Value = State> {
 }
 
 prop_compose! {
-    /// The entry with this number, whose body is in the store only.
+    /// An entry with this number, whose body is in the store only.
     pub fn queue_entry(number: u64)(
         session in option::of(id()),
         message_id in option::of(id()),

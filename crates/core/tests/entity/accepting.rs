@@ -1,4 +1,4 @@
-//! Which session a receiver gets, and when.
+//! Accepting of sessions: which session a receiver gets, and when.
 
 use barid_core::entity::{Accept, Mode, Part, ReceiverId, Refusal};
 use barid_core::time::WallTime;
@@ -58,7 +58,7 @@ fn the_next_session_is_the_free_one_with_the_lowest_number() {
     let got = world.take(1, 1);
     world.complete(&got[0]);
     world.close(1);
-    // What is left of `a` is still before `c`.
+    // The rest of `a` still comes before `c`.
     assert_eq!(world.accept_next(3, 500).as_deref(), Some("a"));
     assert_eq!(world.accept_next(4, 500).as_deref(), Some("c"));
     assert_eq!(world.accept_next(5, 500), None);

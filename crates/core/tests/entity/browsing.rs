@@ -1,11 +1,12 @@
-//! Looks that change nothing.
+//! Queries that change nothing.
 
 use barid_core::entity::{Entry, Part};
 use barid_core::time::WallTime;
 
 use super::world::{LOCK, World, defer, scheduled};
 
-/// A locked, a deferred, a scheduled and two waiting messages of `a`, and one of `b` between them.
+/// One locked, one deferred, one scheduled and two waiting messages of `a`, and one of `b` between
+/// them.
 fn mixed() -> World {
     let mut world = World::with_sessions();
     world.send_all("a", &["1", "2"]);

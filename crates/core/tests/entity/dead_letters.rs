@@ -1,4 +1,4 @@
-//! Messages that nobody could make use of.
+//! Dead letters.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ pub fn assert_says(entry: &Entry, reason: &str, description: &str) {
     assert_eq!(said("DeadLetterErrorDescription"), Some(&Value::from(description)));
 }
 
-/// One that was dead-lettered out of a session.
+/// A session with one locked message; another one was dead-lettered.
 fn dead() -> World {
     let mut world = World::with_sessions();
     world.send_all("a", &["1", "2"]);
@@ -175,7 +175,7 @@ fn what_receivers_may_change_of_a_message_is_bounded() {
             assert_eq!(world.settle(&got[0], outcome), Err(Refusal::TooManyChanges));
         }
     }
-    // It is still locked. What was changed before counts as well.
+    // The message is still locked. Changes made before count as well.
     world.settle(&got[0], Outcome::Abandon(many(CHANGED_MAX / 2 + 1, 'a'))).unwrap();
     let again = world.take(1, 1);
     let more = Outcome::Abandon(many(CHANGED_MAX / 2, 'b'));

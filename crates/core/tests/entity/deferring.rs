@@ -1,4 +1,4 @@
-//! Messages that are received by their numbers.
+//! Deferred messages, which are received by their numbers.
 
 use barid_core::entity::{Mode, Outcome, Part, ReceiverId, Refusal, State};
 

@@ -1,10 +1,10 @@
-//! What counts as a delivery in vain.
+//! Deliveries that raise the delivery count, and those that do not.
 
 use barid_core::entity::{Outcome, Part, ReceiverId};
 
 use super::world::{LOCK, World, abandon, counted, defer};
 
-/// A session with messages of which two were delivered.
+/// A session with three messages, two of which were delivered.
 fn delivered() -> (World, Vec<super::world::Got>) {
     let mut world = World::with_sessions();
     world.send_all("a", &["1", "2", "3"]);

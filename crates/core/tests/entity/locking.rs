@@ -1,4 +1,4 @@
-//! The lock on a session.
+//! Locks on sessions.
 
 use barid_core::entity::{AT_ONCE_MAX, Mode, Outcome, Part, ReceiverId, Refusal};
 use barid_core::time::WallTime;
@@ -87,7 +87,7 @@ fn a_lock_that_has_ended_is_of_no_use() {
     world.send("a", "1");
     world.accept(1, "a").unwrap();
     let got = world.take(1, 1);
-    // Nobody has told the entity what time it is before the first of these.
+    // The entity does not know the time before the first of these calls.
     world.later(LOCK);
     assert_eq!(world.settle(&got[0], Outcome::Complete), Err(Refusal::SessionLockLost));
     let renewed = world.entity.renew_session(ReceiverId(1), world.now, &mut world.fx);
@@ -180,7 +180,7 @@ fn many_locks_of_sessions_end_bit_by_bit() {
     let last = sessions as u64 - 1;
     assert_eq!(world.try_take(last, 1).unwrap_err(), Refusal::SessionLockLost);
     assert!(world.entity.counts().sessions > 0, "not all at once");
-    // Whoever asks for one of the others gets it.
+    // A receiver that asks for one of the other sessions gets it.
     world.accept(last + 1, &format!("{last}")).unwrap();
     world.at(LOCK);
     assert_eq!(world.entity.counts().sessions, 1);

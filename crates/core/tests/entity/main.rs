@@ -1,5 +1,4 @@
-//! Queues and subscriptions: what each statement of their semantics means, and random histories against a
-//! simple model.
+//! Queues and subscriptions: tests of each rule of their semantics, and random histories compared with a simple model.
 
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
 

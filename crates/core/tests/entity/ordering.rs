@@ -1,4 +1,4 @@
-//! Messages of a session come in their order.
+//! Order of the messages in a session.
 
 use barid_core::entity::{Outcome, ReceiverId};
 

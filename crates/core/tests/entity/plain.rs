@@ -9,7 +9,7 @@ fn ready(receiver: u64) -> Told {
     Told::Ready(ReceiverId(receiver))
 }
 
-/// An entity without sessions and three receivers that wait.
+/// An entity without sessions, and three receivers that wait.
 fn three_wait() -> World {
     let mut world = World::plain();
     for receiver in 1..=3 {
@@ -74,7 +74,7 @@ fn who_waits_is_told_first_come_first_served() {
     assert_eq!(world.told(), [ready(1), ready(2)]);
     assert_eq!(texts(&world.take(2, 1)), ["1"]);
     assert_eq!(texts(&world.take(1, 1)), ["2"]);
-    // Both have had something, so the third is first now.
+    // Both have taken a message, so the third receiver is first now.
     assert!(world.take(1, 1).is_empty());
     world.send("", "3");
     assert_eq!(world.told(), [ready(3)]);

@@ -1,4 +1,4 @@
-//! What is left after a crash, and after everything is removed.
+//! The contents after a crash, and after everything was removed.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Messages for later.
+//! Scheduled messages.
 
 use barid_core::entity::{AT_ONCE_MAX, Part, ReceiverId, Refusal, Sent, State};
 use barid_core::time::WallTime;

@@ -1,4 +1,4 @@
-//! What is taken and what is refused.
+//! Messages that are accepted, and messages that are refused.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -62,7 +62,7 @@ fn ids_and_messages_have_bounds() {
 #[test]
 fn the_quota_is_for_all_parts_together() {
     let mut world = World::with_sessions();
-    // Each counts with its session id, and the session with its own.
+    // Each message counts with its session id, and the session with its own id.
     let bytes = (10 + 2) + 2 * MESSAGE_OVERHEAD + (SESSION_OVERHEAD + 1);
     world.set(|properties| (properties.max_messages, properties.max_bytes) = (2, bytes));
     world.send("a", "12345");

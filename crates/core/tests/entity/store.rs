@@ -1,4 +1,4 @@
-//! What an entity tells, kept: a store that is a map, and a list of what receivers are told.
+//! Effects for the tests: a store that is a map, and a list of the notifications.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use barid_core::entity::{Effects, Entity, Entry, Part, Properties, ReceiverId, SequenceNumber};
 use barid_core::time::WallTime;
 
-/// All that is stored of one entity.
+/// All stored records of one entity.
 #[derive(Clone, Default)]
 pub struct Store {
     pub bodies: BTreeMap<u64, Arc<[u8]>>,
@@ -16,7 +16,7 @@ pub struct Store {
     pub numbers: BTreeMap<Part, SequenceNumber>,
 }
 
-/// What a receiver was told.
+/// A notification of a receiver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Told {
     Ready(ReceiverId),
@@ -25,7 +25,7 @@ pub enum Told {
     LockLost(ReceiverId),
 }
 
-/// Hears an entity.
+/// Effects that keep the stored records and the notifications.
 pub struct Heard {
     pub store: Store,
     pub told: Vec<Told>,
@@ -40,13 +40,13 @@ impl Default for Heard {
 }
 
 impl Heard {
-    /// The entity as it is after a start with what was stored.
+    /// Recovers an entity from the stored records, and starts it.
     pub fn recover(&mut self, properties: Properties, last_lock: u64) -> Entity {
         let mut entity = Entity::new(properties, last_lock);
         for ((part, _), entry) in &self.store.entries {
             let mut entry = entry.clone();
             entry.body.bytes = None;
-            // Each id is its own again, as it comes from a record.
+            // After recovery each entry has its own copy of the id, as it comes from a record.
             entry.session = entry.session.map(|id| Arc::from(&*id));
             entity.recover_entry(*part, entry);
         }
@@ -64,7 +64,7 @@ impl Heard {
         entity
     }
 
-    /// What a message's bytes are, in memory or not.
+    /// The bytes of a message, in memory or not.
     pub fn bytes_of(&self, entry: &Entry) -> Arc<[u8]> {
         entry.body.bytes.clone().unwrap_or_else(|| Arc::clone(&self.store.bodies[&entry.body.id]))
     }

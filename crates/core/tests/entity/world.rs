@@ -1,4 +1,4 @@
-//! One entity, a clock that is a number, and short words for what is done with them.
+//! One entity, a clock that is a number, and short names for the commands.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use barid_core::time::WallTime;
 
 use super::store::{Heard, Told};
 
-/// How long a lock lasts, in milliseconds.
+/// Duration of a lock, in milliseconds.
 pub const LOCK: u64 = 1_000;
 
 pub struct World {
@@ -20,7 +20,7 @@ pub struct World {
     pub now: WallTime,
 }
 
-/// What a receiver got.
+/// A message that a receiver got.
 #[derive(Clone, Debug)]
 pub struct Got {
     pub text: String,
@@ -80,7 +80,7 @@ pub fn defer() -> Outcome {
     Outcome::Defer(Vec::new())
 }
 
-/// Only the texts.
+/// The texts of the messages.
 pub fn texts(got: &[Got]) -> Vec<&str> {
     got.iter().map(|got| got.text.as_str()).collect()
 }
@@ -114,13 +114,13 @@ impl World {
         self.entity.set_properties(properties);
     }
 
-    /// It is so late, and the entity is told so.
+    /// Sets the time, and tells the entity.
     pub fn at(&mut self, millis: u64) {
         self.now = WallTime::from_millis(millis);
         self.entity.on_time(self.now, &mut self.fx);
     }
 
-    /// It is so late, and the entity finds out by the next command only.
+    /// Sets the time without telling the entity, which learns it from the next command.
     pub fn later(&mut self, millis: u64) {
         self.now = WallTime::from_millis(millis);
     }
@@ -142,7 +142,7 @@ impl World {
         self.entity.send(message, self.now, &mut self.fx)
     }
 
-    /// Accepts a session; answers when the lock ends.
+    /// Accepts a session. Returns when the lock ends.
     pub fn accept(&mut self, receiver: u64, session: &str) -> Result<u64, Refusal> {
         self.accept_as(receiver, session, Mode::PeekLock)
     }
@@ -158,7 +158,7 @@ impl World {
         }
     }
 
-    /// Accepts any session; answers which, or None if it waits until then.
+    /// Accepts any session. Returns its id, or `None` if the receiver waits until `until`.
     pub fn accept_next(&mut self, receiver: u64, until: u64) -> Option<String> {
         let which = Accept::Next { until: WallTime::from_millis(until) };
         let receiver = ReceiverId(receiver);
@@ -240,7 +240,7 @@ impl World {
         self.entity.state(session).map(|bytes| bytes.to_vec())
     }
 
-    /// What is in a part, in order.
+    /// The entries of a part, in order.
     pub fn entries(&self, part: Part) -> Vec<Entry> {
         self.peek(part, 0, usize::MAX, None)
     }
@@ -263,12 +263,12 @@ impl World {
         self.entries(part).iter().map(|entry| self.text(entry)).collect()
     }
 
-    /// What receivers were told since they were asked last.
+    /// Returns the notifications since the last call.
     pub fn told(&mut self) -> Vec<Told> {
         std::mem::take(&mut self.fx.told)
     }
 
-    /// The process dies and another begins, with all that was stored.
+    /// Ends the process and starts another one with all stored records.
     pub fn restart(&mut self) {
         let properties = self.entity.properties().clone();
         self.entity = self.fx.recover(properties, 1 << 32);

@@ -1,4 +1,4 @@
-//! What actions change.
+//! Changes made by actions.
 
 use barid_core::rules::{Action, Change, SystemProperty};
 use barid_core::value::{Scope, Value};
@@ -75,7 +75,7 @@ fn a_statement_sees_the_ones_before() {
         changes("SET sys.Label = 'b'; SET l = sys.Label + property('sys.label')"),
         [system("Label", "b"), user("l", "bb")]
     );
-    // One and the same name in two scopes is two properties.
+    // The same name in two scopes denotes two properties.
     assert_eq!(
         changes("SET sys.To = 'x'; SET To = 'y'; SET z = To + sys.To"),
         [system("To", "x"), user("To", "y"), user("z", "yx")]
@@ -117,7 +117,7 @@ fn the_body_may_be_named_and_stays() {
     assert!("SET a = sys.body".parse::<Action>().is_err());
 }
 
-/// Doubling a text with each statement is how a short action would fill the memory.
+/// A short action that doubles a text with each statement must not exhaust the memory.
 #[test]
 fn texts_do_not_grow_without_bound() {
     let action = "SET a = a + a;".repeat(70);

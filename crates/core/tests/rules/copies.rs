@@ -1,4 +1,4 @@
-//! What the rules of a subscription make of a message.
+//! The copies of a message that the rules of a subscription make.
 
 use barid_core::rules::{DEFAULT_RULE, Filter, RULE_NAME, Rule};
 use barid_core::value::{Scope, Value};

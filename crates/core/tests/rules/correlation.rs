@@ -18,7 +18,7 @@ fn matches(filter: CorrelationFilter) -> bool {
     Filter::Correlation(filter).matches(&message())
 }
 
-/// The filter that asks for one of the system properties.
+/// Creates a filter with one system property; `None` if filters cannot have it.
 fn one(property: SystemProperty, value: &str) -> Option<CorrelationFilter> {
     let mut filter = CorrelationFilter::default();
     let field = match property {

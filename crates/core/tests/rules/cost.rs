@@ -1,4 +1,4 @@
-//! What filters and actions cost, in steps, and that nothing is done which nobody has paid for.
+//! Costs of filters and actions, in steps; nothing is executed without having been paid for.
 
 use std::cell::Cell;
 
@@ -7,7 +7,7 @@ use barid_core::value::ValueRef;
 
 use crate::message::{Message, NEW_ID};
 
-/// A message with so many steps for rules.
+/// A message with a limited number of steps for rules.
 struct Priced {
     message: Message,
     left: Cell<Option<usize>>,
@@ -46,7 +46,7 @@ fn filter(text: &str) -> SqlFilter {
     text.parse().unwrap()
 }
 
-/// The steps that a condition costs for a message.
+/// Returns the number of steps that a condition costs for a message.
 fn cost(condition: &str, message: Message) -> usize {
     let priced = Priced::new(message, usize::MAX);
     filter(condition).matches(&priced);
@@ -63,7 +63,8 @@ fn like_costs_what_text_and_pattern_are_long() {
     let (short, long) = (cost(&pieces, text(20_000)), cost(&pieces, text(200_000)));
     assert!(long < 200_000, "a step for a character, though the pattern has a thousand: {long}");
     assert!(long < 20 * short, "{short}, {long}");
-    // Only a piece with `_` costs the text times itself, a word of the machine at a time.
+    // Only a piece with `_` costs the length of the text times that of the piece, divided by the
+    // bits of a machine word.
     let places = format!("p LIKE '%{}b%'", "a_".repeat(480));
     assert!(cost(&places, text(200_000)) <= 200_000 * 961_usize.div_ceil(64) + 1_000);
 }

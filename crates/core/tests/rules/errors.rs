@@ -1,4 +1,4 @@
-//! What is refused, and what is said then.
+//! Errors and their messages.
 
 use barid_core::rules::{Action, DEPTH_MAX, ParseError, Reason, SqlFilter, TEXT_MAX};
 
@@ -122,7 +122,7 @@ fn a_deep_text() {
     assert_eq!(filter_error(&items(DEPTH_MAX)).reason, Reason::TooDeep);
 }
 
-/// Operators in a row do not nest.
+/// A sequence of operators does not count as nesting.
 #[test]
 fn a_wide_text() {
     let sum = format!("{}1 = 500", "1+".repeat(499));

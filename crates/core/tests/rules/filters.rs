@@ -1,4 +1,4 @@
-//! Conditions, rule of the grammar by rule of the grammar.
+//! Conditions, for each rule of the grammar.
 
 use barid_core::rules::{Filter, SqlFilter, SystemProperty};
 use barid_core::value::Value;
@@ -9,7 +9,7 @@ const TRUE: Option<bool> = Some(true);
 const FALSE: Option<bool> = Some(false);
 const UNKNOWN: Option<bool> = None;
 
-/// All the kinds of values there are, by name.
+/// A message with all kinds of values, by name.
 fn message() -> Message {
     Message::default()
         .with("long", Value::Long(7))

@@ -1,4 +1,4 @@
-//! `docs/rules.md` says what is so.
+//! Checks that the statements in `docs/rules.md` are true.
 
 use barid_core::rules::{Action, DEPTH_MAX, JOINED_MAX, SqlFilter, SystemProperty, TEXT_MAX};
 use barid_core::value::{Scope, Value};
@@ -12,13 +12,13 @@ fn message() -> Message {
     Message::made_by(action.split("```").next().unwrap())
 }
 
-/// What follows the comment of that name.
+/// Returns the text after the comment of that name.
 fn section(name: &str) -> &'static str {
     let (_, section) = GUIDE.split_once(&format!("<!-- {name} -->\n")).unwrap();
     section
 }
 
-/// The two cells of each row of the table that follows the comment of that name.
+/// Returns the two cells of each row of the table after the comment of that name.
 fn table(name: &str) -> Vec<(&'static str, &'static str)> {
     let rows = section(name).lines().take_while(|line| line.starts_with('|')).skip(2);
     let rows: Vec<_> = rows
@@ -32,7 +32,7 @@ fn table(name: &str) -> Vec<(&'static str, &'static str)> {
     rows
 }
 
-/// What stands in backquotes.
+/// Returns the texts in backquotes.
 fn code(cell: &str) -> Vec<&str> {
     cell.split('`').skip(1).step_by(2).collect()
 }

@@ -1,4 +1,4 @@
-//! Rules: the language of filters and actions, and what they make of a message.
+//! Rules: the language of filters and actions, and their effect on messages.
 
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
 

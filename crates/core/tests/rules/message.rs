@@ -1,4 +1,4 @@
-//! A message of nothing but properties.
+//! A message that has properties only.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,8 @@ pub struct Message {
 }
 
 impl Message {
-    /// What an action makes of a message without properties; NULL is a property without a value.
+    /// Creates a message by applying an action to a message without properties. A property set to
+    /// NULL exists without a value.
     pub fn made_by(action: &str) -> Self {
         let mut message = Self::default();
         for (scope, name, value) in action.parse::<Action>().unwrap().changes(&message) {
@@ -37,7 +38,7 @@ impl Message {
         self
     }
 
-    /// Whether the condition is true or false; `None`: unknown.
+    /// Returns whether the condition is true or false; `None` if it is unknown.
     pub fn answer(&self, condition: &str) -> Option<bool> {
         let holds = |text: &str| {
             let filter = text.parse::<SqlFilter>();

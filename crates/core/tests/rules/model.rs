@@ -1,5 +1,5 @@
-//! Conditions made at random, written down in as few parentheses as the grammar needs, have the
-//! answer that a plain evaluation of their tree has.
+//! Random conditions, written with as few parentheses as the grammar needs, have the same result as a plain evaluation
+//! of their syntax tree.
 
 use barid_core::value::Value;
 use proptest::prelude::*;
@@ -69,7 +69,7 @@ impl Expression {
         }
     }
 
-    /// Written so that it may stand beside an operator of that strength: 1 sums, 2 products, 3 signs.
+    /// The text of the expression as an operand of an operator of this precedence: 1 sums, 2 products, 3 signs.
     fn written(&self, strength: u8) -> String {
         let (own, text) = match self {
             Self::Number(number) if *number < 0 => (2, number.to_string()),
@@ -121,7 +121,7 @@ impl Condition {
         }
     }
 
-    /// Written so that it may stand beside an operator of that strength: 1 OR, 2 AND, 3 NOT.
+    /// The text of the condition as an operand of an operator of this precedence: 1 OR, 2 AND, 3 NOT.
     fn written(&self, strength: u8) -> String {
         let (own, text) = match self {
             Self::Compare(left, operator, right) => {
@@ -183,7 +183,7 @@ proptest! {
     #[test]
     fn the_answer_is_that_of_the_tree(condition in conditions()) {
         let text = condition.written(1);
-        // A text of random size may be longer than a filter may be.
+        // A random condition may be longer than a filter is allowed to be.
         prop_assume!(text.chars().count() < 1_000);
         prop_assert_eq!(message().answer(&text), condition.answer(), "{}", text);
     }

@@ -1,4 +1,4 @@
-//! LIKE.
+//! Patterns of LIKE.
 
 use std::time::{Duration, Instant};
 
@@ -98,7 +98,7 @@ fn a_computed_pattern_has_a_bound() {
     assert_eq!(message(1025).answer("'x' LIKE p"), None);
 }
 
-/// Going back for each `%` would take as many years as the text has characters.
+/// With backtracking at each `%`, matching would take years.
 #[test]
 fn no_pattern_takes_long() {
     let text = "a".repeat(64 * 1024);
@@ -108,7 +108,7 @@ fn no_pattern_takes_long() {
     assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
 }
 
-/// The textbook's recursion.
+/// The textbook recursion.
 fn matches(text: &[char], pattern: &[char]) -> bool {
     match (pattern, text) {
         ([], _) => text.is_empty(),

@@ -1,4 +1,4 @@
-//! Whatever is written, whatever the message: no panic, and an error that says where.
+//! Any text and any message: no panic, and an error that gives the place.
 
 use barid_core::rules::{Action, SqlFilter};
 use proptest::prelude::*;

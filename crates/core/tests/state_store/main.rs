@@ -1,5 +1,5 @@
-//! The state store as its callers see it: one partition, a clock that is a number, and a shard whose
-//! batches are counted.
+//! The state store from its callers' point of view: one partition, a clock that is a number, and a shard whose batches
+//! are counted.
 
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
 

@@ -1,4 +1,5 @@
-//! Any history of commands and crashes, against plain maps and the rules as the protocol has them.
+//! Random histories of commands and crashes, compared with plain maps and the rules of the
+//! protocol.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
@@ -25,17 +26,18 @@ const NODES: [&str; 2] = ["c", "d"];
 const LIMITS: Limits =
     Limits { keys: 2, bytes: 4 * ENTRY_BYTES + 11, value_bytes: 1_000, watchers: 3 };
 
-/// What is asked of the store, and by whom.
+/// A request to the store, and its sender.
 #[derive(Clone, Debug)]
 struct Asked {
     command: Command,
     key: usize,
-    /// Wall clock less the present, counter and node.
+    /// Offset of the wall clock from the present, counter and node.
     timestamp: Option<(i64, u32, usize)>,
     token: Option<(i64, u32, usize)>,
     stored: bool,
     refuses: bool,
-    /// Session and packet identifier; it is known by its number.
+    /// Session, packet identifier, and whether the session is stored. The number of the request is
+    /// its correlation.
     from: Option<(u64, u16, bool)>,
 }
 
@@ -50,7 +52,7 @@ enum Command {
 #[derive(Clone, Debug)]
 enum Step {
     Ask(Asked),
-    /// A request is sent again.
+    /// Sends a request again.
     Again(usize),
     Watch(u64, usize),
     Stop(u64, usize),
@@ -116,10 +118,10 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     )
 }
 
-/// A change that a watcher is told of: who, key, value, version.
+/// A notification of a watcher: its id, key, value and version.
 type Told = (u64, String, Option<String>, Version);
 
-/// What the store is told to keep, and what its watchers are told.
+/// Effects that keep the stored records, and the notifications.
 #[derive(Default)]
 struct Kept {
     batch: u64,
@@ -176,7 +178,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// A key as plainly as it can be said.
+/// A key in plain types.
 #[derive(Clone, Debug)]
 struct Plain {
     value: String,
@@ -184,7 +186,7 @@ struct Plain {
     token: Option<(u64, u32, String)>,
     until: Option<u64>,
     stored: bool,
-    /// In which batch, or where it was found after a crash.
+    /// The batch to wait for; `None` if the key was recovered after a crash.
     batch: Option<u64>,
 }
 
@@ -199,7 +201,7 @@ fn watching_size(key: &str) -> u64 {
     ENTRY_BYTES + key.len() as u64
 }
 
-/// What was answered, as plainly as it can be said.
+/// An answer in plain types.
 type Spoken = (Result<Said, Refusal>, Option<Version>);
 
 #[derive(Clone, Debug, PartialEq)]
@@ -225,19 +227,19 @@ fn spoken(answer: &Answer) -> Spoken {
     (said, answer.version)
 }
 
-/// The store by its rules, and the store itself.
+/// A model of the rules, and the store itself.
 struct World {
     now: u64,
     keys: BTreeMap<&'static str, Plain>,
     clock: (u64, u32),
-    /// In the order in which they began.
+    /// Sorted by connection.
     watchers: Vec<(u64, &'static str)>,
     told: Vec<Told>,
     expired: u64,
-    /// What was answered to whom, by session and packet identifier: the number of the request, and
-    /// whether that survives a crash.
+    /// Answers by session and packet identifier: the number of the request, the answer, and whether
+    /// it survives a crash.
     answered: BTreeMap<(u64, u16), (u128, Spoken, bool)>,
-    /// All requests that may be sent again.
+    /// All requests that can be sent again.
     asked: Vec<(Origin, Asked)>,
 
     partition: Partition<Connection>,
@@ -264,7 +266,7 @@ impl World {
         }
     }
 
-    /// The rule by which a hybrid logical clock receives.
+    /// Advances the clock by the rule by which a hybrid logical clock receives.
     fn tick(&mut self, received: Option<(u64, u32)>) -> Version {
         let (l, c) = self.clock;
         let (rw, rc) = received.unwrap_or((0, 0));
@@ -304,14 +306,14 @@ impl World {
         (self.now.saturating_add_signed(offset), counter, NODES[node].into())
     }
 
-    /// What is in the quota of bytes.
+    /// The bytes that count against the quota.
     fn bytes(&self) -> u64 {
         let keys = self.keys.iter().map(|(key, plain)| plain.size(key));
         let watched = self.watchers.iter().map(|(_, key)| watching_size(key));
         keys.chain(watched).sum()
     }
 
-    /// What the rules say about a fencing token.
+    /// Checks a fencing token by the rules.
     fn check_token(&self, asked: &Asked) -> Result<(), Refusal> {
         let token = asked.token.map(|token| self.at(token));
         if token.as_ref().is_some_and(|token| token.0 > self.now + 60_000) {
@@ -325,7 +327,7 @@ impl World {
         }
     }
 
-    /// What the rules say.
+    /// Returns the answer that the rules require.
     fn rules(&mut self, asked: &Asked) -> Spoken {
         let key = KEYS[asked.key];
         self.expire(key);
@@ -391,7 +393,7 @@ impl World {
         (Ok(Said::Ok), Some(version))
     }
 
-    /// What the store says.
+    /// Returns the answer of the store.
     fn store(&mut self, asked: &Asked, origin: Option<Origin>) -> Answer {
         let written = |reading: (u64, u32, String)| {
             Hlc { wall: reading.0, counter: reading.1, node: &reading.2 }.to_string()
@@ -489,7 +491,7 @@ impl World {
                 assert_eq!(spoken(&answer).0.is_ok(), may);
                 if may && !watches {
                     self.watchers.push(watching);
-                    // They are told in the order of their connections.
+                    // Watchers are told in the order of their connections.
                     self.watchers.sort_unstable();
                 }
             }
@@ -521,7 +523,7 @@ impl World {
         self.compare();
     }
 
-    /// The process ends when all is durable, and another one begins from what was kept.
+    /// Ends the process when everything is durable, and starts another one from the stored records.
     fn crash(&mut self) {
         self.now += 1;
         self.keys.retain(|_, plain| plain.stored);

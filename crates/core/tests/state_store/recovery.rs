@@ -1,4 +1,5 @@
-//! From a partition through a shard and its store to another partition, which is the same.
+//! Recovery of a partition through a shard and its store: the recovered partition equals the
+//! original.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -121,7 +122,7 @@ impl Tenant {
         partition.delete(&scope, &request, key, None, &mut Notes(shard))
     }
 
-    /// All that is stored.
+    /// Describes all stored keys.
     fn picture(&self) -> String {
         let stored = self.partition.entries(NOW, b"", b"").filter(|view| view.stored);
         let pictures = stored.map(|view| {
@@ -206,7 +207,7 @@ fn what_was_written_is_found_again() {
     assert_eq!((after.usage.keys(), before.usage.keys()), (5, 6));
     for (at, answer) in (1..).zip(answers) {
         let found = after.partition.answered(&origin(session, at).unwrap());
-        // Nothing waits any more: it is durable.
+        // The answer waits for nothing any more: it is durable.
         assert_eq!(found, (at != 2).then_some(Answer { after: None, ..answer }));
     }
     assert_eq!(after.partition.take_alarm(), Some(WallTime::from_millis(1_010)));
@@ -228,7 +229,7 @@ fn a_version_that_was_told_is_not_given_again() {
     let mut shard = Shard::new(0);
     shard.name_tenant(TENANT, "acme");
     let mut before = Tenant::default();
-    // Not stored, but ahead of the clock on the wall: 1500 at 1000.
+    // The key is not stored, but its version is ahead of the wall clock: 1500 at 1000.
     let told = before.set(&mut shard, set(b"k", b"v", 0), Request::default());
     assert_eq!(told.after, Some(shard.batch()));
     commit(&mut shard, &store);

@@ -1,13 +1,13 @@
-//! Scripts: a command in each line, and behind `=>` what it is answered and what follows from it.
+//! Scripts: a command in each line, and after `=>` its answer and its consequences.
 //!
 //! | line | |
 //! | --- | --- |
-//! | `at 1000` | what the clock on the wall says |
-//! | `batch` | the shard takes its batch, and the next begins |
-//! | `limit keys=1 bytes=… value=… watchers=…` | |
+//! | `at 1000` | sets the wall clock |
+//! | `batch` | the shard takes its batch, and the next one begins |
+//! | `limit keys=1 bytes=… value=… watchers=…` | sets the quota |
 //! | `SET key value [NX] [NEX] [PX=ms] [request]`, `GET key`, `DEL key [request]`, `VDEL key value [request]` | |
-//! | `WATCH id key`, `STOP id key`, `GONE id key…` | a watcher |
-//! | `DUP session/packet/correlation` | what it was answered |
+//! | `WATCH id key`, `STOP id key`, `GONE id key…` | a watcher begins, stops, or disconnects |
+//! | `DUP session/packet/correlation` | shows the kept answer to a request |
 //! | `FORGET session` | |
 //! | `EXPIRE`, `ALARM` | |
 //! | `SCAN pattern [after=key] [steps=n] [bytes=n]` | |
@@ -16,8 +16,8 @@
 //! A request is `ts=…` (in the past if it is left out, none if it is `-`), `ft=…`, `memory`, `refuses`
 //! and `from=session/packet/correlation`, with `volatile` if the session is not stored.
 //!
-//! An answer is its outcome, its version, and `^` with the batch that it waits for. What follows is
-//! `put`, `remove`, `clock`, `note`, `unnote` and `tell`.
+//! An answer is its outcome, its version, and `^` with the batch that it waits for. The consequences are `put`,
+//! `remove`, `clock`, `note`, `unnote` and `tell`.
 
 use std::fmt::Write as _;
 use std::num::NonZeroU64;
@@ -32,7 +32,7 @@ use barid_core::state_store::{AnsweredRecord, StateRecord};
 use barid_core::time::WallTime;
 use statestore_proto::{Condition, Glob, Notification, Version};
 
-/// Runs a script and compares.
+/// Runs a script and compares its results.
 #[track_caller]
 pub fn check(script: &str) {
     let mut store = Store::default();
@@ -49,7 +49,7 @@ pub fn check(script: &str) {
     assert!(expected == found, "expected:\n{expected}\nfound:\n{found}");
 }
 
-/// A watcher with its number.
+/// A watcher with its id.
 #[derive(Clone, Debug)]
 pub struct Connection(pub u64);
 
@@ -59,7 +59,7 @@ impl Watcher for Connection {
     }
 }
 
-/// What follows, in words.
+/// Effects that record the consequences in words.
 #[derive(Default)]
 struct Followed {
     batch: u64,
@@ -173,7 +173,7 @@ impl<'a> Options<'a> {
 }
 
 impl Store {
-    /// What a line is answered.
+    /// Executes a line, and returns the result in words.
     fn run(&mut self, line: &str) -> String {
         let words: Vec<&str> = line.split_whitespace().collect();
         let options = Options(words.clone());

@@ -1,4 +1,4 @@
-//! What each command does, one rule in each test.
+//! The behaviour of each command, one rule per test.
 
 use crate::script::check;
 
@@ -383,7 +383,7 @@ fn watching_has_a_quota() {
 
 #[test]
 fn keys_that_are_watched_share_the_quota_of_bytes() {
-    // Of it 128 are for each key and each watcher.
+    // Each key and each watch takes 128 of these bytes.
     check(
         "limit bytes=395
          at 1000

@@ -26,7 +26,7 @@ struct Slot {
     topic: Box<str>,
 }
 
-/// How the topic of a PUBLISH is to be written.
+/// The way in which the topic of a PUBLISH is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AliasUse {
     /// Write the topic alone.

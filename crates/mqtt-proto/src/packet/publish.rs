@@ -10,29 +10,30 @@ const RETAIN: u8 = 0x01;
 const QOS_SHIFT: u8 = 1;
 const DUP: u8 = 0x08;
 
-/// PUBLISH: an Application Message on its way (section 3.3).
+/// PUBLISH: carries an Application Message (section 3.3).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Publish<'a> {
-    /// Whether it may have been sent before; never with QoS 0.
+    /// Whether the packet may have been sent before; never set with QoS 0.
     pub dup: bool,
-    /// How hard both sides try.
+    /// The QoS of the delivery.
     pub qos: QoS,
-    /// To a server: keep it. From a server: it was kept.
+    /// The RETAIN flag. Set by a client: the server is to retain the message. Set by a server: the
+    /// message was retained.
     pub retain: bool,
     /// The topic name; empty in MQTT 5 if a Topic Alias stands for it.
     pub topic: &'a str,
-    /// The Packet Identifier; there with QoS 1 and 2 only.
+    /// The Packet Identifier; present only with QoS 1 and 2.
     pub packet_id: Option<PacketId>,
     /// Properties, in MQTT 5.
     pub properties: Properties<'a>,
-    /// The message itself.
+    /// The payload of the message.
     pub payload: &'a [u8],
 }
 
 impl<'a> Publish<'a> {
-    /// Decodes the PUBLISH with this `header`, whose `body` is all that follows the header.
+    /// Decodes the PUBLISH with this `header`. `body` is everything after the header.
     ///
-    /// The topic name is checked by [`topic::validate_name`]. The payload is not looked at, see
+    /// The topic name is checked by [`topic::validate_name`]. The payload is not checked, see
     /// [`Publish::check_payload_format`].
     #[inline]
     pub fn decode(
@@ -43,8 +44,8 @@ impl<'a> Publish<'a> {
         Self::decode_with(version, header, body, topic::decode_name)
     }
 
-    /// Like [`Publish::decode`], but does not check a topic again that is equal to the valid topic
-    /// name `known`: a client often sends the same one many times.
+    /// Decodes like [`Publish::decode`], but skips the check of a topic that equals the valid topic
+    /// name `known`: a client often uses the same topic many times.
     #[inline]
     pub fn decode_with_known_topic(
         version: Version,
@@ -57,7 +58,7 @@ impl<'a> Publish<'a> {
         })
     }
 
-    /// The bytes of the topic in the `body` of a PUBLISH, not checked for anything.
+    /// Returns the bytes of the topic in the `body` of a PUBLISH, without any check of the topic.
     #[inline]
     pub fn topic_bytes(body: &[u8]) -> Option<&[u8]> {
         Reader::new(body).bytes().ok()
@@ -94,8 +95,8 @@ impl<'a> Publish<'a> {
         Ok(Publish { dup, qos, retain, topic, packet_id, properties, payload: reader.rest() })
     }
 
-    /// Checks that a payload that claims to be UTF-8 is, which a receiver may do (section
-    /// 3.3.2.3.2).
+    /// Checks that a payload that is marked as UTF-8 is valid UTF-8. A receiver may make this check
+    /// (section 3.3.2.3.2).
     pub fn check_payload_format(&self) -> Result<(), DecodeError> {
         let claims = self.properties.payload_format_indicator() == Some(true);
         if claims && std::str::from_utf8(self.payload).is_err() {
@@ -104,7 +105,7 @@ impl<'a> Publish<'a> {
         Ok(())
     }
 
-    /// Appends the packet, or nothing.
+    /// Appends the packet. Appends nothing on error.
     #[inline]
     pub fn encode(&self, version: Version, out: &mut Vec<u8>) -> Result<(), EncodeError> {
         self.encode_header(version, out)?;
@@ -112,8 +113,8 @@ impl<'a> Publish<'a> {
         Ok(())
     }
 
-    /// Appends everything but the payload, for a caller that writes the payload from where it is;
-    /// or nothing. The Remaining Length counts the payload.
+    /// Appends everything but the payload, for a caller that writes the payload directly from its
+    /// source. The Remaining Length includes the payload. Appends nothing on error.
     #[inline]
     pub fn encode_header(&self, version: Version, out: &mut Vec<u8>) -> Result<(), EncodeError> {
         if self.topic.len() > topic::MAX_LEN {
@@ -144,7 +145,7 @@ impl<'a> Publish<'a> {
         Ok(())
     }
 
-    /// Packet type and flags, as they are on the wire.
+    /// The first byte of the packet: packet type and flags.
     #[inline]
     pub fn first_byte(&self) -> u8 {
         let dup = self.dup && self.qos != QoS::AtMostOnce;

@@ -12,8 +12,8 @@ pub struct SubAck<'a> {
     pub packet_id: PacketId,
     /// Properties, in MQTT 5.
     pub properties: Properties<'a>,
-    /// A [`ReasonCode`] per topic filter, in their order. MQTT 3 knows no failure but 0x80: so
-    /// every failure is written there.
+    /// One [`ReasonCode`] for each topic filter, in their order. MQTT 3 has only the failure code
+    /// 0x80, so every failure is written as 0x80 there.
     pub codes: &'a [u8],
 }
 
@@ -27,7 +27,7 @@ impl<'a> SubAck<'a> {
         Ok(SubAck { packet_id, properties, codes })
     }
 
-    /// Appends the packet, or nothing.
+    /// Appends the packet. Appends nothing on error.
     pub fn encode(&self, version: Version, out: &mut Vec<u8>) -> Result<(), EncodeError> {
         if self.codes.is_empty() {
             return Err(EncodeError::EmptyPayload);
@@ -45,7 +45,7 @@ impl<'a> SubAck<'a> {
     }
 }
 
-/// Section 3.9.3; MQTT 3.1.1 section 3.9.3.
+/// The reason codes of a SUBACK: section 3.9.3, and section 3.9.3 of MQTT 3.1.1.
 fn is_allowed(version: Version, reason: ReasonCode) -> bool {
     match reason as u8 {
         0x00..=0x02 | 0x80 => true,

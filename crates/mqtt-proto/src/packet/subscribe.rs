@@ -14,26 +14,26 @@ const RETAIN_AS_PUBLISHED: u8 = 0x08;
 const RETAIN_HANDLING_SHIFT: u8 = 4;
 const RESERVED: u8 = 0xC0;
 
-/// SUBSCRIBE: a request for messages (section 3.8).
+/// SUBSCRIBE: a request for subscriptions (section 3.8).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subscribe<'a> {
-    /// Which SUBACK answers it.
+    /// The Packet Identifier, which the SUBACK repeats.
     pub packet_id: PacketId,
     /// Properties, in MQTT 5.
     pub properties: Properties<'a>,
-    /// What is subscribed to; at least one.
+    /// The subscriptions; at least one.
     pub filters: SubscribeFilters<'a>,
 }
 
-/// The subscriptions of a SUBSCRIBE as they lie in the packet: checked as a whole when it is decoded, and read
-/// one by one. There may be hundreds of thousands.
+/// The subscriptions of a SUBSCRIBE in their encoded form. They are checked as a whole when the packet is decoded, and
+/// then read one by one. There may be hundreds of thousands.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct SubscribeFilters<'a> {
     wire: &'a [u8],
     count: usize,
 }
 
-/// [`SubscribeFilters`] in memory of their own, to be filled.
+/// [`SubscribeFilters`] that own their memory, for building a packet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SubscribeFiltersBuf {
     wire: Vec<u8>,
@@ -45,33 +45,33 @@ pub struct SubscribeFiltersBuf {
 pub struct SubscribeFilter<'a> {
     /// The topic filter. It is well-formed, but may have more than [`topic::MAX_LEVELS`] levels.
     pub filter: &'a str,
-    /// How it is subscribed to.
+    /// The Subscription Options.
     pub options: SubscriptionOptions,
 }
 
-/// The Subscription Options (section 3.8.3.1); only the QoS exists before MQTT 5.
+/// The Subscription Options (section 3.8.3.1). Before MQTT 5 there is only the QoS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SubscriptionOptions {
-    /// The highest QoS with which messages are to be sent.
+    /// The maximum QoS with which messages are sent for this subscription.
     pub qos: QoS,
-    /// Do not send back what the subscriber itself published.
+    /// Whether messages that the subscriber itself published are not sent to it.
     pub no_local: bool,
-    /// Keep the RETAIN flag of messages as their publisher set it.
+    /// Whether messages keep the RETAIN flag that their publisher set.
     pub retain_as_published: bool,
-    /// Which retained messages to send now.
+    /// The retained messages that are sent when the subscription is made.
     pub retain_handling: RetainHandling,
 }
 
-/// Which retained messages a new subscription gets.
+/// Retain Handling: the retained messages that are sent to a new subscription.
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum RetainHandling {
-    /// All that match.
+    /// All matching messages.
     #[default]
     SendAtSubscribe = 0,
-    /// All that match, unless the subscription existed before.
+    /// All matching messages, unless the subscription existed already.
     SendIfNew = 1,
-    /// None.
+    /// No messages.
     DoNotSend = 2,
 }
 
@@ -99,7 +99,7 @@ impl<'a> Subscribe<'a> {
         Ok(Subscribe { packet_id, properties, filters: SubscribeFilters { wire, count } })
     }
 
-    /// Appends the packet, or nothing.
+    /// Appends the packet. Appends nothing on error.
     pub fn encode(&self, version: Version, out: &mut Vec<u8>) -> Result<(), EncodeError> {
         if self.filters.is_empty() {
             return Err(EncodeError::EmptyPayload);
@@ -117,12 +117,12 @@ impl<'a> Subscribe<'a> {
 }
 
 impl SubscribeFilters<'_> {
-    /// A copy of the filters that have not been read, which outlives the packet.
+    /// Copies the filters that have not been read yet, so that they outlive the packet.
     pub fn to_buf(&self) -> SubscribeFiltersBuf {
         SubscribeFiltersBuf { wire: self.wire.to_vec(), count: self.count }
     }
 
-    /// Whether none is left.
+    /// Whether all filters have been read.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
@@ -135,7 +135,7 @@ impl<'a> Iterator for SubscribeFilters<'a> {
         self.count = self.count.checked_sub(1)?;
         let mut reader = Reader::new(self.wire);
         let filter = reader.str().expect("it was checked");
-        // Before MQTT 5 there is only the QoS, and the other bits are 0.
+        // Before MQTT 5 there is only the QoS, and the other bits are 0, so the byte is also valid in MQTT 5.
         let options = reader.u8().and_then(|byte| SubscriptionOptions::decode(Version::V5, byte));
         self.wire = reader.rest();
         Some(SubscribeFilter { filter, options: options.expect("they were checked") })
@@ -155,10 +155,10 @@ impl fmt::Debug for SubscribeFilters<'_> {
 }
 
 impl SubscribeFiltersBuf {
-    /// A list of some subscriptions.
+    /// Encodes a list of subscriptions.
     ///
     /// # Errors
-    /// When a filter is longer than a string can be, or not well-formed.
+    /// If a filter is longer than a string can be, or is not well-formed.
     pub fn new<'f>(
         filters: impl IntoIterator<Item = SubscribeFilter<'f>>,
     ) -> Result<Self, EncodeError> {
@@ -172,7 +172,7 @@ impl SubscribeFiltersBuf {
         Ok(buf)
     }
 
-    /// The subscriptions.
+    /// The subscriptions, for reading.
     pub fn as_filters(&self) -> SubscribeFilters<'_> {
         SubscribeFilters { wire: &self.wire, count: self.count }
     }

@@ -12,7 +12,8 @@ pub struct UnsubAck<'a> {
     pub packet_id: PacketId,
     /// Properties, in MQTT 5.
     pub properties: Properties<'a>,
-    /// A [`ReasonCode`] per topic filter, in their order; empty and not written before MQTT 5.
+    /// One [`ReasonCode`] for each topic filter, in their order. Before MQTT 5 there are none, and
+    /// nothing is written.
     pub codes: &'a [u8],
 }
 
@@ -30,7 +31,7 @@ impl<'a> UnsubAck<'a> {
         Ok(UnsubAck { packet_id, properties, codes })
     }
 
-    /// Appends the packet, or nothing.
+    /// Appends the packet. Appends nothing on error.
     pub fn encode(&self, version: Version, out: &mut Vec<u8>) -> Result<(), EncodeError> {
         if version.is_v5() && self.codes.is_empty() {
             return Err(EncodeError::EmptyPayload);
@@ -46,7 +47,7 @@ impl<'a> UnsubAck<'a> {
     }
 }
 
-/// Section 3.11.3.
+/// The reason codes of an UNSUBACK: section 3.11.3.
 fn is_allowed(reason: ReasonCode) -> bool {
     matches!(reason as u8, 0x00 | 0x11 | 0x80 | 0x83 | 0x87 | 0x8F | 0x91)
 }

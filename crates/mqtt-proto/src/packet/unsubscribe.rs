@@ -7,26 +7,26 @@ use crate::{
     DecodeError, EncodeError, PacketId, PacketType, Properties, PropertySet, Version, topic,
 };
 
-/// UNSUBSCRIBE: the end of subscriptions (section 3.10).
+/// UNSUBSCRIBE: a request to end subscriptions (section 3.10).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unsubscribe<'a> {
-    /// Which UNSUBACK answers it.
+    /// The Packet Identifier, which the UNSUBACK repeats.
     pub packet_id: PacketId,
     /// Properties, in MQTT 5.
     pub properties: Properties<'a>,
-    /// The filters as they were subscribed to; at least one.
+    /// The topic filters, exactly as they were subscribed to; at least one.
     pub filters: UnsubscribeFilters<'a>,
 }
 
-/// The filters of an UNSUBSCRIBE as they lie in the packet: checked as a whole when it is decoded, and read one by
-/// one.
+/// The filters of an UNSUBSCRIBE in their encoded form. They are checked as a whole when the packet is decoded, and
+/// then read one by one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct UnsubscribeFilters<'a> {
     wire: &'a [u8],
     count: usize,
 }
 
-/// [`UnsubscribeFilters`] in memory of their own, to be filled.
+/// [`UnsubscribeFilters`] that own their memory, for building a packet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnsubscribeFiltersBuf {
     wire: Vec<u8>,
@@ -52,7 +52,7 @@ impl<'a> Unsubscribe<'a> {
         Ok(Unsubscribe { packet_id, properties, filters: UnsubscribeFilters { wire, count } })
     }
 
-    /// Appends the packet, or nothing.
+    /// Appends the packet. Appends nothing on error.
     pub fn encode(&self, version: Version, out: &mut Vec<u8>) -> Result<(), EncodeError> {
         if self.filters.is_empty() {
             return Err(EncodeError::EmptyPayload);
@@ -67,12 +67,12 @@ impl<'a> Unsubscribe<'a> {
 }
 
 impl UnsubscribeFilters<'_> {
-    /// A copy of the filters that have not been read, which outlives the packet.
+    /// Copies the filters that have not been read yet, so that they outlive the packet.
     pub fn to_buf(&self) -> UnsubscribeFiltersBuf {
         UnsubscribeFiltersBuf { wire: self.wire.to_vec(), count: self.count }
     }
 
-    /// Whether none is left.
+    /// Whether all filters have been read.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
@@ -103,10 +103,10 @@ impl fmt::Debug for UnsubscribeFilters<'_> {
 }
 
 impl UnsubscribeFiltersBuf {
-    /// A list of some filters.
+    /// Encodes a list of filters.
     ///
     /// # Errors
-    /// When a filter is longer than a string can be, or not well-formed.
+    /// If a filter is longer than a string can be, or is not well-formed.
     pub fn new<'f>(filters: impl IntoIterator<Item = &'f str>) -> Result<Self, EncodeError> {
         let mut buf = Self::default();
         for filter in filters {
@@ -117,7 +117,7 @@ impl UnsubscribeFiltersBuf {
         Ok(buf)
     }
 
-    /// The filters.
+    /// The filters, for reading.
     pub fn as_filters(&self) -> UnsubscribeFilters<'_> {
         UnsubscribeFilters { wire: &self.wire, count: self.count }
     }

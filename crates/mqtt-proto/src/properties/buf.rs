@@ -1,41 +1,42 @@
 use super::{Properties, Property, RawProperty};
 use crate::EncodeError;
 
-/// Properties under construction.
+/// Builder for the properties of a packet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PropertiesBuf(Vec<u8>);
 
 impl PropertiesBuf {
-    /// No properties yet; nothing is allocated before the first.
+    /// Creates an empty builder. Nothing is allocated before the first property is added.
     pub const fn new() -> Self {
         PropertiesBuf(Vec::new())
     }
 
-    /// Appends `property`. That it belongs in the packet, and is there once, is for the caller to
-    /// know.
+    /// Appends `property`. The caller must ensure that the packet may carry it, and that it does
+    /// not occur too often.
     ///
     /// # Errors
-    /// A string or data above 65,535 bytes, or a value out of its range; nothing is appended then.
+    /// If a string or data is longer than 65,535 bytes, or a value is out of its range. Then
+    /// nothing is appended.
     pub fn push(&mut self, property: Property<'_>) -> Result<(), EncodeError> {
         property.encode(&mut self.0)
     }
 
-    /// Appends a property of another packet as it is.
+    /// Appends a property of another packet without changing it.
     pub fn push_raw(&mut self, property: RawProperty<'_>) {
         self.0.extend_from_slice(property.bytes);
     }
 
-    /// What is there so far.
+    /// The properties added so far.
     pub fn as_properties(&self) -> Properties<'_> {
         Properties::from_validated(&self.0)
     }
 
-    /// Whether there is nothing so far.
+    /// Whether no properties have been added.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Removes everything and keeps the allocation.
+    /// Removes all properties, and keeps the allocation.
     pub fn clear(&mut self) {
         self.0.clear();
     }

@@ -3,7 +3,7 @@ use std::fmt;
 use crate::wire::{MAX_VARINT, Reader, put_bytes, put_str, put_u16, put_u32, put_varint};
 use crate::{DecodeError, EncodeError, QoS, topic};
 
-/// Which property it is; the number is the identifier on the wire (table 2-4).
+/// The kind of a property. The number is the identifier on the wire (table 2-4).
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(missing_docs, reason = "the names are those of the standard, section 2.2.2.2")]
@@ -38,7 +38,7 @@ pub enum PropertyId {
 }
 
 impl PropertyId {
-    /// The property with the identifier `id`.
+    /// Returns the property with the identifier `id`, if there is one.
     #[inline]
     pub fn from_u8(id: u8) -> Option<Self> {
         Some(match id {
@@ -73,7 +73,7 @@ impl PropertyId {
         })
     }
 
-    /// The name the standard gives it.
+    /// The name of the property, as in the standard.
     pub fn name(self) -> &'static str {
         match self {
             PropertyId::PayloadFormatIndicator => "Payload Format Indicator",
@@ -106,7 +106,7 @@ impl PropertyId {
         }
     }
 
-    /// Reads past a value without looking into it.
+    /// Skips a value without decoding it.
     #[inline]
     pub(super) fn skip_value(self, reader: &mut Reader<'_>) -> Result<(), DecodeError> {
         use PropertyId as Id;
@@ -184,7 +184,7 @@ pub enum Property<'a> {
 }
 
 impl<'a> Property<'a> {
-    /// Reads the value of the property `id` and checks its range.
+    /// Reads the value of the property `id`, and checks its range.
     pub(super) fn decode(id: PropertyId, reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
         use PropertyId as Id;
         let property = match id {
@@ -233,7 +233,7 @@ impl<'a> Property<'a> {
         }
     }
 
-    /// Appends identifier and value, or nothing.
+    /// Appends identifier and value. Appends nothing on error.
     pub(super) fn encode(&self, out: &mut Vec<u8>) -> Result<(), EncodeError> {
         if !self.in_range() {
             return Err(EncodeError::PropertyValue(self.id()));
@@ -283,7 +283,7 @@ impl<'a> Property<'a> {
         Ok(())
     }
 
-    /// Which property it is.
+    /// The kind of the property.
     pub fn id(&self) -> PropertyId {
         match self {
             Property::PayloadFormatIndicator(..) => PropertyId::PayloadFormatIndicator,
@@ -355,7 +355,8 @@ mod tests {
         assert_eq!(ids.len(), 27);
         for id in ids {
             assert_eq!(PropertyId::from_u8(id as u8), Some(id));
-            // A value of zeros would be out of range for some, so these begin with other bytes.
+            // A value of zeros would be out of range for some properties, so these values begin
+            // with other bytes.
             let bytes = match id {
                 PropertyId::SubscriptionIdentifier => &[0x85, 0x01, 0, 0][..],
                 PropertyId::ReceiveMaximum | PropertyId::TopicAlias => &[1, 0, 0],

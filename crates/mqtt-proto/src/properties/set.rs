@@ -1,6 +1,7 @@
 use super::PropertyId;
 
-/// Which properties a packet may carry (table 2-4). One bit per identifier.
+/// A set of properties, one bit for each identifier. Used for the properties that a packet may
+/// carry (table 2-4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PropertySet(u64);
 
@@ -9,9 +10,9 @@ use PropertyId as Id;
 const ACK: PropertySet = PropertySet::of(&[Id::ReasonString, Id::UserProperty]);
 
 impl PropertySet {
-    /// None at all.
+    /// The empty set.
     pub const NONE: PropertySet = PropertySet(0);
-    /// What a CONNECT may say.
+    /// Properties of a CONNECT.
     pub const CONNECT: PropertySet = PropertySet::of(&[
         Id::SessionExpiryInterval,
         Id::ReceiveMaximum,
@@ -23,7 +24,7 @@ impl PropertySet {
         Id::AuthenticationMethod,
         Id::AuthenticationData,
     ]);
-    /// What the will in a CONNECT may say.
+    /// Properties of the will in a CONNECT.
     pub const WILL: PropertySet = PropertySet::of(&[
         Id::WillDelayInterval,
         Id::PayloadFormatIndicator,
@@ -33,7 +34,7 @@ impl PropertySet {
         Id::CorrelationData,
         Id::UserProperty,
     ]);
-    /// What a CONNACK may say.
+    /// Properties of a CONNACK.
     pub const CONNACK: PropertySet = PropertySet::of(&[
         Id::SessionExpiryInterval,
         Id::ReceiveMaximum,
@@ -53,7 +54,7 @@ impl PropertySet {
         Id::AuthenticationMethod,
         Id::AuthenticationData,
     ]);
-    /// What a PUBLISH may say.
+    /// Properties of a PUBLISH.
     pub const PUBLISH: PropertySet = PropertySet::of(&[
         Id::PayloadFormatIndicator,
         Id::MessageExpiryInterval,
@@ -64,25 +65,25 @@ impl PropertySet {
         Id::SubscriptionIdentifier,
         Id::ContentType,
     ]);
-    /// What a PUBACK, PUBREC, PUBREL or PUBCOMP may say.
+    /// Properties of a PUBACK, PUBREC, PUBREL or PUBCOMP.
     pub const ACK: PropertySet = ACK;
-    /// What a SUBSCRIBE may say.
+    /// Properties of a SUBSCRIBE.
     pub const SUBSCRIBE: PropertySet =
         PropertySet::of(&[Id::SubscriptionIdentifier, Id::UserProperty]);
-    /// What a SUBACK may say.
+    /// Properties of a SUBACK.
     pub const SUBACK: PropertySet = ACK;
-    /// What an UNSUBSCRIBE may say.
+    /// Properties of an UNSUBSCRIBE.
     pub const UNSUBSCRIBE: PropertySet = PropertySet::of(&[Id::UserProperty]);
-    /// What an UNSUBACK may say.
+    /// Properties of an UNSUBACK.
     pub const UNSUBACK: PropertySet = ACK;
-    /// What a DISCONNECT may say.
+    /// Properties of a DISCONNECT.
     pub const DISCONNECT: PropertySet = PropertySet::of(&[
         Id::SessionExpiryInterval,
         Id::ReasonString,
         Id::UserProperty,
         Id::ServerReference,
     ]);
-    /// What an AUTH may say.
+    /// Properties of an AUTH.
     pub const AUTH: PropertySet = PropertySet::of(&[
         Id::AuthenticationMethod,
         Id::AuthenticationData,
@@ -100,20 +101,20 @@ impl PropertySet {
         set
     }
 
-    /// This set with `id` as well.
+    /// Returns this set with `id` added.
     #[inline]
     pub const fn with(self, id: PropertyId) -> Self {
         PropertySet(self.0 | 1 << id as u8)
     }
 
-    /// Whether `id` is in the set.
+    /// Returns whether `id` is in the set.
     #[inline]
     pub const fn contains(self, id: PropertyId) -> bool {
         self.0 & 1 << id as u8 != 0
     }
 
-    /// Whether a packet with these properties may carry `id` more than once: user properties
-    /// always, the Subscription Identifier in a PUBLISH only.
+    /// Returns whether a packet with these properties may carry `id` more than once: User
+    /// Properties always, the Subscription Identifier only in a PUBLISH.
     #[inline]
     pub(super) fn may_repeat(self, id: PropertyId) -> bool {
         match id {

@@ -1,4 +1,4 @@
-//! The same bytes through `mqtt-protocol-core`, another codec by other hands.
+//! Compares the codec with `mqtt-protocol-core`, an independent implementation, on the same bytes.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use crate::strategies::{decode, encode, packet};
 
-/// Reads one whole packet with the other codec and writes it again; `None` if it refuses.
+/// Reads one whole packet with the other codec and writes it again. Returns `None` if the other codec refuses it.
 macro_rules! through_the_other {
     ($version:ident, $header:expr, $body:expr, $($kind:ident => $module:ident),*) => {{
         let body: &[u8] = $body;
@@ -51,10 +51,10 @@ fn other(version: Version, bytes: &[u8]) -> Option<Vec<u8>> {
     (read == body.len()).then_some(written)
 }
 
-/// Packets that the other codec refuses and we accept.
+/// Packets that the other codec refuses and this one accepts.
 fn is_refused_by_the_other(packet: &Packet<'_>) -> bool {
     match packet {
-        // Section 3.1.2.9 of MQTT 5 allows a password without a user name. Bridges are in no standard.
+        // Section 3.1.2.9 of MQTT 5 allows a password without a user name. The flag of bridges is not in any standard.
         Packet::Connect(connect) => {
             connect.is_bridge || connect.password.is_some() && connect.username.is_none()
         }
@@ -81,7 +81,7 @@ proptest! {
         prop_assert_eq!(decode(Version::V5, &theirs), Ok(packet), "from {:02X?}", ours);
     }
 
-    /// Of bytes that both accept, both say the same.
+    /// If both codecs accept the bytes, they decode the same packet.
     #[test]
     fn with_one_wrong_byte_the_other_does_not_read_something_else(
         (version, packet) in prop_oneof![Just(Version::V3_1_1), Just(Version::V5)]

@@ -4,7 +4,8 @@ use proptest::prelude::*;
 
 use crate::strategies::{VERSIONS, decode, encode, versioned_packet};
 
-/// Whatever is read can be written, and is read again as the same.
+/// Checks that every packet that can be decoded can be encoded, and is then decoded to the same
+/// packet.
 fn check_all_versions(bytes: &[u8]) -> Result<(), TestCaseError> {
     for version in VERSIONS {
         if let Ok(packet) = decode(version, bytes) {

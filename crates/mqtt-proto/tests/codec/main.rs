@@ -1,4 +1,4 @@
-//! Properties of the codec that hold for all packets of all versions, and for all other bytes.
+//! Properties of the codec that hold for all packets of all versions, and for arbitrary bytes.
 
 mod differential;
 mod hostile;

@@ -41,8 +41,8 @@ proptest! {
         }
     }
 
-    /// A shorter packet is at most one of the short forms, or a PUBLISH with a shorter payload; it
-    /// never reads what is not there.
+    /// A packet with a shorter body is at most a short form, or a PUBLISH with a shorter payload.
+    /// Decoding never reads behind the end.
     #[test]
     fn a_body_cut_short_is_another_packet_or_none((version, packet) in versioned_packet()) {
         let bytes = encode(version, &packet);
@@ -110,7 +110,7 @@ fn a_body_of_the_largest_size_is_written_and_one_byte_more_is_not() {
     assert!(out.is_empty());
 }
 
-/// The fuzz target begins with valid packets of all kinds.
+/// The seeds of the fuzz target are valid packets of all types.
 #[test]
 fn every_seed_of_the_fuzz_target_is_a_packet() {
     let seeds = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/seeds/mqtt_packet");

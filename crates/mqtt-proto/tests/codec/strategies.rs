@@ -1,4 +1,4 @@
-//! Arbitrary packets. What they borrow is leaked: a test lives shortly.
+//! Arbitrary packets. The memory that they borrow is leaked, because a test is short-lived.
 
 use mqtt_proto::{
     Ack, Auth, ConnAck, Connect, ConnectReturnCode, DecodeError, Disconnect, FixedHeader,
@@ -14,13 +14,13 @@ use proptest::sample::{select, subsequence};
 
 pub const VERSIONS: [Version; 3] = [Version::V3_1, Version::V3_1_1, Version::V5];
 
-/// `bytes` as one whole packet. An incomplete header counts as truncated.
+/// Decodes `bytes` as one whole packet. An incomplete header counts as truncated.
 pub fn decode(version: Version, bytes: &[u8]) -> Result<Packet<'_>, DecodeError> {
     let header = FixedHeader::read(bytes, MAX_PACKET_LEN)?.ok_or(DecodeError::Truncated)?;
     Packet::decode(version, header, &bytes[header.header_len..])
 }
 
-/// The bytes of a packet that can be written.
+/// Encodes a packet, which must be encodable.
 pub fn encode(version: Version, packet: &Packet<'_>) -> Vec<u8> {
     let mut out = Vec::new();
     packet.encode(version, &mut out).expect("the strategies make packets that can be written");
@@ -31,12 +31,12 @@ pub fn version() -> impl Strategy<Value = Version> {
     select(VERSIONS.to_vec())
 }
 
-/// A version and a packet that survives it unchanged.
+/// A version, and a packet that this version can express completely.
 pub fn versioned_packet() -> impl Strategy<Value = (Version, Packet<'static>)> {
     version().prop_flat_map(|version| (Just(version), packet(version)))
 }
 
-/// A packet with nothing in it that `version` cannot say.
+/// A packet without anything that `version` cannot express.
 pub fn packet(version: Version) -> BoxedStrategy<Packet<'static>> {
     let mut kinds: Vec<BoxedStrategy<Packet<'static>>> = vec![
         connect(version).prop_map(Packet::Connect).boxed(),

@@ -8,7 +8,7 @@ fn set<'a>(key: &'a [u8], value: &'a [u8], condition: Condition, ttl: u64) -> Co
     Command::Set { key, value, condition, ttl: NonZeroU64::new(ttl) }
 }
 
-/// Every form of every command, as it is written.
+/// Every form of every command, with its encoding.
 fn forms() -> Vec<(Command<'static>, &'static [u8])> {
     use Condition::*;
     vec![
@@ -73,7 +73,7 @@ fn all_but_scan_are_about_one_key() {
     assert_eq!(Command::VDel { key: b"K", value: b"V" }.key(), Some(&b"K"[..]));
 }
 
-/// An array of bulk strings.
+/// Encodes an array of bulk strings.
 fn array(elements: &[&str]) -> Vec<u8> {
     let mut payload = format!("*{}\r\n", elements.len());
     for element in elements {
@@ -196,7 +196,7 @@ fn what_is_no_array_of_bulk_strings() {
         "*2\r\n$3\r\nGET\r\n$1\r\nK\r\r",
         "*2\r\n$3\r\nGET\r\n$\r\nK\r\n",
         "*2\r\n$three\r\nGET\r\n$1\r\nK\r\n",
-        // Declared, but not there; and more than there are numbers.
+        // Declared lengths that exceed the payload, or do not fit into an integer.
         "*3\r\n$3\r\nGET\r\n$1\r\nK\r\n",
         "*1\r\n$3\r\nGET\r\n$1\r\nK\r\n",
         "*18446744073709551615\r\n$3\r\nGET\r\n$1\r\nK\r\n",
@@ -205,7 +205,7 @@ fn what_is_no_array_of_bulk_strings() {
         "*2\r\n$3\r\nGET\r\n$18446744073709551614\r\nK\r\n",
         "*2\r\n$3\r\nGET\r\n$18446744073709551617\r\nK\r\n",
         "*2\r\n$9223372036854775807\r\nGET\r\n$1\r\nK\r\n",
-        // The array comes first, whatever the verb.
+        // The array is checked before the verb.
         "*2\r\n$4\r\nPING\r\n$1\r\nK",
         "*0\r\n\r\n",
     ] {
@@ -258,8 +258,9 @@ proptest! {
         prop_assert_eq!(Command::decode(&payload), Ok(command));
     }
 
-    /// A byte changed anywhere, which may be a length or an option, does not lead astray: what is
-    /// read then, written again, is what it was read from, but for leading zeros and the order.
+    /// Changing any byte, which may be part of a length or an option, does not lead to a wrong
+    /// command. If the bytes can still be decoded, the command is encoded again to the same bytes,
+    /// except for leading zeros and the order of options.
     #[test]
     fn a_byte_changed(form in 0..forms().len(), at in any::<prop::sample::Index>(), byte: u8) {
         let mut payload = forms()[form].1.to_vec();

@@ -18,7 +18,7 @@ fn both_ways_of_writing_are_read_and_the_padded_one_is_written() {
     assert_eq!(Hlc::parse(padded), Ok(version(NOW, 1).as_hlc()));
     assert_eq!(Hlc::parse("1696374425000:1:StateStore"), Ok(version(NOW, 1).as_hlc()));
     assert_eq!(Hlc::parse("000000001696374425000:000000001:CLIENT"), Ok(hlc(NOW, 1)));
-    // More digits than the padding has.
+    // Numbers with more digits than the padding.
     let long = "9223372036854775807:4294967295:CLIENT";
     assert_eq!(Hlc::parse(long), Ok(hlc(i64::MAX as u64, u32::MAX)));
     assert_eq!(hlc(i64::MAX as u64, u32::MAX).to_string(), long);
@@ -79,18 +79,19 @@ fn a_minute_ahead_and_not_more() {
 fn the_rules_of_receiving() {
     let last = version(NOW, 5);
     for (now, received, expected) in [
-        // The example of the protocol: equal clocks give the request's wall clock and one more.
+        // The example of the protocol: with equal clocks, the result has the wall clock of the
+        // request and the next counter.
         (NOW, Some(hlc(NOW, 0)), version(NOW, 6)),
         (NOW, Some(hlc(NOW, 9)), version(NOW, 10)),
         (NOW, Some(hlc(NOW, 5)), version(NOW, 6)),
-        // The last version leads, or the request, or the store's clock.
+        // The highest reading may be the last version, the request, or the store's clock.
         (NOW - 7, Some(hlc(NOW - 1, 99)), version(NOW, 6)),
         (NOW - 7, Some(hlc(NOW + 1, 99)), version(NOW + 1, 100)),
         (NOW, Some(hlc(NOW + 1, 0)), version(NOW + 1, 1)),
         (NOW + 1, Some(hlc(NOW + 1, 3)), version(NOW + 1, 4)),
         (NOW + 1, Some(hlc(NOW, 99)), version(NOW + 1, 0)),
         (NOW + 1, Some(hlc(0, 0)), version(NOW + 1, 0)),
-        // Nothing received: the clock of a deletion, or of a key that has expired.
+        // Without a received reading: the clock of a deletion, or of a key that has expired.
         (NOW - 7, None, version(NOW, 6)),
         (NOW, None, version(NOW, 6)),
         (NOW + 1, None, version(NOW + 1, 0)),
@@ -113,7 +114,7 @@ fn the_counter_carries_into_the_wall_clock() {
     assert_eq!(version(NOW, 3).next(NOW, Some(hlc(NOW, u32::MAX))), version(NOW + 1, 0));
 }
 
-/// Few values near each other, and the ends.
+/// Readings from a few values near each other, and extreme values.
 fn reading() -> impl Strategy<Value = (u64, u32)> {
     let counter = prop_oneof![0..4_u32, i32::MAX as u32 - 3..i32::MAX as u32 + 3, any::<u32>()];
     (prop_oneof![NOW - 3..NOW + 3, 0..i64::MAX as u64], counter)
@@ -128,8 +129,8 @@ proptest! {
         }
     }
 
-    /// Greater than the last and than what was received, not before the clock, never a counter
-    /// that clients could not read, and not further ahead than it has to be.
+    /// A version is greater than the last one and than the received reading, and is not before the
+    /// clock. Its counter can be read by clients, and it is not further ahead than necessary.
     #[test]
     fn versions_only_grow(
         steps in prop::collection::vec((reading(), prop::option::of(reading())), 1..20)

@@ -1,4 +1,4 @@
-//! The protocol byte by byte: every form and every error of it, and properties of all other bytes.
+//! Tests of the protocol byte by byte: every form, every error, and properties of arbitrary bytes.
 
 mod command;
 mod glob;

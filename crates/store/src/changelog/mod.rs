@@ -23,8 +23,7 @@ pub struct Position(pub u64);
 pub enum Outcome {
     /// The batch is durable at this position, and so are all batches before it.
     Done(Position),
-    /// It is not known whether the batch is durable or will become so. The same is true of all batches appended after
-    /// it.
+    /// Nobody knows whether the batch is durable or will become so. The same is true of all batches appended after it.
     Undecided(StoreError),
     /// The log has another holder, or was sealed: no batch that is not done yet will ever be done.
     Fenced,

@@ -28,8 +28,8 @@ pub(super) fn of(file: &File) -> Option<Holder> {
     Some(Holder { process, command: command(process) })
 }
 
-/// Returns the process that took a `flock`, from the lines of `/proc/locks`: `1: FLOCK  ADVISORY  WRITE 4711
-/// 08:02:123456 0 EOF`.
+/// Returns the process that took a `flock`, from the lines of `/proc/locks`:
+/// `1: FLOCK  ADVISORY  WRITE 4711 08:02:123456 0 EOF`.
 fn took_it(locks: &str, file: &Metadata) -> Option<u32> {
     locks.lines().find_map(|line| {
         let mut words = line.split_whitespace().skip(1);

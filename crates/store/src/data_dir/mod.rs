@@ -39,8 +39,8 @@ pub struct Options<'a> {
     /// Memory for the newest changes of each keyspace, in bytes, for all shards together. A record that is removed
     /// before this much has been written after it never reaches a table.
     pub memtable_bytes: u64,
-    /// Reserve of free disk space, in bytes. While less is free, commits that [need room](crate::Batch::needs_room) are
-    /// refused.
+    /// Reserve of free disk space, in bytes. Commits that [need room](crate::Batch::needs_room) are refused while less
+    /// is free.
     pub reserve_bytes: u64,
     /// Number of files that an engine may keep open as a cache for reading, for all shards together. The log engine
     /// needs all of its segments open, and does not use this cache.
@@ -100,7 +100,7 @@ impl DataDir {
         DataDir { shards, path: path.to_owned(), exposure: Exposure::None, _lock: lock }
     }
 
-    /// Who else could access the directory when it was opened.
+    /// The access that others had to the directory when it was opened.
     pub fn exposure(&self) -> &Exposure {
         &self.exposure
     }

@@ -109,7 +109,7 @@ impl Encoder {
         padded((self.head.len() + self.values.len()) as u64)
     }
 
-    /// Returns whether all 32-bit offsets and lengths of this frame are large enough if it begins at `at`.
+    /// Returns whether the offsets of the values and the length of meta fit into 32 bits if the frame begins at `at`.
     pub fn fits(&self, at: u64) -> bool {
         at + (self.head.len() + self.last_value) as u64 <= u64::from(u32::MAX)
     }

@@ -8,7 +8,7 @@ use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 use std::{io, mem};
 
-/// How long the thread waits after an error of the disk.
+/// Delay after an error of the disk before the thread tries again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Handle of the thread. Dropping it ends the thread.

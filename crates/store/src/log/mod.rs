@@ -54,8 +54,8 @@ use std::sync::Arc;
 /// Options for opening a store.
 #[derive(Debug, Clone, Default)]
 pub struct LogOptions {
-    /// Reserve of free disk space, in bytes. While less is free, commits that [need room](Batch::needs_room) are
-    /// refused.
+    /// Reserve of free disk space, in bytes. Commits that [need room](Batch::needs_room) are refused while less is
+    /// free.
     pub reserve_bytes: u64,
     /// Whether to open the store with what is left although something is damaged or missing. Then all values are read
     /// too, and what is damaged is rewritten, so that the damage is not found again.
@@ -65,7 +65,8 @@ pub struct LogOptions {
 /// A store in a directory. Only one may be open on a directory at a time: [`crate::DataDir`] has the lock.
 pub struct LogStore {
     engine: Arc<Engine>,
-    /// Its thread shares the engine, and is joined on drop: the engine is dropped only after the thread has ended.
+    /// The janitor's thread shares the engine and is joined on drop, so the engine is dropped only after the thread has
+    /// ended.
     janitor: Janitor,
 }
 

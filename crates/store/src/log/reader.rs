@@ -22,7 +22,7 @@ pub(super) struct Reader<'a> {
     buffer_at: u64,
 }
 
-/// What the reader finds where a frame is expected.
+/// The result of reading where a frame is expected.
 pub(super) enum Found<'a> {
     /// A frame, and the offset where it begins.
     Frame(u64, Frame<'a>),

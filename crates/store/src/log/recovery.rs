@@ -19,7 +19,7 @@ use std::sync::Arc;
 /// Finding for a lost value in a frame that is otherwise intact.
 const BAD_VALUE: &str = "the checksum of a value is wrong";
 
-/// How recovery treats damage.
+/// The treatment of damage during recovery: the log is refused, or the damage is reported.
 pub(super) struct Damage<'a> {
     /// Callback that is told of damage. Without a callback, a damaged log is refused. With one, the log is read as far
     /// as possible, including all values.

@@ -17,7 +17,7 @@ pub(super) struct State {
     tallies: BTreeMap<u32, Tally>,
 }
 
-/// How much of a segment is live.
+/// Counts the live and dead records of a segment.
 #[derive(Debug, Clone)]
 pub(super) struct Tally {
     /// Offset where the last frame ends.

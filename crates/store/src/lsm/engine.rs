@@ -25,8 +25,8 @@ pub(super) struct Engine {
 }
 
 impl Engine {
-    /// Opens the database in `dir`, or creates it. Fails if a commit up to `acknowledged` is missing. Commits after
-    /// `until`, if given, are cut off.
+    /// Opens the database in `dir`, or creates it. Fails if a commit up to `acknowledged` is missing, unless a loss is
+    /// accepted. Commits after `until`, if given, are cut off.
     pub fn open(
         dir: &Path,
         keyspaces: &[String],

@@ -93,8 +93,8 @@ const TRAILER_LEN: u64 = 38;
 const CONTENTS_LEN_MAX: u64 = 64 << 10;
 
 impl Table {
-    /// Verifies the checksum of the table of contents. The engine would allocate memory for as many sections as it
-    /// claims before verifying it.
+    /// Verifies the checksum of the table of contents. The engine allocates memory for as many sections as the table
+    /// claims before it verifies the table.
     fn check_end(&self) -> Result<(), StoreError> {
         match self.end_is_right() {
             Ok(true) => Ok(()),

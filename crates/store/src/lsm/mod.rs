@@ -36,8 +36,8 @@ pub struct LsmOptions {
     /// Memory for the newest changes of one keyspace, in bytes. A record that is removed before
     /// this much has been written after it never reaches a table, so a larger value saves work.
     pub memtable_bytes: u64,
-    /// Reserve of free disk space, in bytes. While less is free, commits that [need
-    /// room](Batch::needs_room) are refused.
+    /// Reserve of free disk space, in bytes. Commits that [need room](Batch::needs_room) are
+    /// refused while less is free.
     pub reserve_bytes: u64,
     /// Number of files that are kept open as a cache for reading.
     pub open_files: usize,
@@ -49,7 +49,7 @@ pub struct LsmOptions {
 /// the lock.
 pub struct LsmStore {
     shared: Arc<Shared>,
-    /// Its thread is ended before the engine is closed.
+    /// The reclaimer's thread is ended before the engine is closed.
     reclaimer: Reclaimer,
 }
 

@@ -110,11 +110,11 @@ fn run(shared: &Shared, counts: &Counts) {
     }
 }
 
-/// When to check a keyspace next.
+/// The condition for the next check of a keyspace.
 enum Next {
-    /// When there are this many removals, including those counted so far.
+    /// Check when there are this many removals, including those counted so far.
     At(u64),
-    /// When there are this many more removals.
+    /// Check when there are this many more removals.
     After(u64),
 }
 

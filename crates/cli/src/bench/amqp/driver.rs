@@ -78,7 +78,8 @@ struct Driver<'a> {
     latencies: Latencies,
     first_accepted: Option<u64>,
     completed: Vec<u32>,
-    /// Messages that are still to be sent, and messages sent so far at the rate of the options.
+    /// Number of messages still to be sent; `u64::MAX` without a limit. `scheduled` counts those
+    /// sent at a fixed rate.
     left: u64,
     scheduled: u64,
 }

@@ -13,19 +13,19 @@ use signal_hook::consts::SIGINT;
 use super::lease::Lease;
 use super::signals::{self, Signals};
 
-/// How long after its end or a signal this is noticed.
+/// Interval between two checks, and so the longest delay until an end or a signal is noticed.
 const POLL: Duration = Duration::from_millis(10);
 
-/// A command that runs.
+/// A running command.
 pub struct Running {
     child: Child,
     pid: Pid,
-    /// It has a process group of its own. On a terminal it has ours: one of its own could not read
-    /// from there, and what is typed there, Ctrl-C included, would not reach it.
+    /// Whether the command has a process group of its own. On a terminal it shares ours: otherwise
+    /// it could not read from the terminal, and input there, Ctrl-C included, would not reach it.
     has_group: bool,
 }
 
-/// Why a command does not run.
+/// Reason why a command could not be started.
 #[derive(Debug)]
 pub struct Failure {
     command: String,
@@ -33,7 +33,7 @@ pub struct Failure {
 }
 
 impl Running {
-    /// Starts `command` with the token in these variables of its environment.
+    /// Starts `command`, with the token in these environment variables.
     pub fn start<'a>(
         command: &[String],
         variables: impl Iterator<Item = &'a str>,
@@ -50,7 +50,8 @@ impl Running {
         Ok(Self { pid: Pid::from_child(&child), child, has_group })
     }
 
-    /// Waits for its end, passes signals on, and ends it if the lease of the lock `name` is lost.
+    /// Waits for the end of the command. Passes signals on, and ends the command if the lease of
+    /// the lock `name` is lost.
     pub fn supervise(
         mut self,
         lease: &Lease,
@@ -70,7 +71,7 @@ impl Running {
                 return Ok(status);
             }
             while let Some(signal) = signals.take() {
-                // A terminal has sent that to all that share it.
+                // The terminal has already sent SIGINT to all processes that share it.
                 if signal != SIGINT || self.has_group {
                     self.signal(signal);
                 }
@@ -94,12 +95,13 @@ impl Running {
         }
     }
 
-    /// Whether something of its group is left, which must not go on without the lock either.
+    /// Whether processes of the command's group still run; they must not continue without the lock
+    /// either.
     fn has_rest(&self) -> bool {
         self.has_group && rustix::process::test_kill_process_group(self.pid).is_ok()
     }
 
-    /// That it has ended meanwhile is no error.
+    /// Sends a signal. An error because the command has ended meanwhile is ignored.
     fn signal(&self, signal: i32) {
         let Some(signal) = Signal::from_named_raw(signal) else { return };
         let _ = match self.has_group {
@@ -109,12 +111,12 @@ impl Running {
     }
 }
 
-/// Whether what is typed on the terminal of standard input is for us.
+/// Whether this process receives what is typed on the terminal of standard input.
 fn is_in_foreground() -> bool {
     rustix::termios::tcgetpgrp(io::stdin()).is_ok_and(|group| group == rustix::process::getpgrp())
 }
 
-/// The exit status of the command, as a shell gives it.
+/// Returns the exit status that a shell would give for the command.
 pub fn exit_code(status: ExitStatus) -> ExitCode {
     match (status.code(), status.signal()) {
         (Some(code), _) => ExitCode::from(code as u8),
@@ -124,7 +126,7 @@ pub fn exit_code(status: ExitStatus) -> ExitCode {
 }
 
 impl Failure {
-    /// As a shell gives it.
+    /// Returns the exit status that a shell would give.
     pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(if self.error.kind() == ErrorKind::NotFound { 127 } else { 126 })
     }
@@ -140,7 +142,7 @@ impl fmt::Display for Failure {
 mod tests {
     use super::*;
 
-    /// The exit status of a shell command under a lease of so many milliseconds.
+    /// Runs a shell command under a lease of `lease_ms` milliseconds, and returns its exit status.
     fn supervised(script: &str, lease_ms: u64, grace_ms: u64) -> ExitStatus {
         let command = ["sh", "-c", script].map(String::from);
         let running = Running::start(&command, ["A", "B"].into_iter(), "7:1:StateStore").unwrap();

@@ -1,4 +1,4 @@
-//! Acquires a lock, keeps it and gives it back.
+//! Acquires a lock, keeps it, and releases it.
 
 use std::num::NonZeroU64;
 use std::process::ExitCode;
@@ -15,7 +15,7 @@ use crate::state::key::shown;
 use crate::state::reconnect::Pauses;
 use crate::state::store::{Change, Extras, Store, unexpected};
 
-/// Speaks with the broker about one lock.
+/// Talks to the broker about one lock.
 pub struct Keeper<'a> {
     args: &'a Args,
     signals: &'a Signals,
@@ -26,30 +26,30 @@ pub struct Keeper<'a> {
     pauses: Pauses,
 }
 
-/// What came of waiting for the lock.
+/// Result of waiting for the lock.
 pub enum Acquired {
-    /// It is ours.
+    /// The lock was acquired.
     Held(Held),
-    /// It is not, and we end with this.
+    /// The lock was not acquired, and the program ends with this status.
     Not(ExitCode),
 }
 
-/// A lock that is ours.
+/// A lock held by this process.
 pub struct Held {
-    /// The version of the key, greater than that of everybody who had the lock before.
+    /// Version of the key, greater than those of all earlier holders.
     pub token: String,
-    /// By our clock the lease does not end before; by the broker's it ends a little later.
+    /// Earliest end of the lease by the clock of this process; by the broker's clock it ends a
+    /// little later.
     pub until: Instant,
-    /// What the key is set to.
+    /// Value that the key was set to.
     holder: Vec<u8>,
 }
 
-/// How long a wait lasts at most; a signal between two waits, and the command's end, are noticed
-/// after it.
+/// Longest wait; a signal, or the end of the command, is noticed after it.
 const WAIT: Duration = Duration::from_millis(50);
 
 impl<'a> Keeper<'a> {
-    /// `target` is asked to answer within a third of the lease.
+    /// Creates a keeper. `target` must answer within a third of the lease.
     pub fn new(args: &'a Args, signals: &'a Signals, mut target: Target, name: &'a [u8]) -> Self {
         target.timeout = target.timeout.min((args.lease / 3).max(Duration::from_millis(500)));
         let pauses = Pauses::up_to((args.lease / 10).min(Duration::from_secs(1)));
@@ -81,7 +81,7 @@ impl<'a> Keeper<'a> {
         }
     }
 
-    /// Tries it once. Watching comes first, so that no release is missed.
+    /// Tries once to acquire the lock. Watching it comes first, so that no release is missed.
     fn try_acquire(&mut self) -> anyhow::Result<Option<Held>> {
         let (args, name) = (self.args, self.name);
         let store = self.store()?;
@@ -89,9 +89,9 @@ impl<'a> Keeper<'a> {
             Some(holder) => holder.as_bytes().to_vec(),
             None => store.client_id().as_bytes().to_vec(),
         };
-        // If an answer is lost we have the lock without knowing it, and wait for the end of a lease
-        // of our own. To take it at once because the holder is ours would also take that of another
-        // with our name.
+        // If the answer is lost, this process holds the lock without knowing it, and waits until
+        // its own lease ends. Taking the lock over at once because the holder has the name of this
+        // process would also take it from another process with that name.
         let start = Instant::now();
         let command = set(name, &holder, Condition::IfAbsent, args.lease);
         let answer = store.request(&command, Extras::default())?;
@@ -105,11 +105,11 @@ impl<'a> Keeper<'a> {
         }
     }
 
-    /// The connection, made again if it was lost, with the lock watched.
+    /// Returns the connection, with the lock watched; connects again if the connection was lost.
     fn store(&mut self) -> anyhow::Result<&mut Store> {
         if self.store.is_none() {
             let mut store = Store::connect_to_watch(&self.target)?;
-            // The holder is the client identifier: the next connection must have the same.
+            // The holder is the client identifier, so the next connection must have the same one.
             store.client_id().clone_into(&mut self.target.client_id);
             let command = Command::KeyNotify { key: self.name, stop: false };
             match store.request(&command, Extras::default())?.reply() {
@@ -120,7 +120,8 @@ impl<'a> Keeper<'a> {
         Ok(self.store.as_mut().expect("it was just made"))
     }
 
-    /// Has the connection made again after a pause, if there is use in it.
+    /// Pauses before the next attempt to connect, or returns the error if another attempt is
+    /// useless.
     fn recover(
         &mut self,
         error: anyhow::Error,
@@ -128,7 +129,7 @@ impl<'a> Keeper<'a> {
         deadline: Option<Instant>,
     ) -> anyhow::Result<()> {
         self.store = None;
-        // What never worked will hardly work in a second.
+        // A connection that never worked will hardly work in a second.
         let pause = self.pauses.after(&error).filter(|_| has_connected);
         let Some(pause) = pause else { return Err(error) };
         eprintln!("barid: {error:#}\nbarid: connecting again in {} ms", pause.as_millis());
@@ -137,8 +138,8 @@ impl<'a> Keeper<'a> {
         Ok(())
     }
 
-    /// Until somebody has released the lock; at most for the time of the lease, in case that we are
-    /// not told.
+    /// Waits until the lock is released, but no longer than the lease, in case the notification is
+    /// lost.
     fn wait_until_free(&mut self, deadline: Option<Instant>) -> anyhow::Result<Option<ExitCode>> {
         let again = Instant::now() + self.args.lease;
         loop {
@@ -154,13 +155,13 @@ impl<'a> Keeper<'a> {
             match store.change((now + WAIT).min(again)) {
                 Ok(Some(Change { value: None, .. })) => return Ok(None),
                 Ok(_) => {}
-                // The next attempt tells what became of the connection.
+                // The next attempt reports what happened to the connection.
                 Err(_) => self.store = None,
             }
         }
     }
 
-    /// A sentence about the holder.
+    /// Describes the holder in a sentence.
     fn who_has_it(&mut self) -> String {
         let name = shown(self.name);
         let command = Command::Get { key: self.name };
@@ -171,7 +172,7 @@ impl<'a> Keeper<'a> {
         }
     }
 
-    /// Renews the lease until it is lost or needed no longer.
+    /// Renews the lease until it is lost or no longer needed.
     pub fn keep(&mut self, held: &Held, lease: &Lease) {
         let mut renew_at = Instant::now() + self.args.lease / 3;
         let mut is_reachable = true;
@@ -180,14 +181,14 @@ impl<'a> Keeper<'a> {
                 Ok(step) => step,
                 Err(error) => {
                     self.store = None;
-                    // Once is enough: most attempts fail like the one before.
+                    // Reported only once: most attempts fail for the same reason as the one before.
                     if is_reachable {
                         eprintln!("barid: {error:#}");
                     }
                     is_reachable = false;
                     match self.pauses.after(&error) {
                         Some(pause) => lease.sleep(pause),
-                        // Then there is nothing to do but to wait for the end of the lease.
+                        // Nothing remains but to wait for the end of the lease.
                         None => lease.sleep(self.args.lease),
                     }
                     Step::Renew
@@ -226,7 +227,7 @@ impl<'a> Keeper<'a> {
         }
     }
 
-    /// Gives the lock back. If that cannot be, the end of the lease does it.
+    /// Releases the lock. If that fails, the lock is released by the end of its lease.
     pub fn release(&mut self, held: &Held) {
         let name = self.name;
         let command = Command::VDel { key: name, value: &held.holder };
@@ -245,19 +246,19 @@ impl<'a> Keeper<'a> {
     }
 }
 
-/// What came of waiting a little while the lock is held.
+/// Result of a short wait while the lock is held.
 enum Step {
     Wait,
-    /// The connection has to be made and the lease to be renewed.
+    /// The connection must be made again and the lease renewed.
     Renew,
-    /// The lease was renewed by a request of this moment.
+    /// The lease was renewed by a request sent at this instant.
     Renewed(Instant),
     Lost(String),
 }
 
 impl Held {
-    /// Why the lock is lost if this has happened to its key since we have it. Also what our own
-    /// renewals do is told, and, late, what happened before.
+    /// Returns the reason why a change of the key means that the lock is lost. Notifications also
+    /// report our own renewals, and, late, changes from before the lock was acquired.
     fn lost_by(&self, change: &Change) -> Option<String> {
         let version = |text| Hlc::parse(text).ok().map(|hlc| (hlc.wall, hlc.counter));
         let since_we_have_it = match (version(&self.token), change.version.as_deref()) {
@@ -311,11 +312,11 @@ mod tests {
 
     #[test]
     fn what_does_not() {
-        // The holder before us has released it, late.
+        // The previous holder has released it, and the notification is late.
         check(None, Some("5000:0:StateStore"), None);
         check(None, Some("4999:7:StateStore"), None);
         check(Some("you"), Some("4999:7:StateStore"), None);
-        // We have set it ourselves.
+        // This process has set it.
         check(Some("me"), Some("5000:1:StateStore"), None);
         check(Some("me"), Some("6000:0:StateStore"), None);
     }

@@ -1,21 +1,21 @@
-//! Until when the lock is ours: what the thread that renews it tells the one that stands by the
+//! The lease of the lock, shared by the thread that renews it and the thread that supervises the
 //! command.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A lease that is extended in time, or lost for ever.
+/// A lease, which is extended in time or lost for good.
 pub struct Lease {
     state: Mutex<State>,
-    /// Told when the command has ended.
+    /// Notified when the command has ended.
     ended: Condvar,
 }
 
 struct State {
     until: Instant,
-    /// Why it is lost.
+    /// Reason why the lease was lost.
     lost: Option<String>,
-    /// The command has ended: it is needed no longer.
+    /// The command has ended: the lease is no longer needed.
     ended: bool,
 }
 
@@ -25,7 +25,7 @@ impl Lease {
         Self { state: Mutex::new(state), ended: Condvar::new() }
     }
 
-    /// It was renewed. That comes too late for one that is lost.
+    /// Extends the lease after a renewal. This has no effect on a lost lease.
     pub fn extend(&self, until: Instant) {
         let mut state = self.state();
         state.look(Instant::now());
@@ -34,7 +34,7 @@ impl Lease {
         }
     }
 
-    /// Somebody else has the lock, or nobody.
+    /// Marks the lease as lost: somebody else has the lock, or nobody.
     pub fn lose(&self, why: impl Into<String>) {
         let mut state = self.state();
         if state.lost.is_none() && !state.ended {
@@ -42,7 +42,7 @@ impl Lease {
         }
     }
 
-    /// Why it is lost, if it is.
+    /// Returns the reason why the lease was lost, if it was.
     pub fn lost(&self, now: Instant) -> Option<String> {
         let mut state = self.state();
         state.look(now);
@@ -53,20 +53,20 @@ impl Lease {
         self.state().lost.is_some()
     }
 
-    /// The command has ended.
+    /// Notes that the command has ended.
     pub fn end(&self) {
         self.state().ended = true;
         self.ended.notify_all();
     }
 
-    /// Whether it is neither lost nor needed no longer.
+    /// Whether the lease is still needed and not lost.
     pub fn is_kept(&self) -> bool {
         let mut state = self.state();
         state.look(Instant::now());
         state.lost.is_none() && !state.ended
     }
 
-    /// Sleeps, but not beyond the end of the command.
+    /// Sleeps, until the end of the command at the latest.
     pub fn sleep(&self, pause: Duration) {
         let state = self.state();
         let wait = self.ended.wait_timeout_while(state, pause, |state| !state.ended);

@@ -1,9 +1,9 @@
 //! `barid state lock`: runs a command while holding a lock.
 //!
-//! One thread, the [`Keeper`], speaks with the broker: it acquires the lock, renews the lease and
-//! releases it. Another, in [`command`], stands by the command: it passes signals on and ends the
-//! command once the lease is over, also while the first waits for a broker that does not answer.
-//! What both know is the [`Lease`].
+//! One thread, the [`Keeper`], talks to the broker: it acquires the lock, renews the lease and
+//! releases it. Another, in [`command`], supervises the command: it passes signals on, and ends the
+//! command once the lease is over, even while the first thread waits for a broker that does not
+//! answer. They share the [`Lease`].
 
 mod command;
 mod keeper;
@@ -52,15 +52,15 @@ cannot be run or found. Without having run it: 1 somebody has the lock (--no-wai
 wrong usage; 3 the broker refused; 27 time is up; 128 and the number of a signal. 4 the lock was lost."
 )]
 pub struct Args {
-    /// The lock, a key
+    /// Name of the lock, which is a key
     #[arg(value_name = "NAME")]
     name: String,
     #[command(flatten)]
     notation: Notation,
-    /// What others see as the holder; no two should have the same [default: the client identifier]
+    /// Name of the holder that others see; must be unique [default: the client identifier]
     #[arg(long, value_name = "TEXT")]
     holder: Option<String>,
-    /// How long the lock outlives us if we vanish
+    /// Time after which the lock expires if it is no longer renewed
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_lease)]
     lease: Duration,
     /// Wait for the lock no longer than this: seconds, or 500ms, 5m, 1h
@@ -69,10 +69,10 @@ pub struct Args {
     /// Do not wait for the lock
     #[arg(long, conflicts_with = "timeout")]
     no_wait: bool,
-    /// Also this variable of the command's environment gets the fencing token
+    /// Also put the fencing token into this environment variable of the command
     #[arg(long, value_name = "VARIABLE", value_parser = parse_variable)]
     fencing: Option<String>,
-    /// How long the command may take to end when the lock is lost
+    /// Time that the command has to end after the lock is lost, before SIGKILL
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = span::parse_some)]
     grace: Duration,
     /// Print help
@@ -80,12 +80,12 @@ pub struct Args {
     help: Option<bool>,
     #[command(flatten)]
     connect: ConnectArgs,
-    /// What to run
+    /// Command to run
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<String>,
 }
 
-/// A shorter lease is over before a slow network has answered the renewal.
+/// Minimum lease: a shorter one ends before a slow network has answered the renewal.
 const LEASE_MIN: Duration = Duration::from_millis(100);
 
 fn parse_lease(text: &str) -> Result<Duration, String> {
@@ -102,7 +102,7 @@ fn parse_variable(text: &str) -> Result<String, String> {
     }
 }
 
-/// The exit status if the lock was lost.
+/// Exit status if the lock was lost.
 const LOST: u8 = 4;
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {

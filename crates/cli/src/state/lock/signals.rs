@@ -1,4 +1,4 @@
-//! The signals that are for the command.
+//! Signals for the command.
 
 use std::io;
 use std::process::ExitCode;
@@ -7,15 +7,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-/// Those that have come and were not passed on yet.
+/// Signals that were caught and not yet passed on.
 pub struct Signals {
     caught: [(i32, Arc<AtomicBool>); 3],
-    /// The next one ends us the hard way, as there is no command whose lock would be left behind.
+    /// If set, the next signal ends the process immediately: no command runs whose lock would be
+    /// left behind.
     impatient: Arc<AtomicBool>,
 }
 
 impl Signals {
-    /// From now on they do not end us.
+    /// Catches the signals, so that they do not end this process.
     pub fn catch() -> io::Result<Self> {
         let impatient = Arc::new(AtomicBool::new(false));
         let caught = [SIGINT, SIGTERM, SIGHUP].map(|signal| (signal, Arc::default()));
@@ -27,13 +28,13 @@ impl Signals {
         Ok(Self { caught, impatient })
     }
 
-    /// One that has come, to be passed on.
+    /// Takes a caught signal, to pass it on.
     pub fn take(&self) -> Option<i32> {
         let mut caught = self.caught.iter();
         caught.find(|(_, flag)| flag.swap(false, Ordering::Relaxed)).map(|(signal, _)| *signal)
     }
 
-    /// The exit status, if one has come while there is no command.
+    /// Returns the exit status for a signal that was caught while no command runs.
     pub fn end(&self) -> Option<ExitCode> {
         let signal = self.take()?;
         self.impatient.store(true, Ordering::Relaxed);
@@ -41,7 +42,7 @@ impl Signals {
     }
 }
 
-/// What a shell gives for a process that a signal ended.
+/// Returns the status that a shell gives for a process ended by a signal.
 pub fn exit_code(signal: i32) -> ExitCode {
     ExitCode::from(128_u8.wrapping_add(signal as u8))
 }

@@ -34,7 +34,7 @@ pub struct SessionRecord {
     pub user: Option<Box<str>>,
     /// Session Expiry Interval in seconds; `u32::MAX`: the session does not expire.
     pub expiry: u32,
-    /// Since when the session has had no client; `None`: a client is connected.
+    /// Time since which the session has had no client; `None`: a client is connected.
     pub away_since: Option<MonoTime>,
     /// The Will Message, until published or discarded.
     pub will: Option<WillRecord>,

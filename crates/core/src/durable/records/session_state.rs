@@ -13,7 +13,7 @@ const VERSION: u8 = 1;
 pub struct SessionStateRecord {
     /// The state as it was set last. May be empty.
     pub state: Arc<[u8]>,
-    /// When it was set.
+    /// Time at which it was set.
     pub updated_at: WallTime,
 }
 

@@ -8,7 +8,7 @@ const VERSION: u8 = 1;
 /// A shard's own record in its store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ShardRecord {
-    /// How often the shard was opened.
+    /// Number of times that the shard was opened.
     pub epoch: u64,
     /// Numbers of sessions and queues below this one may have been assigned, and none from this one on. Without the
     /// bits of the shard.

@@ -174,7 +174,7 @@ pub struct RecoveryError {
     pub tenant: Option<Box<str>>,
     /// The keyspace that was read.
     pub keyspace: Keyspace,
-    /// What went wrong.
+    /// The cause of the error.
     pub cause: RecoveryCause,
 }
 

@@ -16,9 +16,9 @@ pub struct ParseError {
 pub enum Reason {
     /// Something else was expected here.
     Expected {
-        /// What was expected.
+        /// The expected token or construct.
         what: &'static str,
-        /// What was found.
+        /// The token or construct that was found.
         found: Box<str>,
     },
     /// The text has more than [`crate::rules::TEXT_MAX`] characters.

@@ -50,7 +50,7 @@ impl Pattern {
         Ok(Pieces::new(&pieces).map_or_else(|| Self::Places(Places::new(&pieces)), Self::Pieces))
     }
 
-    /// Whether the whole `text` matches; case-sensitive.
+    /// Returns whether the whole `text` matches; case-sensitive.
     pub(super) fn matches(&self, text: &str) -> bool {
         match self {
             Self::Pieces(pieces) => pieces.matches(text),

@@ -62,7 +62,7 @@ fn compare(left: &ValueRef<'_>, right: &ValueRef<'_>) -> Option<Ordering> {
     }
 }
 
-/// Whether values of this kind are ordered.
+/// Returns whether values of this kind are ordered.
 fn has_order(value: &ValueRef<'_>) -> bool {
     !matches!(value, ValueRef::Bool(_) | ValueRef::Binary(_) | ValueRef::Uuid(_))
 }

@@ -1,4 +1,4 @@
-//! The entity beside the model: all that is asked is asked of both, and both must answer the same.
+//! The entity beside the model: each command is given to both, and both must answer the same.
 
 mod check;
 
@@ -24,14 +24,14 @@ pub struct Both {
     slots: [Option<u64>; SLOTS as usize],
     receivers: u64,
     uids: u64,
-    /// All deliveries there ever were.
+    /// All deliveries of the history.
     deliveries: Vec<(LockToken, Delivered)>,
-    /// Which message ever had which number.
+    /// The message that has or had each number.
     numbers: BTreeMap<(Part, u64), u64>,
     durable: (Store, Kept),
-    /// Receivers that took less than they wanted, until they are told that there is more.
+    /// Receivers that took less than they wanted, until they are told that there are more messages.
     hungry: BTreeSet<u64>,
-    /// Those that were told and have not taken yet.
+    /// Receivers that were told and have not taken yet.
     told: BTreeSet<u64>,
     processes: u64,
 }
@@ -96,7 +96,7 @@ impl Both {
         self.processes += 1;
         let properties = self.entity.properties().clone();
         self.entity = self.fx.recover(properties, self.processes << 32);
-        // As the entity says: nothing is delivered before this is durable.
+        // As `Entity::start` requires, nothing is delivered before this is durable.
         self.model.forget_locks();
         self.durable = (self.fx.store.clone(), self.model.kept.clone());
         self.slots = [None; SLOTS as usize];
@@ -282,7 +282,7 @@ impl Both {
         u64::from_be_bytes((*self.fx.bytes_of(entry)).try_into().unwrap())
     }
 
-    /// A new receiver in a slot, in the place of the one before.
+    /// Creates a receiver in a slot, in place of the one before.
     fn new_receiver(&mut self, slot: Slot) -> u64 {
         self.close(slot);
         self.receivers += 1;
@@ -298,7 +298,7 @@ impl Both {
         self.deliveries.iter().rev().nth(usize::from(back)).copied()
     }
 
-    /// Messages with their numbers, most of them such as are `wanted`.
+    /// Chooses messages with their numbers, most of them among those that are `wanted`.
     fn pick(&self, part: Part, picks: &[u8], wanted: impl Fn(&Entry) -> bool) -> Vec<(u64, u64)> {
         let mut entries = Vec::new();
         self.entity.peek(part, 0, usize::MAX, None, |entry| {

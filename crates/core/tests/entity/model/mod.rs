@@ -1,4 +1,4 @@
-//! Random histories, crashes included, against a model that is simple and slow.
+//! Random histories, including crashes, compared with a model that is simple and slow.
 
 mod both;
 mod op;

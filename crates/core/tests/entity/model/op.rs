@@ -1,16 +1,16 @@
-//! What can happen to an entity, at random.
+//! Random steps of the history of an entity.
 
 use barid_core::entity::{Outcome, Part};
 use proptest::prelude::*;
 
 use super::{SESSIONS, SLOTS};
 
-/// Which receiver: each is in a slot.
+/// The slot of a receiver.
 pub type Slot = u8;
-/// Which delivery: how many there were since.
+/// A delivery, given by the number of later deliveries.
 pub type Back = u8;
 
-/// What is done next. `picks` are messages by how far they are from the end of their part.
+/// A step of a history. `picks` are messages, given by their distance from the end of their part.
 #[derive(Clone, Debug)]
 pub enum Op {
     Send {
@@ -44,16 +44,16 @@ pub enum Op {
     SetState(Slot, Option<u8>),
     Cancel(Vec<u8>),
     DeadLetterIncoming(u8, Part),
-    /// So many milliseconds.
+    /// Lets this many milliseconds pass.
     Later(u64),
     OnTime,
     Purge(Part),
     KeepInMemory(bool),
-    /// All that was noted is durable.
+    /// Makes everything durable that was noted.
     Commit,
-    /// All that was noted since then is lost, and so are the locks.
+    /// Loses everything that was noted since the last commit, and the locks.
     Crash,
-    /// The process ends as it should.
+    /// Ends the process in an orderly way, and starts it again.
     Restart,
 }
 

@@ -1,4 +1,4 @@
-//! What an entity should be: lists that are searched.
+//! A model of an entity: lists that are searched.
 
 mod asked;
 mod follows;
@@ -9,7 +9,7 @@ use barid_core::entity::{Part, State};
 
 use crate::store::Told;
 
-/// A message, known by the number in its bytes.
+/// A message, identified by the number in its bytes.
 #[derive(Clone, Debug)]
 pub struct Message {
     pub uid: u64,
@@ -27,7 +27,7 @@ impl Message {
         Self { uid, session, count: 0, state, expires_at: None, in_memory, lock: None }
     }
 
-    /// Whether a receiver may have it.
+    /// Whether a receiver may get the message.
     pub fn waits(&self) -> bool {
         self.state == State::Active && self.lock.is_none()
     }
@@ -41,14 +41,14 @@ impl Message {
     }
 }
 
-/// Who has a message: under which lock, until when if that is its own.
+/// The lock on a message: its instance, and until when, if it is the message's own lock.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Lock {
     instance: u64,
     until: Option<u64>,
 }
 
-/// A message as it was delivered, under a lock unless it was deleted with that.
+/// A delivered message, with its lock unless the delivery has deleted the message.
 #[derive(Clone, Copy, Debug)]
 pub struct Delivered {
     pub part: Part,
@@ -85,7 +85,7 @@ pub struct PlainReceiver {
     delete: bool,
 }
 
-/// What survives a crash.
+/// The contents that survive a crash.
 #[derive(Clone, Debug, Default)]
 pub struct Kept {
     /// The messages of each part, in the order of their numbers.
@@ -103,7 +103,7 @@ pub struct Model {
     waiting: Vec<Waiter>,
     pub plain: BTreeMap<u64, PlainReceiver>,
     instances: u64,
-    /// What receivers of sessions should have been told.
+    /// Notifications that receivers of sessions should have got.
     pub told: Vec<Told>,
     pub now: u64,
 }
@@ -125,7 +125,7 @@ impl Model {
         self.part_mut(Part::Main)
     }
 
-    /// Of a message that is there.
+    /// The position of an existing message.
     fn position(&self, part: Part, uid: u64) -> usize {
         self.part(part).iter().position(|message| message.uid == uid).unwrap()
     }
@@ -141,14 +141,15 @@ impl Model {
         self.holders.iter().find(|holder| holder.receiver == receiver)
     }
 
-    /// Until when a message that was delivered is locked: else as long as its session.
+    /// Returns until when a delivered message is locked: by its own lock, or else by that of its
+    /// session.
     pub fn locked_until(&self, lock: Lock) -> u64 {
         let mut holders = self.holders.iter();
         let of_session = || holders.find(|holder| holder.instance == lock.instance).unwrap().until;
         lock.until.unwrap_or_else(of_session)
     }
 
-    /// The messages whose time has come, if they have one: by that time, then by their numbers.
+    /// The messages whose `time` has come, ordered by that time, then by their numbers.
     fn due(&self, part: Part, time: impl Fn(&Message) -> Option<u64>) -> Vec<u64> {
         let messages = self.part(part).iter();
         let mut due: Vec<_> = messages.filter_map(|one| Some((time(one)?, one.uid))).collect();

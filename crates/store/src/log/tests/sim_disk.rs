@@ -39,7 +39,7 @@ struct World {
     fails_in: Option<u64>,
     /// Whether all operations after the failed one fail, too.
     loses_power: bool,
-    /// Incremented when the power is lost: files opened before cannot be used.
+    /// Incremented when the process ends or the power returns: files opened before cannot be used.
     life: u64,
     operations: u64,
     /// Maximum number of bytes on the disk.

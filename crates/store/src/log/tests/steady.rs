@@ -1,4 +1,4 @@
-//! What stays on the disk, and what readers see while the log is tidied up.
+//! Tests of what stays on the disk, and of what readers see while the log is tidied up.
 
 use super::super::tidy::Tidy;
 use super::*;

@@ -59,7 +59,7 @@ impl Places {
         self.stays.len()
     }
 
-    /// Whether the whole `text` matches; case-sensitive.
+    /// Returns whether the whole `text` matches; case-sensitive.
     pub(super) fn matches(&self, text: &str) -> bool {
         let words = self.words();
         let mut places: smallvec::SmallVec<[u64; 4]> = smallvec::smallvec![0; words];

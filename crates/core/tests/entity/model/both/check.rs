@@ -1,4 +1,4 @@
-//! What must be true of both after each step.
+//! Conditions that must hold for both after each step.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use super::Both;
 use crate::store::Told;
 
 impl Both {
-    /// The entity is what the model is, and so is what was stored.
+    /// Checks that the entity and the stored records agree with the model.
     pub fn check(&mut self) {
         self.check_told();
         let mut stored = BTreeMap::new();
@@ -57,7 +57,7 @@ impl Both {
         assert_eq!(known, self.model.kept.seen);
     }
 
-    /// What receivers were told is what they should have been told; whoever is ready is noted.
+    /// Checks what receivers were told, and notes those that were told that there are messages.
     fn check_told(&mut self) {
         let told = std::mem::take(&mut self.fx.told);
         let (ready, rest): (Vec<_>, Vec<_>) =
@@ -75,7 +75,7 @@ impl Both {
             let is_here = self.slots.contains(&Some(receiver.0));
             let is_plain = self.model.plain.contains_key(&receiver.0);
             let holds = self.model.holder(receiver.0).is_some();
-            // It may have lost its lock in the same moment.
+            // The receiver may have lost its lock at the same moment.
             if is_here && (is_plain || holds) {
                 assert!(was_hungry, "told without being hungry: {receiver:?}");
                 self.told.insert(receiver.0);
@@ -84,7 +84,8 @@ impl Both {
         self.check_nobody_starves();
     }
 
-    /// Who wants more than there was does not wait beside messages.
+    /// Checks that no receiver that wants more messages is left untold while there are messages for
+    /// it.
     fn check_nobody_starves(&self) {
         for receiver in &self.hungry {
             if let Some(holder) = self.model.holder(*receiver) {

@@ -1,4 +1,4 @@
-//! What is asked of an entity, and what it should answer.
+//! The commands of the model, and their expected results.
 
 use barid_core::entity::{Accepted, Part, Refusal, State};
 use barid_core::time::WallTime;
@@ -8,7 +8,7 @@ use super::super::{LOCK, TIME_TO_LIVE, WINDOW, id};
 use super::{Delivered, Lock, Message, Model, PlainReceiver, Waiter};
 
 impl Model {
-    /// The state of the new message, unless it is a duplicate.
+    /// Returns the state of the new message; `None` if it is a duplicate.
     pub fn send(
         &mut self,
         (uid, session): (u64, u8),
@@ -177,7 +177,8 @@ impl Model {
         Ok(WallTime::from_millis(until))
     }
 
-    /// That of a session is not renewed by one of its messages.
+    /// Renews the lock of a message. The lock of a session is not renewed through one of its
+    /// messages.
     pub fn renew_message(&mut self, delivered: Delivered) -> Result<WallTime, Refusal> {
         self.end_locks();
         let is_its_own = delivered.lock.is_some_and(|lock| lock.until.is_some());
@@ -220,7 +221,7 @@ impl Model {
         Ok(())
     }
 
-    /// How many there were.
+    /// Returns how many messages there were.
     pub fn purge(&mut self, part: Part) -> usize {
         std::mem::take(self.part_mut(part)).len()
     }

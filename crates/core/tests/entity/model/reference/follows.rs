@@ -1,4 +1,4 @@
-//! What follows from time, locks and counts.
+//! Effects of time, locks and delivery counts in the model.
 
 use barid_core::entity::{Part, ReceiverId, State};
 use barid_core::time::WallTime;
@@ -53,7 +53,7 @@ impl Model {
         }
     }
 
-    /// All that waits in a session goes if one of it has expired.
+    /// Expires all waiting messages of a session if one of them has expired.
     pub(super) fn expire_session(&mut self, session: u8) {
         let now = self.now;
         let waits = |message: &Message| message.session == session && message.waits();
@@ -64,7 +64,7 @@ impl Model {
         }
     }
 
-    /// Until when.
+    /// Locks a session. Returns until when.
     pub(super) fn hold(&mut self, receiver: u64, session: u8, delete: bool) -> WallTime {
         let (instance, until) = (self.new_instance(), self.now + LOCK);
         self.holders.push(Holder { receiver, session, until, instance, delete });
