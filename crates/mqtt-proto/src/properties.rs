@@ -16,14 +16,31 @@ use crate::{DecodeError, QoS};
 
 /// Validated properties of one packet in their encoded form, borrowed from the packet, without
 /// their length prefix.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 pub struct Properties<'a> {
     bytes: &'a [u8],
+    /// Contains the identifiers of all properties in `bytes`, and perhaps others.
+    present: PropertySet,
 }
+
+impl Default for Properties<'_> {
+    fn default() -> Self {
+        Self::EMPTY
+    }
+}
+
+impl PartialEq for Properties<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.bytes == other.bytes
+    }
+}
+
+impl Eq for Properties<'_> {}
 
 impl<'a> Properties<'a> {
     /// No properties.
-    pub const EMPTY: Properties<'static> = Properties { bytes: &[] };
+    pub const EMPTY: Properties<'static> =
+        Properties { bytes: &[], present: PropertySet::NONE };
 
     /// Reads the length prefix and the properties behind it. Checks that all of them are in
     /// `allowed`, that their values are permitted, and that none occurs twice that may occur only
@@ -32,10 +49,8 @@ impl<'a> Properties<'a> {
     pub fn decode(input: &mut Reader<'a>, allowed: PropertySet) -> Result<Self, DecodeError> {
         let len = input.varint()?;
         let bytes = input.take(len as usize)?;
-        if !bytes.is_empty() {
-            validate(bytes, allowed)?;
-        }
-        Ok(Properties { bytes })
+        let present = if bytes.is_empty() { PropertySet::NONE } else { validate(bytes, allowed)? };
+        Ok(Properties { bytes, present })
     }
 
     /// Wraps bytes that this crate has validated or written before.
@@ -43,7 +58,7 @@ impl<'a> Properties<'a> {
     /// With other bytes, some properties may seem to be missing; nothing worse happens.
     #[inline]
     pub fn from_validated(bytes: &'a [u8]) -> Self {
-        Properties { bytes }
+        Properties { bytes, present: PropertySet::ALL }
     }
 
     /// The encoded properties, without the length prefix.
@@ -70,6 +85,21 @@ impl<'a> Properties<'a> {
         std::iter::from_fn(move || RawProperty::read(&mut reader))
     }
 
+    /// The encoded properties without those of one kind that occurs only once: the bytes before it, and those behind it.
+    pub fn without(&self, id: PropertyId) -> (&'a [u8], &'a [u8]) {
+        if self.present.contains(id) {
+            let mut start = 0;
+            for raw in self.raw() {
+                let end = start + raw.bytes.len();
+                if raw.id == id {
+                    return (&self.bytes[..start], &self.bytes[end..]);
+                }
+                start = end;
+            }
+        }
+        (self.bytes, &[])
+    }
+
     /// The Subscription Identifiers: in a PUBLISH, those of the subscriptions that the message
     /// matched; in a SUBSCRIBE, that of the new subscriptions.
     pub fn subscription_identifiers(&self) -> impl Iterator<Item = u32> + use<'a> {
@@ -88,10 +118,15 @@ impl<'a> Properties<'a> {
     }
 
     fn all(&self, id: PropertyId) -> impl Iterator<Item = Property<'a>> + use<'a> {
-        self.raw().filter(move |raw| raw.id == id).map_while(RawProperty::decode)
+        let bytes = if self.present.contains(id) { self.bytes } else { &[] };
+        Self::from_validated(bytes).raw().filter(move |raw| raw.id == id).map_while(RawProperty::decode)
     }
 
+    #[inline]
     fn find(&self, id: PropertyId) -> Option<Property<'a>> {
+        if !self.present.contains(id) {
+            return None;
+        }
         self.raw().find(|raw| raw.id == id)?.decode()
     }
 }
@@ -186,7 +221,7 @@ pub struct RawProperty<'a> {
 impl<'a> RawProperty<'a> {
     /// Decodes the property. Returns `None` only if the bytes were never validated.
     pub fn decode(self) -> Option<Property<'a>> {
-        Property::decode(self.id, &mut Reader::new(self.bytes.get(1..)?)).ok()
+        Property::read(self.id, &mut Reader::new(self.bytes.get(1..)?)).ok()
     }
 
     fn read(reader: &mut Reader<'a>) -> Option<Self> {
@@ -198,7 +233,8 @@ impl<'a> RawProperty<'a> {
     }
 }
 
-fn validate(bytes: &[u8], allowed: PropertySet) -> Result<(), DecodeError> {
+/// Checks encoded properties. Returns which there are.
+fn validate(bytes: &[u8], allowed: PropertySet) -> Result<PropertySet, DecodeError> {
     let mut reader = Reader::new(bytes);
     let mut seen = PropertySet::NONE;
     while !reader.is_empty() {
@@ -211,14 +247,14 @@ fn validate(bytes: &[u8], allowed: PropertySet) -> Result<(), DecodeError> {
             return Err(DecodeError::DuplicateProperty(id));
         }
         seen = seen.with(id);
-        Property::decode(id, &mut reader)?;
+        Property::check(id, &mut reader)?;
     }
     if seen.contains(PropertyId::AuthenticationData)
         && !seen.contains(PropertyId::AuthenticationMethod)
     {
         return Err(DecodeError::NoAuthenticationMethod);
     }
-    Ok(())
+    Ok(seen)
 }
 
 #[cfg(test)]
@@ -250,6 +286,9 @@ mod tests {
         assert_eq!(properties.content_type(), None);
         assert_eq!(properties.user_properties().collect::<Vec<_>>(), [("k", "v"), ("", "")]);
         assert_eq!(properties.subscription_identifiers().collect::<Vec<_>>(), [5]);
+        let (before, behind) = properties.without(PropertyId::SubscriptionIdentifier);
+        assert_eq!([before, behind].concat(), [&bytes[..10], &bytes[12..]].concat());
+        assert_eq!(properties.without(PropertyId::ContentType), (&bytes[..], &[][..]));
         let raw: Vec<u8> = properties.raw().flat_map(|raw| raw.bytes.to_vec()).collect();
         assert_eq!(raw, bytes);
     }

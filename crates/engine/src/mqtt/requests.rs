@@ -1,7 +1,7 @@
 //! Requests to the state store.
 
 use barid_core::state_store::Limits;
-use mqtt_proto::{PacketId, PacketType, Properties, ReasonCode, topic};
+use mqtt_proto::{PacketId, PacketType, Properties, ReasonCode};
 use smallvec::SmallVec;
 use statestore_proto::{Refusal, Reply, Verb, topics};
 
@@ -137,5 +137,4 @@ impl Client {
 fn may_answer_to(response_topic: &str) -> bool {
     response_topic != topics::INVOKE
         && !response_topic.starts_with(topics::RESERVED)
-        && topic::validate_name(response_topic).is_ok()
 }

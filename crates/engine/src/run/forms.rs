@@ -57,9 +57,11 @@ impl Messages<'_> {
         let Range { start, end } = self.place(wanted);
         if self.is_as_is(wanted) {
             let flags = encode::flags(wanted.qos, wanted.retain, false);
-            for item in &self.run.items[range] {
-                self.buffer[item.frame.start] = flags;
-                if has_id {
+            if self.run.flags != Some(flags) {
+                self.set_flags(flags);
+            }
+            if has_id {
+                for item in &self.run.items[range] {
                     self.buffer[item.id..item.id + 2].copy_from_slice(&next_id());
                 }
             }
@@ -72,6 +74,14 @@ impl Messages<'_> {
             }
         }
         &form.bytes[start..end]
+    }
+
+    /// Sets the flags of all frames in the buffer. Most subscribers want the same, so they are seldom set again.
+    fn set_flags(&mut self, flags: u8) {
+        for item in &self.run.items {
+            self.buffer[item.frame.start] = flags;
+        }
+        self.run.flags = Some(flags);
     }
 
     /// How many bytes [`Self::packets`] are.

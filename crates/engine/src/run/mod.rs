@@ -32,7 +32,7 @@ use barid_core::message::{Message, Publication};
 use barid_core::session::{Delivery, OVERHEAD, ShardSet};
 use barid_core::time::MonoTime;
 use mqtt_proto::flow::AliasUse;
-use mqtt_proto::{Properties, PropertiesBuf, PropertyId, QoS};
+use mqtt_proto::{Properties, PropertyId, QoS};
 use smallvec::SmallVec;
 
 use crate::durability::DurabilityClass;
@@ -50,6 +50,8 @@ pub struct Run {
     v5: bool,
     /// Whether the frames in the buffer can be sent as they are.
     as_is: bool,
+    /// The flags of all frames in the buffer, if they were set for a subscriber before.
+    flags: Option<u8>,
     largest: usize,
     /// They are requests to the state store, and nobody else gets them.
     pub is_requests: bool,
@@ -140,6 +142,7 @@ impl Run {
         self.retain = retain;
         self.v5 = v5;
         self.as_is = true;
+        self.flags = None;
         self.is_requests = false;
         self.limit = RunLimit::NONE;
         self.class = class;
@@ -158,16 +161,17 @@ impl Run {
         } else {
             self.as_is &= parsed.alias.is_none();
             let start = self.arena.len();
-            let mut kept = PropertiesBuf::default();
-            for property in Properties::from_validated(&bytes[parsed.properties]).raw() {
-                if !matches!(
-                    property.id,
-                    PropertyId::MessageExpiryInterval | PropertyId::TopicAlias
-                ) {
-                    kept.push_raw(property);
-                }
+            let given = Properties::from_validated(&bytes[parsed.properties]);
+            let (before, behind) = given.without(PropertyId::MessageExpiryInterval);
+            for part in [before, behind] {
+                let part = Properties::from_validated(part);
+                let (before, behind) = match parsed.alias {
+                    Some(_) => part.without(PropertyId::TopicAlias),
+                    None => (part.as_bytes(), &[][..]),
+                };
+                self.arena.extend_from_slice(before);
+                self.arena.extend_from_slice(behind);
             }
-            self.arena.extend_from_slice(kept.as_properties().as_bytes());
             PropertiesAt::Arena(start..self.arena.len())
         };
         let expires_at =

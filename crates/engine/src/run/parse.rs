@@ -18,7 +18,7 @@ pub struct Parsed {
     pub id: Option<PacketId>,
     /// The topic; empty if only an alias is given.
     pub topic: Range<usize>,
-    /// Whether the topic is the one of the run (also when both are empty).
+    /// Whether the topic is the topic of the run. Undefined if the topic is empty.
     pub same_topic: bool,
     pub(super) properties: Range<usize>,
     /// Message Expiry Interval.
@@ -39,6 +39,7 @@ impl Parsed {
 impl Run {
     /// Reads the PUBLISH that lies at `frame` in `bytes`. A topic that is the run's own is not checked
     /// again.
+    #[inline]
     pub fn parse(
         &self,
         version: Version,
@@ -57,7 +58,8 @@ impl Run {
             retain: publish.retain,
             id: publish.packet_id,
             topic: topic_start..topic_start + publish.topic.len(),
-            same_topic: publish.topic == self.topic,
+            // The decoder returns the known topic itself, so its bytes are not compared again.
+            same_topic: std::ptr::eq(publish.topic, &*self.topic),
             properties: payload - publish.properties.as_bytes().len()..payload,
             expiry: None,
             alias: None,

@@ -186,8 +186,20 @@ pub enum Property<'a> {
 impl<'a> Property<'a> {
     /// Reads the value of the property `id`, and checks its range.
     pub(super) fn decode(id: PropertyId, reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        let property = Self::read(id, reader)?;
+        if property.in_range() {
+            Ok(property)
+        } else if id == PropertyId::TopicAlias {
+            Err(DecodeError::TopicAlias)
+        } else {
+            Err(DecodeError::PropertyValue(id))
+        }
+    }
+
+    /// Reads the value of the property `id`, whose range has been checked before.
+    pub(super) fn read(id: PropertyId, reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
         use PropertyId as Id;
-        let property = match id {
+        Ok(match id {
             Id::PayloadFormatIndicator => Property::PayloadFormatIndicator(bool(id, reader)?),
             Id::MessageExpiryInterval => Property::MessageExpiryInterval(reader.u32()?),
             Id::ContentType => Property::ContentType(reader.str()?),
@@ -223,13 +235,19 @@ impl<'a> Property<'a> {
             Id::SharedSubscriptionAvailable => {
                 Property::SharedSubscriptionAvailable(bool(id, reader)?)
             }
-        };
-        if property.in_range() {
-            Ok(property)
-        } else if id == PropertyId::TopicAlias {
-            Err(DecodeError::TopicAlias)
-        } else {
-            Err(DecodeError::PropertyValue(id))
+        })
+    }
+
+    /// Reads the value of the property `id`, and checks it as [`decode`](Self::decode) does.
+    #[inline]
+    pub(super) fn check(id: PropertyId, reader: &mut Reader<'a>) -> Result<(), DecodeError> {
+        match id {
+            PropertyId::UserProperty => {
+                reader.skip_str()?;
+                reader.skip_str()
+            }
+            PropertyId::ContentType | PropertyId::ReasonString => reader.skip_str(),
+            _ => Self::decode(id, reader).map(drop),
         }
     }
 

@@ -12,6 +12,8 @@ const ACK: PropertySet = PropertySet::of(&[Id::ReasonString, Id::UserProperty]);
 impl PropertySet {
     /// The empty set.
     pub const NONE: PropertySet = PropertySet(0);
+    /// The set of all properties.
+    pub(super) const ALL: PropertySet = PropertySet(u64::MAX);
     /// Properties of a CONNECT.
     pub const CONNECT: PropertySet = PropertySet::of(&[
         Id::SessionExpiryInterval,
