@@ -39,8 +39,7 @@ impl Eq for Properties<'_> {}
 
 impl<'a> Properties<'a> {
     /// No properties.
-    pub const EMPTY: Properties<'static> =
-        Properties { bytes: &[], present: PropertySet::NONE };
+    pub const EMPTY: Properties<'static> = Properties { bytes: &[], present: PropertySet::NONE };
 
     /// Reads the length prefix and the properties behind it. Checks that all of them are in
     /// `allowed`, that their values are permitted, and that none occurs twice that may occur only
@@ -119,7 +118,10 @@ impl<'a> Properties<'a> {
 
     fn all(&self, id: PropertyId) -> impl Iterator<Item = Property<'a>> + use<'a> {
         let bytes = if self.present.contains(id) { self.bytes } else { &[] };
-        Self::from_validated(bytes).raw().filter(move |raw| raw.id == id).map_while(RawProperty::decode)
+        Self::from_validated(bytes)
+            .raw()
+            .filter(move |raw| raw.id == id)
+            .map_while(RawProperty::decode)
     }
 
     #[inline]

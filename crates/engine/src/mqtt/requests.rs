@@ -135,6 +135,5 @@ impl Client {
 /// Whether a response may go to a topic: not to where requests are published, nor to where only the
 /// broker tells of changes.
 fn may_answer_to(response_topic: &str) -> bool {
-    response_topic != topics::INVOKE
-        && !response_topic.starts_with(topics::RESERVED)
+    response_topic != topics::INVOKE && !response_topic.starts_with(topics::RESERVED)
 }

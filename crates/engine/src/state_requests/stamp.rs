@@ -39,11 +39,16 @@ impl Stamp {
 
     /// Puts a number in front of the rest, with at least so many digits.
     fn put_number(&mut self, mut number: u64, digits: usize) {
-        let end = self.start;
-        while number > 0 || end - self.start < digits {
-            self.put(&[b'0' + (number % 10) as u8]);
+        let mut written = 0;
+        for place in self.bytes[..self.start].iter_mut().rev() {
+            if number == 0 && written >= digits {
+                break;
+            }
+            *place = b'0' + (number % 10) as u8;
             number /= 10;
+            written += 1;
         }
+        self.start -= written;
     }
 }
 
