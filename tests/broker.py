@@ -19,14 +19,14 @@ ROOT = Path(__file__).resolve().parent.parent
 BINARY = Path(os.environ.get("BARID_BIN", ROOT / "target" / "release" / "barid"))
 
 
-# Each process of a run has ports of its own, and does not give the same one to two that are about to listen.
+# Each worker process of a test run has its own ports, and does not return a port again that is about to be used.
 WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", 1))
 _given: deque[int] = deque(maxlen=200)
 
 
 def free_port() -> int:
-    """A port nobody listens on, below the range from which the kernel picks ports for outgoing connections."""
+    """Returns a free port, below the range from which the kernel picks ports for outgoing connections."""
     while True:
         port = random.randrange(10_000 + WORKER, 32_000, WORKERS)
         if port in _given:
@@ -51,7 +51,7 @@ def until(condition, seconds: float = 15.0) -> None:
 class Broker:
     """`barid serve` with its own data directory, on free ports.
 
-    `config` is TOML. A `{port}` in it stands for the MQTT port, which then is not given as a flag.
+    `config` is TOML. A `{port}` in it is replaced by the MQTT port, which then is not passed as a flag.
     """
 
     def __init__(self, config: str = ""):
@@ -82,15 +82,15 @@ class Broker:
         raise RuntimeError(f"the broker did not start:\n{self.stderr}")
 
     def prefix(self) -> list:
-        """What a kind of broker is run by, and becomes."""
+        """Words before the command line, for subclasses: a program that executes the broker."""
         return []
 
     def arguments(self) -> list:
-        """What a kind of broker adds to its command line."""
+        """Arguments after the command line, for subclasses."""
         return []
 
     def _becomes_healthy(self, seconds: float = 30.0) -> bool:
-        """It answers on its admin address, and has said that it is ready and how clients connect."""
+        """Waits until it answers on its admin address, and has logged that it is ready and how clients connect."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline and self._process.poll() is None:
             try:
@@ -110,7 +110,7 @@ class Broker:
         return (self.directory / "stderr").read_text(errors="replace")
 
     def http(self, path: str) -> tuple[int, str]:
-        """Status and body of a GET on the admin address."""
+        """Returns status and body of a GET on the admin address."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.admin_port}{path}", timeout=10) as answer:
                 return answer.status, answer.read().decode()
@@ -118,22 +118,22 @@ class Broker:
             return error.code, error.read().decode()
 
     def cpu(self) -> float:
-        """Seconds that it has worked so far."""
+        """Returns its CPU time so far, in seconds."""
         user, system = Path(f"/proc/{self._process.pid}/stat").read_text().rsplit(")", 1)[1].split()[11:13]
         return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
     def memory(self) -> int:
-        """What it has in memory, in MiB."""
+        """Returns its resident memory, in MiB."""
         status = Path(f"/proc/{self._process.pid}/status").read_text()
         return next(int(line.split()[1]) >> 10 for line in status.splitlines() if line.startswith("VmRSS"))
 
     def metric(self, pattern: str) -> float:
-        """The sum of all samples of /metrics whose name and labels match `pattern`."""
+        """Returns the sum of all samples of /metrics whose name and labels match `pattern`."""
         samples = (line.rsplit(" ", 1) for line in self.http("/metrics")[1].splitlines() if line and line[0] != "#")
         return sum(float(value) for name, value in samples if re.search(pattern, name))
 
     def is_at_rest(self) -> bool:
-        """Whether for a while nothing waits to be stored, and no commit begins."""
+        """Returns whether, for a short time, nothing waits to be stored and no commit begins."""
         commits = self.metric("^barid_store_commits_total")
         time.sleep(0.3)
         return self.metric("^barid_store_pending_bytes") == 0 and self.metric("^barid_store_commits_total") == commits
@@ -145,7 +145,7 @@ class Broker:
         self._process.send_signal(number)
 
     def stop(self, seconds: float = 15.0) -> int:
-        """SIGTERM, and SIGKILL if that does not end it in time; the exit status."""
+        """Sends SIGTERM, and SIGKILL if that does not end it in time; returns the exit status."""
         if self.running():
             self.signal(signal.SIGTERM)
             try:
@@ -163,7 +163,7 @@ class Broker:
         self.start()
 
     def reload(self, toml: str) -> str:
-        """Writes the configuration anew, sends SIGHUP and answers with what the log says then."""
+        """Writes the configuration, sends SIGHUP, and returns the log lines that follow."""
         before = len(self.stderr)
         (self.directory / "barid.toml").write_text(toml)
         self.signal(signal.SIGHUP)
@@ -183,9 +183,9 @@ class Broker:
 
 
 class ForeignBroker:
-    """A broker that somebody else started, named by MQTT_TARGET=host:port and perhaps MQTT_TARGET_WS=port.
+    """A broker that was started elsewhere, given by MQTT_TARGET=host:port and perhaps MQTT_TARGET_WS=port.
 
-    It cannot be configured or asked.
+    It cannot be configured, and its admin address is not used.
     """
 
     def __init__(self, target: str):

@@ -1,4 +1,4 @@
-"""Certificates for tests: an authority, a server and a client of it, and a stranger that vouches for itself."""
+"""Certificates for tests: an authority, a server and a client certified by it, and a self-signed stranger."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ NAMES = "subjectAltName=DNS:localhost,IP:127.0.0.1\nbasicConstraints=CA:FALSE\n"
 
 
 class Certificates:
-    """`ca`, `server`, `client` and `stranger`, each NAME.pem with NAME.key, in a directory."""
+    """The certificates `ca`, `server`, `client` and `stranger`, each NAME.pem with NAME.key, in a directory."""
 
     def __init__(self, directory: Path):
         self.directory = directory
@@ -21,7 +21,7 @@ class Certificates:
         self.issue("client")
 
     def issue(self, name: str) -> None:
-        """A certificate of the authority, in place of the one with that name."""
+        """Issues a certificate of the authority, which replaces the one with that name."""
         self._openssl("req", *KEY, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
         self._openssl("x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial",
                       "-days", "30", "-extfile", "names", "-out", f"{name}.pem")
@@ -33,7 +33,7 @@ class Certificates:
         return self.directory / f"{name}.key"
 
     def toml(self, more: str = "") -> str:
-        """The [tls] table of a broker that shows the server's certificate."""
+        """Returns the [tls] table of a broker that uses the server's certificate."""
         return f'[tls]\ncertificate = "{self.certificate("server")}"\nkey = "{self.key("server")}"\n{more}\n'
 
     def _self_signed(self, name: str) -> None:

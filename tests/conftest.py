@@ -1,4 +1,4 @@
-"""Fixtures: a broker for the whole session, brokers with special settings, and clients that end with their test."""
+"""Fixtures: a broker for the whole session, brokers with special settings, and clients that are closed after their test."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from broker import Broker, ForeignBroker
 
 TARGET = os.environ.get("MQTT_TARGET")
 
-# $SYS often enough to be seen by a test; everything else is the default.
+# $SYS is published often enough for a test to see it; everything else is the default.
 CONFIG = "[sys]\ninterval = 1\n"
 
 
@@ -26,7 +26,7 @@ def broker():
 
 @pytest.fixture
 def ours(broker):
-    """The default broker, for tests that need more than MQTT over TCP."""
+    """The default broker, for tests that need more than MQTT over TCP. Skips the test for a foreign broker."""
     if TARGET:
         pytest.skip("needs more of our broker than MQTT")
     return broker
@@ -68,7 +68,7 @@ def dial(broker):
 
 @pytest.fixture
 def connect(dial, unique):
-    """Opens a Network Connection and connects; the client identifier is new unless one is given."""
+    """Opens a Network Connection and connects; the client identifier is new, unless one is given."""
 
     def connect_(version: int = wire.V5, client_id: str | None = None, to=None, tenant: str | None = None,
                  timeout: float = wire.SECONDS, **options) -> wire.Client:
@@ -84,14 +84,14 @@ def connect(dial, unique):
 
 @pytest.fixture
 def unique():
-    """Makes names no other test uses: letters and digits only, 23 bytes at most."""
+    """Creates names that no other test uses: letters and digits only, 23 bytes at most."""
     serial, run = itertools.count(), uuid.uuid4().hex[:12]
     return lambda prefix="t": f"{prefix[:4]}{run}{next(serial)}"
 
 
 @pytest.fixture
 def topic(unique) -> str:
-    """A topic of this test alone."""
+    """A topic that only this test uses."""
     return "test/" + unique("t")
 
 
@@ -102,7 +102,7 @@ def version(request) -> int:
 
 @pytest.fixture(params=[wire.V311, wire.V5], ids=["v3.1.1", "v5"])
 def oasis(request) -> int:
-    """A version with normative statements of its own."""
+    """An MQTT version with normative statements of its own."""
     return request.param
 
 

@@ -1,4 +1,4 @@
-"""Pages of docs/ whose programs and commands are run: what they say is what happens."""
+"""Runs the programs and commands of pages in docs/, and compares the results with the page."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MARKED = re.compile(r"^( *)<!-- tested(?:: ([\w .]+))? -->\n\1```(\w+)\n(.*?)^\1
 
 
 class Page:
-    """A page and its blocks: what the comment before each says, `<!-- tested: WHAT -->`, its language and its text."""
+    """A page and its blocks. Each has the text of the comment before it, `<!-- tested: WHAT -->`, its language and its text."""
 
     def __init__(self, name: str):
         self.text = (ROOT / "docs" / name).read_text()
@@ -27,7 +27,7 @@ class Page:
         return found
 
     def commands(self, what: str = "") -> list[tuple[str, str | None]]:
-        """Each block of commands, and what the page says that it prints."""
+        """Returns each block of commands, and the output that the page states for it."""
         following = [*self.blocks[1:], (None, None, None)]
         return [(text, printed if then == "prints" else None)
                 for (kind, language, text), (then, _, printed) in zip(self.blocks, following, strict=True)
@@ -35,7 +35,7 @@ class Page:
 
 
 def run(commands: str, directory: Path, barid: str, **environment: str) -> str:
-    """What commands print that are run in a directory; `barid` is the shell script that they find under this name."""
+    """Runs commands in a directory and returns their output; `barid` is the shell script that they find under this name."""
     programs = directory / "bin"
     programs.mkdir(exist_ok=True)
     for name, script in (("barid", barid), ("python", f'exec {sys.executable} "$@"')):

@@ -1,4 +1,4 @@
-"""Shards of a broker that are closed, and opened again, while it is used."""
+"""Closes shards of a broker and opens them again while it is used."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from collections import Counter
 from broker import Broker
 
 TOGETHER = 2
-"""Shards that may be closed at the same time."""
+"""Number of shards that may be closed at the same time."""
 MOST_SECONDS = 0.02
-"""A shard stays closed for up to so long."""
+"""Maximum time that a shard stays closed, and maximum pause before the next one, in seconds."""
 
 
 def set_state(broker: Broker, shard: int, state: str) -> dict:
-    """Closes a shard (`closed`) or opens it (`open`); the answer comes when that is done."""
+    """Closes a shard (`closed`) or opens it (`open`); returns when that is done."""
     url = f"http://127.0.0.1:{broker.admin_port}/v1/shards/{shard}"
     body = json.dumps({"state": state}).encode()
     request = urllib.request.Request(url, body, {"Content-Type": "application/json"}, method="PATCH")
@@ -28,12 +28,12 @@ def set_state(broker: Broker, shard: int, state: str) -> dict:
 
 
 class Reopening:
-    """Threads that close shards and open them again, whenever `broker` may be disturbed. It may be killed meanwhile."""
+    """Threads that close and open shards between `begin` and `rest`. The broker may be killed meanwhile."""
 
     def __init__(self, broker: Broker, seed: int, before=lambda: None, after=lambda: None):
         self.broker = broker
         self.times: Counter[int] = Counter()
-        """How often each shard has been closed and opened."""
+        """Number of times that each shard has been closed and opened."""
         self.problems: list[str] = []
         self._before, self._after = before, after
         self._may, self._over = threading.Event(), False
@@ -44,11 +44,11 @@ class Reopening:
             thread.start()
 
     def begin(self) -> None:
-        """From now on shards are closed and opened."""
+        """Starts closing and opening shards."""
         self._may.set()
 
     def rest(self) -> None:
-        """All shards are open when this returns, and stay so."""
+        """Stops closing and opening shards. When this returns, all shards are open."""
         self._may.clear()
         for idle in self._idle:
             idle.wait()
@@ -82,7 +82,7 @@ class Reopening:
             self.times[shard] += 1
             time.sleep(chance.uniform(0, MOST_SECONDS))
         except (OSError, ValueError) as error:
-            # It was killed, perhaps a moment ago. Otherwise it must answer.
+            # The broker was killed, perhaps just now. Otherwise it must answer.
             is_cut = isinstance(error, ConnectionError) or isinstance(getattr(error, "reason", None), ConnectionError)
             time.sleep(0.2)
             if self.broker.running() and self.broker.admin_port == port and not is_cut:

@@ -1,8 +1,8 @@
-"""MQTT on the wire: build any packet, sound or broken, and read what a broker sends without mercy.
+"""MQTT on the wire: builds any packet, valid or malformed, and strictly parses what a broker sends.
 
-Independent of the broker under test on purpose: it shares no code with it and holds it to the letter of MQTT 3.1,
-3.1.1 and 5. Builders return bytes and check nothing, so that a test can say exactly what is wrong with a packet.
-`Client` parses strictly: whatever a server must never send raises `Violation`, in whichever test it happens.
+It is deliberately independent of the broker under test: it shares no code with it, and requires exact conformance to MQTT
+3.1, 3.1.1 and 5. Builders return bytes and check nothing, so that a test can specify exactly what is wrong with a packet.
+`Client` parses strictly: a packet that a server must never send raises `Violation`, in every test.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 V31, V311, V5 = 3, 4, 5
 
-# For what must happen, however busy the machine is.
+# Timeout for events that must happen, in seconds; long enough for a busy machine.
 SECONDS = 15.0
 
 CONNECT, CONNACK, PUBLISH, PUBACK, PUBREC, PUBREL, PUBCOMP, SUBSCRIBE = range(1, 9)
@@ -24,7 +24,7 @@ SUBACK, UNSUBSCRIBE, UNSUBACK, PINGREQ, PINGRESP, DISCONNECT, AUTH = range(9, 16
 NAMES = ("reserved0 CONNECT CONNACK PUBLISH PUBACK PUBREC PUBREL PUBCOMP SUBSCRIBE "
          "SUBACK UNSUBSCRIBE UNSUBACK PINGREQ PINGRESP DISCONNECT AUTH").split()
 
-# Property identifier: name, encoding, and the packets in which a *server* may send it (MQTT 5, table 2-4).
+# For each property identifier: name, encoding, and the packets in which a *server* may send it (MQTT 5, table 2-4).
 _ACKS = (CONNACK, PUBACK, PUBREC, PUBREL, PUBCOMP, SUBACK, UNSUBACK, DISCONNECT, AUTH)
 PROPERTIES = {
     0x01: ("payload_format_indicator", "byte", (PUBLISH,)),
@@ -76,7 +76,7 @@ REASONS = {
 
 
 def varint(value: int) -> bytes:
-    """A Variable Byte Integer in its shortest form (section 1.5.5)."""
+    """Encodes a Variable Byte Integer in its shortest form (section 1.5.5)."""
     out = bytearray()
     while True:
         value, digit = divmod(value, 128)
@@ -94,7 +94,7 @@ def binary(value: bytes) -> bytes:
 
 
 def text(value: str | bytes) -> bytes:
-    """A length-prefixed string; bytes go out as they are, so ill-formed UTF-8 can be sent."""
+    """Encodes a length-prefixed string; bytes are used as they are, so ill-formed UTF-8 can be sent."""
     return binary(value if isinstance(value, bytes) else value.encode())
 
 
@@ -113,7 +113,7 @@ def property_(name: str, value) -> bytes:
 
 
 def property_block(given) -> bytes:
-    """Length and content of a property block, from a dict (a list value repeats the property) or from raw bytes."""
+    """Encodes a property block with its length, from a dict (a list value repeats the property) or from raw bytes."""
     if isinstance(given, bytes):
         return varint(len(given)) + given
     body = b"".join(
@@ -125,7 +125,7 @@ def property_block(given) -> bytes:
 
 
 def packet(kind: int, flags: int, body: bytes, length: bytes | None = None) -> bytes:
-    """A Control Packet; `length` overrides the Remaining Length field."""
+    """Builds a Control Packet; `length` overrides the Remaining Length field."""
     return bytes([kind << 4 | flags]) + (varint(len(body)) if length is None else length) + body
 
 
@@ -141,7 +141,7 @@ class Will:
 def connect(client_id: str | bytes = "", version: int = V5, clean: bool = True, keep_alive: int = 0,
             properties: dict | bytes | None = None, will: Will | None = None, username=None, password=None,
             flags: int | None = None, name: str | None = None, level: int | None = None) -> bytes:
-    """CONNECT; `flags`, `name` and `level` override what the other arguments imply."""
+    """Builds CONNECT; `flags`, `name` and `level` override what the other arguments imply."""
     implied = clean << 1
     payload = text(client_id)
     if will:
@@ -169,14 +169,14 @@ def publish(topic: str | bytes, payload: bytes = b"", qos: int = 0, packet_id: i
 
 
 def acknowledge(kind: int, packet_id: int, reason: int | None = None, properties=None, flags: int | None = None) -> bytes:
-    """PUBACK, PUBREC, PUBREL or PUBCOMP; without a reason in the two-byte form every version knows."""
+    """Builds PUBACK, PUBREC, PUBREL or PUBCOMP; without a reason in the two-byte form of every version."""
     body = u16(packet_id) + (b"" if reason is None else bytes([reason]))
     body += b"" if properties is None else property_block(properties)
     return packet(kind, (2 if kind == PUBREL else 0) if flags is None else flags, body)
 
 
 def subscribe(packet_id: int, *filters: tuple[str | bytes, int], properties=None, version: int = V5, flags: int = 2) -> bytes:
-    """SUBSCRIBE for (filter, options byte) pairs."""
+    """Builds SUBSCRIBE for (filter, options byte) pairs."""
     body = u16(packet_id) + (property_block(properties) if version == V5 else b"")
     return packet(SUBSCRIBE, flags, body + b"".join(text(name) + bytes([options]) for name, options in filters))
 
@@ -204,7 +204,7 @@ def pingreq(flags: int = 0) -> bytes:
 
 
 class Violation(AssertionError):
-    """The broker sent something the standard forbids."""
+    """The broker sent something that the standard forbids."""
 
 
 class Closed(Exception):
@@ -213,7 +213,7 @@ class Closed(Exception):
 
 @dataclass
 class Packet:
-    """What a server sent. `reasons` is the list of SUBACK and UNSUBACK, `reason` the code of all others."""
+    """A packet from a server. `reasons` is the list of SUBACK and UNSUBACK, `reason` the code of all other packets."""
 
     kind: int
     size: int = 0
@@ -229,7 +229,7 @@ class Packet:
     properties: dict = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        """The name and whatever is not at its default, with a long payload cut short."""
+        """Returns the name and all fields that are not at their default; a long payload is truncated."""
         fields = {one: getattr(self, one) for one in self.__dataclass_fields__ if one not in ("kind", "payload")}
         shown = [f"{one}={value!r}" for one, value in fields.items() if value or value == 0 and one == "packet_id"]
         if self.payload:
@@ -311,7 +311,7 @@ class Reader:
 
 
 def parse(first: int, body: bytes, version: int) -> Packet:
-    """The packet a server sent, or `Violation`."""
+    """Parses a packet from a server; raises `Violation` if the server must not send it."""
     kind, flags, reader = first >> 4, first & 0x0F, Reader(body)
     require(kind in (CONNACK, PUBLISH, PUBACK, PUBREC, PUBREL, PUBCOMP, SUBACK, UNSUBACK, PINGRESP)
             or version == V5 and kind in (DISCONNECT, AUTH), f"a server must not send {NAMES[kind]}")
@@ -386,14 +386,14 @@ def is_utf8(data: bytes) -> bool:
 class Client:
     """A blocking client that does nothing by itself: no keep alive, no acknowledgement, no reconnection.
 
-    The helpers `subscribe`, `unsubscribe` and `publish` wait for their acknowledgement; whatever else arrives in the
-    meantime (a server may send a PUBLISH before the SUBACK) is kept and comes out of `recv` in order.
+    The helpers `subscribe`, `unsubscribe` and `publish` wait for their acknowledgement. Other packets that arrive in the
+    meantime (a server may send a PUBLISH before the SUBACK) are kept, and `recv` returns them in order.
     """
 
     def __init__(self, stream, version: int = V5, timeout: float = SECONDS, explains: bool = True):
         """`stream` is an address (host, port) or anything with `sendall`, `recv`, `settimeout` and `close`.
 
-        MQTT 5 leaves a server free to close without a reason code; `explains` says that this one always gives it.
+        MQTT 5 allows a server to close without a reason code; `explains` says that this one always sends it.
         """
         if isinstance(stream, tuple):
             stream = socket.create_connection(stream, timeout=timeout)
@@ -418,7 +418,7 @@ class Client:
         return next(self._packet_ids)
 
     def recv(self, timeout: float | None = None) -> Packet:
-        """The next packet; `TimeoutError` when none comes in time, `Closed` at the end of the connection."""
+        """Returns the next packet; raises `TimeoutError` if none comes in time, `Closed` at the end of the connection."""
         return self._kept.popleft() if self._kept else self._read(timeout)
 
     def _read(self, timeout: float | None) -> Packet:
@@ -457,7 +457,7 @@ class Client:
         return first, body, header + length
 
     def wait_for(self, kind: int, packet_id: int) -> Packet:
-        """The acknowledgement `kind` of `packet_id`, keeping every PUBLISH and PUBREL that comes before it."""
+        """Returns the acknowledgement `kind` of `packet_id`, and keeps every PUBLISH and PUBREL that comes before it."""
         kept = []
         while True:
             found = self._read(None)
@@ -486,13 +486,13 @@ class Client:
         raise AssertionError(f"expected the end of the connection, got {found}")
 
     def expect_refused(self, *reasons: int, timeout: float | None = None) -> None:
-        """The broker ends this connection: for MQTT 5 with DISCONNECT and one of `reasons`, before that without a word."""
+        """Expects that the broker ends this connection: for MQTT 5 with DISCONNECT and one of `reasons`, else without a packet."""
         if self.version == V5:
             self._expect_reason(DISCONNECT, reasons, timeout)
         self.expect_closed(timeout)
 
     def expect_not_accepted(self, *reasons: int, timeout: float | None = None) -> None:
-        """The broker refuses the CONNECT: with CONNACK and one of `reasons`, or where there are none without a word."""
+        """Expects that the broker refuses the CONNECT: with CONNACK and one of `reasons`, or without a packet if there are none."""
         if reasons:
             self._expect_reason(CONNACK, reasons, timeout)
         self.expect_closed(timeout)
@@ -515,7 +515,7 @@ class Client:
         raise AssertionError(f"expected nothing, got {found}")
 
     def receive(self, payload: bytes | None = None, timeout: float | None = None) -> Packet:
-        """The next PUBLISH, acknowledged to the end of its QoS flow."""
+        """Returns the next PUBLISH, after acknowledging it to the end of its QoS flow."""
         found = self.expect(PUBLISH, timeout)
         if payload is not None:
             assert found.payload == payload, f"expected {payload!r}, got {found}"
@@ -523,8 +523,8 @@ class Client:
         return found
 
     def receive_all(self, seconds: float = 0.25, count: int = 0) -> list[Packet]:
-        """The next `count` messages, however long they take, and what comes then until nothing does for so long, and until
-        a PINGREQ, which shows that the broker is not merely slow, brings nothing either.
+        """Returns the next `count` messages, however long they take, and the messages after them, until none arrives for
+        `seconds`. Then a PINGREQ, which rules out that the broker is merely slow, must not bring any either.
         """
         found = [self.receive() for _ in range(count)]
         while True:
@@ -557,7 +557,7 @@ class Client:
         return self.connack
 
     def subscribe(self, *filters, qos: int = 0, properties=None) -> Packet:
-        """SUBACK for filters, each a string at `qos` or a (filter, options byte) pair."""
+        """Subscribes to filters, each a string at `qos` or a (filter, options byte) pair; returns the SUBACK."""
         packet_id = self.next_packet_id()
         pairs = [one if isinstance(one, tuple) else (one, qos) for one in filters]
         self.send(subscribe(packet_id, *pairs, properties=properties, version=self.version))
@@ -569,7 +569,7 @@ class Client:
         return self.wait_for(UNSUBACK, packet_id)
 
     def publish(self, topic: str, payload: bytes = b"", qos: int = 0, retain: bool = False, properties=None) -> Packet | None:
-        """Publishes and completes the QoS flow; the packet that ended it."""
+        """Publishes and completes the QoS flow; returns the packet that ended it."""
         packet_id = self.next_packet_id() if qos else None
         self.send(publish(topic, payload, qos, packet_id, retain, properties=properties, version=self.version))
         if qos == 0:
@@ -581,7 +581,7 @@ class Client:
         return self.wait_for(PUBCOMP, packet_id)
 
     def ping(self) -> None:
-        """PINGREQ and its answer, whatever else arrives before it."""
+        """Sends PINGREQ and waits for the answer; keeps other packets that arrive before it."""
         self.send(pingreq())
         kept = []
         while (found := self._read(None)).kind != PINGRESP:
@@ -589,7 +589,7 @@ class Client:
         self._kept.extend(kept)
 
     def disconnect(self, reason: int | None = None, properties=None) -> None:
-        """DISCONNECT, and waits until the broker has closed too, so that the session is known to be offline."""
+        """Sends DISCONNECT, and waits until the broker has closed the connection too, so that the session is offline."""
         self.send(disconnect(reason, properties))
         deadline = time.monotonic() + self.timeout
         while time.monotonic() < deadline:

@@ -1,8 +1,9 @@
-//! Whatever a client of the admin address sends: no panic, and what is answered is HTTP. Neither a foreign host nor a
-//! page of a stranger gets anything, and no browser changes anything.
+//! Any input on a connection to the admin address: the broker does not panic, and its answers are HTTP.
+//! Requests with a foreign host, or from a page of a foreign origin, are refused. No browser changes anything.
 //!
-//! An input whose first byte is even is what comes over a connection. Otherwise it has lines: method, target, host,
-//! origin, site, and then the body; of these a request is made, so that more of them get past the parser.
+//! If the first byte of an input is even, the rest is sent on a connection as it is. Otherwise the rest has
+//! lines: method, target, host, origin and site, followed by the body. A request is made of them, so that more
+//! inputs get past the parser.
 
 #![no_main]
 
@@ -13,7 +14,7 @@ use barid_server::Broker;
 use barid_server::settings::{Listeners, Settings};
 use libfuzzer_sys::fuzz_target;
 
-/// A broker that nobody can connect to, with room for little.
+/// A broker without listeners and with low limits.
 static BROKER: LazyLock<Broker> = LazyLock::new(|| {
     let data_dir =
         format!("{}/target/admin_http-{}", env!("CARGO_MANIFEST_DIR"), std::process::id()).into();
@@ -84,7 +85,7 @@ fn ask(lines: &[u8]) {
     }
 }
 
-/// The status of the first answer, which must be one.
+/// Returns the status of the first answer. Fails if that is not a complete HTTP response.
 fn status(answered: &[u8]) -> u16 {
     let mut fields = [httparse::EMPTY_HEADER; 32];
     let mut answer = httparse::Response::new(&mut fields);
@@ -93,7 +94,7 @@ fn status(answered: &[u8]) -> u16 {
     answer.code.expect("it is complete")
 }
 
-/// Whether a host with or without a port is a name or an address of loopback.
+/// Whether a host, with or without a port, is a name or an address of the loopback interface.
 fn is_this_machine(host: &str) -> bool {
     if let Some(rest) = host.strip_prefix('[') {
         let (address, _) = rest.split_once(']').unwrap_or_default();

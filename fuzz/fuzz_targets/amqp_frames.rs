@@ -1,5 +1,5 @@
-//! Whatever a peer writes: no panic, what is read of a frame can be written and is then read again
-//! as the same, the server writes nothing but frames, and every link that was asked for ends once.
+//! Any input of an AMQP peer: the server does not panic, it writes only frames, and every requested link ends
+//! exactly once. A decoded frame can be encoded, and decodes again to the same frame.
 
 #![no_main]
 
@@ -19,7 +19,7 @@ fuzz_target!(|input: &[u8]| {
         assert_eq!(again.body, Body::Amqp(performative, payload));
     }
     let mut server = Server::new();
-    // After the headers, so that inputs can be short.
+    // The input follows the header, `open` and `begin`, so that inputs can be short.
     for bytes in [&frame::AMQP_HEADER[..], &OPEN, &BEGIN] {
         server.take(bytes);
     }
@@ -45,10 +45,10 @@ const OPEN: [u8; 17] = [0, 0, 0, 17, 2, 0, 0, 0, 0, 0x53, 0x10, 0xC0, 4, 1, 0xA1
 const BEGIN: [u8; 20] =
     [0, 0, 0, 20, 2, 0, 0, 0, 0, 0x53, 0x11, 0xC0, 7, 4, 0x40, 0x43, 0x52, 2, 0x52, 2];
 
-/// Answers whatever comes.
+/// A server that answers all events.
 struct Server {
     connection: Connection,
-    /// Those that were asked for and are not yet reported as gone.
+    /// Links that were requested and are not reported as ended yet.
     links: BTreeSet<LinkId>,
 }
 

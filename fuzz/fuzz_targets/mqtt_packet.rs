@@ -1,5 +1,5 @@
-//! Whatever bytes arrive: no panic, and a packet that is read can be written and is then read again
-//! as the same, by the hot path as well.
+//! Any bytes as an MQTT packet: the decoder does not panic. A decoded packet can be encoded, and decodes again
+//! to the same packet, also on the fast path for PUBLISH with a known topic.
 
 #![no_main]
 
@@ -18,7 +18,7 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-/// The packet that `input` begins with.
+/// Decodes the packet at the beginning of `input`.
 fn read(version: Version, input: &[u8]) -> Option<Packet<'_>> {
     let header = FixedHeader::read(input, MAX_PACKET_LEN).ok()??;
     let body = input.get(header.header_len..header.packet_len())?;

@@ -1,5 +1,5 @@
-//! Whatever bytes lie in the store: no panic, and what is read as a key or a record is what writing
-//! it gives. The first byte says which kind the rest is.
+//! Any bytes as a key or a record of the store: the decoder does not panic, and encoding what it decodes gives
+//! the same bytes. The first byte of an input is the kind of the rest.
 
 #![no_main]
 

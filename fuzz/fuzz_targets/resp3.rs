@@ -1,5 +1,5 @@
-//! Whatever a request, a response or a notification holds: no panic, and what is read can be
-//! written and is then read again as the same. So are timestamps and the patterns of SCAN.
+//! Any bytes as a request, a response, a notification, a timestamp or a pattern of SCAN: the decoders do not
+//! panic. What is decoded can be encoded, and decodes again to the same.
 
 #![no_main]
 

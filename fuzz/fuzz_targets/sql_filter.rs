@@ -1,6 +1,6 @@
-//! A filter and an action, of which the input has one each, parted by a line of `---`: whatever they
-//! say, no panic, no error without a place in the text, and a condition and its opposite are never
-//! both true.
+//! Any texts as an SQL filter and an action: the parsers do not panic, every error has a position in the text,
+//! and a condition and its negation are never both true. The input has the filter and the action, separated by
+//! a line `---`.
 
 #![no_main]
 
@@ -39,7 +39,7 @@ fuzz_target!(|input: &str| {
     }
 });
 
-/// Its properties; the first of a name counts.
+/// A message, by its properties. The first property with a name counts.
 struct Message(Vec<Change>);
 
 impl Message {

@@ -1,5 +1,5 @@
-//! Topic names and filters, of which the input has one each, parted by a line feed: validation
-//! agrees with a plain reading of section 4.7, and so does matching.
+//! Any texts as a topic filter and a topic name: validation and matching agree with a plain implementation of
+//! section 4.7. The input has the filter and the name, separated by a line feed.
 
 #![no_main]
 
@@ -37,7 +37,7 @@ fn is_filter(filter: &str) -> bool {
     !group.is_empty() && !group.contains(['+', '#']) && is_plain_filter(&share[slash + 1..])
 }
 
-/// Every wildcard has slashes or the ends around it, and behind `#` is the end.
+/// Whether a filter without `$share` is valid: each wildcard is a whole level, and `#` is the last one.
 fn is_plain_filter(filter: &str) -> bool {
     let bytes = filter.as_bytes();
     is_topic(filter)

@@ -1,7 +1,8 @@
-//! Whatever a client of a WebSocket listener sends, and however it is cut: no panic, one read of the socket for each
-//! read, no more memory than a frame takes, and the same payload as in a plain reading of RFC 6455.
+//! Any input of a WebSocket client, divided into any pieces: no panic, at most one read of the socket for each
+//! read of the WebSocket, and the same payload as by a plain implementation of RFC 6455.
 //!
-//! The first byte of an input says how it is cut. If it is even, the handshake has been made; otherwise the input has it.
+//! The first byte of an input gives the size of the pieces. If it is even, a handshake is sent before the
+//! input; otherwise the input includes the handshake.
 
 #![no_main]
 
@@ -22,7 +23,7 @@ fuzz_target!(|input: &[u8]| {
         let (read, said) = converse(&[REQUEST, sent].concat(), piece);
         assert!(said.starts_with(b"HTTP/1.1 101 "));
         let (expected, is_valid) = payload(sent);
-        // What comes in one read with a frame that is refused is lost with the connection.
+        // Payload that arrives in the same read as a refused frame is lost with the connection.
         assert!(expected.starts_with(&read) && (!is_valid || read == expected), "{sent:02X?}");
     } else {
         let (read, said) = converse(sent, piece);
@@ -32,14 +33,14 @@ fuzz_target!(|input: &[u8]| {
             assert!(answer.parse(&said).expect("it is HTTP").is_complete());
             assert!(read.is_empty() || answer.code == Some(101));
         }
-        // The answer does not depend on where the request is cut.
+        // The answer does not depend on how the request is divided.
         let (read_whole, said_whole) = converse(sent, usize::MAX);
         assert!(read.starts_with(&read_whole) || read_whole.starts_with(&read));
         assert_eq!(said.get(..12), said_whole.get(..12));
     }
 });
 
-/// The payload that is read, and all that is written.
+/// Sends an input in pieces. Returns the payload that is read, and all bytes that are written.
 fn converse(sent: &[u8], piece: usize) -> (Vec<u8>, Vec<u8>) {
     let options = WebSocketOptions {
         path: "/mqtt".into(),
@@ -66,7 +67,7 @@ fn converse(sent: &[u8], piece: usize) -> (Vec<u8>, Vec<u8>) {
     (read, heard.said)
 }
 
-/// A peer that sends in pieces, and then has no more. Each read of it is counted.
+/// A peer that sends its bytes in pieces and then ends the stream. It counts the reads.
 struct Socket<'a> {
     sent: &'a [u8],
     piece: usize,
@@ -96,7 +97,8 @@ impl Write for &mut Socket<'_> {
     }
 }
 
-/// The payload of all frames before the first one that is refused, or closes; and whether none is refused.
+/// Returns the payload of all frames before the first one that is invalid or a close frame, and whether no
+/// frame is invalid.
 fn payload(mut sent: &[u8]) -> (Vec<u8>, bool) {
     let (mut payload, mut in_message) = (Vec::new(), false);
     while let [first, second, rest @ ..] = sent {

@@ -1,4 +1,4 @@
-//! A client: it sends packets, and waits for those of the broker.
+//! A client that sends packets and waits for the broker's packets.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::Broker;
 use crate::io::{IoThread, Post};
 use crate::wire::TestWire;
 
-/// Room that a client makes each time that it reads, unless it reads slowly.
+/// Bytes of free room that a client makes at each read, unless it reads slowly: more than a test needs.
 const PLENTY: usize = 1 << 20;
 
 /// A connection of a client.
@@ -30,20 +30,20 @@ pub struct Client {
     heard: VecDeque<Heard>,
 }
 
-/// What the broker says.
+/// A packet of the broker, reduced to what the tests need.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Heard {
-    /// Whether there is a session.
+    /// CONNACK with Session Present.
     Connected(bool),
     Subscribed,
-    /// A message, with its packet identifier and DUP.
+    /// A message: payload, packet identifier (0 with QoS 0) and DUP.
     Message(String, u16, bool),
-    /// A packet of this type with this packet identifier.
+    /// An acknowledgement of this type, with this packet identifier.
     Acknowledged(PacketType, u16),
-    /// The same, with a reason why not.
+    /// An acknowledgement of this type whose Reason Code is an error.
     Refused(PacketType, u16),
     NotConnected,
-    /// The connection has ended, perhaps with DISCONNECT.
+    /// The connection has ended, with or without DISCONNECT.
     Disconnected,
 }
 
@@ -55,18 +55,18 @@ impl Client {
         Self { id, io, wire, room: PLENTY, unread: Vec::new(), heard: VecDeque::new() }
     }
 
-    /// From now on there is room for so many bytes each time that the client reads.
+    /// Limits the room to this many bytes, which each read of the client makes free again.
     pub fn read_slowly(&mut self, room: usize) {
         self.room = room;
         self.wire.make_room(room);
     }
 
-    /// Opens a session that stays. Whether there was one.
+    /// Opens a session that does not expire. Returns Session Present.
     pub fn open(&mut self, client_id: &str) -> bool {
         self.try_open(client_id).unwrap_or_else(|| panic!("{client_id} is refused"))
     }
 
-    /// Opens a session that stays. Whether there was one; `None`: it is refused.
+    /// Opens a session that does not expire. Returns Session Present, or `None` if the broker refuses.
     pub fn try_open(&mut self, client_id: &str) -> Option<bool> {
         let mut properties = PropertiesBuf::default();
         properties.push(Property::SessionExpiryInterval(u32::MAX)).unwrap();
@@ -105,12 +105,12 @@ impl Client {
         assert_eq!(self.hear(), Heard::Subscribed);
     }
 
-    /// Publishes, and does not wait.
+    /// Publishes a message without waiting for its acknowledgement.
     pub fn publish(&mut self, topic: &str, payload: &str, qos: QoS, id: u16) {
         self.repeat(topic, payload, qos, id, false);
     }
 
-    /// Publishes what may have been sent before (`dup`), and does not wait.
+    /// Publishes a message, which may have been sent before (`dup`), without waiting for its acknowledgement.
     pub fn repeat(&mut self, topic: &str, payload: &str, qos: QoS, id: u16, dup: bool) {
         self.send(&Packet::Publish(Publish {
             dup,
@@ -123,7 +123,7 @@ impl Client {
         }));
     }
 
-    /// Sends a packet that acknowledges another one.
+    /// Sends an acknowledgement of this type.
     pub fn acknowledge(&mut self, kind: PacketType, id: u16) {
         let packet_id = PacketId::new(id).unwrap();
         let (reason, properties) = (ReasonCode::Success, Properties::default());
@@ -132,17 +132,17 @@ impl Client {
         self.post(bytes);
     }
 
-    /// Lets another thread of the broker have the connection.
+    /// Moves the connection to another IO thread of the broker.
     pub fn move_to(&self, broker: &Broker, io_thread: usize) {
         self.io.post(Post::Move(self.id, Arc::clone(&broker.io[io_thread])));
     }
 
-    /// Goes without a word.
+    /// Ends the connection without DISCONNECT.
     pub fn lose(self) {
         self.io.post(Post::Lost(self.id));
     }
 
-    /// Waits for the next packet, which may have to be read back from the store.
+    /// Waits for the next packet. Its message may have to be read back from the store.
     pub fn hear_stored(&mut self, broker: &Broker) -> Heard {
         while self.heard.is_empty() && self.wire.is_empty() {
             broker.load();
@@ -182,7 +182,7 @@ impl Client {
     }
 }
 
-/// The first packet in some bytes, and its length. `None`: it has not all come.
+/// Decodes the first packet in `bytes`. Returns the packet and its length, or `None` if it is incomplete.
 fn decode(bytes: &[u8]) -> Option<(Heard, usize)> {
     let header = FixedHeader::read(bytes, MAX_PACKET_LEN).expect("the broker sends MQTT")?;
     let packet = bytes.get(..header.packet_len())?;

@@ -1,4 +1,4 @@
-//! A log that tells on a thread of its own what has become of a batch.
+//! A log that writes batches, and reports their outcome, on a thread of its own.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -8,7 +8,7 @@ use barid_store::changelog::{Changelog, LogError, Outcome, Position, Sink, Visit
 use barid_store::{Batch, Store, StoreError};
 use shuttle::sync::{Condvar, Mutex};
 
-/// Batches that may be on their way.
+/// Maximum number of batches in flight.
 const WINDOW: usize = 2;
 
 /// The log of one shard.
@@ -30,13 +30,14 @@ impl SlowLog {
         Self { store: Arc::clone(store), state: Mutex::default(), changed: Condvar::new() }
     }
 
-    /// Nothing comes any more but what comes from a committer that is about to end.
+    /// Closes the log: its thread ends after it has written all appended batches. Called after the committer
+    /// has ended.
     pub fn close(&self) {
         self.state.lock().unwrap().is_closed = true;
         self.changed.notify_all();
     }
 
-    /// Writes what is appended, and tells that it is durable.
+    /// Writes appended batches, and reports that they are durable, until the log is closed.
     pub fn run(&self) {
         loop {
             let mut state = self.state.lock().unwrap();
@@ -58,7 +59,7 @@ impl SlowLog {
     }
 }
 
-/// The log, as its shard has it.
+/// The handle of a log that its shard holds.
 pub struct Held(pub Arc<SlowLog>);
 
 impl Changelog for Held {

@@ -1,4 +1,4 @@
-//! The way to a client.
+//! The simulated socket of a client.
 
 use std::io::{self, ErrorKind, Write};
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use barid_engine::wire::Wire;
 use shuttle::sync::{Condvar, Mutex};
 
-/// What was written to a client and not read by it, and room for more.
+/// A simulated socket: the bytes that the client has not read yet, and the free room.
 #[derive(Debug)]
 pub struct TestWire {
     pipe: Mutex<Pipe>,
@@ -22,13 +22,13 @@ struct Pipe {
 }
 
 impl TestWire {
-    /// With room for so many bytes until the client reads.
+    /// Creates a socket with room for this many bytes.
     pub fn new(room: usize) -> Self {
         let pipe = Pipe { bytes: Vec::new(), room, is_blocked: false, has_ended: false };
         Self { pipe: Mutex::new(pipe), written: Condvar::new() }
     }
 
-    /// There is room for so many bytes from here on.
+    /// Sets the free room to this many bytes.
     pub fn make_room(&self, room: usize) {
         self.pipe.lock().unwrap().room = room;
     }
@@ -39,13 +39,14 @@ impl TestWire {
         pipe.is_empty()
     }
 
-    /// Nothing more comes.
+    /// Ends the stream: no bytes follow.
     pub fn end(&self) {
         self.pipe.lock().unwrap().has_ended = true;
         self.written.notify_all();
     }
 
-    /// Waits until something has been written, and takes it. Whether somebody waits for room. `None`: nothing more comes.
+    /// Waits for bytes, for a blocked writer, or for the end of the stream, and sets the free room. Returns all
+    /// bytes, and whether a writer waits for room. Returns `None` at the end of the stream.
     pub fn read(&self, room: usize) -> Option<(Vec<u8>, bool)> {
         let mut pipe = self.pipe.lock().unwrap();
         while pipe.is_empty() {
@@ -80,7 +81,7 @@ impl Wire for TestWire {
     }
 }
 
-/// A wire, as the owner of the connection writes to it.
+/// The writer that the owner of a connection uses.
 pub struct Out(pub Arc<TestWire>);
 
 impl Write for Out {

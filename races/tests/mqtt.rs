@@ -1,4 +1,4 @@
-//! MQTT clients of a broker whose threads go on in any order.
+//! Tests of MQTT clients with a broker whose threads run in any order.
 
 use std::panic;
 use std::sync::Arc;
@@ -8,16 +8,16 @@ use barid_races::{Broker, Client, Heard};
 use mqtt_proto::{PacketType, QoS};
 use shuttle::thread;
 
-/// Orders of threads that are tried at random, in each story …
+/// Number of random orders of threads that are tried for each story.
 const RANDOM: usize = 2_000;
 
-/// … and so many that change between threads at few places only.
+/// Number of orders that are tried for each story with a few switches between threads only.
 const CHANGES: usize = 2_000;
 
-/// How many those places are.
+/// Depth of the PCT scheduler, which bounds the number of switches in such an order.
 const DEPTH: usize = 3;
 
-/// Orders in which a broken rule must be noticed, of each kind.
+/// Number of orders, of each kind, within which a broken rule must be noticed.
 const TO_NOTICE: usize = 20_000;
 
 const STORIES: [fn(); 9] = [
@@ -46,7 +46,7 @@ fn promises_hold_in_any_order_of_threads() {
 
 #[test]
 fn a_broken_rule_is_noticed() {
-    // A rule is noticed by a panic.
+    // A broken rule is noticed by a panic, whose message is not printed.
     panic::set_hook(Box::new(|_| {}));
     let rules: [(Rule, fn()); 3] = [
         (Rule::WakeWhenDone, messages_for_an_absent_client_are_acknowledged),
@@ -67,7 +67,7 @@ fn a_broken_rule_is_noticed() {
     assert!(unnoticed.is_empty(), "nobody notices that these are broken: {unnoticed:?}");
 }
 
-/// Takes so many messages with QoS 1, and acknowledges each.
+/// Receives `count` messages with QoS 1, and acknowledges each.
 fn take(client: &mut Client, count: usize) -> Vec<String> {
     let mut taken = Vec::new();
     while taken.len() < count {
@@ -82,7 +82,7 @@ fn take(client: &mut Client, count: usize) -> Vec<String> {
     taken
 }
 
-/// Messages of each publisher.
+/// Number of messages of each publisher.
 const MESSAGES: u16 = 3;
 
 /// Publishes messages with QoS 1, and waits for their acknowledgements.
@@ -98,7 +98,7 @@ fn publish(mut client: Client, name: &'static str) -> thread::JoinHandle<()> {
     })
 }
 
-/// The messages of each publisher are there once, in order.
+/// Asserts that the messages of each publisher were received once and in order.
 fn assert_in_order(taken: &[String], names: &[&str]) {
     for name in names {
         let of: Vec<_> = taken.iter().filter(|taken| taken.starts_with(name)).collect();
@@ -135,7 +135,7 @@ fn a_client_that_reads_slowly_gets_whole_packets() {
     subscriber.open("s");
     subscriber.subscribe("t", QoS::AtLeastOnce);
     subscriber.read_slowly(15);
-    // With two subscribers, threads write to sockets while they have the message in hand.
+    // With two subscribers, threads write to sockets while they route the message.
     let mut other = broker.connect(1);
     other.open("r");
     other.subscribe("t", QoS::AtMostOnce);
@@ -153,7 +153,7 @@ fn a_session_that_is_taken_over_loses_nothing() {
     let publisher = publish(broker.connect(1), "a");
     let mut second = broker.connect(1);
     assert!(second.open("s"));
-    // The first connection has acknowledged nothing.
+    // The first connection has acknowledged nothing, so the second one gets all messages.
     let mut taken = take(&mut second, 3);
     taken.dedup();
     assert_in_order(&taken, &["a"]);
@@ -218,7 +218,7 @@ fn exactly_once_is_once_for_sessions_of_two_shards() {
     broker.stop();
 }
 
-/// `is_publishers`: it is the shard of the publisher, too.
+/// `is_publishers` says whether the session of the publisher is in the same shard.
 fn exactly_once_is_once_while_a_shard_is_closed_and_opened(is_publishers: bool) {
     let broker = Arc::new(Broker::start(2, 2));
     let reopened = broker.shard_of("s");
@@ -226,7 +226,7 @@ fn exactly_once_is_once_while_a_shard_is_closed_and_opened(is_publishers: bool) 
         let mut names = (0..).map(|number| format!("{name}{number}"));
         names.find(|name| (broker.shard_of(name) == reopened) == wanted).unwrap()
     };
-    // Two in the shard, so that one of them can be back before the other.
+    // Two subscribers are in the shard, so that one can be back before the other.
     let subscribers = ["s".to_owned(), in_shard(false, "r"), in_shard(true, "q")];
     for name in &subscribers {
         let mut subscriber = broker.connect(0);
@@ -251,7 +251,7 @@ fn exactly_once_is_once_while_a_shard_is_closed_and_opened(is_publishers: bool) 
     Arc::into_inner(broker).unwrap().stop();
 }
 
-/// Publishes messages with QoS 2, over as many connections as that takes. Those that were taken, and not refused.
+/// Publishes messages with QoS 2, over as many connections as needed. Returns the messages that were accepted.
 fn publish_once(broker: &Broker, name: &str) -> Vec<String> {
     let payload = |id: u16| format!("{name}-{id}");
     let (mut left, mut released, mut taken): (Vec<_>, Vec<_>, Vec<_>) =
@@ -259,9 +259,9 @@ fn publish_once(broker: &Broker, name: &str) -> Vec<String> {
     let mut dup = false;
     let mut io_thread = 0;
     while !left.is_empty() || !released.is_empty() {
-        // The shard has to be opened meanwhile.
+        // Other threads must run, so that the shard is opened.
         thread::yield_now();
-        // What came over the connection before may still be on the other thread.
+        // Alternates between the threads: bytes of the previous connection may still wait on the other one.
         io_thread = 1 - io_thread;
         let mut client = broker.connect(io_thread);
         if client.try_open(name).is_none() {
@@ -279,7 +279,7 @@ fn publish_once(broker: &Broker, name: &str) -> Vec<String> {
                     released.push(id);
                     client.acknowledge(PacketType::PubRel, id);
                 }
-                // Refused: it was completed, and the connection ended before that was heard.
+                // Refused: the exchange was complete, and the connection ended before its PUBCOMP arrived.
                 Heard::Acknowledged(PacketType::PubComp, id)
                 | Heard::Refused(PacketType::PubComp, id) => released.retain(|it| *it != id),
                 Heard::Refused(PacketType::PubRec, id) => left.retain(|other| *other != id),
@@ -292,12 +292,12 @@ fn publish_once(broker: &Broker, name: &str) -> Vec<String> {
     taken
 }
 
-/// Takes so many messages with QoS 2, each through all four packets.
+/// Receives `count` messages with QoS 2, with all four packets of each exchange.
 fn take_once(client: &mut Client, count: usize) -> Vec<String> {
     take_heard(client, count, Client::hear)
 }
 
-/// Takes so many, which are heard in this way.
+/// Receives `count` messages with QoS 2. `hear` waits for the next packet.
 fn take_heard(
     client: &mut Client,
     count: usize,

@@ -1,4 +1,4 @@
-"""Brokers with bindings; devices are MQTT clients, workers those of Service Bus."""
+"""Fixtures for brokers with bindings: devices are MQTT clients, workers are clients of Service Bus."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def device(unique):
 
 @pytest.fixture
 def entity():
-    """A queue, or a topic with a subscription, as workers see it."""
+    """Opens a queue, or a topic with a subscription, for workers."""
     made = []
 
     def find(to, path: str, subscription: str | None = None, keys: tuple[str, str] = (KEY_NAME, KEY)) -> Entity:

@@ -1,4 +1,5 @@
-"""`kill -9` under load: what was acknowledged is in the queue, QoS 2 once; what was accepted of a queue reaches the subscribers."""
+"""`kill -9` under load: acknowledged messages are in the queue, QoS 2 once; messages that a queue accepted reach the
+subscribers."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ CONFIG = (
 
 
 class Publisher(threading.Thread):
-    """Publishes to one topic, QoS by turns, and repeats what was not acknowledged, as the standard wants it."""
+    """Publishes to one topic with QoS 1 and 2, and repeats unacknowledged messages as the standard requires."""
 
     def __init__(self, running, name: str, topic: str, seed: int):
         super().__init__(daemon=True)
@@ -109,7 +110,7 @@ def test_what_was_acknowledged_is_in_the_queue(broker_with, entity, target):
 
 
 def drain(path, owed: set[str]) -> list[str]:
-    """All that there is, for which it waits longer while something of what is owed has not come."""
+    """Returns all messages of an entity; waits longer while owed messages are missing."""
     found = []
     with path.plain(receive_mode=DELETE) as worker:
         while messages := worker.receive_messages(max_message_count=1000, max_wait_time=3 if owed <= set(found) else 15):
@@ -118,7 +119,7 @@ def drain(path, owed: set[str]) -> list[str]:
 
 
 def test_what_was_accepted_reaches_a_subscriber(broker_with, connect, entity):
-    """Once at least, and each session in its order but for what comes again."""
+    """Each message arrives at least once, and each session in order, except for repeated messages."""
     running = broker_with(queue("out") + binding("out", from_queue="out", publish="out/{session}"))
     options = {"client_id": "subscriber", "properties": {"session_expiry_interval": 600}}
     connect(to=running, **options).subscribe("out/#", qos=1)

@@ -1,13 +1,13 @@
-"""docs/bindings.md: its programs and commands do what it says.
+"""Tests that the programs and commands of docs/bindings.md do what the page says.
 
-A comment before a block says what is done with it:
+A comment before a block says how it is tested:
 
-    <!-- tested: NAME -->                 written to a file of that name
-    <!-- tested: starts the broker -->    run beside those files; the others then talk to that broker
-    <!-- tested -->                       commands: run beside those files, each with a broker that has just been started
-    <!-- tested: prints -->               all that the commands before it print
+    <!-- tested: NAME -->                 the block is written to a file of that name
+    <!-- tested: starts the broker -->    the block is run in the directory of those files; the others use that broker
+    <!-- tested -->                       commands that are run in that directory, each block with a new broker
+    <!-- tested: prints -->               the whole output of the commands before it
 
-The ports of the page are those that are usual. Here each broker has others, so they are replaced in all that is run.
+The page uses the default ports. In the test each broker has other ports, so they are replaced in everything that is run.
 """
 
 import re
@@ -21,7 +21,7 @@ PAGE = guide.Page("bindings.md")
 
 
 class Guided(Broker):
-    """The broker that the page starts, in a directory with the programs of the page."""
+    """The broker that the page starts, with the programs of the page in a directory."""
 
     def __init__(self, directory):
         self.beside = directory

@@ -1,4 +1,4 @@
-"""Tenants: the same names in both, and neither hears of the other."""
+"""Two tenants use the same names, and neither gets messages of the other."""
 
 from azure_client import complete_all
 from configuring import binding, queue

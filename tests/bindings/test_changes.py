@@ -1,4 +1,4 @@
-"""Bindings are set and deleted while the broker runs: by its configuration, by `barid binding`, by the admin address."""
+"""Sets and deletes bindings while the broker runs: by its configuration, by `barid binding`, and by the admin address."""
 
 import json
 import urllib.error
@@ -26,7 +26,7 @@ def listed(running, tenant: str = "default") -> dict[str, dict]:
 
 
 def test_the_configuration(broker_with, connect, entity):
-    """What is taken out is not bound any more, and what is new is; the rest goes on with its counts."""
+    """A removed binding no longer works, a new one does; the other bindings continue with their counts."""
     first = QUEUES + binding("stays", filter="stays", queue="a") + binding("goes", filter="goes", queue="a")
     running = broker_with(first + binding("out", from_queue="b", publish="out"))
     device = connect(to=running)
@@ -48,7 +48,7 @@ def test_the_configuration(broker_with, connect, entity):
 
 
 def test_set_by_an_operator(broker_with, connect, entity):
-    """They outlive the broker, are told apart from those of the configuration, and cannot change these."""
+    """Such bindings outlive the broker, can be told from bindings of the configuration, and cannot change those."""
     running = broker_with(QUEUES + binding("fixed", filter="fixed", queue="a"))
     told(running, "set", "in", "--filter", "in/+", "--queue", "a")
     told(running, "set", "out", "--from-queue", "b", "--publish", "out/{subject}", "--qos", "2")
@@ -95,7 +95,7 @@ def test_what_makes_no_sense(ours, members, why):
 
 
 def test_entities_that_come_and_go(broker_with, connect, entity):
-    """A binding waits for its queue, and finds it again when it was made anew."""
+    """A binding waits for its queue, and finds it again when it was created anew."""
     running = broker_with(binding("in", filter="in", queue="late") + binding("out", from_queue="outgoing", publish="out"))
     device = connect(to=running)
     device.subscribe("out", qos=1)
@@ -117,7 +117,7 @@ def test_entities_that_come_and_go(broker_with, connect, entity):
 
 
 def test_a_deleted_binding_gives_back_what_it_has(broker_with, device, entity):
-    """In the middle of many: each message was published or is still in the queue, and order holds."""
+    """Deletes a binding in the middle of many messages: each was published or is still in the queue, in order."""
     running = broker_with(queue("many"))
     subscriber, many = device(running), entity(running, "many")
     subscriber.subscribe("out/one", 1)

@@ -1,4 +1,4 @@
-"""What MQTT clients publish goes into queues and topics."""
+"""Tests bindings that put the messages of MQTT clients into queues and topics."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +22,7 @@ SESSIONS = {
 
 @pytest.fixture(scope="module")
 def each():
-    """A queue and a binding for each way to say a session id, and some more."""
+    """A broker with a queue and a binding for each way to specify a session id, and some others."""
     toml = "".join(
         queue(name) + binding(name, filter=f"{topic.split('/')[0]}/#", queue=name, session=session)
         for name, (session, topic) in SESSIONS.items())
@@ -59,7 +59,7 @@ def test_where_the_session_id_comes_from(each, device, entity, way):
 @pytest.mark.parametrize("qos", [0, 1, 2])
 @pytest.mark.parametrize("version", [wire.V31, wire.V311, wire.V5])
 def test_every_qos_and_version(each, connect, entity, unique, version, qos):
-    """Also of a client that QoS 2 has to be remembered for."""
+    """Includes clients with persistent sessions, for which QoS 2 identifiers are stored."""
     topic = f"levels/{unique()}"
     options = {"properties": {"session_expiry_interval": 60}} if version == wire.V5 else {}
     publisher = connect(version, to=each, clean=version == wire.V5, **options)
@@ -126,7 +126,7 @@ def test_a_will(each, device, entity):
 
 
 def test_the_acknowledgement_waits_for_the_disk(each, connect, entity):
-    """Nobody has subscribed: nothing but the queue can need a commit."""
+    """There are no subscribers, so only the queue can need a commit."""
     commits = each.metric("^barid_store_commits_total")
     publisher = connect(to=each)
     for _ in range(20):
@@ -137,7 +137,7 @@ def test_the_acknowledgement_waits_for_the_disk(each, connect, entity):
 
 
 def test_many_workers_each_device_in_its_order(each, device, entity):
-    """Ten devices, five workers: no device has two at a time, and each message comes once."""
+    """Ten devices and five workers: no device has two workers at a time, and each message arrives once."""
     names, count = [f"many{number}" for number in range(10)], 60
     done: dict[str, list[int]] = {one: [] for one in names}
     held, overlaps, left = set(), [], threading.Semaphore(0)
@@ -174,7 +174,7 @@ def test_many_workers_each_device_in_its_order(each, device, entity):
 
 
 def test_a_long_run_of_one_topic(each, connect, entity):
-    """Published in one write, which is one batch for the queue."""
+    """All messages are published in one write, which is one batch for the queue."""
     publisher = connect(to=each)
     packets = [wire.publish("levels/run", b"%d" % number, 1, number + 1) for number in range(500)]
     publisher.send(*packets)

@@ -1,4 +1,4 @@
-"""What lies in queues and subscriptions goes to MQTT clients."""
+"""Tests bindings that send the messages of queues and subscriptions to MQTT clients."""
 
 import datetime
 import time
@@ -24,7 +24,7 @@ def out():
         + "[[topics.subscriptions.rules]]\nname = \"r\"\n"
         + "properties = { FilterType = \"Sql\", SqlFilter = { SqlExpression = \"1=1\" }, Action = { SqlExpression = \"SET seen = 'yes'; SET sys.Label = 'changed'\" } }\n"
         + binding("subscription", from_subscription="t/Subscriptions/s", publish="topics/{subject}")
-        # What is published does not come back.
+        # This queue must not get the messages that bindings publish.
         + queue("loop", RequiresSession=False) + binding("loop", filter="#", queue="loop"))
     yield running
     running.end()
@@ -136,7 +136,7 @@ def test_a_subscriber_that_is_away_gets_it_later(out, connect, entity):
 
 
 def test_many_sessions_take_turns(out, device, entity):
-    """More sessions than are on their way at once."""
+    """There are more sessions than are processed at once."""
     subscriber = device(out)
     subscriber.subscribe("devices/+/commands", 1)
     names = {f"turn{number}" for number in range(100)}
@@ -146,7 +146,7 @@ def test_many_sessions_take_turns(out, device, entity):
 
 @pytest.mark.parametrize("overflow", ["reject", "block"])
 def test_a_full_queue_of_a_subscriber_holds_back(broker_with, connect, entity, overflow):
-    """Nothing is dropped, nothing counts as an attempt, and others go on."""
+    """No message is dropped, none counts as a delivery attempt, and other sessions continue."""
     limits = f'[limits]\nmax_queued_messages = 10\nqueue_overflow = "{overflow}"\n'
     running = broker_with(limits + queue("out", MaxDeliveryCount=2) + binding("out", from_queue="out", publish="out/{session}"))
     options = {"client_id": "away", "properties": {"session_expiry_interval": 60}}

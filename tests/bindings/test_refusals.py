@@ -1,4 +1,5 @@
-"""What an entity does not take: the publisher is told why, if its version can be, and then nobody has it."""
+"""Tests messages that an entity refuses. If the MQTT version allows it, the publisher is told why, and no subscriber or queue
+gets the message."""
 
 import pytest
 
@@ -38,7 +39,7 @@ def dropped(running, reason: str) -> float:
 @pytest.mark.parametrize("qos", [1, 2])
 @pytest.mark.parametrize("why", REFUSED)
 def test_a_publisher_of_mqtt_5_is_told(strict, connect, entity, why, qos):
-    """Neither a subscriber nor another binding gets it. The next one with the same identifier is new."""
+    """Neither a subscriber nor another binding gets the message. The next one with the same identifier is a new message."""
     topic, payload, reason, counted = REFUSED[why]
     subscriber, publisher = connect(to=strict), connect(to=strict)
     subscriber.subscribe("#", qos=1)
@@ -56,7 +57,7 @@ def test_a_publisher_of_mqtt_5_is_told(strict, connect, entity, why, qos):
 
 @pytest.mark.parametrize("why", REFUSED)
 def test_a_publisher_of_mqtt_3_cannot_be(strict, connect, why):
-    """Others get what it publishes, and `barid why` tells the operator."""
+    """Subscribers get the message, and `barid why` tells the operator that the entity refused it."""
     topic, payload, _, counted = REFUSED[why]
     subscriber, publisher = connect(to=strict), connect(wire.V311, to=strict)
     subscriber.subscribe(topic, qos=1)
@@ -77,7 +78,7 @@ def test_qos_0_goes_in_without_a_promise(strict, connect):
 
 
 def test_of_a_run_only_those_that_are_refused(strict, connect, entity):
-    """All in one write; answers come in the order of the messages."""
+    """All messages are sent in one write; answers arrive in the order of the messages."""
     subscriber, publisher = connect(to=strict), connect(to=strict)
     subscriber.subscribe("sessions/run", qos=1)
     has_session = [True, False, True, True, False]
@@ -94,7 +95,7 @@ def test_of_a_run_only_those_that_are_refused(strict, connect, entity):
 
 
 def test_a_full_queue(broker_with, connect, entity):
-    """1 MiB: what fits is taken, the rest is told 0x97, and goes in when a worker has made room."""
+    """The queue takes messages up to 1 MiB and refuses the rest with 0x97, until a worker has made room."""
     running = broker_with(queue("full", RequiresSession=False, MaxSizeInMegabytes=1) + binding("full", filter="full", queue="full"))
     publisher, payload = connect(to=running), b"x" * 100_000
     reasons = [publisher.publish("full", payload, 1).reason for _ in range(14)]
@@ -107,7 +108,7 @@ def test_a_full_queue(broker_with, connect, entity):
 
 @pytest.mark.parametrize("qos", [1, 2])
 def test_what_may_not_be_retained_enters_no_queue(connect, entity, broker_with, qos):
-    """The publisher is told 0x97, and would send it again: then the queue had it twice."""
+    """The publisher is told 0x97 and may send the message again: then the queue would have it twice."""
     running = broker_with(queue("q", RequiresSession=False) + binding("q", filter="t/#", queue="q")
                           + "[limits]\nmax_retained_messages = 1\n")
     publisher = connect(to=running)

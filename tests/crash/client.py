@@ -1,4 +1,4 @@
-"""A client with a persistent session: its connection comes and goes, its Session State stays (MQTT 5 §4.1)."""
+"""A client with a persistent session, whose Session State outlives its connections (MQTT 5 §4.1)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FOREVER = 0xFFFFFFFF
 
 
 class Client:
-    """Base of publishers and subscribers. `world` has the broker's address, the ledger and all subscribers."""
+    """Base class of publishers and subscribers. `world` has the broker's address, the ledger and all subscribers."""
 
     properties: dict = {}
     persistent = True
@@ -23,7 +23,7 @@ class Client:
         self.random = random.Random(f"{world.seed}/{tenant}/{name}")
         self.connection: Connection | None = None
         self.established = False
-        """Whether the broker has acknowledged something that it must keep in this session."""
+        """Whether the broker has acknowledged state that it must keep in this session."""
         self._connack: asyncio.Future | None = None
         self._answers: dict[tuple[int, int], asyncio.Future] = {}
         self._changes = 0
@@ -36,14 +36,14 @@ class Client:
         return self.connection is not None
 
     def send(self, *packets: bytes) -> None:
-        """Sends if there is a connection; what is not sent is sent again after the next CONNACK, if it matters."""
+        """Sends if there is a connection. Packets that must not be lost are sent again after the next CONNACK."""
         if self.connection:
             self.connection.send(*packets)
 
     # -- coming and going
 
     async def connect(self, clean: bool | None = None, **options) -> wire.Packet:
-        """Connects and goes on with the session; `ConnectionError` if the broker is killed meanwhile."""
+        """Connects and resumes the session; raises `ConnectionError` if the broker is killed meanwhile."""
         properties = dict(self.properties)
         if self.version == wire.V5 and self.persistent:
             properties.setdefault("session_expiry_interval", FOREVER)
@@ -71,13 +71,13 @@ class Client:
             self.connection.abort()
 
     async def disconnect(self) -> None:
-        """DISCONNECT, and until the broker has closed too."""
+        """Sends DISCONNECT, and waits until the broker has closed the connection, too."""
         if connection := self.connection:
             connection.send(wire.disconnect())
             await asyncio.shield(connection.lost)
 
     async def leave(self) -> None:
-        """Goes offline, one way or the other."""
+        """Goes offline, with or without DISCONNECT."""
         if self.random.random() < 0.5:
             await self.disconnect()
         elif self.online:
@@ -88,10 +88,10 @@ class Client:
     # -- what happens to a client
 
     def resumed(self, connack: wire.Packet) -> None:
-        """After CONNACK: what the session says must be sent again."""
+        """Called after CONNACK: sends again what the session requires."""
 
     def on_packet(self, packet: wire.Packet) -> None:
-        """A packet that no `ask` waits for."""
+        """Called for a packet for which no `_ask` waits."""
         self.ledger.problem("violations", f"{self} did not expect {packet}")
 
     def _dispatch(self, connection: Connection, packet: wire.Packet) -> None:
@@ -119,12 +119,12 @@ class Client:
             for waiting in (self._connack, *self._answers.values()):
                 if not waiting.done():
                     waiting.set_exception(ConnectionError(f"{self} lost its connection"))
-                    waiting.exception()  # it may be that nobody waits any more
+                    waiting.exception()  # marks the exception as retrieved: perhaps nothing waits any more
             self._answers.clear()
             self.offline()
 
     def offline(self) -> None:
-        """The connection is gone."""
+        """Called when the connection was lost."""
 
     # -- conversations
 
@@ -141,7 +141,7 @@ class Client:
             raise ConnectionError(f"{self} was refused: {answer}")
 
     async def _ask(self, kind: int, build) -> wire.Packet:
-        # Packet identifiers of SUBSCRIBE and UNSUBSCRIBE stay clear of those of PUBLISH.
+        # Packet identifiers of SUBSCRIBE and UNSUBSCRIBE are outside the range of those of PUBLISH.
         self._changes = self._changes % 1000 + 1
         packet_id = 60_000 + self._changes
         if not self.online:

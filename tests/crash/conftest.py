@@ -1,5 +1,5 @@
-"""A broker to be killed, and clients with sessions; and a seed for each run: CRASH_SEED=N repeats one. It is printed when a
-test fails.
+"""Fixtures: a broker to be killed, clients with sessions, and a seed for each run. CRASH_SEED=N repeats a run; the seed is
+printed when a test fails.
 """
 
 import os
@@ -22,7 +22,7 @@ def seed() -> int:
 
 @pytest.fixture
 def make_victim():
-    """Starts brokers, and sees that none of them has panicked."""
+    """Starts brokers, and checks at the end that none of them has panicked."""
     started = []
 
     def make(kind: type[Victim] = Victim) -> Victim:
@@ -55,13 +55,13 @@ def crash(victim):
 
 @pytest.fixture
 def rest(victim, connect):
-    """Waits until what the broker has noted is on the disk, of which nobody is told. A shard commits in order: when a new
-    session of it is answered, all that it noted before is written.
+    """Waits until everything that the broker has noted is on disk, which no packet reports. A shard commits in order: when
+    a new session in it is answered, everything that it noted before is written.
     """
 
     def rest_() -> None:
         until(victim.is_at_rest)
-        for number in range(32):  # sessions enough to have some in each shard
+        for number in range(32):  # enough sessions for each shard to have some
             connect(f"rest{number}")
 
     return rest_
@@ -69,7 +69,7 @@ def rest(victim, connect):
 
 @pytest.fixture
 def connect(victim):
-    """Connects with Clean Start 0 and, unless said otherwise, a session for ever."""
+    """Connects with Clean Start 0 and, unless specified otherwise, a session that never expires."""
     clients = []
 
     def connect_(name: str = "", version: int = V5, expiry: int | None = FOREVER, present: bool | None = None,

@@ -1,4 +1,4 @@
-"""One Network Connection in an asyncio loop: bytes to packets, parsed as strictly as everywhere in these tests."""
+"""One Network Connection in an asyncio loop, which parses packets as strictly as `wire.py`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import wire
 
 
 class Connection(asyncio.Protocol):
-    """Calls `on_packet` for each packet, `on_violation` if one must not be sent, and `on_lost` once, at the end."""
+    """Calls `on_packet` for each packet, `on_violation` if a server must not send one, and `on_lost` once, at the end."""
 
     def __init__(self, version: int, on_packet, on_violation, on_lost):
         self.version = version
@@ -25,7 +25,7 @@ class Connection(asyncio.Protocol):
             self.transport.write(b"".join(packets))
 
     def abort(self) -> None:
-        """Ends the connection as a failing network does: what was not yet read is lost."""
+        """Ends the connection as a failing network does: bytes that were not read are lost."""
         self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
@@ -48,7 +48,7 @@ class Connection(asyncio.Protocol):
 
 
 def _frame(buffer: bytes, at: int) -> tuple[int, int] | None:
-    """Where the body of the packet at `at` begins and ends, if all of it is there."""
+    """Returns where the body of the packet at `at` begins and ends, if the packet is complete."""
     length = shift = 0
     for position in range(at + 1, min(len(buffer), at + 5)):
         length |= (buffer[position] & 0x7F) << shift

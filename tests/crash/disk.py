@@ -1,17 +1,17 @@
-"""What a disk holds after a power cut: the log of powercut.c, replayed with some of what was not synced left out.
+"""Computes the content of a disk after a power cut: replays the log of powercut.c without some of the unsynced changes.
 
-The model, which is harsher than any one file system and no harsher than what POSIX allows them all together:
+The model is harsher than any single file system, and no harsher than what POSIX allows all of them together:
 
 - Content and length of a file are safe up to the last fsync or fdatasync of this file that has returned: everything written
-  before it began. Of later writes each may be there, or not, or in part: whole sectors of 512 bytes, old or new. A length
+  before the call began. Each later write may be there, or not, or in part: whole sectors of 512 bytes, old or new. A length
   may have grown without its data: the gap reads as zeros.
-- A name (made, renamed, removed) is safe when its directory has been synced. Otherwise it may be there or not. A rename is
-  all or nothing, also between two directories, where one fsync is enough. What happens to one file keeps its order: a
-  rename does not survive without the making of the name it takes away.
-- A sync of the file does not save its name, a sync of the directory not the content of its files.
-- Nothing else: no garbage in sectors never written, no bits that flip, no disk that lies about its cache.
+- A change of a name (creation, rename, removal) is safe when its directory has been synced. Otherwise it may be there or not.
+  A rename is all or nothing, also between two directories, where one fsync is enough. The changes of one file keep their
+  order: a rename does not survive without the creation of the name that it removes.
+- A sync of a file does not save its name, and a sync of a directory does not save the content of its files.
+- There are no other faults: no garbage in sectors never written, no flipped bits, no disk that lies about its cache.
 
-What survives is chosen by one of the `Fate`s below.
+One of the fates below chooses the changes that survive.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ HEADER = struct.Struct("<IIqqq")
 
 
 class Node:
-    """A file or a directory, whatever its names."""
+    """A file or a directory, independent of its names."""
 
     def __init__(self):
         self.changes: list[Change] = []
@@ -39,7 +39,7 @@ class File(Node):
     def __init__(self, base: Path | None = None):
         super().__init__()
         self.base = base
-        """What it held before the log began."""
+        """The file with its content before the log began."""
 
 
 class Directory(Node):
@@ -47,7 +47,7 @@ class Directory(Node):
         super().__init__()
         self.base: dict[str, Node] = entries or {}
         self.entries = dict(self.base)
-        """As the running process sees it."""
+        """The entries as the running process sees them."""
 
 
 @dataclass(eq=False)
@@ -58,7 +58,7 @@ class Change:
 
 @dataclass(eq=False)
 class Names(Change):
-    """Entries that come and go together; None takes one away."""
+    """Entries that change together; None removes an entry."""
 
     entries: list[tuple[Directory, str, Node | None]] = field(default_factory=list)
     nodes: set[Node] = field(default_factory=set)
@@ -76,7 +76,7 @@ class Written(Change):
 
 @dataclass(eq=False)
 class Length(Change):
-    """ftruncate, or fallocate, which only grows."""
+    """A change by ftruncate, or by fallocate, which can only grow a file."""
 
     size: int = 0
     grows_only: bool = False
@@ -86,7 +86,7 @@ class Length(Change):
 
 
 class Everything:
-    """The machine stays on: what the process has left behind."""
+    """All changes survive: the machine stays on, and only the process ends."""
 
     def survives(self, change: Change) -> bool:
         return True
@@ -96,7 +96,7 @@ class Everything:
 
 
 class Synced:
-    """Nothing but what was synced."""
+    """Only synced changes survive."""
 
     def survives(self, change: Change) -> bool:
         return False
@@ -106,7 +106,7 @@ class Synced:
 
 
 class Prefix:
-    """All that happened before some moment; the write of that moment is torn."""
+    """All changes before some moment survive; the write at that moment is torn."""
 
     def __init__(self, chance: random.Random, changes: int):
         self._chance, self._moment = chance, chance.randrange(changes + 1)
@@ -121,7 +121,7 @@ class Prefix:
 
 
 class Scattered:
-    """Each change for itself, with one probability; a third of the writes that survive are torn."""
+    """Each change survives independently, with the same probability; a third of the surviving writes are torn."""
 
     def __init__(self, chance: random.Random):
         self._chance, self._probability = chance, chance.choice((0.1, 0.5, 0.9))
@@ -136,7 +136,7 @@ class Scattered:
 
 
 def torn(write: Written, chance: random.Random) -> list[tuple[int, bytes]]:
-    """Some of the sectors that a write covers."""
+    """Returns some of the sectors that a write covers."""
     ends = [*range(write.offset // SECTOR * SECTOR + SECTOR, write.end, SECTOR), write.end]
     starts = [write.offset, *ends[:-1]]
     return [(start, write.data[start - write.offset : end - write.offset])
@@ -151,7 +151,7 @@ def any_fate(chance: random.Random, changes: int):
 
 
 class Disk:
-    """The directory `base` as it was, and what `log` says has happened to it since."""
+    """The directory `base` as it was, and its changes since then according to `log`."""
 
     def __init__(self, base: Path, log: Path):
         self.root = _load(base)
@@ -254,7 +254,7 @@ class Disk:
     # -- after the cut
 
     def image(self, target: Path, fate) -> None:
-        """Makes `target`, what is found when the power comes back."""
+        """Creates `target`, the directory that is found when the power comes back."""
         survivors, lost = set(), set()
         for change in self._names:
             if change.durable or (not change.nodes & lost and fate.survives(change)):
@@ -303,7 +303,7 @@ def _write_file(node: File, target: Path, fate) -> None:
 
 
 def _records(log: bytes):
-    """The records of a log; the last one may be cut short, because its writer was killed."""
+    """Yields the records of a log; the last one may be truncated, because its writer was killed."""
     at = 0
     while at + HEADER.size <= len(log):
         kind, length, a, b, c = HEADER.unpack_from(log, at)
@@ -322,7 +322,7 @@ def _load(path: Path) -> Directory:
 
 
 def copy_sparse(source: Path, target: Path) -> None:
-    """A copy that leaves holes out: journals are allocated far ahead."""
+    """Copies a file without its holes, because journals are allocated far ahead."""
     with open(source, "rb", buffering=0) as old, open(target, "wb", buffering=0) as new:
         size, at = os.fstat(old.fileno()).st_size, 0
         new.truncate(size)
@@ -342,7 +342,7 @@ def copy_tree(source: Path, target: Path) -> None:
 
 
 def differences(one: Path, other: Path) -> list[str]:
-    """What two directories do not have in common."""
+    """Returns the names of files that differ between two directories."""
     names = {path.relative_to(root) for root in (one, other) for path in root.rglob("*")}
     return [str(name) for name in sorted(names) if not _same(one / name, other / name)]
 

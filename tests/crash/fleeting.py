@@ -1,4 +1,4 @@
-"""Clients that come to an end: those that leave a will behind, and those whose session is ended and must stay ended."""
+"""Clients whose sessions end: some leave a will, others end their session, which must not come back."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from ledger import Message
 
 
 class Mortal(Client):
-    """Leaves wills: connects each time under a new name, with a Will Delay of up to a second, and is gone abruptly.
+    """Leaves wills: connects each time under a new name, with a Will Delay of up to a second, and breaks the connection.
 
-    The will is owed from CONNACK on, because the broker must store it with the session (MQTT-3.1.2-7). If the client says
-    DISCONNECT instead, nothing says when that is durable: the will may come.
+    The will is owed from CONNACK on, because the broker must store it with the session (MQTT-3.1.2-7). If the client sends
+    DISCONNECT instead, no packet tells when that is durable: the will may come.
     """
 
     def __init__(self, world, tenant):
@@ -38,12 +38,12 @@ class Mortal(Client):
 
 
 class Ender(Client):
-    """Begins a session and ends it with Clean Start 1, again and again: what is ended must not come back."""
+    """Begins a session and ends it with Clean Start 1, again and again: an ended session must not come back."""
 
     def __init__(self, world, tenant, version=wire.V5):
         super().__init__(world, tenant, f"ender{version}", version)
         self._present: bool | None = False
-        """Whether its session is there; None when a crash has left it open."""
+        """Whether its session exists; None if a crash has left this open."""
 
     async def live(self) -> None:
         if self.online:

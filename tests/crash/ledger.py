@@ -1,8 +1,9 @@
-"""What was promised and what came of it.
+"""Compares what was promised with what arrived.
 
-A message is known by tenant, publisher and a number that only grows, which are the first words of its payload. When a
-publisher first sends it, the ledger notes who is owed it (sessions with an acknowledged subscription) and who may get it
-(subscriptions whose fate a crash has left open). Nobody else may. The debt is due as soon as PUBACK or PUBREC has come.
+A message is identified by tenant, publisher and an ascending number, which are the first words of its payload. When a
+publisher first sends it, the ledger notes which sessions must get it (those with an acknowledged subscription) and which
+may get it (those whose subscription a crash has left open). No other session may get it. The message is owed as soon as
+PUBACK or PUBREC has arrived.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class Message:
     retain: bool = False
     size: int = 0
     clear: bool = False
-    """An empty payload: clears what is retained. Nobody can tell it from others, so nobody is owed it."""
+    """Whether the payload is empty, which clears the retained message. Such messages cannot be told apart, so none is owed."""
     owed: list[tuple[object, int]] = field(default_factory=list)
     """Subscribers, each with the generation of its subscriptions at the time of sending."""
     allowed: list[object] = field(default_factory=list)
@@ -45,7 +46,7 @@ class Ledger:
         self.counts: Counter[str] = Counter()
         self.problems: list[str] = []
         self.progress = 0
-        """Grows with every delivery and acknowledgement, so that a drain can see that nothing moves any more."""
+        """Grows with every delivery and acknowledgement, so that a drain can see when traffic has ended."""
         self._messages: dict[Identity, Message] = {}
         self._pending: dict[Identity, Message] = {}
         self._settled: dict[tuple[str, str], int] = {}
@@ -57,10 +58,10 @@ class Ledger:
         if len(self.problems) < 200:
             self.problems.append(f"{kind}: {sentence}")
 
-    # -- what publishers say
+    # -- reports of publishers
 
     def sent(self, message: Message, subscribers) -> None:
-        """The first PUBLISH of `message` is about to leave (or a will is about to be left with the broker)."""
+        """Called when the first PUBLISH of `message` is about to leave (or the CONNECT with a will)."""
         tenant, publisher, number = message.identity
         self.counts["published"] += 1
         self._sent[tenant, publisher] = number
@@ -77,7 +78,7 @@ class Ledger:
         self._messages[message.identity] = self._pending[message.identity] = message
 
     def acknowledged(self, message: Message) -> None:
-        """PUBACK or PUBREC has come: from now on the message is owed."""
+        """Called when PUBACK or PUBREC has arrived: from now on the message is owed."""
         self.progress += 1
         self.counts["acknowledged"] += 1
         self._pending.pop(message.identity, None)
@@ -95,16 +96,16 @@ class Ledger:
         self.progress += 1
         self.counts["refused"] += 1
 
-    # -- what subscribers say
+    # -- reports of subscribers
 
     def subscribing(self, subscriber) -> None:
-        """SUBSCRIBE is about to leave: what is on its way to the broker now may be routed before or after it."""
+        """Called when SUBSCRIBE is about to leave: messages in flight to the broker may be routed before or after it."""
         for message in self._pending.values():
             if message.identity[0] == subscriber.tenant:
                 message.allowed.append(subscriber)
 
     def delivered(self, subscriber, packet) -> None:
-        """A PUBLISH that the protocol does not tell the client to discard."""
+        """Called for each PUBLISH, except for those that the protocol tells the client to discard."""
         if not packet.payload:
             return
         self.progress += 1
@@ -129,7 +130,7 @@ class Ledger:
             self.problem("strangers", f"{who} without a subscription")
         subscriber.owed.pop(identity, None)
         if not is_owed:
-            # Routed in vain before there was a subscription, and again when its publisher repeats it after a crash.
+            # First routed before the subscription existed, and again when its publisher repeated it after a crash.
             return
         stream = (publisher, message.topic, message.qos)
         if number < subscriber.latest.get(stream, -1):
@@ -138,7 +139,7 @@ class Ledger:
             subscriber.latest[stream] = number
 
     def settle(self, subscribers) -> None:
-        """Everything has come to rest: what is still owed is lost, and what comes again came twice."""
+        """Called when all traffic has ended: messages that are still owed are lost, and one that arrives later is a duplicate."""
         for subscriber in subscribers:
             for message in subscriber.owed.values():
                 words = " ".join(map(str, message.identity))
@@ -149,8 +150,8 @@ class Ledger:
         self._pending.clear()
         self._messages.clear()
 
-    # -- what is retained
+    # -- retained messages
 
     def retained(self, tenant: str) -> dict[str, set]:
-        """For each topic the payloads it may have, or `ABSENT`: the last one acknowledged, and whatever was sent after it."""
+        """Returns for each topic the payloads that it may have, or `ABSENT`: the last acknowledged one, and all sent after it."""
         return {topic: {value for _, value in history} for (owner, topic), history in self._retained.items() if owner == tenant}

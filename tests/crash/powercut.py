@@ -1,4 +1,4 @@
-"""Running the broker under powercut.c: cutting its power, filling its disk, failing its fsync."""
+"""Runs the broker under powercut.c, which can cut its power, fill its disk and make its fsync fail."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def available() -> bool:
 
 @cache
 def library() -> Path:
-    """powercut.c, compiled once in a process."""
+    """Compiles powercut.c, once in a process, and returns the library."""
     target = Path(tempfile.mkdtemp(prefix="powercut-")) / "powercut.so"
     source = Path(__file__).with_name("powercut.c")
     subprocess.run(["cc", "-std=gnu11", "-O1", "-Wall", "-Wextra", "-shared", "-fPIC", "-o", target, source, "-lpthread"],
@@ -32,7 +32,7 @@ def library() -> Path:
 
 @contextmanager
 def recording(root: Path, log: Path, control: Path):
-    """Processes started in here are recorded. They must not start others."""
+    """Context in which started processes are recorded. They must not start other processes."""
     changed = {"LD_PRELOAD": library(), "POWERCUT_ROOT": root.resolve(), "POWERCUT_LOG": log, "POWERCUT_CONTROL": control}
     os.environ.update({name: str(value) for name, value in changed.items()})
     try:
@@ -43,7 +43,7 @@ def recording(root: Path, log: Path, control: Path):
 
 
 class Recorded(Victim):
-    """A broker whose every change to its data directory is recorded."""
+    """A broker for which every change of the data directory is recorded."""
 
     def __init__(self, config: str = CONFIG):
         self._base: Path | None = None
@@ -69,19 +69,19 @@ class Recorded(Victim):
         return Disk(self._base, self.log)
 
     def order(self, failure: str, content: str = "") -> None:
-        """Makes calls fail from now on: `no-room` (after as many bytes), `none-free`, `fsync-eio` or `read-eio`."""
+        """Makes calls fail from now on: `no-room` (after `content` bytes), `none-free`, `fsync-eio` or `read-eio`."""
         made = self.control / f".{failure}"
         made.write_text(content)
         made.rename(self.control / failure)
 
     def withdraw(self) -> None:
-        """From now on everything succeeds."""
+        """Ends all failures."""
         for one in self.control.iterdir():
             one.unlink()
 
 
 class Unpowered(Recorded):
-    """Dies of power cuts: what it finds when it starts again is what a disk may have kept."""
+    """A broker that dies of power cuts: it starts again on what a disk may have kept."""
 
     def __init__(self, chance: random.Random, config: str = CONFIG):
         self._chance = chance

@@ -1,4 +1,4 @@
-"""Publishers: what is not acknowledged is sent again after every reconnection (MQTT 5 §4.4, 3.1.1 §4.4)."""
+"""Publishers, which send unacknowledged messages again after every reconnection (MQTT 5 §4.4, 3.1.1 §4.4)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ledger import Message
 
 
 class Publisher(Client):
-    """Publishes in bursts, with a window of unacknowledged messages and few packet identifiers, so that each is soon reused."""
+    """Publishes in bursts. It has a window of unacknowledged messages, and few packet identifiers, so that each is soon reused."""
 
     window = 16
     packet_ids = 40
@@ -19,9 +19,9 @@ class Publisher(Client):
         super().__init__(world, tenant, name, version)
         self.levels, self.persistent, self.eager = levels, persistent, eager
         self.in_flight: dict[int, Message] = {}
-        """By packet identifier, in the order of the first PUBLISH: not yet acknowledged by PUBACK or PUBREC."""
+        """Messages without PUBACK or PUBREC, by packet identifier, in the order of the first PUBLISH."""
         self.released: dict[int, Message] = {}
-        """PUBREC has come, PUBCOMP has not; in the order of PUBREC."""
+        """Messages with PUBREC and without PUBCOMP, in the order of PUBREC."""
         self._number = 0
         self._last_id = 0
         self._room = asyncio.Event()
@@ -36,7 +36,7 @@ class Publisher(Client):
             await asyncio.sleep(0 if self.eager else self.random.uniform(0.01, 0.1))
 
     async def room(self) -> None:
-        """Until one more message may be in flight; `ConnectionError` without a connection."""
+        """Waits until one more message may be in flight; raises `ConnectionError` without a connection."""
         while len(self.in_flight) + len(self.released) >= self.window and self.online:
             self._room.clear()
             await self._room.wait()
@@ -56,7 +56,7 @@ class Publisher(Client):
         self._send(packet_id, message, dup=False)
 
     def _topic(self, chance: float, qos: int) -> str:
-        """Retained topics have one QoS each: between two of them there is no order, hence no latest value."""
+        """Returns a topic. Retained topics have one QoS each: messages of two QoS have no order, hence no latest value."""
         if chance < 0.1:
             return f"retained/{self.name}/{qos}"
         if chance < 0.2:
@@ -80,7 +80,7 @@ class Publisher(Client):
 
     def resumed(self, connack) -> None:
         if self.persistent and not connack.session_present:
-            # Without its session the broker cannot know these packet identifiers; sent again they could come twice.
+            # Without the session the broker does not know these packet identifiers; repeated messages could arrive twice.
             self.released.clear()
             self.in_flight = {one: message for one, message in self.in_flight.items() if message.qos == 1}
         for packet_id in self.released:

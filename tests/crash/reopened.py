@@ -1,4 +1,4 @@
-"""A broker whose shards are closed and opened again while there is traffic, before it is killed."""
+"""Rounds in which shards of the broker are closed and opened under traffic, before it is killed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SERVER_BUSY, QUOTA_EXCEEDED = 0x89, 0x97
 
 
 class Reopened(World):
-    """Who is disconnected or refused tries again: only a broker that is down ends a round."""
+    """A client that is disconnected or refused tries again: only a broker that is down ends a round."""
 
     farewells = (SERVER_BUSY, QUOTA_EXCEEDED)
 

@@ -1,4 +1,4 @@
-"""What tests that go step by step share, beside the fixtures."""
+"""Helpers of the step-by-step tests, in addition to the fixtures."""
 
 import wire
 
@@ -6,7 +6,7 @@ FOREVER = 0xFFFFFFFF
 
 
 def received(client: wire.Client, count: int = 0, quiet: float = 0.3) -> list[bytes]:
-    """The payloads of the next `count` messages, however long they take, and of all that come then until it is quiet for so
-    many seconds.
+    """Returns the payloads of the next `count` messages, however long they take, and of all messages after them until none
+    arrives for `quiet` seconds.
     """
     return [one.payload for one in client.receive_all(quiet, count)]

@@ -1,4 +1,4 @@
-"""Subscribers: the receiving side of QoS 1 and 2, whose state outlives connections and the broker."""
+"""Subscribers: the receiving side of QoS 1 and 2, with a state that outlives connections and the broker."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ledger import Identity, Message
 
 @lru_cache(maxsize=100_000)
 def matches(name: str, topic: str) -> bool:
-    """Whether a topic filter matches a topic (§4.7)."""
+    """Returns whether a topic filter matches a topic (§4.7)."""
     wanted, given = name.split("/"), topic.split("/")
     for at, level in enumerate(wanted):
         if level == "#":
@@ -25,8 +25,8 @@ def matches(name: str, topic: str) -> bool:
 class Subscriber(Client):
     """One persistent session with filters that do not overlap.
 
-    `habit` is what it does while there is traffic: `stays`, `absent` (seldom there) or `restless` (comes and goes).
-    Acknowledgements leave after up to `delay` seconds, so that a crash finds messages in every state.
+    `habit` is its behaviour while there is traffic: `stays`, `absent` (rarely connected) or `restless` (disconnects and
+    reconnects). Acknowledgements leave after `delay` seconds, so that a crash finds messages in every state.
     """
 
     def __init__(self, world, tenant, name, filters: dict[str, int], version=wire.V5, habit="stays", delay=0.0, receive_maximum=None):
@@ -35,17 +35,17 @@ class Subscriber(Client):
             self.properties = {"receive_maximum": receive_maximum}
         self.filters, self.habit, self.delay = filters, habit, delay
         self.subscriptions: dict[str, str] = dict.fromkeys(filters, "open")
-        """`owed`: acknowledged by SUBACK. `gone`: by UNSUBACK. `open`: asked for, and not acknowledged."""
+        """`owed`: acknowledged by SUBACK. `gone`: acknowledged by UNSUBACK. `open`: requested, and not acknowledged."""
         self.generation = 0
-        """Grows when it unsubscribes: from then on nothing that was sent before is owed."""
+        """Grows when it unsubscribes: from then on no message that was sent before is owed."""
         self.delivered: set[Identity] = set()
         self.owed: dict[Identity, Message] = {}
         self.latest: dict[tuple[str, str, int], int] = {}
         self._unreleased: dict[int, bytes] = {}
-        """QoS 2 packet identifiers received and not yet released (§4.3.3), with what came under them."""
+        """QoS 2 packet identifiers received and not yet released (§4.3.3), each with the beginning of its payload."""
 
     def stance(self, topic: str) -> str:
-        """`owed`, `open` or `gone`: whether a message sent now must, may or must not come."""
+        """Returns `owed`, `open` or `gone`: whether a message sent now must, may or must not arrive."""
         for name, state in self.subscriptions.items():
             if matches(name, topic):
                 return state
@@ -68,7 +68,7 @@ class Subscriber(Client):
             await self.come()
 
     async def come(self) -> None:
-        """Online, with its subscriptions."""
+        """Connects, if it is offline, and completes its subscriptions."""
         if not self.online:
             await self.connect()
         missing = {name: qos for name, qos in self.filters.items() if self.subscriptions[name] == "open"}
@@ -112,7 +112,7 @@ class Subscriber(Client):
 
 
 class Wavering(Subscriber):
-    """Subscribes and unsubscribes again and again. At QoS 1: what it still gets of the time before is not counted."""
+    """Subscribes and unsubscribes repeatedly, at QoS 1: messages from before the last change are not counted."""
 
     async def live(self) -> None:
         await self.come()

@@ -1,4 +1,4 @@
-"""What is wrong with a data directory is found at the start, and said in a sentence that names the directory."""
+"""Tests that a start finds what is wrong with a data directory, and reports it in a message that names the directory."""
 
 import os
 import random
@@ -18,7 +18,7 @@ RETAINED = {f"retained/{number}": b"%d" % number * 200 for number in range(20)}
 
 
 def refused(data: Path) -> str:
-    """What the broker says that refuses to start on `data`."""
+    """Checks that the broker refuses to start on `data`, and returns its output."""
     ports = [part for flag in ("--mqtt", "--ws", "--amqp", "--admin") for part in (flag, f"127.0.0.1:{free_port()}")]
     ended = subprocess.run([BINARY, "serve", "--data-dir", data, *ports], capture_output=True, text=True, timeout=30)
     said = ended.stdout + ended.stderr
@@ -36,7 +36,7 @@ def broker():
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory):
-    """A data directory with messages that wait and messages that are retained, after a crash."""
+    """Returns a data directory with waiting messages and retained messages, after a crash."""
     running = Victim()
     try:
         client = wire.Client(running.address)
@@ -58,7 +58,7 @@ def filled(tmp_path_factory):
 
 
 def is_complete(broker: Victim) -> bool:
-    """Whether a broker has all of `filled`, and nothing else."""
+    """Returns whether a broker has all messages of `filled`, and no others."""
     client = wire.Client(broker.address)
     if not client.connect("s", clean=False, properties=FOREVER).session_present:
         return False
@@ -88,7 +88,7 @@ def test_a_directory_below_a_file(tmp_path):
 
 @pytest.fixture
 def read_only(tmp_path):
-    """A directory that nobody can write to, not even root."""
+    """Yields a directory to which not even root can write."""
     directory = tmp_path / "read-only"
     directory.mkdir()
     if os.geteuid():
@@ -123,7 +123,7 @@ def test_a_disk_that_cannot_be_read(filled, tmp_path):
 
 
 def test_what_was_filled_is_complete(filled, broker):
-    """The control of the tests below."""
+    """The control for the tests below."""
     replace(broker, filled)
     broker.revive()
     assert is_complete(broker)
@@ -137,7 +137,7 @@ def replace(broker: Victim, data: Path) -> None:
 
 
 def written_bytes(path: Path) -> list[tuple[int, int]]:
-    """The parts of a file that are not holes."""
+    """Returns the parts of a file that are not holes."""
     parts, at = [], 0
     with open(path, "rb") as file:
         while at < path.stat().st_size:
@@ -151,7 +151,7 @@ def written_bytes(path: Path) -> list[tuple[int, int]]:
 
 
 def flip_a_bit(data: Path, chance: random.Random) -> str:
-    """Somewhere in one of the files, the more probably the more is in it."""
+    """Flips a bit somewhere in one of the files, with a probability proportional to its content, and returns where."""
     files = [one for one in sorted(data.rglob("*")) if one.is_file() and written_bytes(one)]
     weights = [sum(end - begin for begin, end in written_bytes(one)) for one in files]
     path = chance.choices(files, weights)[0]
@@ -187,7 +187,7 @@ def starts(broker: Victim) -> bool:
 
 
 def test_a_missing_file_is_noticed_or_does_no_harm(filled, broker):
-    """Each of those that name what belongs together, and one of each other kind."""
+    """Removes each file `current` of one shard, and one file of each other kind."""
     paths = [one.relative_to(filled) for one in sorted(filled.rglob("*")) if one.is_file()]
     kinds = {one.name: one for one in paths}
     for path in {one for one in paths if one.name == "current" and "shard-000" in one.parts} | set(kinds.values()):

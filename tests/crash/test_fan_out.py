@@ -1,4 +1,4 @@
-"""One QoS 2 message to many sessions, and a crash in the middle: all of them have it once, after the publisher has repeated it."""
+"""Sends one QoS 2 message to many sessions with a crash in the middle: each has it once, after the publisher has repeated it."""
 
 import random
 import time

@@ -1,4 +1,4 @@
-"""A disk that is full, or fails: what needs it is refused, what does not goes on, and nothing acknowledged is lost."""
+"""Tests a disk that is full or fails: requests that need it are refused, others go on, and nothing acknowledged is lost."""
 
 import asyncio
 import http.client
@@ -27,8 +27,8 @@ def victim(make_victim):
 
 
 def fill(victim, connect, left: int = 0) -> wire.Client:
-    """Fills the disk but for some bytes, which is told as none, and waits until every shard has noticed. Then a client
-    publishes to all sessions, which may have to wait for its answers.
+    """Fills the disk except for `left` bytes, but reports no free space, and waits until every shard has noticed. Then a
+    client publishes to all sessions; it may have to wait for its answers.
     """
     victim.order("none-free")
     victim.order("no-room", str(left))
@@ -41,18 +41,18 @@ def fill(victim, connect, left: int = 0) -> wire.Client:
 
 
 def refusing(victim) -> float:
-    """How many shards take nothing new."""
+    """Returns the number of shards that refuse new data."""
     return victim.metric("^barid_store_refuses")
 
 
 def subscribe_everywhere(connect) -> None:
-    """Sessions enough for every shard to notice."""
+    """Creates enough sessions for every shard to have some."""
     for topic in UNLUCKY:
         connect(topic.replace("/", "-")).subscribe(topic, qos=1)
 
 
 def accepted_again(publisher: wire.Client, topic: str, payload: bytes, seconds: float = 10) -> int:
-    """How often `payload` was refused before it was accepted."""
+    """Publishes `payload` until it is accepted; returns how often it was refused."""
     deadline, refused = time.monotonic() + seconds, 0
     while publisher.publish(topic, payload, qos=1).reason >= 0x80:
         assert time.monotonic() < deadline, "still refused long after there is space again"
@@ -102,17 +102,17 @@ def test_the_live_plane_does_not_notice(victim, connect):
 
 
 def test_what_waits_can_be_drained_from_a_full_disk(victim, connect):
-    """Or else it would stay full."""
+    """If the messages could not be drained, the disk would stay full."""
     connect("s").subscribe("a", qos=1)
     connect("s").disconnect()
     subscribe_everywhere(connect)
     publisher = connect("p")
     for number in range(10):
         publisher.publish("a", b"%d" % number, qos=1)
-    fill(victim, connect, left=1_000_000)  # removing takes room as well: the reserve
+    fill(victim, connect, left=1_000_000)  # a removal needs room as well, from the reserve
     client = connect("s")
     assert received(client, 10) == [b"%d" % one for one in range(10)]
-    client.unsubscribe("a")  # answered when it is on the disk, as is then what was noted before
+    client.unsubscribe("a")  # answered when it is on disk; then so is everything that was noted before
     victim.die()
     victim.withdraw()
     victim.revive()
@@ -121,7 +121,8 @@ def test_what_waits_can_be_drained_from_a_full_disk(victim, connect):
 
 @pytest.mark.parametrize("known", [True, False], ids=["known", "new"])
 def test_a_client_with_a_session_is_answered_on_a_full_disk(victim, connect, known):
-    """One whose session is stored has to come in, to take what waits for it. A new one may be refused, but is told."""
+    """A client whose session is stored must be admitted, to take the messages that wait for it. A new one may be refused, but
+    gets an answer."""
     if known:
         connect("s").disconnect()
     subscribe_everywhere(connect)
@@ -132,7 +133,7 @@ def test_a_client_with_a_session_is_answered_on_a_full_disk(victim, connect, kno
 
 
 def test_a_client_of_31_is_not_told_what_is_not_so(victim, connect):
-    """Its PUBACK has no reason code: none may come while the message is nowhere."""
+    """Its PUBACK has no reason code: none may be sent while the message is not stored."""
     connect("s").subscribe("a", qos=1)
     subscribe_everywhere(connect)
     fill(victim, connect)
@@ -145,7 +146,7 @@ def test_a_client_of_31_is_not_told_what_is_not_so(victim, connect):
 
 
 def test_a_full_disk_is_noticed_before_anybody_meets_it(victim, connect):
-    """Somebody else fills it, and the broker has nothing to write."""
+    """Another program fills the disk while the broker has nothing to write."""
     connect("s").subscribe("a", qos=1)
     connect("s").disconnect()
     publisher = connect("p", **FLEETING)
@@ -159,19 +160,21 @@ def test_a_full_disk_is_noticed_before_anybody_meets_it(victim, connect):
 
 
 def fill_unnoticed(victim) -> None:
-    """Nobody knows yet that there is no room: what comes next is noted, and cannot be written. What came before is
-    written, or it would be the first to meet the full disk, and what comes next would be refused.
+    """Fills the disk without the broker noticing: the next change is noted and cannot be written.
+
+    Waits first until earlier changes are written. Otherwise these would be the first to meet the full disk, and the next
+    change would be refused.
     """
     until(victim.is_at_rest)
     victim.order("no-room", "0")
 
 
-# A client that is not answered within so many seconds is not answered.
+# Maximum time for an answer, in seconds.
 SOON = 5.0
 
 
 def test_a_publish_that_meets_the_full_disk_is_answered(victim, connect):
-    """Not when there is room again, but now: else its client waits, and everything behind it."""
+    """It is answered at once and not when there is room again: otherwise its client waits, and all its later messages."""
     connect("s").subscribe("a", qos=1)
     connect("s").disconnect()
     publisher = connect("p", **FLEETING)
@@ -191,7 +194,7 @@ def test_a_publish_that_meets_the_full_disk_is_answered(victim, connect):
 
 
 def test_many_in_flight_that_meet_the_full_disk_are_answered_each(victim, connect):
-    """In their order, and none is forgotten."""
+    """All are answered, in their order."""
     connect("s").subscribe("a/#", qos=1)
     connect("s").disconnect()
     publisher = connect("p", **FLEETING)
@@ -206,8 +209,8 @@ def test_many_in_flight_that_meet_the_full_disk_are_answered_each(victim, connec
 
 
 def test_an_exchange_of_qos_2_that_meets_the_full_disk_is_settled_later(victim, connect):
-    """Its message may become durable yet, so PUBREC cannot refuse it: the connection ends with 0x97, and the client, which
-    sends it again when it is back, has sent it once.
+    """PUBREC cannot refuse the message, because it may still become durable. So the connection ends with 0x97, and the
+    client sends the message again when it is back; it is delivered once.
     """
     connect("s").subscribe("a", qos=2)
     connect("s").disconnect()
@@ -228,7 +231,7 @@ def test_an_exchange_of_qos_2_that_meets_the_full_disk_is_settled_later(victim, 
 
 @pytest.mark.parametrize("qos", [1, 2])
 def test_a_client_of_311_that_meets_the_full_disk_is_let_go(victim, connect, qos):
-    """No acknowledgement can tell it."""
+    """No acknowledgement can report the refusal, so the connection ends."""
     connect("s").subscribe("a", qos=2)
     connect("s").disconnect()
     publisher = connect("p", V311)
@@ -244,7 +247,7 @@ def test_a_client_of_311_that_meets_the_full_disk_is_let_go(victim, connect, qos
 
 
 def test_others_that_meet_the_full_disk_are_answered(victim, connect):
-    """New sessions, and subscriptions of those that are there."""
+    """Tests new sessions, and subscriptions of existing sessions."""
     known = connect("k")
     fill_unnoticed(victim)
     started = time.monotonic()
@@ -269,7 +272,7 @@ def test_operators_that_meet_the_full_disk_are_answered(victim):
 
 
 def test_a_moment_of_failure_is_nobodys_affair(victim, connect):
-    """What can be committed soon is acknowledged, and no client hears of it."""
+    """Changes that can be committed soon are acknowledged, and no client is told of the failure."""
     connect("s").subscribe("a", qos=1)
     publisher = connect("p")
     fill_unnoticed(victim)
@@ -281,7 +284,7 @@ def test_a_moment_of_failure_is_nobodys_affair(victim, connect):
 
 @pytest.mark.parametrize("failure", ["fsync-eio", "no-room"])
 def test_a_failing_disk_makes_no_promises(victim, connect, failure):
-    """The broker may end, or go on when the disk does; what it acknowledged is there either way."""
+    """The broker may end, or go on when the disk works again; in both cases everything acknowledged is there."""
     connect("s").subscribe("a", qos=1)
     connect("s").disconnect()
     publisher = connect("p")
@@ -312,7 +315,7 @@ def test_a_failing_disk_makes_no_promises(victim, connect, failure):
 
 
 def test_what_cannot_be_read_now_is_given_to_others_later(victim, connect, rest):
-    """The member that has the messages of a shared subscription ends while the disk cannot be read."""
+    """The session that has the messages of a shared subscription ends while the disk cannot be read."""
     connect("s").subscribe("$share/g/a", qos=1)
     connect("s").disconnect()
     publisher = connect("p")
@@ -320,11 +323,11 @@ def test_what_cannot_be_read_now_is_given_to_others_later(victim, connect, rest)
     for payload in expected:
         assert publisher.publish("a", payload, qos=1).reason == 0
     victim.die()
-    victim.revive()  # the messages are on the disk only
+    victim.revive()  # the messages are on disk only
     other = connect("o")
     other.subscribe("$share/g/a", qos=1)
     victim.order("read-eio")
-    connect("s", **FLEETING)  # a new session: the one that has the messages is over
+    connect("s", **FLEETING)  # a new session: the one that has the messages ends
     other.expect_nothing(1)
     victim.withdraw()
     assert received(other, len(expected)) == expected
@@ -335,8 +338,8 @@ def test_what_cannot_be_read_now_is_given_to_others_later(victim, connect, rest)
 
 
 class Troubled(World):
-    """In each round the disk fails for a while, in one way after the other. What is full without being met is noticed within a
-    second, which may be too late for a round.
+    """Lets the disk fail for a while in each round, in a different way each time. If the broker writes nothing, it notices a
+    full disk within a second, which may be too late for a round.
     """
 
     async def trouble(self, seconds: float) -> None:

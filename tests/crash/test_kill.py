@@ -1,11 +1,11 @@
-"""A few rounds of traffic and `kill -9`. `run.py` does hundreds of them."""
+"""Runs a few rounds of traffic and `kill -9`. `run.py` runs hundreds of them."""
 
 from victim import Unharmed, Victim
 from world import run
 
 
 def test_nothing_is_lost_when_the_network_fails(seed):
-    """The control: without a crash the same traffic has to come out right."""
+    """The control: without a crash the same traffic must show no problems."""
     check(run(Unharmed(), 4, seed))
 
 

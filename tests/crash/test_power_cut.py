@@ -1,6 +1,6 @@
-"""Power cuts: first that the tool tells the truth, then the traffic of `test_kill.py` with them.
+"""Tests power cuts: first that the recorder is correct, then the traffic of `test_kill.py` with power cuts.
 
-`run.py --fault power` does many.
+`run.py --fault power` runs many rounds.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ PYTHON = os.path.realpath(sys.executable)
 
 @pytest.fixture
 def perform(tmp_path):
-    """Runs a Python script in a recorded directory; the disk it leaves."""
+    """Runs a Python script in a recorded directory, and returns the disk that it leaves."""
     live, base, log, control = (tmp_path / name for name in ("live", "base", "log", "control"))
     for directory in (live, base, control):
         directory.mkdir()
@@ -39,7 +39,7 @@ def perform(tmp_path):
 
 
 def assert_complete(disk: Disk, live: Path, target: Path) -> None:
-    """With everything that was recorded, the directory is what it really is: nothing went past the recorder."""
+    """Checks that the recorded changes give the real directory: no change bypassed the recorder."""
     disk.image(target, Everything())
     assert not disk.refused
     assert differences(target, live) == []

@@ -1,4 +1,4 @@
-"""One promise each, told step by step: what a client is told before a crash holds after it (5: §4.1, §3.1.2.5, §3.1.2.11)."""
+"""Tests one promise each, step by step: what a client is told before a crash holds after it (5: §4.1, §3.1.2.5, §3.1.2.11)."""
 
 import contextlib
 import time
@@ -53,7 +53,7 @@ def test_what_waits_keeps_order_and_properties(connect, crash, version):
 
 @both
 def test_a_message_in_flight_comes_again_under_its_identifier(connect, crash, version):
-    """§4.4: PUBLISH with DUP and the original packet identifier; what was only PUBRECed gets PUBREL."""
+    """§4.4: PUBLISH is sent again with DUP and the original packet identifier; after PUBREC, PUBREL is sent instead."""
     client = connect("s", version)
     client.subscribe("a", qos=2)
     publisher = connect("p")
@@ -74,7 +74,7 @@ def test_a_message_in_flight_comes_again_under_its_identifier(connect, crash, ve
 
 @both
 def test_a_received_identifier_is_remembered(connect, crash, version):
-    """§4.3.3: after PUBREC the same identifier is no new message; after PUBCOMP it is."""
+    """§4.3.3: before PUBCOMP a PUBLISH with the same identifier is no new message; after PUBCOMP it is."""
     connect("s").subscribe("a", qos=2)
     publisher = connect("p", version)
     publisher.send(wire.publish("a", b"one", 2, 9, version=version))
@@ -93,7 +93,7 @@ def test_a_received_identifier_is_remembered(connect, crash, version):
 
 
 def test_receive_maximum_counts_what_was_received_before(connect, crash):
-    """The send quota is of a connection, yet what is in flight again takes from it (§4.9)."""
+    """The send quota belongs to a connection, but messages that are in flight again count against it (§4.9)."""
     connect("s").subscribe("a", qos=1)
     publisher = connect("p")
     for number in range(10):
@@ -108,8 +108,8 @@ def test_receive_maximum_counts_what_was_received_before(connect, crash):
 
 
 def test_an_acknowledged_message_does_not_come_again(connect, crash):
-    """PUBREL is the broker's word that it has the PUBREC: the message is over. Of PUBCOMP nobody is told when it is on the
-    disk, so PUBREL may come again after a crash, and is answered again (§4.3.3).
+    """PUBREL confirms that the broker has stored the PUBREC: the message is not sent again. No packet confirms that the
+    broker has stored the PUBCOMP, so PUBREL may come again after a crash, and is answered again (§4.3.3).
     """
     connect("s").subscribe("a", qos=2)
     connect("p").publish("a", b"one", qos=2)
@@ -221,7 +221,7 @@ def test_a_will_delay_runs_on(connect, crash, rest):
 
 
 def test_a_connected_client_dies_with_the_broker(connect, crash):
-    """Its connection has ended without DISCONNECT: the will is due when the delay is over (§3.1.2.5, §3.1.3.2.2)."""
+    """Its connection ends without DISCONNECT: the will is due when the delay is over (§3.1.2.5, §3.1.3.2.2)."""
     connect("w").subscribe("will/#", qos=1)
     connect("m", will=Will("will/m", b"gone", 1, properties={"will_delay_interval": 1}))
     crash()
@@ -247,7 +247,7 @@ def test_a_discarded_will_stays_discarded(connect, crash, rest):
 
 
 def test_a_will_is_published_once(connect, crash, rest):
-    """If the broker ends before it has noted that, it may be published again."""
+    """If the broker ended before it had noted the publication, it could publish the will again."""
     connect("w").subscribe("will/#", qos=1)
     connect("m", will=Will("will/m", b"gone", 1)).drop()
     watcher = connect("w")
@@ -291,7 +291,7 @@ def test_a_retained_message_expires_while_the_broker_is_down(connect, victim):
 
 
 def test_tenants_stay_apart(connect, crash):
-    """The same client identifiers and topics in two tenants."""
+    """Uses the same client identifiers and topics in two tenants."""
     for tenant in ("acme", "globex"):
         connect("s", tenant=tenant).subscribe("a", qos=1)
         connect("s", tenant=tenant).disconnect()

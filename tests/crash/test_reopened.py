@@ -1,5 +1,5 @@
-"""Shards are closed and opened again under traffic, and the broker is killed meanwhile. `run.py --fault shards` does it for as
-long as you like.
+"""Closes and opens shards under traffic, and kills the broker meanwhile. `run.py --fault shards` runs the same for any number
+of rounds.
 """
 
 from reopened import run

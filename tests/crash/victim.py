@@ -1,4 +1,4 @@
-"""The broker that is killed, and started again on the same data directory."""
+"""A broker that is killed, and started again on the same data directory."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 
 from broker import Broker
 
-# No limit may drop what is owed.
+# The limits are so high that no owed message is dropped.
 CONFIG = """
 [limits]
 max_queued_messages = 10000000
@@ -30,13 +30,13 @@ class Victim(Broker):
         self.kill9()
 
     def revive(self) -> float:
-        """Starts it again; the seconds until it is healthy."""
+        """Starts it again; returns the seconds until it is healthy."""
         begin = time.monotonic()
         self.start()
         return time.monotonic() - begin
 
     def die_reviving(self, chance: random.Random) -> None:
-        """At the next start, the first attempt is killed in the middle of its recovery."""
+        """Arranges that the first attempt of the next start is killed in the middle of its recovery."""
         self._moments_to_live = chance.uniform(0, 0.1)
 
     def _becomes_healthy(self, seconds: float = 30.0) -> bool:
@@ -48,7 +48,7 @@ class Victim(Broker):
 
 
 class Unharmed(Victim):
-    """A broker that outlives its rounds: only the network fails. What holds here cannot be blamed on a crash elsewhere."""
+    """A broker that is never killed: only the network fails. A problem that also occurs here is not caused by a crash."""
 
     def die(self) -> None:
         pass

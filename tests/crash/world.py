@@ -1,4 +1,4 @@
-"""Rounds of traffic, crash and recovery: who takes part, what happens in a round, when all must have come to rest."""
+"""Rounds of traffic, crash and recovery: the clients, the events of a round, and the checks when all traffic has ended."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from subscriber import Subscriber, Wavering
 from victim import Victim
 
 TENANTS = ("acme", "globex")
-# What a run counts, and what of it must be zero.
+# The counts of a run, and the counts of problems, which must be zero.
 COUNTS = ("published", "acknowledged", "refused", "deliveries")
 FAULTS = ("losses", "duplicates", "disorder", "strangers", "sessions lost", "sessions risen", "retained", "refusals", "violations")
 
@@ -36,10 +36,10 @@ class Summary:
 
 
 class World:
-    """`rounds` of traffic against `victim`; everything that is left to chance follows from `seed`."""
+    """Runs rounds of traffic against `victim`; all randomness follows from `seed`."""
 
     patience = 10.0
-    """Seconds in which the broker has to answer, and without progress after which what is missing counts as lost."""
+    """Seconds within which the broker has to answer. Without progress for so long, missing messages count as lost."""
     farewells: tuple[int, ...] = ()
     """Reason codes with which the broker may disconnect a client."""
 
@@ -107,7 +107,7 @@ class World:
         return self.summary
 
     async def traffic(self, seconds: float) -> None:
-        """Everybody does what they do, until the broker dies."""
+        """Lets all clients run until the broker dies."""
         everybody = [*self.all_subscribers, *self.publishers, *self._fleeting]
         tasks = [asyncio.create_task(self._live(one)) for one in everybody]
         tasks.append(asyncio.create_task(self.trouble(seconds)))
@@ -121,12 +121,12 @@ class World:
         if self.victim.running():
             for connection in list(self.connections):
                 connection.abort()
-        # What the broker has said before its death counts: clients read to the end of their connections.
+        # Packets that the broker sent before it died count: clients read to the end of their connections.
         if self.connections:
             await asyncio.wait([one.lost for one in self.connections], timeout=self.patience)
 
     async def trouble(self, seconds: float) -> None:
-        """What else happens in a round."""
+        """Further faults during a round; none by default."""
 
     async def _live(self, client) -> None:
         try:
@@ -136,7 +136,7 @@ class World:
                 self.ledger.problem("violations", f"{client}: {error!r}")
 
     def recover(self) -> bool:
-        """Whether the broker has started again."""
+        """Starts the broker again, and returns whether it has started."""
         if self.random.random() < 0.1:
             self.victim.die_reviving(self.random)
             self.summary.kills += 1
@@ -150,7 +150,7 @@ class World:
         return True
 
     def check_retained(self) -> None:
-        """What a new subscriber gets is what was acknowledged last, or newer."""
+        """Checks that a new subscriber gets the retained messages that were acknowledged last, or newer ones."""
         for tenant in TENANTS:
             allowed = self.ledger.retained(tenant)
             client = wire.Client(self.address, timeout=self.patience)
@@ -177,7 +177,7 @@ class World:
     # -- coming to rest
 
     async def settle(self) -> None:
-        """Everybody comes back, everything is sent again; then all that is owed must arrive, and nothing else."""
+        """Lets all clients reconnect and send again; then all owed messages must arrive, and no others."""
         await asyncio.gather(*(one.come() for one in self.all_subscribers),
                              *(one.connect() for one in self.publishers if not one.online))
         seen, since = -1, time.monotonic()

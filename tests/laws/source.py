@@ -1,10 +1,10 @@
-"""Rust code as the laws read it."""
+"""Reads Rust code for the tests in this directory."""
 
 import re
 
 
 def production(code: str) -> str:
-    """The code without what is only there for tests, wherever it stands. Lines keep their numbers."""
+    """Returns the code without the items marked `#[cfg(test)]`. Lines keep their numbers."""
     kept, at = [], 0
     for found in re.finditer(r"#\[cfg\(test\)\]", code):
         if found.start() < at:
@@ -16,7 +16,10 @@ def production(code: str) -> str:
 
 
 def end_of_item(code: str, at: int) -> int:
-    """Behind the item that begins here: its braces, or its semicolon. What rustfmt has formatted has no brace alone in a text."""
+    """Returns the position after the item that begins here: after its closing brace or its semicolon.
+
+    Code formatted by rustfmt has no unbalanced brace in a string.
+    """
     depth = 0
     for found in re.compile(r'//[^\n]*|"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])\'|[{};]', re.DOTALL).finditer(code, at):
         match found[0]:

@@ -1,4 +1,4 @@
-"""The arrows between the crates, and what the pure ones may not touch."""
+"""Tests the dependencies between the crates, and that the pure crates are pure."""
 
 import json
 import re
@@ -10,16 +10,17 @@ import pytest
 from broker import ROOT
 from source import production
 
-# From top to bottom: a crate may use those behind it, never those before it.
+# From top to bottom: a crate may depend on those after it, never on those before it.
 LAYERS = [
     "barid", "barid-sim", "barid-server", "barid-engine", "barid-amqp", "barid-core", "barid-store", "mqtt-proto", "statestore-proto",
 ]
 PURE = ["barid-amqp", "barid-core", "mqtt-proto", "statestore-proto"]
 
-# The core knows the port of the store, which comes in one crate with the engines behind it. What those use is their affair.
+# The core uses the port of the store, which is in one crate with the storage engines. The dependencies of the engines are
+# not checked.
 PORTS = {"barid-store"}
 
-# What would bring a socket, a clock, randomness or a runtime into a pure crate, whoever asks for it.
+# Crates that would bring a socket, a clock, randomness or a runtime into a pure crate, directly or indirectly.
 IMPURE_CRATES = {"tokio", "mio", "socket2", "async-std", "smol", "rand", "rand_core", "getrandom", "fastrand", "chrono", "time"}
 IMPURE_CODE = {
     "the time": r"\b(Instant|SystemTime)\b",
@@ -32,7 +33,7 @@ IMPURE_CODE = {
 }
 
 
-# The engine is given the time, random numbers and threads. Hash maps that seed themselves are not seen here.
+# Time, random numbers and threads are passed to the engine. This check does not find hash maps that seed themselves.
 ENGINE_CODE = IMPURE_CODE | {"the time": r"\b(Instant::now|SystemTime)\b|\.elapsed\(", "randomness": r"\b(RandomState|OsRng|SystemRandom|new_v4)\b"}
 
 
@@ -53,7 +54,7 @@ def test_every_crate_has_its_layer():
 
 @pytest.mark.parametrize("crate", LAYERS)
 def test_arrows_point_downward(crate):
-    """Also for tests and build scripts: else a crate could not be taken out of the house."""
+    """Includes dependencies of tests and build scripts: otherwise a crate could not be moved to another repository."""
     below = LAYERS[LAYERS.index(crate) + 1:]
     upward = {dependency["name"] for dependency in ours()[crate]["dependencies"]} & set(LAYERS) - set(below)
     assert not upward, f"{crate} must not depend on {upward}"
@@ -61,8 +62,8 @@ def test_arrows_point_downward(crate):
 
 @pytest.mark.parametrize("crate", PURE)
 def test_pure_crates_depend_on_nothing_impure(crate):
-    """Directly or through others; dependencies of tests and benchmarks do not count, nor do optional ones nobody asks for,
-    which the metadata lists and the tree does not."""
+    """Checks direct and indirect dependencies. Dependencies of tests and benchmarks do not count. Nor do optional ones that
+    are not enabled: they are in the metadata but not in the tree."""
     command = ["cargo", "tree", "--locked", "--package", crate, "--edges", "normal", "--prefix", "depth", "--no-dedupe"]
     tree = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
     reached, port = set(), None
@@ -77,7 +78,7 @@ def test_pure_crates_depend_on_nothing_impure(crate):
 @pytest.mark.parametrize("crate", PURE)
 @pytest.mark.parametrize("what", IMPURE_CODE)
 def test_pure_crates_ask_for_nothing(crate, what):
-    """Time is an argument, and so is everything else that comes from outside. Comments and tests may speak of it."""
+    """Time and everything else from outside is an argument. Comments and tests may mention it."""
     found = asked_for(crate, IMPURE_CODE[what])
     assert not found, f"{crate} asks for {what}:\n" + "\n".join(found)
 
@@ -89,7 +90,7 @@ def test_the_engine_asks_for_nothing(what):
 
 
 def test_no_broker_can_break_its_rules():
-    """What a simulation breaks on purpose is not in the program, nor is its scheduler."""
+    """The code by which a simulation breaks rules on purpose is not in the program, nor is its scheduler."""
     command = ["cargo", "tree", "--locked", "--offline", "-p", "barid", "-e", "features", "-i", "barid-engine"]
     tree = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
     assert "barid-engine" in tree
@@ -97,7 +98,7 @@ def test_no_broker_can_break_its_rules():
 
 
 def asked_for(crate: str, pattern: str) -> list[str]:
-    """Lines of a crate's code that have the pattern."""
+    """Returns the lines of a crate's code that match the pattern."""
     directory = ROOT / "crates" / crate.removeprefix("barid-") / "src"
     files = sorted(directory.rglob("*.rs"))
     assert files

@@ -1,11 +1,11 @@
-"""A destructor takes no lock: it runs where nobody sees it, perhaps under another lock."""
+"""Tests that destructors take no locks: a destructor runs implicitly, perhaps while another lock is held."""
 
 import re
 
 from broker import ROOT
 from source import production
 
-# These take a lock that is held for a moment and under which nothing else is done.
+# These destructors take a lock that is held briefly and under which nothing else is done.
 LEAVES = {
     "crates/engine/src/amqp_clients.rs": "a connection leaves the list of its tenant",
     "crates/server/src/verifier.rs": "the threads are told to end",
@@ -13,7 +13,7 @@ LEAVES = {
 
 
 def destructors(code: str) -> list[str]:
-    """The blocks `impl Drop for … { … }`."""
+    """Returns the blocks `impl Drop for … { … }`."""
     blocks = []
     for begin in re.finditer(r"^impl\b.*\bDrop for .*\{$", code, re.MULTILINE):
         end = code.index("\n}", begin.end())
@@ -26,7 +26,7 @@ def locking(code: str) -> bool:
 
 
 def test_destructors_take_no_locks():
-    # A store that is closed ends its own threads, and waits for them.
+    # The store is not checked: when it is closed, it ends its own threads and waits for them.
     sources = sorted(path for crate in ("core", "engine", "server") for path in ROOT.glob(f"crates/{crate}/src/**/*.rs"))
     found = {str(path.relative_to(ROOT)) for path in sources if locking(production(path.read_text()))}
     assert found == LEAVES.keys()

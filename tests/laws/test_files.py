@@ -1,4 +1,4 @@
-"""What the files of the house have to be like."""
+"""Tests rules for the files of the repository."""
 
 import re
 
@@ -11,14 +11,14 @@ SOURCES = sorted(path for path in ROOT.glob("crates/*/src/**/*.rs"))
 
 
 def test_source_files_stay_small():
-    """A file is one concept, to be read top-down."""
+    """A file contains one concept, and is read top-down."""
     assert SOURCES
     long = {str(path.relative_to(ROOT)): lines for path in SOURCES if (lines := len(path.read_text().splitlines())) > MOST_LINES}
     assert not long, f"more than {MOST_LINES} lines: {long}"
 
 
 def test_nothing_is_left_to_do():
-    """What is missing is an issue, not a note in the code."""
+    """Missing work belongs into an issue, not into a note in the code."""
     notes = [f"{path.relative_to(ROOT)}:{number}" for path in SOURCES
              for number, line in enumerate(path.read_text().splitlines(), 1) if re.search(r"\b(TODO|FIXME|XXX)\b|\btodo!", line)]
     assert not notes
@@ -37,7 +37,7 @@ SETTINGS = "".join(path.read_text().split("#[cfg(test)]")[0] for path in
 
 
 def settings() -> list[str]:
-    """The keys of the configuration: public fields, and the entries of the `limits!` macro."""
+    """Returns the keys of the configuration: public fields, and the entries of the `limits!` macro."""
     renamed = {field: name for name, field in re.findall(r'rename = "(\w+)"\)\]\n    pub (\w+): ', SETTINGS)}
     fields = [renamed.get(field, field) for field in re.findall(r"^    pub (\w+): ", SETTINGS, re.MULTILINE)]
     limits = re.findall(r"^    (\w+): \w+ = ", SETTINGS, re.MULTILINE)
@@ -53,7 +53,7 @@ def test_every_setting_is_documented(name):
 
 
 def values() -> list[str]:
-    """The words that a setting may have, as serde spells them."""
+    """Returns the values of the enums among the settings, as serde spells them."""
     enums = re.findall(r'rename_all = "kebab-case".*?pub enum \w+ \{(.*?)\n\}', SETTINGS, re.DOTALL)
     names = re.findall(r"^    (\w+),$", "".join(enums), re.MULTILINE)
     assert len(names) > 3

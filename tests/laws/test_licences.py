@@ -1,4 +1,4 @@
-"""The licences of everything that is linked into Barid, or used to test it, are among those that deny.toml allows."""
+"""Tests that deny.toml allows the licences of everything that is linked into Barid or used to test it."""
 
 import re
 import tomllib
@@ -10,7 +10,7 @@ ALLOWED = set(tomllib.loads((ROOT / "deny.toml").read_text())["licenses"]["allow
 
 
 def permitted(expression: str, allowed: set[str]) -> bool:
-    """Evaluates an SPDX expression; `/` is the old way to write OR, and AND binds tighter than OR."""
+    """Evaluates an SPDX expression. `/` is the old form of OR, and AND binds tighter than OR."""
     tokens = re.findall(r"[()]|[^\s()/]+|/", expression.replace(" WITH ", "_WITH_"))
     position = 0
 
@@ -68,7 +68,7 @@ def test_all_licences_are_allowed():
 
 
 def test_all_sources_are_the_registry():
-    """No git dependencies: a release must be built from what the registry has."""
+    """There are no git dependencies: a release must be built from the registry only."""
     foreign = [package["id"] for package in metadata()["packages"]
                if package["source"] and not package["source"].startswith("registry+https://github.com/rust-lang/crates.io-index")]
     assert not foreign

@@ -1,6 +1,6 @@
-"""The arrows between the modules of a crate: the files and folders right below `src`.
+"""Tests the dependencies between the modules of a crate: the files and folders directly below `src`.
 
-A module that reaches itself through others is tangled: it can't be read, or changed, without them.
+A module that depends on itself through other modules is tangled: it cannot be read or changed without them.
 """
 
 import re
@@ -15,7 +15,7 @@ CRATES = {path.parent.name: path for path in ROOT.glob("crates/*/src")}
 
 
 def modules(source: Path) -> dict[str, str]:
-    """The code of each module."""
+    """Returns the code of each module."""
     code: dict[str, str] = {}
     for path in sorted(source.rglob("*.rs")):
         parts = path.relative_to(source).with_suffix("").parts
@@ -26,7 +26,7 @@ def modules(source: Path) -> dict[str, str]:
 
 
 def roots(tree: str) -> set[str]:
-    """The first names in the braces of `use crate::{…}`."""
+    """Returns the first path segments in the braces of `use crate::{…}`."""
     names, depth, name = set(), 0, ""
     for character in tree + ",":
         depth += (character == "{") - (character == "}")
@@ -39,7 +39,7 @@ def roots(tree: str) -> set[str]:
 
 
 def arrows(source: Path) -> dict[str, set[str]]:
-    """Which modules each module uses."""
+    """Returns for each module the modules that it uses."""
     found = {}
     code = modules(source)
     for module, text in code.items():
@@ -51,7 +51,7 @@ def arrows(source: Path) -> dict[str, set[str]]:
 
 
 def tangled(uses: dict[str, set[str]]) -> set[str]:
-    """The modules that reach themselves."""
+    """Returns the modules that depend on themselves."""
     def reaches_itself(module: str) -> bool:
         seen, ahead = set(), list(uses[module])
         while ahead:
@@ -70,7 +70,7 @@ def test_modules_are_not_tangled(crate):
 
 
 def documented(crate: str) -> list[str]:
-    """The modules in the table of a crate, in the order of ARCHITECTURE.md."""
+    """Returns the modules in the table of a crate, in the order of ARCHITECTURE.md."""
     text = (ROOT / "ARCHITECTURE.md").read_text()
     table = text.split(f"### `crates/{crate}`")[1].split("\n### ")[0]
     firsts = re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)

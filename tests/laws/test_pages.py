@@ -1,4 +1,5 @@
-"""What the pages say is so: what is absent is on one page, links lead somewhere, commands, flags, variables and metrics are there."""
+"""Tests that the documentation is true: absent features are on one page, links resolve, and the commands, flags, variables
+and metrics that it names exist."""
 
 from __future__ import annotations
 
@@ -13,14 +14,14 @@ import pytest
 
 from broker import BINARY, ROOT, Broker
 
-# Decisions are of their time.
+# Decision records describe the state at their time, so they are not checked.
 DOCS = [page for page in sorted((ROOT / "docs").rglob("*.md")) if page.parent.name != "adr"]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "ARCHITECTURE.md", *DOCS]
 
-# The page that says what is absent.
+# The page that lists absent features.
 ABSENT = ROOT / "docs/limits-of-this-release.md"
 
-# Beside the words of `serve`, which may name one of its files.
+# The environment of the commands, without the variables of Barid.
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("BARID_")}
 
 
@@ -34,14 +35,14 @@ def each_page(pages=PAGES):
 
 @functools.cache
 def help_of(*words: str) -> str:
-    """The help text of a command; empty if there is none of this name."""
+    """Returns the help text of a command; empty if the command does not exist."""
     done = subprocess.run([BINARY, *words, "--help"], capture_output=True, text=True, timeout=30, env=ENVIRONMENT)
     return done.stdout if done.returncode == 0 else ""
 
 
 @functools.cache
 def below(*words: str) -> tuple[str, ...]:
-    """The names of the commands below a command."""
+    """Returns the names of the subcommands of a command."""
     listed = re.search(r"^Commands:\n(.*?)(?:\n\n|\Z)", help_of(*words), re.MULTILINE | re.DOTALL)
     return tuple(re.findall(r"^  ([a-z][a-z-]*)\b", listed[1], re.MULTILINE)) if listed else ()
 
@@ -56,16 +57,16 @@ def commands(*words: str) -> list[tuple[str, ...]]:
 
 # ------------------------------------------------------------------------------------------------------ what is absent
 
-# Words that say that something is absent, and will not be for ever. They stay when it comes.
+# Words that say that a feature is absent for the time being. They tend to remain when the feature is added.
 MEANWHILE = re.compile(r"\b(yet|no way to|for now|at present|currently|planned|(next|later|future) release|will be added|so far not"
                        r"|not (implemented|supported))\b", re.IGNORECASE)
 
-# What becomes of messages and packets, which is not done at some time.
+# Descriptions of the states of messages and packets. They do not describe absent features.
 STATES = re.compile(r"not yet (released|acknowledged)|not (been )?taken yet|not taken yet|or not yet: wait|is written yet|not leave yet")
 
 
 def statements(text: str) -> list[str]:
-    """Places of a text that say what is absent."""
+    """Returns the places of a text that say that a feature is absent."""
     text = STATES.sub("", re.sub(r"\s+", " ", text))
     return [text[max(found.start() - 60, 0):found.end() + 40] for found in MEANWHILE.finditer(text)]
 
@@ -92,13 +93,13 @@ LINK = re.compile(r"(?<!!)\[(?:[^\]\[]|\[[^\]]*\])*\]\(([^)\s]+)\)")
 
 
 def prose(page: Path) -> str:
-    """A page without its code."""
+    """Returns a page without its code blocks."""
     return re.sub(r"^( *)```.*?^\1```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
 
 
 @functools.cache
 def anchors(page: Path) -> set[str]:
-    """Where a link into a page may lead: its headings, as GitHub names them."""
+    """Returns the anchors of a page: its headings, as GitHub names them."""
     found: dict[str, int] = {}
     for heading in re.findall(r"^#+ (.*)$", prose(page), re.MULTILINE):
         heading = LINK.sub(lambda link: link[0][1:link[0].index("](")], heading)
@@ -110,7 +111,7 @@ def anchors(page: Path) -> set[str]:
 
 
 def links(page: Path) -> list[tuple[Path, str]]:
-    """The files that a page links to, and the places in them."""
+    """Returns the files to which a page links, each with the anchor of the link."""
     here = [target for target in LINK.findall(prose(page)) if not re.match(r"[a-z]+:", target)]
     return [(page if path == "" else (page.parent / path).resolve(), anchor) for path, _, anchor in (target.partition("#") for target in here)]
 
@@ -139,12 +140,12 @@ def test_every_page_is_reached_from_the_readme():
 FENCED = re.compile(r"^( *)```(\w*)[^\n]*\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 SHELLS = ("sh", "bash", "console", "")
 
-# Where a shell begins another command.
+# Matches where a command begins in a shell line.
 BEGINS = re.compile(r"(?:^|[|;&(]|\bsudo |\bexec |\$ )\s*barid (?![0-9]|data directory)")
 
 
 def typed(page: Path) -> list[str]:
-    """The commands of `barid` on a page, in blocks and in sentences."""
+    """Returns the `barid` commands on a page, in code blocks and in sentences."""
     text = page.read_text()
     blocks = [block.replace("\\\n", " ") for _, language, block in FENCED.findall(text) if language in SHELLS]
     lines = [line.strip().removeprefix("$ ") for block in blocks for line in block.splitlines()]
@@ -153,7 +154,7 @@ def typed(page: Path) -> list[str]:
 
 
 def words_of(line: str) -> list[str]:
-    """Its words until the end of the command; what a program of its own takes behind `--` does not count."""
+    """Returns the words of the command; arguments after `--` belong to another program and do not count."""
     lexer = shlex.shlex(line, posix=True, punctuation_chars="|;&()<>")
     lexer.whitespace_split = True
     words = []
@@ -168,7 +169,7 @@ def words_of(line: str) -> list[str]:
 
 
 def wrong(line: str) -> str | None:
-    """What is wrong with the command and its flags."""
+    """Returns what is wrong with the command and its flags, if anything."""
     words = words_of(line)
     path: list[str] = []
     while words and words[0] in below(*path):
@@ -203,7 +204,7 @@ def test_examples_of_help_texts():
 # ------------------------------------------------------------------------------------------------------ variables, metrics, paths
 
 def test_variables():
-    """Those on the pages are those of the help texts; what only tests read aside."""
+    """The variables on the pages are those of the help texts, except for variables that only tests read."""
     sources = [*ROOT.glob("crates/*/tests/**/*.rs"), *ROOT.glob("tests/**/*.py")]
     tests = {name for source in sources for name in re.findall(r'(?:var|environ\.get)\("(BARID_\w+)"', source.read_text())}
     known = {name for words in commands() for name in re.findall(r"\bBARID_[A-Z_]+\b", help_of(*words))}
@@ -230,7 +231,7 @@ def test_metrics(running):
 
 
 def test_paths_of_the_admin_api(running):
-    """Those that the page names are there, and those that the broker lists are on the page."""
+    """The paths that the page names exist, and the paths that the broker lists are on the page."""
     page = (ROOT / "docs/operating/admin-api.md").read_text()
     listed = set(re.findall(r"^(\S+) ", running.http("/")[1], re.MULTILINE))
     told = set(re.findall(r"`(?:GET |PUT |PATCH |DELETE )?((?:/|…/)[^`? ]+)`", page))

@@ -1,4 +1,4 @@
-"""What the pages say a setting may be is what is accepted, to the last number."""
+"""Tests that `check-config` accepts exactly the ranges of settings that the documentation states."""
 
 import json
 import re
@@ -9,19 +9,19 @@ import pytest
 from broker import BINARY, ROOT
 from test_files import SETTINGS
 
-# More than any range has that ends nowhere.
+# A number that must be accepted where the documentation states no maximum.
 HUGE = 2**62
 
 CONFIGURATION = (ROOT / "docs/operating/configuration.md").read_text()
 ENTITIES = (ROOT / "docs/operating/entities.md").read_text()
 
-# The least step of a duration, written behind it or in its place.
+# The duration one millisecond below a minimum and above a maximum.
 JUST_BELOW = {"PT1S": "PT0.999S", "PT0.001S": "PT0S"}
 JUST_ABOVE = {"P1D": "P1DT0.001S", "P7D": "P7DT0.001S"}
 
 
 def ranges() -> list[tuple[str, str, int, int | None]]:
-    """Table, key, least and most of each number in configuration.md; no most: there is none."""
+    """Returns table, key, minimum and maximum of each number in configuration.md; None if there is no maximum."""
     found = []
     for heading, section in re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", CONFIGURATION, re.MULTILINE | re.DOTALL):
         tables = re.findall(r"`\[+(\w+)\]+`", heading) or [""]
@@ -36,7 +36,7 @@ def ranges() -> list[tuple[str, str, int, int | None]]:
 
 
 def cases() -> list[tuple[str, str, int, int | None]]:
-    """Limits are those of one tenant as well."""
+    """Returns all ranges; those of limits also for the settings of one tenant."""
     own = [("tenants.acme.limits", *rest) for table, *rest in ranges() if table == "limits"]
     return ranges() + own
 
@@ -66,7 +66,7 @@ def test_a_range_is_what_it_says(tmp_path, table, key, least, most):
 
 
 def test_every_number_has_a_range():
-    """Fields of the settings that are numbers, and the limits."""
+    """Checks the numeric fields of the settings, and the limits."""
     number = r"(?:Option<)?(?:u8|u16|u32|u64|usize)\b"
     names = set(re.findall(rf"^    (?:pub )?(\w+): {number}", SETTINGS, re.MULTILINE))
     assert len(names) > 30

@@ -1,13 +1,13 @@
-"""What the README tells people to type does what it says.
+"""Tests that the commands in README.md do what it says.
 
-A block of commands is run when a comment stands before it:
+A block of commands is run if one of these comments precedes it:
 
-    <!-- tested: starts the broker -->      it must leave a broker running; the others then talk to that one
-    <!-- tested -->                         it must end, with status 0
+    <!-- tested: starts the broker -->      the block must leave a broker running; the other blocks then use that broker
+    <!-- tested -->                         the block must end, with status 0
 
-The first kind stands once at most; without it `barid serve` is started. All run in the root of the repository, with the
-directory of the binary first in PATH and that of this Python, which has the clients, behind it; in a network of their own
-where that is possible: they use the default ports.
+The first comment may be used once; without it the test starts `barid serve`. All blocks run in the root of the repository.
+PATH begins with the directory of the binary, followed by that of this Python, which has the clients. If possible, the
+blocks run in a network namespace of their own, because they use the default ports.
 """
 
 import os
@@ -34,7 +34,7 @@ os.execvp(sys.argv[1], sys.argv[1:])
 
 
 def isolation() -> list[str]:
-    """A prefix that runs a command in a network of its own; empty where the system does not allow that."""
+    """Returns a command prefix that runs a command in a network namespace of its own; empty if the system forbids that."""
     prefix = ["unshare", "--map-root-user", "--net", sys.executable, "-c", ISOLATE]
     try:
         works = subprocess.run([*prefix, "true"], capture_output=True, timeout=10).returncode == 0
@@ -44,7 +44,7 @@ def isolation() -> list[str]:
 
 
 def script(starting: list[str], others: list[str]) -> str:
-    """One shell that starts the broker, waits until it is healthy, and runs the other blocks one after the other."""
+    """Returns a shell script that starts the broker, waits until it is healthy, and runs the other blocks in order."""
     lines = ["set -euo pipefail", "{", *starting, "} & ",
              "for i in $(seq 600); do curl -fs http://127.0.0.1:8081/healthz >/dev/null && break; sleep 0.1; done",
              "curl -fsS http://127.0.0.1:8081/healthz >/dev/null"]
@@ -75,7 +75,7 @@ def test_the_readme(tmp_path):
 
 
 def stop(process: subprocess.Popen) -> None:
-    """Ends the shell and everything it has started: they are a process group of their own."""
+    """Ends the shell and everything that it has started, which form a process group of their own."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(process.pid, number)

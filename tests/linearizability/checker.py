@@ -1,14 +1,15 @@
-"""Is there an order in which these requests could have been carried out one by one?
+"""Searches for an order in which the requests for one key could have been carried out one by one.
 
-The search of Wing and Gong with Lowe's memoisation: take any request that was invoked before every other one that is left
-was answered, carry it out on the model of one key, and go on; never come twice to the same set of requests carried out
-with the same state. Two things make it narrow. A client's requests for a key are carried out in the order in which it sent
-them (but one that it sends again may come later). And versions ascend: whoever was told of a change has fixed its place, so that the
-search may only make the next known change, or one of which nobody was told, which only a request without an answer can have
-made.
+This is the search of Wing and Gong with Lowe's memoisation. It takes any request that was invoked before every other
+remaining request was answered, carries it out on the model of one key, and continues. It never visits the same set of
+executed requests with the same state twice. Two facts narrow the search. A client's requests for a key are carried out in
+the order in which it sent them, except that a request that is sent again may come later. And versions ascend: a change of
+which a client was told has a fixed place. So the search may only make the next known change, or a change of which no client
+was told, which only a request without an answer can have made.
 
 Expiry is an event of its own: not before its due time, and not later than `grace` after it. Each step is taken as early as
-the times of the requests allow, and the latest due time is counted from the answer, so that what is refused is impossible.
+the times of the requests allow, and the latest due time is counted from the answer. So a history that is rejected is
+impossible.
 """
 
 from __future__ import annotations
@@ -20,21 +21,21 @@ from history import (ABSENT, DELETE, DELETED, NEVER, NOT_APPLIED, NOTHING, OK, S
                      Answer, Change, Operation, Sighting, Version, changes_of)
 
 GRACE = 0.1
-"""Seconds after its due time in which a key must have expired."""
+"""Maximum time between the due time of a key and its expiry, in seconds."""
 EARLY = 0.002
-"""The broker counts in milliseconds."""
+"""Seconds by which an expiry may be early, because the broker counts in milliseconds."""
 MOST_STEPS = 3_000_000
 
 
 class State(NamedTuple):
-    """A key, and how far the search has come."""
+    """The state of the key, and how far the search has come."""
 
     place: int = 0
-    """How many of the known changes were made."""
+    """Number of known changes that were made."""
     value: bytes | None = None
-    """None: there is no such key."""
+    """None: the key does not exist."""
     version: Version | None = None
-    """None also if nobody was told of the change that made the value."""
+    """None also if no client was told of the change that set the value."""
     fence: Version | None = None
     due_from: float = NEVER
     due_until: float = NEVER
@@ -51,7 +52,7 @@ class Verdict:
 
 def check(operations: list[Operation], sightings: list[Sighting] = (), floor: Version | None = None,
           grace: float = GRACE, most_steps: int = MOST_STEPS) -> Verdict:
-    """The verdict on all requests for one key, which is absent at the beginning; `floor` is a version given before."""
+    """Returns the verdict on all requests for one key, which is absent at the beginning; `floor` is a version assigned before."""
     changes, problems = changes_of(operations, sightings)
     problems += _obvious(operations, changes, floor)
     if problems:
@@ -60,7 +61,7 @@ def check(operations: list[Operation], sightings: list[Sighting] = (), floor: Ve
 
 
 def _obvious(operations: list[Operation], changes: list[Change], floor: Version | None) -> list[str]:
-    """What is wrong without a search, because it can be said in one sentence."""
+    """Returns the problems that can be found without a search."""
     problems = []
     if floor and changes and changes[0].version <= floor:
         problems.append(f"{changes[0]} is not above {floor}, which was given before")
@@ -82,7 +83,8 @@ class _Search:
         self._order_clients()
 
     def _order_clients(self) -> None:
-        """For each request the one of the same client that must be done before it, and those that then never will be."""
+        """Finds for each request the request of the same client that must be carried out before it, and the requests that are
+        never carried out if it is."""
         self.before: list[int | None] = []
         self.given_up: list[tuple[int, ...]] = []
         last: dict[str, int] = {}
@@ -99,7 +101,7 @@ class _Search:
                 unanswered.setdefault(one.client, []).append(index)
 
     def run(self) -> Verdict:
-        # A set of requests carried out: all below `low`, and the bits of `done` from there on.
+        # The set of executed requests: all below `low`, and the bits of `done` from there on.
         start = (0, 0, State())
         stack, known = [start], {start}
         deepest, farthest = -1, start
@@ -117,7 +119,7 @@ class _Search:
                 deepest, farthest = depth, node
             if state.now > until:
                 continue
-            # What comes last here is tried first: answered requests, the most urgent before the others.
+            # The last one here is tried first: answered requests, the most urgent before the others.
             for index in sorted(candidates, key=lambda one: -self.operations[one].answered):
                 after = self._with(low, done, index)
                 for outcome in reversed(list(self._outcomes(state, index))):
@@ -131,7 +133,7 @@ class _Search:
     # -- which requests may be next
 
     def _candidates(self, low: int, done: int) -> tuple[list[int], float]:
-        """Those that were invoked before the first answer of what is left, and when that was."""
+        """Returns the requests that were invoked before the first answer of the remaining ones, and the time of that answer."""
         found, until, index = [], NEVER, low
         while index < len(self.operations) and (one := self.operations[index]).invoked <= until:
             if not done >> (index - low) & 1:
@@ -152,7 +154,7 @@ class _Search:
         return low, done
 
     def _complete(self, state: State) -> bool:
-        """Everything answered was carried out; so must be every change that somebody was told of."""
+        """Returns whether every change of which a client was told was made; all answered requests have been carried out."""
         if state.place == len(self.changes):
             return True
         return any(gone.place == len(self.changes) for gone in self._expired(state))
@@ -160,7 +162,7 @@ class _Search:
     # -- the model
 
     def _outcomes(self, state: State, index: int) -> Iterator[State]:
-        """The states in which the request can leave the key, if its answer can be had from `state`."""
+        """Returns the states in which the request can leave the key, if `state` can give its answer."""
         one = self.operations[index]
         now = max(state.now, one.invoked)
         if now <= min(one.answered, state.due_until):
@@ -209,7 +211,7 @@ class _Search:
                 yield State(place, one.value, version, fence, due_from, due_until, state.now)
 
     def _make(self, one: Operation, state: State, kind: str) -> Iterator[tuple[int, Version | None, float]]:
-        """The change that `one` makes: the place after it, its version if it is known, and when it was first heard of."""
+        """Returns the change that `one` makes: the place after it, its version if known, and when a client was first told of it."""
         change = self._next(state)
         if one.answer:
             if change and change.owner is one and state.now <= change.seen:
@@ -223,7 +225,7 @@ class _Search:
     def _next(self, state: State) -> Change | None:
         return self.changes[state.place] if state.place < len(self.changes) else None
 
-    # -- what to say when there is no order
+    # -- explaining why there is no order
 
     def _explain(self, node: tuple[int, int, State]) -> str:
         low, done, state = node

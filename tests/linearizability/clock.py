@@ -1,4 +1,4 @@
-"""The versions of a tenant: one clock for all its keys, which never goes back, not over a crash either."""
+"""Checks the versions of a tenant: one clock serves all its keys, and never goes back, not even over a crash."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ import heapq
 from history import OK, Operation, Version
 
 MOST_DRIFT = 60_000
-"""Milliseconds that a version may be ahead of the time."""
+"""Maximum time by which a version may be ahead of the wall clock, in milliseconds."""
 
 
 def check_clock(operations: list[Operation], floor: Version, wall_offset: float) -> tuple[list[str], Version]:
-    """What is wrong with the versions that `operations` were given, all of one tenant, and the greatest of them.
+    """Returns the problems of the versions that were assigned to `operations`, all of one tenant, and the greatest version.
 
-    `floor` was given before. `wall_offset` leads from the monotonic clock to seconds since 1970.
+    `floor` is a version that was assigned before. `wall_offset` is the difference between seconds since 1970 and the
+    monotonic clock.
     """
     problems: list[str] = []
     givers: dict[Version, Operation] = {}
     values = {one.answer.version for one in operations if one.answer and one.answer.says == OK}
-    # A deletion has a version of its own, or that of what it deleted.
+    # A deletion has a version of its own, or that of the value that it deleted.
     given = [one for one in operations
              if one.answer and one.answer.version and (one.change and (one.answer.says == OK or one.answer.version not in values))]
     waiting: list[tuple[float, Version]] = []

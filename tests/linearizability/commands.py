@@ -1,4 +1,4 @@
-"""The state store on the wire, independent of the broker under test as `wire.py` is: requests, responses, notifications."""
+"""Requests, responses and notifications of the state store on the wire. Like `wire.py` independent of the broker under test."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def request(operation: Operation) -> bytes:
 
 
 def answer(packet: wire.Packet, verb: str) -> Answer:
-    """What a response says; `Violation` if it is none for `verb`, byte for byte."""
+    """Parses a response; raises `Violation` if it is not, byte for byte, a response to `verb`."""
     stamp = _stamp(packet)
     properties = dict(packet.properties.get("user_property", []))
     wire.require(properties.get("__stat") == "200", f"__stat is not 200: {packet}")
@@ -56,7 +56,7 @@ def answer(packet: wire.Packet, verb: str) -> Answer:
 
 
 def sighting(packet: wire.Packet, seen: float) -> Sighting:
-    """What a notification says."""
+    """Parses a notification."""
     stamp = _stamp(packet)
     wire.require(stamp, f"a notification without a version: {packet}")
     for name in ("correlation_data", "response_topic"):
@@ -75,7 +75,7 @@ def _bulk(payload: bytes) -> bytes | None:
 
 
 def _stamp(packet: wire.Packet) -> Version | None:
-    """The version, of what every message of the store has in common."""
+    """Checks what all messages of the store have in common, and returns the version of the message."""
     given = packet.properties.get("user_property", [])
     wire.require(len(dict(given)) == len(given), f"a property twice: {packet}")
     wire.require(packet.qos == 1 and not packet.retain, f"not QoS 1, or retained: {packet}")

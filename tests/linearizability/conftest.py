@@ -1,4 +1,4 @@
-"""The clients of `crash` with other business. A seed for each run: LINEARIZABILITY_SEED=N repeats one."""
+"""Uses the clients of `crash` with other requests. Each run has a seed: LINEARIZABILITY_SEED=N repeats it."""
 
 import os
 import random

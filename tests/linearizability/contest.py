@@ -1,4 +1,4 @@
-"""Rounds of requests, faults and recovery; then everything must fit together."""
+"""Runs rounds of requests, faults and recovery, and checks the collected history."""
 
 from __future__ import annotations
 
@@ -18,25 +18,28 @@ from watching import check_watch, lateness
 from workload import MIXES
 
 MEMORY = '[[durability]]\nkeys = "*"\nclass = "memory"\n'
-"""Added to a configuration: keys are not stored."""
+"""Addition to a configuration: keys are not stored."""
 SERVER_BUSY, QUOTA_EXCEEDED = 0x89, 0x97
 TOLD_LATE = GRACE + 0.9
-"""Seconds after which an expiry must have been told; a busy machine takes some."""
+"""Seconds after its due time within which watchers must be told of an expiry; includes time for a busy machine."""
 
 
 class Contest(world.World):
-    """`rounds` of requests for few keys in two tenants, against `victim`. At the end of a round it dies, as it is
-    used to, and starts again; an `Unharmed` one does not. With `cuts`, connections break at any moment.
-    Unless it `keeps` keys and answers when it dies, only its clock is checked."""
+    """Sends requests for a few keys in two tenants to `victim`, in rounds.
+
+    At the end of a round the victim dies in its own way and starts again; an `Unharmed` one keeps running. With `cuts`,
+    connections break at any moment. Without `keeps` (the victim loses keys and answers when it dies), only the clock is
+    checked.
+    """
 
     def __init__(self, victim: Victim, seed: int, settle_every: int = 4, cuts: bool = True, keeps: bool = True,
                  dump: Path | None = None):
         self.history = History()
         self.resting = False
-        """Clients are to come to an end with what they are doing."""
+        """Whether clients must finish what they are doing and send no more requests."""
         self.cuts, self.keeps, self.dump = cuts, keeps, dump
         self.reopening: Reopening | None = None
-        """Closes shards and opens them meanwhile."""
+        """Closes and opens shards during the rounds, if set."""
         self._floor = dict.fromkeys(world.TENANTS, Version(0))
         self._worst_expiry = 0.0
         super().__init__(victim, seed, settle_every)
@@ -50,7 +53,7 @@ class Contest(world.World):
             Requester(self, tenant, "slow", skew=-3600),
             Requester(self, tenant, "fleeting", persistent=False),
         ]
-        if tenant == world.TENANTS[0]:  # the clock of the other tenant is nobody's but the broker's
+        if tenant == world.TENANTS[0]:  # no client affects the clock of the other tenant
             clients.append(Requester(self, tenant, "fast", skew=20))
             clients += [Requester(self, tenant, f"client{number}") for number in range(5)]
         return clients
@@ -112,11 +115,12 @@ class Contest(world.World):
                 await asyncio.sleep(client.random.uniform(0, 0.03))
 
     async def trouble(self, seconds: float) -> None:
-        """Connections break. Some are not read for a while before: what was asked for happens, and nobody hears of it."""
+        """Breaks connections. Some clients stop reading for a while before, so that requests are executed but their
+        answers are lost."""
         while self.cuts and not self.resting:
             await asyncio.sleep(self.random.uniform(0, 0.1))
             client = self.random.choice(self.publishers)
-            if client.greeted:  # a connection that breaks before CONNACK may take the session from the next one
+            if client.greeted:  # a connection that breaks before CONNACK may take over the session from the next one
                 connection = client.connection
                 client.is_cut = True
                 try:
@@ -130,7 +134,7 @@ class Contest(world.World):
     # -- coming to rest
 
     async def settle(self) -> None:
-        """Everything is answered, read back, and deleted; then all that was said must fit together."""
+        """Waits for all answers, reads back and deletes all keys, and checks the history."""
         await asyncio.gather(*(one.come() for one in self._everybody))
         await self._rest()
         for one in self.publishers:
@@ -151,12 +155,12 @@ class Contest(world.World):
     def _unanswered(self, client: Requester, operation: Operation) -> None:
         if isinstance(self.victim, Unharmed):
             self.ledger.problem("unanswered", f"{client} has PUBACK but no answer: {operation}")
-        else:  # answers are not stored: those that were on their way when the broker died are lost
+        else:  # answers are not stored: those in flight when the broker died are lost
             self.ledger.counts["answers lost"] += 1
 
     @staticmethod
     def _audit(verb: str, key: bytes) -> Operation:
-        """With a token that is above all others, as far as the broker allows."""
+        """Returns a request of the auditor. A DEL has a token that is greater than all others and that the broker accepts."""
         fence = Version(int(time.time() * 1000) + 50_000, 0, "auditor") if verb == "DEL" else None
         return Operation("auditor", verb, key, 0.0, fence=fence)
 

@@ -1,8 +1,8 @@
-"""What clients asked for, what they were told, and when: all that a checker may know.
+"""The requests of clients, the answers to them, and their times: all that a checker may know.
 
 Times are seconds of the monotonic clock of this machine, which the broker shares. A request is *invoked* when its first
-PUBLISH is about to leave, and *answered* when its first response has come: it took effect, if it did, once, somewhere
-between the two. One that never was answered may have taken effect at any time after it was invoked, or not at all.
+PUBLISH is about to leave, and *answered* when its first response has arrived: if it took effect, it did so once, at some
+time between the two. A request that was never answered may have taken effect at any time after it was invoked, or not at all.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from typing import NamedTuple
 NEVER = math.inf
 
 OK, NOT_APPLIED, VALUE, ABSENT, DELETED, NOTHING = "+OK", ":-1", "$", "$-1", ":1", ":0"
-"""What a response says, as it begins on the wire; a refusal is its whole text, `-ERR ...`."""
+"""The first bytes of a response on the wire; a refusal is represented by its whole text, `-ERR ...`."""
 TOKEN_REQUIRED = "-ERR a fencing token is required for this request"
 TOKEN_TOO_OLD = "-ERR the request fencing token is a lower version than the fencing token protecting the resource"
 QUOTA_EXCEEDED = "-ERR the quota has been exceeded"
 
 SET, DELETE = "SET", "DELETE"
-"""What happens to a key, as notifications call it."""
+"""Kinds of changes of a key, named as in notifications."""
 
 
 class Version(NamedTuple):
-    """A hybrid logical clock, in its order. Fencing tokens are such, too."""
+    """A reading of a hybrid logical clock, with its order. Fencing tokens have the same type."""
 
     wall: int
     counter: int = 0
@@ -60,13 +60,13 @@ class Operation:
     fence: Version | None = None
     stamp: Version | None = None
     resent: bool = False
-    """Sent again after a connection was lost: if it changed nothing the first time, it may be carried out later than it was sent."""
+    """Whether it was sent again after a connection was lost. Then it may be carried out late, if it changed nothing before."""
     answered: float = NEVER
     answer: Answer | None = None
 
     @property
     def change(self) -> str | None:
-        """What the answer says it did to the key."""
+        """The change of the key that the answer reports, if any."""
         if self.answer is None or self.answer.says not in (OK, DELETED):
             return None
         return SET if self.answer.says == OK else DELETE
@@ -84,7 +84,7 @@ class Operation:
 
 
 class Sighting(NamedTuple):
-    """What a notification says, and when it came."""
+    """The content of a notification, and when it arrived."""
 
     version: Version
     kind: str
@@ -94,19 +94,19 @@ class Sighting(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Change:
-    """A change of a key of which somebody was told: it has happened, and before that."""
+    """A change of a key of which a client was told: it happened before the client was told."""
 
     version: Version
     kind: str
     value: bytes | None = None
-    """Of a SET; None if only its version is known."""
+    """The value of a SET; None if only its version is known."""
     seen: float = NEVER
     owner: Operation | None = None
-    """The request that was told that it made this change. None: one without an answer did, or the key expired."""
+    """The request whose answer says that it made this change. None: a request without an answer made it, or the key expired."""
 
     @property
     def order(self) -> tuple:
-        """A deletion that has the version of what it deletes comes after it."""
+        """Sort key. A deletion with the version of the value that it deletes comes after that value."""
         return self.version, self.kind == DELETE
 
     def __str__(self) -> str:
@@ -114,7 +114,7 @@ class Change:
 
 
 def changes_of(operations: list[Operation], sightings: list[Sighting]) -> tuple[list[Change], list[str]]:
-    """All changes of a key that anybody was told of, in the order of their versions, and what contradicts itself."""
+    """Returns all changes of a key of which any client was told, in the order of their versions, and the contradictions."""
     found: dict[tuple, Change] = {}
     problems: list[str] = []
 
@@ -145,7 +145,7 @@ def changes_of(operations: list[Operation], sightings: list[Sighting]) -> tuple[
 
 @dataclass
 class History:
-    """What happened to the keys of all tenants since they were known to be absent."""
+    """The events of the keys of all tenants since the keys were known to be absent."""
 
     operations: dict[tuple[str, bytes], list[Operation]] = field(default_factory=lambda: defaultdict(list))
     sightings: dict[tuple[str, bytes], list[Sighting]] = field(default_factory=lambda: defaultdict(list))
@@ -154,7 +154,7 @@ class History:
         self.operations[tenant, operation.key].append(operation)
 
     def revoked(self, tenant: str, operation: Operation) -> None:
-        """It was not carried out, and will not be."""
+        """Removes a request that was not carried out, and will not be."""
         operations = self.operations[tenant, operation.key]
         operations[:] = [one for one in operations if one is not operation]
 
@@ -162,7 +162,7 @@ class History:
         self.sightings[tenant, key].append(sighting)
 
     def answered_again(self, tenant: str, operation: Operation, answer: Answer, now: float) -> None:
-        """A GET that was sent again was carried out again: that counts as another one."""
+        """Adds the second answer of a GET that was sent again: it was carried out again, and counts as another request."""
         another = Operation(operation.client, operation.verb, operation.key, operation.invoked, resent=True)
         another.answer, another.answered = answer, now
         self.operations[tenant, operation.key].append(another)

@@ -1,4 +1,4 @@
-"""A client of the state store: sends requests, sends again those without PUBACK, and holds the answers to the request."""
+"""A client of the state store: sends requests, repeats those without PUBACK, and compares repeated answers with the first."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from workload import choose
 
 @dataclass
 class Request(Message):
-    """A PUBLISH to the store. With the same packet identifier and correlation data it is the same request."""
+    """A PUBLISH to the store. A PUBLISH with the same packet identifier and correlation data is the same request."""
 
     operation: Operation | None = None
     response: asyncio.Future | None = None
@@ -32,26 +32,26 @@ class Request(Message):
 
 
 class Requester(Publisher):
-    """Asks for random things, with several requests in flight.
+    """Sends random requests, several of them in flight.
 
-    `skew` is by how many seconds its clock is wrong. One that is not `persistent` begins a new session on each connection,
-    and never hears of what it asked for before.
+    `skew` is the error of its clock in seconds. A requester that is not `persistent` begins a new session on each
+    connection, and never gets the answers to earlier requests.
     """
 
     def __init__(self, world, tenant: str, name: str, window: int = 3, persistent: bool = True, skew: float = 0.0):
         super().__init__(world, tenant, name, levels=(1,), persistent=persistent)
         self.window, self.skew = window, skew
         self.waiting: dict[bytes, Request] = {}
-        """Not answered yet, by correlation data."""
+        """Requests that are not answered yet, by correlation data."""
         self.leased: Version | None = None
         """The version of its last lease: its fencing token."""
         self.is_cut = False
-        """Its connection is being broken on purpose."""
+        """Whether its connection is being broken on purpose."""
         self.greeted = False
-        """CONNACK has come on this connection."""
+        """Whether CONNACK has arrived on this connection."""
         self._answered: dict[bytes, Request] = {}
         self._refused: dict[bytes, Request] = {}
-        """Not carried out, as a shard was closed; what is sent again may be."""
+        """Requests that were refused because a shard was closed; they may be carried out when they are sent again."""
 
     async def come(self) -> None:
         if not self.online:
@@ -77,7 +77,7 @@ class Requester(Publisher):
             raise ConnectionError(f"{self} lost its connection")
 
     def request(self, operation: Operation) -> Request:
-        """Sends it; with the time of this client as its timestamp."""
+        """Sends a request, with the time of this client as its timestamp."""
         self._number += 1
         operation.stamp = Version(int((time.time() + self.skew) * 1000), self._number % 3, self.name)
         operation.invoked = time.monotonic()
@@ -119,7 +119,7 @@ class Requester(Publisher):
         return not self.in_flight and not self.waiting
 
     def forget(self) -> list[Request]:
-        """What still has no answer will have none: it happened or not."""
+        """Gives up the requests that have no answer, and returns them: each may have been carried out or not."""
         lost = list(self.waiting.values())
         self.waiting.clear()
         self._answered.clear()
@@ -158,7 +158,7 @@ class Requester(Publisher):
         again = one is None
         one = one or self._answered.get(correlation)
         if packet.topic != response_topic(self.name) or one is None:
-            if self.persistent:  # the session of another was ended, but what was asked in it may be answered in the next one
+            if self.persistent:  # requests of a session that was ended may still be answered in the next one
                 self.ledger.problem("strangers", f"{self} asked for nothing of this kind: {packet}")
             return
         operation, said = one.operation, answer(packet, one.operation.verb)

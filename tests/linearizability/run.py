@@ -1,4 +1,4 @@
-"""The long run: `python tests/linearizability/run.py --rounds 300 --seed 7`. Exit status 1 if anything does not fit."""
+"""The long run: `python tests/linearizability/run.py --rounds 300 --seed 7`. Exit status 1 if a check finds a problem."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The checker itself: it must accept what is right, and see each thing that can be wrong."""
+"""Tests the checker itself: it must accept correct histories, and find each kind of error."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def version(number: int) -> Version:
 
 
 class Script:
-    """A history written down. Requests take from `begin` to `end`; those that have no answer end never."""
+    """A hand-written history. A request lasts from `begin` to `end`; one without an answer never ends."""
 
     def __init__(self):
         self.operations: list[Operation] = []
@@ -116,7 +116,7 @@ def test_a_deletion_may_have_the_version_of_what_it_deletes():
 
 
 def test_a_client_reads_its_own_writes():
-    """Sent one after the other without waiting, they are carried out so."""
+    """Requests that are sent one after the other without waiting are carried out in that order."""
     Script().set("a", 0, 10, b"x", 1).get("a", 1, 10, b"x", 1).right()
     Script().set("a", 0, 10, b"x", 1).absent("a", 1, 10).wrong()
     Script().set("a", 0, 10, b"x", 1).absent("b", 1, 10).right()
@@ -232,7 +232,7 @@ def test_a_key_expires_too_late():
 
 
 def test_a_time_to_live_begins_anew():
-    """As a crash could do to it: first gone, then back for longer."""
+    """A crash could cause this: the key is gone at first, then back with a longer time to live."""
     Script().set("a", 0, 0.1, b"x", 1, ttl=1.0).absent("b", 1.1, 1.15).get("b", 1.16, 1.18, b"x", 1).wrong()
 
 
@@ -270,7 +270,7 @@ def test_a_lost_request_does_not_happen_twice():
 
 
 def test_dup_applied_twice():
-    """Answered once, and the key has the value again with a version of which nobody was told."""
+    """The request was answered once, and the key has the value again with a version of which no client was told."""
     Script().set("a", 0, 1, b"x", 1).set("b", 2, 3, b"y", 2).get("c", 4, 5, b"x", 3).wrong("was seen")
     Script().set("a", 0, 9, b"x", 1).set("b", 10, 11, b"y", 3).told(12, 1, b"x").told(12, 2, b"x").wrong("was seen")
 
@@ -300,7 +300,7 @@ def test_a_notification_of_what_did_not_happen():
 
 
 def test_a_notification_of_what_was_lost():
-    """Told before the crash, and not there after it."""
+    """A change is told before the crash and missing after it."""
     Script().lost("a", 0, b"x").told(1, 1, b"x").absent("b", 2, 3).wrong()
     Script().lost("a", 0, b"x").told(1, 1, b"x").get("b", 2, 3, b"x", 1).right()
 
@@ -317,7 +317,7 @@ def test_unexpected_answers():
 
 
 def generate(seed: int, operations: int, clients: int = 10, loss: float = 0.0) -> Script:
-    """What clients see of a store that is right: each request takes effect at one moment between begin and end."""
+    """Returns a history of a correct store: each request takes effect at one moment between its begin and its end."""
     chance = random.Random(seed)
     script = Script()
     ends = dict.fromkeys(range(clients), 0.0)
@@ -372,7 +372,7 @@ def test_what_a_right_store_says_is_right(seed):
 
 @pytest.mark.parametrize("seed", range(40))
 def test_a_false_answer_is_seen(seed):
-    """An applied SET is called refused, a refused request applied, or what is read is what was there long before."""
+    """An applied SET is reported as refused, a refused request as applied, or a GET returns a value that nobody set."""
     script = generate(seed, 200, clients=4)
     chance = random.Random(seed)
     one = chance.choice([one for one in script.operations if one.answer.says in (OK, NOT_APPLIED, VALUE) and one.invoked > 0.1])

@@ -1,4 +1,4 @@
-"""Clients that contend for a few keys of the real broker. `run.py` does it for as long as you like."""
+"""Clients contend for a few keys of the real broker. `run.py` runs the same for any number of rounds."""
 
 from contest import MEMORY, run
 from victim import CONFIG, Unharmed, Victim
@@ -22,7 +22,7 @@ def test_the_broker_is_killed(seed):
 
 
 def test_shards_are_closed_and_opened(seed):
-    """And the broker is killed meanwhile."""
+    """The broker is also killed meanwhile."""
     summary = check(run(Victim(CONFIG + "[storage]\nshards = 4\n"), 6, seed, settle_every=2, reopens=True))
     assert summary.counts["reopened"] > 50
     assert summary.counts["refused"] > 10
@@ -33,7 +33,7 @@ def test_class_memory(seed):
 
 
 def test_versions_of_class_memory_outlive_the_broker(seed):
-    """The keys do not. But a version may be the fencing token of something else, so it must not be given again."""
+    """The keys do not outlive it. But a version may be the fencing token of another resource, so it must not be assigned again."""
     summary = run(Victim(CONFIG + MEMORY), 4, seed, keeps=False)
     assert not summary.problems, "\n".join(summary.problems[:20])
     assert summary.kills >= 4

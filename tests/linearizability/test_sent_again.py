@@ -1,4 +1,5 @@
-"""A request that is sent again is answered as before and does nothing, whatever the first one did and has happened since."""
+"""Tests that a request that is sent again gets the same answer and changes nothing, whatever the first one did and whatever
+has happened since."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ def ask(verb: str, value: bytes | None = None, **more) -> Operation:
 
 
 class Client(wire.Client):
-    """A session that is kept."""
+    """A client whose session outlives its connections."""
 
     def come(self, name: str) -> Client:
         connack = self.connect(name, clean=False, properties={"session_expiry_interval": 600}, username="acme/client")
@@ -38,7 +39,7 @@ class Client(wire.Client):
         return answer(self.receive(), one.verb)
 
 
-# Before, the request and what it is answered, what another client does then.
+# Requests made before, the request, its answer, and requests that another client makes then.
 CASES = {
     "SET": ([], ask("SET", b"x"), OK, [ask("SET", b"y")]),
     "SET of a key that is deleted then": ([], ask("SET", b"x"), OK, [ask("DEL")]),
@@ -61,7 +62,7 @@ CASES = {
 
 @pytest.fixture(scope="module", params=[Unharmed, Victim], ids=["connection lost", "broker killed"])
 def interrupted(request):
-    """The broker after all first requests, and what they were answered."""
+    """Yields the broker after all first requests, and the answers to them."""
     victim = request.param()
     other, first = Client(victim.address).come("before"), {}
     for name, (before, sent, _, _) in CASES.items():
@@ -78,7 +79,7 @@ def interrupted(request):
 
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_sent_again_is_not_done_again(interrupted, name):
-    """The client has heard the answer, but not PUBACK. Meanwhile others go on."""
+    """The client has received the answer, but not PUBACK. Meanwhile other clients go on."""
     victim, first = interrupted
     _, sent, says, meanwhile = CASES[name]
     key, other = name.encode(), Client(victim.address).come("after")

@@ -1,4 +1,4 @@
-"""The checks of notifications and of the clock: they accept what is right, and see each thing that can be wrong."""
+"""Tests the checks of notifications and of the clock: they accept correct histories, and find each kind of error."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def version(number: int) -> Version:
 
 
 def written(number: int, begin: float, ttl: float | None = None, client: str = "a") -> Operation:
-    """A SET with this version, answered half a second later."""
+    """Returns a SET with this version, answered half a second later."""
     return Operation(client, "SET", KEY, begin, b"v%d" % number, ttl, stamp=Version(999), answered=begin + 0.5,
                      answer=Answer(OK, None, version(number)))
 

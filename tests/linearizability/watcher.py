@@ -1,4 +1,4 @@
-"""Watches keys: asks for notifications, and remembers what it was told."""
+"""A client that watches keys: it asks for notifications, and records them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from workload import MIXES
 class Watcher(Requester):
     """Asks for the notifications of all keys on each of its connections.
 
-    `habit` is `stays` or `restless` (its connections break). Notifications come whether it has subscribed to them or not.
+    `habit` is `stays` or `restless` (its connections break). Notifications arrive whether it has subscribed to them or not.
     """
 
     def __init__(self, world, tenant: str, name: str, habit: str = "stays", subscribes: bool = True):
@@ -32,7 +32,7 @@ class Watcher(Requester):
             await super().come()
             if self.subscribes and not known:
                 await self.subscribe({notify_prefix(self.name) + "+": 1})
-            await self.ping()  # whatever was left of the connection before has come
+            await self.ping()  # all notifications left over from the previous connection have arrived
         for key in MIXES:
             if key not in self.active or self.active[key].registered == NEVER:
                 await self._watch(key)
@@ -74,6 +74,6 @@ class Watcher(Requester):
         wire.require(told.value is None or told.value.startswith(self.tenant.encode()), f"of another tenant: {packet}")
         self.ledger.counts["notifications"] += 1
         self.world.history.saw(self.tenant, key, told)
-        # What is delivered again belongs to an earlier registration.
+        # A notification that is delivered again belongs to an earlier registration.
         if key in self.active and not packet.dup:
             self.active[key].told.append(told)

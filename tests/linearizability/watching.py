@@ -1,4 +1,4 @@
-"""Did a watcher see what it had to see? Every change of the key, once, in order, from its KEYNOTIFY on."""
+"""Checks that a watcher was told of every change of its key, once and in order, from its KEYNOTIFY on."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from history import DELETE, NEVER, SET, Change, Sighting
 
 @dataclass
 class Watch:
-    """One registration: of one client, for one key, on one connection."""
+    """One registration of one client for one key, on one connection."""
 
     watcher: str
     key: bytes
     registered: float
-    """When KEYNOTIFY was answered; NEVER: not yet."""
+    """When KEYNOTIFY was answered; NEVER while it is not."""
     ended: float = NEVER
-    """When the connection was lost: what was on its way then may be missing. NEVER: it was not."""
+    """When the connection was lost: notifications in flight then may be missing. NEVER: it was not lost."""
     told: list[Sighting] = field(default_factory=list)
 
     def __str__(self) -> str:
@@ -24,7 +24,11 @@ class Watch:
 
 
 def check_watch(watch: Watch, changes: list[Change], now: float, grace: float) -> list[str]:
-    """`changes` are all that anybody was told of, as `changes_of` gives them; everything was told that will be by `now`."""
+    """Returns the problems of the notifications of one registration.
+
+    `changes` are all changes of which any client was told, as `changes_of` returns them. By `now` all notifications
+    have been sent.
+    """
     places = {change.order: place for place, change in enumerate(changes)}
     told = [places[one.version, one.kind == DELETE] for one in watch.told]
     problems = []
@@ -47,7 +51,8 @@ def check_watch(watch: Watch, changes: list[Change], now: float, grace: float) -
 
 
 def lateness(watch: Watch, changes: list[Change]) -> list[tuple[float, Change]]:
-    """How many seconds after its due time `watch` was told of each expiry, at least: it is counted from the answer."""
+    """Returns for each expiry how many seconds after its due time `watch` was told of it. This is a lower bound, because the
+    due time is counted from the answer."""
     seen = {(one.version, one.kind == DELETE): one.seen for one in watch.told}
     found = []
     for change, following in zip(changes, changes[1:]):
@@ -58,5 +63,5 @@ def lateness(watch: Watch, changes: list[Change]) -> list[tuple[float, Change]]:
 
 
 def _expires(change: Change) -> bool:
-    """Whether what it has set goes by itself."""
+    """Whether the change set a value that expires."""
     return change.kind == SET and change.owner is not None and change.owner.ttl is not None

@@ -1,4 +1,4 @@
-"""What clients ask for. Each key has business of its own, so that every run has all mixes."""
+"""The requests of clients. Each key has a mix of its own, so that every run has all mixes."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ MIXES = {
     b"timed": "NX NX GET",
     b"fenced": "SET SET SET NX NEX GET GET DEL VDEL",
 }
-"""Verbs, each as often as it is asked for. `register`: every value is new. `letters`: there are three values, for many.
-`lease`: held by the name of a client, for a time. `brief`: most of it expires, if it is not replaced before. `timed`: lives as
-long as was said, also across crashes. `fenced`: most requests have a token."""
+"""Verbs for each key, repeated by their frequency. `register`: every value is unique. `letters`: there are only three values.
+`lease`: the value is the name of a client, and expires. `brief`: most values expire, if they are not replaced before. `timed`:
+values live as long as requested, also across crashes. `fenced`: most requests have a token."""
 
 
 def choose(client) -> Operation:
-    """The next request of `client`: a `Requester`, with its own chance."""
+    """Returns the next request of `client`, a `Requester`, chosen by the client's own random generator."""
     chance = client.random
     key = chance.choice(list(MIXES))
     verb = chance.choice(MIXES[key].split())
@@ -42,7 +42,7 @@ def choose(client) -> Operation:
 
 
 def _value(client, key: bytes) -> bytes:
-    """Always with the name of the tenant, so that nobody takes it for another's."""
+    """Returns a value that contains the name of the tenant, so that it cannot be confused with a value of another tenant."""
     if key == b"lease":
         word = client.name
     elif key == b"register" or client.random.random() < 0.5 and key != b"letters":
@@ -53,7 +53,8 @@ def _value(client, key: bytes) -> bytes:
 
 
 def _token(client) -> Version:
-    """That of its last lease, or one that is about as old as those of the others: some are too old, some are not."""
+    """Returns the token of the client's last lease, or one that is about as old as those of other clients: some are too old,
+    some are not."""
     if client.leased and client.random.random() < 0.3:
         return client.leased
     return Version(int(time.time() * 1000) + client.random.randint(-150, 150), client.random.randrange(3), client.name)

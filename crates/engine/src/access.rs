@@ -1,4 +1,4 @@
-//! What a client may publish, subscribe to and touch.
+//! Permissions of a client: topics to publish and to subscribe to, and keys of the state store.
 
 use mqtt_proto::topic;
 use statestore_proto::Verb;
@@ -6,7 +6,7 @@ use statestore_proto::Verb;
 use crate::key_rules::{KeyRule, KeyRules};
 use crate::names::{is_connection_state, is_reserved};
 
-/// What one client may do.
+/// The permissions of one client.
 #[derive(Debug)]
 pub struct Permissions {
     publish: Vec<String>,
@@ -15,19 +15,20 @@ pub struct Permissions {
     state: Option<KeyRules>,
 }
 
-/// Rules of one user, as they are written.
+/// The rules of one user, as they are configured.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules<'a> {
     /// Topic filters that may be published to; `%c` is the client identifier, `%u` the user name.
     pub publish: &'a [String],
     /// Topic filters that may be subscribed to, with the same substitutions.
     pub subscribe: &'a [String],
-    /// Keys of the state store; `None`: all.
+    /// Rules for keys of the state store; `None`: all keys are allowed.
     pub state: Option<&'a [KeyRule]>,
 }
 
 impl Permissions {
-    /// What the rules of `user` allow a client. A client identifier that would change the shape of a rule makes it void.
+    /// Applies the rules of `user` to a client. Rules with `%c` are void if the client identifier would change
+    /// their shape.
     pub fn new(rules: Rules<'_>, user: &str, client_id: &str) -> Self {
         let harmless = !client_id.is_empty()
             && !client_id.starts_with('$')
@@ -50,7 +51,7 @@ impl Permissions {
         self.publish.iter().any(|rule| topic::matches(rule, topic))
     }
 
-    /// Whether it may subscribe: whether all that `filter` matches is allowed by one rule.
+    /// Whether the client may subscribe: one rule must allow all that `filter` matches.
     pub fn may_subscribe(&self, filter: &str) -> bool {
         self.subscribe.iter().any(|rule| covers(rule, filter))
     }
@@ -61,9 +62,11 @@ impl Permissions {
     }
 }
 
-/// Whether a client may publish to a topic, or have its will published there. Without permissions it may
-/// publish everything but what is the broker's own. Its state as a bridge, which is `0` or
-/// `1`, it may tell whatever its permissions are: nobody else can, and a bridge that may not is unable to connect.
+/// Whether a client may publish to a topic, or have its will published there. Without permissions, a client may
+/// publish to all topics except those of the broker.
+///
+/// A client may always publish its own connection state, which is `0`, `1` or empty, whatever its permissions are.
+/// No other client can do so, and a bridge that may not is unable to connect.
 pub fn may_publish(
     permissions: Option<&Permissions>,
     client_id: &str,

@@ -1,4 +1,4 @@
-//! What of a tenant its sessions need: who it is, what it may have, and what is counted for it.
+//! The part of a tenant that its sessions refer to: identity, limits and counters.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -18,39 +18,39 @@ use crate::retained::Retained;
 use crate::sync::RwLock;
 use crate::worker::Worker;
 
-/// What of a tenant its sessions need.
+/// The part of a tenant that its sessions refer to.
 pub struct Account {
-    /// Unique in the life of the broker.
+    /// The number of the tenant, unique during the life of the process.
     pub number: u64,
-    /// The name.
+    /// The name of the tenant.
     pub name: Box<str>,
     /// The retained messages.
     pub retained: RwLock<Retained>,
-    /// Messages and bytes in the queues of all its sessions.
+    /// Messages and bytes in the queues of all sessions of the tenant.
     pub queued: Queued,
-    /// Where its durable things are.
+    /// The shards of the data directory.
     pub shards: Arc<Shards>,
     /// The source of random numbers.
     pub random: Random,
     settings: RwLock<TenantSettings>,
-    /// Counters of an earlier tenant of this name, which was removed.
+    /// The counts of an earlier tenant of the same name that was removed.
     before: Option<Box<Totals>>,
-    /// One for each thread, made when the thread first has to do with the tenant.
+    /// The counters and drops of each thread, created when the thread first uses the tenant.
     counters: Box<[OnceLock<Box<ThreadLocal>>]>,
 }
 
-/// What a reload can change.
+/// The settings of a tenant that a reload can change.
 #[derive(Clone, Debug, Default)]
 pub struct TenantSettings {
     /// The limits.
     pub limits: Arc<Limits>,
     /// The durability classes.
     pub durability: Arc<Durability>,
-    /// How its shared subscriptions choose.
+    /// How shared subscriptions choose a member.
     pub share_strategy: ShareStrategy,
 }
 
-/// What one thread notes for a tenant.
+/// The counters and drops of one thread for a tenant.
 #[derive(Debug, Default)]
 struct ThreadLocal {
     counters: Counters,
@@ -58,7 +58,8 @@ struct ThreadLocal {
 }
 
 impl Account {
-    /// Of a tenant for which so many threads will count, and for one of whose name so much was counted `before`.
+    /// Creates the account of a tenant for `workers` threads. `before` contains the counts of an earlier
+    /// tenant of the same name.
     pub fn new(
         (number, name): (u64, &str),
         settings: TenantSettings,
@@ -79,39 +80,39 @@ impl Account {
         }
     }
 
-    /// The number that stands for its name in what is to be stored.
+    /// The number of the tenant in records to be stored.
     pub fn stored_number(&self) -> TenantNumber {
         TenantNumber(u32::try_from(self.number).expect("numbers are given one after another"))
     }
 
-    /// Shard and number under which a new session of a client is stored.
+    /// Returns the shard and the new session number under which a new session of a client is stored.
     pub fn new_durable(&self, client_id: &str) -> Durable {
         let shard = self.shards.of(&self.name, client_id);
         let number = shard.change().new_session_number();
         Durable { shard, tenant: self.stored_number(), number }
     }
 
-    /// Its limits, as they are now.
+    /// The current limits.
     pub fn limits(&self) -> Arc<Limits> {
         Arc::clone(&self.settings.read().limits)
     }
 
-    /// Its durability classes, as they are now.
+    /// The current durability classes.
     pub fn durability(&self) -> Arc<Durability> {
         Arc::clone(&self.settings.read().durability)
     }
 
-    /// How its shared subscriptions choose, as they do now.
+    /// The current strategy of shared subscriptions.
     pub fn share_strategy(&self) -> ShareStrategy {
         self.settings.read().share_strategy
     }
 
-    /// New settings.
+    /// Replaces the settings.
     pub fn set(&self, settings: TenantSettings) {
         *self.settings.write() = settings;
     }
 
-    /// What a session's queue may hold.
+    /// The limits of a session's queue, with the room that the tenant has left.
     pub fn queue_limits(&self) -> QueueLimits {
         let settings = self.settings.read();
         let limits = &settings.limits;
@@ -136,14 +137,14 @@ impl Account {
         &self.of_thread(worker).counters
     }
 
-    /// Counts a message that does not reach a client, and remembers it.
+    /// Counts a dropped message, and remembers it in the drop log of the thread.
     pub fn dropped(&self, worker: &Worker, reason: DropReason, topic: Option<&str>, client: &str) {
         let own = self.of_thread(worker.id);
         own.counters.dropped(reason);
         own.drops.push(worker.now, topic, client, reason);
     }
 
-    /// What all threads remember of dropped messages.
+    /// The drop logs of all threads.
     pub fn drop_logs(&self) -> impl Iterator<Item = &DropLog> {
         self.counters.iter().filter_map(OnceLock::get).map(|own| &own.drops)
     }
@@ -152,13 +153,13 @@ impl Account {
         self.counters[worker].get_or_init(Box::default)
     }
 
-    /// How many retained messages clients have left.
+    /// Number of retained messages, without those of the broker (`$SYS`).
     pub fn retained_by_clients(&self) -> usize {
         self.retained.read().count()
     }
 
-    /// The sum of what all threads have counted since the start of the broker, also while there was no tenant of
-    /// this name.
+    /// Sum of the counters of all threads since the start of the broker. Includes the counts of removed
+    /// tenants of the same name.
     pub fn counted(&self) -> Totals {
         let mut totals = self.before.as_deref().cloned().unwrap_or_default();
         for own in self.counters.iter().filter_map(OnceLock::get) {

@@ -1,4 +1,4 @@
-//! The AMQP connections of a tenant, to be counted and listed.
+//! The AMQP connections of a tenant, for counting and listing.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,24 +10,25 @@ use barid_core::time::WallTime;
 use crate::ids::ConnectionId;
 use crate::sync::Mutex;
 
-/// AMQP connections of one tenant, in the order in which they were accepted. `max_connections` bounds them.
+/// AMQP connections of one tenant, in the order in which they were accepted. Their number is bounded by
+/// `max_connections`.
 #[derive(Debug, Default)]
 pub struct AmqpClients(Mutex<BTreeMap<u64, Arc<AmqpClient>>>);
 
-/// One of them: open, and with a key that counts.
+/// An AMQP connection that is open and has a valid key.
 #[derive(Debug)]
 pub struct AmqpClient {
-    /// Which connection it is.
+    /// The number of the connection.
     pub id: ConnectionId,
-    /// The name that the client gives its container, cut off after 96 bytes.
+    /// The container id of the client, cut off after 96 bytes.
     pub container: String,
-    /// The name of the first key that it has proved to have.
+    /// The name of the key that the client had proved last when it was listed; normally its first key.
     pub key: String,
-    /// Where the client is.
+    /// The address of the client.
     pub peer: SocketAddr,
-    /// Since when, by the wall clock.
+    /// Wall time at which the connection was listed, which is when it was open and had a key.
     pub since: WallTime,
-    /// Where the connection is told to end.
+    /// The handle that closes the connection.
     pub connection: Arc<dyn Close>,
 }
 
@@ -38,31 +39,31 @@ pub trait Close: Send + Sync + fmt::Debug {
 }
 
 impl AmqpClients {
-    /// How many there are.
+    /// The number of connections.
     pub fn count(&self) -> usize {
         self.0.lock().len()
     }
 
-    /// The first `limit` of them behind the connection number `after`.
+    /// Returns the first `limit` connections behind the connection number `after`.
     pub fn page(&self, after: u64, limit: usize) -> Vec<Arc<AmqpClient>> {
         let behind = after.saturating_add(1);
         self.0.lock().range(behind..).take(limit).map(|(_, client)| Arc::clone(client)).collect()
     }
 
-    /// One of them.
+    /// Returns the connection with this number.
     pub fn get(&self, id: u64) -> Option<Arc<AmqpClient>> {
         self.0.lock().get(&id).cloned()
     }
 }
 
 impl AmqpClient {
-    /// Has the connection closed. The client is told that an operator wanted it.
+    /// Asks the connection's thread to close it. The client is told that an operator wants it.
     pub fn close(&self) {
         self.connection.close();
     }
 }
 
-/// A connection in the list of its tenant, until it is dropped.
+/// The entry of a connection in the list of its tenant. Removed from the list when dropped.
 #[derive(Debug)]
 pub struct Listed {
     clients: Arc<AmqpClients>,
@@ -70,7 +71,7 @@ pub struct Listed {
 }
 
 impl Listed {
-    /// Puts a connection into a list.
+    /// Adds a connection to a list.
     pub fn new(clients: &Arc<AmqpClients>, client: AmqpClient) -> Self {
         let id = client.id.0;
         clients.0.lock().insert(id, Arc::new(client));

@@ -1,51 +1,53 @@
 //! How long a connection may keep its thread.
 //!
-//! A turn is made of steps: packets, subscribers, filters. Each is small by itself, whatever a client sends, and
-//! between two of them the turn can end. So other clients wait for at most a slice and a step.
+//! A turn consists of steps: packets, subscribers, filters. Each step is short, whatever a client sends, and
+//! the turn can end after any step. So other clients wait for at most a slice and a step.
 
 use std::time::{Duration, Instant};
 
 use crate::clock::Clock;
 
-/// How long all turns of one round take together, as far as their number allows. Somebody who comes meanwhile waits so
-/// long, whether one connection has kept the thread busy or a hundred have.
+/// Duration of all turns of one round together, unless there are so many that [`SLICE_MIN`] is reached. A
+/// client whose event arrives during a round waits this long, whether one connection has kept the thread busy
+/// or a hundred have.
 const ROUND: Duration = Duration::from_millis(10);
 
-/// The shortest turn: below it, changing from one connection to the next costs too much.
+/// Minimum duration of a turn. With shorter turns, changing from one connection to the next would cost too
+/// much.
 const SLICE_MIN: Duration = Duration::from_micros(100);
 
-/// Steps between two looks at the clock. A step takes about a microsecond.
+/// Number of steps between two reads of the clock. A step takes about a microsecond.
 const STEPS_UNSEEN: usize = 32;
 
-/// The time of one turn.
+/// The time budget of one turn.
 #[derive(Clone, Debug)]
 pub struct Budget {
-    /// `None`: it is never over.
+    /// The clock, and the end of the turn. `None`: the budget is never spent.
     until: Option<(Clock, Instant)>,
-    /// Steps since the clock was looked at.
+    /// Number of steps since the last read of the clock.
     unseen: usize,
     is_spent: bool,
 }
 
 impl Budget {
-    /// The budget of one of `turns` turns of a round, which begins at `start`.
+    /// Creates the budget of one of `turns` turns in a round that begins at `start`.
     pub fn new(clock: Clock, start: Instant, turns: usize) -> Self {
         let turns = u32::try_from(turns.max(1)).unwrap_or(u32::MAX);
         let slice = (ROUND / turns).max(SLICE_MIN);
         Self { until: Some((clock, start + slice)), unseen: 0, is_spent: false }
     }
 
-    /// The budget of the only turn of a round that begins now.
+    /// Creates the budget of the only turn in a round that begins now.
     pub fn from_now(clock: Clock) -> Self {
         Self::new(clock, clock.instant(), 1)
     }
 
-    /// Time without end, for who keeps nobody waiting.
+    /// Creates a budget that is never spent, for work that keeps no client waiting.
     pub fn unbounded() -> Self {
         Self { until: None, unseen: 0, is_spent: false }
     }
 
-    /// Notes that `steps` steps have been made. True: the turn is to end.
+    /// Counts `steps` steps. Returns whether the turn must end.
     pub fn spend(&mut self, steps: usize) -> bool {
         self.unseen += steps;
         if self.unseen >= STEPS_UNSEEN {
@@ -55,7 +57,7 @@ impl Budget {
         self.is_spent
     }
 
-    /// Whether the turn is to end.
+    /// Whether the turn must end.
     pub fn is_spent(&self) -> bool {
         self.is_spent
     }

@@ -7,13 +7,13 @@ use barid_core::time::{MonoTime, WallTime};
 /// A source of time: the operating system, or a simulation. Nothing else in the engine reads a clock.
 #[derive(Clone, Copy, Debug)]
 pub struct TimeSource {
-    /// A clock that never goes back.
+    /// Monotonic clock.
     pub ticks: fn() -> Instant,
     /// Wall clock: time since the Unix epoch.
     pub unix: fn() -> Duration,
 }
 
-/// Wall time at the start plus monotonic time since: never goes back.
+/// The broker's clock: the wall time at its start plus the monotonic time since. It never goes back.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     source: TimeSource,
@@ -22,33 +22,34 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// A clock that starts now.
+    /// Starts a clock now.
     pub fn start(source: TimeSource) -> Self {
         Self { source, start: (source.ticks)(), start_unix: (source.unix)() }
     }
 
-    /// The present, for measuring how long something takes.
+    /// Returns the current instant, for measuring durations.
     pub fn instant(&self) -> Instant {
         (self.source.ticks)()
     }
 
-    /// The time.
+    /// Returns the current time.
     pub fn now(&self) -> MonoTime {
         self.at(self.instant())
     }
 
-    /// The time at an instant that was just taken.
+    /// Returns the time at an instant that was just read.
     pub fn at(&self, instant: Instant) -> MonoTime {
         MonoTime::from_millis(0).after(self.start_unix + (instant - self.start))
     }
 
-    /// What the operating system's clock says. It follows all corrections, also backwards, and goes on while
-    /// the machine sleeps: for what others compare with their own clocks.
+    /// Returns the wall time. The wall clock follows all corrections, also backwards, and continues while the
+    /// machine sleeps. It is for times that clients compare with their own clocks.
     pub fn wall(&self) -> WallTime {
         WallTime::from_millis(0).after((self.source.unix)())
     }
 
-    /// When this clock will say that the operating system's is at `wall`, if nobody corrects that.
+    /// Returns the time of this clock at which the wall clock will show `wall`, if the wall clock is not
+    /// corrected until then.
     pub fn when(&self, wall: WallTime) -> MonoTime {
         self.now().after(wall.since(self.wall()))
     }
@@ -67,7 +68,7 @@ pub(crate) mod tests {
 
     static EPOCH: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-    /// Both clocks stand still at the Unix epoch.
+    /// Returns a clock whose sources both stand still. The wall time is the Unix epoch.
     pub fn stopped() -> Clock {
         Clock::start(TimeSource { ticks: || *EPOCH, unix: || Duration::ZERO })
     }

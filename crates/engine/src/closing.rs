@@ -1,14 +1,14 @@
-//! A shard is closed while the others serve: what it has is in its store only then, and it can be opened again.
+//! Closing of a shard while the others serve. Its state is then in its store only, and it can be opened again.
 //!
-//! | of what belongs to it | becomes |
+//! | belongs to the shard | when the shard is closed |
 //! | --- | --- |
-//! | sessions | their clients are disconnected; name and subscriptions stay, so that nothing for them is acknowledged |
-//! | queues, topics, subscriptions | receivers are told; the name stays, so that nobody takes them for deleted |
-//! | keys of the state store | requests are refused; who watches goes on |
+//! | sessions | clients are disconnected; names and subscriptions stay, so that no message for them is acknowledged |
+//! | queues, topics, subscriptions | receivers are told; the names stay, so that nobody takes them for deleted |
+//! | keys of the state store | requests are refused; watchers keep watching |
 //! | retained messages | they stay in memory, and are not changed |
 //!
-//! What has been noted becomes durable. What is noted in the end, by those who have not heard of it, is
-//! [lost](barid_core::commits::LOST): whoever waits for it is told that it has failed.
+//! What has been noted becomes durable. What is noted at the end, by threads that do not know of the closing yet,
+//! is [lost](barid_core::commits::LOST): whoever waits for it is told that it has failed.
 
 use std::sync::Arc;
 use std::vec;
@@ -20,15 +20,16 @@ use crate::engine::Engine;
 use crate::session::SessionRef;
 use crate::tenant::Tenant;
 
-/// Closes a shard that is open. Its committer and its loader end when all is written ([`DurableShard::is_closed`]). Returns when
-/// no IO thread is any more in the middle of a round that began before.
+/// Closes a shard that is open. Its committer and its loader end when all is written
+/// ([`DurableShard::is_closed`]). Returns when no IO thread is in a round that began before the shard was closed.
 pub fn close(engine: &Engine, shard: ShardIndex) -> Arc<DurableShard> {
     let mut closing = Closing::begin(engine, shard);
     while closing.step() {}
     closing.end(engine)
 }
 
-/// A shard that is being closed: it takes nothing new, and one session after the other leaves. Others go on meanwhile.
+/// A shard that is being closed: it takes nothing new, and its sessions leave one after the other. Other threads
+/// go on meanwhile.
 pub struct Closing {
     shard: Arc<DurableShard>,
     tenants: Vec<Arc<Tenant>>,
@@ -52,7 +53,7 @@ impl Closing {
         Self { shard: closed, tenants, sessions: sessions.into_iter() }
     }
 
-    /// The next session leaves. False: all have left.
+    /// Lets the next session leave. Returns false when all have left.
     pub fn step(&mut self) -> bool {
         let next = self.sessions.next();
         next.is_some_and(|session| {
@@ -61,7 +62,7 @@ impl Closing {
         })
     }
 
-    /// All else leaves, when all sessions have.
+    /// Closes all that is left: remaining sessions, the keys of the state store, and the entities.
     pub fn end(self, engine: &Engine) -> Arc<DurableShard> {
         self.sessions.for_each(|session| session.leave());
         for tenant in &self.tenants {

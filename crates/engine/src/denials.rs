@@ -1,13 +1,14 @@
-//! What clients were not allowed to do: failed logins, and what the rules or keys of a client refuse.
+//! Denials: failed logins, and requests that the rules or keys of a client do not allow.
 //!
-//! Each denial is counted for its tenant and action. The last denials of a tenant are remembered for `barid why`,
-//! and the first of each second are written to the log, which bounds what a flood of denials costs:
+//! Each denial is counted for its tenant and action. The last denials of a tenant are remembered for the
+//! command `barid why`. The first denials of each second are written to the log. Three bounds limit the cost
+//! of a flood:
 //!
-//! | bound | what happens beyond |
+//! | bound | beyond it |
 //! | --- | --- |
-//! | `REMEMBERED_MAX` different denials of a tenant are remembered | The oldest is forgotten. One that is repeated takes no room: its count goes up |
-//! | `LINES_MAX` lines of the log in a second for a tenant | The denials are counted, and one line tells how many there were |
-//! | `ALL_LINES_MAX` lines of the log in a second for all tenants together | The same |
+//! | `REMEMBERED_MAX` different denials of a tenant | The oldest is forgotten. A repetition only raises a count |
+//! | `LINES_MAX` log lines in a second for a tenant | Denials are counted, and one line reports their number |
+//! | `ALL_LINES_MAX` log lines in a second for all tenants | The same |
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -22,69 +23,74 @@ use crate::denied_action::Action;
 use crate::drops::cut;
 use crate::sync::Mutex;
 
-/// Different denials that are remembered for a tenant: 25 KiB at most, and enough to see who is affected.
+/// Maximum number of different denials that are remembered for a tenant: at most some 45 KiB, and enough to
+/// see which clients are affected.
 const REMEMBERED_MAX: usize = 64;
 
-/// Lines of the log for one tenant in a second. An operator who tries one client sees each denial; beyond that
-/// the summary says more than the lines would.
+/// Maximum number of log lines for one tenant in a second. An operator who tests one client sees each denial;
+/// beyond that, the summary says more than single lines would.
 const LINES_MAX: u32 = 5;
 
-/// Lines of the log for all tenants together in a second, which a disk or a terminal takes easily.
+/// Maximum number of log lines for all tenants together in a second, which a disk or a terminal handles
+/// easily.
 const ALL_LINES_MAX: u64 = 50;
 
-/// Bytes that are remembered and written of a user name, a client identifier, what was asked for, and why not: it may
-/// have what the client said in it.
+/// Maximum number of bytes of a user name, a client identifier, a requested object and a reason in the log;
+/// the rest is cut off. The first three also bound remembered denials, in which a reason has at most
+/// `OBJECT_MAX` bytes. A reason may contain text from the client.
 const USER_MAX: usize = 96;
 const CLIENT_MAX: usize = 96;
 const OBJECT_MAX: usize = 160;
 const REASON_MAX: usize = 256;
 
-/// A client was not allowed to do something.
+/// A denial: a client was not allowed to do something.
 #[derive(Clone, Copy, Debug)]
 pub struct Denial<'a> {
-    /// What.
+    /// The denied action.
     pub action: Action,
-    /// The user name, or the name of the key. `None`: the client has given none.
+    /// The user name, or the name of the key; `None`: the client has given none.
     pub user: Option<&'a str>,
     /// The client identifier, or the container id of an AMQP connection.
     pub client: &'a str,
-    /// Where the client is.
+    /// The address of the client.
     pub peer: SocketAddr,
-    /// The topic, topic filter, key or address that was asked for.
+    /// The topic, topic filter, key or address that was requested.
     pub object: Option<&'a str>,
-    /// Why, as a part of a sentence.
+    /// The reason, as a part of a sentence.
     pub reason: &'a str,
 }
 
 /// A denial that is remembered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remembered {
-    /// What the client wanted to do.
+    /// The denied action.
     pub action: Action,
-    /// When it was denied last.
+    /// Time of the last denial.
     pub at: MonoTime,
-    /// How often it was denied since it is remembered.
+    /// Number of denials since it was first remembered.
     pub count: u64,
-    /// As in [`Denial`], cut off after 96 bytes.
+    /// The user name, as in [`Denial`], cut off after 96 bytes.
     pub user: Option<String>,
-    /// As in [`Denial`], cut off after 96 bytes.
+    /// The client identifier, as in [`Denial`], cut off after 96 bytes.
     pub client: String,
-    /// Where the client was last.
+    /// The address of the client at the last denial.
     pub peer: SocketAddr,
-    /// As in [`Denial`], cut off after 160 bytes.
+    /// The requested object, as in [`Denial`], cut off after 160 bytes.
     pub object: Option<String>,
-    /// The last reason.
+    /// The last reason, cut off after 160 bytes.
     pub reason: String,
 }
 
-/// Which denials somebody wants to see. What is `None` does not matter.
+/// A filter for remembered denials. `None` matches everything.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Wanted<'a> {
-    /// Of this client identifier.
+    /// Denials to this client identifier.
     pub client: Option<&'a str>,
-    /// Of what was asked for under this name, or matches this topic filter.
+    /// Denials of this object, and denials that concern no object, such as failed logins. Topic filters match
+    /// topics here, in either direction.
     pub object: Option<&'a str>,
-    /// Of users of this tenant: the log of the default tenant has those of tenants that do not exist.
+    /// Denials to users of this tenant. Denials to users of tenants that do not exist are in the log of the
+    /// default tenant.
     pub users_of: Option<&'a str>,
 }
 
@@ -94,39 +100,39 @@ pub struct DenialLog(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// Those that were repeated or made last come last.
+    /// The remembered denials, in the order of their last repetition: the newest is at the end.
     remembered: VecDeque<Remembered>,
-    /// Of the log: this second, and how many lines were written in it.
+    /// The current second, and the number of log lines written in it.
     second: u64,
     lines: u32,
-    /// Denials that were counted instead of written, since the last summary.
+    /// Number of denials since the last summary that were counted and not logged.
     unwritten: u64,
 }
 
-/// What becomes of a denial in the log.
+/// How a denial appears in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Line {
-    /// It is written.
+    /// It has a line of its own.
     Written,
-    /// It is summed up with others.
+    /// It is counted in the next summary.
     Summed {
-        /// It is the first of them: somebody has to make the summary.
+        /// Whether it is the first one since the last summary: the caller must schedule the next summary.
         first: bool,
     },
 }
 
-/// Lines of the log in a second, of all tenants.
+/// Counter of the log lines of all tenants in the current second.
 #[derive(Debug, Default)]
 pub struct AllLines(AtomicU64);
 
 impl AllLines {
-    /// Whether one more line may be written in this second.
+    /// Counts a log line, if another one may be written in this second. Returns whether it may.
     pub fn admit(&self, now: MonoTime) -> bool {
         let second = second(now);
         self.0
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |word| {
                 let (of, lines) = (word >> 16, word & 0xFFFF);
-                // A thread whose turn began earlier may still be in the second before.
+                // A thread whose turn began earlier may still be in the previous second.
                 if second > of {
                     Some(second << 16 | 1)
                 } else {
@@ -160,12 +166,13 @@ pub fn write(tenant: &str, denial: &Denial<'_>) {
 }
 
 impl DenialLog {
-    /// How many were counted and not written since the last time.
+    /// Returns the number of denials since the last call that were counted and not logged.
     pub fn take_unwritten(&self) -> u64 {
         std::mem::take(&mut self.0.lock().unwritten)
     }
 
-    /// Remembers a denial, and decides whether the log gets a line for it.
+    /// Remembers a denial, and decides whether it is logged. `may_write` is asked only if the tenant's own
+    /// bound allows a line.
     pub fn note(
         &self,
         now: MonoTime,
@@ -186,7 +193,7 @@ impl DenialLog {
         Line::Summed { first: state.unwritten == 1 }
     }
 
-    /// Those that are wanted, the newest first.
+    /// The remembered denials that match `wanted`, newest first.
     pub fn recent(&self, wanted: &Wanted<'_>) -> Vec<Remembered> {
         let state = self.0.lock();
         state.remembered.iter().rev().filter(|denial| wanted.has(denial)).cloned().collect()
@@ -198,7 +205,7 @@ impl State {
         let user = denial.user.map(|user| cut(user, USER_MAX));
         let client = cut(denial.client, CLIENT_MAX);
         let object = denial.object.map(|object| cut(object, OBJECT_MAX));
-        // A flood repeats its newest denial.
+        // The search begins with the newest denial, which a flood usually repeats.
         let known = self.remembered.iter().rposition(|known| {
             known.action == denial.action
                 && known.object.as_deref() == object.as_deref()
@@ -282,7 +289,7 @@ mod tests {
         }
         assert_eq!(note(1_500), Line::Summed { first: true });
         assert_eq!(note(1_999), Line::Summed { first: false });
-        // A thread whose turn began in the second before makes no room.
+        // A thread whose turn began in the previous second does not reset the count.
         assert_eq!(note(999), Line::Summed { first: false });
         assert_eq!(note(2_000), Line::Written);
         assert_eq!(log.0.lock().unwritten, 3);

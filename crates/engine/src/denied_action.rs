@@ -1,28 +1,28 @@
-//! What clients may be denied.
+//! Actions that a client may be denied.
 
-/// What a client was not allowed to do.
+/// An action that a client was not allowed to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// To connect: user name and password, or a key or token of AMQP, were not accepted.
+    /// Connecting: the user name and password, or the AMQP key or token, were not accepted.
     Login,
-    /// To connect with this will.
+    /// Connecting with this will.
     Will,
-    /// To publish to a topic of MQTT.
+    /// Publishing to an MQTT topic.
     Publish,
-    /// To subscribe to a topic filter of MQTT.
+    /// Subscribing to an MQTT topic filter.
     Subscribe,
-    /// To read or write a key of the state store.
+    /// Reading or writing a key of the state store.
     State,
-    /// To send to an entity of AMQP.
+    /// Sending to an AMQP entity.
     Send,
-    /// To receive from an entity of AMQP.
+    /// Receiving from an AMQP entity.
     Receive,
-    /// To make a request to the `$management` node of an entity.
+    /// Making a request to the `$management` node of an entity.
     Manage,
 }
 
 impl Action {
-    /// All of them.
+    /// All actions.
     pub const ALL: [Self; 8] = [
         Self::Login,
         Self::Will,
@@ -34,7 +34,7 @@ impl Action {
         Self::Manage,
     ];
 
-    /// Its name in metrics, in the log and in the admin API.
+    /// The name of the action in metrics, in the log and in the admin API.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Login => "login",

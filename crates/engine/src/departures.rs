@@ -1,7 +1,8 @@
-//! Sessions that have ended, and whose subscriptions still have to leave the topic index.
+//! Removal of the subscriptions of ended sessions from the topic index.
 //!
-//! A session may have ten thousand subscriptions, and hundreds of such sessions may end at once. So they leave step by
-//! step, between the turns of others. Meanwhile nobody sends to the session: it [has ended](crate::session::Session::has_ended).
+//! A session may have ten thousand subscriptions, and hundreds of such sessions may end at once. So their
+//! subscriptions are removed in steps, between the turns of connections. Meanwhile no message is sent to such
+//! a session, because it [has ended](crate::session::Session::has_ended).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,13 +11,13 @@ use crate::budget::Budget;
 use crate::session::{Subscription, Subscriptions};
 use crate::tenant::Tenant;
 
-/// As many subscriptions as nearly every session has leave at once.
+/// Maximum number of subscriptions that are removed at once. Nearly every session has fewer.
 const FEW: usize = 32;
 
-/// Steps of a turn for each subscription.
+/// Steps of a turn for the removal of each subscription.
 const STEPS: usize = 2;
 
-/// The sessions whose subscriptions one thread takes out of the index, in the order in which they ended.
+/// The ended sessions whose subscriptions one thread still has to remove, in the order in which they ended.
 #[derive(Default)]
 pub struct Departures(VecDeque<Departure>);
 
@@ -27,8 +28,8 @@ struct Departure {
 }
 
 impl Departures {
-    /// Takes the subscriptions of a session that has ended out of the index: now if they are few, and with
-    /// [`Self::go_on`] if not.
+    /// Removes the subscriptions of an ended session from the index: at once if they are few, and otherwise
+    /// in [`Self::go_on`].
     pub fn begin(&mut self, tenant: &Arc<Tenant>, session: u64, subscriptions: Subscriptions) {
         let is_few = subscriptions.count() <= FEW;
         let (tenant, rest) = (Arc::clone(tenant), subscriptions.into_iter());
@@ -40,7 +41,7 @@ impl Departures {
         }
     }
 
-    /// Goes on, as far as the budget goes.
+    /// Continues the removal until the budget is spent.
     pub fn go_on(&mut self, budget: &mut Budget) {
         while let Some(departure) = self.0.front_mut() {
             if !departure.step() {
@@ -51,7 +52,7 @@ impl Departures {
         }
     }
 
-    /// How many sessions have subscriptions left.
+    /// Number of sessions that have subscriptions left.
     pub fn len(&self) -> usize {
         self.0.len()
     }
@@ -63,7 +64,7 @@ impl Departures {
 }
 
 impl Departure {
-    /// Takes out one. False: there was none left.
+    /// Removes one subscription. Returns false if there was none left.
     fn step(&mut self) -> bool {
         let Some(subscription) = self.rest.next() else { return false };
         self.tenant.unsubscribe(&subscription.filter, self.session);

@@ -1,7 +1,7 @@
-//! "Where did my message go": the recent drops, remembered with time, topic, client and reason.
+//! The recent drops, remembered with time, topic, client and reason, to answer "where did my message go".
 //!
-//! Each thread remembers for each tenant on its own, so that a drop costs a lock that nobody else holds and
-//! no allocation once the log is full. Whoever asks has the logs merged.
+//! Each thread has a log of its own for each tenant. So a drop takes a lock without contention, and rarely
+//! allocates once the log is full. A query merges the logs.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -13,24 +13,24 @@ use mqtt_proto::topic;
 
 use crate::sync::Mutex;
 
-/// Drops that one thread remembers for one tenant.
+/// Maximum number of drops that one thread remembers for one tenant. Beyond, the oldest is forgotten.
 const REMEMBERED_MAX: usize = 1_024;
 
-/// Bytes that are remembered of a topic, and of a client identifier.
+/// Maximum number of bytes that are remembered of a topic and of a client identifier. The rest is cut off.
 const TOPIC_MAX: usize = 160;
 const CLIENT_MAX: usize = 96;
 
-/// Stands for what was cut off.
+/// Replaces the text that was cut off.
 const ELLIPSIS: char = '…';
 
-/// The recent drops of one thread for one tenant: at most `REMEMBERED_MAX` of them, and 300 KiB.
+/// The recent drops of one thread for one tenant: at most `REMEMBERED_MAX`, in at most some 360 KiB.
 #[derive(Debug, Default)]
 pub struct DropLog {
     /// Oldest first.
     drops: Mutex<VecDeque<Remembered>>,
 }
 
-/// Topic and client in one string, whose memory the next drop uses again.
+/// A remembered drop. Topic and client are in one string, whose memory is reused when the drop is replaced.
 #[derive(Debug)]
 struct Remembered {
     at: MonoTime,
@@ -43,39 +43,39 @@ struct Remembered {
 /// A message that did not reach a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DroppedMessage {
-    /// When it was dropped.
+    /// Time of the drop.
     pub at: MonoTime,
-    /// Its topic; cut off after 160 bytes. `None`: it was in the store and nowhere else.
+    /// The topic, cut off after 160 bytes; `None`: the message was in the store only.
     pub topic: Option<String>,
-    /// Whom it was for; cut off after 96 bytes.
+    /// The client identifier of the session, cut off after 96 bytes.
     pub client: String,
-    /// Why.
+    /// The reason for the drop.
     pub reason: DropReason,
 }
 
-/// Which drops somebody wants to see. What is `None` does not matter.
+/// A filter for remembered drops. `None` matches everything.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Wanted<'a> {
-    /// Of this client identifier.
+    /// Drops of messages for this client identifier.
     pub client: Option<&'a str>,
-    /// Of topics that this filter matches, a valid one that is not shared.
+    /// Drops of messages whose topic matches this filter, which must be valid and not shared.
     pub topic: Option<&'a str>,
-    /// For this reason.
+    /// Drops for this reason.
     pub reason: Option<DropReason>,
 }
 
-/// What several logs remember together.
+/// The merged drops of several logs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recent {
-    /// The wanted ones, newest first.
+    /// The drops that match the filter, newest first.
     pub drops: Vec<DroppedMessage>,
-    /// All that are remembered, wanted or not.
+    /// Number of all remembered drops, whether they match or not.
     pub remembered: usize,
 }
 
 impl DropLog {
-    /// Remembers that a message of `topic` for `client` was dropped, in place of the oldest drop when
-    /// the log is full.
+    /// Remembers that a message of `topic` for `client` was dropped. Replaces the oldest drop if the log is
+    /// full.
     pub fn push(&self, at: MonoTime, topic: Option<&str>, client: &str, reason: DropReason) {
         let mut drops = self.drops.lock();
         let oldest = if drops.len() < REMEMBERED_MAX { None } else { drops.pop_front() };
@@ -88,7 +88,7 @@ impl DropLog {
     }
 }
 
-/// What several logs remember: of those that are wanted, the `limit` newest.
+/// Merges several logs. Returns the `limit` newest drops that match `wanted`.
 pub fn merge<'a>(
     logs: impl IntoIterator<Item = &'a DropLog>,
     wanted: &Wanted<'_>,
@@ -135,7 +135,7 @@ impl Wanted<'_> {
     }
 }
 
-/// Whether a filter matches a topic that was cut as in the log.
+/// Whether a filter matches a topic that may have been cut off for the log.
 fn of(filter: &str, topic: &str) -> bool {
     if topic::has_wildcards(filter) {
         topic::matches(filter, topic)
@@ -144,7 +144,7 @@ fn of(filter: &str, topic: &str) -> bool {
     }
 }
 
-/// At most `max` bytes of a text, of which the end is replaced by an ellipsis if it is longer.
+/// Returns the text in at most `max` bytes. If it is longer, its end is replaced by an ellipsis.
 pub fn cut(text: &str, max: usize) -> Cow<'_, str> {
     if text.len() <= max {
         return text.into();
@@ -154,7 +154,7 @@ pub fn cut(text: &str, max: usize) -> Cow<'_, str> {
     short.into()
 }
 
-/// What a reason means, and what an operator can do about it.
+/// Explains a drop reason, and what an operator can do about it.
 pub const fn explanation(reason: DropReason) -> &'static str {
     match reason {
         DropReason::QueueMessages => {

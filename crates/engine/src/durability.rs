@@ -1,39 +1,40 @@
-//! What an acknowledgement promises: durability classes.
+//! Durability classes: what an acknowledgement promises.
 
 use mqtt_proto::{Properties, topic};
 use serde::Deserialize;
 use statestore_proto::Glob;
 use statestore_proto::properties::PERSIST;
 
-/// What must have happened before a QoS 1 or 2 message is acknowledged to its publisher.
+/// The condition for acknowledging a QoS 1 or 2 message to its publisher.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 pub enum DurabilityClass {
-    /// Nothing: it is lost if the broker ends before it is delivered.
+    /// No condition: the message is lost if the broker ends before it is delivered.
     Memory,
-    /// Every persistent session that matched has it on this machine's disk (fsync).
+    /// The message is on this machine's disk (fsync) for every matching persistent session.
     #[default]
     Local,
     /// As `local`, on several machines. Reserved: this version refuses it.
     Replicated,
 }
 
-/// The class of the messages to some topics, or of some keys of the state store: one of both is named.
+/// The durability class for some topics, or for some keys of the state store: exactly one of `filter` and
+/// `keys` is given.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
 pub struct DurabilityRule {
-    /// The topics.
+    /// The topic filter.
     pub filter: Option<String>,
-    /// The keys, as a pattern with `*`, `?` and `[0-9]`.
+    /// The pattern of the keys, with `*`, `?` and `[0-9]`.
     pub keys: Option<String>,
-    /// Their class.
+    /// The durability class.
     pub class: DurabilityClass,
-    /// The tenant whose topics or keys they are; all tenants' if there is none.
+    /// The tenant to which the rule applies; `None`: all tenants.
     pub tenant: Option<String>,
 }
 
-/// Whether the sender asks for a session, a retained message or a key to be stored where that is not so by
-/// its class: by the user property `aio-persistence`.
+/// Whether the sender asks for a session, a retained message or a key to be stored although its class does
+/// not require that. The sender asks with the user property `aio-persistence`.
 pub fn asks_to_persist(properties: Properties<'_>) -> bool {
     properties.user_properties().any(|property| property == (PERSIST, "true"))
 }
@@ -47,7 +48,7 @@ pub struct Durability {
 }
 
 impl DurabilityClass {
-    /// The name, as in the configuration and in CONNACK.
+    /// The name of the class, as in the configuration and in CONNACK.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Memory => "memory",
@@ -56,14 +57,15 @@ impl DurabilityClass {
         }
     }
 
-    /// Whether something is written to the disk.
+    /// Whether messages and keys of this class are written to the disk.
     pub fn is_stored(self) -> bool {
         self != Self::Memory
     }
 }
 
 impl Durability {
-    /// The tenant's class, and its exceptions: the first rule that matches a topic or a key counts.
+    /// Creates the classes of a tenant: its own class, and the rules that apply to it. The first rule that
+    /// matches a topic or a key decides.
     pub fn new<'a>(
         tenant: &str,
         class: DurabilityClass,
@@ -80,7 +82,7 @@ impl Durability {
         Self { class, topics: topics.collect(), keys: keys.collect() }
     }
 
-    /// The class of a topic's messages. What the broker says of itself is not worth a disk.
+    /// The class of messages to a topic. The `$SYS` topics of the broker are not stored.
     pub fn of(&self, topic: &str) -> DurabilityClass {
         if topic.starts_with("$SYS/") {
             return DurabilityClass::Memory;
@@ -96,12 +98,12 @@ impl Durability {
         self.keys.iter().find(|(keys, _)| keys.matches(key)).map_or(self.class, |(_, class)| *class)
     }
 
-    /// Whether persistent sessions are kept on disk: something that they get may be stored.
+    /// Whether persistent sessions are stored: that is the case if any message that they get may be stored.
     pub fn stores_sessions(&self) -> bool {
         self.class.is_stored() || self.topics.iter().any(|(_, class)| class.is_stored())
     }
 
-    /// What a client is told that asks: the class, and then each exception with its filter.
+    /// The texts for a client that asks in CONNECT: the class, followed by each rule with its filter.
     pub fn describe(&self) -> impl Iterator<Item = String> {
         let rules = self.topics.iter().map(|(filter, class)| format!("{} {filter}", class.name()));
         std::iter::once(self.class.name().to_owned()).chain(rules)

@@ -1,7 +1,7 @@
 //! PUBLISH packets as the broker sends them.
 //!
-//! A message is kept with its MQTT 5 properties in wire form, so sending it is copying; what belongs to
-//! one hop (Message Expiry Interval as it is now, Subscription Identifiers, Topic Alias) is put before.
+//! A message keeps its MQTT 5 properties in wire form, so they are only copied. The properties that belong to
+//! one hop come before them: the remaining Message Expiry Interval, Subscription Identifiers, Topic Alias.
 
 use std::num::NonZeroU32;
 
@@ -26,33 +26,33 @@ pub struct PublishFrame<'a> {
     pub retain: bool,
     /// The DUP flag.
     pub dup: bool,
-    /// The packet identifier; 0 for QoS 0, or when it is put in later.
+    /// The packet identifier; 0 for QoS 0, or if it is filled in later.
     pub id: u16,
     /// Subscription Identifiers.
     pub identifiers: &'a [NonZeroU32],
-    /// How the topic is told.
+    /// Whether a Topic Alias is defined for the topic, or stands for it.
     pub alias: AliasUse,
-    /// The present, from which the rest of the message's life counts.
+    /// The current time, from which the remaining Message Expiry Interval counts.
     pub now: MonoTime,
 }
 
-/// Where the parts of an encoded PUBLISH lie, counted from the start of the output buffer.
+/// Positions of the parts of an encoded PUBLISH in the output buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// The first byte.
+    /// Start of the packet.
     pub start: usize,
-    /// The packet identifier, if there is one.
+    /// Start of the packet identifier, if there is one.
     pub id: usize,
-    /// The properties after those of this hop.
+    /// Start of the properties that the message keeps, behind those of this hop.
     pub properties: usize,
-    /// The payload.
+    /// Start of the payload.
     pub payload: usize,
-    /// The end of the packet.
+    /// End of the packet.
     pub end: usize,
 }
 
 impl PublishFrame<'_> {
-    /// Bytes of the whole packet.
+    /// Number of bytes of the whole packet.
     pub fn len(&self, v5: bool) -> usize {
         let body = self.body_len(v5);
         1 + varint_len(body) + body
@@ -66,7 +66,7 @@ impl PublishFrame<'_> {
         layout
     }
 
-    /// Appends all of the packet but its payload.
+    /// Appends the packet without its payload. The layout is that of the whole packet.
     pub fn put_head(&self, v5: bool, out: &mut Vec<u8>) -> Layout {
         let body_len = self.body_len(v5);
         let start = out.len();

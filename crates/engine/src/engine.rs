@@ -1,4 +1,4 @@
-//! The engine: tenants, agenda, shards and clock, shared by all threads.
+//! The engine: the tenants, agenda, shards and clock that all threads share.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -14,7 +14,7 @@ use crate::rounds::Rounds;
 use crate::state_store::RequestTimes;
 use crate::tenant::{SettingsOf, Tenants};
 
-/// The engine: what all threads share, but for what belongs to the outside.
+/// The state that all threads share, except for connections and other parts of the server.
 pub struct Engine {
     /// The clock.
     pub clock: Clock,
@@ -22,36 +22,36 @@ pub struct Engine {
     pub random: Random,
     /// The tenants.
     pub tenants: Tenants,
-    /// Tasks that are due at a time.
+    /// The tasks for the housekeeping thread.
     pub agenda: Agenda,
-    /// The agenda, as entities know it.
+    /// The agenda, in the form that entities use.
     pub alarm: Arc<dyn Alarm>,
-    /// How long requests to the state store take.
+    /// Latency of requests to the state store.
     pub request_times: Arc<RequestTimes>,
-    /// How much the log says of denials, of all tenants together.
+    /// The bound on log lines about denials, for all tenants together.
     pub denial_lines: AllLines,
-    /// The durable plane.
+    /// The shards of the data directory.
     pub shards: Arc<Shards>,
-    /// The rounds of those who count.
+    /// The rounds of the IO threads.
     pub rounds: Rounds,
     sys_interval: AtomicU32,
     session_ids: AtomicU64,
 }
 
-/// What of the settings an engine needs and a reload may change.
+/// The settings of the engine that a reload may change.
 #[derive(Clone)]
 pub struct EngineSettings {
-    /// The most tenants that clients may bring into being.
+    /// Maximum number of tenants up to which clients may create new ones.
     pub max_tenants: usize,
-    /// What each tenant gets.
+    /// Returns the settings of a tenant.
     pub settings_of: SettingsOf,
     /// Seconds between two publications of the `$SYS` topics; 0: there are none.
     pub sys_interval: u32,
 }
 
 impl Engine {
-    /// An engine over this storage. So many threads count what they do, each for itself; stored
-    /// messages that wait may take so many bytes of memory.
+    /// Creates an engine over this storage. `counting` is the number of threads that have counters of their
+    /// own. `queue_memory` is the memory for stored messages that wait in queues, in bytes.
     pub fn new(
         settings: EngineSettings,
         (counting, queue_memory): (usize, usize),
@@ -78,7 +78,7 @@ impl Engine {
         }
     }
 
-    /// A session's number.
+    /// Returns a new session id, unique in the process.
     pub fn next_session_id(&self) -> u64 {
         self.session_ids.fetch_add(1, Ordering::Relaxed)
     }
@@ -97,7 +97,7 @@ impl Engine {
         definitions: impl IntoIterator<Item = (String, Definitions)>,
     ) -> Result<(), (String, EntityError)> {
         for (tenant, definitions) in definitions {
-            // As many as the configuration names, whatever clients may bring into being.
+            // `max_tenants` limits only tenants that clients create, not those in the configuration.
             let found = self.tenants.recover(&tenant);
             let entities = found.entities(&self.alarm);
             entities
@@ -107,11 +107,11 @@ impl Engine {
         Ok(())
     }
 
-    /// Puts these settings in force, also for tenants that are there.
+    /// Applies new settings, also to existing tenants.
     pub fn apply(&self, settings: EngineSettings) {
         self.sys_interval.store(settings.sys_interval, Ordering::Relaxed);
         self.tenants.set(settings.max_tenants, settings.settings_of);
-        // Queues that were full may have room by the new limits.
+        // Under the new limits, queues that were full may have room.
         for tenant in self.tenants.all() {
             tenant.sessions.for_each(|session| session.look_for_room());
         }

@@ -1,28 +1,30 @@
-//! Rules of the engine that a simulation can break one at a time, to show that each of them matters and that the checkers
-//! notice when it does not hold.
+//! Rules of the engine that a simulation can break, one at a time, to show that each of them matters and that
+//! the checkers notice a violation.
 //!
-//! Without the feature `faults` every rule holds: [`holds`] is a constant, and no switch is in the program.
+//! Without the feature `faults` every rule holds: [`holds`] is a constant, and the program contains no
+//! switch.
 
 use barid_core::commits::Commits;
 
-/// One of the rules.
+/// A rule that the engine keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
     /// PUBACK and PUBREC leave when the message is durable in every shard that stores it.
     AcknowledgeWhenDurable,
-    /// A session or a queue that stores a QoS 2 message is noted in the same batch.
+    /// That a session or a queue has a QoS 2 message is noted in the same batch as the message.
     NoteReceivedWithMessage,
-    /// A QoS 2 message does not go to those that are noted to have it.
+    /// A repeated QoS 2 message is not delivered to sessions and queues that are noted to have it.
     AskWhoHasIt,
-    /// The sessions of a shard get a QoS 2 message in ascending order of their numbers.
+    /// The sessions of a shard get a QoS 2 message in ascending order of session numbers.
     VisitInOrder,
-    /// PUBREL has the notes of its message removed from all shards that have one.
+    /// PUBREL removes the notes of its message from all shards that have one.
     ForgetEverywhere,
-    /// A QoS 2 message that is repeated is not refused for full queues: some subscribers already have it.
+    /// A repeated QoS 2 message is not refused because of full queues: some subscribers already have it.
     AdmitWhatWasReceived,
-    /// That a QoS 2 message was received is not noted for all sessions of the publisher's shard if one of them has missed it.
+    /// The publisher's shard does not note that all its sessions have a QoS 2 message if one of them has
+    /// missed it.
     NoteReceivedByAll,
-    /// The PUBREC of a repeated QoS 2 message leaves when all notes of the first one are durable.
+    /// The PUBREC of a repeated QoS 2 message leaves when all notes of the first PUBLISH are durable.
     AcknowledgeRepetitionWhenDurable,
     /// PUBCOMP leaves when the note of the message is durably removed from every shard.
     CompleteWhenForgotten,
@@ -36,13 +38,14 @@ pub enum Rule {
     AnswerSubscribeWhenDurable,
     /// CONNACK with Session Present 0 leaves when the previous session is durably removed.
     ConnectWhenGone,
-    /// CONNACK leaves when it is durable that the client of a session with an expiry is back.
+    /// CONNACK leaves when it is durable that the client of a session with an expiry is connected again.
     ConnectWhenNotedAsPresent,
     /// The acknowledgement of a retained message also waits for the retained message itself.
     AcknowledgeWhenRetained,
-    /// Messages of a shared subscription in a session that ends go to other members.
+    /// Messages of a shared subscription go from a session to other members when its client disconnects or
+    /// the session ends.
     GiveToOthers,
-    /// The record of these messages is removed when the other members have them durably.
+    /// The record of messages that were given to other members is removed when these have them durably.
     ForgetGivenWhenDurable,
     /// The response to SET and DEL leaves when the change is durable.
     TellChangesWhenDurable,
@@ -52,7 +55,8 @@ pub enum Rule {
     TellAbsenceWhenDurable,
     /// The refusal of a request leaves when the state that caused it is durable.
     TellRefusalsWhenDurable,
-    /// A version ahead of the wall clock leaves when the clock of the shard is durable, also if the key is not stored.
+    /// A version ahead of the wall clock leaves when the shard has noted it durably, also if the key is not
+    /// stored.
     TellVersionsWhenNoted,
     /// Notifications of a change leave when the change is durable.
     NotifyWhenDurable,
@@ -82,9 +86,9 @@ pub enum Rule {
     OneBatchForEachCommand,
     /// The first message of an entity leaves when the reservation of its sequence numbers is durable.
     DeliverWhenReserved,
-    /// The bytes of a message are found while their batch is on its way to the log.
+    /// The bytes of a message can be read while their batch is being written to the log.
     FindWhatIsOnItsWay,
-    /// A process gives its locks other numbers than the processes before it.
+    /// The numbers of locks differ from those of all earlier processes.
     NumberLocksAnew,
     /// A receiver with credit is told when its entity has a message for it.
     TellWhatIsReady,
@@ -92,13 +96,14 @@ pub enum Rule {
     ForwardWhenDurable,
     /// A number counts as done before those that wait for it are woken.
     WakeWhenDone,
-    /// One thread at a time writes to a socket.
+    /// Only one thread at a time writes to a socket.
     OneWriter,
-    /// A writer that met a full socket tries again if there was room before it could say so.
+    /// A writer that found the socket full tries again if the socket got room before the writer could report
+    /// it.
     RetryWhenThereWasRoom,
 }
 
-/// Whether a rule may be broken.
+/// Whether this build can break rules.
 pub const CAN_BREAK: bool = cfg!(feature = "faults");
 
 /// Values that are empty when a rule is broken.
@@ -123,7 +128,7 @@ mod switches {
         true
     }
 
-    /// Lets other threads of a simulation do a step. The caller holds no lock that such a step takes.
+    /// Lets other threads of a simulation take a step. The caller holds no lock that such a step takes.
     #[inline(always)]
     pub const fn interleave() {}
 }
@@ -139,12 +144,12 @@ mod switches {
         static OTHERS: RefCell<Option<Box<dyn FnMut()>>> = const { RefCell::new(None) };
     }
 
-    /// Breaks one rule on this thread from now on, or none.
+    /// Breaks one rule on this thread from now on; `None`: no rule is broken.
     pub fn break_rule(rule: Option<Rule>) {
         BROKEN.set(rule);
     }
 
-    /// Sets the step that [`interleave`] lets others do.
+    /// Sets the step that [`interleave`] runs.
     pub fn set_others(act: Option<Box<dyn FnMut()>>) {
         OTHERS.set(act);
     }
@@ -154,7 +159,7 @@ mod switches {
         BROKEN.get() != Some(rule)
     }
 
-    /// Lets other threads of a simulation do a step. The caller holds no lock that such a step takes.
+    /// Lets other threads of a simulation take a step. The caller holds no lock that such a step takes.
     pub fn interleave() {
         // A step of another thread is not interrupted itself.
         let act = OTHERS.take();

@@ -1,10 +1,10 @@
-//! Numbers that are given in the life of a broker.
+//! Numbers that are unique during the life of a broker.
 
-/// A connection: unique in the life of the broker, whichever thread owns it.
+/// The number of a connection: unique during the life of the broker, whichever thread owns the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId(pub u64);
 
 impl ConnectionId {
-    /// No connection ever has it.
+    /// A number that no connection ever has.
     pub const NONE: Self = Self(u64::MAX);
 }

@@ -1,23 +1,23 @@
-//! Which keys a user may read and write.
+//! Rules for the keys of the state store that a user may read and write.
 
 use data_encoding::BASE64;
 use serde::Deserialize;
 use statestore_proto::{Glob, Verb};
 
-/// Keys of the state store that a user may read or write.
+/// A rule that allows a user to read or write some keys of the state store.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
 pub struct KeyRule {
-    /// What the user may do with them.
+    /// What the rule allows.
     pub access: KeyAccess,
-    /// How the keys are named.
+    /// How the keys are written.
     #[serde(default, rename = "type")]
     pub kind: KeyKind,
-    /// The keys.
+    /// The keys that the rule is for.
     pub keys: Vec<String>,
 }
 
-/// What a user may do with some keys.
+/// The commands that a rule allows for its keys.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum KeyAccess {
@@ -25,25 +25,25 @@ pub enum KeyAccess {
     Read,
     /// SET, DEL, VDEL.
     Write,
-    /// All of it.
+    /// All commands.
     ReadWrite,
 }
 
-/// How a rule names keys.
+/// How a rule writes its keys.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum KeyKind {
-    /// As patterns with `*`, `?` and `[0-9]`, in which `{principal.clientId}` and
-    /// `{principal.username}` are replaced.
+    /// Patterns with `*`, `?` and `[0-9]`, in which `{principal.clientId}` and `{principal.username}` are
+    /// replaced.
     #[default]
     Pattern,
-    /// As they are.
+    /// The keys themselves, as text.
     String,
-    /// As they are, in Base64.
+    /// The keys themselves, in Base64.
     Binary,
 }
 
-/// The rules of one user for one client. They only allow: what none of them names is denied.
+/// The rules of one user, applied to one client. Rules only allow: a key that no rule includes is denied.
 #[derive(Debug)]
 pub struct KeyRules(Vec<(KeyAccess, Keys)>);
 
@@ -54,8 +54,8 @@ enum Keys {
 }
 
 impl KeyRules {
-    /// The rules of `user` for a client. What takes the place of `{principal.…}` stands for itself,
-    /// whatever characters it has. A rule that names anything else in braces allows nothing.
+    /// Applies the rules of `user` to a client. The text that replaces `{principal.…}` is literal, whatever
+    /// characters it has. A pattern with another name in braces allows nothing.
     pub fn new(rules: &[KeyRule], user: &str, client_id: &str) -> Self {
         let named = |rule: &KeyRule| {
             let keys =
@@ -65,10 +65,10 @@ impl KeyRules {
         Self(rules.iter().flat_map(named).collect())
     }
 
-    /// Says what is wrong with a key of a rule.
+    /// Checks a key of a rule.
     ///
     /// # Errors
-    /// The sentence.
+    /// A sentence that says what is wrong with the key.
     pub fn check(kind: KeyKind, key: &str) -> Result<(), &'static str> {
         parse(kind, key, "user", "client").map(drop)
     }

@@ -1,4 +1,4 @@
-//! What bounds the clients of a tenant.
+//! Limits on what the clients of a tenant may use.
 
 use serde::Deserialize;
 
@@ -6,7 +6,7 @@ use crate::durability::DurabilityClass;
 
 macro_rules! limits {
     ($($(#[$doc:meta])* $name:ident: $type:ty = $default:expr,)*) => {
-        /// Bounds on what the clients of one tenant may use.
+        /// Limits on what the clients of one tenant may use.
         #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
         #[serde(default, deny_unknown_fields)]
         pub struct Limits { $($(#[$doc])* pub $name: $type,)* }
@@ -17,13 +17,13 @@ macro_rules! limits {
             }
         }
 
-        /// The limits that a tenant has of its own.
+        /// The limits that the configuration sets for one tenant. `None`: the common limit applies.
         #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
         #[serde(default, deny_unknown_fields)]
         pub struct OwnLimits { $($(#[$doc])* pub $name: Option<$type>,)* }
 
         impl OwnLimits {
-            /// These, and the `common` ones where there is none.
+            /// Returns the limits of the tenant: its own, and the `common` ones where it has none.
             pub fn over(&self, common: &Limits) -> Limits {
                 Limits { $($name: self.$name.clone().unwrap_or_else(|| common.$name.clone()),)* }
             }
@@ -32,62 +32,67 @@ macro_rules! limits {
 }
 
 limits! {
-    /// Connections at once.
+    /// Maximum number of simultaneous connections.
     max_connections: usize = 1_000_000,
-    /// Sessions, with and without a client. Beyond, clients without a session are refused.
+    /// Maximum number of sessions, with and without a client. Beyond, clients without a session are refused.
     max_sessions: usize = 1_000_000,
-    /// Bytes of the longest client identifier; at least 23 (MQTT-3.1.3-5).
+    /// Maximum length of a client identifier, in bytes; at least 23 (MQTT-3.1.3-5).
     max_client_id_bytes: usize = 1_024,
-    /// Bytes of the largest packet that a client may send.
+    /// Maximum size of a packet that a client may send, in bytes.
     max_packet_size: usize = 2 * 1024 * 1024,
-    /// QoS 2 messages that a client may have unreleased at once (Receive Maximum).
+    /// Maximum number of QoS 2 messages that a client may have unreleased at once (Receive Maximum).
     receive_maximum: u16 = 65_535,
-    /// Topic aliases that a client may define.
+    /// Maximum number of topic aliases that a client may define.
     topic_alias_maximum: u16 = 32,
-    /// Topic aliases that the broker defines on a connection whose client allows at least as many.
+    /// Maximum number of topic aliases that the broker defines on a connection; fewer if the client allows
+    /// fewer.
     max_outbound_topic_aliases: u16 = 32,
-    /// Messages of QoS 1 and 2 on the wire to one client; fewer if its Receive Maximum is lower.
+    /// Maximum number of QoS 1 and 2 messages in flight to one client; fewer if its Receive Maximum is lower.
     max_inflight: u16 = 1_024,
-    /// Messages that wait for one client.
+    /// Maximum number of messages that wait for one client.
     max_queued_messages: usize = 10_000,
-    /// Bytes of the messages that wait for one client.
+    /// Maximum size of the messages that wait for one client, in bytes.
     max_queued_bytes: usize = 32 * 1024 * 1024,
-    /// Messages that wait for all clients of the tenant together.
+    /// Maximum number of messages that wait for all clients of the tenant together.
     max_tenant_queued_messages: usize = 100_000_000,
-    /// Bytes of the messages that wait for all clients of the tenant together.
+    /// Maximum size of the messages that wait for all clients of the tenant together, in bytes.
     max_tenant_queued_bytes: usize = 1024 * 1024 * 1024 * 1024,
     /// What happens when a queue is full.
     queue_overflow: QueueOverflow = QueueOverflow::DropNewest,
-    /// What an acknowledgement promises: `memory` or `local`. `[[durability]]` has exceptions.
+    /// Durability class: what an acknowledgement promises, `memory` or `local`. `[[durability]]` sets
+    /// exceptions.
     durability: DurabilityClass = DurabilityClass::Local,
-    /// Subscriptions of one client.
+    /// Maximum number of subscriptions of one client.
     max_subscriptions: usize = 10_000,
-    /// About what the subscriptions of one client may take of memory, in bytes.
+    /// Maximum memory of the subscriptions of one client, approximately, in bytes.
     max_subscription_bytes: usize = 16 * 1024 * 1024,
-    /// Levels of all patterns of wildcards in the tenant's subscriptions: `a/+` and `b/+` have the same one, of two
-    /// levels. So many steps take the subscribers of a topic to be found. Beyond, filters with new patterns are
-    /// refused. Filters of up to 7 levels cannot have more than 1,538.
+    /// Maximum number of levels of all patterns of wildcards in the tenant's subscriptions: `a/+` and `b/+`
+    /// have the same pattern, with two levels. It is also the maximum number of steps to find the subscribers
+    /// of a topic. Beyond, filters with new patterns are refused. Filters of up to 7 levels cannot have more
+    /// than 1,538.
     max_pattern_levels: usize = 2_048,
-    /// Retained messages of the tenant.
+    /// Maximum number of retained messages of the tenant.
     max_retained_messages: usize = 1_000_000,
-    /// Bytes of the retained messages of the tenant, with some for each.
+    /// Maximum size of the retained messages of the tenant, in bytes, including an overhead for each.
     max_retained_bytes: usize = 1024 * 1024 * 1024,
-    /// Keys in the state store. Beyond, a SET of a new key is refused.
+    /// Maximum number of keys in the state store. Beyond, a SET of a new key is refused.
     max_state_keys: usize = 1_000_000,
-    /// Bytes of the keys and values in the state store, with some for each key.
+    /// Maximum size of the keys and values in the state store, in bytes, including an overhead for each key.
     max_state_bytes: usize = 1024 * 1024 * 1024,
-    /// Bytes of the largest value in the state store.
+    /// Maximum size of a value in the state store, in bytes.
     max_state_value: usize = 1024 * 1024,
-    /// How many keys all clients together watch in the state store.
+    /// Maximum number of keys that all clients together watch in the state store.
     max_state_watchers: usize = 100_000,
-    /// The longest Keep Alive, in seconds; a client that asks for a longer one, or for none, is told
-    /// this one (Server Keep Alive). 0: as the client wishes.
+    /// Maximum Keep Alive, in seconds. A client that asks for a longer one, or for none, is told this one
+    /// (Server Keep Alive). 0: the client decides.
     max_keep_alive: u16 = 0,
-    /// The longest Session Expiry Interval, in seconds; also how long sessions of 3.x clients last.
+    /// Maximum Session Expiry Interval, in seconds. It is also the Session Expiry Interval of 3.x clients
+    /// without Clean Session.
     max_session_expiry: u32 = u32::MAX,
-    /// Queues, topics and subscriptions. Beyond, none is made.
+    /// Maximum number of queues, topics and their subscriptions. Beyond, none is created.
     max_entities: usize = 10_000,
-    /// Seconds from accepting a connection to its CONNECT, TLS and WebSocket handshakes included.
+    /// Maximum time from accepting a connection to its CONNECT, in seconds, including the TLS and WebSocket
+    /// handshakes.
     connect_timeout: u32 = 10,
     /// The highest QoS granted and accepted.
     max_qos: u8 = 2,
@@ -108,24 +113,24 @@ pub enum QueueOverflow {
     DropNewest,
     /// The messages that have waited longest are dropped.
     DropOldest,
-    /// The publisher is refused: PUBACK or PUBREC with 0x97 (Quota exceeded); a 3.x client, which cannot
-    /// be told, is disconnected.
+    /// The publisher is refused: PUBACK or PUBREC with 0x97 (Quota exceeded). A 3.x client cannot be told, so
+    /// it is disconnected.
     Reject,
     /// The publisher's acknowledgement waits until the queue has room.
     Block,
 }
 
-/// How the member of a shared subscription is chosen that gets a message.
+/// How a shared subscription chooses the member that gets a message.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 pub enum ShareStrategy {
-    /// One after another.
+    /// The members in turn.
     #[default]
     RoundRobin,
-    /// The one with the fewest messages unacknowledged and waiting.
+    /// The member with the fewest messages unacknowledged and waiting.
     LeastInFlight,
-    /// Always the same one for a publishing client.
+    /// Always the same member for a publishing client.
     HashClient,
-    /// Always the same one for a topic.
+    /// Always the same member for a topic.
     HashTopic,
 }

@@ -1,7 +1,7 @@
-//! Counters without a shared hot spot: each thread counts for itself, for each tenant.
+//! Counters without contention: each thread has its own for each tenant.
 //!
-//! A [`Counters`] has one writing thread, so an increment is a plain load and store; whoever reads
-//! adds the threads up. A reader may see a value that is a moment old, never one that goes back.
+//! A [`Counters`] has one writing thread, so an increment is a plain load and store. A reader adds up the
+//! counters of all threads. It may see a value that is slightly old, but never one that goes back.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,12 +11,12 @@ use statestore_proto::{Refusal, Reply, Verb};
 
 use crate::denied_action::Action;
 
-/// A number that one thread raises and any thread reads.
+/// A counter that one thread increments and any thread reads.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// Raises it. Only the thread that owns the [`Counters`] may call this.
+    /// Adds `n`. Only the thread that owns the [`Counters`] may call this.
     #[inline]
     pub fn add(&self, n: u64) {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
@@ -27,7 +27,7 @@ impl Counter {
     }
 }
 
-/// Packets and bytes by packet type, of one direction.
+/// Packets and bytes of one direction, by packet type.
 #[derive(Debug, Default)]
 pub struct Traffic {
     packets: [Counter; 16],
@@ -35,7 +35,7 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// Counts `packets` packets of a type that have `bytes` bytes together.
+    /// Counts `packets` packets of a type with `bytes` bytes in total.
     #[inline]
     pub fn add(&self, kind: PacketType, packets: u64, bytes: u64) {
         self.packets[kind as usize].add(packets);
@@ -43,12 +43,12 @@ impl Traffic {
     }
 }
 
-/// What one thread counts for one tenant.
+/// The counters of one thread for one tenant.
 #[derive(Debug, Default)]
 pub struct Counters {
-    /// From clients.
+    /// Packets received from clients.
     pub received: Traffic,
-    /// To clients.
+    /// Packets sent to clients.
     pub sent: Traffic,
     dropped: [Counter; DropReason::ALL.len()],
     denied: [Counter; Action::ALL.len()],
@@ -72,10 +72,10 @@ pub struct Counters {
 #[derive(Debug, Default)]
 pub struct Requests([[Counter; OUTCOMES.len()]; VERBS.len()]);
 
-/// The verbs of requests; the last one is of those that cannot be read.
+/// The verbs of requests. The last one stands for requests that cannot be parsed.
 pub const VERBS: [&str; 7] = ["set", "get", "del", "vdel", "keynotify", "scan", "none"];
 
-/// The outcomes of requests; from the fourth on reasons why they were refused.
+/// The outcomes of requests. The fourth and later ones are the reasons for refusals.
 pub const OUTCOMES: [&str; 3 + Refusal::ALL.len()] = [
     "ok",
     "not-applied",
@@ -116,13 +116,13 @@ impl Counters {
         self.dropped[reason as usize].add(1);
     }
 
-    /// Counts what a client was not allowed to do.
+    /// Counts a denial.
     pub fn denied(&self, action: Action) {
         self.denied[action as usize].add(1);
     }
 }
 
-/// A sum over threads, at one moment.
+/// Sums of the counters of several threads at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Packets received, by type.
@@ -135,7 +135,7 @@ pub struct Totals {
     pub bytes_sent: [u64; 16],
     /// Messages dropped, by [`DropReason`].
     pub dropped: [u64; DropReason::ALL.len()],
-    /// What clients were not allowed to do, by [`Action`].
+    /// Denials, by [`Action`].
     pub denied: [u64; Action::ALL.len()],
     /// See [`Counters::unmatched`].
     pub unmatched: u64,
@@ -156,7 +156,7 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// Adds what one thread has counted.
+    /// Adds the counters of one thread.
     pub fn add(&mut self, counters: &Counters) {
         let add = |sums: &mut [u64], counters: &[Counter]| {
             for (sum, counter) in sums.iter_mut().zip(counters) {

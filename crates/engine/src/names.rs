@@ -1,4 +1,4 @@
-//! Names with a meaning: of tenants, of users, and of topics that are the broker's.
+//! Names with a meaning: of tenants, of users, and of the topics that are reserved for the broker.
 
 use statestore_proto::topics;
 use thiserror::Error;
@@ -11,15 +11,15 @@ pub fn default_tenant_name() -> String {
     DEFAULT_TENANT.into()
 }
 
-/// Stands in metrics for tenants that were removed and whose counters have no series of their own. No tenant is
-/// called so.
+/// The name that metrics use for all tenants that were removed and whose counters have no series of their own. No
+/// tenant can have this name.
 pub const OTHERS: &str = "#removed";
 
-/// The longest name of a tenant, in bytes.
+/// Maximum length of a tenant's name, in bytes.
 pub const NAME_MAX: usize = 64;
 
-/// Splits a user name into tenant and client: `{tenant}/{client}`, or the default tenant. `None`: the
-/// part before the slash cannot be a tenant.
+/// Returns the tenant of a user name: the part before the first slash, or the default tenant if there is no slash.
+/// `None`: the part before the slash cannot be the name of a tenant.
 pub fn tenant_of(user_name: Option<&str>) -> Option<&str> {
     match user_name.and_then(|name| name.split_once('/')) {
         None => Some(DEFAULT_TENANT),
@@ -27,16 +27,16 @@ pub fn tenant_of(user_name: Option<&str>) -> Option<&str> {
     }
 }
 
-/// Why a text cannot be the name of a tenant.
+/// Reason for which a text cannot be the name of a tenant.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum TenantNameError {
-    /// It is empty.
+    /// The text is empty.
     #[error("a tenant needs a name")]
     Empty,
-    /// It has more than [`NAME_MAX`] bytes.
+    /// The text has more than [`NAME_MAX`] bytes.
     #[error("a tenant's name has at most {NAME_MAX} bytes, and this one has {0}")]
     TooLong(usize),
-    /// It has a slash, a wildcard, white space or a control character.
+    /// The text has a slash, a wildcard, white space or a control character.
     #[error("a tenant's name cannot contain {0:?}")]
     Character(char),
 }
@@ -56,15 +56,15 @@ pub fn check_tenant_name(name: &str) -> Result<(), TenantNameError> {
     name.chars().find(is_bad).map_or(Ok(()), |c| Err(TenantNameError::Character(c)))
 }
 
-/// `{tenant}/{client}`, also for a user name that leaves the tenant `default` out.
+/// Returns the user name as `{tenant}/{client}`. A name without a tenant gets the tenant `default`.
 pub fn full_name(name: &str) -> String {
     if name.contains('/') { name.to_owned() } else { format!("{DEFAULT_TENANT}/{name}") }
 }
 
-/// How the topics begin that tell of the broker.
+/// Prefix of the topics about the broker.
 const PREFIX: &str = "$SYS/";
 
-/// How the only topics of clients begin that begin with [`PREFIX`].
+/// Prefix of the only topics below [`PREFIX`] that clients may publish to.
 const CONNECTIONS: &str = "$SYS/broker/connection/";
 
 /// Whether only the broker publishes to a topic.
@@ -72,17 +72,17 @@ pub fn is_sys(topic: &str) -> bool {
     topic.starts_with(PREFIX) && !topic.starts_with(CONNECTIONS)
 }
 
-/// Whether a topic is the one to which a client tells, as the bridges of Mosquitto do, whether it is connected:
-/// `$SYS/broker/connection/{client_id}/state`.
+/// Whether a topic is the one on which this client publishes whether it is connected, as the bridges of Mosquitto
+/// do: `$SYS/broker/connection/{client_id}/state`.
 pub fn is_connection_state(topic: &str, client_id: &str) -> bool {
     let name = topic.strip_prefix(CONNECTIONS).and_then(|rest| rest.strip_suffix("/state"));
     name == Some(client_id)
 }
 
-/// Topic levels below which only the broker publishes.
+/// First topic levels below which only the broker publishes.
 const RESERVED: [&str; 2] = ["$SYS", "$share"];
 
-/// Whether only the broker publishes to a topic, but for the state of a bridge.
+/// Whether only the broker publishes to a topic, apart from the connection state of a bridge.
 pub fn is_reserved(topic: &str) -> bool {
     let is_below = |prefix| {
         topic.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))

@@ -1,4 +1,4 @@
-//! How messages are handed to a session.
+//! Offers: messages that are handed to a session.
 
 use std::num::NonZeroU32;
 use std::ops::Range;
@@ -6,30 +6,30 @@ use std::sync::Arc;
 
 use mqtt_proto::QoS;
 
-/// How some messages are to be delivered to a session.
+/// Messages of a run that are offered to one session, and how to deliver them.
 #[derive(Clone, Debug)]
 pub struct Offer<'a> {
-    /// Which messages of the run.
+    /// Indexes of the messages in the run.
     pub range: Range<usize>,
     /// The QoS to deliver with.
     pub qos: QoS,
     /// The RETAIN flag to send.
     pub retain: bool,
-    /// Subscription Identifiers.
+    /// Subscription Identifiers to send.
     pub identifiers: &'a [NonZeroU32],
-    /// The shared subscription that chose the session.
+    /// The shared subscription that chose the session, if one did.
     pub shared: Option<&'a Arc<str>>,
-    /// When they are written to the client's socket, if it is idle.
+    /// The point at which the messages are written to the client's socket, if the client is idle.
     pub writes: Writes,
 }
 
-/// When messages are written to an idle client's socket.
+/// The point at which messages are written to an idle client's socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Writes {
-    /// At once: nothing else will be offered to the session soon.
+    /// At once: no other messages will be offered to the session soon.
     AtOnce,
-    /// When enough bytes have come together, at the latest with the router's next flush.
+    /// When enough bytes have accumulated, at the latest with the router's next flush.
     Together,
-    /// With the router's next flush: the thread has written for long enough.
+    /// With the router's next flush: the thread has used up its turn.
     WithFlush,
 }

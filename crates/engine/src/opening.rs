@@ -1,4 +1,5 @@
-//! From what the store of a shard has to what the engine has: at the start, and when a shard is opened again.
+//! Opening of shards, from the contents of their stores to the state of the engine: at the start, and when a shard
+//! is opened again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,8 +19,9 @@ use crate::session::SessionRef;
 use crate::state_requests::watch_expiries;
 use crate::tenant::Tenant;
 
-/// Opens all shards, whose contents were [announced](Contents::announce). Comes before anybody connects, and nobody may before
-/// all that is noted here is durable ([`Committing::begin`](crate::durable::Committing::begin)).
+/// Opens all shards, whose contents have been [announced](Contents::announce). Must be called before any client
+/// connects. No client may connect before all that is noted here is durable
+/// ([`Committing::begin`](crate::durable::Committing::begin)).
 pub fn recover(engine: &Engine, contents: impl IntoIterator<Item = Contents>) -> Counts {
     let mut opening = Opening::new(engine);
     for contents in contents {
@@ -31,8 +33,8 @@ pub fn recover(engine: &Engine, contents: impl IntoIterator<Item = Contents>) ->
     opening.total
 }
 
-/// The next tenure of a closed shard, whose store is to be [read](crate::recovery::read) and then to be [opened](open): over
-/// `log`, or over the store alone.
+/// Creates the next tenure of a closed shard, over `log`, or over the store alone. The store is then to be
+/// [read](crate::recovery::read), and the shard [opened](open).
 pub fn next_tenure(
     engine: &Engine,
     shard: ShardIndex,
@@ -41,8 +43,9 @@ pub fn next_tenure(
     engine.shards.successor(shard, log)
 }
 
-/// Opens a shard again. It [serves](serve) when all that is noted here is durable. No other is to be opened or closed before: what a
-/// client has left in one shard is judged by whether its session is in another.
+/// Opens a shard again. Call [`serve`] when all that is noted here is durable. No other shard may be opened or
+/// closed before that: whether a trace of a client in one shard is kept depends on whether its session exists in
+/// another.
 pub fn open(engine: &Engine, contents: Contents) -> Counts {
     let Contents { recovered, mut found } = contents;
     let shard = Arc::clone(&found.of);
@@ -50,7 +53,7 @@ pub fn open(engine: &Engine, contents: Contents) -> Counts {
     opening.resume(shard.index());
     let traces = opening.install(recovered, &found);
     engine.shards.put(Arc::clone(&shard));
-    // Those that have come into being since were named to the tenure before.
+    // Tenants that were created meanwhile were named to the previous tenure.
     for tenant in engine.tenants.all() {
         shard.name_tenant(tenant.stored_number(), &tenant.name);
     }
@@ -71,14 +74,14 @@ pub fn open(engine: &Engine, contents: Contents) -> Counts {
     opening.total
 }
 
-/// From now on a shard that was opened again takes what is new.
+/// Lets a shard that was opened again take new work.
 pub fn serve(engine: &Engine, shard: ShardIndex) {
     engine.shards.get(shard).set_open(true);
     engine.agenda.opened();
 }
 
 impl Contents {
-    /// Lets everybody find what a shard has, at the start.
+    /// Makes the contents of a shard visible to all clients, at the start.
     pub fn announce(&mut self) {
         self.found.announce();
     }
@@ -98,13 +101,14 @@ impl Found {
     }
 }
 
-/// The client of a session finds it, and so do those who publish to it.
+/// Makes a session visible to its client and to publishers.
 fn announce_session(tenant: &Tenant, session: &SessionRef) {
     {
         let mut entry = tenant.sessions.entry(&session.client_id);
         let before = entry.get().cloned();
         match before {
-            // It goes on with what its subscriptions stand for, until they leave.
+            // The session takes the place of the one that has left. The subscriptions of the latter stay until
+            // those of the session are there.
             Some(before) if before.has_left() => {
                 entry.remove();
                 entry.insert(session.clone());
@@ -135,7 +139,8 @@ fn forget_subscriptions(tenant: &Tenant, session: &SessionRef) {
     }
 }
 
-/// What is left of sessions that were not found in their shard when it was opened again: they had ended.
+/// Removes the sessions that have left with their shard and were not found when it was opened again: they had
+/// ended.
 fn forget_left(tenant: &Tenant, shard: ShardIndex) {
     let mut left = Vec::new();
     tenant.sessions.for_each(|session| {
@@ -154,13 +159,13 @@ fn forget_left(tenant: &Tenant, shard: ShardIndex) {
     }
 }
 
-/// Shards that are opened one after the other.
+/// The opening of shards, one after the other.
 struct Opening<'a> {
     engine: &'a Engine,
     homes: Homes,
-    /// All, by number.
+    /// All tenants, sorted by number.
     tenants: Vec<Arc<Tenant>>,
-    /// Those of all shards that are open.
+    /// The stored sessions of all shards that are open.
     sessions: HashMap<SessionNumber, SessionRef>,
     total: Counts,
 }
@@ -173,7 +178,7 @@ impl<'a> Opening<'a> {
         Self { engine, homes, tenants, sessions, total }
     }
 
-    /// The other shards are open already, but for those that are closed.
+    /// Adds the shards that are open already. `opened` is the shard that is about to be opened.
     fn resume(&mut self, opened: ShardIndex) {
         let mut sessions = HashMap::<ShardIndex, Vec<_>>::new();
         for tenant in &self.tenants {
@@ -192,7 +197,8 @@ impl<'a> Opening<'a> {
         }
     }
 
-    /// What a shard has is known. Answers the traces that can be settled, and whether their sessions are there.
+    /// Installs the contents of a shard. Returns the traces that can be settled, each with whether its session
+    /// exists.
     fn install(&mut self, recovered: Recovered, found: &Found) -> Vec<(Trace, bool)> {
         self.total.add(found.counts, found.entities.count());
         let own = found.sessions.iter();
@@ -206,7 +212,7 @@ impl<'a> Opening<'a> {
         traces
     }
 
-    /// Tells whom traces are about, or removes them.
+    /// Gives traces to those that they concern, and removes the traces of sessions that do not exist.
     fn settle(&self, traces: &[(Trace, bool)]) {
         let shards = &self.engine.shards;
         for (trace, lives) in traces {
@@ -224,7 +230,8 @@ impl<'a> Opening<'a> {
         }
     }
 
-    /// The sessions of closed shards may be there. What is noted of their messages is asked for when they are open.
+    /// Keeps the answers noted for sessions of closed shards, because these sessions may exist. The notes of their
+    /// QoS 2 messages are asked for when those shards are opened.
     fn keep_waiting(&self) {
         for trace in self.homes.waiting() {
             if let Trace::Answered(answered) = trace {
@@ -240,7 +247,7 @@ impl<'a> Opening<'a> {
         }
     }
 
-    /// What a shard has goes on.
+    /// Starts the sessions, entities and keys of a shard, and removes void retained messages.
     fn begin(&self, found: Found) {
         let Found { of, sessions, void_retained, entities, .. } = found;
         for (tenant, topic) in void_retained {
@@ -255,8 +262,8 @@ impl<'a> Opening<'a> {
     }
 }
 
-/// The clocks of a session go on: its expiry, and the delay of its will. A client that was connected when
-/// its shard was closed, or the broker ended, has lost its connection now.
+/// Restarts the timers of a session: its expiry, and the delay of its will. A client that was connected when its
+/// shard was closed, or when the broker ended, counts as disconnected from now on.
 fn resume(engine: &Engine, session: &SessionRef, now: MonoTime) {
     let mut state = session.state();
     let was_away = state.away_since.is_some();

@@ -1,4 +1,4 @@
-//! The thread that a connection belongs to, as others see it.
+//! The thread that owns a connection, as other threads see it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,27 +7,30 @@ use mqtt_proto::ReasonCode;
 
 use crate::ids::ConnectionId;
 
-/// What others may ask of the thread that a connection belongs to. Returns at once, whatever locks the caller holds.
+/// Requests of other threads to the thread that owns a connection. Each returns at once, whatever locks the
+/// caller holds.
 pub trait Owner: Send + Sync + fmt::Debug {
-    /// Something waits for the client, or what its session waits for may have happened.
+    /// Asks the owner to check the connection: packets wait for the client, or an event that its session
+    /// waits for may have happened.
     fn drain(&self, connection: ConnectionId);
 
-    /// The connection is to be closed.
+    /// Asks the owner to close the connection.
     fn close(&self, connection: ConnectionId, reason: ReasonCode, farewell: Farewell);
 }
 
-/// How a client is told by a DISCONNECT why its connection is closed. No packet may follow another that was cut off.
+/// The way in which a client gets a DISCONNECT with the reason why its connection is closed. The DISCONNECT
+/// must not follow a packet that was cut off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Farewell {
-    /// Not at all.
+    /// The client gets no DISCONNECT.
     Silent,
-    /// By way of its session, if that is still the connection's, behind what is on its way.
+    /// Through the session, behind the packets that already wait, if the connection still has the session.
     InTurn,
-    /// At once: the session has been taken from it, between two packets.
+    /// Directly to the socket: the session was taken from the connection between two packets.
     AtOnce,
 }
 
-/// Whether both are the same thread.
+/// Returns whether both owners are the same thread.
 pub fn is_same(one: &Arc<dyn Owner>, other: &Arc<dyn Owner>) -> bool {
     std::ptr::addr_eq(Arc::as_ptr(one), Arc::as_ptr(other))
 }

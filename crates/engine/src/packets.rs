@@ -1,30 +1,31 @@
 //! Encoded packets on their way to one client.
 //!
-//! Small ones lie one behind the other. A large payload is not copied: the packet is cut before it, and the payload
-//! stays in its message, which all clients share that get it. So a thousand clients that do not read hold one copy.
+//! Small packets lie one behind another. A large payload is not copied: the packet is split before it, and
+//! the payload stays in its message, which all recipients share. So a thousand clients that do not read share
+//! one copy.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use barid_core::message::Message;
 
-/// From so many bytes on a payload is shared. Below, a copy is cheaper than a write of its own.
+/// Size of a payload, in bytes, from which it is shared. Below, a copy is cheaper than a separate write.
 pub const SHARED_FROM: usize = 16 * 1024;
 
-/// Packets in their order, of which some bytes at the beginning may have been written.
+/// Packets in order. Some bytes at the beginning may have been written already.
 #[derive(Debug, Default)]
 pub struct Packets {
-    /// What comes before `tail`; there only as long as a payload is shared.
+    /// The pieces before `tail`; present only while a shared payload waits.
     before: Option<Box<Before>>,
     tail: Vec<u8>,
-    /// How much of `tail` has been written.
+    /// Number of bytes of `tail` that have been written.
     start: usize,
 }
 
 #[derive(Debug, Default)]
 struct Before {
     pieces: VecDeque<Piece>,
-    /// Bytes that all pieces have together.
+    /// Unwritten bytes of all pieces together.
     len: usize,
 }
 
@@ -35,12 +36,12 @@ enum Piece {
 }
 
 impl Packets {
-    /// Bytes that have not been written.
+    /// Number of bytes that have not been written.
     pub fn len(&self) -> usize {
         self.before.as_ref().map_or(0, |before| before.len) + self.tail.len() - self.start
     }
 
-    /// Whether all have been written.
+    /// Whether all bytes have been written.
     pub fn is_empty(&self) -> bool {
         self.before.is_none() && self.tail.len() == self.start
     }
@@ -50,12 +51,12 @@ impl Packets {
         self.tail.extend_from_slice(bytes);
     }
 
-    /// The buffer, to encode at its end.
+    /// The buffer to whose end packets are encoded.
     pub fn buffer(&mut self) -> &mut Vec<u8> {
         &mut self.tail
     }
 
-    /// Appends the payload of a message, but for its first `start` bytes.
+    /// Appends the payload of a message without its first `start` bytes. The payload is shared.
     pub fn push_payload(&mut self, message: Arc<Message>, start: usize) {
         let tail = Piece::Bytes { bytes: std::mem::take(&mut self.tail), start: self.start };
         self.start = 0;
@@ -67,7 +68,7 @@ impl Packets {
         }
     }
 
-    /// Appends what others have.
+    /// Appends the unwritten bytes of `others`.
     pub fn append(&mut self, others: Self) {
         if self.is_empty() {
             *self = others;
@@ -83,18 +84,18 @@ impl Packets {
         self.tail.extend_from_slice(&others.tail[others.start..]);
     }
 
-    /// Puts back in front what could not be written.
+    /// Puts back bytes that could not be written, in front of those that were appended meanwhile.
     pub fn put_back(&mut self, mut rest: Self) {
         rest.append(std::mem::take(self));
         *self = rest;
     }
 
-    /// Takes all.
+    /// Takes all packets, and leaves none.
     pub fn take(&mut self) -> Self {
         std::mem::take(self)
     }
 
-    /// The next bytes to write, some or all; empty when there are none.
+    /// The next bytes to write, all or some of them; empty if there are none.
     pub fn chunk(&self) -> &[u8] {
         match self.before.as_ref().and_then(|before| before.pieces.front()) {
             Some(piece) => piece.as_slice(),
@@ -102,7 +103,7 @@ impl Packets {
         }
     }
 
-    /// So many bytes of the [chunk](Self::chunk) have been written.
+    /// Notes that the first `written` bytes of the [chunk](Self::chunk) have been written.
     pub fn advance(&mut self, written: usize) {
         let Some(before) = &mut self.before else {
             self.start += written;
@@ -122,7 +123,7 @@ impl Packets {
 }
 
 impl Before {
-    /// Appends a piece, if there is something in it.
+    /// Appends a piece, unless it is empty.
     fn push(&mut self, piece: Piece) {
         let len = piece.as_slice().len();
         if len > 0 {
@@ -171,7 +172,8 @@ mod tests {
         Push(Vec<u8>),
         Payload(Vec<u8>, usize),
         Write(usize),
-        /// What has been taken is put back when so many bytes of it have been written, and others were appended.
+        /// Takes all packets, appends other bytes, writes at most so many of the taken bytes, and puts the
+        /// rest back.
         TakeAndPutBack(usize, Vec<u8>),
         Append(Vec<u8>, Vec<u8>, usize),
     }

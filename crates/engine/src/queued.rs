@@ -1,4 +1,4 @@
-//! What waits in all queues of a tenant.
+//! Messages that wait in all queues of a tenant together.
 
 use std::fmt;
 use std::sync::Weak;
@@ -8,37 +8,38 @@ use hashbrown::HashMap;
 
 use crate::sync::Mutex;
 
-/// A queue that has no room, and whose publishers wait for some.
+/// A full queue whose publishers wait for room.
 pub trait Full: Send + Sync + fmt::Debug {
-    /// There may be room. Nothing of the tenant's is locked by the caller.
+    /// Checks whether the queue has room now, and lets its publishers continue if so. The caller holds none
+    /// of the tenant's locks.
     fn look_for_room(&self);
 }
 
-/// What waits in all queues of a tenant.
+/// Number and bytes of the messages that wait in all queues of a tenant together.
 #[derive(Debug, Default)]
 pub struct Queued {
     messages: AtomicUsize,
     bytes: AtomicUsize,
-    /// Queues whose publishers wait for room in any of the tenant's, by their sessions' numbers.
+    /// Queues whose publishers wait for room in any of the tenant's queues, by the ids of their sessions.
     full: Mutex<HashMap<u64, Weak<dyn Full>>>,
     has_full: AtomicBool,
 }
 
 impl Queued {
-    /// Notes that a queue has changed from so many messages and bytes to so many.
+    /// Counts a change of one queue, from `before` to `after` (messages, bytes).
     pub fn count(&self, before: (usize, usize), after: (usize, usize)) {
-        // Both wrap, and the sum is right nevertheless.
+        // Difference and addition both wrap around, so the sum is correct.
         self.messages.fetch_add(after.0.wrapping_sub(before.0), Ordering::Relaxed);
         self.bytes.fetch_add(after.1.wrapping_sub(before.1), Ordering::Relaxed);
     }
 
-    /// Has a full queue looked at when any queue of the tenant has got shorter.
+    /// Registers a full queue, to be checked when any queue of the tenant becomes shorter.
     pub fn note_full(&self, session: u64, queue: Weak<dyn Full>) {
         self.full.lock().entry(session).or_insert(queue);
         self.has_full.store(true, Ordering::Release);
     }
 
-    /// The queues to look at.
+    /// Takes the registered queues, which the caller must check.
     pub fn take_full(&self) -> Vec<Weak<dyn Full>> {
         if !self.has_full.load(Ordering::Acquire) {
             return Vec::new();
@@ -48,12 +49,12 @@ impl Queued {
         full.drain().map(|(_, queue)| queue).collect()
     }
 
-    /// How many messages wait.
+    /// Number of waiting messages.
     pub fn messages(&self) -> usize {
         self.messages.load(Ordering::Relaxed)
     }
 
-    /// How many bytes they have.
+    /// Bytes of the waiting messages, and of messages in flight that are kept until acknowledged.
     pub fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }

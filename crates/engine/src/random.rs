@@ -11,26 +11,27 @@ use uuid::{Builder, Uuid};
 pub struct Random(pub fn(&mut [u8]));
 
 impl Random {
-    /// Random bytes.
+    /// Returns random bytes.
     pub fn bytes<const N: usize>(self) -> [u8; N] {
         let mut bytes = [0; N];
         (self.0)(&mut bytes);
         bytes
     }
 
-    /// A number from 0 to 2^64 - 1.
+    /// Returns a random number from 0 to 2^64 - 1.
     pub fn number(self) -> u64 {
         u64::from_ne_bytes(self.bytes())
     }
 
-    /// What hashes texts that clients choose. They cannot aim at one bucket, as they know neither of the two seeds.
+    /// Creates a hasher for texts that clients choose. Clients know neither of its two seeds, so they cannot
+    /// choose texts that fall into one bucket.
     pub fn hasher(self) -> SeedableRandomState {
         static SHARED: OnceLock<SharedSeed> = OnceLock::new();
         let shared = SHARED.get_or_init(|| SharedSeed::from_u64(self.number()));
         SeedableRandomState::with_seed(self.number(), shared)
     }
 
-    /// A UUID of version 4 (RFC 9562 §5.4).
+    /// Returns a random UUID, of version 4 (RFC 9562 §5.4).
     pub fn uuid(self) -> Uuid {
         Builder::from_random_bytes(self.bytes()).into_uuid()
     }
@@ -42,7 +43,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// Other numbers each time.
+    /// A source that gives other numbers each time.
     pub const COUNTING: Random = Random(|bytes| {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed).to_le_bytes();

@@ -1,4 +1,5 @@
-//! The retained messages of one tenant: how many there are, what they weigh, and whose they are.
+//! The retained messages of one tenant, with their number and size against the limits. Those of the broker
+//! are counted separately.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -11,47 +12,47 @@ use barid_core::time::MonoTime;
 use crate::limits::Limits;
 use crate::names::is_sys;
 
-/// About what a retained message takes besides its bytes and [copies](COPIES) of its topic: itself, its place in the
-/// tree, and the levels that are found by it.
+/// Approximate memory of a retained message besides its bytes and the [copies](COPIES) of its topic, in
+/// bytes: the message itself, its place in the tree, and the levels through which it is found.
 const OVERHEAD: usize = 240;
 
-/// How often its topic is there besides: in the tree and as a key of the store.
+/// Number of further copies of the topic: one in the tree, and one as a key of the store.
 const COPIES: usize = 2;
 
-/// Steps that are made under one lock: some tenths of a millisecond.
+/// Maximum number of steps under one lock: they take some tenths of a millisecond.
 pub const STEPS: usize = 1_000;
 
 /// The retained messages of one tenant.
 pub struct Retained {
     store: RetainedStore<Arc<Message>>,
-    /// How many of them are the broker's own (`$SYS`).
+    /// Number of retained messages of the broker (`$SYS`).
     own: usize,
-    /// What the others weigh, in bytes.
+    /// Memory of the other messages, approximately, in bytes.
     bytes: usize,
 }
 
 impl Retained {
-    /// None yet. See [`RetainedStore::with_seed`] for the seed.
+    /// Creates an empty set. For the seed, see [`RetainedStore::with_seed`].
     pub fn with_seed(seed: u64) -> Self {
         Self { store: RetainedStore::with_seed(seed), own: 0, bytes: 0 }
     }
 
-    /// How many messages clients have left.
+    /// Number of retained messages, without those of the broker.
     pub fn count(&self) -> usize {
         self.store.len() - self.own
     }
 
-    /// What these take of memory, in bytes, about.
+    /// Memory of the messages that [`Self::count`] counts, approximately, in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The message of a topic.
+    /// The retained message of a topic.
     pub fn get(&self, topic: &str) -> Option<&Arc<Message>> {
         self.store.get(topic)
     }
 
-    /// Whether a message may become that of its topic.
+    /// Checks whether the limits allow a message to become the retained message of its topic.
     pub fn admits(&self, message: &Message, limits: &Limits) -> Result<(), DropReason> {
         let topic = message.publication().topic;
         if is_sys(topic) {
@@ -62,14 +63,14 @@ impl Retained {
             return Err(DropReason::RetainedMessages);
         }
         let (before, after) = (present.unwrap_or(0), weight(message));
-        // What makes it less is always taken.
+        // A message that is no larger than the present one is always admitted.
         if after > before && self.bytes - before + after > limits.max_retained_bytes {
             return Err(DropReason::RetainedBytes);
         }
         Ok(())
     }
 
-    /// Makes a message that of its topic.
+    /// Makes a message the retained message of its topic.
     pub fn set(&mut self, message: &Arc<Message>) {
         let added = weight(message);
         let own = is_sys(message.publication().topic);
@@ -84,14 +85,15 @@ impl Retained {
         }
     }
 
-    /// Removes the message of a topic.
+    /// Removes the retained message of a topic.
     pub fn remove(&mut self, topic: &str) {
         if let Some(removed) = self.store.remove(topic) {
             self.forget(&removed);
         }
     }
 
-    /// Looks at some of the messages after a topic, and removes those that have expired, each told to `expired`.
+    /// Examines at most [`STEPS`] messages after a topic, and removes the expired ones. `expired` is called
+    /// with the topic of each.
     pub fn remove_expired(
         &mut self,
         after: Option<&str>,
@@ -111,8 +113,8 @@ impl Retained {
         walked
     }
 
-    /// Whether a filter may match something. "No" is certain; a filter for which that cannot be said in a few steps
-    /// may match.
+    /// Whether a filter may match a retained message. False is certain. True is also returned if a few steps
+    /// do not suffice to decide.
     pub fn may_match(&self, filter: &str) -> bool {
         let mut few = 16;
         self.store.walk(filter, None, &mut few, |_, _| ControlFlow::Break(())) != Walked::All

@@ -11,7 +11,7 @@ use crate::sync::{Mutex, MutexGuard};
 
 const PARTS: usize = 16;
 
-/// The sessions of one tenant. Divided by hash, so that clients that connect at once do not wait for
+/// The sessions of one tenant, divided by hash, so that clients that connect at the same time do not wait for
 /// each other.
 #[derive(Debug)]
 pub struct Sessions {
@@ -20,8 +20,8 @@ pub struct Sessions {
     parts: [Mutex<HashTable<SessionRef>>; PARTS],
 }
 
-/// The part that a client identifier belongs to, locked: who holds it decides alone what becomes of the
-/// identifier's session.
+/// The part to which a client identifier belongs, locked. Only its holder may create, resume or end the
+/// session of the identifier.
 pub struct Entry<'a> {
     sessions: &'a Sessions,
     hash: u64,
@@ -30,29 +30,29 @@ pub struct Entry<'a> {
 }
 
 impl Sessions {
-    /// No sessions yet.
+    /// Creates an empty table.
     pub fn new(random: Random) -> Self {
         Self { hasher: random.hasher(), count: AtomicUsize::new(0), parts: Default::default() }
     }
 
-    /// Locks what belongs to a client identifier.
+    /// Locks the part to which a client identifier belongs.
     pub fn entry<'a>(&'a self, client_id: &'a str) -> Entry<'a> {
         let hash = self.hasher.hash_one(client_id);
         let part = self.parts[(hash >> 60) as usize % PARTS].lock();
         Entry { sessions: self, hash, client_id, part }
     }
 
-    /// How many sessions there are.
+    /// Number of sessions.
     pub fn len(&self) -> usize {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Whether there is none.
+    /// Whether there are no sessions.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Looks at every session.
+    /// Calls `look` for every session, with its part locked.
     pub fn for_each(&self, mut look: impl FnMut(&SessionRef)) {
         for part in &self.parts {
             part.lock().iter().for_each(&mut look);
@@ -61,12 +61,12 @@ impl Sessions {
 }
 
 impl Entry<'_> {
-    /// The session of the client identifier.
+    /// The session of the client identifier, if there is one.
     pub fn get(&self) -> Option<&SessionRef> {
         self.part.find(self.hash, |session| &*session.client_id == self.client_id)
     }
 
-    /// Makes `session` the session of the client identifier.
+    /// Makes `session` the session of the client identifier, which must have none.
     pub fn insert(&mut self, session: SessionRef) {
         debug_assert!(self.get().is_none());
         let hasher = &self.sessions.hasher;
@@ -74,7 +74,7 @@ impl Entry<'_> {
         self.part.insert_unique(self.hash, session, |session| hasher.hash_one(&*session.client_id));
     }
 
-    /// Removes the session of the client identifier.
+    /// Removes the session of the client identifier, and returns it if there was one.
     pub fn remove(&mut self) -> Option<SessionRef> {
         let entry = self
             .part

@@ -1,12 +1,12 @@
-//! The way of bytes to a client, as a session knows it.
+//! The socket of a client, as a session sees it.
 
 use std::{fmt, io};
 
-/// What any thread may write to.
+/// A socket to which any thread may write.
 pub trait Wire: Send + Sync + fmt::Debug {
-    /// Writes as many of the bytes as there is room for now, and answers how many that were.
+    /// Writes as many of the bytes as fit now, and returns their number.
     ///
     /// # Errors
-    /// [`WouldBlock`](io::ErrorKind::WouldBlock): there is no room. Others: the connection is broken.
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock): there is no room now. Any other error: the connection is broken.
     fn write(&self, bytes: &[u8]) -> io::Result<usize>;
 }

@@ -1,7 +1,7 @@
-//! Logins: users, and verifying their passwords.
+//! Users, and the verification of their logins.
 //!
-//! Verifying a password takes milliseconds on purpose, so no IO thread does it: a
-//! `Verifier` has threads of its own, and posts the verdict.
+//! Verifying a password takes milliseconds by design, so no IO thread does it: a `Verifier` has threads of
+//! its own, and posts the verdict.
 
 use std::hash::{BuildHasher, RandomState};
 use std::num::NonZeroU64;
@@ -14,34 +14,34 @@ use hashbrown::{HashMap, HashSet};
 use crate::password;
 use crate::settings::User;
 
-/// Bytes of the longest password that is verified.
+/// Maximum length of a password, in bytes. Logins with a longer one are denied.
 pub const PASSWORD_MAX: usize = 4 * 1024;
 
-/// Whether a client may connect, and what it may do.
+/// The outcome of a login.
 #[derive(Clone, Debug)]
 pub enum Verdict {
-    /// It may; without permissions, everything in its tenant.
+    /// The client may connect, with these permissions; `None`: it may do everything in its tenant.
     Allowed(Option<Arc<Permissions>>),
-    /// User name or password are wrong.
+    /// The user name or the password is wrong.
     Denied,
-    /// Nobody has looked: too many logins wait, most of them from the same address.
+    /// The login was not verified: too many logins wait, most of them from the same address.
     Busy,
 }
 
-/// The users. None at all: everybody may connect.
+/// The users. If there are none, any client may connect.
 #[derive(Debug, Default)]
 pub struct Users {
     all: Vec<User>,
-    /// Where each is in `all`, by its full name.
+    /// Index in `all` of each user, by full name.
     by_name: HashMap<String, usize>,
-    /// The tenants that they belong to.
+    /// Names of the tenants that the users belong to.
     tenants: HashSet<String>,
-    /// Which user's hash is used for a name that nobody has.
+    /// Hash function that chooses the user whose password hash stands in for that of an unknown name.
     decoys: RandomState,
 }
 
 impl Users {
-    /// The users of the configuration.
+    /// Creates the users of a configuration.
     pub fn new(users: &[User]) -> Self {
         let by_name: HashMap<_, _> =
             users.iter().map(|user| full_name(&user.name)).zip(0..).collect();
@@ -50,19 +50,19 @@ impl Users {
         Self { all: users.to_vec(), by_name, tenants, decoys: RandomState::new() }
     }
 
-    /// Whether everybody may connect, with any password.
+    /// Whether any client may connect, with any password.
     pub fn allow_anybody(&self) -> bool {
         self.all.is_empty()
     }
 
-    /// Whether any user belongs to the tenant of this name.
+    /// Whether any user belongs to the tenant with this name.
     pub fn are_in(&self, tenant: &str) -> bool {
         self.tenants.contains(tenant)
     }
 
-    /// Verifies a login. Takes as long as the hash of the user says, and for a name that nobody has as long as
-    /// for one of the users, always the same one: so the time does not tell whether a user exists, and a
-    /// stranger costs no more than a user.
+    /// Verifies a login. Takes as long as the password hash of the user requires. A login with an unknown
+    /// name is verified against the hash of a user, always the same one for that name. So the time does not
+    /// reveal whether a user exists, and unknown names cost no more than users.
     pub fn verify(&self, name: &str, password: &[u8], client_id: &str) -> Verdict {
         let name = full_name(name);
         let user = self.by_name.get(&name).map(|index| &self.all[*index]);

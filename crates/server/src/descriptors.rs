@@ -1,52 +1,53 @@
-//! File descriptors: how many the process may have, and that clients leave some for the broker itself.
+//! File descriptors: the limit of the process, and the reserve that clients leave to the broker itself.
 //!
-//! A new descriptor has the lowest number that is free. So when all connections below a number are closed that
-//! get a higher one, the numbers from there up to the limit stay free for whoever else opens something: the
-//! store for its next segment, a reload for certificates, a backup. Nobody has to count what is open.
+//! The kernel gives a new descriptor the lowest free number. The broker closes every client connection whose
+//! number is at or above a threshold. So the numbers from the threshold up to the limit stay free for other
+//! uses: the store's next segment, certificates on a reload, a backup. Open descriptors need not be counted.
 
 use std::os::fd::{AsRawFd, RawFd};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Of how many descriptors one is kept for the broker's own files, and how many at least and at most.
+/// One of this many descriptors is reserved for the broker's own files. The reserve is at least
+/// [`RESERVE_MIN`] and at most [`RESERVE_MAX`] descriptors, but never more than half of the limit.
 const RESERVED_OF: u64 = 8;
 const RESERVE_MIN: u64 = 32;
 const RESERVE_MAX: u64 = 512;
 
-/// How the descriptors of the process are shared out.
+/// The file descriptor limit of the process, and its division between clients and the broker's own files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Descriptors {
-    /// As many as there may be; `None`: as the kernel likes.
+    /// Maximum number of open descriptors; `None`: only the kernel limits them.
     limit: Option<u64>,
 }
 
 impl Descriptors {
-    /// Takes as many as the process is allowed: the soft limit, which is 1,024 almost everywhere for the sake of
-    /// programs that use `select`, becomes the hard one.
+    /// Raises the soft limit of the process to its hard limit. The soft limit is 1,024 almost everywhere, for
+    /// the sake of programs that use `select`.
     pub fn raise() -> Self {
         let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
         let is_raised = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).is_ok();
         Self { limit: if is_raised { maximum } else { current } }
     }
 
-    /// How many there may be; `None`: there is no limit but the kernel's.
+    /// Maximum number of open descriptors; `None`: only the kernel limits them.
     pub fn limit(self) -> Option<u64> {
         self.limit
     }
 
-    /// How many no client gets.
+    /// Number of descriptors that client connections cannot use.
     pub fn reserve(self) -> u64 {
         let limit = self.limit.unwrap_or(u64::MAX);
         (limit / RESERVED_OF).clamp(RESERVE_MIN, RESERVE_MAX).min(limit / 2)
     }
 
-    /// Whether a connection of a client may keep the descriptor that it has got.
+    /// Whether a client connection may keep its descriptor.
     pub fn are_enough_for_client(self, connection: &impl AsRawFd) -> bool {
         self.are_enough(connection.as_raw_fd(), self.reserve())
     }
 
-    /// Whether a connection to the admin address may keep the descriptor that it has got: operators find out what
-    /// is going on when clients have taken all of theirs.
+    /// Whether a connection to the admin address may keep its descriptor. Such connections may use half of
+    /// the reserve, so operators can examine a broker whose clients have taken all other descriptors.
     pub fn are_enough_for_operator(self, connection: &impl AsRawFd) -> bool {
         self.are_enough(connection.as_raw_fd(), self.reserve() / 2)
     }

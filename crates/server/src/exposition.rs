@@ -1,4 +1,4 @@
-//! The broker's metrics in Prometheus' text format.
+//! Metrics of the broker in the text format of Prometheus.
 
 mod bindings;
 mod entities;
@@ -35,7 +35,7 @@ const PACKETS: [PacketType; 15] = [
     PacketType::Auth,
 ];
 
-/// One tenant's numbers at one moment.
+/// The numbers of one tenant at one moment.
 #[derive(Default)]
 struct Snapshot {
     tenant: String,
@@ -93,13 +93,13 @@ impl Snapshot {
         snapshot
     }
 
-    /// Of a tenant that was removed: its counters, and nothing that could be gauged.
+    /// Returns the snapshot of a removed tenant: its counters, and zero for every gauge.
     fn of_removed((tenant, totals): (String, Totals)) -> Self {
         Self { tenant: escaped(&tenant), totals, ..Self::default() }
     }
 }
 
-/// A metric that has one value for each tenant.
+/// A metric with one value for each tenant: name, type, help text, value.
 type PerTenant = (&'static str, &'static str, &'static str, fn(&Snapshot) -> u64);
 
 const PER_TENANT: [PerTenant; 23] = [
@@ -145,7 +145,7 @@ const PER_TENANT: [PerTenant; 23] = [
     ("barid_state_expired_total", "counter", "Keys that have expired.", |s| s.totals.expired_keys),
 ];
 
-/// A metric that has one value for each IO thread.
+/// A metric with one value for each IO thread: name, type, help text, value.
 type PerThread = (&'static str, &'static str, &'static str, fn(&Watchdog) -> f64);
 
 const PER_THREAD: [PerThread; 2] = [
@@ -160,7 +160,7 @@ const PER_THREAD: [PerThread; 2] = [
     }),
 ];
 
-/// A metric that has one value for each shard of the data directory.
+/// A metric with one value for each shard of the data directory: name, type, help text, value.
 type PerShard = (&'static str, &'static str, &'static str, fn(&DurableShard) -> u64);
 
 const PER_SHARD: [PerShard; 4] = [
@@ -176,7 +176,7 @@ const PER_SHARD: [PerShard; 4] = [
     }),
 ];
 
-/// All metrics.
+/// Returns all metrics as text.
 pub fn exposition(shared: &Shared) -> String {
     let (tenants, removed) = shared.engine.tenants.counted();
     let snapshots = tenants.iter().map(|tenant| Snapshot::of(tenant));
@@ -271,7 +271,7 @@ pub fn exposition(shared: &Shared) -> String {
     text
 }
 
-/// Requests to the state store: how many, and how long they take.
+/// Appends the metrics of requests to the state store: number and duration.
 fn requests(text: &mut String, shared: &Shared, snapshots: &[Snapshot]) {
     let name = "barid_state_requests_total";
     header(text, name, "counter", "Requests to the state store.");
@@ -295,7 +295,7 @@ fn requests(text: &mut String, shared: &Shared, snapshots: &[Snapshot]) {
     let _ = writeln!(text, "{name}_count {}", times.count);
 }
 
-/// A text as the value of a label.
+/// Escapes a text for use as the value of a label.
 fn escaped(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }

@@ -1,7 +1,9 @@
-//! Listeners, IO threads, protocol adapters: everything of Barid that touches the outside.
+//! Listeners, IO threads and protocol adapters: the part of Barid that uses sockets, threads and clocks.
 //!
-//! The way of a message: `event_loop` has `connection` read → the engine's `mqtt` finds the packets → its `run` holds those of one
-//! topic together → its `router` asks the topic index who gets them → its `session` writes, appends or queues.
+//! The path of a message: a thread of `event_loop` gives a turn to a `connection`, which reads bytes; the
+//! engine's `mqtt` module finds the packets in them; its `run` module groups consecutive messages to one
+//! topic; its `router` looks up the subscribers in the topic index; its `session` module writes, appends or
+//! queues the messages for each subscriber.
 
 pub mod descriptors;
 pub mod password;

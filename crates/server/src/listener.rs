@@ -1,4 +1,4 @@
-//! Accepting connections: one thread, all listeners.
+//! Accepting of connections: one thread for all listeners.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,18 +17,18 @@ use crate::event_loop::{IoThreads, Post};
 use crate::rate_limit::Seldom;
 use crate::transport::{Accepted, ListenerContext, Protocol};
 
-/// Connections that may wait to be accepted.
+/// Maximum number of connections that wait to be accepted, for each listener.
 const BACKLOG: i32 = 4096;
 
-/// How long nothing is accepted when the operating system has run out of something.
+/// Pause in accepting when the operating system has run out of a resource.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Connections accepted from one listener before the others have their turn.
+/// Maximum number of connections accepted from one listener before the others have their turn.
 const ACCEPTED_TOGETHER: usize = 256;
 
 const STOP: Token = Token(usize::MAX);
 
-/// An address that is taken, where nobody is let in yet.
+/// An address that is bound but not listening: no client can connect.
 #[derive(Debug)]
 pub struct Bound {
     socket: Socket,
@@ -36,10 +36,10 @@ pub struct Bound {
 }
 
 impl Bound {
-    /// Takes an address.
+    /// Binds an address.
     ///
-    /// Two sockets can be bound to one address as long as neither listens, so another broker that starts at the
-    /// same time may be noticed by [`Bound::listen`] only.
+    /// Two sockets can be bound to one address as long as neither listens. So a conflict with another broker
+    /// that starts at the same time may not be noticed before [`Bound::listen`].
     pub fn to(address: SocketAddr) -> io::Result<Self> {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
         socket.set_reuse_address(true)?;
@@ -49,19 +49,20 @@ impl Bound {
         Ok(Self { socket, address })
     }
 
-    /// The address, with the port that the operating system chose if it was asked to.
+    /// Returns the bound address. If port 0 was asked for, its port is the one that the operating system
+    /// chose.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Lets clients come.
+    /// Starts to listen, so that clients can connect.
     pub fn listen(self) -> io::Result<std::net::TcpListener> {
         self.socket.listen(BACKLOG)?;
         Ok(self.socket.into())
     }
 }
 
-/// A socket that listens.
+/// A socket that listens, with the context of its listener.
 #[derive(Debug)]
 pub struct Listening {
     socket: TcpListener,
@@ -69,7 +70,7 @@ pub struct Listening {
 }
 
 impl Listening {
-    /// A socket that listens, and what it is for.
+    /// Combines a listening socket with the context of its listener.
     pub fn new(socket: std::net::TcpListener, context: Arc<ListenerContext>) -> Self {
         Self { socket: TcpListener::from_std(socket), context }
     }
@@ -90,20 +91,20 @@ pub struct Accepting {
 }
 
 impl Acceptor {
-    /// Makes what the kernel has to make.
+    /// Creates the kernel objects that the thread needs.
     pub fn new() -> io::Result<Self> {
         let poll = Poll::new()?;
         let stop = Waker::new(poll.registry(), STOP)?;
         Ok(Self { poll, stop })
     }
 
-    /// Watches a listener, before it is served.
+    /// Registers a listener with the kernel, before it is served.
     pub fn watch(&self, index: usize, listening: &mut Listening) -> io::Result<()> {
         self.poll.registry().register(&mut listening.socket, Token(index), Interest::READABLE)
     }
 
-    /// Starts to accept, and hands each connection to an IO thread. `refused` counts those that were closed at
-    /// once because too few descriptors were left.
+    /// Starts the thread, which accepts connections and hands each one to an IO thread. `refused` counts
+    /// connections that were closed at once because too few file descriptors were left.
     pub fn start(
         self,
         listeners: Vec<Listening>,
@@ -129,7 +130,7 @@ impl Acceptor {
 }
 
 impl Accepting {
-    /// Stops listening.
+    /// Stops the thread, and with it the listening.
     pub fn stop(self) {
         if self.stop.wake().is_ok() {
             let _ = self.thread.join();
@@ -137,15 +138,15 @@ impl Accepting {
     }
 }
 
-/// What the thread goes by.
+/// The state of the accepting thread.
 struct Serving {
     listeners: Vec<Listening>,
     threads: IoThreads,
     descriptors: Descriptors,
     refused: Arc<AtomicU64>,
-    /// Connections that were closed for want of descriptors.
+    /// Rate limit for the warning that connections were closed for lack of file descriptors.
     too_few: Seldom,
-    /// The operating system has refused to accept.
+    /// Rate limit for the warning that the operating system refuses to accept.
     failed: Seldom,
 }
 
@@ -178,7 +179,7 @@ impl Serving {
         }
     }
 
-    /// Accepts from one listener. True: there may be more.
+    /// Accepts connections from one listener. Returns true if there may be more.
     fn accept_some(&mut self, index: usize) -> io::Result<bool> {
         let Listening { socket: listener, context } = &self.listeners[index];
         for _ in 0..ACCEPTED_TOGETHER {
@@ -186,7 +187,7 @@ impl Serving {
                 Ok(accepted) => accepted,
                 Err(error) => match error.kind() {
                     io::ErrorKind::WouldBlock => return Ok(false),
-                    // The client has gone already.
+                    // The client has closed the connection already.
                     io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted => continue,
                     _ => return Err(error),
                 },
@@ -205,7 +206,7 @@ impl Serving {
                 }
                 continue;
             }
-            // Packets are written whole, so there is nothing to wait for.
+            // Packets are written whole, so Nagle's algorithm would only delay them.
             let _ = socket.set_nodelay(true);
             if context.protocol == Protocol::Amqp {
                 watch(&socket);
@@ -219,7 +220,8 @@ impl Serving {
     }
 }
 
-/// Has the kernel find out whether the client's machine is still there: AMQP need not say anything for hours.
+/// Enables TCP keepalive, so that the kernel detects that the client's machine is gone: an AMQP client may be
+/// silent for hours.
 fn watch(socket: &TcpStream) {
     let keepalive = TcpKeepalive::new()
         .with_time(Duration::from_secs(60))

@@ -1,23 +1,25 @@
-//! Passwords of users, as argon2id hashes: how they are made, and what they cost to verify.
+//! Passwords of users as argon2id hashes: how they are created, and what their verification costs.
 //!
-//! A login costs what its hash says, so a hash decides how many logins a core can verify in a second, and how
-//! many passwords somebody can try who has stolen it. `docs/operating/tenants-and-users.md` has the figures.
+//! The parameters in a hash set the cost of each login. So they bound how many logins a core can verify per
+//! second, and how many passwords an attacker with a stolen hash can try.
+//! `docs/operating/tenants-and-users.md` has the figures.
 
 use argon2::password_hash::rand_core::OsRng;
 use argon2::password_hash::{PasswordHash, PasswordHasher, PasswordVerifier, SaltString};
 use argon2::{Algorithm, Argon2, Params, Version};
 
-/// The most memory that verifying a password may take, in KiB: as many logins at once as there are cores.
+/// Maximum memory for the verification of one password, in KiB: 1 GiB. As many logins are verified at once as
+/// there are cores. [`check`] refuses hashes that need more.
 const MEMORY_MAX_KIB: u32 = 1 << 20;
 
-/// What a password is hashed for.
+/// The kind of password, which determines the parameters of its hash.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Cost {
-    /// A password that a person has chosen: 19 MiB and two passes, as OWASP recommends for argon2id.
+    /// A password chosen by a person: 19 MiB and two passes, as OWASP recommends for argon2id.
     #[default]
     Person,
-    /// A random secret of 128 bits or more, which nobody can guess at any cost: 256 KiB, which the cache of a
-    /// core holds, and one pass.
+    /// A random secret of 128 bits or more, which cannot be guessed at any cost: 256 KiB, which fits in the
+    /// cache of a core, and one pass.
     Device,
 }
 
@@ -30,7 +32,7 @@ impl Cost {
     }
 }
 
-/// The hash of a password, as it stands in the configuration (PHC string format).
+/// Returns the hash of a password in PHC string format, for the configuration.
 pub fn hash(password: &str, cost: Cost) -> String {
     let salt = SaltString::generate(&mut OsRng);
     Argon2::new(Algorithm::Argon2id, Version::default(), cost.params())
@@ -39,10 +41,10 @@ pub fn hash(password: &str, cost: Cost) -> String {
         .to_string()
 }
 
-/// Whether a login can be verified with a hash.
+/// Checks that passwords can be verified against a hash.
 ///
 /// # Errors
-/// A sentence that says why not.
+/// A sentence that states the reason why they cannot.
 pub fn check(hash: &str) -> Result<(), &'static str> {
     let Ok(parsed) = PasswordHash::new(hash) else {
         return Err("this is no argon2id hash; a password must not stand here as it is");
@@ -60,7 +62,7 @@ pub fn check(hash: &str) -> Result<(), &'static str> {
     }
 }
 
-/// Whether `password` is the one that was hashed. Takes as long as the hash says.
+/// Whether `password` is the password that was hashed. Takes as long as the parameters of the hash require.
 pub fn verify(hash: &str, password: &[u8]) -> bool {
     PasswordHash::new(hash)
         .is_ok_and(|hash| Argon2::default().verify_password(password, &hash).is_ok())

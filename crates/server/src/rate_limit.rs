@@ -1,11 +1,12 @@
-//! Log lines that a stranger can cause, told now and then, with how often it happened meanwhile.
+//! Rate limit for log lines that any client can cause. Each line carries the number of events since the
+//! previous one.
 
 use std::time::{Duration, Instant};
 
-/// Between two lines of one kind.
+/// Minimum time between two log lines about one kind of event.
 const INTERVAL: Duration = Duration::from_secs(10);
 
-/// When one kind of event is told.
+/// Decides which events of one kind are logged.
 #[derive(Debug, Default)]
 pub struct Seldom {
     told: Option<Instant>,
@@ -13,7 +14,8 @@ pub struct Seldom {
 }
 
 impl Seldom {
-    /// It has happened once more. How often it has since it was told last, if it is time to tell it.
+    /// Counts an event. Returns the number of events since the last log line, this one included, if the next
+    /// line is due.
     pub fn happened(&mut self, now: Instant) -> Option<u64> {
         self.untold += 1;
         if self.told.is_some_and(|told| now.saturating_duration_since(told) < INTERVAL) {

@@ -1,7 +1,7 @@
-//! What an operator can choose: plain data, as read from the configuration file.
+//! Settings that an operator can choose: plain data, as read from the configuration file.
 //!
-//! Settings are values, never components: whatever is opened or started from them lives elsewhere.
-//! Every bound that protects the broker from its clients has its name here.
+//! Settings are values, not components: nothing is opened or started here. Every limit that protects the
+//! broker from its clients has its name here.
 
 mod entities;
 mod keys;
@@ -25,17 +25,17 @@ use barid_engine::limits::{Limits, OwnLimits, ShareStrategy};
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// Where durable data lives.
+    /// Path of the data directory.
     pub data_dir: PathBuf,
-    /// How durable data is kept.
+    /// Settings of the data directory's storage.
     pub storage: Storage,
-    /// Topics and keys with a durability class of their own; the first that matches counts.
+    /// Rules that give topics and keys a durability class of their own. The first rule that matches applies.
     pub durability: Vec<DurabilityRule>,
-    /// IO threads; 0: one for each core.
+    /// Number of IO threads; 0: one for each core.
     pub workers: usize,
-    /// What is logged.
+    /// Settings of the log.
     pub log: Log,
-    /// Where clients connect.
+    /// Addresses on which clients connect.
     pub listeners: Listeners,
     /// Certificates of the TLS listeners.
     pub tls: Option<Tls>,
@@ -43,28 +43,29 @@ pub struct Settings {
     pub admin: Admin,
     /// `$SYS` topics.
     pub sys: Sys,
-    /// The most tenants that clients may bring into being.
+    /// Maximum number of tenants that clients can create.
     pub max_tenants: usize,
-    /// Bytes that all connections without a session may have sent together, besides the first 4 KiB of each.
+    /// Maximum number of bytes that all connections without a session may have sent together, not counting
+    /// the first 4 KiB of each.
     pub max_connecting_bytes: usize,
-    /// Limits of every tenant that has none of its own.
+    /// Limits of tenants, as far as a tenant has none of its own.
     pub limits: Limits,
     /// Tenants with settings of their own, by name.
     pub tenants: BTreeMap<String, TenantSettings>,
-    /// How a shared subscription chooses the member that gets a message.
+    /// Settings of shared subscriptions.
     pub shared_subscriptions: SharedSubscriptions,
-    /// Who may connect. Empty: anybody, with any password.
+    /// Users that may connect. Empty: any client may connect, with any password.
     pub users: Vec<User>,
-    /// What AMQP clients sign with. Empty: [`Settings::keys_or_emulator`].
+    /// Keys with which AMQP clients sign. Empty: see [`Settings::keys_or_emulator`].
     pub keys: Vec<Key>,
-    /// Queues of AMQP.
+    /// AMQP queues.
     pub queues: Vec<Queue>,
-    /// Topics of AMQP.
+    /// AMQP topics.
     pub topics: Vec<Topic>,
-    /// A file with more of both, for the tenant `default`, in the form of the emulator's `Config.json`.
-    /// Whoever reads the configuration adds them to `queues` and `topics`.
+    /// Path of a file with more queues and topics, for the tenant `default`, in the format of the emulator's
+    /// `Config.json`. The code that reads the configuration adds them to `queues` and `topics`.
     pub entities: Option<PathBuf>,
-    /// What joins MQTT clients and entities.
+    /// Bindings between MQTT topics and entities.
     pub bindings: Vec<Binding>,
 }
 
@@ -96,12 +97,12 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// The durability classes of a tenant.
+    /// Returns the durability classes of a tenant.
     pub fn durability_of(&self, tenant: &str) -> Durability {
         Durability::new(tenant, self.limits_of(tenant).durability, &self.durability)
     }
 
-    /// The limits of a tenant: its own, over the common ones.
+    /// Returns the limits of a tenant: its own, and the common ones for those that it does not set.
     pub fn limits_of(&self, tenant: &str) -> Limits {
         self.tenants
             .get(tenant)
@@ -109,11 +110,11 @@ impl Settings {
     }
 }
 
-/// What is logged.
+/// Settings of the log.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 #[serde(default, deny_unknown_fields)]
 pub struct Log {
-    /// `error`, `warn`, `info`, `debug`, `trace`, or a filter such as `info,barid_server=debug`.
+    /// Log level: `error`, `warn`, `info`, `debug`, `trace`, or a filter such as `info,barid_server=debug`.
     pub level: String,
 }
 
@@ -123,7 +124,7 @@ impl Default for Log {
     }
 }
 
-/// Where clients connect. The TLS ones need [`Settings::tls`].
+/// Addresses on which clients connect. The TLS listeners need [`Settings::tls`].
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 #[serde(default, deny_unknown_fields)]
 pub struct Listeners {
@@ -156,27 +157,28 @@ impl Default for Listeners {
 }
 
 impl Listeners {
-    /// None at all.
+    /// No listeners.
     pub fn none() -> Self {
         Self { mqtt: None, mqtts: None, ws: None, wss: None, amqp: None, amqps: None }
     }
 }
 
-/// One listener.
+/// Settings of one listener.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
 pub struct Listener {
-    /// The address to listen on; port 0 takes a free one.
+    /// Address to listen on; with port 0, the operating system chooses a free port.
     pub address: SocketAddr,
-    /// Whether each connection begins with a PROXY protocol header (v1 or v2) that tells the
-    /// client's real address. Connections without one are then refused.
+    /// Whether each connection begins with a PROXY protocol header (v1 or v2), which carries the client's
+    /// real address. Connections without a header are then refused.
     #[serde(default)]
     pub proxy_protocol: bool,
-    /// The path of a WebSocket listener; others answer 404.
+    /// Path of MQTT on a WebSocket listener. The path of AMQP is fixed. Requests for other paths are answered
+    /// with 404.
     #[serde(default = "default_path")]
     pub path: String,
-    /// Origins whose pages may open a WebSocket besides pages of the listener's own origin, such as
-    /// `https://app.example`; `*`: all. Clients that are not browsers have no origin.
+    /// Origins whose pages may open a WebSocket, besides the listener's own origin, such as
+    /// `https://app.example`; `*`: all origins. Clients other than browsers send no origin.
     #[serde(default)]
     pub origins: Vec<String>,
 }
@@ -186,7 +188,7 @@ fn default_path() -> String {
 }
 
 impl Listener {
-    /// A listener with defaults for all but its address.
+    /// Creates a listener with default settings, except for its address.
     pub fn at(address: SocketAddr) -> Self {
         Self { address, proxy_protocol: false, path: default_path(), origins: Vec::new() }
     }
@@ -200,7 +202,7 @@ pub struct Tls {
     pub certificate: PathBuf,
     /// PEM file with the private key.
     pub key: PathBuf,
-    /// PEM file with the authorities whose client certificates are accepted.
+    /// PEM file with the certificate authorities whose client certificates are accepted.
     pub client_ca: Option<PathBuf>,
     /// Whether a client without a certificate is refused. Needs `client_ca`.
     #[serde(default)]
@@ -211,7 +213,7 @@ pub struct Tls {
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 #[serde(default, deny_unknown_fields)]
 pub struct Admin {
-    /// The address to listen on.
+    /// Address to listen on.
     pub address: SocketAddr,
 }
 
@@ -225,7 +227,7 @@ impl Default for Admin {
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 #[serde(default, deny_unknown_fields)]
 pub struct Sys {
-    /// Seconds between two publications of `$SYS/broker/…`; 0: never.
+    /// Interval between two publications of `$SYS/broker/…`, in seconds; 0: they are never published.
     pub interval: u32,
 }
 
@@ -235,39 +237,40 @@ impl Default for Sys {
     }
 }
 
-/// A tenant with settings of its own.
+/// Settings of one tenant.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq)]
 #[serde(default, deny_unknown_fields)]
 pub struct TenantSettings {
-    /// Its limits; what is not named is as in `[limits]`.
+    /// Limits of the tenant. Those that are not set are as in `[limits]`.
     pub limits: OwnLimits,
 }
 
-/// Where and how the durable plane keeps its data.
+/// Settings of the data directory's storage.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 #[serde(default, deny_unknown_fields)]
 pub struct Storage {
-    /// How many shards a new data directory gets; 0: one for each core, at most 8. A directory keeps the
-    /// number that it was made with.
+    /// Number of shards of a new data directory; 0: one for each core, at most 8. An existing directory keeps
+    /// the number that it was created with.
     pub shards: usize,
-    /// The engine that a new data directory gets. A directory keeps the one that it was made with.
+    /// Storage engine of a new data directory. An existing directory keeps the one that it was created with.
     pub engine: StorageEngine,
-    /// Bytes of stored messages that are kept in memory while they wait; beyond, they are read back from
-    /// the disk when their client takes them.
+    /// Maximum size of the stored messages that are kept in memory while they wait, in bytes. Beyond it,
+    /// messages are read back from the disk when their client takes them.
     pub queue_memory: usize,
-    /// Bytes that the storage engine keeps in memory of what it has read.
+    /// Size of the storage engine's read cache, in bytes.
     pub cache: usize,
-    /// Bytes that must stay free on the disk. Below, durable publishes are refused with 0x97.
+    /// Bytes that must stay free on the disk. Below that, durable publishes are refused with 0x97 (Quota
+    /// exceeded).
     pub min_free: u64,
 }
 
-/// What keeps the records of a data directory.
+/// The storage engine of a data directory.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 pub enum StorageEngine {
     /// An ordered log with its keys in memory.
     Log,
-    /// A log-structured merge tree: slower, for more keys than memory is for.
+    /// A log-structured merge tree: slower than the log, for more keys than fit in memory.
     Lsm,
 }
 
@@ -283,34 +286,35 @@ impl Default for Storage {
     }
 }
 
-/// How shared subscriptions behave.
+/// Settings of shared subscriptions.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(default, deny_unknown_fields)]
 pub struct SharedSubscriptions {
-    /// How the member is chosen that gets a message.
+    /// Strategy that chooses the member that gets a message.
     pub strategy: ShareStrategy,
 }
 
-/// A user: who may connect, and what they may do.
+/// A user who may connect, and the permissions of the user.
 #[derive(Clone, Deserialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
 pub struct User {
-    /// The user name, `{tenant}/{client}` or, for the tenant `default`, without a slash.
+    /// User name: `{tenant}/{client}`, or a name without a slash for the tenant `default`.
     pub name: String,
-    /// The argon2id hash of the password, as `barid passwd` prints it.
+    /// Argon2id hash of the password, as `barid passwd` prints it.
     pub password: String,
-    /// Topic filters that the user may publish to; `%c` is the client identifier, `%u` the user name.
+    /// Topic filters that the user may publish to; `%c` stands for the client identifier, `%u` for the user
+    /// name.
     #[serde(default = "everything")]
     pub publish: Vec<String>,
     /// Topic filters that the user may subscribe to, with the same substitutions.
     #[serde(default = "everything")]
     pub subscribe: Vec<String>,
-    /// What the user may do with keys of the state store; none: everything.
+    /// Rules for the keys of the state store that the user may use; `None`: no restriction.
     pub state: Option<Vec<KeyRule>>,
 }
 
 impl User {
-    /// What the user may do.
+    /// Returns the permissions of the user.
     pub fn rules(&self) -> Rules<'_> {
         let Self { publish, subscribe, state, .. } = self;
         Rules { publish, subscribe, state: state.as_deref() }

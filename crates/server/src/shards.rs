@@ -1,4 +1,5 @@
-//! The shards of a broker that runs, with the threads of each: it is closed and opened again while the others serve.
+//! The shards of a running broker, and their threads. A shard can be closed and opened again while the others
+//! serve.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -17,11 +18,11 @@ use crate::threads;
 
 /// The threads of all shards.
 pub struct Shards {
-    /// `None`: the shard is closed. Locked while it is closed or opened.
+    /// The threads of each shard; `None`: the shard is closed. Locked while the shard is closed or opened.
     threads: Box<[Mutex<Option<Threads>>]>,
-    /// Locked while any shard is closed or opened, inside its own lock: see [`opening::open`].
+    /// Locked while any shard is closed or opened, after the lock on its threads: see [`opening::open`].
     one_at_a_time: Mutex<()>,
-    /// The number of the first loader among those who count.
+    /// The [`Worker`] number of the loader of the first shard. The loaders of the others follow.
     first_loader: usize,
 }
 
@@ -31,15 +32,15 @@ struct Threads {
     loader: JoinHandle<()>,
 }
 
-/// Why a shard is not opened.
+/// Why a shard could not be opened.
 #[derive(Debug, Error)]
 pub enum OpenError {
-    /// What its store has cannot be read.
+    /// The contents of its store cannot be read.
     #[error("cannot read shard {shard}: {source}")]
     Unreadable {
-        /// Which shard.
+        /// The number of the shard.
         shard: u16,
-        /// Why not.
+        /// The cause of the error.
         source: RecoveryError,
     },
     /// Nothing can be written to its store.
@@ -48,7 +49,7 @@ pub enum OpenError {
 }
 
 impl Shards {
-    /// So many shards, none of which has threads yet. Of those who count, their loaders begin with this number.
+    /// Creates `count` shards without threads. Their loaders get [`Worker`] numbers from `first_loader` on.
     pub fn new(count: usize, first_loader: usize) -> Self {
         let threads = (0..count).map(|_| Mutex::default()).collect();
         Self { threads, one_at_a_time: Mutex::default(), first_loader }
@@ -73,8 +74,8 @@ impl Shards {
         }
     }
 
-    /// Closes a shard: what was noted in it is durable when this returns. False: it is closed already. Waits for the disk,
-    /// as long as that is full or broken.
+    /// Closes a shard. When this returns, all that was noted in it is durable. Returns false if it is closed
+    /// already. Blocks while the disk is full or broken.
     pub fn close(&self, engine: &Engine, shard: u16) -> bool {
         let mut threads = self.of(shard);
         let Some(running) = threads.take() else { return false };
@@ -87,10 +88,10 @@ impl Shards {
         true
     }
 
-    /// Opens a shard that was closed. `None`: it is open already.
+    /// Opens a closed shard. Returns `None` if it is open already.
     ///
     /// # Errors
-    /// Its store cannot be read or written. The shard is closed then.
+    /// Fails if the store of the shard cannot be read or written. The shard is closed then.
     pub fn open(&self, engine: &Engine, shard: u16) -> Result<Option<Counts>, OpenError> {
         let mut threads = self.of(shard);
         if threads.is_some() {
@@ -115,9 +116,9 @@ impl Shards {
         Ok(Some(counts))
     }
 
-    /// Writes what there is to write, and ends all threads. The process is about to end.
+    /// Commits what is pending, and ends all threads. For the end of the process.
     pub fn end(&self, engine: &Engine) {
-        // One that is being closed may wait for its disk.
+        // First: another thread may hold the lock of a shard that it closes, and wait for the disk.
         engine.shards.iter().for_each(|shard| shard.end());
         for shard in &self.threads {
             if let Some(running) = shard.lock().take() {

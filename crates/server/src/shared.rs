@@ -1,4 +1,4 @@
-//! What all threads of a broker share.
+//! State that all threads of a broker share.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -23,21 +23,21 @@ use crate::system;
 use crate::verifier::Verifier;
 use crate::watchdog::Watchdog;
 
-/// What all threads of a broker share: its engine, and what belongs to the outside.
+/// State that all threads of a broker share: the engine, and the resources outside the engine.
 pub struct Shared {
-    /// Tenants, agenda, shards and clock.
+    /// The engine: tenants, agenda, shards and clock.
     pub engine: Arc<Engine>,
-    /// Who verifies logins.
+    /// The threads that verify logins.
     pub verifier: Verifier,
-    /// What connections without a session have collected.
+    /// The bytes that connections without a session have buffered.
     pub strangers: Arc<Strangers>,
-    /// How long the turns of the IO threads take.
+    /// The watchdog of each IO thread, which measures its turns.
     pub watchdogs: Box<[Arc<Watchdog>]>,
     /// Connections that were closed at once because too few file descriptors were left.
     pub refused_connections: Arc<AtomicU64>,
-    /// The shards' threads.
+    /// The threads of the shards.
     pub shards: Shards,
-    /// Keeps other brokers away from the data directory.
+    /// The data directory, from which it keeps other brokers away; `None`: it has been released.
     data_dir: Mutex<Option<DataDir>>,
     settings: RwLock<Arc<Settings>>,
     users: RwLock<Arc<Users>>,
@@ -45,7 +45,7 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Of a broker with so many IO threads that does not run yet.
+    /// Creates the state of a broker with `workers` IO threads, none of which runs yet.
     pub fn new(
         settings: Settings,
         workers: usize,
@@ -53,7 +53,8 @@ impl Shared {
         strangers: Arc<Strangers>,
     ) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        // Besides the IO threads count housekeeping, one for each shard that reads back, and that of bindings.
+        // The threads with counters of their own: IO threads, housekeeping, the loader of each shard, and
+        // that of bindings.
         let shards = data_dir.shards().len();
         let counting = workers + 1 + shards + 1;
         let clock = Clock::start(system::TIME);
@@ -79,22 +80,22 @@ impl Shared {
         }
     }
 
-    /// Lets go of the data directory.
+    /// Releases the data directory.
     pub fn close_data_dir(&self) {
         drop(self.data_dir.lock().take());
     }
 
-    /// The settings as they are now.
+    /// Returns the current settings.
     pub fn settings(&self) -> Arc<Settings> {
         Arc::clone(&self.settings.read())
     }
 
-    /// The users as they are now.
+    /// Returns the current users.
     pub fn users(&self) -> Arc<Users> {
         Arc::clone(&self.users.read())
     }
 
-    /// A connection's number.
+    /// Returns a number that no other connection has.
     pub fn next_connection_id(&self) -> ConnectionId {
         ConnectionId(self.connection_ids.fetch_add(1, Ordering::Relaxed))
     }
@@ -104,12 +105,12 @@ impl Shared {
         self.engine.declare(settings.declared())
     }
 
-    /// Puts settings in force for tenants: those that there are, and those that come.
+    /// Applies the settings of tenants, both to existing tenants and to those that are created later.
     pub fn apply_to_tenants(&self, settings: &Settings) {
         self.engine.apply(engine_settings(settings));
     }
 
-    /// Puts settings in force, but for tenants, as far as that can be done without a restart.
+    /// Applies all other settings that can change without a restart.
     pub fn apply(&self, settings: Settings) {
         *self.users.write() = Arc::new(Users::new(&settings.users));
         self.strangers.set_most(settings.max_connecting_bytes);

@@ -1,5 +1,5 @@
-//! The sockets that a broker listens on: all are bound before anything else is done, and listen when all that can
-//! fail has succeeded. A start that fails has let nobody in.
+//! The sockets that a broker listens on. All are bound before anything else is done, and start to listen when
+//! every other step that can fail has succeeded. A broker that fails to start has accepted no client.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,29 +15,31 @@ use crate::strangers::Strangers;
 use crate::transport::websocket::WebSocketOptions;
 use crate::transport::{ListenerContext, Protocol, server_config};
 
-/// All addresses of a broker, bound: they are taken, and nobody can connect.
+/// All addresses of a broker, bound but not listening: no client can connect.
 pub struct BoundSockets {
     listeners: Vec<(Bound, ListenerContext)>,
     admin: BoundAdmin,
-    /// As the settings have it.
+    /// The admin address in the settings.
     admin_address: SocketAddr,
 }
 
-/// All addresses of a broker, where clients can connect. They wait until there is a thread that accepts.
+/// All addresses of a broker, listening. Clients can connect; their connections wait in the backlog until a
+/// thread accepts them.
 pub struct ListeningSockets {
-    /// The listeners for clients, to be served.
+    /// The listeners for clients, for the thread that accepts.
     pub listening: Vec<Listening>,
-    /// The same, and where they listen.
+    /// The context of each of these listeners, and the address that it is bound to.
     pub listeners: Vec<(Arc<ListenerContext>, SocketAddr)>,
-    /// The admin address, to be served.
+    /// The admin address, for the thread that serves it.
     pub admin: ListeningAdmin,
 }
 
 impl BoundSockets {
-    /// Takes all addresses.
+    /// Binds all addresses.
     ///
     /// # Errors
-    /// An address or a certificate cannot be used, or the admin address is not loopback.
+    /// Fails if an address or a certificate cannot be used, or if the admin address is not a loopback
+    /// address.
     pub fn bind(settings: &Settings, strangers: &Arc<Strangers>) -> Result<Self, StartError> {
         let admin_address = settings.admin.address;
         if !admin_address.ip().to_canonical().is_loopback() {
@@ -85,10 +87,10 @@ impl BoundSockets {
         Ok(Self { listeners, admin, admin_address })
     }
 
-    /// Lets clients connect to all of them.
+    /// Starts to listen on all addresses, and registers the listeners for clients with `acceptor`.
     ///
     /// # Errors
-    /// An address was taken meanwhile, or the operating system refuses.
+    /// Fails if another process has taken an address meanwhile, or if the operating system refuses.
     pub fn listen(self, acceptor: &Acceptor) -> Result<ListeningSockets, StartError> {
         let Self { listeners: bound, admin, admin_address } = self;
         let admin =
@@ -111,7 +113,7 @@ fn cannot_listen(name: &'static str, address: SocketAddr, source: io::Error) -> 
     StartError::Listen { name, address, source }
 }
 
-/// The ALPN protocol of a TLS listener.
+/// Returns the ALPN protocol of a TLS listener.
 pub fn alpn(listener: &str) -> &'static str {
     match listener {
         "wss" => "http/1.1",

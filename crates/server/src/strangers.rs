@@ -1,21 +1,23 @@
-//! Memory of connections that have no session yet: anybody can open one, and another one, so they share a bound.
+//! Memory of connections that have no session yet. Anyone can open any number of them, so they share one
+//! limit.
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Bytes that each part of a connection may collect for itself: a usual CONNECT, TLS or WebSocket handshake. So those
-/// who want no more are let in, whatever others have collected.
+/// Bytes that each part of a connection may buffer without being counted: enough for a usual CONNECT, TLS
+/// handshake or WebSocket handshake. So usual clients are admitted no matter how much other connections have
+/// buffered.
 const FREE: usize = 4 * 1024;
 
-/// What all connections without a session have collected together.
+/// The bytes that all connections without a session have buffered together, and their limit.
 #[derive(Debug)]
 pub struct Strangers {
     bytes: AtomicUsize,
     most: AtomicUsize,
 }
 
-/// What one connection, or its handshake, has collected.
+/// The bytes that one connection, or its handshake, has buffered. Releases them on drop.
 #[derive(Debug)]
 pub struct Collected {
     of: Arc<Strangers>,
@@ -24,32 +26,32 @@ pub struct Collected {
 }
 
 impl Strangers {
-    /// Nothing has been collected; at most so many bytes will be.
+    /// Creates an empty count with a limit of `most` bytes.
     pub fn new(most: usize) -> Self {
         Self { bytes: AtomicUsize::new(0), most: AtomicUsize::new(most) }
     }
 
-    /// From now on at most so many bytes.
+    /// Changes the limit to `most` bytes.
     pub fn set_most(&self, most: usize) {
         self.most.store(most, Ordering::Relaxed);
     }
 
-    /// Bytes that have been collected, but for the first 4 KiB of each.
+    /// Bytes buffered by all connections without a session, less the first 4 KiB of each part.
     pub fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }
 }
 
 impl Collected {
-    /// Nothing yet.
+    /// Creates a count of no bytes.
     pub fn new(of: &Arc<Strangers>) -> Self {
         Self { of: Arc::clone(of), counted: 0 }
     }
 
-    /// It is so many bytes by now.
+    /// Sets the number of bytes that are buffered.
     ///
     /// # Errors
-    /// When they are too many, all others' counted. Then nothing more must be collected.
+    /// Fails if all connections together exceed the limit. The caller must not buffer anything more then.
     pub fn set(&mut self, bytes: usize) -> io::Result<()> {
         let counted = bytes.saturating_sub(FREE);
         let before = std::mem::replace(&mut self.counted, counted);

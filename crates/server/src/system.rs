@@ -1,4 +1,4 @@
-//! The clocks and the random numbers of the operating system.
+//! The clocks and the random number generator of the operating system.
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -6,13 +6,13 @@ use barid_engine::clock::TimeSource;
 use barid_engine::random::Random;
 use ring::rand::{SecureRandom, SystemRandom};
 
-/// The clocks. A wall clock before 1970 counts as 1970-01-01.
+/// The clocks of the operating system. A wall clock before 1970 counts as 1970-01-01.
 pub const TIME: TimeSource = TimeSource {
     ticks: Instant::now,
     unix: || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
 };
 
-/// The random numbers.
+/// The random number generator of the operating system.
 pub const RANDOM: Random = Random(|bytes| {
     SystemRandom::new().fill(bytes).expect("the operating system gives random bytes");
 });

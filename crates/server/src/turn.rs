@@ -1,4 +1,4 @@
-//! The turn of a connection on an IO thread: what it is told, and what becomes of it.
+//! The turn of a connection on an IO thread: its inputs and its outcome.
 
 use std::sync::Arc;
 
@@ -7,20 +7,20 @@ use barid_engine::turn::Turn;
 use crate::shared::Shared;
 use crate::verifier::LoginOwner;
 
-/// What a connection needs of its IO thread while it has its turn.
+/// The parts of its IO thread that a connection uses during its turn.
 pub struct IoTurn<'a> {
-    /// What it needs to decide.
+    /// The engine's part of the turn: context, scratch memory and budget.
     pub turn: Turn<'a>,
-    /// What all threads share.
+    /// The state that all threads share.
     pub shared: &'a Arc<Shared>,
-    /// The thread, for others.
+    /// The IO thread, as the owner that other threads post to.
     pub owner: &'a Arc<dyn LoginOwner>,
 }
 
-/// What the kernel tells of a socket.
+/// Readiness of a socket, as the kernel reports it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Readiness {
-    /// There is something to read.
+    /// There are bytes to read.
     pub readable: bool,
     /// There is room to write.
     pub writable: bool,
@@ -29,7 +29,7 @@ pub struct Readiness {
 }
 
 impl Readiness {
-    /// What both tell.
+    /// Returns the readiness that two reports amount to together.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self {
@@ -40,15 +40,16 @@ impl Readiness {
     }
 }
 
-/// What is to become of a connection after its turn.
+/// The next step for a connection after its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// It waits for the kernel to tell of something new.
+    /// The connection waits until the kernel reports a change.
     Wait,
-    /// It has more to read, after others have had their turn.
+    /// The connection has more to read. It gets another turn after the other connections.
     Again,
-    /// The client has chosen AMQP, and somebody else has to go on with what has come.
+    /// The client of a WebSocket has chosen AMQP. The connection continues as an AMQP connection, with the
+    /// bytes that have been read.
     SpeaksAmqp,
-    /// It has gone.
+    /// The connection has ended and is removed.
     Gone,
 }

@@ -1,5 +1,5 @@
-//! Logins on their way to being verified: on threads of their own, since it takes milliseconds on purpose, and
-//! address after address, so that whoever tries passwords keeps nobody else waiting.
+//! Verification of logins. It takes milliseconds by design, so it has threads of its own. Addresses take
+//! turns, so a client that tries many passwords does not delay clients at other addresses.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv6Addr};
@@ -13,13 +13,13 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::auth::{Users, Verdict};
 
-/// Logins that may wait for each thread that verifies. Beyond, clients are told that the server is busy,
-/// rather than to wait for longer than they are given.
+/// Maximum number of waiting logins per verifying thread. Beyond it, a client is told that the server is
+/// busy; otherwise it would wait for longer than its connection may take to open.
 const WAITING_PER_THREAD: usize = 256;
 
-/// The thread of a connection, as those see it who verify its login.
+/// The thread of a connection, as the threads that verify logins see it.
 pub trait LoginOwner: Owner {
-    /// The login that the connection waits for has been verified.
+    /// Delivers the verdict on the login of a connection.
     fn authenticated(&self, connection: ConnectionId, verdict: Verdict);
 }
 
@@ -27,7 +27,7 @@ pub trait LoginOwner: Owner {
 pub struct Login {
     /// The users as they were when the client connected.
     pub users: Arc<Users>,
-    /// Where the client comes from.
+    /// Address of the client.
     pub address: IpAddr,
     /// The user name.
     pub name: String,
@@ -35,11 +35,12 @@ pub struct Login {
     pub password: Vec<u8>,
     /// The client identifier.
     pub client_id: String,
-    /// Gone when the client does not wait any more.
+    /// Dangling when the client does not wait for the verdict any more.
     pub waits: Weak<()>,
-    /// Which connection it is of.
+    /// The connection that sent the login.
     pub connection: ConnectionId,
-    /// Told the verdict, unless the login is refused at once.
+    /// Receives the verdict. Not called if [`Verifier::submit`] refuses the login, or if the client does not
+    /// wait any more.
     pub reply: Box<dyn FnOnce(Verdict) + Send>,
 }
 
@@ -48,12 +49,12 @@ pub struct Verifier(Arc<Shared>);
 
 struct Shared {
     queue: Mutex<Queue<Login>>,
-    /// There is a login, or there will be no more.
+    /// Notified when a login is queued, and when the queue is closed.
     changed: Condvar,
 }
 
 impl Verifier {
-    /// Starts `threads` threads. They end with the verifier.
+    /// Starts `threads` threads, which end when the verifier is dropped.
     pub fn start(threads: usize) -> Self {
         let queue = Mutex::new(Queue::new(WAITING_PER_THREAD * threads));
         let shared = Arc::new(Shared { queue, changed: Condvar::new() });
@@ -67,8 +68,9 @@ impl Verifier {
         Self(shared)
     }
 
-    /// Verifies a login some time soon. False: too many wait, most of them from the same address. Another login
-    /// may have to go for it, whose client is told [`Verdict::Busy`].
+    /// Queues a login for verification. Returns false if the login is refused: too many wait, most of them
+    /// from the same address. A login that is queued may displace another, whose client is told
+    /// [`Verdict::Busy`].
     pub fn submit(&self, login: Login) -> bool {
         let connection = login.connection;
         let refused = self.0.queue.lock().push(login.address, login);
@@ -106,7 +108,7 @@ impl Shared {
         }
     }
 
-    /// The next login, when there is one. `None`: there will be no more.
+    /// Waits for the next login. Returns `None` when the queue is closed.
     fn next(&self) -> Option<Login> {
         let mut queue = self.queue.lock();
         while !queue.is_closed {
@@ -119,10 +121,10 @@ impl Shared {
     }
 }
 
-/// What waits, by address. Each address has its turn, and whoever has most waiting loses what does not fit.
+/// A queue in which addresses take turns. If it is full, the address with the most items loses its last one.
 struct Queue<T> {
     waiting: HashMap<IpAddr, VecDeque<T>>,
-    /// The addresses of which something waits, in the order of their turns.
+    /// The addresses that have waiting items, in the order of their turns.
     turns: VecDeque<IpAddr>,
     len: usize,
     most: usize,
@@ -134,7 +136,7 @@ impl<T> Queue<T> {
         Self { waiting: HashMap::new(), turns: VecDeque::new(), len: 0, most, is_closed: false }
     }
 
-    /// Adds something. `Some`: this one does not fit, which may be another.
+    /// Adds an item. Returns the item that does not fit, which may be a different one.
     fn push(&mut self, address: IpAddr, item: T) -> Option<T> {
         let address = network_of(address);
         let mut refused = None;
@@ -143,11 +145,13 @@ impl<T> Queue<T> {
             let longest = self.waiting.iter().max_by_key(|(_, items)| items.len());
             let (longest, len) =
                 longest.map_or((address, 0), |(address, items)| (*address, items.len()));
-            // Not the only one of another address: then those who come last wait for longer than they are given.
+            // Refused unless the address with the most items keeps at least as many as this one gets. So no
+            // address loses its only item: if every address has one, the newest would wait for longer than
+            // its connection may take to open.
             if own + 1 >= len {
                 return Some(item);
             }
-            // The last one: those before it have waited longer.
+            // The last item: those before it have waited longer.
             refused = self.waiting.get_mut(&longest).and_then(VecDeque::pop_back);
             self.len -= 1;
         }
@@ -160,7 +164,7 @@ impl<T> Queue<T> {
         refused
     }
 
-    /// The first that waits of the address whose turn it is.
+    /// Takes the first item of the address whose turn it is.
     fn pop(&mut self) -> Option<T> {
         loop {
             let address = self.turns.pop_front()?;
@@ -179,7 +183,8 @@ impl<T> Queue<T> {
     }
 }
 
-/// Whoever has one address of IPv6 has all of its /64.
+/// Returns the /64 network of an IPv6 address, since a client with one of its addresses has all of them.
+/// Returns an IPv4 address unchanged.
 fn network_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {

@@ -1,23 +1,23 @@
-//! How long the turns of one IO thread take, as other threads see it.
+//! Durations of the turns of one IO thread, for other threads to read.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// A turn that takes longer has a cause that somebody should look for.
+/// Duration beyond which a turn counts as slow: it has a cause that should be investigated.
 const SLOW: Duration = Duration::from_millis(100);
 
-/// How long the longest turn is remembered.
+/// Time for which the longest turn is remembered.
 const REMEMBERED: Duration = Duration::from_secs(60);
 
-/// The turns of one thread. Only that thread writes.
+/// The turn durations of one IO thread. Only that thread writes them.
 #[derive(Debug)]
 pub struct Watchdog {
     epoch: Instant,
-    /// When the present round began, in microseconds after `epoch`; 0: the thread waits for the kernel.
+    /// Start of the present round, in microseconds after `epoch`; 0: the thread waits for the kernel.
     round_since: AtomicU64,
-    /// How long the longest turn took, in microseconds, and …
+    /// Duration of the longest turn, in microseconds.
     longest: AtomicU64,
-    /// … when that was, in microseconds after `epoch`.
+    /// End of the longest turn, in microseconds after `epoch`.
     longest_at: AtomicU64,
     slow: AtomicU64,
 }
@@ -35,17 +35,17 @@ impl Default for Watchdog {
 }
 
 impl Watchdog {
-    /// The thread has something to do.
+    /// Notes that a round begins: the thread has something to do.
     pub(super) fn round_begins(&self, now: Instant) {
         self.round_since.store(self.micros(now).max(1), Ordering::Relaxed);
     }
 
-    /// The thread waits for the kernel again.
+    /// Notes that the round has ended: the thread waits for the kernel again.
     pub(super) fn round_ends(&self) {
         self.round_since.store(0, Ordering::Relaxed);
     }
 
-    /// A turn took from `start` to `end`. True: it was slow.
+    /// Records a turn. Returns whether it was slow.
     pub(super) fn turn(&self, start: Instant, end: Instant) -> bool {
         let took = end - start;
         let micros = took.as_micros() as u64;
@@ -63,7 +63,7 @@ impl Watchdog {
         is_slow
     }
 
-    /// For how long the thread has not waited for the kernel.
+    /// Duration of the present round so far; zero while the thread waits for the kernel.
     pub(super) fn in_round(&self, now: Instant) -> Duration {
         match self.round_since.load(Ordering::Relaxed) {
             0 => Duration::ZERO,
@@ -71,7 +71,7 @@ impl Watchdog {
         }
     }
 
-    /// The longest turn of about the last minute; also one that has not ended yet.
+    /// Duration of the longest turn in about the last minute, including a turn that has not ended yet.
     pub fn longest(&self) -> Duration {
         let now = Instant::now();
         let age = self.micros(now).saturating_sub(self.longest_at.load(Ordering::Relaxed));
@@ -80,12 +80,13 @@ impl Watchdog {
         } else {
             Duration::from_micros(self.longest.load(Ordering::Relaxed))
         };
-        // A round that is longer than any turn has one that is stuck.
+        // A round that takes longer than a slow turn is taken for one long turn: one of its turns is probably
+        // stuck.
         let round = self.in_round(now);
         if round > SLOW { ended.max(round) } else { ended }
     }
 
-    /// How many turns took longer than 100 ms.
+    /// Number of turns that took longer than 100 ms.
     pub fn slow(&self) -> u64 {
         self.slow.load(Ordering::Relaxed)
     }

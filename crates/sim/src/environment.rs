@@ -1,4 +1,4 @@
-//! What the engine is told of the time, and the random numbers that it gets: both are the history's.
+//! The time and the random numbers that the engine gets. Both belong to the history.
 
 use std::cell::{Cell, RefCell};
 use std::sync::{LazyLock, Once};
@@ -9,25 +9,26 @@ use barid_engine::random::Random;
 use fastrand::Rng;
 
 thread_local! {
-    /// Milliseconds.
+    /// Time of the history, in milliseconds.
     static NOW: Cell<u64> = const { Cell::new(0) };
     static RNG: RefCell<Rng> = const { RefCell::new(Rng::with_seed(0)) };
 }
 
 static EPOCH: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-/// The time of the history that runs on this thread.
+/// Time source of the history that runs on this thread.
 pub const TIME: TimeSource = TimeSource {
     ticks: || *EPOCH + Duration::from_millis(NOW.get()),
     unix: || Duration::from_millis(NOW.get()),
 };
 
-/// Its random numbers.
+/// Random numbers of the history that runs on this thread.
 pub const RANDOM: Random = Random(|bytes| RNG.with_borrow_mut(|rng| rng.fill(bytes)));
 
-/// A history begins on this thread.
+/// Begins a history on this thread.
 pub fn begin(seed: u64) {
-    // The first hasher of the process takes a seed for all, whichever history comes first.
+    // The first hasher of a process draws a seed for all hashers. It is created before the random numbers of
+    // this history are seeded, so that the draw does not change the first history.
     static FIRST: Once = Once::new();
     FIRST.call_once(|| {
         let _ = RANDOM.hasher();
@@ -35,7 +36,7 @@ pub fn begin(seed: u64) {
     RNG.with_borrow_mut(|rng| *rng = Rng::with_seed(seed));
 }
 
-/// It is so many milliseconds.
+/// Sets the time of the history, in milliseconds.
 pub fn set_time(now: u64) {
     NOW.set(now);
 }

@@ -1,4 +1,4 @@
-//! A store that a start cannot read all of, when the rule is broken that it brings something back.
+//! A store that hides records when the rule that a start restores them is broken.
 
 use std::ops::ControlFlow;
 
@@ -11,7 +11,7 @@ use mqtt_proto::QoS;
 
 use crate::rules::{Rule, Rules};
 
-/// The store of one shard.
+/// The store of one shard. Reads do not see what the broken rule hides.
 pub struct Forgetful {
     store: MemoryStore,
     shard: u16,
@@ -19,12 +19,12 @@ pub struct Forgetful {
 }
 
 impl Forgetful {
-    /// Forgets what the broken rule says.
+    /// Wraps the store of a shard, and hides the records that the broken rule names.
     pub fn new(store: MemoryStore, shard: u16, rules: Rules) -> Self {
         Self { store, shard, rules }
     }
 
-    /// A value as it is found. `None`: it is not.
+    /// Returns the value as a read finds it, or `None` if the record is hidden.
     fn found(&self, keyspace: Keyspace, value: &[u8]) -> Option<Vec<u8>> {
         let breaks = |rule| !self.rules.hold(rule);
         match keyspace {

@@ -1,4 +1,4 @@
-//! What happens, as lines to read and as one number to compare.
+//! The events of a history, as lines to read and as one digest to compare.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -11,7 +11,7 @@ use crate::packets::entities::Packet as EntityPacket;
 use crate::packets::messages::{MessageNumber, Packet};
 use crate::packets::state_store::Packet as StatePacket;
 
-/// Something that happens.
+/// An event of a history.
 #[derive(Clone, Copy, Debug, Hash)]
 pub enum Event {
     /// A client sends a packet.
@@ -20,53 +20,53 @@ pub enum Event {
     BrokerSends(ClientId, LinkId, Packet),
     /// A packet arrives at the broker.
     BrokerGets(ClientId, LinkId, Packet),
-    /// A client sends something to the state store.
+    /// A client sends a packet to the state store.
     ClientAsks(ClientId, LinkId, StatePacket),
-    /// The state store sends something.
+    /// The state store sends a packet.
     StoreTells(ClientId, LinkId, StatePacket),
-    /// Something arrives at the state store.
+    /// A packet arrives at the state store.
     StoreGets(ClientId, LinkId, StatePacket),
-    /// Something arrives at a client of the state store.
+    /// A packet arrives at a client of the state store.
     ClientHears(ClientId, LinkId, StatePacket),
-    /// A client takes a message for received.
+    /// A client takes a message with this QoS as received.
     Delivered(ClientId, MessageNumber, u8),
-    /// The broker drops a message to a topic.
+    /// The broker drops a message for a client: topic and drop reason.
     Dropped(ClientId, &'static str, &'static str),
-    /// The broker drops a message to a topic for a binding.
+    /// The broker drops a message to this topic for a binding.
     DroppedForBinding(&'static str),
-    /// A connection breaks, and what was in flight is lost.
+    /// A connection breaks, and the packets in flight on it are lost.
     Cut(ClientId, LinkId),
-    /// The broker learns that.
+    /// The broker learns that a connection has broken.
     Gone(ClientId, LinkId),
-    /// The batch is written, or is not.
+    /// The log of a shard has written a batch, or has failed to.
     Written(u16, u64, bool),
-    /// The broker hears whether the batch is durable.
+    /// The log of a shard has reported to the broker whether a batch is durable.
     Told(u16, u64, bool),
-    /// A disk fails from now on, or works.
+    /// The disk of a shard fails in this way from now on, or works again.
     Disk(u16, &'static str),
     /// A shard is closed, while the others serve.
     Closed(u16),
-    /// It is opened again.
+    /// A closed shard is opened again.
     Opened(u16),
     /// The broker's process ends, and another one starts.
     Crash,
-    /// What is in memory is compared with what is in the stores.
+    /// The state in memory is compared with the stores.
     Audit,
-    /// Nothing fails any more.
+    /// From here on nothing fails.
     Heal,
-    /// Time passes, to so many milliseconds.
+    /// Time passes, up to this time in milliseconds.
     Time(u64),
-    /// A client sends something to an entity.
+    /// A client sends a packet to an entity.
     UserSends(ClientId, LinkId, EntityPacket),
-    /// An entity sends something.
+    /// An entity sends a packet.
     EntitySends(ClientId, LinkId, EntityPacket),
-    /// Something arrives at an entity.
+    /// A packet arrives at an entity.
     EntityGets(ClientId, LinkId, EntityPacket),
-    /// Something arrives at a client of an entity.
+    /// A packet arrives at a client of an entity.
     UserGets(ClientId, LinkId, EntityPacket),
 }
 
-/// All that happened so far.
+/// The events of a history so far.
 #[derive(Default)]
 pub struct History {
     hash: Xxh3Default,
@@ -75,12 +75,12 @@ pub struct History {
 }
 
 impl History {
-    /// A history that has nothing yet; `readable` if it is to keep lines to read.
+    /// Creates an empty history. If `readable`, it keeps a line for each event.
     pub fn new(readable: bool) -> Self {
         Self { lines: readable.then(Vec::new), ..Self::default() }
     }
 
-    /// Something happens.
+    /// Records an event.
     pub fn note(&mut self, event: Event) {
         event.hash(&mut self.hash);
         if let Some(lines) = &mut self.lines {
@@ -88,7 +88,7 @@ impl History {
         }
     }
 
-    /// A batch is written.
+    /// Adds the changes of a batch to the digest.
     pub fn write(&mut self, batch: &Batch) {
         for change in batch.iter() {
             let (keyspace, key, value) = match change {
@@ -99,22 +99,22 @@ impl History {
         }
     }
 
-    /// The next step begins.
+    /// Begins the next step.
     pub fn step(&mut self) {
         self.step += 1;
     }
 
-    /// How many steps there were.
+    /// Returns the number of steps so far.
     pub fn steps(&self) -> u32 {
         self.step
     }
 
-    /// A number for all events and all bytes that were to be written.
+    /// Returns the digest of all events and of the bytes of all batches.
     pub fn digest(&self) -> u64 {
         self.hash.finish()
     }
 
-    /// The lines to read.
+    /// Returns the lines of a readable history; none otherwise.
     pub fn into_lines(self) -> Vec<String> {
         self.lines.unwrap_or_default()
     }

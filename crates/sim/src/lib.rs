@@ -1,23 +1,24 @@
-//! Random histories of a broker that crashes.
+//! Deterministic simulation of a broker that crashes.
 //!
-//! A history is made of a seed: some clients, a network that delays and loses connections, disks that fail,
-//! and a broker whose process ends at any moment. The broker is the engine that ships, over logs and stores that forget
-//! what was not durable; clients speak MQTT or AMQP with it, in bytes. In the end nothing fails any more, and what clients have got is
-//! compared with what they were promised. The same seed gives the same history, to the byte.
+//! A history follows from a seed. It has some clients, a network that delays and loses connections, disks that
+//! fail, and a broker whose process ends at any moment. The broker is the production engine, over logs and
+//! stores that lose what was not durable. Its clients speak MQTT or AMQP, in bytes. At the end nothing fails
+//! any more, and what the clients received is compared with what they were promised. The same seed gives the
+//! same history, byte for byte.
 //!
-//! | module | what is there |
+//! | module | contents |
 //! | --- | --- |
-//! | [`rules`] | what a broker has to keep to; each can be broken |
+//! | [`rules`] | rules that a broker must follow; each can be broken |
 //! | `process` | the broker's process: the engine on one thread |
-//! | `environment`, `log`, `forgetful` | what it is given: time and random numbers, logs, and what a start finds in stores |
-//! | `messages` | messages: their clients, story and promises |
+//! | `environment`, `log`, `forgetful` | inputs of the engine: time and random numbers, logs, and what a start finds in stores |
+//! | `messages` | MQTT messages: clients, story and promises |
 //! | `state_store` | the same for the state store |
 //! | `entities` | the same for entities, with and without message sessions |
-//! | [`linearizability`] | whether what clients saw could have happened one after the other |
-//! | `world` | what happens next, for all |
+//! | [`linearizability`] | search for a sequential order that explains what clients saw |
+//! | `world` | the choice of the next event, for all kinds of histories |
 //! | `network` | connections that break |
-//! | `packets` | what clients and broker say to each other |
-//! | `history` | what happened, to read and to compare |
+//! | `packets` | packets that clients and broker exchange |
+//! | `history` | the events, to read and to compare |
 
 mod entities;
 mod environment;
@@ -39,29 +40,29 @@ use rules::{Rule, Rules};
 use state_store::StateStore;
 use world::{Story, World};
 
-/// A kind of histories.
+/// A kind of history: the protocol that its clients use, and the promises that are checked.
 #[derive(Clone, Copy)]
 pub struct Kind {
-    /// What it is called where one is chosen.
+    /// Command line flag that selects this kind.
     pub flag: &'static str,
-    /// The history of a seed, in which the broker goes by these rules. If it is to be readable, it is kept
-    /// line by line.
+    /// Runs the history of `seed`, in which the broker follows `rules`. If `readable`, the outcome has the
+    /// history line by line.
     pub run: fn(seed: u64, rules: Rules, readable: bool) -> Outcome,
-    /// The rules that matter.
+    /// The rules whose violation such histories notice.
     pub rules: &'static [Rule],
 }
 
 impl Kind {
-    /// Of messages.
+    /// Histories of MQTT messages.
     pub const MESSAGES: Self =
         Self { flag: "--messages", run: run::<Messages>, rules: Rule::OF_MESSAGES };
-    /// Of the state store.
+    /// Histories of the state store.
     pub const STATE_STORE: Self =
         Self { flag: "--state-store", run: run::<StateStore>, rules: Rule::OF_STATE };
-    /// Of entities with message sessions.
+    /// Histories of entities, with and without message sessions.
     pub const ENTITIES: Self =
         Self { flag: "--entities", run: run::<Entities>, rules: Rule::OF_ENTITIES };
-    /// All.
+    /// All kinds.
     pub const ALL: [Self; 3] = [Self::MESSAGES, Self::STATE_STORE, Self::ENTITIES];
 }
 
@@ -69,21 +70,21 @@ fn run<S: Story>(seed: u64, rules: Rules, readable: bool) -> Outcome {
     World::<S>::new(seed, rules, readable).run()
 }
 
-/// What became of a history.
+/// The result of a history.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// A number for all events and all bytes that were to be written.
+    /// Digest of all events and of the bytes of all batches, including batches whose write failed.
     pub digest: u64,
-    /// Steps until it came to rest.
+    /// Number of steps until the history came to rest.
     pub steps: u32,
-    /// How often the broker's process ended.
+    /// Number of crashes of the broker's process.
     pub crashes: u32,
-    /// Messages published, or requests sent.
+    /// Number of messages published, or of requests sent.
     pub messages: u32,
-    /// Messages or answers that clients got.
+    /// Number of messages or responses that clients received.
     pub deliveries: u64,
-    /// The promise that was broken.
+    /// The first promise that was broken.
     pub violation: Option<String>,
-    /// The history, if it was to be readable.
+    /// The lines of the history, if it is readable.
     pub lines: Vec<String>,
 }

@@ -1,59 +1,60 @@
-//! Whether a concurrent history could be a sequential one.
+//! Linearizability: whether a concurrent history could be a sequential one.
 //!
 //! A history is *linearizable* if every call could have taken effect at one moment between its beginning and
-//! its end, such that the results are those of the calls one after the other (Herlihy & Wing 1990). The
-//! search is that of Wing & Gong (1993): of the calls that no other has to come before, take one, see whether
-//! its result fits, go on. What was tried is remembered as the calls that were taken and the state they left
-//! (Lowe 2017).
+//! its end, such that the results are those of the calls one after the other (Herlihy & Wing 1990). The search
+//! is that of Wing & Gong (1993). It takes one of the calls that may come next, checks whether its result fits,
+//! and goes on. It remembers the configurations that it has tried: the set of taken calls, and the state that
+//! they left (Lowe 2017).
 //!
 //! A call without an end may have taken effect at any time since it began, or never.
 
 use std::collections::HashSet;
 use std::hash::Hash;
 
-/// Configurations that a search looks at before it gives up.
+/// Maximum number of configurations that a search tries before it gives up.
 const CONFIGURATIONS_MAX: usize = 300_000;
 
-/// When something happened: in which step of the history, and at which millisecond.
+/// The time of an event: the step of the history, and the millisecond.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Moment {
-    /// The step; no two events that matter have the same.
+    /// The step. No two events of calls have the same one.
     pub step: u32,
-    /// What the clock said.
+    /// The time of the simulated clock, in milliseconds.
     pub millis: u64,
 }
 
 /// A call.
 #[derive(Clone, Debug)]
 pub struct Call<O> {
-    /// What was called, and the result.
+    /// The operation, with its result.
     pub operation: O,
-    /// When.
+    /// The time of the call.
     pub begun: Moment,
-    /// When the result came. None: it did not come.
+    /// The time of the result, or `None` if it did not arrive.
     pub ended: Option<Moment>,
 }
 
-/// Between which milliseconds a call has taken effect, if it is the next one to do so.
+/// The interval, in milliseconds, in which a call can have taken effect if it is the next one to do so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// Not earlier.
+    /// Earliest time.
     pub from: u64,
-    /// Not later.
+    /// Latest time.
     pub to: u64,
 }
 
-/// How calls work, one after the other.
+/// A sequential specification: the results and effects of calls that happen one after the other.
 pub trait Specification {
-    /// What the object is.
+    /// The state of the object.
     type State: Clone + Eq + Hash;
-    /// A call and its result; the result is not known if the call has no end.
+    /// An operation with its result. The result is not known if the call has no end.
     type Operation;
 
-    /// What the object is first.
+    /// Returns the initial state of the object.
     fn initial(&self) -> Self::State;
 
-    /// All that it can be after `operation` has taken effect in `state` and had its result.
+    /// Returns all states that are possible after `operation` has taken effect in `state` with its result; none
+    /// if the result does not fit.
     fn next(
         &self,
         state: &Self::State,
@@ -62,21 +63,21 @@ pub trait Specification {
     ) -> Vec<Self::State>;
 }
 
-/// What a search has found.
+/// The result of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finding {
-    /// The history could be a sequential one.
+    /// The history is linearizable.
     Linearizable,
-    /// It cannot.
+    /// The history is not linearizable.
     Contradictory,
-    /// The search was given up.
+    /// The search gave up.
     Unknown,
 }
 
 /// Searches for an order of the calls in which their results fit.
 pub fn search<S: Specification>(specification: &S, calls: &[Call<S::Operation>]) -> Finding {
     let mut calls: Vec<&Call<S::Operation>> = calls.iter().collect();
-    // What has ended is tried first: what has not need not have taken effect.
+    // Calls that have ended are tried first: a call without an end need not have taken effect.
     calls.sort_by_key(|call| (call.ended.is_none(), call.begun));
     let mut search = Search {
         specification,
@@ -96,17 +97,17 @@ pub fn search<S: Specification>(specification: &S, calls: &[Call<S::Operation>])
 struct Search<'a, S: Specification> {
     specification: &'a S,
     calls: Vec<&'a Call<S::Operation>>,
-    /// A bit for each call that was taken.
+    /// One bit for each call: whether it was taken.
     taken: Vec<u64>,
-    /// How many that have ended were not.
+    /// Number of calls that have ended and were not taken.
     left: usize,
-    /// The latest beginning of those that were, in milliseconds.
+    /// The latest beginning of the taken calls, in milliseconds.
     from: u64,
     seen: HashSet<(Vec<u64>, S::State)>,
 }
 
 impl<S: Specification> Search<'_, S> {
-    /// Whether the calls that were not taken fit behind those that were, which have left `state`.
+    /// Whether the remaining calls fit after the taken calls, which have left `state`.
     fn go_on(&mut self, state: &S::State) -> bool {
         if self.left == 0 {
             return true;
@@ -127,7 +128,7 @@ impl<S: Specification> Search<'_, S> {
             let from = self.from.max(call.begun.millis);
             let window = Window { from, to: first_end.millis };
             for next in self.specification.next(state, &call.operation, window) {
-                // What nobody knows to have taken effect, and has none, need not be taken.
+                // A call that has no end and no effect need not be taken.
                 if call.ended.is_none() && next == *state {
                     continue;
                 }
@@ -162,7 +163,7 @@ impl<S: Specification> Search<'_, S> {
 mod tests {
     use super::*;
 
-    /// A register that is 0 first.
+    /// A register whose initial value is 0.
     struct Register;
 
     #[derive(Clone, Copy)]

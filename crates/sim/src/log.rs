@@ -1,4 +1,4 @@
-//! The logs of the shards: what is appended is on its way until the history says what becomes of it.
+//! The logs of the shards. An appended batch is in flight until the history decides its outcome.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use crate::rules::{Rule, Rules};
 
-/// The log of one shard. What is written is in its store.
+/// The log of one shard. It writes batches to the store of the shard.
 pub struct Log {
     store: Arc<dyn Store>,
     rules: Rules,
@@ -21,7 +21,7 @@ pub struct Log {
 #[derive(Default)]
 struct State {
     on_their_way: VecDeque<Sent>,
-    /// The last batch that was ever appended.
+    /// Index of the last batch that was ever appended.
     last: u64,
     done: u64,
 }
@@ -30,33 +30,34 @@ struct Sent {
     index: u64,
     batch: Arc<Batch>,
     sink: Arc<dyn Sink>,
-    /// It was written, or was not.
+    /// The result of the write, or `None` before the write.
     written: Option<Result<(), StoreError>>,
 }
 
-/// What a log has done.
+/// A step that a log has done.
 pub enum Done {
-    /// It has written the batch of this index, or failed.
+    /// The log has written the batch of this index, or has failed to.
     Written(u64, Arc<Batch>, bool),
-    /// It has told whether the batch of this index is durable.
+    /// The log has reported whether the batch of this index is durable.
     Told(u64, bool),
 }
 
-/// The log, as its shard has it.
+/// The handle of a log that its shard holds.
 pub struct Held(pub Arc<Log>);
 
 impl Log {
-    /// Over a store; so many batches may be on their way.
+    /// Creates a log over `store`. At most `window` batches may be in flight.
     pub fn new(store: Arc<dyn Store>, window: usize, rules: Rules) -> Self {
         Self { store, rules, window, state: Mutex::default() }
     }
 
-    /// Whether nothing is on its way.
+    /// Whether no batch is in flight.
     pub fn is_idle(&self) -> bool {
         self.state.lock().on_their_way.is_empty()
     }
 
-    /// Writes the batch that was appended first, or tells what has become of it. `None`: there is none.
+    /// Writes the oldest batch in flight, or reports its outcome if it was written before. Returns `None` if no
+    /// batch is in flight.
     pub fn step(&self) -> Option<Done> {
         let mut state = self.state.lock();
         let sent = state.on_their_way.front_mut()?;

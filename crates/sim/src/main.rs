@@ -25,10 +25,10 @@ usage: barid-sim [--messages | --state-store | --entities] [--histories N] [--se
   --trace        print each history line by line
   --break RULE   by a broker that breaks this rule; the names are those of `rules::Rule` and `Kept`";
 
-/// Lines of a history that are printed when it breaks a promise.
+/// Number of lines, from the end of a history, that are printed when the history breaks a promise.
 const LINES: usize = 80;
 
-/// The seed of the history that is running, for a panic to tell.
+/// Seed of the current history, which the panic hook prints.
 static SEED: AtomicU64 = AtomicU64::new(0);
 
 struct Wanted {
@@ -39,7 +39,7 @@ struct Wanted {
     rules: Rules,
 }
 
-/// All histories together.
+/// Totals of all histories.
 #[derive(Default)]
 struct Total {
     histories: u64,
@@ -47,7 +47,7 @@ struct Total {
     crashes: u64,
     messages: u64,
     deliveries: u64,
-    /// The digests of all, one after the other.
+    /// The digests of all histories, combined in order.
     digest: u64,
 }
 

@@ -4,27 +4,27 @@ use std::collections::{BTreeMap, VecDeque};
 
 use fastrand::Rng;
 
-/// Which client.
+/// Number of a client.
 pub type ClientId = usize;
 
-/// Which network connection, of all in a history.
+/// Number of a network connection, unique in a history.
 pub type LinkId = u32;
 
-/// The MQTT client identifier of a client.
+/// Returns the MQTT client identifier of a client.
 pub fn client_id(client: ClientId) -> String {
     format!("c{client}")
 }
 
-/// The client of an MQTT client identifier.
+/// Returns the client that has an MQTT client identifier.
 pub fn client_of(client_id: &str) -> ClientId {
     client_id[1..].parse().expect("it was made of a number")
 }
 
-/// All connections of a world, and what is on its way on them.
+/// All connections of a world, with the packets in flight on them.
 #[derive(Debug)]
 pub struct Network<P> {
     wires: BTreeMap<LinkId, Wire<P>>,
-    /// Connections that have gone without the broker having noticed.
+    /// Broken connections that the broker has not noticed yet.
     unnoticed: Vec<(ClientId, LinkId)>,
     next_link: LinkId,
 }
@@ -32,10 +32,11 @@ pub struct Network<P> {
 /// One connection.
 #[derive(Debug)]
 pub struct Wire<P> {
-    /// Whose.
+    /// The client that opened the connection.
     pub client: ClientId,
-    /// In the order in which it was sent, as the other direction.
+    /// Packets in flight to the broker, in the order in which they were sent.
     pub to_broker: VecDeque<P>,
+    /// Packets in flight to the client, in the order in which they were sent.
     pub to_client: VecDeque<P>,
 }
 
@@ -46,60 +47,60 @@ impl<P> Default for Network<P> {
 }
 
 impl<P> Network<P> {
-    /// A new connection of a client that has none.
+    /// Creates a connection of a client that has none.
     pub fn connect(&mut self, client: ClientId) {
         self.next_link += 1;
         let (to_broker, to_client) = (VecDeque::new(), VecDeque::new());
         self.wires.insert(self.next_link, Wire { client, to_broker, to_client });
     }
 
-    /// One of the connections, if it has not gone.
+    /// Returns the connection with this number, if it has not broken.
     pub fn wire(&mut self, link: LinkId) -> Option<&mut Wire<P>> {
         self.wires.get_mut(&link)
     }
 
-    /// Whose a connection is, if it has not gone.
+    /// Returns the client of a connection, if the connection has not broken.
     pub fn owner(&self, link: LinkId) -> Option<ClientId> {
         self.wires.get(&link).map(|wire| wire.client)
     }
 
-    /// The connection of a client.
+    /// Returns the connection of a client, with its number.
     pub fn of(&mut self, client: ClientId) -> Option<(LinkId, &mut Wire<P>)> {
         let mut wires = self.wires.iter_mut();
         wires.find(|(_, wire)| wire.client == client).map(|(link, wire)| (*link, wire))
     }
 
-    /// How many there are.
+    /// Returns the number of connections.
     pub fn len(&self) -> usize {
         self.wires.len()
     }
 
-    /// Any of them.
+    /// Returns a random connection.
     pub fn any(&self, rng: &mut Rng) -> Option<LinkId> {
         let count = self.wires.len();
         (count > 0).then(|| *self.wires.keys().nth(rng.usize(..count)).expect("it is there"))
     }
 
-    /// A connection breaks. Tells whose it was; the broker has not noticed yet.
+    /// Breaks a connection, and returns its client. The broker does not notice yet.
     pub fn cut(&mut self, link: LinkId) -> Option<ClientId> {
         let client = self.wires.remove(&link)?.client;
         self.unnoticed.push((client, link));
         Some(client)
     }
 
-    /// The broker notices that one has gone, if it has not noticed all.
+    /// Returns a random broken connection that the broker notices now, or `None` if it has noticed all.
     pub fn notice(&mut self, rng: &mut Rng) -> Option<(ClientId, LinkId)> {
         let count = self.unnoticed.len();
         (count > 0).then(|| self.unnoticed.swap_remove(rng.usize(..count)))
     }
 
-    /// The broker's process has gone, and all connections with it. Tells whose they were.
+    /// Breaks all connections, because the broker's process has ended. Returns their clients.
     pub fn collapse(&mut self) -> impl Iterator<Item = ClientId> + use<P> {
         self.unnoticed.clear();
         std::mem::take(&mut self.wires).into_values().map(|wire| wire.client)
     }
 
-    /// Whether nothing is on its way.
+    /// Whether no packet is in flight.
     pub fn is_quiet(&self) -> bool {
         self.wires.values().all(|wire| wire.to_broker.is_empty() && wire.to_client.is_empty())
     }

@@ -1,43 +1,43 @@
-//! What a broker has to keep to, so that it keeps its promises: when a packet may leave, what has to be in one batch, what
-//! is noted and what a start brings back. A simulation may break one of these rules, to see that it matters and that the
-//! checkers notice.
+//! The rules that a broker must follow to keep its promises: when a packet may leave, which changes share a
+//! batch, what is noted, and what a start restores. A simulation may break one of these rules, to show that it
+//! matters and that the checkers notice.
 //!
-//! Most are kept by a line of the engine, which [breaks them](barid_engine::faults) when it is told to. The others are
-//! those of the log below it and of the start, which the simulated world breaks.
+//! Most rules are kept by a line of the engine, which [breaks them](barid_engine::faults) on request. The
+//! others are rules of the log below the engine and of the start, which the simulated world breaks.
 
 pub use barid_engine::faults::Rule as Kept;
 
-/// One of the rules.
+/// A rule that a simulation can break.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// One that the engine keeps.
+    /// A rule that the engine keeps.
     Of(Kept),
     /// A message leaves the store when it is acknowledged, not when it is sent.
     KeepUntilAcknowledged,
     /// A batch whose commit failed is appended again before any other.
     AppendAgainWhatFailed,
-    /// A batch whose commit failed is not durable.
+    /// A batch whose commit failed is not reported as durable.
     FailedIsNotDurable,
-    /// A start brings back what requests were answered.
+    /// A start restores the responses to requests.
     RestoreAnswers,
-    /// A start brings the clock back …
+    /// A start restores the hybrid logical clock.
     RestoreClock,
-    /// … to the latest version of all shards.
+    /// A start restores the clock to the latest version of all shards, not of the first one only.
     RestoreClockFromAllShards,
-    /// A start brings fencing tokens back.
+    /// A start restores fencing tokens.
     RestoreFencingTokens,
-    /// A start brings back when keys expire.
+    /// A start restores the expiry times of keys.
     RestoreExpiries,
-    /// A start brings back which numbers were reserved.
+    /// A start restores which sequence numbers were reserved.
     RestoreNumbers,
-    /// A start brings back which messages were sent.
+    /// A start restores the message ids that duplicate detection remembers.
     RestoreSeen,
-    /// A start brings back the states of sessions.
+    /// A start restores the states of message sessions.
     RestoreStates,
 }
 
 impl Rule {
-    /// Its name.
+    /// Returns the name of the rule.
     pub fn name(self) -> String {
         match self {
             Self::Of(kept) => format!("{kept:?}"),
@@ -45,7 +45,7 @@ impl Rule {
         }
     }
 
-    /// Those of messages.
+    /// The rules that histories of messages check.
     pub const OF_MESSAGES: &'static [Self] = &[
         Self::Of(Kept::AcknowledgeWhenDurable),
         Self::Of(Kept::NoteReceivedWithMessage),
@@ -70,7 +70,7 @@ impl Rule {
         Self::FailedIsNotDurable,
     ];
 
-    /// Those of the state store.
+    /// The rules that histories of the state store check.
     pub const OF_STATE: &'static [Self] = &[
         Self::AppendAgainWhatFailed,
         Self::FailedIsNotDurable,
@@ -91,7 +91,7 @@ impl Rule {
         Self::Of(Kept::ForgetAnswersWithSession),
     ];
 
-    /// Those of entities.
+    /// The rules that histories of entities check.
     pub const OF_ENTITIES: &'static [Self] = &[
         Self::AppendAgainWhatFailed,
         Self::FailedIsNotDurable,
@@ -114,19 +114,19 @@ impl Rule {
     ];
 }
 
-/// The rules that a history goes by: all, or all but one.
+/// The rules that a history follows: all, or all but one.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Rules {
     broken: Option<Rule>,
 }
 
 impl Rules {
-    /// All rules but this one.
+    /// Returns all rules except `broken`.
     pub fn all_but(broken: Rule) -> Self {
         Self { broken: Some(broken) }
     }
 
-    /// The one that the engine is to break.
+    /// Returns the broken rule, if it is one that the engine keeps.
     pub fn of_engine(self) -> Option<Kept> {
         match self.broken? {
             Rule::Of(kept) => Some(kept),

@@ -1,7 +1,7 @@
-//! A broker, its clients, the network between them and the disks below, and what happens to them.
+//! A broker, its clients, the network between them, the disks below, and the events that happen to them.
 //!
-//! Everything is decided by one generator of random numbers, on one thread, at a time that is a number. What
-//! is particular to some broker and its clients is their [`Story`].
+//! One random number generator decides everything, on one thread. Time is a number. The [`Story`] has the parts
+//! that differ between kinds of histories.
 
 use std::fmt::Debug;
 use std::ops::Range;
@@ -15,7 +15,7 @@ use crate::history::{Event, History};
 use crate::network::{ClientId, LinkId, Network};
 use crate::rules::Rules;
 
-/// Steps after which a world without failures must have come to rest.
+/// Number of steps after which a world without failures must have come to rest; otherwise a promise is broken.
 const REST_STEPS: u32 = 60_000;
 
 /// The world of one history.
@@ -28,29 +28,30 @@ pub struct World<S: Story> {
     pub broker: S::Broker,
     pub clients: Vec<S::Client>,
     pub network: Network<S::Packet>,
-    /// Milliseconds.
+    /// Time, in milliseconds.
     pub now: u64,
     pub crashes: u32,
-    /// Messages or answers that clients got.
+    /// Number of messages or responses that clients received.
     pub deliveries: u64,
-    /// From here on nothing fails.
+    /// Whether the world has healed: nothing fails any more.
     pub healed: bool,
-    /// How many steps there are before that.
+    /// Number of steps before the world heals.
     steps: u32,
-    /// The chance that the broker crashes just after a client has been told something. An answer that leaves before what it
-    /// says is durable is found out only then.
+    /// Probability that the broker crashes just after a client has got a packet. Only such a crash reveals an
+    /// answer that left before its change was durable.
     crash_when_told: f64,
-    /// What can happen next, and how often it does.
+    /// The events that can happen next, with their weights.
     doings: Vec<(Happen<S>, u32)>,
 }
 
-/// What can happen next.
+/// An event that can happen next.
 pub type Happen<S> = fn(&mut World<S>);
 
-/// … and how often it does: one of four weights in each history, and another one when nothing fails any more.
+/// An event, with its weights: each history picks one of the four at random, and uses the last one after the
+/// world has healed.
 pub type Doing<S> = (Happen<S>, [u32; 4], u32);
 
-/// As what it is noted that a packet goes somewhere.
+/// Constructor of the event that a packet is sent or arrives.
 pub type Note<P> = fn(ClientId, LinkId, P) -> Event;
 
 /// The part of a world that differs between kinds of histories.
@@ -62,54 +63,54 @@ pub trait Story: Sized + 'static {
     type Picture: Debug + PartialEq;
 
     const DOINGS: &'static [Doing<Self>];
-    /// A history has fewer steps until it heals.
+    /// Upper bound, exclusive, of the number of steps before the world heals.
     const STEPS_MAX: u32;
-    /// The time at which it begins, in milliseconds.
+    /// Time at which a history begins, in milliseconds.
     const BEGIN: u64 = 1_000_000;
-    /// A client sends a packet, …
+    /// Event: a client sends a packet.
     const SENDS: Note<Self::Packet>;
-    /// … it arrives at the broker, …
+    /// Event: a packet arrives at the broker.
     const ARRIVES: Note<Self::Packet>;
-    /// … and the broker sends one.
+    /// Event: the broker sends a packet.
     const TELLS: Note<Self::Packet>;
 
-    /// What a seed decides at the beginning.
+    /// Creates the story, the disks, the clients and the checker of a seed.
     fn begin(rng: &mut Rng, rules: Rules) -> Beginning<Self>;
 
-    /// A broker from what is on its disks. `life`: how many there were before.
+    /// Starts a broker from its disks. `life` is the number of brokers before it.
     fn start(&self, disks: &[Disk], life: u32) -> Self::Broker;
 
-    /// A client that has no connection makes one.
+    /// Lets a client without a connection connect.
     fn connect(world: &mut World<Self>, client: ClientId);
 
-    /// A client that has one does something of its own.
+    /// Lets a client with a connection act.
     fn act(world: &mut World<Self>, client: ClientId);
 
-    /// A packet arrives at a client.
+    /// Handles a packet that arrives at a client.
     fn client_gets(world: &mut World<Self>, client: ClientId, link: LinkId, packet: Self::Packet);
 
-    /// A client has lost its connection.
+    /// Handles the loss of a client's connection.
     fn disconnected(world: &mut World<Self>, client: ClientId);
 
-    /// The packets that the broker has sent since the last call.
+    /// Returns the packets that the broker has sent since the last call.
     fn take_packets(world: &mut World<Self>) -> Vec<(ClientId, LinkId, Self::Packet)>;
 
-    /// Another process starts.
+    /// Replaces the broker by a new process.
     fn restart(world: &mut World<Self>) {
         world.broker = world.story.start(&world.disks, world.crashes);
     }
 
-    /// All that a broker stores, as it has it in memory.
+    /// Returns everything that a broker stores, as it is in memory.
     fn picture(world: &World<Self>, broker: &Self::Broker) -> Self::Picture;
 
-    /// Whether nobody has anything left to do.
+    /// Whether neither the broker nor a client has anything left to do.
     fn is_at_rest(world: &mut World<Self>) -> bool;
 
-    /// Everything has come to rest.
+    /// Checks the promises that can only be checked after the world has come to rest.
     fn check_end(world: &mut World<Self>);
 }
 
-/// With what a history begins.
+/// The initial state of a history.
 pub struct Beginning<S: Story> {
     pub story: S,
     pub disks: usize,
@@ -119,41 +120,41 @@ pub struct Beginning<S: Story> {
 
 /// The broker's process.
 pub trait Broker<P> {
-    /// Time passes.
+    /// Tells the broker the time, in milliseconds.
     fn set_time(&mut self, _now: u64) {}
 
-    /// A packet has come from a client. False: it has to wait, and is to be given again.
+    /// Handles a packet from a client. Returns false if the packet has to wait; it must then be passed again.
     fn receive(&mut self, client: ClientId, link: LinkId, packet: P) -> bool;
 
-    /// The broker learns that a connection has gone.
+    /// Tells the broker that a connection is lost.
     fn lose(&mut self, client: ClientId, link: LinkId);
 
-    /// The committer of a shard goes one step on.
+    /// Advances the log and the committer of a shard by one step.
     fn commit(&mut self, shard: u16, history: &mut History);
 
     /// Whether nothing is left to be written.
     fn is_written(&mut self) -> bool;
 }
 
-/// Checks promises.
+/// A checker of promises.
 pub trait Checker {
     /// The first promise that was broken.
     fn violation(&mut self) -> &mut Option<String>;
 
-    /// How many messages or requests were sent.
+    /// Returns the number of messages or requests that were sent.
     fn messages(&self) -> u32;
 
-    /// The broker's process has ended.
+    /// Takes note that the broker's process has ended.
     fn crashed(&mut self) {}
 
-    /// A promise is broken.
+    /// Records that a promise is broken. Only the first one is kept.
     fn violate(&mut self, what: String) {
         self.violation().get_or_insert(what);
     }
 }
 
 impl<S: Story> World<S> {
-    /// The world of a seed. `readable`: its history keeps lines to read.
+    /// Creates the world of a seed. If `readable`, its history keeps lines to read.
     pub fn new(seed: u64, rules: Rules, readable: bool) -> Self {
         let mut rng = Rng::with_seed(seed);
         environment::begin(rng.fork().u64(..));
@@ -183,7 +184,7 @@ impl<S: Story> World<S> {
         }
     }
 
-    /// Lets it all happen.
+    /// Runs the history to its end.
     pub fn run(mut self) -> Outcome {
         while self.history.steps() < self.steps && self.is_right() {
             self.step();
@@ -233,7 +234,7 @@ impl<S: Story> World<S> {
         }
     }
 
-    /// The network brings one packet to where it goes.
+    /// Delivers the next packet of a random connection, in a random direction.
     pub fn deliver(&mut self) {
         let Some(link) = self.network.any(&mut self.rng) else { return };
         let wire = self.network.wire(link).expect("it is there");
@@ -252,7 +253,7 @@ impl<S: Story> World<S> {
         }
     }
 
-    /// A client does something of its own.
+    /// Lets a random client act, or connect if it has no connection.
     pub fn act(&mut self) {
         let client = self.rng.usize(..self.clients.len());
         match self.network.of(client) {
@@ -261,34 +262,34 @@ impl<S: Story> World<S> {
         }
     }
 
-    /// A client sends a packet, if it has a connection.
+    /// Sends a packet of a client, if the client has a connection.
     pub fn client_sends(&mut self, client: ClientId, packet: S::Packet) {
         let Some((link, wire)) = self.network.of(client) else { return };
         self.history.note(S::SENDS(client, link, packet));
         wire.to_broker.push_back(packet);
     }
 
-    /// The committer of a shard goes one step on.
+    /// Advances the log and the committer of a random shard by one step.
     pub fn commit(&mut self) {
         let shard = self.rng.usize(..self.disks.len());
         self.broker.commit(number(shard), &mut self.history);
     }
 
-    /// A connection breaks.
+    /// Breaks a random connection.
     pub fn cut(&mut self) {
         if let Some(link) = self.network.any(&mut self.rng) {
             self.cut_link(link);
         }
     }
 
-    /// A connection breaks. Its client notices at once, the broker when it does.
+    /// Breaks a connection. Its client notices at once, the broker only by [`notice`](Self::notice).
     pub fn cut_link(&mut self, link: LinkId) {
         let Some(client) = self.network.cut(link) else { return };
         self.history.note(Event::Cut(client, link));
         S::disconnected(self, client);
     }
 
-    /// The broker notices that a connection has gone.
+    /// Lets the broker notice that a connection has broken.
     pub fn notice(&mut self) {
         if let Some((client, link)) = self.network.notice(&mut self.rng) {
             self.history.note(Event::Gone(client, link));
@@ -296,7 +297,7 @@ impl<S: Story> World<S> {
         }
     }
 
-    /// Time passes.
+    /// Lets time pass, by a random number of milliseconds in this range.
     pub fn wait(&mut self, millis: Range<u64>) {
         self.now += self.rng.u64(millis);
         self.history.note(Event::Time(self.now));
@@ -304,7 +305,7 @@ impl<S: Story> World<S> {
         self.broker.set_time(self.now);
     }
 
-    /// The broker's process ends at this very moment, and another one starts.
+    /// Ends the broker's process at this moment, and starts another one.
     pub fn crash(&mut self) {
         self.history.note(Event::Crash);
         self.crashes += 1;
@@ -313,14 +314,14 @@ impl<S: Story> World<S> {
         }
         self.promises.crashed();
         self.disks.iter().for_each(Disk::crash);
-        // It takes time to begin.
+        // A start takes time.
         self.now += self.rng.u64(1..20);
         environment::set_time(self.now);
         self.history.note(Event::Time(self.now));
         S::restart(self);
     }
 
-    /// One of the disks begins to fail, or works again.
+    /// Makes a random disk fail, or work again.
     pub fn fail(&mut self) {
         let shard = self.rng.usize(..self.disks.len());
         let (fault, what) = [
@@ -334,7 +335,7 @@ impl<S: Story> World<S> {
         self.history.note(Event::Disk(number(shard), what));
     }
 
-    /// When all is written, memory and stores must be the same.
+    /// Writes everything that is noted, and checks that memory and stores agree.
     pub fn audit(&mut self) {
         self.history.note(Event::Audit);
         self.commit_all();
@@ -343,7 +344,7 @@ impl<S: Story> World<S> {
         }
     }
 
-    /// All that is noted is written, unless a store fails.
+    /// Writes everything that is noted, unless a store fails.
     pub fn commit_all(&mut self) {
         for shard in (0..).take(self.disks.len()) {
             for _ in 0..6 {
@@ -352,7 +353,7 @@ impl<S: Story> World<S> {
         }
     }
 
-    /// What another process would find must be what this one has.
+    /// Checks that another process would find in the stores what this process has in memory.
     pub fn compare(&mut self) {
         let disks: Vec<_> = self.disks.iter().map(Disk::copied).collect();
         let found = self.story.start(&disks, self.crashes + 1);
@@ -373,7 +374,7 @@ impl<S: Story> World<S> {
     }
 }
 
-/// One of `all`, as often as its weight says.
+/// Returns a random item of `all`, with a probability in proportion to its weight.
 pub fn pick<T>(rng: &mut Rng, all: impl Iterator<Item = (T, u32)> + Clone) -> T {
     let mut at = rng.u32(..all.clone().map(|(_, weight)| weight).sum::<u32>());
     for (one, weight) in all {

@@ -1,4 +1,4 @@
-//! Promises hold in random histories, and are seen to be broken when a rule is.
+//! Promises hold in random histories, and a broken rule breaks a promise that is noticed.
 
 use std::panic;
 use std::sync::Mutex;
@@ -7,7 +7,7 @@ use std::thread;
 use barid_sim::Kind;
 use barid_sim::rules::{Rule, Rules};
 
-/// Histories in which a broken rule must be noticed.
+/// Number of histories within which a broken rule must be noticed.
 const HISTORIES_TO_NOTICE: u64 = 5_000;
 
 fn hold(Kind { run, flag, .. }: Kind, histories: u64) {
@@ -62,7 +62,7 @@ fn the_same_seed_gives_the_same_bytes() {
 #[test]
 fn a_broken_rule_is_noticed() {
     let hook = panic::take_hook();
-    // What the core takes for impossible is noticed as well.
+    // A panic of the core counts as noticed as well, and its message is not printed.
     panic::set_hook(Box::new(|_| {}));
     let of = |kind: Kind| kind.rules.iter().map(move |rule| (kind, *rule));
     let rules = Mutex::new(Kind::ALL.into_iter().flat_map(of));

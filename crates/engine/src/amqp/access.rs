@@ -1,4 +1,4 @@
-//! What a client may do: which keys it has proved to have, and what they are for.
+//! Rights of a client: the keys that it has proved to possess, and the paths that they are for.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,62 +14,65 @@ use crate::entities::Address;
 use crate::names::tenant_of;
 use crate::tenant::Tenant;
 
-/// Tokens that count for one connection. A client has one or two for each entity it has to do with.
+/// Maximum number of valid tokens on one connection. A client has one or two for each entity that it uses. Further
+/// ones are denied.
 const GRANTS_MAX: usize = 4_096;
 
-/// The longest path, in bytes, that a token may be for: no entity has a longer one.
+/// Maximum length of the path that a token is for, in bytes. No entity has a longer path.
 const SCOPE_MAX: usize = 512;
 
-/// What the client of a connection has proved so far.
+/// The rights that the client of a connection has proved so far.
 #[derive(Debug, Default)]
 pub struct Access {
-    /// The tenant of its keys; the first decides.
+    /// The tenant of the first key. Keys of other tenants are denied.
     tenant: Option<Arc<Tenant>>,
     grants: Vec<Grant>,
 }
 
+/// A key that the client has proved to possess, and the limits of its use.
 #[derive(Debug)]
 struct Grant {
     key: Key,
-    /// The canonical path of what the key is for; empty: all.
+    /// The canonical path that the key is limited to; empty: all of the tenant.
     entity: String,
-    /// That of what the token is for; empty: all.
+    /// The canonical path that the token is limited to; empty: all of the tenant.
     scope: String,
     until: MonoTime,
 }
 
-/// Why a client is not given access.
+/// Reason for which a client is not given access.
 #[derive(Debug, Error)]
 pub enum Denied {
-    /// Its token does not count.
+    /// The token or key is invalid.
     #[error(transparent)]
     Token(#[from] InvalidToken),
-    /// It had a key of another tenant before.
+    /// The key belongs to another tenant than the first key of the connection.
     #[error("the key belongs to another tenant than the first one of this connection")]
     OtherTenant,
-    /// The tenant has its most connections.
+    /// The tenant has its maximum number of connections.
     #[error("the tenant has as many connections as it may (max_connections)")]
     Connections,
-    /// It would be kept for nothing.
+    /// The path of the token is longer than that of any entity, so the token would be kept in vain.
     #[error("the token is for more than {SCOPE_MAX} bytes of path: sign the path of an entity")]
     Scope,
-    /// There is no more room.
+    /// The connection has too many tokens, or the broker has too many tenants.
     #[error("too many tokens on one connection, or too many tenants")]
     TooMany,
 }
 
 impl Access {
-    /// The tenant whose entities the client may reach; `None` before it has proved anything.
+    /// The tenant whose entities the client may reach; `None` before the client has proved possession of a key.
     pub fn tenant(&self) -> Option<&Arc<Tenant>> {
         self.tenant.as_ref()
     }
 
-    /// The name of the key that it has proved last to have.
+    /// The name of the key that the client has proved most recently.
     pub fn key(&self) -> Option<&str> {
         self.grants.last().map(|grant| &*grant.key.name)
     }
 
-    /// Takes a token of a client that connected to a listener at `address`. `wall`: what other clocks show now.
+    /// Checks a token of a client that connected to the listener at `address`, and adds its rights. `wall` is the
+    /// present wall time.
     pub fn put_token(
         &mut self,
         (engine, keys): (&Engine, &dyn Keys),
@@ -87,7 +90,7 @@ impl Access {
         self.grant(engine, key, scope, engine.clock.when(until))
     }
 
-    /// Takes the name and the text of a key (SASL PLAIN).
+    /// Checks the name and the text of a key (SASL PLAIN), and adds its rights.
     pub fn put_key(
         &mut self,
         (engine, keys): (&Engine, &dyn Keys),
@@ -96,7 +99,7 @@ impl Access {
         text: &str,
     ) -> Result<(), Denied> {
         let key = keys.find(address, name).ok_or(InvalidToken::Signature)?;
-        // Compared by their hashes, so that the time it takes says nothing of the key.
+        // The hashes are compared, so that the time of the comparison reveals nothing about the key.
         let digest = |text: &str| ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
         if digest(key.secret.expose()).as_ref() != digest(text).as_ref() {
             return Err(InvalidToken::Signature.into());
@@ -137,7 +140,7 @@ impl Access {
         Ok(())
     }
 
-    /// Until when the client may do something with what has this canonical path; `None`: it may not.
+    /// Returns the time until which the client has a right to this canonical path; `None`: it has not.
     pub fn allows(&self, right: Right, path: &str, now: MonoTime) -> Option<MonoTime> {
         let grants = self.grants.iter().filter(|grant| {
             grant.until > now
@@ -161,7 +164,7 @@ fn canonical(address: &str) -> String {
     Address::parse(address).to_string()
 }
 
-/// Whether a path is a scope, or below it.
+/// Whether a path is equal to a scope, or below it. An empty scope includes all paths.
 fn is_within(path: &str, scope: &str) -> bool {
     scope.is_empty()
         || path.strip_prefix(scope).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))

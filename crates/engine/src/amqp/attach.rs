@@ -1,4 +1,4 @@
-//! Links that a client asks for.
+//! Attachment of the links that a client asks for.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,52 +18,53 @@ use crate::durable::Commits;
 use crate::entities::{Address, Node, Queue, new_receiver_id};
 use crate::turn::Turn;
 
-/// The node that takes tokens.
+/// The address of the node that takes tokens.
 pub const TOKENS: &str = "$cbs";
 
-/// Where a receiver says which session it wants.
+/// The filter with which a receiver asks for a session.
 const SESSION_FILTER: &str = "com.microsoft:session-filter";
 
-/// How long a receiver waits for the next session, in milliseconds.
+/// The link property with the time for which a receiver waits for the next session, in milliseconds.
 const TIMEOUT: &str = "com.microsoft:timeout";
 
-/// Until when a session is locked, in ticks of .NET.
+/// The link property with the time until which a session is locked, in ticks of .NET.
 const LOCKED_UNTIL: &str = "com.microsoft:locked-until-utc";
 
-/// How long a receiver waits for the next session if it does not say so itself.
+/// Wait for the next session if the receiver does not give a time.
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(65);
 
-/// The longest that it may wait.
+/// Maximum wait for the next session. A longer time is reduced to this.
 const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Messages that a client may send before it hears about the first.
+/// Number of messages that a client may send before it is told the outcome of the first.
 const CREDIT: u32 = 1_000;
 
-/// Requests that a client may send before the first is answered.
+/// Number of requests that a client may send before the first is answered.
 const REQUESTS: u32 = 100;
 
-/// Bytes of a message with a token.
+/// Maximum size of a message to `$cbs`, in bytes.
 const TOKEN_MESSAGE_MAX: u64 = 16 * 1024;
 
-/// Bytes of a request beside a message or a state that is in it.
+/// Maximum size of a request, in bytes, without a message or a state that it contains.
 const REQUEST_MAX: u64 = 1024 * 1024;
 
-/// Bytes of requests that are read at least, so that what is too large for an entity is answered and does not
-/// end the link, which some clients never open again.
+/// Lower bound of the maximum size of a request, in bytes. A request that is too large for the entity is then
+/// answered, and does not end the link: some clients never open the link again.
 const REQUESTS_BYTES: u64 = 16 * 1024 * 1024;
 
-/// Bytes that a batch may have beside its messages: clients fill it with as much as is announced.
+/// Bytes that a batch may have in addition to its messages: clients fill a batch with messages up to the announced
+/// maximum size.
 const SLACK: u64 = 256 * 1024;
 
-/// Links that a client may have before it has proved anything: those for its tokens.
+/// Maximum number of links of a client that has not yet proved possession of a key. It uses them for its tokens.
 const LINKS_OF_STRANGERS: usize = 16;
 
 impl Container {
-    /// A client asks for a link.
+    /// Handles the request of a client to attach a link.
     pub(super) fn attach(&mut self, turn: &mut Turn<'_>, request: &AttachRequest) {
         if let Err(error) = self.try_attach(turn, request) {
             if error.condition == condition::UNAUTHORIZED {
-                // Without the scheme and host that many clients write before it.
+                // Noted without the scheme and the host that many clients write before the path.
                 let entity = Address::parse(request.address().unwrap_or_default());
                 let action = match request.attach.role {
                     _ if entity.management => Action::Manage,
@@ -95,7 +96,7 @@ impl Container {
             return Ok(());
         }
         let address = Address::parse(written);
-        // With its part, for tokens may be for that only.
+        // Includes the sub-queue, because a token may be for that only.
         let path: Box<str> = address.to_string().into();
         let now = turn.context.worker.now;
         let until = if address.management {
@@ -241,7 +242,8 @@ impl Container {
         let Some(Link::Receiver(receiver)) = self.links.get_mut(&link) else { return };
         receiver.pending = false;
         let mut filter = receiver.filter.take().unwrap_or_default();
-        // Described as the client wrote it: some compare it with a bare string, some want their descriptor back.
+        // The descriptor stays as the client wrote it: some clients compare the filter with a bare string, others
+        // expect their descriptor.
         filter.insert(SESSION_FILTER, session);
         let answer = AttachAnswer {
             filter: Some(filter),
@@ -253,7 +255,7 @@ impl Container {
     }
 }
 
-/// Whether clients may send messages there.
+/// Checks that clients may send messages to this part of a node.
 pub(super) fn accepts_messages(node: &Node, part: Part) -> Result<(), Error> {
     if part != Part::Main {
         let text = "Messages cannot be sent to a dead-letter queue.";
@@ -273,7 +275,7 @@ fn unauthorized(address: &str) -> Error {
     )
 }
 
-/// Opens a receiver; of the session that it wants, if it wants one.
+/// Opens a receiver, which asks for a session if one is `wanted`.
 fn open(
     queue: &Queue,
     (id, part, mode): (ReceiverId, Part, Mode),
@@ -296,7 +298,7 @@ fn open(
     })
 }
 
-/// Which session a client wants. A bare or described string names it; null stands for any.
+/// Returns the session that a client asks for. A bare or described string names it; null stands for any.
 fn wanted(
     request: &AttachRequest,
     filter: Option<&Fields>,
@@ -314,12 +316,12 @@ fn wanted(
     }
 }
 
-/// What of a filter is kept until it is answered.
+/// Returns the part of a filter that is kept until the attach is answered.
 fn session_filter(filter: &Fields) -> Option<Fields> {
     Some(Fields::new().with(SESSION_FILTER, filter.get(SESSION_FILTER)?))
 }
 
-/// How long a client waits for the next session.
+/// Returns the time for which a client waits for the next session.
 fn patience(request: &AttachRequest) -> Duration {
     let millis = match request.attach.properties.get(TIMEOUT) {
         Some(ValueRef::Double(millis)) => Some(millis as u64),
@@ -328,9 +330,9 @@ fn patience(request: &AttachRequest) -> Duration {
     millis.map_or(TIMEOUT_DEFAULT, |millis| Duration::from_millis(millis).min(TIMEOUT_MAX))
 }
 
-/// Hundreds of nanoseconds since the year 1.
+/// Converts a time to ticks of .NET: units of 100 nanoseconds since the year 1.
 fn ticks(at: WallTime) -> i64 {
-    /// The Unix epoch.
+    /// The Unix epoch, in ticks.
     const EPOCH: i64 = 621_355_968_000_000_000;
     i64::try_from(at.as_millis())
         .ok()

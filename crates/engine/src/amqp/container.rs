@@ -1,4 +1,5 @@
-//! The broker's end of an AMQP connection: what comes is told to entities, and what they say to the client.
+//! The broker's end of an AMQP connection: passes what the client sends to entities, and passes messages and
+//! answers of entities to the client.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -26,93 +27,95 @@ use crate::entities::Told;
 use crate::faults;
 use crate::turn::Turn;
 
-/// The largest frame that is read, in bytes. Larger messages come in many.
+/// Maximum size of a received frame, in bytes. Larger messages arrive in several frames.
 const FRAME_MAX: u32 = 64 * 1024;
 
-/// The longest message of any entity, in bytes.
+/// Maximum size of a message of any entity, in bytes.
 const MESSAGE_MAX: u64 = 100 * 1024 * 1024;
 
-/// The highest number of a link in a session.
+/// Highest handle: one less than the maximum number of links in a session.
 const HANDLE_MAX: u32 = 4_095;
 
-/// The highest number of a session. Some clients have one for each receiver, on one connection.
+/// Highest channel number: one less than the maximum number of sessions. Some clients have a session for each
+/// receiver, all on one connection.
 const CHANNEL_MAX: u16 = 4_999;
 
-/// Links of a client in all its sessions. A client has a few for each entity it has to do with.
+/// Maximum number of links of a client in all its sessions. A client has a few for each entity that it uses.
 const LINKS_MAX: usize = 4_096;
 
-/// Sessions, and links, of a client that has not proved anything: it needs two links for its tokens. Clients that
-/// begin with more at once are refused link by link.
+/// Maximum number of sessions, and of links, of a client that has not yet proved possession of a key. It needs two
+/// links for its tokens. If a client begins with more links at once, they are refused one by one.
 const STRANGER_MAX: usize = 64;
 
-/// Bytes of messages whose ends have not come, unless one is longer by itself.
+/// Maximum size of all unfinished messages of a client together, in bytes. Raised when the client attaches to an
+/// entity with longer messages.
 const UNFINISHED_MAX: usize = 16 * 1024 * 1024;
 
-/// Bytes of output that a client may leave unread before nothing more that it says is handled.
+/// Bytes of output that a client may leave unread before no more of its input is handled.
 const OUTPUT_MAX: usize = 512 * 1024;
 
-/// Clients hear that the broker lives no more often than this, however impatient they are.
+/// Minimum time between two heartbeats, however short the idle time-out of the client is.
 const HEARTBEAT_MIN: Duration = Duration::from_millis(100);
 
-/// Steps of the [`Budget`] that the frames cost which are received at a time.
+/// Steps of the [`Budget`] that each call of [`Connection::receive`] costs, beside its events.
 const FRAMES_STEPS: usize = 16;
 
-/// Bytes of responses that may wait, over all links, before no more requests are looked at.
+/// Bytes of responses that may wait, on all links together, before no more requests are handled.
 pub(super) const RESPONDING_MAX: usize = 8 * 1024 * 1024;
 
-/// What clients and entities say to each other over one connection.
+/// The broker's end of one AMQP connection.
 #[derive(Debug)]
 pub struct Container {
     pub(super) engine: Connection,
-    /// Where the listener listens.
+    /// The address of the listener.
     listener: SocketAddr,
-    /// Where the client is.
+    /// The address of the client.
     pub peer: SocketAddr,
-    /// Where others tell it what concerns the connection.
+    /// The inbox in which other threads leave news for the connection.
     inbox: Arc<Inbox>,
-    /// The keys that clients can prove to have.
+    /// The keys that clients can prove to possess.
     pub(super) keys: Arc<dyn Keys>,
     pub(super) access: Access,
-    /// The name that the client gives its container; empty before it has opened the connection.
+    /// The container id of the client; empty before the client has opened the connection.
     pub(super) container_id: Box<str>,
-    /// Its place in the list of its tenant.
+    /// The entry in the list of the tenant's connections.
     pub(super) listed: Option<Listed>,
     pub(super) links: HashMap<LinkId, Link>,
     pub(super) receivers: HashMap<ReceiverId, LinkId>,
     pub(super) held: Held,
-    /// How many responses were sent.
+    /// Number of responses sent so far.
     pub(super) responses: u64,
-    /// Bytes of responses that were not: they wait for the disk, for messages to be read, or for credit.
+    /// Bytes of responses that have not been sent: they wait for the disk, for messages to be read, or for credit.
     pub(super) responding: usize,
     pub(super) loading: Loading,
-    /// Memory for one message.
+    /// Memory in which a message is encoded; kept for the next one.
     pub(super) scratch: Vec<u8>,
-    /// Links that may have something to send, in the order in which they have their turns.
+    /// Links that may have something to send, in the order of their turns.
     pub(super) busy: Vec<LinkId>,
-    /// The same, to be found.
+    /// The links in `busy`, for lookup.
     pub(super) is_busy: HashSet<LinkId>,
-    /// When links are to be looked at whose tokens expire.
+    /// Time at which tokens of links may have expired.
     expiry: Option<MonoTime>,
-    /// When the client is to hear that the broker lives.
+    /// Time of the next heartbeat; `None` if the client has not asked for any.
     heartbeat: Option<MonoTime>,
     opened: bool,
-    /// Why what has come may not all be handled.
+    /// Why events may be unhandled; `None`: all are handled.
     stopped: Option<Stopped>,
     /// What is left of the present turn.
     pub(super) budget: Budget,
 }
 
-/// Why what has come is not all handled.
+/// Reason for which received events are not all handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stopped {
-    /// So much waits for the client that it has to take that first.
+    /// Too many bytes wait for the client, which has to take them first.
     Full,
-    /// Others have their turn first.
+    /// The turn is over: other connections have theirs first.
     Spent,
 }
 
 impl Container {
-    /// A connection on which nothing has been said.
+    /// Creates the state of a new connection.
     pub fn new(
         listener: SocketAddr,
         peer: SocketAddr,
@@ -155,27 +158,27 @@ impl Container {
         }
     }
 
-    /// How many bytes may wait for the client before it is not read from.
+    /// Bytes of output that may wait for the client before no more of its input is handled.
     fn output_max(&self) -> usize {
         if self.is_open() { OUTPUT_MAX } else { OUTPUT_MAX / 8 }
     }
 
-    /// The connection has its turn.
+    /// Begins a turn of the connection.
     pub fn begin_turn(&mut self, turn: &Turn<'_>) {
         self.budget = turn.budget.clone();
     }
 
-    /// Bytes of messages that are not whole, and of what the client has not read.
+    /// Bytes held for the client: of unfinished messages, and of output that it has not read.
     pub fn collected(&self) -> usize {
         self.engine.held()
     }
 
-    /// Whether the turn is over, and there may be more to do.
+    /// Whether the turn is over. There may be more to do then.
     pub fn is_spent(&self) -> bool {
         self.budget.is_spent()
     }
 
-    /// Hears what others have told.
+    /// Handles the news in the inbox, sends answers that have become durable, and handles events.
     pub fn attend(&mut self, turn: &mut Turn<'_>) {
         for (receiver, told) in self.inbox.take() {
             if let Told::Bodies(bodies) = told {
@@ -190,8 +193,8 @@ impl Container {
         self.handle_events(turn);
     }
 
-    /// Handles the whole frames in `bytes`, and answers how many bytes they had. What so much follows from that
-    /// it has to be written first, waits; so does what there is no time for.
+    /// Handles the whole frames at the front of `bytes`, and returns the number of bytes handled. Frames are left
+    /// over if so much waits for the client that it has to take that first, or if the turn is over.
     pub fn receive(&mut self, turn: &mut Turn<'_>, bytes: &[u8]) -> usize {
         let mut handled = 0;
         while self.handle_events(turn) {
@@ -208,8 +211,8 @@ impl Container {
         handled
     }
 
-    /// False: there may be more, but so much waits for the client that it has to take that first, or the turn is
-    /// over.
+    /// Handles events. Returns false if there may be more of them, because too much waits for the client or the
+    /// turn is over.
     pub(super) fn handle_events(&mut self, turn: &mut Turn<'_>) -> bool {
         loop {
             let is_full = self.engine.output().len() > self.output_max()
@@ -254,7 +257,8 @@ impl Container {
         }
     }
 
-    /// Whether a client is who it says (SASL). `$cbs` asks those who say nothing.
+    /// Checks the credentials of a client (SASL). A client that presents none is accepted here, and has to send a
+    /// token to `$cbs`.
     fn authenticate(&mut self, turn: &Turn<'_>, mechanism: &str, response: Option<&[u8]>) -> bool {
         if mechanism != "PLAIN" {
             return matches!(mechanism, "ANONYMOUS" | "MSSBCBS" | "EXTERNAL");
@@ -273,12 +277,13 @@ impl Container {
         put.is_ok()
     }
 
-    /// The client has proved to have a key: from now on its tenant answers for what it does.
+    /// Raises the limits for a client that has proved possession of a key: from now on its tenant is accountable
+    /// for what it does.
     fn welcome(&mut self) {
         self.engine.set_max_links(usize::from(CHANNEL_MAX) + 1, LINKS_MAX);
     }
 
-    /// Takes a token.
+    /// Checks a token, and adds the rights that it gives.
     pub(super) fn put_token(
         &mut self,
         turn: &Turn<'_>,
@@ -300,7 +305,7 @@ impl Container {
         match self.links.get(&delivery.link) {
             Some(Link::Requests(_)) => self.on_request(turn, delivery),
             Some(Link::Sender(_)) => self.on_message(turn, delivery),
-            // The engine lets nothing through on links that go the other way.
+            // `Connection` reports no deliveries on links of the other direction.
             _ => {}
         }
     }
@@ -311,7 +316,7 @@ impl Container {
         }
     }
 
-    /// Tells the client something when `commits` are durable.
+    /// Answers the client when `commits` are durable.
     pub(super) fn answer(&mut self, turn: &Turn<'_>, commits: Commits, answer: Answer) {
         if let Answer::Response(_, message) = &answer {
             self.responding += message.len();
@@ -324,7 +329,7 @@ impl Container {
         }
     }
 
-    /// Tells the client what waited until something was durable, as far as it is.
+    /// Sends the held answers whose commits are durable.
     fn answer_durable(&mut self, turn: &Turn<'_>) {
         let sources = turn.context.engine.shards.sources();
         while let Some(answer) = self.held.pop(sources, &self.inbox) {
@@ -347,24 +352,24 @@ impl Container {
         }
     }
 
-    /// Where others tell it what concerns the connection.
+    /// The inbox in which other threads leave news for the connection.
     pub fn inbox(&self) -> &Arc<Inbox> {
         &self.inbox
     }
 
-    /// Something is to be sent on a link.
+    /// Adds a link to those that may have something to send.
     pub(super) fn note_busy(&mut self, link: LinkId) {
         if self.is_busy.insert(link) {
             self.busy.push(link);
         }
     }
 
-    /// A link has a right until then.
+    /// Notes that the right to a link ends at `until`.
     pub(super) fn note_expiry(&mut self, until: MonoTime) {
         self.expiry = Some(self.expiry.map_or(until, |expiry| expiry.min(until)));
     }
 
-    /// Heartbeats, and tokens that expire.
+    /// Sends a heartbeat, and ends links whose tokens have expired, if it is time.
     pub fn on_time(&mut self, turn: &mut Turn<'_>) {
         let now = turn.context.worker.now;
         if self.heartbeat.is_some_and(|at| at <= now) {
@@ -382,12 +387,12 @@ impl Container {
         self.heartbeat = timeout.map(|timeout| now.after((timeout / 2).max(HEARTBEAT_MIN)));
     }
 
-    /// When to look at the connection at the latest.
+    /// Time at which [`Self::on_time`] must be called at the latest.
     pub fn deadline(&self) -> Option<MonoTime> {
         self.heartbeat.into_iter().chain(self.expiry).min()
     }
 
-    /// Ends the links whose tokens have expired.
+    /// Ends the links whose tokens have expired, and notes when the next one expires.
     fn detach_expired(&mut self, turn: &mut Turn<'_>) {
         let now = turn.context.worker.now;
         let mut expired = Vec::new();
@@ -416,7 +421,7 @@ impl Container {
         self.forget(turn, link);
     }
 
-    /// A link has gone.
+    /// Forgets a link that has ended.
     pub(super) fn forget(&mut self, turn: &mut Turn<'_>, link: LinkId) {
         match self.links.remove(&link) {
             Some(Link::Receiver(receiver)) => {
@@ -428,14 +433,14 @@ impl Container {
         }
     }
 
-    /// Tells the client why the connection ends.
+    /// Closes the connection, and tells the client the reason.
     pub fn close(&mut self, turn: &mut Turn<'_>, reason: &str) {
         let error = Error::new("amqp:connection:forced", reason.to_owned());
         self.engine.close(Some(error));
         self.forget_all(turn);
     }
 
-    /// Ends everything: the socket is gone, or about to be.
+    /// Ends all links without telling the client: the socket is gone, or about to be.
     pub fn abort(&mut self, turn: &mut Turn<'_>) {
         self.engine.abort();
         self.forget_all(turn);
@@ -444,7 +449,7 @@ impl Container {
     fn forget_all(&mut self, turn: &mut Turn<'_>) {
         while self.engine.next_event().is_some() {}
         let mut links: Vec<_> = self.links.keys().copied().collect();
-        // So that what follows does not depend on where the table has them.
+        // Sorted, so that the effects do not depend on the order of the hash table.
         links.sort_unstable();
         links.into_iter().for_each(|link| self.forget(turn, link));
     }
@@ -459,28 +464,28 @@ impl Container {
         self.access.tenant().map(|tenant| &*tenant.name)
     }
 
-    /// Whether all is said.
+    /// Whether nothing more is to be received or sent.
     pub fn is_closed(&self) -> bool {
         self.engine.is_closed()
     }
 
-    /// What is to be written to the client.
+    /// The bytes that are to be written to the client. The caller removes those that it has written.
     pub fn output(&mut self) -> &mut Vec<u8> {
         self.engine.output()
     }
 
-    /// Whether what has come may not all be handled.
+    /// Whether there may be unhandled events.
     pub fn has_events(&self) -> bool {
         self.stopped.is_some()
     }
 
-    /// Whether all that waits for the client waits for one of its windows, and it has to be heard to open
-    /// that.
+    /// Whether all bytes that wait for the client wait for one of its session windows. The client must then be
+    /// read from, because it has to open that window.
     fn waits_for_window(&mut self) -> bool {
         self.engine.output().is_empty() && self.engine.queued_bytes() > 0
     }
 
-    /// Whether so much waits for the client, or for the disk, that nothing more is to be read.
+    /// Whether so much waits for the client, or for the disk, that the client must not be read from.
     pub fn is_full(&mut self, turn: &Turn<'_>) -> bool {
         self.stopped == Some(Stopped::Full)
             || self.engine.output().len() > self.output_max()
@@ -488,8 +493,8 @@ impl Container {
     }
 }
 
-/// The name and the text of a key in the message of PLAIN (RFC 4616): `[authzid] NUL authcid NUL passwd`. Nobody
-/// acts for somebody else here, so an authorization identity that is said is the same name.
+/// Parses a message of SASL PLAIN (RFC 4616): `[authzid] NUL authcid NUL passwd`. Returns the name and the text of
+/// the key. No client acts for another one here, so an authorization identity must be equal to the name.
 fn plain(message: &[u8]) -> Option<(&str, &str)> {
     let mut fields = message.split(|byte| *byte == 0);
     let mut text = || std::str::from_utf8(fields.next()?).ok();

@@ -1,4 +1,4 @@
-//! What an AMQP client is not allowed to do is counted, remembered and logged, as with MQTT.
+//! Denials of AMQP clients, which are counted, remembered and logged as with MQTT; and the list of connections.
 
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ use crate::drops::cut;
 use crate::tenant::Tenant;
 use crate::turn::Turn;
 
-/// Bytes that are kept of the name that a client gives its container.
+/// Maximum length of a remembered container id, in bytes. A longer one is cut.
 const CONTAINER_MAX: usize = 96;
 
 impl Container {
     /// Notes that the client was not allowed to do something with the entity of this address.
     pub(super) fn deny(&self, turn: &Turn<'_>, action: Action, entity: &str, reason: &str) {
         let Some(tenant) = self.access.tenant() else {
-            // A stranger: whatever it asks for, it has not logged in.
+            // The client has not logged in, whatever it asks for.
             self.deny_login(turn, None, Some(entity), reason);
             return;
         };
@@ -57,12 +57,13 @@ impl Container {
         turn.context.deny(tenant, &denial);
     }
 
-    /// Remembers the name that the client gives its container.
+    /// Remembers the container id of the client.
     pub(super) fn name(&mut self, container_id: &str) {
         self.container_id = cut(container_id, CONTAINER_MAX).into();
     }
 
-    /// Counts the connection, which is open and has a tenant now, and puts it into the list of the tenant.
+    /// Counts the connection, and adds it to the list of its tenant. Called when the connection is open and has a
+    /// tenant.
     pub fn admit(&mut self, turn: &Turn<'_>) {
         let Some(tenant) = self.access.tenant() else { return };
         tenant.counters(turn.context.worker.id).connects.add(1);
@@ -77,7 +78,7 @@ impl Container {
         self.listed = Some(Listed::new(&tenant.amqp_clients, client));
     }
 
-    /// Counts that the connection is lost without having been closed.
+    /// Counts the connection as lost, unless it has been closed.
     pub fn note_abnormal_end(&self, turn: &Turn<'_>) {
         if let Some(tenant) = self.access.tenant().filter(|_| !self.is_closed()) {
             tenant.counters(turn.context.worker.id).abnormal_disconnects.add(1);

@@ -1,4 +1,4 @@
-//! Messages of entities as receivers get them.
+//! Encoding of messages and lock tokens for receivers.
 
 use barid_amqp::message::{
     Change, Delivered, Malformed, Scope as To, Sections, State as As, ValueRef,
@@ -10,10 +10,10 @@ use smallvec::SmallVec;
 
 use crate::entities::value::encoded;
 
-/// Appends a message to `out`, with its lock and when that ends, if it has one.
+/// Appends the encoded message to `out`. `lock` is the lock token and the time at which the lock ends.
 ///
 /// # Errors
-/// What lies in the store is no message.
+/// [`Malformed`]: the stored bytes are not a message.
 pub fn encode(
     entry: &Entry,
     bytes: &[u8],
@@ -64,37 +64,38 @@ fn change<'a>((scope, name, value): (Scope, &'a str, &'a Value)) -> Change<'a> {
         Scope::User => To::User,
         Scope::Annotation => To::Annotation,
     };
-    // What has no value any more was removed.
+    // A property without a value has been removed.
     let value = Some(encoded(value)).filter(|value| !value.is_null());
     Change { scope, name, value }
 }
 
-/// Milliseconds since 1970, as AMQP has them.
+/// Returns a time as an AMQP timestamp: milliseconds since 1970.
 pub fn millis(at: WallTime) -> i64 {
     i64::try_from(at.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// A lock token as a delivery tag: a GUID in the byte order of .NET.
+/// Returns the delivery tag of a lock token: a GUID in the byte order of .NET.
 pub fn tag_of(token: LockToken) -> [u8; 16] {
     swap(uuid_of(token))
 }
 
-/// The lock token that a delivery tag is.
+/// Returns the lock token that a delivery tag stands for; `None` if the tag does not have 16 bytes.
 pub fn token_of_tag(tag: &[u8]) -> Option<LockToken> {
     Some(token_of(swap(tag.try_into().ok()?)))
 }
 
-/// A lock token as a UUID, in network order.
+/// Returns a lock token as a UUID, in network byte order.
 pub fn uuid_of(token: LockToken) -> [u8; 16] {
     token.0.to_be_bytes()
 }
 
-/// The lock token that a UUID is.
+/// Returns the lock token that a UUID stands for.
 pub fn token_of(uuid: [u8; 16]) -> LockToken {
     LockToken(u128::from_be_bytes(uuid))
 }
 
-/// .NET has the first three groups of a GUID in little-endian order.
+/// Converts a GUID between network byte order and the byte order of .NET, which has the first three groups in
+/// little-endian order.
 fn swap(mut guid: [u8; 16]) -> [u8; 16] {
     guid[..4].reverse();
     guid[4..6].reverse();

@@ -1,4 +1,4 @@
-//! Answers that must not leave before something is durable.
+//! Answers that are held until a commit is durable.
 
 use std::sync::Arc;
 
@@ -9,35 +9,38 @@ use super::refusals::condition;
 use crate::durable::{Commits, Shards};
 use crate::progress::{Gate, Polled, Sources};
 
-/// What a client is told when something is durable.
+/// An answer to the client that may have to wait for a commit.
 #[derive(Debug)]
 pub enum Answer {
-    /// What became of a message that it sent.
+    /// The outcome of a message that the client sent.
     Incoming(IncomingId, DeliveryState),
-    /// What became of its decision about a message that it received.
+    /// The answer to a disposition of the client for a message that it received.
     Outgoing(OutgoingId, DeliveryState),
-    /// A response, and on which link.
+    /// A response, and the link on which it leaves.
     Response(LinkId, Vec<u8>),
-    /// Nothing: it does not want to hear. What it sends is held up by the disk all the same.
+    /// No answer, because the client has settled the delivery itself. It is held all the same, so that such a
+    /// client is also held back when the disk is [congested](Held::is_congested).
     Nothing,
-    /// So many messages on this link may leave.
+    /// The number of messages on this link that may leave.
     Deliveries(LinkId, usize),
-    /// Messages of the entity of this link may be taken.
+    /// The sequence numbers of the entity of this link are durably reserved: its messages may be taken.
     Numbers(LinkId),
 }
 
-/// Answers in their order.
+/// The held answers of one connection, in their order.
 #[derive(Debug, Default)]
 pub struct Held {
     answers: Gate<Answer>,
 }
 
 impl Held {
-    /// Keeps an answer until `commits` are durable. [`Self::pop`] has to come next, or nobody is told when they are. `Some`:
-    /// they are, and no other answer waits; or they never will be, and it is the answer that says so.
+    /// Keeps an answer until `commits` are durable. Call [`Self::pop`] next: it sets the wake-up.
+    ///
+    /// Returns the answer if it can leave at once: `commits` are durable and no other answer is held; or `commits`
+    /// are lost, and the answer tells the client that its message is refused.
     pub fn push(&mut self, commits: Commits, answer: Answer, sources: &Sources) -> Option<Answer> {
         if commits.are_lost() {
-            // The link of any other is about to end.
+            // Any other answer is dropped, because its link is about to end.
             let is_message = matches!(answer, Answer::Incoming(..));
             return is_message.then(|| refused(answer));
         }
@@ -48,8 +51,9 @@ impl Held {
         None
     }
 
-    /// The next answer that may leave; if there is none, `inbox` is told when there is. A message whose commit has failed is
-    /// refused, whatever its client waits for besides: it would wait until the disk works again.
+    /// Takes the next answer that may leave. If there is none, `inbox` is woken when there is one. A message whose
+    /// commit has failed is refused even if other answers are held before it: otherwise its client would wait
+    /// until the disk works again.
     pub fn pop(&mut self, sources: &Sources, inbox: &Arc<Inbox>) -> Option<Answer> {
         let inbox = Arc::downgrade(inbox);
         if let Polled::Ready(answer) = self.answers.poll(sources, &inbox, |_| true) {
@@ -59,13 +63,13 @@ impl Held {
         self.answers.take_failed(sources, &inbox, is_message).map(refused)
     }
 
-    /// Whether what is waited for is more than the disk takes at a time.
+    /// Whether the commits that the last answer waits for are [congested](Shards::are_congested).
     pub fn is_congested(&self, shards: &Shards) -> bool {
         self.answers.back().is_some_and(|(commits, _)| shards.are_congested(commits))
     }
 }
 
-/// What is answered to a message that cannot be made durable.
+/// Turns the acceptance of a message that cannot be made durable into a refusal. Other answers stay.
 fn refused(answer: Answer) -> Answer {
     match answer {
         Answer::Incoming(id, DeliveryState::Accepted) => {

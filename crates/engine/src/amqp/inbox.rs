@@ -1,4 +1,4 @@
-//! What other threads tell a connection.
+//! The inbox through which other threads reach an AMQP connection.
 
 use std::sync::Arc;
 
@@ -12,7 +12,8 @@ use crate::owner::{Farewell, Owner};
 use crate::progress::Waiter;
 use crate::sync::Mutex;
 
-/// Where receivers of a connection are told what concerns them, and the connection that something is durable.
+/// The inbox of a connection. Entities leave news for its receivers here. It also wakes the connection when a
+/// commit is durable.
 #[derive(Debug)]
 pub struct Inbox {
     connection: ConnectionId,
@@ -22,7 +23,7 @@ pub struct Inbox {
 #[derive(Debug)]
 struct State {
     owner: Arc<dyn Owner>,
-    /// The owner has been woken and has not looked yet.
+    /// The owner has been woken, and has not [taken](Inbox::take) the news since.
     woken: bool,
     /// The owner has been told to close the connection.
     is_closing: bool,
@@ -30,29 +31,30 @@ struct State {
 }
 
 impl Inbox {
-    /// The inbox of a connection that belongs to a thread.
+    /// Creates the inbox of a connection that belongs to the thread `owner`.
     pub fn new(connection: ConnectionId, owner: Arc<dyn Owner>) -> Self {
         let state = State { owner, woken: false, is_closing: false, told: Vec::new() };
         Self { connection, state: Mutex::new(state) }
     }
 
-    /// Whose inbox it is.
+    /// The connection that the inbox belongs to.
     pub fn connection(&self) -> ConnectionId {
         self.connection
     }
 
-    /// Takes what has come.
+    /// Takes all news.
     pub fn take(&self) -> Vec<(ReceiverId, Told)> {
         let mut state = self.state.lock();
         state.woken = false;
         std::mem::take(&mut state.told)
     }
 
-    /// Gives the connection to another thread with `give`, unless it is about to be closed. The new owner looks here in any
-    /// case.
+    /// Gives the connection to another thread by calling `give`, unless the connection is about to be closed. The
+    /// new owner is not woken for news: it must [take](Self::take) them in any case.
     pub fn move_to(&self, owner: Arc<dyn Owner>, give: impl FnOnce()) {
         let mut state = self.state.lock();
-        // The request to close it went to the present owner, and must find it there.
+        // The request to close was sent to the present owner, which must still have the connection when it gets
+        // the request.
         if !state.is_closing {
             state.owner = owner;
             state.woken = true;

@@ -1,47 +1,48 @@
-//! Keys of AMQP clients.
+//! Shared access keys of AMQP clients.
 
 use std::fmt;
 use std::net::SocketAddr;
 
 use serde::Deserialize;
 
-/// A shared access key: who signs with it may do what its rights say.
+/// A shared access key. A client that signs with it has its rights.
 #[derive(Clone, Debug)]
 pub struct Key {
     /// The name, `{tenant}/{name}` or, for the tenant `default`, without a slash.
     pub name: String,
-    /// The secret, as clients have it in their connection strings (it is not decoded).
+    /// The secret, as it stands in the connection strings of clients; it is not decoded.
     pub secret: Secret,
-    /// What it allows.
+    /// The rights that the key gives.
     pub rights: Vec<Right>,
-    /// The one entity that it is for, or what its path begins with; none: all of the tenant.
+    /// The path of the entity that the key is limited to; longer paths that begin with all its segments are
+    /// included. `None`: all entities of the tenant.
     pub entity: Option<String>,
 }
 
 impl Key {
-    /// Whether it gives a right. To manage includes the others.
+    /// Whether the key gives a right. [`Right::Manage`] includes the others.
     pub(super) fn allows(&self, right: Right) -> bool {
         self.rights.contains(&right) || self.rights.contains(&Right::Manage)
     }
 }
 
-/// What a key allows.
+/// A right that a key gives.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 pub enum Right {
-    /// To send to queues and topics.
+    /// Sending to queues and topics.
     Send,
-    /// To receive from queues and subscriptions.
+    /// Receiving from queues and subscriptions.
     Listen,
-    /// To change rules; and all the rest.
+    /// Changing rules, and all that the other rights allow.
     Manage,
 }
 
-/// A text that is not shown.
+/// A text that `Debug` does not show.
 #[derive(Clone, Deserialize, PartialEq, Eq)]
 pub struct Secret(String);
 
 impl Secret {
-    /// Hides a text.
+    /// Wraps a text.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
@@ -58,9 +59,9 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// The keys that there are now.
+/// The keys that are valid at present.
 pub trait Keys: Send + Sync + fmt::Debug {
-    /// The key of this name, with or without its tenant, for a client of the listener at this address.
+    /// Returns the key with this name, with or without its tenant, for a client of the listener at this address.
     fn find(&self, listener: SocketAddr, name: &str) -> Option<Key>;
 
     /// Whether a tenant has keys.

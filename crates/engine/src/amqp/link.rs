@@ -1,4 +1,4 @@
-//! What the links of a connection are for.
+//! The links of a connection, by their purpose.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,90 +9,90 @@ use barid_core::entity::{Mode, Part, ReceiverId};
 use super::receiving::Outbound;
 use crate::entities::{Node, Queue};
 
-/// One link.
+/// A link, by its purpose.
 #[derive(Debug)]
 pub enum Link {
-    /// On which the client sends tokens, or requests to an entity.
+    /// The client sends tokens, or requests to an entity.
     Requests(RequestLink),
-    /// On which it gets the answers.
+    /// The client gets the responses.
     Responses(ResponseLink),
-    /// On which it sends messages to an entity.
+    /// The client sends messages to an entity.
     Sender(SenderLink),
-    /// On which it receives messages from an entity.
+    /// The client receives messages from an entity.
     Receiver(ReceiverLink),
 }
 
-/// Of whom something is asked.
+/// A service that answers requests.
 #[derive(Clone, Debug)]
 pub enum Service {
     /// `$cbs`, which takes tokens.
     Tokens,
     /// `$management` of an entity.
     Management {
-        /// The entity's path, as it is compared.
+        /// The canonical path of the entity.
         path: Box<str>,
         /// The entity.
         node: Node,
-        /// The part of it that is meant.
+        /// The part of the entity that is meant.
         part: Part,
     },
 }
 
-/// The client's way to a service.
+/// A link on which a client sends requests to a service.
 #[derive(Debug)]
 pub struct RequestLink {
-    /// In which session.
+    /// The AMQP session of the link.
     pub session: SessionId,
-    /// Of whom it asks.
+    /// The service that gets the requests.
     pub service: Service,
 }
 
-/// A service's way to the client.
+/// A link on which a service sends responses to a client.
 #[derive(Debug)]
 pub struct ResponseLink {
-    /// In which session.
+    /// The AMQP session of the link.
     pub session: SessionId,
     /// The link's name.
     pub name: Box<str>,
-    /// The address that the client gave its end.
+    /// The target address that the client gave.
     pub target: Option<Box<str>>,
-    /// Who answers: `$cbs`, or `{path}/$management`.
+    /// The node that answers: `$cbs`, or `{path}/$management`.
     pub node: Box<str>,
-    /// Answers that wait for credit.
+    /// Responses that wait for credit.
     pub waiting: VecDeque<Vec<u8>>,
-    /// Their bytes.
+    /// Bytes of the waiting responses.
     pub bytes: usize,
 }
 
-/// The client's way to an entity.
+/// A link on which a client sends messages to an entity.
 #[derive(Debug)]
 pub struct SenderLink {
-    /// The entity's path, as it is compared.
+    /// The canonical path of the entity.
     pub path: Box<str>,
     /// The entity.
     pub node: Node,
 }
 
-/// An entity's way to the client.
+/// A link on which a client receives messages from an entity.
 #[derive(Debug)]
 pub struct ReceiverLink {
     /// The link's name.
     pub name: Box<str>,
-    /// What the entity knows it as.
+    /// The id under which the entity knows the receiver.
     pub id: ReceiverId,
-    /// The entity's path, as it is compared.
+    /// The canonical path of the entity.
     pub path: Box<str>,
     /// The entity.
     pub queue: Arc<Queue>,
-    /// Which part of it.
+    /// The part of the entity that is received from.
     pub part: Part,
-    /// Whether messages are locked.
+    /// The receive mode: whether messages are locked.
     pub mode: Mode,
-    /// Whether it holds a session, or waits for one.
+    /// Whether the receiver holds a session, or waits for one.
     pub has_session: bool,
-    /// It waits for a session: the attach has not been answered.
+    /// The receiver waits for a session, so its attach has not been answered.
     pub pending: bool,
-    /// What the client asked for, until that is answered.
+    /// The session filter of the client, until the attach is answered.
     pub filter: Option<Fields>,
     /// Messages on their way from the entity to the client.
     pub outbound: Outbound,

@@ -1,4 +1,4 @@
-//! Messages that are in the store only, and for what they are being read.
+//! Messages that are read back from the store, and the purposes for which they are read.
 
 use std::sync::Arc;
 
@@ -11,15 +11,16 @@ use super::management::Gathering;
 use crate::entities::Queue;
 use crate::turn::Turn;
 
-/// Bodies are told apart by their tags.
+/// The receiver for which bodies are fetched. The connection fetches them, and recognizes them by their tags, so
+/// no receiver is named.
 const NOBODY: ReceiverId = ReceiverId(0);
 
 /// The purpose for which a message is read.
 #[derive(Clone, Copy, Debug)]
 pub enum For {
-    /// A receiver that has locked it.
+    /// A delivery to a receiver, which has locked the message.
     Delivery(LinkId, LockToken),
-    /// A response, and its place there.
+    /// A response, by its number, and the place of the message in it.
     Response(u64, usize),
 }
 
@@ -37,7 +38,7 @@ impl Loading {
         self.next
     }
 
-    /// Keeps a response until its messages have been read.
+    /// Keeps a response until its messages have been read. Returns its number.
     pub(super) fn gather(&mut self, gathering: Gathering) -> u64 {
         let number = self.number();
         self.gatherings.insert(number, gathering);
@@ -54,7 +55,7 @@ impl Loading {
 }
 
 impl Container {
-    /// Has messages read: of each, for what, and which body it is.
+    /// Queues a request to read messages. `wanted` has the purpose and the body id of each.
     pub(super) fn load(&mut self, queue: &Arc<Queue>, wanted: Vec<(For, u64)>) {
         if wanted.is_empty() {
             return;
@@ -69,7 +70,7 @@ impl Container {
         queue.fetch_bodies(NOBODY, bodies, inbox);
     }
 
-    /// Messages have been read; `None`: they are lost.
+    /// Handles messages that have been read; `None`: the message is lost.
     pub(super) fn on_bodies(&mut self, turn: &Turn<'_>, bodies: Vec<(u64, Option<Arc<[u8]>>)>) {
         for (tag, bytes) in bodies {
             match self.loading.wanted.remove(&tag) {

@@ -1,21 +1,21 @@
 //! AMQP 1.0: clients of Service Bus, and others, connect here to queues, topics and subscriptions.
 //!
-//! | file | what is there |
+//! | file | contents |
 //! | --- | --- |
-//! | `container.rs` | what clients and entities say to each other over one connection |
-//! | `keys.rs`, `access.rs`, `sas.rs` | keys; which ones a client has proved to have, and what they are for |
-//! | `denied.rs` | what clients were not allowed to do |
-//! | `attach.rs`, `link.rs` | links that clients ask for; what each is for |
+//! | `container.rs` | the state of one connection, and the handling of its events |
+//! | `keys.rs`, `access.rs`, `sas.rs` | keys, the rights that a client has proved to have, and tokens |
+//! | `denied.rs` | denials, and the list of connections |
+//! | `attach.rs`, `link.rs` | attachment of links, and their kinds |
 //! | `sending.rs` | messages from clients |
 //! | `receiving.rs`, `encode.rs` | messages to clients |
-//! | `settling.rs` | what clients decide about them |
+//! | `settling.rs` | settlement of received messages |
 //! | `management/` | `$management` and `$cbs`: requests and their responses |
-//! | `held.rs`, `inbox.rs` | answers that wait for the disk; what other threads say |
-//! | `loading.rs` | messages that are read back |
+//! | `held.rs`, `inbox.rs` | answers that wait for the disk, and news from other threads |
+//! | `loading.rs` | messages that are read back from the store |
 //! | `refusals.rs` | refusals of entities as errors of AMQP |
 //!
-//! The protocol itself is in the crate `barid-amqp`, the rules of queues and sessions in
-//! `barid_core::entity`; here they meet.
+//! The protocol itself is in the crate `barid-amqp`, and the rules of queues and sessions are in
+//! `barid_core::entity`. This module connects the two.
 
 mod access;
 mod attach;

@@ -1,4 +1,4 @@
-//! Messages on their way from entities to clients.
+//! Delivery of messages from entities to clients.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,61 +18,64 @@ use crate::entities::Told;
 use crate::faults::{IfHolds as _, Rule};
 use crate::turn::Turn;
 
-/// Messages that are taken from an entity at a time.
+/// Maximum number of messages that are taken from an entity at a time.
 const TAKEN: usize = 64;
 
-/// Bytes that wait in the engine for the client to read, or to open a window, before what comes behind them
-/// gets nothing more.
+/// Maximum number of bytes that may wait before the next message of a link, in the output or for the window of its
+/// session. With more, nothing is sent on the link.
 const QUEUED_MAX: usize = 256 * 1024;
 
-/// Bytes that wait in the engine for all windows of the client before no link gets anything more.
+/// Maximum number of bytes that may wait for the client, in the output and for all windows. With more, nothing is
+/// sent on any link.
 const HELD_MAX: usize = 8 * 1024 * 1024;
 
-/// Bytes of memory for messages that is used again. A larger message gets its own.
+/// Maximum capacity of the memory for encoding that is kept, in bytes. Memory that a larger message needed is
+/// freed.
 const SCRATCH_MAX: usize = 64 * 1024;
 
 /// Messages that were taken from an entity and have not been sent.
 #[derive(Debug, Default)]
 pub struct Outbound {
     waiting: VecDeque<Waiting>,
-    /// How many of the first wait for the disk no more.
+    /// Number of messages at the front that do not wait for the disk any more.
     free: usize,
-    /// How many behind them wait for it.
+    /// Number of messages behind those that wait for the disk.
     held: usize,
-    /// How many are being read. Until they are here, no more are taken.
+    /// Number of messages that are being read from the store. While there are any, no more are taken.
     absent: usize,
-    /// What those that are neither free nor held will wait for.
+    /// The commits that the messages behind `free` and `held` will wait for.
     commits: Commits,
-    /// Bytes of the largest of the messages that were taken last.
+    /// Size of the largest of the messages that were taken last, in bytes.
     size: Option<usize>,
-    /// The entity may have more than it gave.
+    /// The entity may have more messages than it gave.
     asks: bool,
-    /// The client wants to know when there is no more.
+    /// The client wants to be told when there are no more messages (drain).
     drains: bool,
-    /// The link has been told that there is something, and has to take it or to say that it cannot.
+    /// The entity has told the receiver that there is a message. The receiver must take it, or say that it cannot.
     called: bool,
-    /// The numbers of the entity are not durably reserved. Nothing is taken until they are.
+    /// The reservation of the entity's sequence numbers is not durable. Nothing is taken until it is.
     unnumbered: bool,
 }
 
 impl Outbound {
-    /// How many messages to take at a time, so that their bytes are not too many: the largest of those before
-    /// says how large they are.
+    /// Returns the number of messages to take at a time, so that they do not have too many bytes. Their size is
+    /// estimated by the largest message taken last.
     fn fitting(&self) -> usize {
         let size = self.size.unwrap_or(QUEUED_MAX / 8);
         (4 * QUEUED_MAX / size.max(1)).clamp(1, TAKEN)
     }
 }
 
+/// A message that was taken from an entity and has not been sent.
 #[derive(Debug)]
 struct Waiting {
     delivery: Delivery,
-    /// `None`: they are being read.
+    /// `None` while the bytes are being read.
     bytes: Option<Arc<[u8]>>,
 }
 
 impl Container {
-    /// A client has given credit.
+    /// Handles credit from a client. `drains`: the client wants to be told when there are no more messages.
     pub(super) fn on_credit(&mut self, link: LinkId, drains: bool) {
         match self.links.get_mut(&link) {
             Some(Link::Receiver(receiver)) => {
@@ -90,7 +93,7 @@ impl Container {
         }
     }
 
-    /// The numbers of a link's entity are reserved.
+    /// Lets a receiver take messages: the sequence numbers of its entity are durably reserved.
     pub(super) fn on_numbers(&mut self, link: LinkId) {
         if let Some(Link::Receiver(receiver)) = self.links.get_mut(&link) {
             receiver.outbound.unnumbered = false;
@@ -99,7 +102,7 @@ impl Container {
         }
     }
 
-    /// An entity has told a receiver something.
+    /// Handles news from an entity to a receiver.
     pub(super) fn on_told(&mut self, turn: &mut Turn<'_>, link: LinkId, told: Told) {
         let Some(Link::Receiver(receiver)) = self.links.get_mut(&link) else { return };
         match told {
@@ -125,16 +128,17 @@ impl Container {
         }
     }
 
-    /// Whether links have more to send than there was room for.
+    /// Whether links have more to send than there was room for, or events may be unhandled.
     pub fn has_more(&self) -> bool {
         !self.busy.is_empty() || self.has_events()
     }
 
-    /// Sends what there is, as far as clients want it and take it.
+    /// Handles events, and sends on all links that have something to send, as far as credit, room and the turn
+    /// allow.
     pub fn pump(&mut self, turn: &mut Turn<'_>) {
         self.handle_events(turn);
         self.is_busy.clear();
-        // Whoever has used room comes after the others next time.
+        // A link that has used room comes after the others next time.
         let mut later = Vec::new();
         let mut busy = std::mem::take(&mut self.busy).into_iter();
         while !self.budget.is_spent()
@@ -150,7 +154,7 @@ impl Container {
                 later.extend(self.busy.pop_if(|last| *last == link));
             }
         }
-        // Those that had no turn come first, and those that have used room last.
+        // Links that had no turn come first, and links that have used room last.
         let noted = std::mem::take(&mut self.busy);
         self.is_busy.clear();
         busy.chain(noted).chain(later).for_each(|link| self.note_busy(link));
@@ -167,7 +171,7 @@ impl Container {
         loop {
             self.send_waiting(turn, link);
             let credit = self.engine.credit(link) as usize;
-            // The client may have taken credit back.
+            // The client may have reduced its credit.
             self.give_back(turn, link, credit);
             let is_full = self.is_backed_up(link);
             let Some(Link::Receiver(receiver)) = self.links.get_mut(&link) else { return };
@@ -207,8 +211,8 @@ impl Container {
         }
     }
 
-    /// A message is back in its session. What comes behind it there and has not been sent is given back, so that it does
-    /// not come first.
+    /// Keeps the order of a session after a message of it has returned. Messages with higher numbers that were
+    /// taken and not sent are given back, so that they are not sent first.
     pub(super) fn came_back(&mut self, turn: &Turn<'_>, link: LinkId, number: SequenceNumber) {
         let Some(Link::Receiver(receiver)) = self.links.get(&link) else { return };
         if receiver.has_session {
@@ -219,8 +223,8 @@ impl Container {
         }
     }
 
-    /// Gives back what was taken and not sent, except for the first `kept`. What is received and deleted is gone from the
-    /// entity already, and stays.
+    /// Gives messages that were taken and not sent back to the entity, except for the first `kept`. In the mode
+    /// receive-and-delete, messages that have been read are removed from the entity already, and stay here.
     fn give_back(&mut self, turn: &Turn<'_>, link: LinkId, kept: usize) {
         let Some(Link::Receiver(receiver)) = self.links.get_mut(&link) else { return };
         let (outbound, mode) = (&mut receiver.outbound, receiver.mode);
@@ -236,20 +240,20 @@ impl Container {
             tokens.push(last.delivery.token);
         }
         outbound.free = outbound.free.min(outbound.waiting.len());
-        // There is something to take again, for this one, too.
+        // The entity has messages to take again, also for this receiver.
         outbound.asks |= !tokens.is_empty();
         let now = turn.context.wall();
         receiver.queue.with(&mut Commits::default(), |entity, effects| {
             for token in tokens {
-                // Refused if its lock has ended: then it is back already.
+                // Refused if the lock has ended: then the message has returned already.
                 let _ = entity.settle(receiver.part, token, Outcome::Release, now, effects);
             }
         });
-        // Those that are left may have waited for those that have gone.
+        // The messages that are left may have waited for absent ones that were given back.
         self.free(turn, link);
     }
 
-    /// Takes messages from the entity. With `most` 0 it says only that it cannot.
+    /// Takes messages from the entity. If `most` is 0, it only says that the receiver cannot take any now.
     fn take(&mut self, turn: &mut Turn<'_>, link: LinkId, most: usize) {
         let Some(Link::Receiver(receiver)) = self.links.get_mut(&link) else { return };
         let now = turn.context.wall();
@@ -296,7 +300,8 @@ impl Container {
         self.free(turn, link);
     }
 
-    /// Lets messages go that have come from the entity.
+    /// Lets messages that were taken be sent. In the mode receive-and-delete, they first wait until all have been
+    /// read and their removal is durable.
     fn free(&mut self, turn: &Turn<'_>, link: LinkId) {
         let Some(Link::Receiver(receiver)) = self.links.get_mut(&link) else { return };
         let outbound = &mut receiver.outbound;
@@ -304,7 +309,8 @@ impl Container {
             outbound.free = outbound.waiting.len();
             self.note_busy(link);
         } else if outbound.absent == 0 {
-            // They are gone from the entity; a crash must not bring back what a client has had.
+            // The messages are removed from the entity. A crash must not bring back a message that a client has
+            // had.
             let count = outbound.waiting.len() - outbound.free - outbound.held;
             outbound.held += count;
             let commits = std::mem::take(&mut outbound.commits);
@@ -313,7 +319,7 @@ impl Container {
         }
     }
 
-    /// So many more messages on a link wait for the disk no more.
+    /// Releases `count` messages whose commit is durable.
     pub(super) fn release(&mut self, link: LinkId, count: usize) {
         if let Some(Link::Receiver(receiver)) = self.links.get_mut(&link) {
             receiver.outbound.free += count;
@@ -322,7 +328,7 @@ impl Container {
         }
     }
 
-    /// The bytes of a message have been read; `None`: they are lost.
+    /// Handles the bytes of a message that was read; `None`: they are lost.
     pub(super) fn on_body(
         &mut self,
         turn: &Turn<'_>,
@@ -332,7 +338,7 @@ impl Container {
     ) {
         let Some(Link::Receiver(receiver)) = self.links.get_mut(&link) else { return };
         let outbound = &mut receiver.outbound;
-        // It may have been given back and taken again meanwhile, and have been read twice.
+        // The message may have been given back and taken again meanwhile, so that it was read twice.
         let of = |waiting: &Waiting| waiting.delivery.token == token && waiting.bytes.is_none();
         let Some(index) = outbound.waiting.iter().rposition(of) else { return };
         outbound.absent -= 1;
@@ -340,14 +346,14 @@ impl Container {
             Some(bytes) => {
                 outbound.waiting[index].bytes = Some(bytes);
                 if receiver.mode == Mode::ReceiveAndDelete {
-                    // It was locked only until it could be read.
+                    // The message was locked only until it could be read.
                     let now = turn.context.wall();
                     let completed =
                         receiver.queue.with(&mut outbound.commits, |entity, effects| {
                             entity.settle(receiver.part, token, Outcome::Complete, now, effects)
                         });
                     if completed.is_err() {
-                        // The lock has ended meanwhile, and somebody else gets it.
+                        // The lock has ended meanwhile, so another receiver gets the message.
                         outbound.waiting.remove(index);
                     }
                 }
@@ -363,11 +369,11 @@ impl Container {
             }
         }
         self.free(turn, link);
-        // The next can be taken.
+        // More messages can be taken now.
         self.note_busy(link);
     }
 
-    /// Sends what was taken.
+    /// Sends released messages, as far as credit and room allow.
     fn send_waiting(&mut self, turn: &Turn<'_>, link: LinkId) {
         let now = turn.context.wall();
         let mut encoded = std::mem::take(&mut self.scratch);
@@ -382,12 +388,12 @@ impl Container {
             };
             let settled = receiver.mode == Mode::ReceiveAndDelete;
             if !settled && delivery.locked_until <= now {
-                // It has waited for long. The lock of its session may have been renewed.
+                // The message has waited for long. The lock of its session may have been renewed.
                 let lock = |entity: &Entity| entity.session_of(receiver.id).map(|(_, until)| until);
                 match receiver.queue.read(lock).filter(|until| *until > now) {
                     Some(until) => delivery.locked_until = until,
                     None => {
-                        // It is back in the entity.
+                        // The message has returned to the entity.
                         outbound.waiting.pop_front();
                         outbound.free -= 1;
                         continue;
@@ -398,7 +404,7 @@ impl Container {
             encoded.clear();
             let tag = tag_of(delivery.token);
             if encode(&delivery.entry, bytes, lock, &mut encoded).is_err() {
-                // It was looked at when it came, so this is damage.
+                // The message was checked when it was sent, so it has been damaged since.
                 error!(
                     queue = &*receiver.path,
                     number = delivery.entry.number,
@@ -415,12 +421,14 @@ impl Container {
         }
     }
 
-    /// Whether enough waits for the client, before what is for this link, for now.
+    /// Whether so many bytes wait for the client, before the next message of this link, that nothing is to be sent
+    /// on it now.
     pub(super) fn is_backed_up(&self, link: LinkId) -> bool {
         self.engine.queued_before(link) > QUEUED_MAX || self.engine.queued_bytes() > HELD_MAX
     }
 
-    /// A receiver has gone. What was taken for it and never sent goes back.
+    /// Closes a receiver whose link has ended. Messages that were taken for it and never sent return to the
+    /// entity.
     pub(super) fn close_receiver(&self, turn: &mut Turn<'_>, receiver: &ReceiverLink) {
         let now = turn.context.wall();
         receiver.queue.with(&mut Commits::default(), |entity, effects| {

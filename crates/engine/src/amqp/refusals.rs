@@ -1,50 +1,51 @@
-//! Refusals of entities as errors of AMQP. The one place where the two meet.
+//! Conversion of refusals of entities to errors of AMQP. No other module does this.
 
 use barid_amqp::Error;
 use barid_core::entity::Refusal;
 
-/// Conditions that Service Bus and its clients know.
+/// Error conditions that Service Bus and its clients use.
 pub mod condition {
-    /// There is no such entity, rule or sub-queue.
+    /// The entity, rule or sub-queue does not exist.
     pub const NOT_FOUND: &str = "amqp:not-found";
-    /// What the entity is not made for.
+    /// The entity does not support the operation.
     pub const NOT_ALLOWED: &str = "amqp:not-allowed";
-    /// Operations that do not exist here.
+    /// The broker does not support the operation.
     pub const NOT_IMPLEMENTED: &str = "amqp:not-implemented";
-    /// No token, or one without the right.
+    /// There is no token, or it does not give the right.
     pub const UNAUTHORIZED: &str = "amqp:unauthorized-access";
-    /// Bytes that are no message.
+    /// The bytes are not a message.
     pub const DECODE_ERROR: &str = "amqp:decode-error";
-    /// A quota.
+    /// A quota is exceeded.
     pub const RESOURCE_LIMIT: &str = "amqp:resource-limit-exceeded";
-    /// Too large.
+    /// A message is too large.
     pub const SIZE_EXCEEDED: &str = "amqp:link:message-size-exceeded";
-    /// Somebody else has the session.
+    /// Another receiver holds the session.
     pub const SESSION_CANNOT_BE_LOCKED: &str = "com.microsoft:session-cannot-be-locked";
-    /// The session is not, or no longer, held.
+    /// The receiver does not hold the session, or no longer.
     pub const SESSION_LOCK_LOST: &str = "com.microsoft:session-lock-lost";
-    /// The message is not, or no longer, locked.
+    /// The message is not locked with this token, or no longer.
     pub const MESSAGE_LOCK_LOST: &str = "com.microsoft:message-lock-lost";
-    /// There is no such deferred or scheduled message.
+    /// The deferred or scheduled message does not exist.
     pub const MESSAGE_NOT_FOUND: &str = "com.microsoft:message-not-found";
-    /// No session came free in time.
+    /// No session became free in time.
     pub const TIMEOUT: &str = "com.microsoft:timeout";
-    /// A request that cannot be understood.
+    /// The request cannot be understood.
     pub const ARGUMENT_ERROR: &str = "com.microsoft:argument-error";
-    /// A link ends for something that its client has not done (AMQP 1.0, Transport, §2.8.17).
+    /// The broker ends a link for a reason other than an action of its client (AMQP 1.0, Transport, §2.8.17).
     pub const DETACH_FORCED: &str = "amqp:link:detach-forced";
-    /// The disk takes nothing new.
+    /// The request cannot be served at present: the disk takes nothing new, a shard is closed, or too many
+    /// responses wait.
     pub const SERVER_BUSY: &str = "com.microsoft:server-busy";
-    /// A rule with this name.
+    /// A rule with this name exists already.
     pub const ALREADY_EXISTS: &str = "com.microsoft:entity-already-exists";
 }
 
-/// What a client is told of a refusal.
+/// Returns the error that a client is told for a refusal.
 pub fn error_of(refusal: Refusal) -> Error {
     Error::new(condition_of(refusal), refusal.to_string())
 }
 
-/// The condition that says what a refusal says.
+/// Returns the error condition for a refusal.
 pub fn condition_of(refusal: Refusal) -> &'static str {
     match refusal {
         Refusal::SessionIdMissing
@@ -61,7 +62,7 @@ pub fn condition_of(refusal: Refusal) -> &'static str {
     }
 }
 
-/// The status code of an answer of a `$management` node with this condition.
+/// Returns the status code of a `$management` response with this condition.
 pub fn status_of(condition: &str) -> u16 {
     match condition {
         condition::SESSION_LOCK_LOST | condition::MESSAGE_LOCK_LOST => 410,
@@ -75,18 +76,18 @@ pub fn status_of(condition: &str) -> u16 {
     }
 }
 
-/// The refusal of whatever needs what is in a closed shard. Clients try again.
+/// Returns the error for a request that needs a closed shard. Clients try again.
 pub fn closed() -> Error {
     Error::new(condition::SERVER_BUSY, "The shard of the entity is closed: try again.")
 }
 
-/// The end of a link to what is in a shard that was closed. Clients attach another one: after
-/// [`SERVER_BUSY`](condition::SERVER_BUSY) they would go on with this one.
+/// Returns the error that ends a link to an entity whose shard was closed. Clients attach a new link. After
+/// [`SERVER_BUSY`](condition::SERVER_BUSY) they would keep this one.
 pub fn detached() -> Error {
     Error::new(condition::DETACH_FORCED, "The shard of the entity was closed: attach again.")
 }
 
-/// The refusal of an attach to what does not exist. Clients look for this text.
+/// Returns the error for an entity that does not exist. Clients look for this text.
 pub fn no_entity(address: &str) -> Error {
     Error::new(
         condition::NOT_FOUND,

@@ -1,7 +1,8 @@
-//! Shared access signatures: tokens that prove the possession of a key without telling it.
+//! Shared access signatures: tokens that prove possession of a key without revealing it.
 //!
-//! `SharedAccessSignature sr=<scope>&sig=<signature>&se=<seconds since 1970>&skn=<name of the key>`, in any
-//! order. The signature is HMAC-SHA256 over the scope, a line feed and the expiry, with the text of the key.
+//! `SharedAccessSignature sr=<scope>&sig=<signature>&se=<seconds since 1970>&skn=<name of the key>`, with the
+//! fields in any order. The signature is HMAC-SHA256 over the scope, a line feed and the expiry, with the text of
+//! the key.
 
 use std::time::Duration;
 
@@ -13,29 +14,29 @@ use thiserror::Error;
 
 const PREFIX: &str = "SharedAccessSignature ";
 
-/// Bytes of the longest token that is looked at.
+/// Maximum length of a token, in bytes. A longer one counts as malformed.
 const TOKEN_MAX: usize = 4 * 1024;
 
-/// A token as a client has sent it.
+/// A token as a client has sent it. Its signature may be wrong.
 #[derive(Debug)]
 pub struct Token<'a> {
-    /// What it is for, still percent-encoded: that is what was signed.
+    /// The scope, still percent-encoded, because this form was signed.
     scope: &'a str,
     signature: Vec<u8>,
-    /// When it expires, as it was signed.
+    /// The expiry as text, because this form was signed.
     expiry: &'a str,
     expires_at: WallTime,
     /// The name of the key, `{tenant}/{name}` or `{name}`.
     pub key_name: String,
 }
 
-/// Why a token is not accepted. Says nothing of the key.
+/// Reason for which a token is not accepted. Reveals nothing about the key.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum InvalidToken {
-    /// It is not of this kind.
+    /// The text is not a shared access signature.
     #[error("the token is not a shared access signature")]
     Malformed,
-    /// It was valid.
+    /// The token has expired. It was signed with the right key.
     #[error("the token has expired")]
     Expired,
     /// There is no such key, or the signature was made with another one.
@@ -44,7 +45,10 @@ pub enum InvalidToken {
 }
 
 impl<'a> Token<'a> {
-    /// Reads a token.
+    /// Parses a token.
+    ///
+    /// # Errors
+    /// [`InvalidToken::Malformed`].
     pub fn parse(text: &'a str) -> Result<Self, InvalidToken> {
         let fields = text.strip_prefix(PREFIX).filter(|_| text.len() <= TOKEN_MAX);
         let (mut scope, mut signature, mut expiry, mut key_name) = (None, None, None, None);
@@ -74,7 +78,10 @@ impl<'a> Token<'a> {
         })
     }
 
-    /// Whether the holder of `key` has signed it, and until when it is valid.
+    /// Checks that the token was signed with `key`. Returns the time until which it is valid.
+    ///
+    /// # Errors
+    /// [`InvalidToken::Signature`]; [`InvalidToken::Expired`].
     pub fn verify(&self, key: &str, now: WallTime) -> Result<WallTime, InvalidToken> {
         let key = hmac::Key::new(hmac::HMAC_SHA256, key.as_bytes());
         let signed = format!("{}\n{}", self.scope, self.expiry);
@@ -86,19 +93,22 @@ impl<'a> Token<'a> {
         Ok(self.expires_at)
     }
 
-    /// What it is for.
+    /// Returns the decoded scope.
+    ///
+    /// # Errors
+    /// [`InvalidToken::Malformed`].
     pub fn scope(&self) -> Result<String, InvalidToken> {
         decode(self.scope)
     }
 }
 
-/// Some clients encode the name twice. No name has a percent sign.
+/// Decodes the name of a key. Some clients encode it twice; no name contains a percent sign.
 fn name_of(text: &str) -> Result<String, InvalidToken> {
     let name = decode(text)?;
     if name.contains('%') { decode(&name) } else { Ok(name) }
 }
 
-/// Some clients write a space as a plus sign; all write a plus sign in hexadecimal digits.
+/// Decodes a field. Some clients write a space as a plus sign; all clients percent-encode a plus sign.
 fn decode(text: &str) -> Result<String, InvalidToken> {
     let spaced = text.replace('+', " ");
     let decoded = percent_decode_str(&spaced).decode_utf8().map_err(|_| InvalidToken::Malformed)?;

@@ -18,14 +18,14 @@ use crate::faults::{IfHolds as _, Rule};
 use crate::random::Random;
 use crate::turn::Turn;
 
-/// When a message is to be enqueued.
+/// The annotation with the time at which a message is to be enqueued.
 const SCHEDULED: &str = "x-opt-scheduled-enqueue-time";
 
-/// Messages in one batch, as in Service Bus.
+/// Maximum number of messages in one batch, as in Service Bus. A larger batch is rejected.
 const BATCH_MAX: usize = 4_500;
 
 impl Container {
-    /// A message, or a batch of them, for an entity.
+    /// Passes a message, or a batch of messages, to the entity of its link.
     pub(super) fn on_message(&mut self, turn: &mut Turn<'_>, delivery: &Delivery) {
         let Some(Link::Sender(sender)) = self.links.get_mut(&delivery.link) else { return };
         sender.node.look_up();
@@ -36,7 +36,8 @@ impl Container {
         if let Err(error) = &sent
             && error.condition == condition::NOT_FOUND
         {
-            // It has been deleted, and one that is made anew is another.
+            // The entity has been deleted, so the link ends: an entity that is created under the same name later
+            // is another one.
             let refused = DeliveryState::Rejected(Some(Box::new(error.clone())));
             self.engine.settle_incoming(delivery.id, &refused);
             self.end(turn, delivery.link, error.clone());
@@ -65,7 +66,7 @@ pub fn send(
     sent.map(drop).map_err(|error| error_of_send(error, node))
 }
 
-/// What a client is told when its message is not taken.
+/// Returns the error that a client is told when its message is not taken.
 pub fn error_of_send(error: SendError, node: &Node) -> Error {
     match error {
         SendError::Gone => no_entity(node.path()),
@@ -100,10 +101,11 @@ fn malformed(malformed: Malformed) -> Error {
     Error::new(condition::DECODE_ERROR, format!("The message cannot be read: {malformed}."))
 }
 
-/// A message as entities take it. It gets an id if it has none: some clients cannot settle what has none.
+/// Parses a message into the form that entities take. A message without an id gets one: some clients cannot settle
+/// a message that has none.
 pub fn incoming(mut bytes: Arc<[u8]>, random: Random) -> Result<Incoming, Malformed> {
     let sections = Sections::split(&bytes)?;
-    // Whoever receives it reads the body as well.
+    // Checked here, because the receiver of the message reads the body as well.
     sections.body_value()?;
     let properties = sections.properties();
     let session = properties.group_id().map(Arc::from);
@@ -122,7 +124,7 @@ pub fn incoming(mut bytes: Arc<[u8]>, random: Random) -> Result<Incoming, Malfor
     if sent.is_none() && !sections.has_message_id() {
         sections.with_message_id(&message_id, &mut written);
     } else if !sections.in_order() {
-        // Whoever reads it later finds it as the standard has it.
+        // Stored with its sections in the order of the standard, as later readers expect.
         sections.reordered(&mut written);
     }
     drop(sent);

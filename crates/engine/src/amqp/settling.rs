@@ -1,4 +1,4 @@
-//! What clients decide about messages that they have received.
+//! Settlement of received messages.
 
 use barid_amqp::message::ValueRef;
 use barid_amqp::{DeliveryState, Disposition, Error, Fields};
@@ -15,7 +15,7 @@ use crate::faults::{IfHolds as _, Rule};
 use crate::turn::Turn;
 
 impl Container {
-    /// A client has decided about a message.
+    /// Settles a message as the client has decided.
     pub(super) fn settle(&mut self, turn: &mut Turn<'_>, disposition: &Disposition) {
         let Some(Link::Receiver(receiver)) = self.links.get(&disposition.link) else { return };
         let Some(outcome) = outcome_of(disposition) else { return };
@@ -46,7 +46,7 @@ impl Container {
     }
 }
 
-/// What a client has decided; `None`: nothing yet.
+/// Returns the outcome that a client has decided on; `None`: it has not decided yet.
 fn outcome_of(disposition: &Disposition) -> Option<Outcome> {
     Some(match disposition.state.as_deref() {
         Some(DeliveryState::Accepted) => Outcome::Complete,
@@ -56,12 +56,12 @@ fn outcome_of(disposition: &Disposition) -> Option<Outcome> {
             if modified.undeliverable_here {
                 Outcome::Defer(changes)
             } else {
-                // Whatever it says about delivery-failed: clients abandon without it, too.
+                // `delivery-failed` is ignored: some clients abandon messages without it.
                 Outcome::Abandon(changes)
             }
         }
         Some(DeliveryState::Rejected(error)) => dead_letter(error.as_deref()),
-        // A transaction is begun by nobody.
+        // Other states are no outcomes: there are no transactions.
         Some(_) => return None,
         None if disposition.settled => Outcome::Release,
         None => return None,
@@ -82,15 +82,16 @@ fn dead_letter(error: Option<&Error>) -> Outcome {
     }
 }
 
-/// Changes of properties that a client asks for; values of types that they cannot have are left out.
+/// Returns the changes of properties that a client asks for. Values of types that properties cannot have are left
+/// out.
 pub fn changes<'a>(fields: impl Iterator<Item = (&'a str, ValueRef<'a>)>) -> Changes {
-    // One more than there may be is refused as well.
+    // One more than the maximum is enough to be refused.
     let fields = fields.take(CHANGED_MAX + 1);
     fields.filter_map(|(name, value)| Some((name.into(), kept(value)?))).collect()
 }
 
-/// The decision as the client hears it again, so that it knows that it holds. A rejection without its reasons:
-/// they would be the broker's.
+/// Returns the state that tells the client that its decision was carried out. A rejection is repeated without its
+/// error, which would be taken for an error of the broker.
 fn echo(state: Option<&DeliveryState>) -> DeliveryState {
     match state {
         None => DeliveryState::Released,

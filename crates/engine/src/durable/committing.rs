@@ -1,4 +1,5 @@
-//! The committer of a shard: takes what has been noted, as one batch after the other, and appends each to the log.
+//! The committer of a shard: takes the noted changes, as one batch after the other, and appends each batch to the
+//! log.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,45 +14,48 @@ use super::DurableShard;
 use super::shard::ToDo;
 use crate::clock::Clock;
 
-/// How long a shard that could not commit waits before it tries again.
+/// Delay before a failed commit is tried again.
 const RETRY: Duration = Duration::from_millis(200);
 
-/// How often a shard without anything to commit asks whether there is room: others fill disks, too, and what meets a
-/// full one is worse off than what is refused.
+/// Interval at which a shard without changes checks whether there is free space. Others fill disks, too, and a
+/// change that meets a full disk fares worse than a publish that is refused in time.
 const ROOM_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long it tries before those are told who wait for what it cannot commit. What a disk refuses for a moment, as
-/// when a file cannot be opened, is nobody else's affair.
+/// Time for which a commit is tried again before those who wait for it are told that it has failed. Short
+/// disturbances, as when a file cannot be opened, are not reported to anybody.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// When at least so many changes, and a good part of a batch, came to nothing because clients took their
-/// messages at once, the next batch is given time: what vanishes need not be written at all. Who waits alone, or
-/// for clients that are away, does not wait longer.
+/// Threshold of cancelled changes: if the last batch had at least this many, and they were a good part of it, the
+/// next batch is delayed by [`LINGER`]. Changes cancel each other when clients take their messages at once, and
+/// cancelled changes need not be written. Clients that wait alone, or for clients that are away, do not wait
+/// longer.
 const BUSY: usize = 128;
 
-/// Time that the next batch is given then.
+/// Delay of the next batch after one with many cancelled changes, see [`BUSY`].
 const LINGER: Duration = Duration::from_millis(6);
 
-/// When the last batch had so many changes, the next one begins not before [`PACE`] after it: many wait, and one
-/// sync for more of them costs less. Who waits alone, or with few, does not wait longer.
+/// Threshold of changes: if the last batch had at least this many, the next one begins no earlier than [`PACE`]
+/// after it. Many clients wait then, and one sync for more of them costs less. Clients that wait alone, or with
+/// few others, do not wait longer.
 const CROWD: usize = 16;
 
-/// Time between the beginnings of two batches then.
+/// Minimum time from the beginning of a batch with many changes to that of the next, see [`CROWD`].
 const PACE: Duration = Duration::from_micros(500);
 
-/// Commits what one shard has to write.
+/// Commits the changes of one shard.
 #[derive(Default)]
 pub(super) struct Committer {
-    /// Batches that were appended and are not known to be durable, in their order.
+    /// Batches that were appended and are not known to be durable, in order.
     sent: VecDeque<(u64, Arc<Batch>)>,
     /// A batch whose memory can be used again.
     spare: Batch,
-    /// How many changes the last batch had, how many had come to nothing before it was taken, and when that was.
+    /// Of the last batch: the number of its changes, the number of changes that were cancelled before it was
+    /// taken, and the time when it was taken.
     last: Option<(usize, usize, Instant)>,
 }
 
 impl DurableShard {
-    /// Commits what was noted, in tests that have no committer.
+    /// Commits the noted changes, in tests that have no committer.
     #[cfg(test)]
     pub fn commit_now(self: &Arc<Self>) {
         let mut committer = self.committer.lock();
@@ -61,7 +65,7 @@ impl DurableShard {
         }
     }
 
-    /// The committer of this shard.
+    /// Returns the committer of this shard.
     ///
     /// # Panics
     /// If it is called twice.
@@ -71,7 +75,7 @@ impl DurableShard {
     }
 }
 
-/// Commits for a shard, step after step.
+/// Commits the changes of a shard, step by step.
 pub struct Committing {
     shard: Arc<DurableShard>,
     clock: Clock,
@@ -85,8 +89,9 @@ impl Committing {
         self.wait_for(if self.shard.refuses() { RETRY } else { ROOM_INTERVAL })
     }
 
-    /// Commits what the start has noted: numbers that are given from now on are reserved by then. For logs that say at once what
-    /// has become of a batch. False: it is not known to be durable.
+    /// Commits the changes that were noted at the start, so that the numbers that are assigned from now on are
+    /// reserved. For logs that report the outcome of a batch at once. Returns false if the changes are not known
+    /// to be durable.
     pub fn begin(&mut self) -> bool {
         let noted = self.shard.last_change();
         if let Some((to_do, _)) = self.poll() {
@@ -95,7 +100,7 @@ impl Committing {
         self.shard.is_durable(noted)
     }
 
-    /// The step that is next now, as [`Self::wait`] does without waiting.
+    /// Returns the next step as [`Self::wait`] does, without waiting.
     pub fn poll(&mut self) -> Option<(ToDo, Duration)> {
         self.wait_for(Duration::ZERO)
     }
@@ -121,11 +126,11 @@ impl Committing {
         Some((to_do, delay))
     }
 
-    /// Does a step.
+    /// Carries out a step.
     pub fn act(&mut self, to_do: ToDo) {
         let Self { shard, clock, committer, failing_since } = self;
         committer.act(shard, to_do, clock.instant());
-        // Changes whose clients were told of failure are committed before publishers are let in again.
+        // Changes whose clients were told of a failure are committed before publishers are let in again.
         let has_recovered = failing_since.is_none() || !shard.has_changes();
         if committer.sent.is_empty() && has_recovered {
             *failing_since = None;
@@ -138,7 +143,7 @@ impl Committing {
 }
 
 impl Committer {
-    /// Does a step, and forgets the batches that are done by then.
+    /// Carries out a step, and forgets the batches that are durable by then.
     fn act(&mut self, shard: &Arc<DurableShard>, to_do: ToDo, now: Instant) {
         match to_do {
             ToDo::Commit => self.commit(shard, now),
@@ -148,7 +153,7 @@ impl Committer {
         self.forget_done(shard);
     }
 
-    /// Time that the next batch is given, if that is worth it.
+    /// Returns the delay before the next batch: see [`BUSY`] and [`CROWD`].
     fn pause(&self, now: Instant) -> Duration {
         match self.last {
             Some((changes, spared, _)) if spared >= BUSY && spared >= changes / 4 => LINGER,
@@ -157,14 +162,15 @@ impl Committer {
         }
     }
 
-    /// Appends what has accumulated.
+    /// Appends the accumulated changes as a batch.
     fn commit(&mut self, shard: &Arc<DurableShard>, begun: Instant) {
         let (number, writes, names) = shard.take();
         let mut batch = std::mem::take(&mut self.spare);
         batch.clear();
         writes.encode(&names, &mut batch);
-        // When there is too little room, nothing new comes. What is here already is let in, and so is what
-        // clients need to take what waits for them: the reserve is for that.
+        // When there is too little space, new publishes are refused. Changes that are noted already are written
+        // nevertheless, and so are those that clients need to take the messages that wait for them: the reserve is
+        // for that.
         batch.set_urgent();
         if !batch.is_empty() {
             shard.commits.fetch_add(1, Ordering::Relaxed);
@@ -176,10 +182,10 @@ impl Committer {
         shard.log.append(number, &batch, &as_sink(shard));
     }
 
-    /// Appends what is in doubt once more.
+    /// Appends the batches in doubt again.
     fn append_again(&mut self, shard: &Arc<DurableShard>) {
         let sink = as_sink(shard);
-        // What was done before the doubt arose is not appended again.
+        // Batches that were done before the doubt arose are not appended again.
         self.forget_done(shard);
         shard.end_doubt();
         for (number, batch) in &self.sent {
@@ -224,12 +230,12 @@ mod tests {
 
     const TENANT: TenantNumber = TenantNumber(0);
 
-    /// A shard over a simulated log, whose committer does a step when it is told to.
+    /// A shard over a simulated log. Its committer carries out a step when it is told to.
     struct World {
         log: SimulatedLog,
         shard: Arc<DurableShard>,
         committer: Committer,
-        /// The batch of each change; all have different keys.
+        /// The batch of each change; all changes have different keys.
         noted: BTreeMap<String, u64>,
         is_fenced: bool,
     }
@@ -275,7 +281,7 @@ mod tests {
             }
         }
 
-        /// All changes in the log, in their order.
+        /// Returns all changes in the log, in their order.
         fn landed(&self) -> Vec<String> {
             let mut landed = Vec::new();
             let reader = self.log.reader();

@@ -1,7 +1,7 @@
-//! Reading messages and bodies back from a store, when a client is about to take them.
+//! The loader of a shard: reads messages and bodies back from the store when a client is about to take them.
 //!
-//! An IO thread does not wait for the disk: it asks, and goes on with other clients. The loader of each shard
-//! reads, and hands over what it has read.
+//! An IO thread does not wait for the disk. It queues a request, and goes on with other clients. The loader of the
+//! shard reads the records and hands them over.
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -15,16 +15,16 @@ use crate::clock::Clock;
 use crate::sync::Mutex;
 use crate::worker::Worker;
 
-/// Something that is to be read back from the store of a shard.
+/// A request to read something back from the store of a shard.
 pub trait Fetch: Send {
-    /// Reads what is left of it, and hands all over.
+    /// Reads what has not been read yet, and hands over all of it.
     ///
     /// # Errors
-    /// The store cannot be read now. What has been read is kept, and the next call goes on.
+    /// The store cannot be read now. What has been read is kept, and the next call continues.
     fn fetch(&mut self, shard: &DurableShard, worker: &Worker) -> Result<(), StoreError>;
 }
 
-/// What the loader of a shard is asked to do.
+/// A message to the loader of a shard.
 enum Request {
     Fetch(Box<dyn Fetch>),
     End,
@@ -39,10 +39,10 @@ impl Request {
     }
 }
 
-/// The requests to read back from one shard, in the order in which they came.
+/// The requests to the loader of one shard, in order of arrival.
 pub(super) struct Fetching {
     requests: Sender<Request>,
-    /// Until the loader is taken.
+    /// The receiving end, until the loader is taken.
     reader: Mutex<Option<Receiver<Request>>>,
 }
 
@@ -55,11 +55,11 @@ impl Default for Fetching {
 
 impl Fetching {
     fn send(&self, request: Request) {
-        // At the end of the broker nobody reads any more.
+        // Sending fails if the loader has ended, as at the end of the broker.
         let _ = self.requests.send(request);
     }
 
-    /// Lets the loader end when it has done what it was asked for.
+    /// Lets the loader end after the requests that are queued.
     pub(super) fn close(&self) {
         self.send(Request::End);
     }
@@ -71,7 +71,7 @@ impl DurableShard {
         self.fetching.send(Request::Fetch(what));
     }
 
-    /// The loader of this shard; it counts as `worker`.
+    /// Returns the loader of this shard, which acts as `worker`.
     ///
     /// # Panics
     /// If it is called twice.
@@ -80,7 +80,7 @@ impl DurableShard {
         Reading { shard: Arc::clone(self), requests, worker, clock }
     }
 
-    /// Reads what was asked for, on this thread.
+    /// Carries out the queued requests on this thread.
     #[cfg(test)]
     pub fn fetch_now(&self, worker: &Worker) {
         let reader = self.fetching.reader.lock();
@@ -92,7 +92,7 @@ impl DurableShard {
     }
 }
 
-/// The loader of a shard: reads back one thing after the other.
+/// The loader of a shard: carries out one request after the other.
 pub struct Reading {
     shard: Arc<DurableShard>,
     requests: Receiver<Request>,
@@ -101,17 +101,18 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// Waits for the next request. `None`: there will be no more.
+    /// Waits for the next request. Returns `None` when there will be no more.
     pub fn wait(&self) -> Option<Box<dyn Fetch>> {
         self.requests.recv().ok().and_then(Request::wanted)
     }
 
-    /// The next request, if there is one now.
+    /// Returns the next request, if there is one now.
     pub fn poll(&self) -> Option<Box<dyn Fetch>> {
         self.requests.try_recv().ok().and_then(Request::wanted)
     }
 
-    /// Reads it. `Some`: the store could not be read, and it is to be tried again so much later.
+    /// Carries out a request. If the store could not be read, returns the delay after which the request must be
+    /// tried again. It is not tried again while the shard is closing.
     pub fn read(&mut self, wanted: &mut dyn Fetch) -> Option<Duration> {
         self.worker.now = self.clock.now();
         let error = wanted.fetch(&self.shard, &self.worker).err()?;

@@ -1,4 +1,4 @@
-//! Messages and bodies of a shard, wherever they are: noted, on their way to the log, or in the store.
+//! Lookup of messages and bodies of a shard, wherever they are: noted, on their way to the log, or in the store.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use super::shard::Pending;
 use crate::faults::{IfHolds as _, Rule};
 
 impl DurableShard {
-    /// A message of the shard, wherever it is; `None`: it is lost. Blocks for the disk.
+    /// Returns a message of the shard, wherever it is; `None`: it is lost. Blocks for the disk.
     ///
     /// # Errors
-    /// Those that may pass. A message that is damaged will not get better; a disk may.
+    /// Only errors that may pass. A damaged message counts as lost: trying again would not help.
     pub fn message(
         &self,
         tenant: TenantNumber,
@@ -33,7 +33,7 @@ impl DurableShard {
         }
     }
 
-    /// The bytes of a message in a queue, wherever they are; `None`: they are lost. Blocks for the disk.
+    /// Returns the bytes of a message in a queue, wherever they are; `None`: they are lost. Blocks for the disk.
     ///
     /// # Errors
     /// As [`message`](Self::message).
@@ -51,7 +51,7 @@ impl DurableShard {
         self.find(noted, || self.read_body(name, queue, id))
     }
 
-    /// Looks among what is noted and on its way, then in the store.
+    /// Looks in the write set and in the batches in flight, and then in the store.
     fn find<T>(
         &self,
         noted: impl Fn(&Pending) -> Option<T>,
@@ -65,7 +65,8 @@ impl DurableShard {
         if stored.is_some() {
             return Ok(stored);
         }
-        // It may have been on its way from one place to another: while this is locked, it stays.
+        // It may have moved from one place to another between the two lookups. It does not move while this is
+        // locked.
         let pending = self.pending.lock();
         match noted(&pending) {
             None => read(),
@@ -103,7 +104,8 @@ impl DurableShard {
 }
 
 impl Pending {
-    /// What the newest batch has that has it at all: the one that accumulates, or one on its way.
+    /// Looks in the accumulating batch and in the batches in flight. Returns what the newest of those batches has
+    /// that have anything.
     fn find<'a, T>(&'a self, of: impl FnMut(&'a WriteSet) -> Option<T>) -> Option<T> {
         let on_their_way = self.in_flight.iter().rev().map(|(_, writes)| &**writes);
         std::iter::once(self.shard.pending()).chain(on_their_way).find_map(of)

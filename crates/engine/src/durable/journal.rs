@@ -1,4 +1,4 @@
-//! The changes of one session that are to be stored.
+//! The journal of a session: notes the changes of its deliveries.
 
 use std::sync::Arc;
 
@@ -9,48 +9,48 @@ use super::shard::ChangeGuard;
 use super::{Commits, DurableShard};
 use crate::faults::{Rule, holds};
 
-/// As what a session is stored.
+/// The identity under which a session is stored.
 #[derive(Clone, Debug)]
 pub struct Durable {
-    /// Its shard.
+    /// The shard of the session.
     pub shard: Arc<DurableShard>,
-    /// Its tenant's number.
+    /// The number of the tenant.
     pub tenant: TenantNumber,
-    /// Its number.
+    /// The number of the session.
     pub number: SessionNumber,
 }
 
-/// Notes the changes of a session's deliveries. Locks the shard when the first one comes, and lets it go
-/// at its own end; the session's lock is held meanwhile.
+/// Notes the changes of a session's deliveries. Locks the shard at the first change, and unlocks it when dropped;
+/// the session's lock is held meanwhile.
 pub struct SessionJournal<'a> {
     durable: Option<&'a Durable>,
     guard: Option<ChangeGuard<'a>>,
 }
 
 impl<'a> SessionJournal<'a> {
-    /// For a session that may be stored.
+    /// Creates the journal of a session. `None`: the session is not stored, and nothing is noted.
     pub fn new(durable: Option<&'a Durable>) -> Self {
         Self { durable, guard: None }
     }
 
-    /// The session's identity and its shard, locked, if it is stored.
+    /// Locks the shard, and returns it with the session's identity. Returns `None` if the session is not stored.
     pub fn open(&mut self) -> Option<(&'a Durable, &mut ChangeGuard<'a>)> {
         let durable = self.durable?;
         let guard = self.guard.get_or_insert_with(|| durable.shard.change());
         Some((durable, guard))
     }
 
-    /// Lets the shard go.
+    /// Unlocks the shard.
     pub fn close(&mut self) {
         self.guard = None;
     }
 
-    /// The session's shard, if the session is stored.
+    /// The index of the session's shard, if the session is stored.
     pub fn shard(&self) -> Option<u16> {
         self.durable.map(|durable| durable.shard.index())
     }
 
-    /// The batch that has what was noted; nothing if nothing was.
+    /// The batch that has the noted changes; empty if nothing was noted.
     pub fn commits(&self) -> Commits {
         self.guard.iter().map(|guard| (guard.index(), guard.batch())).collect()
     }

@@ -1,16 +1,17 @@
-//! The durable plane: what of sessions and retained messages survives the end of the process.
+//! The durable plane: the state that survives the end of the process.
 //!
-//! What is in memory leads. Each change that must survive is noted in the write set of its shard, under
-//! the lock of what it changes ([`DurableShard::change`], [`SessionJournal`]). The committer of each shard
-//! appends what has accumulated to the shard's log as one batch, again and again. Who has to know that something is durable
-//! remembers the number of the batch ([`Commits`]) and is woken when it is ([`progress`](crate::progress)).
+//! Memory leads, the store follows. Each change that must survive is noted in the write set of its shard, under
+//! the lock of the object that changes ([`DurableShard::change`], [`SessionJournal`]). The committer of each shard
+//! appends the accumulated changes to the shard's log, one batch after the other. Code that must know when a
+//! change is durable keeps the number of its batch ([`Commits`]), and is woken when the batch is durable
+//! ([`progress`](crate::progress)).
 //!
-//! | file | what is there |
+//! | file | contents |
 //! | --- | --- |
-//! | `shard.rs` | one shard: its write set, and what of it is on its way to the log |
+//! | `shard.rs` | one shard: its write set, and its batches on their way to the log |
 //! | `committing.rs` | the committer, which appends to the log |
-//! | `finding.rs` | messages and bodies, wherever they are |
-//! | `shards.rs` | all of them; which one an entity belongs to |
+//! | `finding.rs` | lookup of messages and bodies, wherever they are |
+//! | `shards.rs` | all shards, and the choice of the shard of an entity |
 //! | `journal.rs` | the changes of one session |
 //! | `fetching.rs` | the loader, which reads back from a store |
 
@@ -30,5 +31,5 @@ pub use journal::{Durable, SessionJournal};
 pub use shard::{ChangeGuard, DurableShard, commit_by_rounds};
 pub use shards::{Shards, Storage};
 
-/// How long the disk is left alone after it could not be read.
+/// Delay before a failed read from the disk is tried again.
 pub const READ_RETRY: Duration = Duration::from_millis(500);

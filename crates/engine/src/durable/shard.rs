@@ -1,4 +1,4 @@
-//! One shard: what it has to write, and what of that is on its way to the log.
+//! One shard: its write set, and its batches on their way to the log.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -23,18 +23,18 @@ thread_local! {
     static COMMITS_BY_ROUNDS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What this thread changes is to be committed from the end of its round on ([`DurableShard::end_round`]), not
-/// at once: one sync is for all that a round has to do.
+/// Lets the changes of this thread be committed from the end of its round on ([`DurableShard::end_round`]), and
+/// not at once: one sync then serves the whole round.
 pub fn commit_by_rounds() {
     COMMITS_BY_ROUNDS.set(true);
 }
 
-/// What all shards of the process have in common.
+/// State that all shards of the process share.
 #[derive(Debug, Default)]
 pub(super) struct Common {
-    /// How many of them take nothing new.
+    /// Number of shards that take nothing new.
     refusing: AtomicUsize,
-    /// A thread that commits by rounds has changed something in one of them.
+    /// A thread that commits by rounds has changed one of the shards.
     changed_in_round: AtomicBool,
 }
 
@@ -43,21 +43,21 @@ impl Common {
         self.refusing.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether something was changed by rounds since the last time.
+    /// Whether a thread that commits by rounds has changed a shard since the last call.
     pub(super) fn take_changed(&self) -> bool {
         self.changed_in_round.load(Ordering::Relaxed)
             && self.changed_in_round.swap(false, Ordering::AcqRel)
     }
 }
 
-/// The disk is full or broken …
+/// Reason to refuse, as a bit: the disk is full or broken.
 const FAILING: u32 = 1;
 
-/// … or the shard is not open: it is closed, or is being opened or closed.
+/// Reason to refuse, as a bit: the shard is not open. It is closed, or is being opened or closed.
 const NOT_OPEN: u32 = 2;
 
-/// A shard with its log and its store, for one tenure: from when it is opened until it is closed. Who has it for longer cannot
-/// change anything any more: what is noted in a closed shard is [`LOST`].
+/// A shard with its log and its store, for one tenure: from when it is opened until it is closed. Code that keeps
+/// it for longer cannot change anything any more: what is noted in a closed shard is [`LOST`].
 pub struct DurableShard {
     index: u16,
     pub(super) log: Box<dyn Changelog>,
@@ -65,40 +65,43 @@ pub struct DurableShard {
     pub(super) store: Arc<dyn Store>,
     pub(super) pending: Mutex<Pending>,
     changed: Condvar,
-    /// Which batches are durable, and for which nobody should wait. The next tenure goes on with it.
+    /// Which batches are durable, and which have failed so that nobody should wait for them. The next tenure
+    /// continues with it.
     progress: Arc<Progress>,
     common: Arc<Common>,
-    /// A thread that commits by rounds has changed something.
+    /// A thread that commits by rounds has changed this shard.
     changed_in_round: AtomicBool,
     /// The committer, until it is taken.
     pub(super) committer: Mutex<Option<Committer>>,
     /// Requests to read back from the store.
     pub(super) fetching: Fetching,
-    /// Why it takes nothing new; 0: it does.
+    /// The reasons for which nothing new is taken, as bits; 0: there are none.
     refuses: AtomicU32,
+    /// Number of batches that were committed, except for empty ones.
     pub(super) commits: AtomicU64,
 }
 
+/// What the lock of the write set protects.
 pub(super) struct Pending {
     pub shard: Shard,
-    /// Batches in flight, in order: taken from the write set, and not known to be durable. Readers look here as well, because
-    /// the store may not have them yet.
+    /// Batches in flight, in order: taken from the write set, and not known to be durable. Readers look here as
+    /// well, because the store may not have them yet.
     pub in_flight: VecDeque<(u64, Arc<WriteSet>)>,
-    /// Whether the batches in flight are durable is unknown: they are appended again …
+    /// Whether the batches in flight are durable is unknown. They are appended again when `unanswered` is 0.
     in_doubt: bool,
-    /// … after this many more outcomes of the log.
+    /// Number of appended batches whose outcome the log has not reported.
     unanswered: usize,
-    /// The log has a new holder: nothing becomes durable here any more.
+    /// The log has a new holder: no batch of this one becomes durable any more.
     is_fenced: bool,
     /// Something was noted since the last batch was taken.
     touched: bool,
     /// The accumulating batch is to be committed now.
     ripe: bool,
-    /// The batch that is taken next is the last.
+    /// The shard is closing: the next batch is the last.
     closing: bool,
-    /// It was taken: what is noted is lost.
+    /// The last batch was taken: what is noted now is lost.
     is_cut: bool,
-    /// What cannot be committed is given up.
+    /// A batch that cannot be committed is not tried again.
     gives_up: bool,
 }
 
@@ -120,12 +123,12 @@ pub struct ChangeGuard<'a> {
 }
 
 impl DurableShard {
-    /// A shard whose store has not been read yet; what is appended to `log` is in `store` when it is done.
+    /// Creates a shard whose store has not been read yet. A batch that `log` reports as done must be in `store`.
     pub fn new(index: ShardIndex, log: Box<dyn Changelog>, store: Arc<dyn Store>) -> Self {
         Self::begin(Shard::new(index), (log, store), Arc::default(), Arc::default(), 0)
     }
 
-    /// One of several.
+    /// Creates one of several shards, which share `common`.
     pub(super) fn among(
         index: ShardIndex,
         storage: (Box<dyn Changelog>, Arc<dyn Store>),
@@ -134,12 +137,12 @@ impl DurableShard {
         Self::begin(Shard::new(index), storage, Arc::default(), Arc::clone(common), 0)
     }
 
-    /// The next tenure of a closed shard, over its log. It is not open yet.
+    /// Creates the next tenure of a closed shard, over `log`. It is not open yet.
     pub(super) fn successor(&self, log: Box<dyn Changelog>) -> Self {
         let mut shard = Shard::new(self.index);
         shard.continue_with(self.pending.lock().shard.batch());
         let (progress, common) = (Arc::clone(&self.progress), Arc::clone(&self.common));
-        // It counts as the closed one did as one that takes nothing new.
+        // It takes the place of the closed tenure in the number of shards that take nothing new.
         Self::begin(shard, (log, Arc::clone(&self.store)), progress, common, NOT_OPEN)
     }
 
@@ -177,7 +180,7 @@ impl DurableShard {
         }
     }
 
-    /// What the store has is known.
+    /// Installs the state that was read from the store.
     pub fn install(&self, mut shard: Shard) {
         let mut pending = self.pending.lock();
         shard.continue_with(pending.shard.batch());
@@ -186,55 +189,55 @@ impl DurableShard {
         pending.shard = shard;
     }
 
-    /// Which one it is.
+    /// The index of the shard.
     pub fn index(&self) -> u16 {
         self.index
     }
 
-    /// Its store.
+    /// The store of the shard.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.store
     }
 
-    /// Locks the write set. A leaf: whoever holds it takes no other lock.
+    /// Locks the write set. The lock is a leaf: its holder takes no other lock.
     pub fn change(&self) -> ChangeGuard<'_> {
         let mut pending = self.pending.lock();
         pending.touched = !pending.is_cut;
         ChangeGuard { owner: self, pending }
     }
 
-    /// A thread that [commits by rounds](commit_by_rounds) has ended one.
+    /// Commits the changes of a thread that [commits by rounds](commit_by_rounds) and has ended a round.
     pub fn end_round(&self) {
         if self.changed_in_round.swap(false, Ordering::AcqRel) {
             let mut pending = self.pending.lock();
-            // Another thread may have had it committed meanwhile.
+            // The changes may have been committed meanwhile, for another thread.
             pending.ripe = pending.touched;
             self.changed.notify_one();
         }
     }
 
-    /// Says what a tenant is called, before anything of it is noted.
+    /// Tells the shard the name of a tenant. Must be called before anything of the tenant is noted.
     pub fn name_tenant(&self, number: TenantNumber, name: &str) {
         self.pending.lock().shard.name_tenant(number, name);
     }
 
-    /// Whether it is noted that a QoS 2 message was received.
+    /// Whether it is noted in this shard that a QoS 2 message was received.
     pub fn has_received(&self, session: SessionNumber, packet_id: PacketId) -> bool {
         self.pending.lock().shard.received(session, packet_id).is_some()
     }
 
-    /// What it has received of clients whose sessions belong to a shard.
+    /// Returns the QoS 2 messages noted in this shard whose clients have their sessions in the shard `home`.
     pub fn received_of(&self, home: ShardIndex) -> Vec<ReceivedIn> {
         self.pending.lock().shard.received_of(home)
     }
 
-    /// The batch that has all that was noted so far.
+    /// The number of the batch with the last noted change. All earlier changes are in it or in earlier batches.
     pub fn last_change(&self) -> u64 {
         let pending = self.pending.lock();
         if pending.touched { pending.shard.batch() } else { pending.shard.batch() - 1 }
     }
 
-    /// Which batches are durable.
+    /// The progress of the batches: which are durable.
     pub fn progress(&self) -> &Arc<Progress> {
         &self.progress
     }
@@ -244,22 +247,22 @@ impl DurableShard {
         self.progress.is_done(batch)
     }
 
-    /// Whether it takes nothing new for now: the disk is full or broken, or it is not open.
+    /// Whether the shard takes nothing new for now: the disk is full or broken, or the shard is not open.
     pub fn refuses(&self) -> bool {
         self.refuses.load(Ordering::Relaxed) != 0
     }
 
-    /// Whether its disk is full or broken.
+    /// Whether the disk is full or broken.
     pub fn is_failing(&self) -> bool {
         self.refuses.load(Ordering::Relaxed) & FAILING != 0
     }
 
-    /// Whether it is open. One that has been closed never is again: its successor is.
+    /// Whether the shard is open. A tenure that was closed is never opened again; its successor is.
     pub fn is_open(&self) -> bool {
         self.refuses.load(Ordering::Acquire) & NOT_OPEN == 0
     }
 
-    /// From now on it is open, or not.
+    /// Opens the shard for new work, or begins to refuse it.
     pub(crate) fn set_open(&self, is_open: bool) {
         match is_open {
             true => self.end_refusing(NOT_OPEN),
@@ -267,35 +270,36 @@ impl DurableShard {
         };
     }
 
-    /// How many batches have been committed.
+    /// The number of batches that were committed, except for empty ones.
     pub fn commits(&self) -> u64 {
         self.commits.load(Ordering::Relaxed)
     }
 
-    /// About how many bytes wait for their commit.
+    /// The approximate number of bytes that wait for their commit.
     pub fn pending_bytes(&self) -> usize {
         let pending = self.pending.lock();
         let in_flight = pending.in_flight.iter().map(|(_, writes)| writes.bytes());
         pending.shard.pending().bytes() + in_flight.sum::<usize>()
     }
 
-    /// Whether it is about to close.
+    /// Whether the shard is closing, or closed.
     pub fn is_closing(&self) -> bool {
         self.pending.lock().closing
     }
 
-    /// Whether what cannot be committed is not tried again.
+    /// Whether a batch that cannot be committed is not tried again.
     pub(super) fn gives_up(&self) -> bool {
         self.pending.lock().gives_up
     }
 
-    /// Whether it is closed, and all that was noted before is durable.
+    /// Whether the shard is closed, and all that was noted before is durable.
     pub fn is_closed(&self) -> bool {
         let pending = self.pending.lock();
         pending.is_cut && pending.in_flight.is_empty()
     }
 
-    /// Begins the next batch. What it has of the present one is on its way from now on.
+    /// Takes the current batch, which is in flight from now on, and begins the next one. Returns the number of the
+    /// batch, its changes, and the names of the tenants.
     pub(super) fn take(&self) -> (u64, Arc<WriteSet>, Arc<TenantNames>) {
         let mut pending = self.pending.lock();
         pending.touched = false;
@@ -308,7 +312,8 @@ impl DurableShard {
         (number, writes, pending.shard.tenant_names())
     }
 
-    /// Waits for the next step of the committer, for at most `patience`. Returns `None` when there will be no more steps.
+    /// Waits for the next step of the committer, for at most `patience`. Returns `None` when there will be no more
+    /// steps.
     pub(super) fn wait(&self, patience: Duration) -> Option<ToDo> {
         let mut pending = self.pending.lock();
         loop {
@@ -343,7 +348,8 @@ impl DurableShard {
         self.pending.lock().touched
     }
 
-    /// Fails all waits for now, including those for the batch that accumulates: it would be appended behind the failed ones.
+    /// Fails all waits for now, including those for the batch that accumulates: it would be appended behind the
+    /// failed ones.
     pub(super) fn give_up(&self) {
         self.progress.fail(self.last_change());
     }
@@ -356,14 +362,15 @@ impl DurableShard {
         };
         debug_assert_eq!(first, number, "batches become durable in their order");
         self.progress.advance(number);
-        // Nobody else has found it in the last moment.
+        // If no reader has the write set, its memory is used again.
         if let Some(mut writes) = Arc::into_inner(writes) {
             writes.clear();
             self.pending.lock().shard.reuse(writes);
         }
     }
 
-    /// Closes it, and ends its threads when all that was noted is committed, and read. What is noted then is lost.
+    /// Closes the shard. Its threads end when all that was noted is committed, and all requests to the loader are
+    /// done. What is noted afterwards is lost.
     pub fn close(&self) {
         self.fetching.close();
         let mut pending = self.pending.lock();
@@ -373,13 +380,14 @@ impl DurableShard {
         self.changed.notify_all();
     }
 
-    /// [Closes](Self::close) it at the end of the process: what cannot be committed now is not tried again.
+    /// [Closes](Self::close) the shard at the end of the process: a batch that cannot be committed now is not
+    /// tried again.
     pub fn end(&self) {
         self.pending.lock().gives_up = true;
         self.close();
     }
 
-    /// True: it did not refuse for that reason before.
+    /// Adds a reason to refuse. Returns whether it is new.
     fn begin_refusing(&self, why: u32) -> bool {
         let before = self.refuses.fetch_or(why, Ordering::AcqRel);
         if before == 0 {
@@ -388,7 +396,7 @@ impl DurableShard {
         before & why == 0
     }
 
-    /// True: it did refuse for that reason before.
+    /// Removes a reason to refuse. Returns whether it was there.
     fn end_refusing(&self, why: u32) -> bool {
         let before = self.refuses.fetch_and(!why, Ordering::AcqRel);
         if before == why {
@@ -429,7 +437,7 @@ impl Sink for DurableShard {
             Outcome::Fenced => {
                 self.pending.lock().is_fenced = true;
                 self.begin_refusing(FAILING);
-                // Also what will be noted from now on.
+                // This includes all batches to come.
                 self.progress.fail(u64::MAX);
                 error!(shard = self.index, "somebody else has the log: nothing is stored any more");
             }
@@ -439,12 +447,12 @@ impl Sink for DurableShard {
 }
 
 impl ChangeGuard<'_> {
-    /// The number of the batch that what is noted now belongs to; [`LOST`] if the shard is closed.
+    /// The number of the batch that changes noted now belong to; [`LOST`] if the shard is closed.
     pub fn batch(&self) -> u64 {
         if self.is_lost() { LOST } else { self.pending.shard.batch() }
     }
 
-    /// Whether what is noted now is lost: the shard is closed.
+    /// Whether changes noted now are lost, because the shard is closed.
     pub fn is_lost(&self) -> bool {
         self.pending.is_cut
     }
@@ -474,7 +482,7 @@ impl Drop for ChangeGuard<'_> {
                 self.owner.common.changed_in_round.store(true, Ordering::Release);
             }
         } else {
-            // Told while it is locked: the committer, woken, finds it free a moment later.
+            // Notified under the lock: when the committer has woken up, the lock is free.
             self.pending.ripe = true;
             self.owner.changed.notify_one();
         }

@@ -13,20 +13,19 @@ use super::DurableShard;
 use super::shard::Common;
 use crate::progress::Sources;
 
-/// Bytes that may wait for the next commit of a shard before publishers are not read from any more.
+/// Bytes that may wait for the commits of a shard before publishers that wait for it are not read from any more.
 const PENDING_MAX: usize = 64 * 1024 * 1024;
 
-/// Where what is durable goes: the log of each shard, in the order of their numbers, and the store that has what the log
-/// has.
+/// The destination of durable changes: the log of each shard, and the store that contains what the log has.
 pub struct Storage {
-    /// At least one.
+    /// The log and the store of each shard, in the order of the shard indexes; at least one.
     pub shards: Vec<(Box<dyn Changelog>, Arc<dyn Store>)>,
-    /// Held by the logs while they commit.
+    /// The lock that the logs hold for reading while they commit.
     pub commits: Arc<RwLock<()>>,
 }
 
 impl Storage {
-    /// Stores that have no log but themselves.
+    /// Creates storage whose stores are their own logs.
     pub fn local(stores: &[Arc<dyn Store>]) -> Self {
         let commits = Arc::default();
         let shard = |store: &Arc<dyn Store>| (local_log(store, &commits), Arc::clone(store));
@@ -38,23 +37,23 @@ fn local_log(store: &Arc<dyn Store>, commits: &Arc<RwLock<()>>) -> Box<dyn Chang
     Box::new(LocalLog::new(Arc::clone(store), Arc::clone(commits)))
 }
 
-/// The shards, and what they have in common.
+/// All shards, and what they share.
 #[derive(Debug)]
 pub struct Shards {
-    /// The present tenure of each.
+    /// The present tenure of each shard.
     shards: Box<[RwLock<Arc<DurableShard>>]>,
     common: Arc<Common>,
     /// Bytes of stored messages that wait in memory as well.
     in_memory: AtomicUsize,
-    /// The most of them; beyond, messages wait in the store only.
+    /// Maximum of `in_memory`. Beyond it, messages wait in the store only.
     in_memory_max: usize,
-    /// Held by the logs while they commit.
+    /// The lock that the logs hold for reading while they commit.
     commits: Arc<RwLock<()>>,
     sources: Sources,
 }
 
 impl Shards {
-    /// All shards. So many bytes of stored messages may wait in memory as well.
+    /// Creates the shards. At most about `in_memory_max` bytes of stored messages wait in memory as well.
     pub fn new(storage: Storage, in_memory_max: usize) -> Self {
         let Storage { shards, commits } = storage;
         assert!(!shards.is_empty(), "a broker has a shard");
@@ -66,8 +65,8 @@ impl Shards {
         Self { shards, common, in_memory: AtomicUsize::new(0), in_memory_max, commits, sources }
     }
 
-    /// The next tenure of a closed shard, over a log of its own, or over its store alone. It is to be [put](Self::put) in the
-    /// place of the one before.
+    /// Creates the next tenure of a closed shard, over `log`, or over its store alone. It must be [put](Self::put)
+    /// in the place of the previous tenure.
     pub(crate) fn successor(
         &self,
         index: ShardIndex,
@@ -78,87 +77,89 @@ impl Shards {
         Arc::new(before.successor(log))
     }
 
-    /// From now on this one is the shard of its number.
+    /// Puts a tenure in the place of the previous tenure of its shard.
     pub(crate) fn put(&self, shard: Arc<DurableShard>) {
         let index = usize::from(shard.index());
         *self.shards[index].write() = shard;
     }
 
-    /// All stores as they are at one moment, between two commits.
+    /// Takes snapshots of all stores at one moment, between two commits.
     pub fn snapshots(&self) -> Result<Vec<Box<dyn Snapshot>>, StoreError> {
         let _commits = self.commits.write();
         self.iter().map(|shard| shard.store().snapshot()).collect()
     }
 
-    /// The shard that a client's session or a retained topic belongs to. Must never change: it says where in
-    /// a data directory something is.
+    /// Returns the shard that a client's session or a retained topic belongs to. The result must never change,
+    /// because it determines where in a data directory something is.
     pub fn of(&self, tenant: &str, entity: &str) -> Arc<DurableShard> {
         self.get(among(self.shards.len(), tenant, entity.as_bytes()))
     }
 
-    /// The number of the shard that a key of the state store belongs to. Must never change, either.
+    /// Returns the index of the shard that a key of the state store belongs to. The result must never change,
+    /// either.
     ///
-    /// Keys share half of the shards. Answers leave in the order of their requests, so a client with requests
-    /// about many keys waits for the slowest of all shards that have one; fewer shards have larger batches.
+    /// Keys use only half of the shards. Answers leave in the order of their requests, so a client with requests
+    /// about many keys waits for the slowest of the shards that have these keys; and fewer shards have larger
+    /// batches.
     pub fn of_key(&self, tenant: &str, key: &[u8]) -> ShardIndex {
         among(self.shards.len().div_ceil(2), tenant, key)
     }
 
-    /// How far they have got.
+    /// The progress of all shards.
     pub fn sources(&self) -> &Sources {
         &self.sources
     }
 
-    /// How many there are.
+    /// The number of shards.
     pub fn count(&self) -> usize {
         self.shards.len()
     }
 
-    /// One of them, in its present tenure.
+    /// Returns the present tenure of a shard.
     pub fn get(&self, index: ShardIndex) -> Arc<DurableShard> {
         Arc::clone(&self.shards[usize::from(index)].read())
     }
 
-    /// See [`DurableShard::end_round`].
+    /// Ends a round in all shards, see [`DurableShard::end_round`].
     pub fn end_round(&self) {
         if self.common.take_changed() {
             self.iter().for_each(|shard| shard.end_round());
         }
     }
 
-    /// All of them.
+    /// Iterates over the present tenures of all shards.
     pub fn iter(&self) -> impl Iterator<Item = Arc<DurableShard>> {
         self.shards.iter().map(|shard| Arc::clone(&shard.read()))
     }
 
-    /// Whether more waits for one of these commits than should: publishers are faster than the disk.
+    /// Whether too many bytes wait for one of these commits: publishers are faster than the disk.
     pub fn are_congested(&self, commits: &Commits) -> bool {
         commits.iter().any(|(shard, _)| self.get(shard).pending_bytes() > PENDING_MAX)
     }
 
-    /// Whether any takes nothing new.
+    /// Whether a shard takes nothing new.
     pub fn any_refuses(&self) -> bool {
         self.common.any_refuses()
     }
 
-    /// Says what a tenant is called, before anything of it is stored.
+    /// Tells all shards the name of a tenant. Must be called before anything of the tenant is noted.
     pub fn name_tenant(&self, number: TenantNumber, name: &str) {
         for shard in self.iter() {
             shard.name_tenant(number, name);
         }
     }
 
-    /// All that has been noted so far, in all shards.
+    /// Returns the batches that have all changes noted so far, in all shards.
     pub fn last_changes(&self) -> Commits {
         self.iter().map(|shard| (shard.index(), shard.last_change())).collect()
     }
 
-    /// Whether a message that is stored should wait in memory, too.
+    /// Whether there is room for another stored message in memory.
     pub fn has_memory(&self) -> bool {
         self.in_memory.load(Ordering::Relaxed) < self.in_memory_max
     }
 
-    /// Notes that the messages that wait in memory have changed from so many bytes to so many.
+    /// Notes that the size of stored messages in memory has changed from `before` to `after` bytes.
     pub fn count_in_memory(&self, before: usize, after: usize) {
         if after > before {
             self.in_memory.fetch_add(after - before, Ordering::Relaxed);
@@ -167,13 +168,13 @@ impl Shards {
         }
     }
 
-    /// Bytes of messages that wait in memory.
+    /// The bytes of stored messages that wait in memory.
     pub fn in_memory(&self) -> usize {
         self.in_memory.load(Ordering::Relaxed)
     }
 }
 
-/// One of the first `count`.
+/// Chooses one of the first `count` shards.
 fn among(count: usize, tenant: &str, entity: &[u8]) -> ShardIndex {
     let hash = shard_hash(tenant, entity);
     ShardIndex::try_from(hash % count as u64).expect("less than their number")
@@ -182,7 +183,7 @@ fn among(count: usize, tenant: &str, entity: &[u8]) -> ShardIndex {
 fn shard_hash(tenant: &str, entity: &[u8]) -> u64 {
     let mut hash = xxhash_rust::xxh3::Xxh3Default::new();
     hash.update(tenant.as_bytes());
-    // No tenant's name has it, so nothing of one tenant looks like something of another.
+    // No tenant's name contains a zero byte, so a pair of tenant and entity is never hashed like another pair.
     hash.update(&[0]);
     hash.update(entity);
     hash.digest()

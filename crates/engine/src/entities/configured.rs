@@ -1,4 +1,4 @@
-//! What an entity is declared as, how that is stored, and what follows from it.
+//! The definition of an entity, its stored form, and what is derived from it.
 
 use barid_core::rules::Rule;
 use serde::{Deserialize, Serialize};
@@ -11,55 +11,56 @@ use super::iso8601::IsoDuration;
 use super::path;
 use super::rule::RuleDefinition;
 
-/// Who has declared an entity last.
+/// The origin of the current definition of an entity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DeclaredBy {
     /// The configuration, or a file that it names.
     Configuration,
-    /// Somebody, while the broker ran.
+    /// A request while the broker was running.
     Admin,
 }
 
-/// What an entity is declared as.
+/// The definition of an entity.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Definition {
     /// A queue.
     Queue(QueueDefinition),
-    /// A topic; its subscriptions are entities of their own and not in it.
+    /// A topic. Its subscriptions are entities of their own and are not included.
     Topic(TopicDefinition),
     /// A subscription.
     Subscription(SubscriptionDefinition),
 }
 
-/// An entity as it is stored, beside its path.
+/// The stored form of an entity's definition. The path is in the key of the record.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", deny_unknown_fields)]
 pub(super) struct Stored {
-    /// Who has declared it.
+    /// The origin of the definition.
     pub(super) declared_by: DeclaredBy,
-    /// As what.
+    /// The definition.
     pub(super) definition: Definition,
 }
 
-/// What an entity is declared as, and what follows from it.
+/// The definition of an entity, and what is derived from it.
 #[derive(Clone, Debug)]
 pub struct Configured {
-    /// As what it is declared.
+    /// The definition.
     pub definition: Definition,
-    /// By whom.
+    /// The origin of the definition.
     pub declared_by: DeclaredBy,
-    /// What holds for it: of a subscription, also what its topic says.
+    /// The properties in effect. Those of a subscription include what it inherits from its topic.
     pub properties: QueueProperties,
-    /// The rules of a subscription.
+    /// The compiled rules of a subscription.
     pub rules: Box<[Rule]>,
-    /// The key of the entity that messages go to from here.
+    /// The key of the entity to which messages are moved. For a topic this is its own key: due messages are given
+    /// to its subscriptions.
     pub forwards_to: Option<Box<str>>,
-    /// The key of the entity that dead letters go to from here.
+    /// The key of the entity to which dead letters are moved.
     pub dead_letters_to: Option<Box<str>>,
 }
 
 impl Stored {
-    /// The bytes of the record.
+    /// Encodes the record.
     pub(super) fn encode(configured: &Configured) -> Box<[u8]> {
         let Configured { definition, declared_by, .. } = configured;
         let stored = Self { declared_by: *declared_by, definition: definition.clone() };
@@ -68,7 +69,7 @@ impl Stored {
 }
 
 impl Configured {
-    /// A queue.
+    /// Derives the configuration of a queue.
     pub(super) fn queue(definition: QueueDefinition, declared_by: DeclaredBy) -> Self {
         let properties = definition.properties.clone();
         Self {
@@ -81,12 +82,13 @@ impl Configured {
         }
     }
 
-    /// A topic: what holds for the queue in which it keeps what is scheduled.
+    /// Derives the configuration of a topic. Its properties are those of the queue that holds the topic's scheduled
+    /// messages.
     pub(super) fn topic(mut definition: TopicDefinition, declared_by: DeclaredBy) -> Self {
         definition.subscriptions.clear();
         let own = &definition.properties;
         let properties = QueueProperties {
-            // What is due is moved on, however long that takes.
+            // Due messages are given to the subscriptions, however long that takes and however often it is tried.
             lock_duration: IsoDuration::seconds(3_600),
             max_delivery_count: u32::MAX,
             default_message_time_to_live: own.default_message_time_to_live,
@@ -106,10 +108,10 @@ impl Configured {
         }
     }
 
-    /// A subscription of a topic with these properties.
+    /// Derives the configuration of a subscription of a topic with these properties.
     ///
     /// # Errors
-    /// A rule cannot be understood.
+    /// [`DefinitionError`] if a rule is invalid.
     pub(super) fn subscription(
         definition: SubscriptionDefinition,
         topic: &TopicProperties,
@@ -130,7 +132,7 @@ impl Configured {
         })
     }
 
-    /// The topic's own properties, if it is one.
+    /// The topic's own properties; `None` if the entity is not a topic.
     pub(super) fn topic_properties(&self) -> Option<&TopicProperties> {
         match &self.definition {
             Definition::Topic(topic) => Some(&topic.properties),

@@ -1,7 +1,7 @@
-//! What queues, topics and subscriptions are declared as.
+//! Definitions of queues, topics and subscriptions.
 //!
-//! Names and forms are those of the `Config.json` of Microsoft's emulator for Service Bus, so that such a file
-//! serves Barid as it is. Limits are wider:
+//! Names and structure are those of the `Config.json` of Microsoft's emulator for Service Bus, so that Barid
+//! accepts such a file unchanged. The limits are wider:
 //!
 //! | property | default | from | to |
 //! | --- | --- | --- | --- |
@@ -24,7 +24,7 @@ use super::iso8601::IsoDuration;
 use super::path::{self, Kind, NameError};
 use super::rule::RuleDefinition;
 
-/// The most rules of a subscription.
+/// Maximum number of rules of a subscription. A definition with more is refused.
 pub const RULES_MAX: usize = 100;
 
 const LOCK_DURATION: RangeInclusive<IsoDuration> =
@@ -36,167 +36,169 @@ const MEGABYTES: RangeInclusive<u64> = 1..=1_048_576;
 const KILOBYTES: RangeInclusive<u64> = 1..=102_400;
 const USER_METADATA_MAX: usize = 1024;
 
-/// As how many bytes a message counts at least.
+/// Minimum size that a message counts as, in bytes: the size limit of an entity divided by it is the maximum number
+/// of messages.
 const MESSAGE_MIN: usize = 512;
 
-/// Sessions of one queue or subscription that have a message or a state.
+/// Maximum number of sessions of one queue or subscription at a time: those with a message, a state or a lock.
 const SESSIONS_MAX: usize = 10_000_000;
 
 /// All entities that a configuration declares for a tenant.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "PascalCase", deny_unknown_fields)]
 pub struct Definitions {
-    /// Queues.
+    /// The queues.
     pub queues: Vec<QueueDefinition>,
-    /// Topics, with their subscriptions and rules.
+    /// The topics, with their subscriptions and rules.
     pub topics: Vec<TopicDefinition>,
 }
 
-/// A queue.
+/// The definition of a queue.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", deny_unknown_fields)]
 pub struct QueueDefinition {
-    /// Its path; see [`path::check_name`].
+    /// The path; see [`path::check_name`].
     pub name: String,
-    /// What it does.
+    /// The properties.
     #[serde(default)]
     pub properties: QueueProperties,
 }
 
-/// A topic.
+/// The definition of a topic.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", deny_unknown_fields)]
 pub struct TopicDefinition {
-    /// Its path; see [`path::check_name`].
+    /// The path; see [`path::check_name`].
     pub name: String,
-    /// What it does.
+    /// The properties.
     #[serde(default)]
     pub properties: TopicProperties,
-    /// Its subscriptions.
+    /// The subscriptions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub subscriptions: Vec<SubscriptionDefinition>,
 }
 
-/// A subscription of a topic.
+/// The definition of a topic's subscription.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", deny_unknown_fields)]
 pub struct SubscriptionDefinition {
-    /// Its name, unique in the topic; see [`path::check_name`].
+    /// The name, unique in the topic; see [`path::check_name`].
     pub name: String,
-    /// What it does.
+    /// The properties.
     #[serde(default)]
     pub properties: SubscriptionProperties,
-    /// Which messages it takes: those that any of them matches. When it is made without any, it gets
-    /// `$Default`, which matches all; a subscription whose rules have all been removed takes none.
+    /// The rules. The subscription takes the messages that any of them matches. A subscription that is created
+    /// without rules gets `$Default`, which matches all messages; a subscription whose rules have all been removed
+    /// takes none.
     #[serde(default)]
     pub rules: Vec<RuleDefinition>,
 }
 
-/// What a queue does.
+/// Properties of a queue.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "PascalCase", deny_unknown_fields)]
 pub struct QueueProperties {
-    /// Whether messages that expire become dead letters, or are gone.
+    /// Whether expired messages become dead letters; otherwise they are removed.
     pub dead_lettering_on_message_expiration: bool,
-    /// How long messages live at most.
+    /// Maximum time to live, which is also that of messages without their own.
     pub default_message_time_to_live: IsoDuration,
-    /// How long a message id is remembered.
+    /// Duration for which message ids are remembered.
     pub duplicate_detection_history_time_window: IsoDuration,
-    /// The queue or topic that dead letters go to; empty: they stay in the dead-letter queue.
+    /// The queue or topic to which dead letters are moved. If empty, they stay in the dead-letter queue.
     pub forward_dead_lettered_messages_to: String,
-    /// The queue or topic that messages go to; empty: they stay.
+    /// The queue or topic to which messages are forwarded. If empty, they stay.
     pub forward_to: String,
-    /// How long a message, or a session, is locked.
+    /// Duration of the lock on a message or a session.
     pub lock_duration: IsoDuration,
-    /// How often a message is delivered before it becomes a dead letter.
+    /// Delivery count at which a message becomes a dead letter.
     pub max_delivery_count: u32,
-    /// The longest message, and the longest state of a session, in KiB.
+    /// Maximum size of a message, and of the state of a session, in KiB.
     pub max_message_size_in_kilobytes: u64,
-    /// The most that messages and states take, in MiB.
+    /// Maximum size of all messages and states together, in MiB.
     pub max_size_in_megabytes: u64,
-    /// Whether a message whose id was seen lately is dropped. Cannot be changed.
+    /// Whether a message with a remembered id is dropped. Cannot be changed.
     pub requires_duplicate_detection: bool,
     /// Whether each message belongs to a session. Cannot be changed.
     pub requires_session: bool,
-    /// Any text, of up to 1024 bytes.
+    /// Any text of up to 1024 bytes.
     pub user_metadata: String,
 }
 
-/// What a topic does.
+/// Properties of a topic.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "PascalCase", deny_unknown_fields)]
 pub struct TopicProperties {
-    /// How long messages live at most.
+    /// Maximum time to live, which is also that of messages without their own.
     pub default_message_time_to_live: IsoDuration,
-    /// How long a message id is remembered.
+    /// Duration for which message ids are remembered.
     pub duplicate_detection_history_time_window: IsoDuration,
-    /// The longest message, in KiB.
+    /// Maximum size of a message, in KiB.
     pub max_message_size_in_kilobytes: u64,
-    /// The most that messages take in each subscription, in MiB.
+    /// Maximum size of all messages in each subscription, in MiB.
     pub max_size_in_megabytes: u64,
-    /// Whether a message whose id was seen lately is dropped. Cannot be changed.
+    /// Whether a message with a remembered id is dropped. Cannot be changed.
     pub requires_duplicate_detection: bool,
-    /// Any text, of up to 1024 bytes.
+    /// Any text of up to 1024 bytes.
     pub user_metadata: String,
 }
 
-/// What a subscription does.
+/// Properties of a subscription.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "PascalCase", deny_unknown_fields)]
 pub struct SubscriptionProperties {
-    /// Whether messages that expire become dead letters, or are gone.
+    /// Whether expired messages become dead letters; otherwise they are removed.
     pub dead_lettering_on_message_expiration: bool,
-    /// How long messages live at most, if the topic does not say less.
+    /// Maximum time to live, unless that of the topic is shorter.
     pub default_message_time_to_live: IsoDuration,
-    /// The queue or topic that dead letters go to; empty: they stay in the dead-letter queue.
+    /// The queue or topic to which dead letters are moved. If empty, they stay in the dead-letter queue.
     pub forward_dead_lettered_messages_to: String,
-    /// The queue or topic that messages go to; empty: they stay.
+    /// The queue or topic to which messages are forwarded. If empty, they stay.
     pub forward_to: String,
-    /// How long a message, or a session, is locked.
+    /// Duration of the lock on a message or a session.
     pub lock_duration: IsoDuration,
-    /// How often a message is delivered before it becomes a dead letter.
+    /// Delivery count at which a message becomes a dead letter.
     pub max_delivery_count: u32,
     /// Whether each message belongs to a session. Cannot be changed.
     pub requires_session: bool,
-    /// Any text, of up to 1024 bytes.
+    /// Any text of up to 1024 bytes.
     pub user_metadata: String,
 }
 
-/// Why a definition cannot be used.
+/// Reason for which a definition is invalid.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum DefinitionError {
-    /// A property has a value that it must not have.
+    /// A property has an invalid value.
     #[error("{entity}: {property} is {value}, but must be {allowed}")]
     Value {
-        /// Whose property it is.
+        /// The entity.
         entity: Box<str>,
-        /// Which.
+        /// The property.
         property: &'static str,
-        /// What it is.
+        /// The invalid value.
         value: Box<str>,
-        /// What it may be.
+        /// The valid values.
         allowed: Box<str>,
     },
-    /// It cannot be called that.
+    /// The name is invalid.
     #[error(transparent)]
     Name(#[from] NameError),
-    /// Two have the same name.
+    /// Two entities, or two rules of a subscription, have the same name.
     #[error("{0} is declared twice")]
     Twice(Box<str>),
-    /// A rule cannot be understood.
+    /// A rule is invalid.
     #[error("{rule}: {why}")]
     Rule {
-        /// Which.
+        /// The rule.
         rule: Box<str>,
-        /// What is wrong.
+        /// The reason.
         why: Box<str>,
     },
     /// Two properties exclude each other.
     #[error("{entity}: {why}")]
     Contradiction {
-        /// Whose properties.
+        /// The entity.
         entity: Box<str>,
-        /// What is wrong.
+        /// The reason.
         why: &'static str,
     },
 }
@@ -237,12 +239,12 @@ impl Default for SubscriptionProperties {
 }
 
 impl Definitions {
-    /// Whether there are none.
+    /// Whether no entities are declared.
     pub fn is_empty(&self) -> bool {
         self.queues.is_empty() && self.topics.is_empty()
     }
 
-    /// Whether all of them can be used, and none is there twice.
+    /// Checks that all definitions are valid, and that none is declared twice.
     ///
     /// # Errors
     /// The first [`DefinitionError`].
@@ -257,12 +259,12 @@ impl Definitions {
 }
 
 impl QueueDefinition {
-    /// A queue of that name with the usual properties.
+    /// Returns the definition of a queue with the default properties.
     pub fn new(name: &str) -> Self {
         Self { name: name.into(), properties: QueueProperties::default() }
     }
 
-    /// Whether it can be used.
+    /// Checks the definition.
     ///
     /// # Errors
     /// The first [`DefinitionError`].
@@ -273,13 +275,13 @@ impl QueueDefinition {
 }
 
 impl TopicDefinition {
-    /// A topic of that name with the usual properties and no subscriptions.
+    /// Returns the definition of a topic with the default properties and no subscriptions.
     pub fn new(name: &str) -> Self {
         let properties = TopicProperties::default();
         Self { name: name.into(), properties, subscriptions: Vec::new() }
     }
 
-    /// Whether it can be used, with its subscriptions.
+    /// Checks the definition and those of its subscriptions.
     ///
     /// # Errors
     /// The first [`DefinitionError`].
@@ -298,12 +300,13 @@ impl TopicDefinition {
 }
 
 impl SubscriptionDefinition {
-    /// A subscription of that name with the usual properties and rules.
+    /// Returns the definition of a subscription with the default properties and without rules, so that it is
+    /// created with the default rule.
     pub fn new(name: &str) -> Self {
         Self { name: name.into(), properties: SubscriptionProperties::default(), rules: Vec::new() }
     }
 
-    /// Whether it can be used as one of `topic`.
+    /// Checks the definition as that of a subscription of `topic`.
     ///
     /// # Errors
     /// The first [`DefinitionError`].
@@ -324,7 +327,7 @@ impl SubscriptionDefinition {
 }
 
 impl QueueProperties {
-    /// What a subscription does of which these are the properties of the topic.
+    /// Returns the properties in effect for a subscription: its own, and those that it inherits from its topic.
     pub fn of_subscription(topic: &TopicProperties, own: &SubscriptionProperties) -> Self {
         Self {
             dead_lettering_on_message_expiration: own.dead_lettering_on_message_expiration,
@@ -344,17 +347,17 @@ impl QueueProperties {
         }
     }
 
-    /// The key of the entity that messages go to instead.
+    /// The key of the entity to which messages are forwarded.
     pub fn forwards_to(&self) -> Option<Box<str>> {
         target(&self.forward_to)
     }
 
-    /// The key of the entity that dead letters go to instead.
+    /// The key of the entity to which dead letters are moved.
     pub fn forwards_dead_letters_to(&self) -> Option<Box<str>> {
         target(&self.forward_dead_lettered_messages_to)
     }
 
-    /// The same for the core.
+    /// Converts the properties to those of the core.
     pub fn to_core(&self) -> Properties {
         let bytes = |count: u64, shift: u32| usize::try_from(count << shift).unwrap_or(usize::MAX);
         Properties {
@@ -366,7 +369,7 @@ impl QueueProperties {
             duplicate_detection: self
                 .requires_duplicate_detection
                 .then(|| self.duplicate_detection_history_time_window.get()),
-            // Each takes memory beside its bytes, however few those are.
+            // Each message takes memory beside its bytes, however few those are.
             max_messages: bytes(self.max_size_in_megabytes, 20) / MESSAGE_MIN,
             max_bytes: bytes(self.max_size_in_megabytes, 20),
             max_message_size: bytes(self.max_message_size_in_kilobytes, 10),
@@ -393,7 +396,7 @@ impl QueueProperties {
     }
 }
 
-/// The key that is meant by an address to forward to.
+/// Returns the key of the entity that an address to forward to names; `None` if the address is empty.
 fn target(written: &str) -> Option<Box<str>> {
     (!written.is_empty()).then(|| path::Address::parse(written).entity)
 }
@@ -411,7 +414,7 @@ fn unique<'a>(
     Ok(())
 }
 
-/// What the properties that are checked belong to, in words.
+/// The description of the entity whose properties are checked, for error messages.
 struct Checked(String);
 
 impl Checked {

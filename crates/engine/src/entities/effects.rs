@@ -1,4 +1,4 @@
-//! What follows from what is done to an entity: notes for its shard, and news for its receivers.
+//! Consequences of a command on an entity: notes for its shard, and notifications of its receivers.
 
 use std::sync::Arc;
 
@@ -12,16 +12,17 @@ use super::receivers::Told;
 use crate::durable::{ChangeGuard, Commits};
 use crate::faults::{Rule, holds, interleave};
 
-/// Hears what follows, while the entity is locked. Locks its shard when the first note comes.
+/// Receives the consequences of a command while the entity is locked. Locks the write set of the entity's shard at
+/// the first note.
 pub struct QueueEffects<'a> {
     queue: &'a Queue,
     guard: Option<ChangeGuard<'a>>,
     told: News,
-    /// Of an entity that is not open nothing is stored any more.
+    /// Whether the entity is open. Otherwise nothing of it is stored any more.
     standing: Standing,
 }
 
-/// What receivers are to be told when the entity is unlocked.
+/// Notifications of receivers, sent when the entity is unlocked.
 pub(super) type News = SmallVec<[(ReceiverId, Told); 2]>;
 
 impl<'a> QueueEffects<'a> {
@@ -29,7 +30,7 @@ impl<'a> QueueEffects<'a> {
         Self { queue, guard: None, told: News::new(), standing }
     }
 
-    /// Whether the entity has been deleted, or its shard closed, and whatever is done to it is for nothing.
+    /// Whether the entity has been deleted or its shard closed, so that a command has no lasting effect.
     pub fn is_void(&self) -> bool {
         self.standing != Standing::Open
     }
@@ -38,12 +39,12 @@ impl<'a> QueueEffects<'a> {
         self.standing
     }
 
-    /// The write set of the entity's shard.
+    /// Returns the write set of the entity's shard, which it locks unless it is locked already.
     pub(super) fn shard(&mut self) -> &mut ChangeGuard<'a> {
         self.guard.get_or_insert_with(|| self.queue.shard().change())
     }
 
-    /// The write set, unless the entity is void.
+    /// Returns the queue and its write set, unless the entity is void.
     fn open(&mut self) -> Option<(&'a Queue, &mut ChangeGuard<'a>)> {
         if self.is_void() {
             return None;
@@ -56,7 +57,8 @@ impl<'a> QueueEffects<'a> {
         Some((queue, self.shard()))
     }
 
-    /// Lets the shard go. What was noted is in the batch that is added to `commits`.
+    /// Unlocks the shard and returns the notifications. Adds to `commits` the batch with what was noted and, if the
+    /// shard was closed, [`Queue::lost`].
     pub(super) fn finish(self, commits: &mut Commits) -> News {
         if let Some(guard) = &self.guard {
             commits.add(guard.index(), guard.batch());
@@ -125,7 +127,7 @@ impl Effects for QueueEffects<'_> {
     }
 
     fn keeps_in_memory(&self) -> bool {
-        // What is not stored can be in memory only.
+        // The bytes of a void entity are not stored, so they can be in memory only.
         self.is_void() || self.queue.shards().has_memory()
     }
 

@@ -1,4 +1,4 @@
-//! Durations as definitions write them: ISO 8601, `PT1M`.
+//! Durations in the ISO 8601 notation of definitions, such as `PT1M`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,17 +7,17 @@ use std::time::Duration;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use thiserror::Error;
 
-/// More days than this, or just as many, are no limit: what `TimeSpan.MaxValue` has in .NET.
+/// Number of days from which on a duration means no limit: that of `TimeSpan.MaxValue` in .NET.
 const UNLIMITED_DAYS: u64 = 10_675_199;
 
-/// How the longest `TimeSpan` of .NET is written.
+/// Notation of a duration without limit: the longest `TimeSpan` of .NET.
 const UNLIMITED: &str = "P10675199DT2H48M5.4775807S";
 
-/// A duration, of milliseconds; or no limit, which is longer than all others.
+/// A duration in whole milliseconds, or no limit, which is greater than all durations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct IsoDuration(Duration);
 
-/// A text is no duration.
+/// Error: a text is not a valid duration.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[error("a duration is written like PT30S, PT5M, PT1H30M or P14D")]
 pub struct NoDuration;
@@ -26,12 +26,12 @@ impl IsoDuration {
     /// No limit.
     pub const UNLIMITED: Self = Self(Duration::MAX);
 
-    /// So many seconds.
+    /// Returns a duration of this many seconds.
     pub const fn seconds(seconds: u64) -> Self {
         Self(Duration::from_secs(seconds))
     }
 
-    /// The duration; `None`: there is no limit.
+    /// The duration; `None` if there is no limit.
     pub fn limited(self) -> Option<Duration> {
         (self != Self::UNLIMITED).then_some(self.0)
     }

@@ -1,26 +1,26 @@
-//! Queues, topics and subscriptions: everything of message sessions that is not the protocol.
+//! Queues, topics and subscriptions: the part of message sessions that does not depend on a protocol.
 //!
-//! An [`Address`] names a [`Node`] among the [`Entities`] of a tenant. What comes to it is [sent](Node::send):
-//! into a queue, or through a topic into its subscriptions, and on from what forwards. Receivers work on a
-//! [`Queue`] ([`Queue::with`]) and are told by an [`Inbox`] what happens meanwhile. Locks, order, sessions and
-//! all that is the core's.
+//! An [`Address`] names a [`Node`] among the [`Entities`] of a tenant. Messages are [sent](Node::send) to a node:
+//! into a queue, or through a topic into its subscriptions, and onward from an entity that forwards. Receivers work
+//! on a [`Queue`] through [`Queue::with`]; an [`Inbox`] tells them of later events. Locks, order and message
+//! sessions are implemented by the core's `Entity`.
 //!
-//! | file | what is there |
+//! | file | contents |
 //! | --- | --- |
 //! | `path.rs` | addresses and names |
-//! | `definition.rs`, `rule.rs`, `iso8601.rs` | what entities are declared as |
-//! | `configured.rs` | that as it is stored, and what follows from it |
-//! | `registry.rs` | all entities of a tenant: found, made, changed, deleted |
+//! | `definition.rs`, `rule.rs`, `iso8601.rs` | definitions of entities and rules |
+//! | `configured.rs` | definitions as they are stored, and what is derived from them |
+//! | `registry.rs` | all entities of a tenant: lookup, creation, change and deletion |
 //! | `queue.rs` | a queue or subscription: its lock, its timer, its receivers |
-//! | `alarm.rs` | what is done later, by another thread |
-//! | `effects.rs`, `receivers.rs` | what follows: notes for the shard, news for receivers |
-//! | `sending.rs`, `topic.rs` | the way of a message into queues |
+//! | `alarm.rs` | work that another thread does later |
+//! | `effects.rs`, `receivers.rs` | consequences of a command: notes for the shard, notifications of receivers |
+//! | `sending.rs`, `topic.rs` | the path of a message into queues |
 //! | `once.rs` | a message that each queue takes once |
-//! | `properties.rs`, `value.rs` | what rules see of a message |
-//! | `mover.rs`, `group.rs` | what lies in a queue and belongs elsewhere |
-//! | `reading_back.rs` | bodies that are in the store only |
-//! | `recovery.rs` | from the stores to entities |
-//! | `placement.rs` | subscriptions that earlier versions have put into other shards than their topics |
+//! | `properties.rs`, `value.rs` | the properties of a message that rules see |
+//! | `mover.rs`, `group.rs` | moving of stored messages to another entity |
+//! | `reading_back.rs` | reading of bodies that are in the store only |
+//! | `recovery.rs` | recovery of entities from the stores |
+//! | `placement.rs` | subscriptions that earlier versions stored in another shard than their topic |
 
 mod alarm;
 mod configured;

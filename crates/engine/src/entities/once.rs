@@ -1,4 +1,4 @@
-//! A message that each queue takes once, though it may be sent again after a crash.
+//! A message that each queue takes once, although it may be sent again after a crash.
 
 use std::cell::RefCell;
 
@@ -8,10 +8,11 @@ use smallvec::SmallVec;
 
 use crate::faults::{Rule, holds};
 
-/// A message that a client has published with QoS 2, on its way into queues. Each notes in its shard that it has it, in the
-/// batch of the message itself.
+/// A message that a client has published with QoS 2, on its way into queues. Each queue notes in its shard that it
+/// has the message, in the batch of the message itself.
 ///
-/// Several copies may come to one queue, on different ways: as many are left out as it had before.
+/// Several copies may come to one queue on different paths. When the message is sent again, the queue skips as many
+/// copies as it had before.
 #[derive(Debug)]
 pub struct Once {
     tenant: TenantNumber,
@@ -23,17 +24,18 @@ pub struct Once {
 #[derive(Debug)]
 struct Visit {
     queue: QueueNumber,
-    /// Copies that it had at the first visit, and that have not come again.
+    /// Copies that the queue had at the first visit and that have not been skipped yet.
     to_skip: usize,
 }
 
 impl Once {
-    /// A message that a client has published under this Packet Identifier and has not released.
+    /// Creates the state of a message that a client has published under this Packet Identifier and has not
+    /// released.
     pub fn new(tenant: TenantNumber, publisher: SessionNumber, packet_id: PacketId) -> Self {
         Self { tenant, publisher, packet_id, visits: RefCell::default() }
     }
 
-    /// A copy comes to a queue. Answers whether that has it already.
+    /// Registers a copy that comes to a queue. Returns whether the queue already has it.
     pub(super) fn visit(&self, queue: QueueNumber, shard: &Shard) -> bool {
         let mut visits = self.visits.borrow_mut();
         let at = visits.iter().position(|visit| visit.queue == queue).unwrap_or_else(|| {
@@ -49,7 +51,7 @@ impl Once {
         has_it
     }
 
-    /// The queue has taken the copy.
+    /// Notes that the queue has taken the copy.
     pub(super) fn note(&self, queue: QueueNumber, shard: &mut Shard) {
         if holds(Rule::NoteReceivedWithMessage) {
             let (publisher, id) = (self.publisher, self.packet_id);

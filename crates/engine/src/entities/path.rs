@@ -5,53 +5,54 @@ use std::fmt;
 use barid_core::entity::Part;
 use thiserror::Error;
 
-/// The longest path of a queue or a topic, in bytes.
+/// Maximum length of the path of a queue or a topic, in bytes. [`check_name`] refuses longer ones.
 pub const PATH_MAX: usize = 260;
 
-/// The longest name of a subscription or a rule, in bytes.
+/// Maximum length of the name of a subscription or a rule, in bytes. [`check_name`] refuses longer ones.
 pub const NAME_MAX: usize = 50;
 
-/// What stands between a topic and the name of a subscription, in a canonical key.
+/// Text between the topic and the name of a subscription in a canonical key.
 const SUBSCRIPTIONS: &str = "/subscriptions/";
 
-/// What follows the path of a node in the address of its management node.
+/// Text after the path of a node in the address of its management node.
 const MANAGEMENT: &str = "/$management";
 
-/// What follows a path in the address of its transfer dead-letter queue.
+/// Text after a path in the address of its transfer dead-letter queue.
 const TRANSFER_DEAD_LETTER: &str = "/$transfer/$deadletterqueue";
 
-/// What follows a path in the address of its dead-letter queue.
+/// Text after a path in the address of its dead-letter queue.
 const DEAD_LETTER: &str = "/$deadletterqueue";
 
-/// What a link is attached to.
+/// The address of a node that a link is attached to.
 ///
-/// Clients write `queue`, `topic/Subscriptions/name` or a whole URI in front of that, and behind it
-/// `/$DeadLetterQueue`, `/$Transfer/$DeadLetterQueue` or `/$management`. The case of letters does not count. Older
-/// ones write the dead letters of a subscription `topic/Subscriptions/name/$DeadLetterQueue/Subscriptions/name`:
-/// they know the path of a subscription only as that of a topic with a name behind it.
+/// Clients write `queue` or `topic/Subscriptions/name`, with or without the scheme and authority of a URI in front,
+/// and with or without `/$DeadLetterQueue`, `/$Transfer/$DeadLetterQueue` or `/$management` at the end. ASCII
+/// letters are compared case-insensitively. Older clients write the dead letters of a subscription as
+/// `topic/Subscriptions/name/$DeadLetterQueue/Subscriptions/name`: they build the address of a subscription only by
+/// adding a name to the path of a topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
-    /// The queue, topic or subscription: its canonical key, in lower case.
+    /// The canonical key of the queue, topic or subscription, in lower case.
     pub entity: Box<str>,
-    /// Which part of it.
+    /// The part of the entity.
     pub part: Part,
-    /// Its management node, and not itself.
+    /// Whether the address is that of the management node.
     pub management: bool,
 }
 
-/// Why a text is no address or no name.
+/// Error: a text is not a valid name.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{name:?} is not the name of {of}: {why}")]
 pub struct NameError {
     /// The text.
     pub name: Box<str>,
-    /// What it should name.
+    /// The kind of object that the text should name.
     pub of: Kind,
-    /// What is wrong with it.
+    /// The reason.
     pub why: &'static str,
 }
 
-/// What can have a name.
+/// The kinds of objects that have a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A queue.
@@ -65,7 +66,7 @@ pub enum Kind {
 }
 
 impl Address {
-    /// Reads an address. What it names need not exist, nor have a valid name.
+    /// Parses an address. The entity need not exist, nor have a valid name.
     pub fn parse(written: &str) -> Self {
         let mut rest = without_authority(written).trim_matches('/');
         let management = strip(&mut rest, MANAGEMENT);
@@ -81,7 +82,7 @@ impl Address {
     }
 }
 
-/// Its canonical form: what tokens are for is compared with it.
+/// Writes the canonical form, with which the scopes of tokens are compared.
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.entity)?;
@@ -105,30 +106,30 @@ impl fmt::Display for Kind {
     }
 }
 
-/// The canonical form of a path: what is compared and stored.
+/// Returns the canonical form of a path, in which paths are compared and stored.
 pub fn key(path: &str) -> Box<str> {
     path.trim_matches('/').to_ascii_lowercase().into()
 }
 
-/// The path of a subscription.
+/// Returns the path of a subscription.
 pub fn subscription_path(topic: &str, name: &str) -> String {
     format!("{topic}/Subscriptions/{name}")
 }
 
-/// The topic and the name that the canonical key of a subscription consists of; `None`: it is that of a
-/// queue or a topic.
+/// Splits the canonical key of a subscription into the topic and the name. Returns `None` for the key of a queue or
+/// a topic.
 pub fn split_subscription(key: &str) -> Option<(&str, &str)> {
     key.rsplit_once(SUBSCRIPTIONS)
 }
 
-/// Whether an entity, a subscription or a rule may be called that.
+/// Checks the name of an entity, a subscription or a rule.
 ///
-/// Queues and topics: up to [`PATH_MAX`] ASCII letters, digits and `.`, `-`, `_`, `~`, in one or several
-/// segments separated by `/`. Subscriptions and rules: up to [`NAME_MAX`] of them, in one segment; a rule
-/// may be called `$Default`.
+/// Queues and topics: up to [`PATH_MAX`] ASCII letters, digits and `.`, `-`, `_`, `~`, in one or several segments
+/// separated by `/`, none of which is `Subscriptions`. Subscriptions and rules: up to [`NAME_MAX`] of the same
+/// characters, in one segment; the name of a rule may also be `$Default`.
 ///
 /// # Errors
-/// [`NameError`], which says why not.
+/// [`NameError`] with the reason.
 pub fn check_name(of: Kind, name: &str) -> Result<(), NameError> {
     let refuse = |why| Err(NameError { name: name.into(), of, why });
     if of == Kind::Rule && name == "$Default" {
@@ -161,11 +162,11 @@ pub fn check_name(of: Kind, name: &str) -> Result<(), NameError> {
     Ok(())
 }
 
-/// Whether something can be at a path: a queue, a topic, or a subscription as
-/// `{topic}/Subscriptions/{name}`. Slashes around it do not count.
+/// Checks whether an entity can have a path: a queue, a topic, or a subscription as `{topic}/Subscriptions/{name}`.
+/// Leading and trailing slashes are ignored.
 ///
 /// # Errors
-/// [`NameError`]: nothing of that name can be declared.
+/// [`NameError`] if no entity can have this path.
 pub fn check_path(path: &str) -> Result<(), NameError> {
     let trimmed = path.trim_matches('/');
     let key = trimmed.to_ascii_lowercase();
@@ -178,7 +179,7 @@ pub fn check_path(path: &str) -> Result<(), NameError> {
     }
 }
 
-/// What is left of a URI without its scheme and authority; anything else as it is.
+/// Returns the path of a URI, without scheme and authority. Returns any other text unchanged.
 fn without_authority(written: &str) -> &str {
     let Some((scheme, rest)) = written.split_once("://") else { return written };
     if scheme.is_empty() || !scheme.chars().all(|c| c.is_ascii_alphanumeric()) {
@@ -187,7 +188,7 @@ fn without_authority(written: &str) -> &str {
     rest.split_once('/').map_or("", |(_, path)| path)
 }
 
-/// Takes `end`, which is in lower case, away from the end of `text`, whatever its case there.
+/// Removes `end`, which is in lower case, from the end of `text`, case-insensitively. Returns whether it was there.
 fn strip(text: &mut &str, end: &str) -> bool {
     let Some(at) = text.len().checked_sub(end.len()) else { return false };
     let has = text.get(at..).is_some_and(|tail| tail.eq_ignore_ascii_case(end));
@@ -197,7 +198,7 @@ fn strip(text: &mut &str, end: &str) -> bool {
     has
 }
 
-/// Takes `/Subscriptions/name` away from the end of the dead letters of a subscription of that name.
+/// Removes `/Subscriptions/name` from the end of the address of the dead letters of a subscription of that name.
 fn strip_repeated_name(text: &mut &str) {
     let lower = text.to_ascii_lowercase();
     let Some((before, name)) = lower.rsplit_once(SUBSCRIPTIONS) else { return };

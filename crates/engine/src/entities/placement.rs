@@ -1,6 +1,7 @@
-//! Subscriptions that lie in another shard than their topic, as earlier versions have put them.
+//! Subscriptions that earlier versions stored in another shard than their topic.
 //!
-//! Before the stores are read they are moved to where their topics are: no crash may keep a subscription and lose its topic.
+//! They are moved into the shards of their topics before the stores are read, because no crash may keep a
+//! subscription and lose its topic.
 
 use std::ops::ControlFlow;
 
@@ -12,7 +13,7 @@ use barid_store::{Batch, Keyspace, Store, StoreError};
 use super::path::{key, split_subscription};
 use crate::durable::Shards;
 
-/// What lies in the queue of an entity, but for the entity itself.
+/// Keyspaces with the contents of an entity's queue. The definition of the entity is in another one.
 const CONTENTS: [Keyspace; 5] = [
     keys::QUEUE_NUMBERS,
     keys::QUEUE_SESSIONS,
@@ -21,32 +22,33 @@ const CONTENTS: [Keyspace; 5] = [
     keys::QUEUE_ENTRIES,
 ];
 
-/// Bytes that are moved in one batch, about.
+/// Size of a batch of moved records, in bytes. A batch that has reached it is committed, so it may exceed it by one
+/// record.
 const BATCH_BYTES: usize = 4 * 1024 * 1024;
 
-/// A subscription that is to be moved.
+/// A subscription to be moved.
 struct Misplaced {
     tenant: String,
     queue: QueueNumber,
     /// The shard of its topic.
     home: ShardIndex,
-    /// Its definition, as it is stored.
+    /// The key of its definition, as it is stored.
     key: Vec<u8>,
     record: Vec<u8>,
 }
 
-/// Moves subscriptions into the shards of their topics: how many. Comes before the stores are read. If the process ends
-/// in the middle of it, the next one goes on.
+/// Moves subscriptions into the shards of their topics, and returns how many were moved. Must be called before the
+/// stores are read. If the process ends before this is done, the next start continues.
 ///
 /// # Errors
-/// A store cannot be read or written.
+/// [`StoreError`] if a store cannot be read or written.
 pub fn place_subscriptions(shards: &Shards) -> Result<usize, StoreError> {
     let mut moved = 0;
     for shard in shards.iter() {
         for subscription in misplaced(shards, shard.index(), &**shard.store())? {
             let home = shards.get(subscription.home);
             let home = &**home.store();
-            // Its definition comes last: where that is, all the rest is.
+            // The definition is copied last: if it is in the home shard, so is everything else.
             if home.get(keys::ENTITIES, &subscription.key)?.is_none() {
                 subscription.copy(&**shard.store(), home)?;
             }
@@ -57,7 +59,7 @@ pub fn place_subscriptions(shards: &Shards) -> Result<usize, StoreError> {
     Ok(moved)
 }
 
-/// The subscriptions in a shard whose topics belong to another one.
+/// Returns the subscriptions in a shard whose topics belong to another shard.
 fn misplaced(
     shards: &Shards,
     index: ShardIndex,
@@ -65,11 +67,11 @@ fn misplaced(
 ) -> Result<Vec<Misplaced>, StoreError> {
     let mut found = Vec::new();
     store.scan(keys::ENTITIES, &[], &[], &mut |stored_key, record| {
-        // What cannot be read is told when all is read.
+        // A record that cannot be decoded is ignored here and reported by the recovery.
         if let (Ok(EntityKey { tenant, path }), Ok(EntityRecord { queue, .. })) =
             (EntityKey::decode(stored_key), EntityRecord::decode(record))
             && let Some((topic, _)) = split_subscription(&key(path))
-            // That is a binding, whose name may be anything.
+            // A path that begins with `$` is that of a binding, whose name may be anything.
             && !topic.starts_with('$')
         {
             let home = shards.of(tenant, topic).index();
@@ -93,7 +95,8 @@ impl Misplaced {
         to.commit(&batch)
     }
 
-    /// Its definition goes first: what is left of a queue without one goes with the next start.
+    /// Removes the subscription from its previous shard. The definition is removed first: the next start removes
+    /// the contents of a queue without a definition.
     fn remove(&self, index: ShardIndex, from: &dyn Store) -> Result<(), StoreError> {
         let mut batch = Batch::new();
         batch.remove(keys::ENTITIES, &self.key);
@@ -104,7 +107,8 @@ impl Misplaced {
         self.move_contents(from, from, |batch, keyspace, key, _| batch.remove(keyspace, key))
     }
 
-    /// The shard that has given it its number must not give that again, though nothing in it has it any more.
+    /// Prevents the shard that assigned the queue number from assigning it again, although no entity in that shard
+    /// has it any more.
     fn keep_number(&self, store: &dyn Store, batch: &mut Batch) -> Result<(), StoreError> {
         let mut key = Vec::new();
         ShardKey.encode(&mut key);
@@ -118,7 +122,8 @@ impl Misplaced {
         Ok(())
     }
 
-    /// Does something with all that lies in its queue, as batches of another store, or of the same.
+    /// Calls `change` for each record in the subscription's queue, and commits the resulting batches to `to`, which
+    /// may be the same store as `from`.
     fn move_contents(
         &self,
         from: &dyn Store,

@@ -1,4 +1,4 @@
-//! The properties of a message as it lies in an entity, for rules.
+//! The properties of a message in an entity, as rules see them.
 
 use std::cell::Cell;
 
@@ -10,40 +10,41 @@ use barid_core::value::{Scope, ValueRef};
 use super::value::widened;
 use crate::random::Random;
 
-/// Steps that are left for rules, each of about ten nanoseconds.
+/// Budget for the evaluation of rules, in steps of about ten nanoseconds.
 #[derive(Debug)]
 pub struct Work(Cell<Option<usize>>);
 
 impl Work {
-    /// So many.
+    /// Creates a budget of this many steps.
     pub fn new(steps: usize) -> Self {
         Self(Cell::new(Some(steps)))
     }
 
-    /// Pays for steps. False: there are not so many left, nor will there be.
+    /// Takes steps from the budget. Returns false if there are not enough; the budget is then spent for good.
     pub fn spend(&self, steps: usize) -> bool {
         self.0.set(self.0.get().and_then(|left| left.checked_sub(steps)));
         !self.is_spent()
     }
 
-    /// Whether somebody could not pay, and what came of it means nothing.
+    /// Whether the budget was exceeded. Results of the evaluation must then be discarded.
     pub fn is_spent(&self) -> bool {
         self.0.get().is_none()
     }
 }
 
-/// A message that comes to a topic: the sections of its bytes, and what was changed of it since.
+/// The properties of a message that was sent to a topic: the sections of its bytes, and what was changed since.
 pub struct MessageProperties<'a> {
     sections: Sections<'a>,
     message: &'a Incoming,
     work: &'a Work,
     random: Random,
-    /// What it costs to look for an application property: they lie one behind the other.
+    /// Cost of a lookup of an application property, in steps. Lookups search the properties one by one.
     search: usize,
 }
 
 impl<'a> MessageProperties<'a> {
-    /// The properties of a message, and what is left to pay for looking at them; `None`: its bytes are no message.
+    /// Returns the properties of a message. Lookups take steps from `work`. Returns `None` if the bytes are not a
+    /// valid message.
     pub fn of(message: &'a Incoming, work: &'a Work, random: Random) -> Option<Self> {
         let sections = Sections::split(&message.bytes).ok()?;
         let overlay = message.overlay.as_deref().map_or(0, Overlay::len);
@@ -51,7 +52,8 @@ impl<'a> MessageProperties<'a> {
         Some(Self { sections, message, work, random, search })
     }
 
-    /// As what the message has an application property whose name is the same.
+    /// Returns how the message spells the name of an application property, compared with [`same_name`]; `name`
+    /// itself if the message does not have the property.
     pub fn spelled<'b>(&'b self, name: &'b str) -> &'b str {
         let changed =
             self.overlay().filter(|(scope, its, _)| *scope == Scope::User && same_name(its, name));
@@ -65,7 +67,8 @@ impl<'a> MessageProperties<'a> {
         self.message.overlay.iter().flat_map(|overlay: &std::sync::Arc<Overlay>| overlay.iter())
     }
 
-    /// What a property was changed to; `Some(None)`: it was removed.
+    /// Returns the value that a property was changed to, `Some(None)` if it was removed, or `None` if it was not
+    /// changed.
     fn changed(&self, scope: Scope, name: &str) -> Option<Option<ValueRef<'_>>> {
         let found = self.overlay().find(|(its, it, _)| *its == scope && same_name(it, name))?.2;
         Some(match found.borrow() {
@@ -97,7 +100,7 @@ impl<'a> MessageProperties<'a> {
                 Some(ValueRef::Long(i64::try_from(millis).unwrap_or(i64::MAX)))
             }
             SystemProperty::DeliveryCount => Some(ValueRef::Long(0)),
-            // Given when it is enqueued: a topic has none of them.
+            // These are assigned when a message is enqueued: a message in a topic has none of them.
             SystemProperty::EnqueuedSequenceNumber
             | SystemProperty::EnqueuedTimeUtc
             | SystemProperty::ExpiresAtUtc

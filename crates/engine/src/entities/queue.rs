@@ -1,5 +1,5 @@
-//! A queue, a subscription of a topic, or what a topic keeps until its time: an entity of the core with all
-//! that joins it to the outside.
+//! A queue, a subscription of a topic, or the scheduled messages of a topic: an entity of the core, with its shard,
+//! its timer and its receivers.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,16 +27,17 @@ use crate::faults::{IfHolds as _, Rule, holds};
 use crate::random::Random;
 use crate::sync::{Mutex, RwLock};
 
-/// Bytes that wait for the next commit, with which what is due waits as well …
+/// Bytes waiting for the next commit of the shard above which due work is postponed by [`PAUSE`]. If much expires
+/// at once, the disk can then keep up, and others do not wait for one large batch.
 const CROWDED: usize = 8 * 1024 * 1024;
 
-/// … for so long.
+/// Duration for which due work is postponed; see [`CROWDED`].
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// No timer is set.
+/// The value of `wakes_at` when no timer is set.
 const NEVER: u64 = u64::MAX;
 
-/// One entity, with its three parts. Belongs to one shard.
+/// An entity with its three parts. Belongs to one shard.
 pub struct Queue {
     key: Box<str>,
     path: Box<str>,
@@ -47,18 +48,19 @@ pub struct Queue {
     configured: RwLock<Arc<Configured>>,
     state: Mutex<State>,
     receivers: Receivers,
-    /// When the entity is looked at next: the earliest time that has been told.
+    /// Time at which the timer expires, in milliseconds of wall time: the earliest time that the entity has
+    /// reported. [`NEVER`]: no timer is set.
     wakes_at: AtomicU64,
-    /// The batch of its shard with the reservation of its first numbers; 0: they are not reserved yet.
+    /// The batch of the shard with the reservation of the first sequence numbers; 0 if they are not reserved yet.
     begins_in: AtomicU64,
-    /// What moves messages on, in the order of [`MOVED`].
+    /// The movers of messages to other entities, in the order of [`MOVED`].
     movers: Mutex<[Option<Arc<Mover>>; 2]>,
 }
 
-/// The parts from which messages can be moved on.
+/// The parts from which messages can be moved to other entities.
 const MOVED: [Part; 2] = [Part::Main, Part::DeadLetter];
 
-/// What all queues of a tenant have in common.
+/// Values that all queues of a tenant share.
 #[derive(Clone)]
 pub(super) struct Home {
     pub(super) tenant: TenantNumber,
@@ -74,14 +76,15 @@ struct State {
     standing: Standing,
 }
 
-/// Whether there is still something to do in an entity.
+/// Whether an entity is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// There is.
+    /// The entity is in use.
     Open,
-    /// Its shard was closed: it is in the store only, and another has its place here when that is opened.
+    /// The shard was closed, and the entity is in the store only. When the shard is opened again, another `Queue`
+    /// takes the place of this one.
     Closed,
-    /// It has been deleted.
+    /// The entity has been deleted.
     Deleted,
 }
 
@@ -91,14 +94,14 @@ impl Queue {
         self.home.random
     }
 
-    /// An entity that is not stored yet, under a new number.
+    /// Creates an entity that is not stored yet, with a new queue number.
     pub(super) fn new(home: &Home, path: &str, configured: Configured) -> Arc<Self> {
         let shard = shard_of(home, &super::path::key(path));
         let number = shard.change().new_queue_number();
         Self::recover(home, path, (shard, number), configured)
     }
 
-    /// An entity that was found in the store of a shard.
+    /// Creates an entity that was found in the store of a shard.
     pub(super) fn recover(
         home: &Home,
         path: &str,
@@ -106,7 +109,8 @@ impl Queue {
         configured: Configured,
     ) -> Arc<Self> {
         let key = super::path::key(path);
-        // Tokens of an earlier process must not fit: the first number is any of 2^63.
+        // Lock tokens of an earlier process must be invalid, so the first lock number is one of 2^63 random
+        // numbers.
         let first_lock = if holds(Rule::NumberLocksAnew) { home.random.number() >> 1 } else { 1 };
         let entity = Entity::new(configured.properties.to_core(), first_lock);
         Arc::new_cyclic(|me| Self {
@@ -125,47 +129,47 @@ impl Queue {
         })
     }
 
-    /// Its path, as it was declared.
+    /// The entity's path, as it was declared.
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// Its canonical key.
+    /// The entity's canonical key.
     pub fn key(&self) -> &str {
         &self.key
     }
 
-    /// What it is declared as.
+    /// The entity's definition, and what is derived from it.
     pub fn configured(&self) -> Arc<Configured> {
         Arc::clone(&self.configured.read())
     }
 
-    /// Whether it is a subscription of a topic.
+    /// Whether the entity is a subscription of a topic.
     pub fn is_subscription(&self) -> bool {
         matches!(self.configured.read().definition, Definition::Subscription(_))
     }
 
-    /// Whether it sends its messages on, so that nobody can receive them here.
+    /// Whether the entity forwards its messages, so that no client can receive them here.
     pub fn forwards(&self) -> bool {
         self.configured.read().forwards_to.is_some()
     }
 
-    /// Its tenant's number.
+    /// The tenant's number.
     pub fn tenant(&self) -> TenantNumber {
         self.home.tenant
     }
 
-    /// Its tenant's name.
+    /// The tenant's name.
     pub fn tenant_name(&self) -> &str {
         &self.home.tenant_name
     }
 
-    /// Names it in its shard.
+    /// The queue number, which identifies the entity in its shard.
     pub fn number(&self) -> QueueNumber {
         self.number
     }
 
-    /// Its shard, in the tenure in which it was made or found.
+    /// The entity's shard, in the tenure in which this `Queue` was created or recovered.
     pub fn shard(&self) -> &Arc<DurableShard> {
         &self.shard
     }
@@ -182,58 +186,60 @@ impl Queue {
         self.home.entities.upgrade()
     }
 
-    /// How much is in it. Costs the same whatever that is.
+    /// Counts the contents of the entity, in constant time.
     pub fn counts(&self) -> Counts {
         self.read(Entity::counts)
     }
 
-    /// The longest message, and the longest state of a session, in bytes.
+    /// Maximum size of a message, and of the state of a session, in bytes.
     pub fn max_message_size(&self) -> usize {
         self.read(|entity| entity.properties().max_message_size)
     }
 
-    /// How many receivers are open.
+    /// Number of registered receivers.
     pub fn receivers(&self) -> usize {
         self.receivers.len()
     }
 
-    /// Has a receiver told what happens to it, until it is [forgotten](Self::unregister). Comes before it is
-    /// opened. False: the entity has been deleted, or its shard closed.
+    /// Registers a receiver for notifications, until [`unregister`](Self::unregister). Must be called before the
+    /// receiver is opened. Returns false if the entity has been deleted or its shard closed.
     pub fn register(&self, receiver: ReceiverId, inbox: Arc<dyn Inbox>) -> bool {
         self.receivers.add(receiver, inbox)
     }
 
-    /// Nobody has to be told any more. Comes after the receiver was closed.
+    /// Ends the notifications of a receiver. Must be called after the receiver was closed.
     pub fn unregister(&self, receiver: ReceiverId) {
         self.receivers.remove(receiver);
     }
 
-    /// Whether it has been deleted. One of the same name is another.
+    /// Whether the entity has been deleted. A later entity of the same name is another `Queue`.
     pub fn is_deleted(&self) -> bool {
         self.state.lock().standing == Standing::Deleted
     }
 
-    /// Whether its shard is not open. When it is again, another has this one's place.
+    /// Whether the entity's shard is not open. When it is open again, another `Queue` has taken the place of this
+    /// one.
     pub fn is_closed(&self) -> bool {
         !self.shard.is_open()
     }
 
-    /// What whoever is told something of a closed entity waits for in vain.
+    /// Returns commits that never become durable. An answer about a closed entity waits for them, so that success
+    /// is never reported.
     pub fn lost(&self) -> Commits {
         Commits::one(self.shard.index(), LOST)
     }
 
-    /// Looks at the entity under its lock.
+    /// Reads the entity under its lock.
     pub fn read<R>(&self, look: impl FnOnce(&Entity) -> R) -> R {
         look(&self.state.lock().entity)
     }
 
-    /// Does something to the entity under its lock.
+    /// Runs a command on the entity under its lock.
     ///
-    /// What follows is noted in its shard, and the batch added to `commits`: whoever is told that it is done
-    /// has to wait for that; in vain, if the shard of the entity is closed. When the lock is free again, receivers are
-    /// told and the next timer is set. The shard's write set is locked from the first note to the end, so nothing else
-    /// may be locked meanwhile.
+    /// The consequences are noted in the entity's shard, and the batch is added to `commits`. An answer that
+    /// reports success must wait for `commits`; if the shard is closed, they never become durable. When the lock is
+    /// released, receivers are notified and the next timer is set. The shard's write set stays locked from the
+    /// first note to the end of the command, so `change` must not take any other lock.
     pub fn with<R>(
         &self,
         commits: &mut Commits,
@@ -250,7 +256,8 @@ impl Queue {
         answer
     }
 
-    /// Does something to the entity that gives it a copy of a message, unless it has that already (`None`).
+    /// Runs a command that gives the entity a copy of a message. Returns `None` without running it if the entity
+    /// already has the copy.
     pub(super) fn take_once<R, E>(
         &self,
         once: Option<&Once>,
@@ -270,17 +277,17 @@ impl Queue {
         })
     }
 
-    /// Has everything done whose time has come.
+    /// Does everything that is due.
     pub fn on_time(&self, now: WallTime, commits: &mut Commits) {
         self.with(commits, |entity, effects| entity.on_time(now, effects));
     }
 
-    /// Whether it is to be looked at that time, and not at another.
+    /// Whether the timer is set to this time.
     pub fn wakes_at(&self, at: WallTime) -> bool {
         self.wakes_at.load(Ordering::Acquire) == at.as_millis()
     }
 
-    /// A timer has run down.
+    /// Handles the expiry of a timer. Does nothing if the timer has been set to another time since.
     pub fn wake(&self, at: WallTime, now: WallTime) {
         let (at, order) = (at.as_millis(), Ordering::AcqRel);
         if self.wakes_at.compare_exchange(at, NEVER, order, Ordering::Relaxed).is_err() {
@@ -294,7 +301,7 @@ impl Queue {
         }
     }
 
-    /// For when a timer was set that should have run down by now, if there is one.
+    /// Returns the time that the timer is set to, if that time has come.
     pub(super) fn overdue(&self, now: WallTime) -> Option<WallTime> {
         let at = WallTime::from_millis(self.wakes_at.load(Ordering::Acquire));
         (at <= now).then_some(at)
@@ -307,7 +314,8 @@ impl Queue {
         }
     }
 
-    /// Puts messages into the entity itself, all or none: their numbers. 0: it was a duplicate, or is here already.
+    /// Puts messages into the entity itself, all or none, and returns their sequence numbers. The number is 0 for a
+    /// duplicate, or for a message that the entity already has.
     pub(super) fn put(
         &self,
         messages: SmallVec<[Incoming; 1]>,
@@ -329,27 +337,28 @@ impl Queue {
             Ok::<_, SendError>(numbers)
         })?;
         if has_duplicate {
-            // The one that it repeats may not be durable yet.
+            // The first message with this id may not be durable yet.
             let first = Commits::one(self.shard.index(), self.shard.last_change());
             commits.join(&first.if_holds(Rule::AcceptDuplicatesWhenDurable));
         }
         Ok(numbers.unwrap_or_else(|| std::iter::repeat_n(0, count).collect()))
     }
 
-    /// Whether [`put`](Self::put) would take them.
+    /// Checks whether [`put`](Self::put) would accept these messages.
     pub(super) fn check(&self, messages: &[Incoming]) -> Result<(), SendError> {
         let state = self.state.lock();
         check(&state.entity, &QueueEffects::new(self, state.standing), messages)
     }
 
-    /// Notes that it has come into being, and what it is declared as.
+    /// Starts a new entity, and stores its definition.
     pub(super) fn begin(&self, commits: &mut Commits) {
         self.start(commits);
         let configured = Configured::clone(&self.configured());
         self.configure(configured, commits);
     }
 
-    /// All that was stored of it is here. Its numbers are reserved.
+    /// Starts the entity when it is new, or when all its records have been recovered. Reserves its sequence
+    /// numbers.
     pub(super) fn start(&self, commits: &mut Commits) {
         let mut reserved = Commits::default();
         self.with(&mut reserved, |entity, effects| entity.start(effects));
@@ -358,15 +367,16 @@ impl Queue {
         commits.join(&reserved);
     }
 
-    /// What has to be durable before a message of it leaves: that its numbers are reserved. After a crash another message
-    /// could have the same number otherwise. `None`: it is durable.
+    /// Returns what must be durable before a message of the entity is delivered: the reservation of its sequence
+    /// numbers. Otherwise another message could get the same number after a crash. Returns `None` if the
+    /// reservation is durable.
     pub fn unreserved(&self) -> Option<Commits> {
         let batch = self.begins_in.load(Ordering::Acquire);
         let wait = (!self.shard.is_durable(batch)).then(|| Commits::one(self.shard.index(), batch));
         wait.if_holds(Rule::DeliverWhenReserved)
     }
 
-    /// Notes what it is declared as, and does as it says from now on.
+    /// Stores a definition and puts it into effect.
     pub(super) fn configure(&self, configured: Configured, commits: &mut Commits) {
         let record = EntityRecord { queue: self.number, definition: Stored::encode(&configured) };
         self.with(commits, |_, effects| {
@@ -378,14 +388,14 @@ impl Queue {
         self.move_on();
     }
 
-    /// Does as its definition says from now on, which is stored already.
+    /// Puts into effect a definition that is already stored.
     pub(super) fn adopt(&self, configured: Configured) {
         let properties = configured.properties.to_core();
         self.with(&mut Commits::default(), |entity, _| entity.set_properties(properties));
         *self.configured.write() = Arc::new(configured);
     }
 
-    /// Begins to move on what is to be moved on, or ends that.
+    /// Starts and stops movers as the definition requires.
     pub(super) fn move_on(&self) {
         let configured = self.configured();
         let targets = [&configured.forwards_to, &configured.dead_letters_to];
@@ -411,7 +421,8 @@ impl Queue {
         }
         for mover in begun {
             self.register(mover.id(), Arc::clone(&mover) as Arc<dyn Inbox>);
-            // Refused only where there are sessions, and these do not forward.
+            // Opening is refused only for the main part of an entity with sessions, and such an entity does not
+            // forward.
             let opened =
                 self.read_mut(|entity| entity.open(mover.id(), mover.part(), Mode::PeekLock));
             debug_assert_eq!(opened, Ok(()));
@@ -423,7 +434,7 @@ impl Queue {
         change(&mut self.state.lock().entity)
     }
 
-    /// Has it gone, with all that is in it. Its receivers are told.
+    /// Deletes the entity and its messages, and notifies its receivers.
     pub(super) fn delete(&self, commits: &mut Commits) {
         let mut state = self.state.lock();
         let mut effects = QueueEffects::new(self, state.standing);
@@ -438,7 +449,8 @@ impl Queue {
         self.receivers.end(&Told::Deleted);
     }
 
-    /// Its shard is closed: what is in it is in the store only. Its receivers are told.
+    /// Empties the entity in memory because its shard is being closed: its contents stay in the store only.
+    /// Notifies its receivers.
     pub(super) fn leave(&self) {
         self.note_numbers(&mut Commits::default());
         {
@@ -455,25 +467,25 @@ impl Queue {
         self.receivers.end(&Told::Closed);
     }
 
-    /// Notes the exact numbers to go on with: the shard is about to close.
+    /// Stores the exact next sequence numbers, so that none are skipped: the shard is about to close.
     pub(super) fn note_numbers(&self, commits: &mut Commits) {
         self.with(commits, |entity, effects| entity.note_numbers(effects));
     }
 
-    /// Gives back a message, a state or a number that was found in the store, before anybody comes.
+    /// Restores a message, a state or a number that was found in the store, before the entity is used.
     pub(super) fn restore(&self, restore: impl FnOnce(&mut Entity)) {
         restore(&mut self.state.lock().entity);
     }
 }
 
-/// The shard that an entity with this canonical key belongs to. A subscription is in the shard of its topic: no crash leaves it
-/// without that.
+/// Returns the shard of the entity with this canonical key. A subscription is in the shard of its topic, so that no
+/// crash keeps the subscription and loses the topic.
 pub(super) fn shard_of(home: &Home, key: &str) -> Arc<DurableShard> {
     let of_shard = split_subscription(key).map_or(key, |(topic, _)| topic);
     home.shards.of(&home.tenant_name, of_shard)
 }
 
-/// Whether an entity takes messages, one after the other.
+/// Checks whether an entity accepts these messages, one after the other.
 fn check(
     entity: &Entity,
     effects: &QueueEffects<'_>,

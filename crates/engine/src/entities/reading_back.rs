@@ -1,4 +1,4 @@
-//! Bodies that are in the store only, when a receiver is about to deliver them.
+//! Reading of bodies that are in the store only, for a receiver that is about to deliver them.
 
 use std::sync::Arc;
 
@@ -9,20 +9,20 @@ use super::{Inbox, Queue, Told};
 use crate::durable::{DurableShard, Fetch};
 use crate::worker::Worker;
 
-/// What a receiver is about to deliver of a queue.
+/// The request of a receiver for bodies of a queue.
 struct Wanted {
     queue: Arc<Queue>,
     receiver: ReceiverId,
-    /// A tag that the receiver knows each by, and the body.
+    /// For each body, the tag by which the receiver knows it, and its id.
     bodies: Vec<(u64, u64)>,
-    /// The bodies, as far as they have been read, with their tags. `None`: the body is lost.
+    /// The bodies read so far, each with its tag. `None`: the body is lost.
     fetched: Vec<(u64, Option<Arc<[u8]>>)>,
     inbox: Arc<dyn Inbox>,
 }
 
 impl Queue {
-    /// Has bodies read back for a receiver, each known to it by a tag, which comes first: `inbox` is told
-    /// [`Told::Bodies`] with all of them.
+    /// Requests bodies for a receiver, each as a tag chosen by the receiver and the id of the body. `inbox` gets
+    /// all of them in one [`Told::Bodies`].
     pub fn fetch_bodies(
         self: &Arc<Self>,
         receiver: ReceiverId,

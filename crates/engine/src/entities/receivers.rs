@@ -1,4 +1,4 @@
-//! Who receives from an entity, and how it is told.
+//! Receivers of an entity, and their notifications.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,44 +10,47 @@ use hashbrown::HashMap;
 
 use crate::sync::Mutex;
 
-/// What a receiver is told.
+/// A notification of a receiver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Told {
-    /// There is something to take. Said once, until it has taken less than it wanted again.
+    /// There is a message to take. Sent once, and again only after the receiver has taken less than it wanted
+    /// again.
     Ready,
-    /// It waited for a session and holds this one now.
+    /// The receiver, which waited for a session, now holds this one.
     Granted {
         /// The session.
         session: Arc<str>,
-        /// When the lock ends.
+        /// Time at which the lock ends.
         locked_until: WallTime,
     },
-    /// No session came free in its time. It is closed.
+    /// No session became free in time. The receiver is closed.
     TimedOut,
-    /// The lock of its session has expired. It is closed.
+    /// The lock on the receiver's session has expired. The receiver is closed.
     LockLost,
-    /// The entity has been deleted. It is closed.
+    /// The entity has been deleted. The receiver is closed.
     Deleted,
-    /// The shard of the entity was closed, and with it the receiver. Another may be opened when the shard is open again.
+    /// The shard of the entity was closed, and the receiver with it. A new receiver can be opened when the shard is
+    /// open again.
     Closed,
-    /// Bodies that it has [asked for](super::Queue::fetch_bodies), in the order in which it asked:
-    /// with each the tag that it gave. `None`: the message cannot be read back any more, and is lost.
+    /// Bodies that the receiver has [requested](super::Queue::fetch_bodies), in the order of the request, each with
+    /// its tag. `None`: the body cannot be read back any more, and the message is lost.
     Bodies(Vec<(u64, Option<Arc<[u8]>>)>),
 }
 
-/// Where receivers are told. Told by any thread, without locks of entities; returns at once.
+/// The destination of notifications of receivers. Called by any thread, without locks of entities held; returns at
+/// once.
 pub trait Inbox: Send + Sync {
-    /// Something has happened to a receiver. It may have closed meanwhile.
+    /// Notifies a receiver. It may have been closed in the meantime.
     fn tell(&self, receiver: ReceiverId, what: Told);
 }
 
-/// A number that no receiver has had since the process began.
+/// Returns an id that no receiver has had since the process started.
 pub fn new_receiver_id() -> ReceiverId {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     ReceiverId(NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// The inboxes of an entity's receivers; `None`: the entity has been deleted, or its shard closed.
+/// The inboxes of an entity's receivers. `None`: the entity has been deleted, or its shard closed.
 pub(super) struct Receivers(Mutex<Option<HashMap<ReceiverId, Arc<dyn Inbox>>>>);
 
 impl Default for Receivers {
@@ -57,7 +60,7 @@ impl Default for Receivers {
 }
 
 impl Receivers {
-    /// False: it has [ended](Self::end), and nobody will be told anything.
+    /// Adds a receiver. Returns false after [`end`](Self::end): the receiver would never be notified.
     pub(super) fn add(&self, receiver: ReceiverId, inbox: Arc<dyn Inbox>) -> bool {
         let mut receivers = self.0.lock();
         receivers.as_mut().map(|receivers| receivers.insert(receiver, inbox)).is_some()
@@ -73,7 +76,7 @@ impl Receivers {
         self.0.lock().as_ref().map_or(0, HashMap::len)
     }
 
-    /// Tells each what there is for it.
+    /// Sends each receiver its notifications.
     pub(super) fn tell(&self, told: impl IntoIterator<Item = (ReceiverId, Told)>) {
         for (receiver, what) in told {
             let inbox = self.0.lock().as_ref().and_then(|all| all.get(&receiver).cloned());
@@ -83,7 +86,7 @@ impl Receivers {
         }
     }
 
-    /// Tells all of them for the last time.
+    /// Sends a last notification to all receivers, and removes them.
     pub(super) fn end(&self, why: &Told) {
         let all = self.0.lock().take().unwrap_or_default();
         for (receiver, inbox) in all {

@@ -1,4 +1,4 @@
-//! From the stores to entities.
+//! Recovery of entities from the stores.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,17 +16,18 @@ use super::registry::{Entities, Node};
 use super::topic::Topic;
 use crate::durable::{Commits, DurableShard};
 
-/// The entities that one store has. Subscriptions are [joined](Recovering::join) to their topics when all is read.
+/// The entities found in one store. Subscriptions are [joined](Recovering::join) to their topics when the whole
+/// store has been read.
 #[derive(Default)]
 pub struct Recovering {
     queues: BTreeMap<QueueNumber, Arc<Queue>>,
 }
 
 impl Recovering {
-    /// An entity was found in a shard.
+    /// Adds an entity that was found in a shard.
     ///
     /// # Errors
-    /// Its definition cannot be read.
+    /// [`RecordError`] if its definition cannot be read.
     pub fn entity(
         &mut self,
         entities: &Entities,
@@ -41,7 +42,7 @@ impl Recovering {
         let configured = match stored.definition {
             Definition::Queue(queue) => Configured::queue(queue, by),
             Definition::Topic(topic) => Configured::topic(topic, by),
-            // What its topic says is known when that has been read.
+            // The properties of the topic are applied when the topic has been read.
             Definition::Subscription(subscription) => {
                 Configured::subscription(subscription, &TopicProperties::default(), by)
                     .map_err(|_| RecordError::Malformed("a rule of a subscription"))?
@@ -53,25 +54,25 @@ impl Recovering {
         Ok(())
     }
 
-    /// Gives something back to an entity that was found, and can be read.
+    /// Restores a record of an entity. Does nothing if the entity was not found or could not be read.
     pub fn restore(&self, queue: QueueNumber, restore: impl FnOnce(&mut Entity)) {
         if let Some(queue) = self.queues.get(&queue) {
             queue.restore(restore);
         }
     }
 
-    /// How many entities were found.
+    /// Number of entities found.
     pub fn count(&self) -> usize {
         self.queues.len()
     }
 
-    /// What was found is not opened.
+    /// Discards the entities, because the shard is not opened.
     pub fn discard(self) {
         self.queues.values().for_each(|queue| queue.leave());
     }
 
-    /// Gives all that were found to their tenants. A subscription whose topic has gone goes, too: the process has ended
-    /// before it could.
+    /// Adds the entities to their tenants. A subscription without a topic is deleted: the process ended before the
+    /// deletion of the topic was complete.
     pub fn join(self) {
         let mut commits = Commits::default();
         let (subscriptions, others): (Vec<_>, Vec<_>) =
@@ -98,7 +99,7 @@ impl Recovering {
     }
 }
 
-/// A subscription has its topic again.
+/// Joins a subscription to its topic, whose properties it inherits.
 fn adopt(topic: &Topic, queue: &Arc<Queue>) {
     let own = queue.configured();
     let properties = topic.configured().topic_properties().cloned();

@@ -1,4 +1,4 @@
-//! All entities of a tenant: found by their address, made, changed and deleted.
+//! All entities of a tenant: lookup, creation, change and deletion.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,7 +24,7 @@ use crate::durable::{Commits, DurableShard, Shards};
 use crate::random::Random;
 use crate::sync::{Mutex, RwLock};
 
-/// What an address can name. A subscription is a queue, too.
+/// An entity that an address can name. A subscription is a queue as well.
 #[derive(Clone, Debug)]
 pub enum Node {
     /// A queue or a subscription.
@@ -36,59 +36,59 @@ pub enum Node {
 /// The entities of one tenant.
 pub struct Entities {
     home: Home,
-    /// How many there may be.
+    /// Returns the maximum number of entities.
     most: Box<dyn Fn() -> usize + Send + Sync>,
-    /// By canonical key; subscriptions, too.
+    /// The entities, including subscriptions, by canonical key.
     nodes: RwLock<BTreeMap<Box<str>, Node>>,
-    /// Held by who makes, changes or deletes an entity: one at a time.
+    /// Held while an entity is created, changed or deleted: one at a time.
     changing: Mutex<()>,
 }
 
-/// Why an entity is not made, changed or deleted.
+/// Reason for which an entity is not created, changed or deleted.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum EntityError {
-    /// The definition cannot be used.
+    /// The definition is invalid.
     #[error(transparent)]
     Definition(#[from] DefinitionError),
-    /// There is one of this name.
+    /// The name exists already.
     #[error("{0} exists already")]
     Exists(Box<str>),
-    /// There is none of this name.
+    /// The name does not exist.
     #[error("{0} could not be found")]
     NotFound(Box<str>),
-    /// It is fixed when an entity is made.
+    /// The property is fixed when an entity is created.
     #[error(
         "{entity}: {property} is {is} and cannot be changed. Keep it, or delete the entity, with all that \
          is in it, and make it anew"
     )]
     Fixed {
-        /// Whose property.
+        /// The entity.
         entity: Box<str>,
-        /// Which.
+        /// The property.
         property: &'static str,
-        /// What it is.
+        /// The current value.
         is: bool,
     },
-    /// It would forward to an entity that does not exist.
+    /// The entity would forward to an entity that does not exist.
     #[error("{entity}: {property} is {target:?}, but there is no queue or topic of that name")]
     NoTarget {
-        /// Who would.
+        /// The entity.
         entity: Box<str>,
-        /// The property that says so.
+        /// The property that names the target.
         property: &'static str,
-        /// Where to.
+        /// The target.
         target: Box<str>,
     },
-    /// The tenant has as many as it may.
+    /// The tenant has the maximum number of entities.
     #[error("there may be {0} queues, topics and subscriptions (limits.max_entities), and no more")]
     TooMany(usize),
-    /// The shard where it is, or would be, is closed.
+    /// The shard that the entity belongs to, or would belong to, is closed.
     #[error("the shard of {0} is closed: try again when it is open")]
     Closed(Box<str>),
 }
 
 impl Node {
-    /// The entity itself; of a topic, what keeps its scheduled messages.
+    /// The entity itself; for a topic, the queue that holds its scheduled messages.
     pub fn entity(&self) -> &Arc<Queue> {
         match self {
             Self::Queue(queue) => queue,
@@ -96,17 +96,17 @@ impl Node {
         }
     }
 
-    /// The longest message that it takes, in bytes.
+    /// Maximum size of a message, in bytes.
     pub fn max_message_size(&self) -> usize {
         self.entity().max_message_size()
     }
 
-    /// Its path, as it was declared.
+    /// The entity's path, as it was declared.
     pub fn path(&self) -> &str {
         self.entity().path()
     }
 
-    /// If its shard was closed, it becomes the one that has its place.
+    /// If the shard of the entity was closed, replaces the node by the present one with the same key.
     pub fn look_up(&mut self) {
         let present = |queue: &Queue| queue.entities()?.find_key(queue.key());
         if self.entity().is_closed()
@@ -118,7 +118,8 @@ impl Node {
 }
 
 impl Entities {
-    /// None yet, of the tenant of this number and name. `most` says how many there may be.
+    /// Creates the collection of a tenant's entities, which is empty. `most` returns the maximum number of
+    /// entities.
     pub fn new(
         (tenant, tenant_name): (TenantNumber, &str),
         shards: &Arc<Shards>,
@@ -145,17 +146,17 @@ impl Entities {
         &self.home
     }
 
-    /// What an address names. Its part and whether it is the management node are up to the caller.
+    /// Returns the entity that an address names. The address's part and management flag are left to the caller.
     pub fn find(&self, address: &Address) -> Option<Node> {
         self.find_key(&address.entity)
     }
 
-    /// The entity with this canonical key.
+    /// Returns the entity with this canonical key.
     pub fn find_key(&self, key: &str) -> Option<Node> {
         self.nodes.read().get(key).cloned()
     }
 
-    /// Whether an entity has this canonical key, or lies below it.
+    /// Whether an entity has this canonical key, or a key below it.
     pub fn is_path(&self, key: &str) -> bool {
         let nodes = self.nodes.read();
         let below = format!("{key}/");
@@ -163,7 +164,7 @@ impl Entities {
         nodes.contains_key(key) || behind.next().is_some_and(|(next, _)| next.starts_with(&below))
     }
 
-    /// The topic with this canonical key.
+    /// Returns the topic with this canonical key.
     pub fn find_topic(&self, key: &str) -> Option<Arc<Topic>> {
         match self.find_key(key) {
             Some(Node::Topic(topic)) => Some(topic),
@@ -171,16 +172,16 @@ impl Entities {
         }
     }
 
-    /// All queues and topics, by name; [`Topic::subscriptions`] has the rest.
+    /// Returns all queues and topics, ordered by key. Subscriptions are in [`Topic::subscriptions`].
     pub fn list(&self) -> Vec<Node> {
         let nodes = self.nodes.read();
         nodes.values().filter(|node| !node.entity().is_subscription()).cloned().collect()
     }
 
-    /// Has everything done whose time has come though its timer has not run down: timers go by a clock that
-    /// does not jump, and that on the wall may have been set forward.
+    /// Does everything that is due although its timer has not expired. Timers use a monotonic clock, and the wall
+    /// clock may have been set forward.
     pub fn wake_overdue(&self, now: WallTime) {
-        // What is due may look for other entities, so not under the lock.
+        // Not under the lock: due work may look up other entities.
         let overdue: Vec<_> = {
             let nodes = self.nodes.read();
             let entities = nodes.values().map(Node::entity);
@@ -191,20 +192,20 @@ impl Entities {
         }
     }
 
-    /// How many there are, subscriptions included.
+    /// Number of entities, including subscriptions.
     pub fn len(&self) -> usize {
         self.nodes.read().len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no entities.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Makes a queue.
+    /// Creates a queue.
     ///
     /// # Errors
-    /// [`EntityError`]; nothing has changed then.
+    /// [`EntityError`]. Nothing has changed then.
     pub fn create_queue(
         &self,
         definition: &QueueDefinition,
@@ -218,10 +219,10 @@ impl Entities {
         Ok(self.insert_queue(definition, by, commits))
     }
 
-    /// Gives a queue other properties.
+    /// Changes the properties of a queue.
     ///
     /// # Errors
-    /// [`EntityError`]; nothing has changed then.
+    /// [`EntityError`]. Nothing has changed then.
     pub fn update_queue(
         &self,
         definition: &QueueDefinition,
@@ -239,10 +240,10 @@ impl Entities {
         Ok(queue)
     }
 
-    /// Makes a topic with its subscriptions.
+    /// Creates a topic with its subscriptions.
     ///
     /// # Errors
-    /// [`EntityError`]; nothing has changed then.
+    /// [`EntityError`]. Nothing has changed then.
     pub fn create_topic(
         &self,
         definition: &TopicDefinition,
@@ -262,10 +263,10 @@ impl Entities {
         Ok(topic)
     }
 
-    /// Gives a topic other properties, and none of its subscriptions.
+    /// Changes the properties of a topic. The subscriptions in the definition are ignored.
     ///
     /// # Errors
-    /// [`EntityError`]; nothing has changed then.
+    /// [`EntityError`]. Nothing has changed then.
     pub fn update_topic(
         &self,
         definition: &TopicDefinition,
@@ -280,10 +281,10 @@ impl Entities {
         Ok(topic)
     }
 
-    /// Makes a subscription of a topic.
+    /// Creates a subscription of a topic.
     ///
     /// # Errors
-    /// [`EntityError`]; nothing has changed then.
+    /// [`EntityError`]. Nothing has changed then.
     pub fn create_subscription(
         &self,
         topic: &str,
@@ -299,10 +300,10 @@ impl Entities {
         self.insert_subscription(&topic, definition, by, commits)
     }
 
-    /// Gives a subscription other properties, and other rules if the definition has any.
+    /// Changes the properties of a subscription, and its rules if the definition has any.
     ///
     /// # Errors
-    /// [`EntityError`]; nothing has changed then.
+    /// [`EntityError`]. Nothing has changed then.
     pub fn update_subscription(
         &self,
         topic: &str,
@@ -318,10 +319,10 @@ impl Entities {
         self.change_subscription(&topic, definition, by, commits)
     }
 
-    /// Deletes a queue, a topic with its subscriptions, or a subscription, with all messages.
+    /// Deletes a queue, a subscription, or a topic with its subscriptions, and all their messages.
     ///
     /// # Errors
-    /// [`EntityError::NotFound`].
+    /// [`EntityError::NotFound`] or [`EntityError::Closed`].
     pub fn delete(&self, written: &str, commits: &mut Commits) -> Result<(), EntityError> {
         let _changing = self.changing.lock();
         self.check_open(written)?;
@@ -350,7 +351,7 @@ impl Entities {
     /// Adds a rule to a subscription.
     ///
     /// # Errors
-    /// [`EntityError`]; nothing has changed then.
+    /// [`EntityError`]. Nothing has changed then.
     pub fn add_rule(
         &self,
         subscription: &Queue,
@@ -373,10 +374,10 @@ impl Entities {
         })
     }
 
-    /// Removes a rule from a subscription. Without any left, it takes no messages.
+    /// Removes a rule from a subscription. A subscription without rules takes no messages.
     ///
     /// # Errors
-    /// [`EntityError::NotFound`].
+    /// [`EntityError::NotFound`] or [`EntityError::Closed`].
     pub fn remove_rule(
         &self,
         subscription: &Queue,
@@ -393,11 +394,11 @@ impl Entities {
         })
     }
 
-    /// Has all entities that a configuration declares, as it declares them, beside those that there are.
-    /// Of a subscription that there is, rules are replaced only if the configuration has some.
+    /// Creates or changes all entities that a configuration declares. Other entities stay. The rules of an existing
+    /// subscription are replaced only if the configuration has rules for it.
     ///
     /// # Errors
-    /// The first [`EntityError`]; what comes before it in the configuration has changed then.
+    /// The first [`EntityError`]. The entities before it in the configuration have changed then.
     pub fn declare(
         &self,
         definitions: &Definitions,
@@ -407,7 +408,7 @@ impl Entities {
         let by = DeclaredBy::Configuration;
         let _changing = self.changing.lock();
         self.check_declared(definitions)?;
-        // What belongs to a closed shard is declared when that is open.
+        // Entities of a closed shard are declared when the shard is open again.
         let is_open = |name: &str| self.shard_of(name).is_open();
         for definition in definitions.queues.iter().filter(|queue| is_open(&queue.name)) {
             let name = name_of(Kind::Queue, &definition.name);
@@ -452,7 +453,8 @@ impl Entities {
         Ok(())
     }
 
-    /// Notes where sequence numbers go on. The last that is done before the process ends.
+    /// Stores the exact next sequence numbers of all entities, so that none are skipped. Must be the last change
+    /// before the process ends.
     pub fn note_numbers(&self, commits: &mut Commits) {
         let nodes: Vec<_> = self.nodes.read().values().cloned().collect();
         for node in nodes {
@@ -460,7 +462,7 @@ impl Entities {
         }
     }
 
-    /// Puts an entity that was found in the store.
+    /// Adds an entity that was found in the store.
     pub(super) fn put_recovered(&self, node: Node) {
         self.nodes.write().insert(node.entity().key().into(), node);
     }
@@ -611,12 +613,13 @@ impl Entities {
         self.check_room(count)
     }
 
-    /// The shard of an entity, whether there is one of its name or not.
+    /// Returns the shard of the entity with this name, which need not exist.
     fn shard_of(&self, name: &str) -> Arc<DurableShard> {
         shard_of(&self.home, &path::key(name))
     }
 
-    /// Held are the changes: no shard is closed before they are let go.
+    /// Checks that the shard of an entity is open. The caller holds `changing`, so the shard is not closed before
+    /// the change is done.
     fn check_open(&self, name: &str) -> Result<(), EntityError> {
         match self.shard_of(name).is_open() {
             true => Ok(()),
@@ -624,7 +627,8 @@ impl Entities {
         }
     }
 
-    /// A shard is closed: its entities are in the store only, and those who receive from them are told.
+    /// Empties the entities of a shard in memory because the shard is being closed: their contents stay in the
+    /// store only. Notifies their receivers.
     pub fn leave(&self, shard: ShardIndex) {
         let _changing = self.changing.lock();
         let nodes = self.nodes.read().clone();
@@ -632,7 +636,8 @@ impl Entities {
         of_shard.for_each(|queue| queue.leave());
     }
 
-    /// A shard is opened: those that are known of an earlier tenure and were not found in it are gone.
+    /// Removes the entities of an earlier tenure of a shard that were not found when it was opened: they no longer
+    /// exist.
     pub fn forget_closed(&self, opened: &Arc<DurableShard>) {
         self.nodes.write().retain(|_, node| {
             let shard = node.entity().shard();
@@ -645,7 +650,7 @@ impl Entities {
         if self.len() + count > most { Err(EntityError::TooMany(most)) } else { Ok(()) }
     }
 
-    /// Whether all that a configuration forwards to is there, or in it.
+    /// Checks that each entity to which a configuration forwards exists, or is declared in it.
     fn check_declared(&self, definitions: &Definitions) -> Result<(), EntityError> {
         let names = definitions.queues.iter().map(|queue| &queue.name);
         let names = names.chain(definitions.topics.iter().map(|topic| &topic.name));
@@ -703,7 +708,7 @@ impl Entities {
     }
 }
 
-/// What is fixed when an entity is made must be as it was.
+/// Checks that the properties that are fixed when an entity is created have not changed.
 fn check_fixed(queue: &Queue, new: &QueueProperties, name: &str) -> Result<(), EntityError> {
     let old = &queue.configured().properties;
     let fixed = [
@@ -724,7 +729,7 @@ fn topic_properties(topic: &Topic) -> TopicProperties {
     topic.configured().topic_properties().cloned().expect("a topic is declared as one")
 }
 
-/// What a subscription says itself.
+/// Returns the properties of a subscription without those that it inherits from its topic.
 fn effective(own: &SubscriptionProperties) -> QueueProperties {
     QueueProperties::of_subscription(&TopicProperties::default(), own)
 }

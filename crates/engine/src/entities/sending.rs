@@ -1,4 +1,4 @@
-//! The way of a message into queues: through topics, and on from what forwards it.
+//! Sending of messages: into queues, through topics, and onward from entities that forward.
 
 use std::sync::Arc;
 
@@ -14,75 +14,77 @@ use super::queue::Queue;
 use super::registry::Node;
 use crate::durable::{Commits, DurableShard};
 
-/// How often a message is forwarded at most.
+/// Maximum number of times that a message is forwarded. An entity that would have to forward it once more puts it
+/// into its transfer dead-letter queue.
 pub const HOPS_MAX: u8 = 4;
 
-/// Copies of a batch that the subscriptions of a topic get, if there are more than one of each message: a batch
-/// goes to all of them, or to none, in one step.
+/// Maximum number of copies that the subscriptions of a topic get of a batch of more than one message: a batch goes
+/// to all of them, or to none, in one step. A batch with more copies is refused as [`SendError::TooManyCopies`].
 pub const COPIES_MAX: usize = 15_000;
 
-/// The annotation of a message that was moved on, with how often it was forwarded.
+/// The annotation of a stored message that is to be moved on, with the number of times that it was forwarded.
 const HOPS: &str = "x-opt-forwarded";
 
 /// Messages that are sent together.
 pub type Batch = SmallVec<[Incoming; 1]>;
 
-/// The sequence numbers of messages that were sent together, in their order. 0: the message has none here,
-/// because it was a duplicate, or went through a topic, or could not be forwarded.
+/// Sequence numbers of messages that were sent together, in their order. The number is 0 for a message that has
+/// none here because it was a duplicate, went through a topic, or could not be forwarded.
 pub type Numbers = SmallVec<[SequenceNumber; 1]>;
 
-/// Why messages are not taken. None of them is, then.
+/// Reason for which messages are not accepted.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum SendError {
-    /// An entity refuses one of them.
+    /// An entity refuses one of the messages.
     #[error(transparent)]
     Refused(#[from] Refusal),
     /// The entity has been deleted.
     #[error("the entity has been deleted")]
     Gone,
-    /// The disk is full or broken.
+    /// The disk is full or broken, or the shard is closed.
     #[error("the broker cannot store messages for now")]
     NotStored,
-    /// The bytes of a message are none.
+    /// The bytes of a message are malformed.
     #[error("the message is not well-formed")]
     Malformed,
-    /// The rules of a topic's subscriptions would keep the broker busy for too long.
+    /// The evaluation of the subscriptions' rules would keep the broker busy for too long.
     #[error(
         "the rules of the topic's subscriptions cost too much for so many or such large properties: send fewer \
          messages at a time, or with shorter properties, or use simpler rules"
     )]
     TooMuchWork,
-    /// A topic's subscriptions would get too many copies at once.
+    /// The subscriptions of a topic would get too many copies at once.
     #[error(
         "the topic's subscriptions would get more than {COPIES_MAX} copies: send fewer messages at a time"
     )]
     TooManyCopies,
 }
 
-/// How messages have come to an entity.
+/// The way of messages to an entity: their hop count, and whether each queue takes them only once.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Way<'a> {
-    /// So often they were forwarded.
+    /// Hop count: number of times that the messages were forwarded.
     pub(super) hops: u8,
-    /// It is one message, and each queue takes it once.
+    /// Set for a single message that each queue takes once.
     pub(super) once: Option<&'a Once>,
 }
 
 impl Way<'_> {
-    /// They were forwarded so often.
+    /// Returns the way of messages that were forwarded `hops` times.
     pub(super) fn forwarded(hops: u8) -> Self {
         Self { hops, once: None }
     }
 }
 
 impl Node {
-    /// Sends messages, all or none. Whoever is told that they are accepted has to wait for `commits`.
+    /// Sends messages, all or none. An answer that reports acceptance must wait for `commits`.
     ///
-    /// What cannot be forwarded is in the transfer dead-letter queue of the entity that it should have been
-    /// forwarded from, and accepted nevertheless.
+    /// A message that cannot be forwarded is accepted nevertheless: it is put into the transfer dead-letter queue
+    /// of the entity that should have forwarded it.
     ///
     /// # Errors
-    /// [`SendError`] if an entity does not take one of them.
+    /// [`SendError`] if an entity does not accept one of them. Messages that were forwarded before the error stay
+    /// at their targets.
     pub fn send(
         &self,
         messages: Batch,
@@ -92,11 +94,11 @@ impl Node {
         self.send_by(messages, Way::default(), now, commits)
     }
 
-    /// Sends a message, which may have been sent before the process last ended: queues that have it are left out. Otherwise
-    /// as [`send`](Self::send).
+    /// Sends a message that may have been sent before the process last ended: queues that have it skip it.
+    /// Otherwise like [`send`](Self::send).
     ///
     /// # Errors
-    /// As [`send`](Self::send).
+    /// The errors of [`send`](Self::send).
     pub fn send_once(
         &self,
         message: Incoming,
@@ -121,22 +123,23 @@ impl Node {
         self.put(messages, way, now, commits)
     }
 
-    /// Whether nothing new can be stored for now where messages may get to from here.
+    /// Whether a shard that messages can reach from here stores nothing new at the moment.
     pub fn refuses(&self) -> bool {
         self.reaches_any(DurableShard::refuses)
     }
 
-    /// Whether messages may get from here to where a shard is closed.
+    /// Whether messages can reach a closed shard from here.
     pub fn reaches_closed(&self) -> bool {
         self.reaches_any(|shard| !shard.is_open())
     }
 
-    /// Whether messages may get from here to such a shard, which is one that takes nothing new.
+    /// Whether messages can reach a shard from here for which `is_such` is true. It may be true only for shards
+    /// that take nothing new.
     fn reaches_any(&self, is_such: fn(&DurableShard) -> bool) -> bool {
         self.entity().shards().any_refuses() && self.reaches_within(HOPS_MAX, is_such)
     }
 
-    /// The same, if they may still be forwarded so often.
+    /// Like [`reaches_any`](Self::reaches_any), for messages that can be forwarded `hops` more times.
     fn reaches_within(&self, hops: u8, is_such: fn(&DurableShard) -> bool) -> bool {
         let target_is_such = |queue: &Arc<Queue>| {
             let configured = queue.configured();
@@ -151,7 +154,7 @@ impl Node {
             }
     }
 
-    /// Sends messages that have come so far.
+    /// Sends messages that came by `way`.
     pub(super) fn put(
         &self,
         messages: Batch,
@@ -174,39 +177,41 @@ impl Node {
     }
 }
 
-/// Where messages for an entity go at once. Not if it detects duplicates: an id must become durable in one
-/// batch with its message, so the message is stored first and moved on later.
+/// Returns the key of the entity to which messages for an entity are forwarded at once. `None` if the entity
+/// detects duplicates: an id must become durable in one batch with its message, so the message is stored first and
+/// moved later.
 pub(super) fn direct_target(configured: &Configured) -> Option<&str> {
     let is_direct = !configured.properties.requires_duplicate_detection
         && configured.topic_properties().is_none();
     configured.forwards_to.as_deref().filter(|_| is_direct)
 }
 
-/// Messages on their way from an entity to the one that it forwards to.
+/// Messages that an entity forwards to another.
 pub(super) struct Forward<'a> {
-    /// From here.
+    /// The entity that forwards.
     pub(super) from: &'a Arc<Queue>,
-    /// To the entity with this key.
+    /// The key of the target.
     pub(super) target: &'a str,
-    /// How they have come.
+    /// The way of the messages to the entity that forwards.
     pub(super) way: Way<'a>,
-    /// Those that go.
+    /// The messages.
     pub(super) messages: &'a [Incoming],
 }
 
-/// Why a message is not forwarded.
+/// Reason for which a message is not forwarded.
 pub(super) enum NotForwarded {
-    /// The shard of the target is closed for now.
+    /// The shard of the target is closed at the moment.
     Later,
-    /// It cannot be: the reason of a dead letter, and more words.
+    /// The message cannot be forwarded: the reason and the description of its dead letter.
     Never(&'static str, String),
 }
 
 impl Forward<'_> {
-    /// Sends one on, or into the transfer dead-letter queue of where it comes from.
+    /// Forwards a message, or puts it into the transfer dead-letter queue of the entity that forwards.
     ///
     /// # Errors
-    /// That has no room, either; or the shard of the target is closed.
+    /// [`SendError::Refused`] if that queue has no room, [`SendError::NotStored`] if the shard of the target is
+    /// closed.
     pub(super) fn send(
         &self,
         message: &Incoming,
@@ -225,7 +230,7 @@ impl Forward<'_> {
         Ok(0)
     }
 
-    /// Sends one on.
+    /// Forwards a message.
     pub(super) fn try_send(
         &self,
         message: &Incoming,
@@ -271,7 +276,7 @@ fn with_hops(mut messages: Batch, hops: u8) -> Batch {
     messages
 }
 
-/// How often a stored message was forwarded.
+/// Returns the number of times that a stored message was forwarded.
 pub(super) fn hops(overlay: Option<&Overlay>) -> u8 {
     match overlay.and_then(|overlay| overlay.get(Scope::Annotation, HOPS)) {
         Some(Value::Long(hops)) => u8::try_from(*hops).unwrap_or(HOPS_MAX),

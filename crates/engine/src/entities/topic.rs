@@ -1,4 +1,4 @@
-//! A topic: each subscription gets a copy of what its rules match.
+//! Topics: each subscription gets a copy of the messages that its rules match.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,51 +16,52 @@ use super::sending::{self, Batch, COPIES_MAX, Forward, Numbers, SendError, Way};
 use crate::durable::Commits;
 use crate::sync::{Mutex, RwLock};
 
-/// Why a message without session id is a dead letter in a subscription with sessions.
+/// Dead-letter reason of a message without a session id in a subscription that requires sessions.
 const NO_SESSION: &str = "Session ID is null";
 
-/// Steps that the rules of all subscriptions may cost for one batch, each of about ten nanoseconds. What goes beyond
-/// is refused: meanwhile, others that share the thread wait.
+/// Maximum number of steps, of about ten nanoseconds each, that the rules of all subscriptions may take for one
+/// batch. A batch that needs more is refused as [`SendError::TooMuchWork`], because others that share the thread
+/// wait in the meantime.
 const WORK_MAX: usize = 1_000_000;
 
 /// A topic.
 pub struct Topic {
-    /// Keeps what is scheduled, until it is time to give it to the subscriptions.
+    /// The queue that holds scheduled messages until they are given to the subscriptions.
     held: Arc<Queue>,
-    /// Sorted by key. Replaced as a whole.
+    /// The subscriptions, sorted by key. The slice is replaced as a whole.
     subscriptions: RwLock<Arc<[Arc<Queue>]>>,
-    /// Held while messages are given to the subscriptions: all of them take a batch, or none. They take
-    /// messages from nowhere else.
+    /// Held while messages are given to the subscriptions: all of them take a batch, or none. What was checked
+    /// under this lock holds until it is released, because subscriptions take messages from nowhere else.
     sending: Mutex<()>,
 }
 
 impl Topic {
-    /// A topic without subscriptions.
+    /// Creates a topic without subscriptions.
     pub(super) fn new(held: Arc<Queue>) -> Self {
         Self { held, subscriptions: RwLock::new(Arc::new([])), sending: Mutex::default() }
     }
 
-    /// Its path, as it was declared.
+    /// The topic's path, as it was declared.
     pub fn path(&self) -> &str {
         self.held.path()
     }
 
-    /// Its canonical key.
+    /// The topic's canonical key.
     pub fn key(&self) -> &str {
         self.held.key()
     }
 
-    /// What it is declared as.
+    /// The topic's definition, and what is derived from it.
     pub fn configured(&self) -> Arc<Configured> {
         self.held.configured()
     }
 
-    /// What keeps scheduled messages until their time: for cancelling them and looking at them.
+    /// The queue that holds scheduled messages until they are due. They can be cancelled and browsed there.
     pub fn held(&self) -> &Arc<Queue> {
         &self.held
     }
 
-    /// Its subscriptions, by name.
+    /// The topic's subscriptions, sorted by name.
     pub fn subscriptions(&self) -> Arc<[Arc<Queue>]> {
         Arc::clone(&self.subscriptions.read())
     }
@@ -78,8 +79,8 @@ impl Topic {
         *subscriptions = subscriptions.iter().filter(|known| known.key() != key).cloned().collect();
     }
 
-    /// Gives messages to the subscriptions, all or none, and keeps those that are scheduled. The numbers of
-    /// these; 0 for the others.
+    /// Gives messages to the subscriptions, all or none, and holds those that are scheduled. Returns the sequence
+    /// numbers of the scheduled messages, and 0 for the others.
     pub(super) fn put(
         &self,
         messages: Batch,
@@ -103,7 +104,8 @@ impl Topic {
                 share.put(way, now, commits)?;
             }
         }
-        // Another topic may be on the way from here, and no two are locked at once.
+        // Not under the lock: a forwarded message may go through another topic, and two topics must not be locked
+        // at the same time.
         for share in shares.iter().filter_map(|share| share.forwarded(way)) {
             for message in share.messages {
                 share.send(message, now, commits)?;
@@ -114,7 +116,7 @@ impl Topic {
         Ok(places.into_iter().map(number).collect())
     }
 
-    /// What each subscription gets.
+    /// Returns the messages that each subscription gets. Subscriptions that get none are omitted.
     fn shares(&self, messages: &[Incoming]) -> Result<Vec<Share>, SendError> {
         let subscriptions = self.subscriptions();
         let mut shares: Vec<_> = subscriptions.iter().map(Share::of).collect();
@@ -137,12 +139,12 @@ impl Topic {
     }
 }
 
-/// What one subscription gets of a batch.
+/// The messages of a batch that one subscription gets.
 struct Share {
     subscription: Arc<Queue>,
     configured: Arc<Configured>,
     messages: Batch,
-    /// Dead letters from the beginning.
+    /// Messages without a session id that become dead letters at once, because the subscription requires sessions.
     without_session: Batch,
 }
 
@@ -156,7 +158,7 @@ impl Share {
         }
     }
 
-    /// Takes the copies that its rules make of a message: how many.
+    /// Adds the copies that the subscription's rules make of a message. Returns their number.
     fn take(&mut self, message: &Incoming, properties: &MessageProperties<'_>) -> usize {
         let Configured { rules, properties: own, .. } = &*self.configured;
         let copies = Rule::copies(rules, properties);
@@ -180,7 +182,7 @@ impl Share {
         count
     }
 
-    /// Whether it goes on from here, and to where.
+    /// Returns how the subscription forwards the messages at once; `None` if it stores them.
     fn forwarded<'a>(&'a self, way: Way<'a>) -> Option<Forward<'a>> {
         let target = sending::direct_target(&self.configured)?;
         Some(Forward { from: &self.subscription, target, way, messages: &self.messages })
@@ -191,13 +193,13 @@ impl Share {
             return Ok(());
         }
         match self.subscription.check(&self.messages) {
-            // Deleted a moment ago.
+            // The subscription has just been deleted.
             Err(SendError::Gone) => Ok(()),
             checked => checked,
         }
     }
 
-    /// Enqueues what does not go on from here.
+    /// Enqueues the messages that are not forwarded.
     fn put(&mut self, way: Way<'_>, now: WallTime, commits: &mut Commits) -> Result<(), SendError> {
         if self.forwarded(way).is_none() && !self.messages.is_empty() {
             match self.subscription.put(std::mem::take(&mut self.messages), way, now, commits) {
@@ -217,7 +219,7 @@ impl Share {
     }
 }
 
-/// Changes a copy as the action of a rule says.
+/// Applies the changes of a rule's action to a copy.
 fn change(
     copy: &mut Incoming,
     properties: &MessageProperties<'_>,
@@ -251,7 +253,8 @@ fn text(value: &Value) -> Option<&str> {
     }
 }
 
-/// Copies of one message must not be taken for each other: each is known by the id of the message and its rule.
+/// Gives a copy a message id of its own, made of the message's id and the name of the rule, so that copies of one
+/// message are not taken for duplicates of each other.
 fn tell_apart(copy: &mut Incoming, message: &Incoming) {
     let overlay = copy.overlay.as_deref();
     let rule = overlay.and_then(|overlay| text(overlay.get(Scope::User, RULE_NAME)?));

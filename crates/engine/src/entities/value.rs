@@ -1,11 +1,11 @@
-//! Values of properties: as messages have them, and as rules and changes do.
+//! Conversion of property values between their encoding in messages and their form in rules and changes.
 
 use std::borrow::Cow;
 
 use barid_amqp::message::ValueRef as Encoded;
 use barid_core::value::{Value, ValueRef};
 
-/// A value as it is encoded in a message.
+/// Converts a value to its encoding in a message.
 pub fn encoded(value: &Value) -> Encoded<'_> {
     match value {
         Value::Null => Encoded::Null,
@@ -19,7 +19,8 @@ pub fn encoded(value: &Value) -> Encoded<'_> {
     }
 }
 
-/// A value of a message as rules have it; `None`: of a type that no property has.
+/// Converts a value of a message to the form that rules use. Returns `None` for a list, map, array, decimal or
+/// described value, which rules cannot use.
 pub fn widened(value: Encoded<'_>) -> Option<ValueRef<'_>> {
     Some(match value {
         Encoded::Null => ValueRef::Null,
@@ -40,7 +41,7 @@ pub fn widened(value: Encoded<'_>) -> Option<ValueRef<'_>> {
     })
 }
 
-/// The same, to be kept.
+/// Like [`widened`], but returns a value that owns its text and bytes.
 pub fn kept(value: Encoded<'_>) -> Option<Value> {
     widened(value).map(ValueRef::into_owned)
 }

@@ -1,4 +1,4 @@
-//! A client that has a session: what it sends, and how it ends.
+//! A client that has a session: handling of its packets, and the end of its connection.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -29,59 +29,64 @@ use crate::session::{Session, SessionRef, Stint};
 use crate::tenant::Tenant;
 use crate::turn::{ClientAck, Scratch, Turn};
 
-/// Bytes of answers that a client may leave unread before it is not read from either.
+/// Maximum size of the answers that wait for a client, in bytes. Beyond, the broker stops reading from the
+/// client, and resumes when half of it or less is left.
 const UNREAD_ANSWERS_MAX: usize = 512 * 1024;
 
-/// Requests to the state store that are executed before it is looked whether their client reads the
-/// responses …
+/// Maximum number of requests to the state store that are executed before the broker checks whether the
+/// client reads the responses.
 const REQUESTS_TOGETHER: usize = 16;
 
-/// … if they tell no more watchers than this.
+/// Maximum number of notifications that these requests may cause together, if each changes the key that has
+/// the most watchers. With many watchers fewer requests are executed together, but at least one.
 const NOTIFICATIONS_TOGETHER: usize = 16 * 1024;
 
-/// Acknowledgements that are applied together at most, under one lock.
+/// Maximum number of acknowledgements that are applied under one lock. The packets beyond wait for the next
+/// call of [`Client::handle`].
 const ACKS_TOGETHER: usize = 1024;
 
-/// A client that has a session, and its connection.
+/// A client that has a session, with its connection.
 #[derive(Debug)]
 pub struct Client {
     pub(super) id: ConnectionId,
-    /// Where the client is.
+    /// The address of the client.
     pub(super) peer: SocketAddr,
     pub(super) tenant: Arc<Tenant>,
     pub(super) session: SessionRef,
-    /// Which of the session's connections it is.
+    /// The epoch of the outlet that belongs to this connection.
     pub(super) epoch: u32,
     pub(super) version: Version,
     /// See [`Connect::is_bridge`](mqtt_proto::Connect::is_bridge).
     pub(super) is_bridge: bool,
     pub(super) keep_alive: KeepAlive,
     pub(super) aliases: InboundAliases,
-    /// What the user may do; `None`: everything.
+    /// The permissions of the user; `None`: everything is allowed.
     pub(super) permissions: Option<Arc<Permissions>>,
     /// The tenant's limits when the client connected.
     pub(super) limits: Arc<Limits>,
     /// The tenant's durability classes when the client connected.
     pub(super) durability: Arc<Durability>,
-    /// When it began, by the clock on the wall.
+    /// Wall time at which the connection began.
     pub(super) since: WallTime,
-    /// The Session Expiry Interval of the CONNECT was zero, and may not be raised (MQTT-3.14.2-2).
+    /// Whether the Session Expiry Interval of the CONNECT was 0, so that DISCONNECT may not raise it
+    /// (MQTT-3.14.2-2).
     pub(super) expires_at_once: bool,
     /// The client's Maximum Packet Size.
     pub(super) max_packet_size: u32,
-    /// The client does not read its answers, so it is not read from.
+    /// Whether reading from the client is paused: too many answers wait for it, because it does not read them
+    /// or because they are not durable yet, or it has lost its session.
     pub(super) reading_paused: bool,
-    /// What was read has not all been handled: something is kept, and there may be whole packets in it.
+    /// Whether some of the bytes read have not been handled: the kept bytes may contain whole packets.
     pub(super) interrupted: bool,
-    /// A packet of which only a part has been handled.
+    /// A packet that has been handled in part.
     pub(super) unfinished: Option<Box<Unfinished>>,
-    /// The only session that got what the client published last.
+    /// The only session that got the client's last messages, if there was exactly one.
     pub(super) partner: Option<Partner>,
-    /// Keys of the state store that the client watches.
+    /// The keys of the state store that the connection watches.
     pub(super) watched: Option<Box<HashSet<Box<[u8]>>>>,
 }
 
-/// A session that a client publishes to; not kept in memory by that.
+/// A session that a client publishes to. The reference does not keep the session in memory.
 #[derive(Debug)]
 pub(super) struct Partner {
     pub(super) id: u64,
@@ -89,23 +94,23 @@ pub(super) struct Partner {
 }
 
 impl Client {
-    /// When it must have sent a packet, by its Keep Alive.
+    /// Time by which the client must send its next packet, if it has a Keep Alive.
     pub fn deadline(&self) -> Option<MonoTime> {
         self.keep_alive.deadline_ms().map(MonoTime::from_millis)
     }
 
-    /// Whether it is not read from, as it does not read its answers.
+    /// Whether reading from the client is paused until its answers have been sent.
     pub fn is_paused(&self) -> bool {
         self.reading_paused
     }
 
-    /// Whether something has come that was not handled, and is to be given to it again.
+    /// Whether some of the bytes read have not been handled, and must be passed to [`Self::handle`] again.
     pub fn is_interrupted(&self) -> bool {
         self.interrupted
     }
 
-    /// The connection of the only subscriber that gets what this client publishes, if it is of the same
-    /// thread.
+    /// The connection of the only session that got the client's last messages, if that connection belongs to
+    /// the same thread.
     pub fn partner(&self, owner: &Arc<dyn Owner>) -> Option<ConnectionId> {
         let partner = SessionRef::upgrade(&self.partner.as_ref()?.session)?;
         partner.inspect(|_, link| {
@@ -113,19 +118,19 @@ impl Client {
         })
     }
 
-    /// Its session, and which of the session's connections it has.
+    /// The session, and the epoch of this connection.
     pub fn attachment(&self) -> (SessionRef, u32) {
         (self.session.clone(), self.epoch)
     }
 
-    /// Sends what waits for it. `writable`: there is room again.
+    /// Sends what waits for the client. `writable`: the kernel has reported that the socket has room again.
     pub fn drain(&self, turn: &Turn<'_>, out: &mut dyn Write, writable: bool) {
         let stint = Stint::of_one_among(turn.writers);
         let write = |bytes: &[u8]| out.write(bytes);
         self.session.drain(&turn.context.worker, self.epoch, writable, stint, write);
     }
 
-    /// Reads again from a client that did not read its answers and now does. True: it is time to.
+    /// Resumes reading if few enough answers wait for the client. Returns whether reading is resumed.
     pub fn resume_reading(&mut self) -> bool {
         let resumed =
             self.reading_paused && self.session.may_read_again(self.epoch, UNREAD_ANSWERS_MAX / 2);
@@ -133,11 +138,11 @@ impl Client {
         resumed
     }
 
-    /// Handles the whole packets in `bytes`, and what was left of one before; sends what answers them, and returns how many
-    /// bytes they had.
+    /// Handles the whole packets in `bytes`, after the rest of an unfinished packet, and sends the answers.
+    /// Returns the number of bytes handled.
     ///
     /// # Errors
-    /// The connection ends.
+    /// The reason why the connection ends.
     pub fn handle(
         &mut self,
         turn: &mut Turn<'_>,
@@ -170,7 +175,7 @@ impl Client {
             if turn.scratch.run.is_requests && turn.scratch.run.len() >= self.requests_together() {
                 result = result.and_then(|()| self.finish_run(turn, bytes, false));
                 alone = false;
-                // Others have their turn, or the client has to read first.
+                // Other connections have their turn, or the client must read its responses first.
                 if turn.scratch.responses.are_much() || self.session.has_unread_messages(self.epoch)
                 {
                     self.interrupted = handled < bytes.len();
@@ -183,18 +188,19 @@ impl Client {
             }
         }
         self.interrupted |= self.unfinished.is_some();
-        // A packet that takes several turns keeps those behind it waiting, perhaps a PINGREQ.
+        // An unfinished packet counts for Keep Alive as well: packets behind it, perhaps a PINGREQ, wait for
+        // it.
         if handled > 0 || was_unfinished {
             self.keep_alive.packet_received(turn.context.worker.now.as_millis());
         }
-        // What came before an error counts, and its answers come before the farewell.
+        // Packets before an error take effect, and their answers are sent before the DISCONNECT.
         let finished = self.finish_run(turn, bytes, alone);
         let acked = self.apply_acks(turn, out);
         self.answer(turn, out);
         result.and(finished).and(acked).map(|()| handled)
     }
 
-    /// How many requests are executed in one piece. Each may change the key that most watch.
+    /// Number of requests to execute together. Any of them may change the key that has the most watchers.
     fn requests_together(&self) -> usize {
         let store = self.tenant.used_state_store();
         let watchers = store.map_or(0, |store| store.usage().most_watchers());
@@ -218,7 +224,8 @@ impl Client {
             kind,
             PacketType::PubAck | PacketType::PubRec | PacketType::PubComp | PacketType::PingReq
         ) {
-            // The others have an effect that what was published before must not see.
+            // Other packets may change how messages are published. The messages before them must not be
+            // affected.
             self.finish_run(turn, bytes, false)?;
             *alone = false;
         }
@@ -229,7 +236,7 @@ impl Client {
                 Ok(())
             }
             Packet::PingReq => {
-                // Says that the broker is there, whatever else the client waits for.
+                // PINGRESP shows that the broker is alive, so it does not wait behind other answers.
                 let packet = [PacketType::PingResp.first_byte(), 0];
                 turn.scratch.answers.prompt.extend_from_slice(&packet);
                 let counters = self.tenant.counters(turn.context.worker.id);
@@ -240,7 +247,7 @@ impl Client {
             Packet::Subscribe(subscribe) => self.on_subscribe(turn, &subscribe),
             Packet::Unsubscribe(unsubscribe) => self.on_unsubscribe(turn, &unsubscribe),
             Packet::Disconnect(disconnect) => Err(self.on_disconnect(&disconnect)),
-            // No authentication method was agreed on, so there is none to go on with.
+            // No authentication method was agreed on in CONNECT, so AUTH is not allowed.
             Packet::Auth(_) => Err(End::Refused(
                 ReasonCode::ProtocolError,
                 "AUTH without an authentication method",
@@ -258,7 +265,7 @@ impl Client {
             let mut state = self.session.state();
             self.check_owner()?;
             if state.received.is_unfinished(id) {
-                // Another connection of the client is just handing it on.
+                // Another connection of the client is still publishing the message.
                 return Err(End::Refused(ReasonCode::ServerBusy, "released too early"));
             }
             state.received.release(id)
@@ -272,7 +279,7 @@ impl Client {
         Ok(())
     }
 
-    /// An error if the session is not this connection's any more.
+    /// Returns an error if this connection does not have the session any more.
     pub(super) fn check_owner(&self) -> Result<(), End> {
         if self.session.is_owned_by(self.id) { Ok(()) } else { Err(End::SessionTaken) }
     }
@@ -290,7 +297,7 @@ impl Client {
             if let Err(end) = self.check_owner() {
                 return end;
             }
-            // Noted with the end of the connection.
+            // The new expiry is noted in the store at the end of the connection.
             state.expiry = expiry;
             self.session.set_survives(expiry > 0);
         }
@@ -326,7 +333,7 @@ impl Client {
         }
     }
 
-    /// Lets `encode` append one packet to the answers, and counts it.
+    /// Appends the one packet that `encode` writes to the answers, and counts it.
     pub(super) fn put_answer(
         &self,
         turn: &mut Turn<'_>,
@@ -340,8 +347,9 @@ impl Client {
         counters.sent.add(kind, 1, (answers.len() - before) as u64);
     }
 
-    /// Applies the acknowledgements that the client has sent, all under one lock, and sends what they
-    /// make room for. An error: one of them is not what the message has to be answered with now.
+    /// Applies the acknowledgements that the client has sent, all under one lock, and sends messages for
+    /// which they made room. Returns an error if an acknowledgement is not the one that its message requires
+    /// at this point.
     fn apply_acks(&mut self, turn: &mut Turn<'_>, out: &mut dyn Write) -> Result<(), End> {
         if turn.scratch.acks.is_empty() {
             return Ok(());
@@ -366,7 +374,7 @@ impl Client {
                     break;
                 }
                 if ack.kind == PacketType::PubRec && ack.accepted {
-                    // Also when it is repeated: that it came before may not be durable yet.
+                    // A repeated PUBREC waits as well: the receipt of the first one may not be durable yet.
                     journal.open();
                     let reason = match acked {
                         Acked::Expected => ReasonCode::Success,
@@ -402,7 +410,8 @@ impl Client {
     fn answer(&mut self, turn: &mut Turn<'_>, out: &mut dyn Write) {
         let answers = &mut turn.scratch.answers;
         if answers.is_empty() {
-            // What has no answer waits for nothing, and must not make the next client's answers wait.
+            // The scratch memory is shared: commits that remain from packets without an answer must not delay
+            // the answers to the next client.
             answers.clear();
             return;
         }
@@ -418,8 +427,8 @@ impl Client {
         answers.clear();
     }
 
-    /// The connection ends: the client is told why, if it can be, and the session learns of it. False: it goes on, as the
-    /// session is another connection's, which closes this one.
+    /// Ends the connection: tells the client the reason if possible, and detaches the session. Returns false
+    /// if the connection goes on, because another connection has the session and closes this one.
     pub fn end(&mut self, turn: &mut Turn<'_>, out: &mut dyn Write, end: &End) -> bool {
         if let End::SessionTaken = end {
             self.reading_paused = true;
@@ -457,8 +466,8 @@ impl Client {
         true
     }
 
-    /// What the client is told at the end: nothing but to MQTT 5 clients, and not in answer to
-    /// DISCONNECT.
+    /// Returns the DISCONNECT for the client. It is empty for MQTT 3 clients, in answer to a DISCONNECT, and
+    /// where no packet may be sent any more.
     fn farewell(&self, end: &End) -> Vec<u8> {
         if self.version != Version::V5 {
             return Vec::new();
@@ -477,8 +486,8 @@ impl Client {
     }
 }
 
-/// The DISCONNECT that tells an MQTT 5 client why. The Reason String is left out if the client's Maximum
-/// Packet Size does not allow it (MQTT-3.14.2-3).
+/// Encodes a DISCONNECT for an MQTT 5 client. The Reason String is left out if it does not fit into the
+/// client's Maximum Packet Size (MQTT-3.14.2-3).
 fn disconnect(reason: ReasonCode, text: &str, max_packet_size: u32) -> Vec<u8> {
     let mut properties = PropertiesBuf::default();
     properties.push(Property::ReasonString(text)).expect("reasons are short");

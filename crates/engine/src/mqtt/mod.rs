@@ -1,7 +1,8 @@
-//! MQTT clients: what they send, and what they are told.
+//! MQTT clients: handling of their packets, and answers to them.
 //!
-//! A client [is admitted](admit()) with its CONNECT, and is a [`Client`] from then on. Bytes come in, and leave through a
-//! [`Write`](std::io::Write) that never waits: it takes as many of them as there is room for now.
+//! A CONNECT is [admitted](admit()), and the connection is a [`Client`] from then on. The caller passes
+//! received bytes in. Packets are sent through a [`Write`](std::io::Write) that never blocks: it accepts as
+//! many bytes as there is room for.
 
 mod admission;
 mod client;
@@ -26,10 +27,10 @@ pub use wanted::{Refusal, assigned_client_id};
 /// Why a connection ends.
 #[derive(Clone, Debug, Error)]
 pub enum End {
-    /// The client has said DISCONNECT.
+    /// The client has sent DISCONNECT.
     #[error("the client disconnected")]
     Disconnected {
-        /// It asked for its will to be published.
+        /// Whether the Will Message is to be published.
         with_will: bool,
     },
     /// The client, or the network, closed the connection.
@@ -38,19 +39,19 @@ pub enum End {
     /// The client sent bytes that are not MQTT, or not allowed.
     #[error("{0}")]
     Malformed(#[from] DecodeError),
-    /// The client did what the protocol or the broker does not allow.
+    /// The client did something that the protocol or the broker does not allow.
     #[error("{1}")]
     Refused(ReasonCode, &'static str),
-    /// The session is another connection's by now, or has ended. Whoever took it has posted why, and whether
-    /// the client can be told.
+    /// Another connection has taken the session over, or the session has ended. The thread that did so has
+    /// posted the reason, and whether the client can be told.
     #[error("the session has been taken")]
     SessionTaken,
-    /// The broker wants it.
+    /// The broker closes the connection.
     #[error("{}", .reason.name())]
     Closed {
         /// The reason that the client is told.
         reason: ReasonCode,
-        /// How it is told.
+        /// How the client is told.
         farewell: Farewell,
     },
 }

@@ -1,4 +1,4 @@
-//! Requests to the state store.
+//! Handling of requests to the state store.
 
 use barid_core::state_store::Limits;
 use mqtt_proto::{PacketId, PacketType, Properties, ReasonCode};
@@ -12,16 +12,16 @@ use crate::state_requests::Asking;
 use crate::state_store::{Envelope, Notices, Requester, Unanswered};
 use crate::turn::{Scratch, Turn};
 
-/// What a SCAN costs beside the keys that it finds, in bytes that could be copied meanwhile: it may look at
-/// thousands.
+/// Cost of a SCAN besides the keys found, as the number of bytes that could be copied in that time: it may
+/// examine thousands of keys.
 const SCAN_COST: usize = 128 * 1024;
 
-/// Steps of a turn for each watcher who is told of a change.
+/// Steps of a turn for each notification to a watcher.
 const NOTIFICATION_STEPS: usize = 2;
 
 impl Client {
-    /// Executes the run, whose messages are requests, one after the other. They are acknowledged when
-    /// what they have changed is durable.
+    /// Executes the requests of the run, one after the other. They are acknowledged when their changes are
+    /// durable.
     pub(super) fn finish_requests(
         &mut self,
         turn: &mut Turn<'_>,
@@ -51,7 +51,8 @@ impl Client {
             limits: &limits,
             watched: &mut self.watched,
         };
-        // Not to be done is better than to be done without an answer.
+        // A request is not executed if the queue has no room for a response: a change without a response
+        // would be worse.
         let mut room = session.room(&tenant.queue_limits());
         let mut reasons = SmallVec::<[ReasonCode; 16]>::new();
         let mut waits_for = Commits::default();
@@ -132,8 +133,8 @@ impl Client {
     }
 }
 
-/// Whether a response may go to a topic: not to where requests are published, nor to where only the
-/// broker tells of changes.
+/// Whether a response may be published to a topic. The topic of requests and the topics of notifications are
+/// not allowed.
 fn may_answer_to(response_topic: &str) -> bool {
     response_topic != topics::INVOKE && !response_topic.starts_with(topics::RESERVED)
 }

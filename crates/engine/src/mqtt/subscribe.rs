@@ -1,4 +1,4 @@
-//! SUBSCRIBE and UNSUBSCRIBE.
+//! Handling of SUBSCRIBE and UNSUBSCRIBE.
 
 use std::num::NonZeroU32;
 
@@ -18,11 +18,11 @@ use crate::session::{Replay, Subscription, Subscriptions};
 use crate::state_store;
 use crate::turn::Turn;
 
-/// What a filter costs in steps of a turn: it changes the index, and is noted in the store.
+/// Steps of a turn for each filter: it changes the topic index, and is noted in the store.
 const FILTER_STEPS: usize = 4;
 
-/// A SUBSCRIBE or UNSUBSCRIBE of which some filters have still to be handled: there may be hundreds of thousands in
-/// a packet, and others have their turn meanwhile. Nothing else of the client is handled before.
+/// A SUBSCRIBE or UNSUBSCRIBE that has filters left to handle. A packet may contain hundreds of thousands of
+/// filters, so it may take several turns. No later packet of the client is handled before it is finished.
 #[derive(Debug)]
 pub(super) struct Unfinished {
     packet_id: PacketId,
@@ -36,14 +36,14 @@ enum Rest {
     Unsubscribe(UnsubscribeFiltersBuf),
 }
 
-/// What has been done for the first filters of a packet.
+/// The results for the filters of a packet that have been handled.
 #[derive(Debug, Default)]
 struct Done {
-    /// The codes of those that have been handled.
+    /// Reason codes of the handled filters.
     codes: Vec<u8>,
-    /// One of them asks for retained messages.
+    /// Whether any of these subscriptions has asked for retained messages.
     replays: bool,
-    /// What has to be durable before the packet is acknowledged.
+    /// The commits that must be durable before the packet is acknowledged.
     commits: Commits,
 }
 
@@ -68,7 +68,7 @@ impl Client {
         self.unsubscribe_all(turn, packet.packet_id, packet.filters, Done::default())
     }
 
-    /// Goes on with a packet that was not finished in the turn before, if there is one.
+    /// Continues with the packet that was not finished in the previous turn, if there is one.
     pub(super) fn resume(&mut self, turn: &mut Turn<'_>) -> Result<(), End> {
         let Some(unfinished) = self.unfinished.take() else { return Ok(()) };
         let Unfinished { packet_id, rest, done } = *unfinished;
@@ -96,7 +96,7 @@ impl Client {
                 self.deny_subscribe(turn, wanted.filter);
             }
             done.codes.push(match granted {
-                // The SUBACK of MQTT 3.1 has no code for a failure.
+                // SUBACK in MQTT 3.1 has no code for a failure.
                 Err(reason) if self.version == Version::V3_1 => {
                     return Err(End::Refused(reason, "the subscription is refused"));
                 }
@@ -129,7 +129,8 @@ impl Client {
         Ok(())
     }
 
-    /// Asks for the retained messages of a subscription, if its client wants them and there may be some.
+    /// Requests the retained messages for a subscription, if the client wants them and some may match.
+    /// Returns whether they were requested.
     fn replay(
         &self,
         wanted: &SubscribeFilter<'_>,
@@ -142,7 +143,7 @@ impl Client {
             RetainHandling::SendIfNew => new,
             RetainHandling::DoNotSend => false,
         };
-        // Shared subscriptions get none (MQTT 5 §4.8.2).
+        // Shared subscriptions get no retained messages (MQTT 5 §4.8.2).
         let asks = send
             && !topic::is_shared(wanted.filter)
             && self.tenant.retained.read().may_match(wanted.filter);
@@ -156,8 +157,8 @@ impl Client {
         Ok(asks)
     }
 
-    /// An error if a SUBACK or UNSUBACK with so many codes is larger than the client takes: then nothing
-    /// must be done that it would have to be told of.
+    /// Returns an error if a SUBACK or UNSUBACK with `codes` reason codes would exceed the client's Maximum
+    /// Packet Size. To be called before any filter is handled: the client could not be told the result.
     fn check_answer(&self, codes: usize) -> Result<(), End> {
         const MOST_BUT_CODES: usize = 1 + 4 + 2 + 1;
         if self.version.is_v5() && MOST_BUT_CODES + codes > self.max_packet_size as usize {
@@ -178,8 +179,9 @@ impl Client {
     ) -> Result<(QoS, bool), ReasonCode> {
         self.check_filter(wanted.filter)?;
         let session = &self.session;
-        // Of what a bridge publishes nothing is to come back to it, and it hands on what is retained as retained: as if
-        // it had asked for that in MQTT 5 (No Local is for no shared subscription, §3.8.3.1).
+        // A bridge of MQTT 3 is treated as if it had set No Local and Retain As Published: its own messages
+        // must not come back to it, and it forwards retained messages as retained. No Local is not allowed
+        // for shared subscriptions (§3.8.3.1).
         let no_local = self.is_bridge && !topic::is_shared(wanted.filter);
         let max_qos = QoS::try_from(self.limits.max_qos).unwrap_or(QoS::ExactlyOnce);
         let subscription = Subscription {
@@ -216,7 +218,7 @@ impl Client {
 
     /// Whether the client may subscribe to a filter.
     fn check_filter(&self, filter: &str) -> Result<(), ReasonCode> {
-        // What is malformed has ended the connection; this one may still have too many levels.
+        // A malformed filter has already ended the connection, but this filter may have too many levels.
         topic::validate_filter(filter).map_err(|_| ReasonCode::TopicFilterInvalid)?;
         let shared = topic::parse_shared(filter).map_err(|_| ReasonCode::TopicFilterInvalid)?;
         if shared.is_some() && !self.limits.shared_subscriptions {
@@ -239,7 +241,8 @@ impl Client {
         mut done: Done,
     ) -> Result<(), End> {
         while let Some(filter) = filters.next() {
-            // Index and state change together, also before the eyes of a connection that takes over.
+            // Index and state change under the lock of the state, so that a connection that takes the session
+            // over sees either both changes or none.
             let mut state = self.session.state();
             self.check_owner()?;
             let existed = state.subscriptions.remove(filter);

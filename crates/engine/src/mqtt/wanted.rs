@@ -1,4 +1,4 @@
-//! What a CONNECT asks for, and what of it the tenant's limits allow.
+//! The settings that a CONNECT requests, reduced to the tenant's limits.
 
 use std::sync::Arc;
 
@@ -14,35 +14,37 @@ use crate::limits::Limits;
 use crate::random::Random;
 use crate::session::Will;
 
-/// The User Property by which a client asks for, and is told, what an acknowledgement promises.
+/// The User Property with which a client requests the durability classes in CONNECT, and in which CONNACK
+/// tells them.
 const DURABILITY: &str = "barid-durability";
 
-/// Classes that a client is told; more would make the CONNACK larger than some take.
+/// Maximum number of durability classes in CONNACK: with more, CONNACK would be larger than some clients
+/// accept.
 const DURABILITY_TOLD_MAX: usize = 32;
 
-/// Why a client does not get in.
+/// The reason code and the text of a refused CONNECT.
 #[derive(Debug)]
 pub struct Refusal(pub ReasonCode, pub &'static str);
 
-/// A CONNECT that has passed all checks: what the session will be like.
+/// The settings of the session that a CONNECT is granted.
 pub(super) struct Wanted {
-    /// Session Expiry Interval in seconds.
+    /// Session Expiry Interval, in seconds.
     pub(super) expiry: u32,
-    /// Keep Alive in seconds.
+    /// Keep Alive, in seconds.
     pub(super) keep_alive: u16,
-    /// Messages of QoS 1 and 2 that may be on the wire to the client.
+    /// Limits of the send window: QoS 1 and 2 messages in flight to the client.
     pub(super) window: WindowLimits,
-    /// Bytes of the largest packet that the client takes.
+    /// The client's Maximum Packet Size, in bytes.
     pub(super) max_packet_size: u32,
-    /// Topic Aliases to the client, if it allows them.
+    /// Topic Aliases for messages to the client, if it allows any.
     pub(super) aliases: Option<Box<OutboundAliases>>,
     /// The Will Message.
     pub(super) will: Option<Box<Will>>,
-    /// The client wants its session stored, whatever its tenant's class.
+    /// Whether the client wants its session stored, whatever the durability class of the tenant.
     pub(super) persist: bool,
 }
 
-/// What the client wants and gets.
+/// Checks the settings that a CONNECT requests, and reduces them to the limits.
 pub(super) fn want(connect: &Connect<'_>, limits: &Limits) -> Result<Wanted, Refusal> {
     let properties = &connect.properties;
     if properties.authentication_method().is_some() {
@@ -61,7 +63,7 @@ pub(super) fn want(connect: &Connect<'_>, limits: &Limits) -> Result<Wanted, Ref
     };
     let keep_alive = match limits.max_keep_alive {
         0 => connect.keep_alive,
-        // A 3.x client cannot be told another Keep Alive, so its own holds.
+        // A 3.x client cannot be told another Keep Alive, so its own value is used.
         most if v5 && (connect.keep_alive == 0 || connect.keep_alive > most) => most,
         _ => connect.keep_alive,
     };
@@ -113,10 +115,10 @@ fn will(connect: &Connect<'_>, limits: &Limits) -> Result<Option<Box<Will>>, Ref
     })))
 }
 
-/// The client identifier that the broker makes up for a client without one.
+/// Assigns a client identifier if the CONNECT has none. Returns `None` if it has one.
 ///
 /// # Errors
-/// A client of MQTT 3 that may not be without.
+/// The client needs an identifier of its own: MQTT 3.1, or MQTT 3.1.1 without Clean Session.
 pub fn assigned_client_id(
     connect: &Connect<'_>,
     random: Random,

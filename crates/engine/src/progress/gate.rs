@@ -1,4 +1,4 @@
-//! What leaves in its order, each when what it depends on is done.
+//! A queue in which each item waits for the numbers that it depends on.
 
 use std::collections::VecDeque;
 use std::sync::Weak;
@@ -8,27 +8,28 @@ use barid_core::ids::ShardIndex;
 
 use super::{Sources, State, Waiter};
 
-/// A queue whose front leaves when what it waits for is done.
+/// A queue whose front may be taken when everything that the front waits for is done. The order of the items
+/// is kept.
 #[derive(Debug)]
 pub struct Gate<T> {
     queue: VecDeque<(Commits, T)>,
-    /// The wake-up that is set.
+    /// The wake-up that is registered for the front.
     armed: Option<(ShardIndex, u64)>,
-    /// Those that are set because the front has failed; see [`Self::take_failed`].
+    /// The wake-ups that are registered because the front has failed; see [`Self::take_failed`].
     behind: Commits,
 }
 
-/// Whether the front of a [`Gate`] leaves.
+/// The state of the front of a [`Gate`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Polled<T> {
-    /// It leaves.
+    /// The front was taken out.
     Ready(T),
-    /// It waits, and the waiter will be woken.
+    /// The front waits, and the waiter will be woken.
     Pending,
-    /// What it waits for has failed. It stays, until it is [taken](Gate::pop_front), or that is done all the same: the
-    /// waiter will be woken.
+    /// Something that the front waits for has failed. The front stays until it is [taken](Gate::pop_front),
+    /// or until everything is done after all: the waiter will be woken then.
     Failed,
-    /// Nothing waits.
+    /// The queue is empty.
     Empty,
 }
 
@@ -39,38 +40,39 @@ impl<T> Default for Gate<T> {
 }
 
 impl<T> Gate<T> {
-    /// Whether nothing waits.
+    /// Whether the queue is empty.
     pub fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
 
-    /// The last one, and what it waits for.
+    /// The last item, and the commits that it waits for.
     pub fn back(&self) -> Option<&(Commits, T)> {
         self.queue.back()
     }
 
-    /// The last one, to be changed, and what it waits for.
+    /// The last item as a mutable reference, and the commits that it waits for.
     pub fn back_mut(&mut self) -> Option<(&Commits, &mut T)> {
         self.queue.back_mut().map(|(commits, item)| (&*commits, item))
     }
 
-    /// Adds one at the end. The gate is to be [polled](Self::poll) then, or nobody is woken.
+    /// Appends an item. The caller must [poll](Self::poll) the gate afterwards: `push` registers no wake-up.
     pub fn push(&mut self, commits: Commits, item: T) {
         self.queue.push_back((commits, item));
     }
 
-    /// Takes the front, whatever it waits for.
+    /// Takes the front out, whatever it waits for.
     pub fn pop_front(&mut self) -> Option<T> {
         self.queue.pop_front().map(|(_, item)| item)
     }
 
-    /// The front, and what it waits for.
+    /// The front, and the commits that it waits for.
     pub fn front(&self) -> Option<&(Commits, T)> {
         self.queue.front()
     }
 
-    /// Takes the front if what it waits for is done, and `may_leave`. If not, `waiter` is woken when the first of that
-    /// is done, or has failed; when it may leave is for the caller to find out.
+    /// Takes the front out if everything that it waits for is done and `may_leave` agrees. Otherwise `waiter`
+    /// is woken when the first number that is not done is done or has failed. There is no wake-up for
+    /// `may_leave`: the caller must find out itself when the item may leave.
     pub fn poll<W: Waiter>(
         &mut self,
         sources: &Sources,
@@ -88,13 +90,15 @@ impl<T> Gate<T> {
             let is_armed = self.armed == Some(first);
             if is_armed || sources.wake_when_done(first, waiter) {
                 self.armed = Some(first);
-                // Asked when the wake-up is set, so that none is missed.
+                // The state is read after the wake-up has been registered, so that no change is missed.
                 match sources.state(commits) {
                     State::Done => {}
                     State::Pending => return Polled::Pending,
                     State::Failed => {
-                        // Of all wake-ups of a waiter that have failed, the source keeps the one with the least number
-                        // only. When that comes, this one has to be set again; and now, as it may have come.
+                        // When numbers fail, a source keeps one wake-up for each waiter, the one with the
+                        // lowest number. So the wake-up of this gate may be gone. It must be registered again
+                        // when the lowest one comes, and also now, because the lowest one may have come
+                        // already.
                         self.armed = None;
                         if !is_armed {
                             return Polled::Failed;
@@ -105,15 +109,16 @@ impl<T> Gate<T> {
         }
     }
 
-    /// Takes the first one, wherever it is, that `is_meant` and waits for something that has failed. If there is none,
-    /// and the front has failed, `waiter` is woken when what any other waits for fails as well.
+    /// Takes out the first item, at any position, that `is_meant` and that waits for something that has
+    /// failed. If there is none and the front has failed, `waiter` is woken when anything that another item
+    /// waits for fails as well.
     pub fn take_failed<W: Waiter>(
         &mut self,
         sources: &Sources,
         waiter: &Weak<W>,
         is_meant: impl Fn(&T) -> bool,
     ) -> Option<T> {
-        // Almost always nothing has failed. Then the queue need not be searched.
+        // Almost always nothing has failed, and then the queue need not be searched.
         if !sources.has_failures() {
             return None;
         }
@@ -123,7 +128,8 @@ impl<T> Gate<T> {
             return self.queue.remove(index).map(|(_, item)| item);
         }
         if self.queue.front().is_some_and(|(commits, _)| sources.have_failed(commits)) {
-            // What fails, fails with all before it: the last number of each source is enough.
+            // A number fails together with all numbers before it, so the last number of each source is
+            // enough.
             let mut last = Commits::default();
             self.queue.iter().for_each(|(commits, _)| last.join(commits));
             if last != self.behind {
@@ -180,7 +186,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whoever polls its gates some time after it was woken, and never else, sees everything leave in its order.
+        /// A waiter that polls its gates only after wake-ups, at any delay, sees all items leave in order.
         #[test]
         fn no_wake_up_is_missing(
             items in proptest::collection::vec(

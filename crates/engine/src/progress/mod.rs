@@ -1,16 +1,16 @@
 //! Waiting until something is durable.
 //!
-//! A *source*, such as a shard, does things that are numbered in the order in which they are done: its [`Progress`]
-//! tells how far it has got, and wakes who waits. What depends on several sources has one number of each
-//! ([`Commits`](barid_core::commits::Commits)).
+//! A *source*, such as a shard, completes numbers in ascending order. Its [`Progress`] says up to which
+//! number everything is done, and wakes the waiters. Something that depends on several sources has one number
+//! of each ([`Commits`](barid_core::commits::Commits)).
 //!
-//! | type | what waits |
+//! | type | items |
 //! | --- | --- |
-//! | [`Gate`] | things that leave in their order, such as the answers to one client |
-//! | [`WaitSet`] | things that leave when they may, whatever is before them |
+//! | [`Gate`] | leave in order, such as the answers to one client |
+//! | [`WaitSet`] | leave as soon as they may, in any order |
 //!
-//! Both have a wake-up set for what they wait for first, and no other. So what a client waits for costs one entry of a
-//! source's list, however much it is.
+//! Both register a wake-up only for the first number that they wait for. So each of them costs a source one
+//! entry in its list of waiters, however many items wait.
 
 mod gate;
 mod sources;
@@ -29,46 +29,47 @@ use crate::faults::{Rule, holds};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// Can wait for a source.
+/// Something that can wait for a source.
 pub trait Waiter: Send + Sync + 'static {
-    /// Something that it waits for is done, or has failed. Called without a lock of the source. What it has in a
-    /// [`Gate`] or [`WaitSet`] is to be polled soon, by whatever thread.
+    /// Called when a number that the waiter waits for is done or has failed. No lock of the source is held.
+    /// The waiter's [`Gate`] or [`WaitSet`] must be polled soon, by any thread.
     fn wake(&self);
 }
 
-/// Whether a number of a source is done.
+/// The state of a number of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// It is done.
+    /// The number is done.
     Done,
-    /// It will be done, or will fail.
+    /// The number is neither done nor failed yet.
     Pending,
-    /// It could not be done, for so long that nobody should wait for it. It may be done all the same, later.
+    /// The number could not be completed for so long that nobody should wait for it. It may still be done
+    /// later.
     Failed,
 }
 
-/// How far a source has got.
+/// The progress of a source: the numbers that are done, those that have failed, and the waiters.
 #[derive(Debug, Default)]
 pub struct Progress {
-    /// All up to this number is done.
+    /// All numbers up to this one are done.
     done: AtomicU64,
-    /// All up to this number that is not done has failed.
+    /// All numbers up to this one that are not done have failed.
     failed: AtomicU64,
     waiting: Mutex<Vec<Waiting>>,
 }
 
-/// Somebody waits for a number.
+/// A waiter and the number that it waits for.
 struct Waiting {
     number: u64,
     who: Weak<dyn Waiter>,
-    /// It has been told that the number has failed.
+    /// Whether the waiter has been woken for the failure of the number.
     is_told: bool,
 }
 
 impl Progress {
-    /// Whether a number is done, or has failed.
+    /// Returns the state of a number.
     pub fn state(&self, number: u64) -> State {
-        // In this order, as it may become done in between.
+        // `failed` is read before `done`: a failed number may become done between the two reads.
         let has_failed = number <= self.failed.load(Ordering::Acquire);
         match self.is_done(number) {
             _ if number == LOST => State::Failed,
@@ -78,31 +79,32 @@ impl Progress {
         }
     }
 
-    /// Whether all up to this number is done.
+    /// Whether all numbers up to this one are done.
     pub fn is_done(&self, number: u64) -> bool {
         self.done.load(Ordering::Acquire) >= number
     }
 
-    /// Whether a number has failed and is not done since.
+    /// Whether any number has failed and has not been done since.
     fn has_failures(&self) -> bool {
         !self.is_done(self.failed.load(Ordering::Acquire))
     }
 
-    /// Registers a waiter that is woken when a number is done, and when it has failed. Returns false if the number is done
-    /// already.
+    /// Registers a waiter that is woken when a number is done, and when it has failed. Returns false if the
+    /// number is done already.
     pub fn wake_when_done<W: Waiter>(&self, number: u64, waiter: &Weak<W>) -> bool {
         if number == LOST {
-            // It has failed already, and will not be done.
+            // The number has failed already, and will never be done.
             return true;
         }
-        // Under the lock, so that the source cannot pass between the question and the answer.
+        // Checked under the lock, so that the source cannot pass the number between the check and the
+        // registration.
         let mut waiting = self.waiting.lock();
         let waits = !self.is_done(number);
         let is_same = |last: &&mut Waiting| {
             last.number == number && std::ptr::addr_eq(last.who.as_ptr(), waiter.as_ptr())
         };
         if let Some(known) = waiting.last_mut().filter(is_same) {
-            // It has something else that waits, and may have to hear again.
+            // The waiter now waits for one more thing, and may have to be woken for a failure again.
             known.is_told = false;
         } else if waits {
             waiting.push(Waiting { number, who: Weak::<W>::clone(waiter), is_told: false });
@@ -127,15 +129,16 @@ impl Progress {
         }
     }
 
-    /// Fails all numbers up to this one that are not done. Each waiter is woken once for that, and again when its number is
-    /// done nevertheless.
+    /// Fails all numbers up to this one that are not done. Each waiter is woken once for that, and again if
+    /// its number is done after all.
     pub fn fail(&self, number: u64) {
         self.failed.fetch_max(number, Ordering::AcqRel);
         let (mut told, mut lowest) = (Vec::new(), HashMap::new());
         let mut untold = HashSet::new();
         let mut all = self.waiting.lock();
         for waiting in all.iter_mut().filter(|waiting| waiting.number <= number) {
-            // Once, however often it waits: each time it is woken it may have itself woken again for all of that.
+            // A waiter is woken once, however many entries it has: each time it is woken it may register all
+            // of them again.
             if !std::mem::replace(&mut waiting.is_told, true)
                 && untold.insert(waiting.address())
                 && let Some(who) = waiting.who.upgrade()
@@ -145,7 +148,8 @@ impl Progress {
             let least = lowest.entry(waiting.address()).or_insert(waiting.number);
             *least = waiting.number.min(*least);
         }
-        // Whoever is woken looks at all that it waits for. So one entry for each is enough while nothing is done.
+        // A waiter that is woken checks everything that it waits for, so one entry for each waiter is enough
+        // until something is done.
         all.retain(|waiting| {
             waiting.number > number
                 || (waiting.who.strong_count() > 0
@@ -160,7 +164,7 @@ impl Progress {
 }
 
 impl Waiting {
-    /// Tells one waiter from another.
+    /// The address of the waiter, which identifies it.
     fn address(&self) -> *const () {
         self.who.as_ptr().cast()
     }
@@ -179,7 +183,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// Counts how often it is woken.
+    /// A waiter that counts its wake-ups.
     #[derive(Default)]
     pub struct Counter(AtomicUsize);
 
@@ -190,13 +194,13 @@ pub(crate) mod tests {
     }
 
     impl Counter {
-        /// How often since the last time.
+        /// Number of wake-ups since the last call.
         pub fn take(&self) -> usize {
             self.0.swap(0, Ordering::Relaxed)
         }
     }
 
-    /// So many sources, and what advances them.
+    /// Creates `count` sources. Returns what advances them, and the sources.
     pub fn sources(count: usize) -> (Vec<Arc<Progress>>, Sources) {
         let all: Vec<_> = (0..count).map(|_| Arc::<Progress>::default()).collect();
         (all.clone(), Sources::new(all))

@@ -1,4 +1,4 @@
-//! What leaves when what it depends on is done, whatever came before it.
+//! A set in which each item waits for the numbers that it depends on, independently of the other items.
 
 use std::sync::Weak;
 
@@ -8,17 +8,17 @@ use smallvec::SmallVec;
 
 use super::{Sources, State, Waiter};
 
-/// Things that wait, in no order.
+/// Items that wait, in no order.
 #[derive(Debug)]
 pub struct WaitSet<T> {
     lists: SmallVec<[List<T>; 2]>,
 }
 
-/// Those that wait for one source first.
+/// The items whose first number that is not done belongs to one source.
 #[derive(Debug)]
 struct List<T> {
     source: ShardIndex,
-    /// The wake-up that is set.
+    /// The number for which a wake-up is registered.
     armed: Option<u64>,
     items: Vec<(Commits, T)>,
 }
@@ -30,14 +30,15 @@ impl<T> Default for WaitSet<T> {
 }
 
 impl<T> WaitSet<T> {
-    /// Whether nothing waits.
+    /// Whether the set is empty.
     #[cfg(test)]
     fn is_empty(&self) -> bool {
         self.lists.iter().all(|list| list.items.is_empty())
     }
 
-    /// Adds one, and has `waiter` woken when what it waits for first is done, or has failed. `Some`: there is nothing to wait
-    /// for. What waits in vain is not to be added: see [`Commits::are_lost`].
+    /// Adds an item. `waiter` is woken when the first number that the item waits for is done or has failed.
+    /// Returns the item if there is nothing to wait for. An item that would wait forever must not be added:
+    /// see [`Commits::are_lost`].
     pub fn push<W: Waiter>(
         &mut self,
         commits: Commits,
@@ -61,8 +62,8 @@ impl<T> WaitSet<T> {
         Some(item)
     }
 
-    /// Takes all for which everything is done; and `is_over` says of what waits for something that has failed whether it
-    /// is to be dropped. For the others `waiter` is woken again.
+    /// Takes out all items for which everything is done. Drops each item that waits for something that has
+    /// failed and for which `is_over` returns true. `waiter` is woken again for the remaining items.
     pub fn take<W: Waiter>(
         &mut self,
         sources: &Sources,
@@ -73,13 +74,13 @@ impl<T> WaitSet<T> {
         let mut moved = Vec::new();
         for list in &mut self.lists {
             let progress = sources.get(list.source);
-            // As long as the wake-up of a list is pending, nothing in it is looked at.
+            // The items of a list are not examined before its wake-up has come.
             let Some(armed) = list.armed.filter(|armed| progress.state(*armed) != State::Pending)
             else {
                 continue;
             };
             list.items.retain(|(commits, item)| !(sources.have_failed(commits) && is_over(item)));
-            // While it fails, one wake-up is enough for the whole list.
+            // While the number is failed, one wake-up is enough for the whole list.
             if list.items.is_empty()
                 || progress.state(armed) == State::Done
                 || !progress.wake_when_done(armed, waiter)
@@ -114,7 +115,7 @@ mod tests {
     use super::*;
     use crate::progress::tests::{Counter, sources};
 
-    /// What happens: things are added, or a source advances or fails.
+    /// One step of a test: an item is added, or a source advances or fails.
     #[derive(Clone, Debug)]
     enum Step {
         Push(Vec<(u16, u64)>),
@@ -131,7 +132,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whoever takes some time after it was woken, and never else, gets everything that is done; and nothing that is not.
+        /// A waiter that calls `take` only after wake-ups, at any delay, gets all items that are done, and no
+        /// others.
         #[test]
         fn no_wake_up_is_missing(steps in vec((step(), any::<bool>()), 0..60)) {
             let (all, sources) = sources(3);

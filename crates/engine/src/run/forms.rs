@@ -9,7 +9,7 @@ use super::Messages;
 use crate::encode::{self, Layout, PublishFrame};
 use crate::packets::{Packets, SHARED_FROM};
 
-/// Version × QoS × RETAIN.
+/// Number of forms: version × QoS × RETAIN.
 pub(super) const FORMS: usize = 12;
 
 /// The whole run, encoded in one form.
@@ -19,23 +19,23 @@ pub(super) struct Form {
     layouts: Vec<Layout>,
 }
 
-/// How some messages of a run are sent to one client.
+/// The form in which some messages of a run are sent to one client.
 #[derive(Clone, Debug)]
 pub struct PacketForm {
-    /// Which.
+    /// Indexes of the messages in the run.
     pub range: Range<usize>,
-    /// The client speaks MQTT 5.
+    /// Whether the client speaks MQTT 5.
     pub v5: bool,
     /// The QoS.
     pub qos: QoS,
     /// The RETAIN flag.
     pub retain: bool,
-    /// The packet identifier of the first, for QoS 1 and 2; the others follow it.
+    /// The packet identifier of the first message, for QoS 1 and 2; those of the others follow it.
     pub first_id: u16,
 }
 
 impl Form {
-    /// Forgets it and keeps the memory, within bounds.
+    /// Clears the form. Keeps the memory, but at most 256 KiB of it.
     pub fn clear(&mut self) {
         self.layouts.clear();
         self.bytes.clear();
@@ -44,7 +44,7 @@ impl Form {
 }
 
 impl Messages<'_> {
-    /// The packets in one form.
+    /// Returns the packets in the wanted form.
     pub fn packets(&mut self, wanted: &PacketForm) -> &[u8] {
         let has_id = wanted.qos != QoS::AtMostOnce;
         let mut id = wanted.first_id;
@@ -76,7 +76,7 @@ impl Messages<'_> {
         &form.bytes[start..end]
     }
 
-    /// Sets the flags of all frames in the buffer. Most subscribers want the same, so they are seldom set again.
+    /// Sets the flags of all frames in the buffer. Most subscribers want the same flags, so this is rare.
     fn set_flags(&mut self, flags: u8) {
         for item in &self.run.items {
             self.buffer[item.frame.start] = flags;
@@ -84,12 +84,13 @@ impl Messages<'_> {
         self.run.flags = Some(flags);
     }
 
-    /// How many bytes [`Self::packets`] are.
+    /// Returns the number of bytes of [`Self::packets`].
     pub fn packets_len(&mut self, wanted: &PacketForm) -> usize {
         self.place(wanted).len()
     }
 
-    /// Where the packets lie: in the buffer, or in their form, which is there from now on.
+    /// Returns where the packets lie: in the read buffer, or in the encoded form, which is created if
+    /// necessary.
     fn place(&mut self, wanted: &PacketForm) -> Range<usize> {
         let (first, last) = (wanted.range.start, wanted.range.end - 1);
         if self.is_as_is(wanted) {
@@ -102,7 +103,7 @@ impl Messages<'_> {
         layouts[first].start..layouts[last].end
     }
 
-    /// [`Self::packets`] but for their first `written` bytes, to be kept: large payloads are shared.
+    /// Returns [`Self::packets`] without their first `written` bytes, to be kept. Large payloads are shared.
     pub fn kept_packets(&mut self, wanted: &PacketForm, written: usize) -> Packets {
         let mut kept = Packets::default();
         if self.run.largest < SHARED_FROM {
@@ -131,9 +132,9 @@ impl Messages<'_> {
         kept
     }
 
-    /// Where each of [`Self::packets`] ends.
+    /// Returns where each of [`Self::packets`] ends, counted from the start of the first one.
     fn ends(&mut self, wanted: &PacketForm) -> Vec<usize> {
-        // Makes sure that the form is there.
+        // Creates the form if necessary.
         self.place(wanted);
         if self.is_as_is(wanted) {
             let items = &self.run.items[wanted.range.clone()];
@@ -143,7 +144,7 @@ impl Messages<'_> {
         layouts.iter().map(|layout| layout.end - layouts[0].start).collect()
     }
 
-    /// Whether the frames in the buffer are in this form, but for flags and identifiers.
+    /// Whether the frames in the buffer have the wanted form, except for flags and packet identifiers.
     fn is_as_is(&self, wanted: &PacketForm) -> bool {
         self.run.as_is && self.run.v5 == wanted.v5 && self.qos() == wanted.qos
     }
@@ -168,7 +169,7 @@ impl Messages<'_> {
 }
 
 impl PacketForm {
-    /// Its place in the forms of a run.
+    /// Index of the form in the forms of a run.
     fn index(&self) -> usize {
         (usize::from(self.v5) * 3 + self.qos as usize) * 2 + usize::from(self.retain)
     }

@@ -1,17 +1,17 @@
 //! Messages that one client published one after another to one topic, as they lie in its connection's
 //! read buffer.
 //!
-//! Most of what a broker does is passing such a run on. It is encoded at most once for each form in
-//! which its subscribers want it (version, QoS, RETAIN), not once for each subscriber; where the form is
-//! the publisher's own, the bytes in the read buffer are sent as they are, with packet identifiers
-//! patched in place. A message becomes a shared [`Message`] only if somebody must keep it.
+//! Most of a broker's work is passing such runs on. A run is encoded at most once for each form in which its
+//! subscribers want it (version, QoS, RETAIN), not once for each subscriber. If the form is the publisher's
+//! own, the bytes in the read buffer are sent as they are, with flags and packet identifiers patched in
+//! place. A message becomes a shared [`Message`] only if it must be kept.
 //!
 //! | file | what is there |
 //! | --- | --- |
 //! | `parse.rs` | a PUBLISH as it lies in a buffer |
-//! | `limit.rs` | how long a run may get |
+//! | `limit.rs` | limits on the length of a run |
 //! | `forms.rs` | a run as it is sent |
-//! | `notes.rs` | where it is stored, and who has got its messages |
+//! | `notes.rs` | the shards that store a run, and the recipients that have its messages |
 
 mod forms;
 mod limit;
@@ -41,7 +41,7 @@ use crate::encode::{self, PublishFrame};
 use crate::offer::Offer;
 use forms::{FORMS, Form};
 
-/// Scratch memory for a run; empty between runs, but for its capacity.
+/// Scratch memory for a run; empty between runs, except for its capacity.
 #[derive(Debug, Default)]
 pub struct Run {
     topic: String,
@@ -50,12 +50,12 @@ pub struct Run {
     v5: bool,
     /// Whether the frames in the buffer can be sent as they are.
     as_is: bool,
-    /// The flags of all frames in the buffer, if they were set for a subscriber before.
+    /// The flags of all frames in the buffer, if they have been set for a subscriber.
     flags: Option<u8>,
     largest: usize,
-    /// They are requests to the state store, and nobody else gets them.
+    /// Whether the messages are requests to the state store, which no subscriber gets.
     pub is_requests: bool,
-    /// How long it may get.
+    /// Maximum length of the run.
     pub limit: RunLimit,
     items: Vec<Item>,
     /// Properties that do not lie in one piece in the buffer.
@@ -66,24 +66,26 @@ pub struct Run {
     pub ids: Vec<u16>,
     /// The durability class of the topic.
     pub class: DurabilityClass,
-    /// The publisher's session, if it is stored and these are QoS 2: what is received of it is noted.
+    /// The publisher's session, if it is stored and the messages have QoS 2: then shards note which
+    /// recipients have the messages.
     pub origin: Option<(TenantNumber, SessionNumber)>,
-    /// They may have been handed on in part, before the broker ended.
+    /// Whether the messages may have been handed on in part, before the broker ended or a shard was closed.
     pub is_resumed: bool,
-    /// They were handed on to all but those who store them in a shard that was closed meanwhile.
+    /// Whether the messages are a repetition that all recipients have, except some that store them in a shard
+    /// that was closed meanwhile.
     pub was_lost: bool,
-    /// Shards that have noted that the messages were received.
+    /// Shards in which the receipt of the messages is noted.
     pub reached: ShardSet,
-    /// What has to be durable before the messages are acknowledged.
+    /// Batches that must be durable before the messages are acknowledged.
     pub commits: Commits,
-    /// What has to be durable before the messages leave: they tell of it.
+    /// Batches that must be durable before the messages leave, because the messages reveal their changes.
     pub after: Commits,
-    /// Their first identifiers in the shards that store them.
+    /// For each shard that stores the messages, the message number of the first one.
     message_ids: SmallVec<[(u16, MessageId); 2]>,
     overflowed: bool,
 }
 
-/// One message: where its parts lie in the buffer.
+/// One message: the positions of its parts in the buffer.
 #[derive(Clone, Debug)]
 struct Item {
     frame: Range<usize>,
@@ -99,7 +101,7 @@ enum PropertiesAt {
     Arena(Range<usize>),
 }
 
-/// A run together with the buffer that it lies in.
+/// A run together with its buffer.
 #[derive(Debug)]
 pub struct Messages<'a> {
     run: &'a mut Run,
@@ -113,13 +115,13 @@ impl Run {
         self.items.is_empty()
     }
 
-    /// The topic of the run, or of the one before if this one is empty.
+    /// The topic of the run; if the run is empty, that of the previous run.
     pub fn topic(&self) -> &str {
         &self.topic
     }
 
-    /// Whether a message with the run's topic belongs to the run: it lies right behind the last one and
-    /// is like it, and there is room for it.
+    /// Returns whether a message with the run's topic belongs to the run: it lies directly behind the last
+    /// message, has the same QoS and RETAIN flag, and does not exceed the limit.
     pub fn continues(&self, parsed: &Parsed) -> bool {
         let (Some(first), Some(last)) = (self.items.first(), self.items.last()) else {
             return false;
@@ -131,7 +133,7 @@ impl Run {
             && parsed.frame.end - first.frame.start <= self.limit.bytes
     }
 
-    /// Begins a run.
+    /// Begins a run. The previous run must have been cleared.
     pub fn begin(&mut self, topic: &str, qos: QoS, retain: bool, v5: bool, class: DurabilityClass) {
         debug_assert!(self.is_empty());
         if self.topic != topic {
@@ -190,13 +192,13 @@ impl Run {
         self.items.iter().map(|item| item.frame.len()).sum()
     }
 
-    /// How many messages there are.
+    /// Number of messages.
     pub fn len(&self) -> usize {
         self.items.len()
     }
 
     fn append(&mut self, item: Item) {
-        // What the packet takes at most in any form, but for Subscription Identifiers and aliases.
+        // Upper bound of the packet's size in any form, without Subscription Identifiers and Topic Alias.
         let properties = match &item.properties {
             PropertiesAt::Buffer(range) | PropertiesAt::Arena(range) => range.len(),
         };
@@ -205,7 +207,7 @@ impl Run {
         self.items.push(item);
     }
 
-    /// Forgets the messages and keeps the memory.
+    /// Removes the messages and keeps the memory.
     pub fn clear(&mut self) {
         self.items.clear();
         self.arena.clear();
@@ -223,34 +225,34 @@ impl Run {
         self.forms.iter_mut().for_each(Form::clear);
     }
 
-    /// Forgets all but the first `len` messages.
+    /// Removes all but the first `len` messages. All packet identifiers stay.
     pub fn truncate(&mut self, len: usize) {
         self.items.truncate(len);
     }
 
-    /// Forgets some of the messages with their packet identifiers, before anybody has got any.
+    /// Removes some of the messages with their packet identifiers, before any recipient has got a message.
     pub fn remove(&mut self, is_removed: impl Fn(usize) -> bool) {
         let mut index = 0..;
         self.items.retain(|_| !is_removed(index.next().expect("they are counted")));
         let mut index = 0..;
         self.ids.retain(|_| !is_removed(index.next().expect("they are counted")));
-        // What is left does not lie in one piece any more.
+        // The remaining messages may no longer lie in one piece.
         self.as_is = false;
         self.messages.clear();
     }
 
-    /// What has to be durable before the messages count as handed on.
+    /// Returns the batches that must be durable before the messages count as handed on.
     pub fn into_commits(self) -> Commits {
         self.commits
     }
 
-    /// The run with its buffer.
+    /// Joins the run with its buffer.
     pub fn in_buffer<'a>(&'a mut self, buffer: &'a mut [u8], now: MonoTime) -> Messages<'a> {
         self.messages.resize(self.items.len(), None);
         Messages { run: self, buffer, now }
     }
 
-    /// Makes a run of one message that did not come from a client just now, in a buffer of its own.
+    /// Creates a run of one message that does not lie in a read buffer, together with a buffer of its own.
     pub fn of(
         publication: &Publication<'_>,
         class: DurabilityClass,
@@ -263,7 +265,7 @@ impl Run {
         (run, buffer)
     }
 
-    /// Appends a message of the broker's own to a run that has begun and that all lies in `buffer`.
+    /// Appends a message of the broker's own to a run that has begun and that lies in `buffer` as a whole.
     pub fn put(&mut self, publication: &Publication<'_>, now: MonoTime, buffer: &mut Vec<u8>) {
         let frame = PublishFrame {
             publication: *publication,
@@ -288,37 +290,37 @@ impl Run {
 
 #[expect(clippy::len_without_is_empty, reason = "there is always one")]
 impl Messages<'_> {
-    /// How many messages there are; at least one.
+    /// Number of messages; at least one.
     pub fn len(&self) -> usize {
         self.run.items.len()
     }
 
-    /// Bytes of the packets in which they were published.
+    /// Bytes of the packets in which the messages were published.
     pub fn frame_bytes(&self) -> usize {
         self.run.frame_bytes()
     }
 
-    /// Their topic.
+    /// The topic of the messages.
     pub fn topic(&self) -> &str {
         &self.run.topic
     }
 
-    /// The QoS they were published with.
+    /// The QoS with which the messages were published.
     pub fn qos(&self) -> QoS {
         self.run.qos()
     }
 
-    /// Whether they were published with RETAIN.
+    /// Whether the messages were published with RETAIN.
     pub fn retain(&self) -> bool {
         self.run.retain
     }
 
-    /// An upper bound for the bytes of any of the packets without Subscription Identifiers and alias.
+    /// Upper bound of the size of each packet, in bytes, without Subscription Identifiers and Topic Alias.
     pub fn largest(&self) -> usize {
         self.run.largest
     }
 
-    /// One of the messages.
+    /// Returns a message.
     pub fn publication(&self, index: usize) -> Publication<'_> {
         let item = &self.run.items[index];
         Publication {
@@ -334,7 +336,7 @@ impl Messages<'_> {
         }
     }
 
-    /// One of the messages, to keep. It is copied out of the buffer once, whoever asks.
+    /// Returns a message in memory of its own. It is copied out of the buffer only once, for all callers.
     pub fn message(&mut self, index: usize) -> Arc<Message> {
         if let Some(message) = &self.run.messages[index] {
             return Arc::clone(message);
@@ -344,7 +346,8 @@ impl Messages<'_> {
         message
     }
 
-    /// One of the messages, to wait for one session or to be kept until it acknowledges.
+    /// Returns a message as a delivery, which waits for one session or is kept until that session
+    /// acknowledges it.
     pub fn delivery(
         &mut self,
         index: usize,
@@ -363,23 +366,25 @@ impl Messages<'_> {
         }
     }
 
-    /// Whether one of the messages was sent again (DUP).
+    /// Returns whether a message was sent again (DUP). Valid until the frames in the buffer are patched for a
+    /// subscriber.
     pub fn is_repeated(&self, index: usize) -> bool {
         encode::is_dup(self.buffer[self.run.items[index].frame.start])
     }
 
-    /// What has to be durable before the messages leave.
+    /// Batches that must be durable before the messages leave.
     pub fn after(&self) -> &Commits {
         &self.run.after
     }
 
-    /// The durability class of their topic.
+    /// The durability class of the topic.
     pub fn class(&self) -> DurabilityClass {
         self.run.class
     }
 
-    /// Whether the messages, delivered with `qos` to a session that is stored, are stored as well. QoS 2
-    /// always is: to forget that a client was sent a packet identifier would make it lose another message.
+    /// Returns whether the messages are stored if they are delivered with `qos` to a stored session. Messages
+    /// of QoS 2 always are: if the broker forgot that a client was sent a packet identifier, the client would
+    /// lose another message.
     pub fn are_stored(&self, qos: QoS) -> bool {
         match qos {
             QoS::AtMostOnce => false,
@@ -388,17 +393,17 @@ impl Messages<'_> {
         }
     }
 
-    /// A queue is full, and has got the messages nevertheless.
+    /// Notes that a queue is full and has got the messages nevertheless.
     pub fn overflow(&mut self) {
         self.run.overflowed = true;
     }
 
-    /// Whether that has happened since the last time.
+    /// Returns whether [`Self::overflow`] was called since the last call.
     pub fn has_overflowed(&mut self) -> bool {
         std::mem::take(&mut self.run.overflowed)
     }
 
-    /// What the messages take in a queue, in order, in bytes; but for Subscription Identifiers.
+    /// Sizes of the messages in a queue, in bytes and in order, without Subscription Identifiers.
     pub fn sizes(&self) -> impl Iterator<Item = usize> {
         (0..self.len()).map(|index| OVERHEAD + self.publication(index).size())
     }

@@ -1,9 +1,10 @@
-//! Where a run is stored, and who has got its messages.
+//! The shards in which a run is stored, and the recipients that have its messages.
 //!
-//! The messages of QoS 2 of a client whose session is stored are handed on *once*: each session and each queue that stores
-//! one is noted in its shard, in the same batch, under the publisher's session and Packet Identifier
-//! ([`ReceivedRecord`]), until PUBREL. Who is noted there is left out. After a crash
-//! the client repeats what was not acknowledged, and whoever has no durable note gets it then.
+//! QoS 2 messages of a client whose session is stored are handed on *once*. Each session and each queue that
+//! stores such a message is noted in its shard, in the same batch, under the publisher's session and Packet
+//! Identifier ([`ReceivedRecord`]). The note stays until PUBREL, and a noted recipient is skipped. After a
+//! crash the client repeats each message that was not acknowledged, and the recipients without a durable note
+//! get it then.
 
 use barid_core::commits::LOST;
 use barid_core::durable::ReceivedRecord;
@@ -15,7 +16,7 @@ use crate::durable::{ChangeGuard, Commits, Durable, DurableShard};
 use crate::faults::{Rule, holds};
 use crate::offer::Offer;
 
-/// Which of some messages a session has.
+/// How many of the offered messages a session already has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Had {
     /// None of them.
@@ -27,22 +28,23 @@ pub enum Had {
 }
 
 impl Messages<'_> {
-    /// Whether they may have been handed on in part, before the broker ended.
+    /// Whether the messages may have been handed on in part, before the broker ended or a shard was closed.
     pub fn is_resumed(&self) -> bool {
         self.run.is_resumed
     }
 
-    /// Whether each subscriber that stores them gets them once, however often they are sent.
+    /// Whether each subscriber that stores the messages gets them once, however often they are sent.
     pub fn are_once(&self) -> bool {
         self.run.origin.is_some()
     }
 
-    /// The publisher's session and the Packet Identifier of one of them, if it is handed on once.
+    /// Returns the publisher's session and the Packet Identifier of a message, if the message is handed on
+    /// once.
     pub fn received_as(&self, index: usize) -> Option<(SessionNumber, u16)> {
         self.run.origin.map(|(_, session)| (session, self.run.ids[index]))
     }
 
-    /// Which of them a session of a shard has already.
+    /// Returns how many of the offered messages a session of the shard already has.
     pub fn had_by(
         &self,
         session: SessionNumber,
@@ -61,9 +63,10 @@ impl Messages<'_> {
         }
     }
 
-    /// A session of a shard is going to store messages. That it has them is noted in the same batch, if each subscriber gets
-    /// them once: subscribers come in ascending order of their numbers. Not for shared subscriptions, where another member
-    /// may get a message the next time.
+    /// Notes that a session of the shard is about to store messages. If each subscriber gets the messages
+    /// once, the same batch notes that the session has them; sessions must come in ascending order of their
+    /// numbers. This is not noted for shared subscriptions, where another member may get a message the next
+    /// time.
     pub fn reach(
         &mut self,
         session: SessionNumber,
@@ -89,15 +92,16 @@ impl Messages<'_> {
         }
     }
 
-    /// All have got them. Noted in the publisher's shard, so that a repetition is known as one. Not so if somebody in this
-    /// shard has [missed](Self::miss) them, as it is being closed.
+    /// Notes in the publisher's shard that all recipients have the messages, so that a repetition is
+    /// recognised. Notes nothing if a recipient in that shard has [missed](Self::miss) them, because the
+    /// shard is being closed.
     pub fn note_received(&mut self, publisher: &Durable) {
         if self.miss(publisher) && holds(Rule::NoteReceivedByAll) {
             return;
         }
         let mut shard = publisher.shard.change();
         let run = &mut *self.run;
-        // Those that are refused are at the end.
+        // The identifiers of refused messages are at the end.
         for id in run.ids.iter().take(run.items.len()) {
             shard.note_received(publisher.tenant, publisher.number, *id, |noted| {
                 *noted = ReceivedRecord::All;
@@ -109,7 +113,8 @@ impl Messages<'_> {
         }
     }
 
-    /// Queues have got the messages, in these batches. Whatever the class, the publisher waits.
+    /// Notes that queues have got the messages in these batches. The publisher waits for the batches,
+    /// whatever the durability class is.
     pub fn note_entered(&mut self, commits: &Commits) {
         if self.run.origin.is_some() {
             commits.iter().for_each(|(shard, _)| self.run.reached.insert(shard));
@@ -119,22 +124,24 @@ impl Messages<'_> {
         }
     }
 
-    /// Somebody should have stored them whose shard is closed: they are not acknowledged.
+    /// Notes that a recipient whose shard is closed should have stored the messages: they are not
+    /// acknowledged.
     pub fn lose(&mut self, lost: &Commits) {
         if self.run.class.is_stored() {
             self.run.commits.join(lost);
         }
     }
 
-    /// Whether a session of the same shard should have stored them before, and has left. What is noted of a shard is the last
-    /// session that has them, so none of those behind it may have them before it is open again.
+    /// Returns whether an earlier recipient in the same shard has missed the messages because the shard was
+    /// closed. The note of a shard names only the last session that has the messages, and implies that all
+    /// sessions before it have them. So no later session may get them before the shard is open again.
     pub fn miss(&self, durable: &Durable) -> bool {
         let is_own = |(shard, batch)| shard == durable.shard.index() && batch == LOST;
         self.are_once() && self.run.commits.iter().any(is_own)
     }
 
-    /// Whether they were [lost](barid_core::session::Reception::Lost) when they came before: sessions that store nothing have
-    /// them.
+    /// Whether the messages were [lost](barid_core::session::Reception::Lost) when they came before: sessions
+    /// that store nothing have them already.
     pub fn were_lost(&self) -> bool {
         self.run.was_lost
     }
@@ -149,7 +156,8 @@ impl Messages<'_> {
         self.run.commits.add(shard.index(), shard.last_change());
     }
 
-    /// The number under which one of the messages is stored in a shard, if they [reach](Self::reach) the shard.
+    /// Returns the number under which a message is stored in a shard, if the messages [reach](Self::reach)
+    /// the shard.
     pub fn stored_as(&self, shard: u16, index: usize) -> Option<MessageId> {
         let first = self.run.message_ids.iter().find(|(known, _)| *known == shard);
         first.map(|(_, first)| first + index as u64)

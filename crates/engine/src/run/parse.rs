@@ -6,7 +6,7 @@ use mqtt_proto::{DecodeError, FixedHeader, PacketId, Publish, QoS, Version};
 
 use super::Run;
 
-/// A PUBLISH in a buffer: what it says, and where its parts lie.
+/// A PUBLISH in a buffer: its fields, and the positions of its parts.
 #[derive(Clone, Debug)]
 pub struct Parsed {
     pub(super) frame: Range<usize>,
@@ -16,7 +16,7 @@ pub struct Parsed {
     pub retain: bool,
     /// The packet identifier, for QoS 1 and 2.
     pub id: Option<PacketId>,
-    /// The topic; empty if only an alias is given.
+    /// Position of the topic; empty if the packet has only an alias.
     pub topic: Range<usize>,
     /// Whether the topic is the topic of the run. Undefined if the topic is empty.
     pub same_topic: bool,
@@ -30,15 +30,15 @@ pub struct Parsed {
 }
 
 impl Parsed {
-    /// Where the payload lies.
+    /// Position of the payload.
     pub fn payload(&self) -> Range<usize> {
         self.properties.end..self.frame.end
     }
 }
 
 impl Run {
-    /// Reads the PUBLISH that lies at `frame` in `bytes`. A topic that is the run's own is not checked
-    /// again.
+    /// Decodes the PUBLISH that lies at `frame` in `bytes`. A topic that equals that of the run is not
+    /// validated again.
     #[inline]
     pub fn parse(
         &self,

@@ -1,4 +1,4 @@
-//! The lock of an outlet, and the books that are kept of what waits in it.
+//! Locking of outlets, and accounting of the messages that wait in them.
 
 use std::sync::atomic::Ordering;
 
@@ -9,7 +9,7 @@ use super::outlet::{Outlet, RoomWaiters};
 use crate::progress::Waiter;
 use crate::sync::MutexGuard;
 
-/// What of an outlet counts for its tenant.
+/// The load of an outlet that counts for its tenant.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Load {
     messages: usize,
@@ -20,7 +20,7 @@ struct Load {
 impl Load {
     fn of(outlet: &Outlet) -> Self {
         let queue = outlet.outbound.queue();
-        // What is kept until it is acknowledged takes memory like what waits.
+        // Messages that are kept until acknowledged take memory like waiting messages.
         let bytes = queue.bytes() + outlet.outbound.window().kept_bytes();
         let messages = queue.len();
         Self { messages, bytes, in_memory: queue.bytes_in_memory() }
@@ -28,9 +28,9 @@ impl Load {
 }
 
 impl Session {
-    /// Locks the outlet for what `act` does to it. Then what its queue has gained or lost is counted for the tenant, and
-    /// publishers that were held back are told when there is room again: they are other sessions, and never locked
-    /// together with this one.
+    /// Locks the outlet and calls `act`. Afterwards, changes of its queue are counted for the tenant, and
+    /// publishers that were held back are woken if there is room again. Publishers are other sessions, and
+    /// are never locked together with this one.
     #[inline(always)]
     pub(super) fn with<R>(&self, act: impl FnOnce(&mut Outlet) -> R) -> R {
         let mut outlet = self.outlet.lock();
@@ -43,7 +43,7 @@ impl Session {
         result
     }
 
-    /// What follows from a change of what waits.
+    /// Counts a change of the load, and wakes publishers if there is room again.
     #[inline(never)]
     fn keep_books(&self, mut outlet: MutexGuard<'_, Outlet>, before: Load, after: Load) {
         if before != after {
@@ -52,7 +52,7 @@ impl Session {
         let publishers = if self.is_full() { self.take_waiters(&mut outlet) } else { None };
         drop(outlet);
         if after.messages < before.messages || after.bytes < before.bytes {
-            // What all queues of the tenant may hold has room for others.
+            // The limits of all queues of the tenant together leave room for other queues.
             for full in self.account.queued.take_full() {
                 if let Some(full) = full.upgrade() {
                     full.look_for_room();
@@ -74,9 +74,10 @@ impl Session {
         }
     }
 
-    /// Those who wait for room in the queue, if it has some by now.
+    /// Takes the publishers that wait for room in the queue, if it has room by now or full queues no longer
+    /// block.
     fn take_waiters(&self, outlet: &mut Outlet) -> Option<Box<RoomWaiters>> {
-        // Noted before it is looked at, so that room that others make meanwhile is not missed.
+        // Registered before the check, so that room that other queues make meanwhile is not missed.
         self.set_full(self.account.queue_limits().tenant);
         let limits = self.account.queue_limits();
         let holds_back = limits.overflow == Overflow::Block;

@@ -1,4 +1,4 @@
-//! What becomes of a message for one session: it leaves, waits, or is dropped and counted.
+//! Delivery of messages to one session: each message is sent, waits, or is dropped and counted.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -23,31 +23,32 @@ use crate::run::{Had, Messages, PacketForm};
 use crate::wire::Wire;
 use crate::worker::Worker;
 
-/// Encoded bytes that may wait behind a socket. Beyond, messages wait in the queue, where the tenant's
-/// limits and message expiry apply.
+/// Number of encoded bytes that may wait for one client. Beyond, messages wait in the queue, where the
+/// tenant's limits and message expiry apply.
 pub(super) const UNSENT_MAX: usize = 256 * 1024;
 
-/// Encoded bytes that are written without waiting for more.
+/// Number of encoded bytes that are written without waiting for more.
 const WORTH_A_WRITE: usize = 16 * 1024;
 
-/// What is left to do after an offer.
+/// The work that remains after an offer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Offered {
-    /// Nothing.
+    /// No work.
     Done,
-    /// [`SessionRef::flush`](super::SessionRef::flush), when all is offered.
+    /// A call of [`SessionRef::flush`](super::SessionRef::flush), when all messages have been offered.
     FlushLater,
-    /// The session has gone. A shared subscription must choose another member.
+    /// The session does not take messages. A shared subscription must choose another member.
     Gone,
 }
 
-/// What is left to do by the thread that has the messages in hand.
+/// The work that remains for the thread that offers messages.
 enum Taken {
-    /// Nothing, or what its caller does later.
+    /// No work, or work that its caller does later.
     Offered(Offered),
-    /// Offer the messages one by one: the session has some of them already.
+    /// Offering the messages one by one: the session has some of them already.
     OneByOne,
-    /// It has become the writer of `epoch`, and writes the messages themselves in a form, or what waits.
+    /// Writing: the thread has become the writer of `epoch`. It writes the messages themselves in `form`, or
+    /// the unsent bytes if that is `None`.
     ToWrite { epoch: u32, wire: Arc<dyn Wire>, form: Option<PacketForm> },
 }
 
@@ -58,8 +59,8 @@ impl From<Offered> for Taken {
 }
 
 impl Session {
-    /// Delivers messages: writes them, or appends them to what is being written, or lets them wait, or
-    /// drops and counts them.
+    /// Delivers messages: writes them, appends them to the unsent bytes, queues them, or drops and counts
+    /// them.
     pub fn offer(
         &self,
         worker: &Worker,
@@ -88,7 +89,7 @@ impl Session {
         Offered::Done
     }
 
-    /// Takes messages into the outlet, as far as there is nothing to be written at once.
+    /// Takes messages into the outlet, except those that are to be written at once.
     #[inline(always)]
     fn take(
         &self,
@@ -107,9 +108,10 @@ impl Session {
             }
             return Offered::Done.into();
         }
-        // Also what is not stored itself may cost something that is.
+        // A message that is not stored can still evict a stored one.
         let mut journal = SessionJournal::new(self.durable());
-        // Which member a shared subscription chose before is not known: rather twice than not at all.
+        // After a crash the broker does not know which member of a shared subscription got the message, so it
+        // is delivered again (at least once).
         let asks = messages.are_once() && offer.shared.is_none();
         if asks
             && (stores || messages.is_resumed())
@@ -190,8 +192,8 @@ impl Session {
         outlet.after_append().into()
     }
 
-    /// Messages that do not all look alike to this client: Subscription Identifiers, Topic Aliases, or
-    /// some larger than it takes.
+    /// Appends messages that cannot be sent in one form: they have Subscription Identifiers or Topic Aliases,
+    /// or some are larger than the client takes.
     fn append_one_by_one(
         &self,
         worker: &Worker,
@@ -232,8 +234,8 @@ impl Session {
         self.release_after(&waits_for, outlet);
     }
 
-    /// Queues messages that cannot be sent now, or drops them if the session does not wait for its
-    /// client.
+    /// Queues messages that cannot be sent now. Drops them if the client is away and they are not kept for
+    /// it.
     fn let_wait(
         &self,
         worker: &Worker,
@@ -268,9 +270,10 @@ impl Session {
         }
     }
 
-    /// Lets one message wait for the client, that another session gives it. [`SessionRef::flush`](super::SessionRef::flush) sends
-    /// it. Answers what has to be durable before the other one forgets it; `None`: the session has gone, or
-    /// does not wait for its client with such a message.
+    /// Queues a message that another session hands over. [`SessionRef::flush`](super::SessionRef::flush)
+    /// sends it. Returns the batches that must be durable before the other session forgets the message.
+    /// Returns `None` if this session's shard was closed, or if the client is away and the message is not
+    /// kept for it.
     pub fn enqueue(&self, worker: &Worker, mut delivery: Delivery) -> Option<Commits> {
         self.with(|outlet| {
             let survives = delivery.qos != QoS::AtMostOnce && outlet.outbound.survives();
@@ -291,7 +294,8 @@ impl Session {
     }
 }
 
-/// The batch that has what was noted of a packet that must not leave before.
+/// Returns the accumulating batch of the session's shard, if the session is stored. What was noted of a
+/// packet is durable when that batch is.
 pub(super) fn noted(journal: &mut SessionJournal<'_>) -> Commits {
     journal.open();
     journal.commits()
@@ -306,13 +310,13 @@ impl Outlet {
         self.link.as_ref().and_then(|link| link.wire.clone())
     }
 
-    /// Whether a message that arrives now may leave before all that waits in the queue: there is
-    /// nothing.
+    /// Whether a message that arrives now may leave at once: no message waits, the encoded bytes are below
+    /// their limit, and the CONNACK is not held.
     pub(super) fn has_way(&self) -> bool {
         self.is_idle() && self.backlog() < UNSENT_MAX && !self.is_opening()
     }
 
-    /// Lets `encode` append packets, to leave `after` something is durable.
+    /// Appends the packets that `encode` encodes. They leave when `after` is durable.
     pub(super) fn append(&mut self, after: &Commits, encode: impl FnOnce(&mut Packets)) {
         // Nothing leaves before the CONNACK.
         if after.is_empty() && !self.is_opening() {
@@ -322,14 +326,15 @@ impl Outlet {
         }
     }
 
-    /// Whether messages that are delivered with `qos` are stored, if the session is.
+    /// Returns whether messages that are delivered with `qos` are stored, if the session is.
     fn stores(&self, messages: &Messages<'_>, qos: QoS) -> bool {
-        // What tells of something else that may not be durable yet must not outlive that.
+        // A message that reveals changes which may not be durable yet must not outlive these changes.
         let keeps = self.keeps_all && qos != QoS::AtMostOnce && messages.after().is_empty();
         messages.are_stored(qos) || keeps
     }
 
-    /// As what one of the messages is to be stored, if it is.
+    /// Assigns the records under which a message of a run is to be stored. Returns `None` if it is not
+    /// stored.
     fn stored_as(
         &mut self,
         messages: &Messages<'_>,
@@ -344,7 +349,8 @@ impl Outlet {
         Some(StoredAs { entry: self.outbound.new_entry(), message })
     }
 
-    /// As what a message of its own is to be stored, if it is.
+    /// Assigns the records under which a message that comes from no run is to be stored. Returns `None` if it
+    /// is not stored.
     pub(super) fn newly_stored(
         &mut self,
         qos: QoS,
@@ -363,8 +369,8 @@ impl Outlet {
         self.aliases.is_none() && offer.identifiers.is_empty() && messages.largest() <= most
     }
 
-    /// Takes packet identifiers for as many messages as the window has room for. Returns how many, and
-    /// the first identifier; the others follow it.
+    /// Takes packet identifiers for as many messages as the window has room for. Returns their number and the
+    /// first identifier; the others follow it.
     fn admit(
         &mut self,
         messages: &mut Messages<'_>,
@@ -392,9 +398,9 @@ impl Outlet {
         (offer.range.len(), first)
     }
 
-    /// Appends one PUBLISH, with a Topic Alias if the client takes them and the topic is hot; it leaves
-    /// `after` something is durable. One that is larger than the client takes is dropped instead (MQTT 5
-    /// §3.1.2.11.4). Of a large one the payload is shared, if it comes with its message.
+    /// Appends one PUBLISH, which leaves when `after` is durable. It has a Topic Alias if the client takes
+    /// them and the topic is frequent. A packet that is larger than the client takes is dropped instead (MQTT
+    /// 5 §3.1.2.11.4). A large payload is shared if its message is given.
     pub(super) fn put(
         &mut self,
         worker: &Worker,
@@ -415,9 +421,9 @@ impl Outlet {
             session.dropped(worker, DropReason::PacketTooLarge, Some(frame.publication.topic));
             return;
         }
-        // What is held back may be overtaken, so it does not define an alias that others use.
+        // Held packets may be overtaken, so they do not define an alias that others use.
         if let (Some(aliases), true) = (&mut self.aliases, after.is_empty()) {
-            // An alias adds three bytes where it is defined: not worth a packet that becomes too large.
+            // Defining an alias adds three bytes, and must not make the packet too large.
             if frame.len(v5) + 3 <= most {
                 frame.alias = aliases.assign(frame.publication.topic);
             }
@@ -451,7 +457,7 @@ impl Outlet {
     }
 }
 
-/// Messages of a run, as they are sent to one client.
+/// Messages of a run, in the form in which they are sent to one client.
 struct RunInHand<'a, 'b> {
     messages: &'a mut Messages<'b>,
     form: PacketForm,

@@ -1,4 +1,4 @@
-//! Packets that must not leave before something else is durable, or before a queue has room.
+//! Packets that must not leave before some batches are durable, or before a queue has room.
 
 use std::sync::Weak;
 
@@ -13,10 +13,10 @@ use crate::owner::Farewell;
 use crate::packets::Packets;
 use crate::progress::{Gate, Polled};
 
-/// What an outlet keeps back. There is one only while something waits.
+/// Packets that an outlet keeps back. Present only while some wait.
 ///
-/// Two lanes, each in order: acknowledgements of what the client has sent, and what is on its way to it
-/// (PUBLISH of QoS 2, PUBREL). Neither waits for the other.
+/// There are two lanes, each in order: acknowledgements of what the client has sent, and deliveries to the
+/// client (PUBLISH of QoS 2, PUBREL). Neither waits for the other.
 #[derive(Debug, Default)]
 pub(super) struct Held {
     answers: Gate<Answers>,
@@ -28,15 +28,15 @@ pub(super) struct Held {
     hopeless: bool,
 }
 
-/// What has become of answers whose commit has failed.
+/// Result of handling answers whose commit has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Failed {
-    /// There are none, or not any more: the client is told.
+    /// No such answer is left, or the client has been told.
     Told,
-    /// The client cannot be told by an answer. The connection has to end: then it and the broker settle what is
-    /// unfinished when it comes back.
+    /// No answer can tell the client. The connection has to end; the client and the broker settle what is
+    /// unfinished when the client comes back.
     Untold {
-        /// Whether it can be told by a DISCONNECT.
+        /// Whether a DISCONNECT can tell the client.
         has_session: bool,
     },
 }
@@ -45,12 +45,12 @@ enum Failed {
 #[derive(Clone, Debug)]
 pub(super) struct FullRoom {
     pub(super) session: Weak<Session>,
-    /// See [`Session::fullness`].
+    /// The value of [`Session::fullness`] at that time.
     pub(super) since: u32,
 }
 
 impl FullRoom {
-    /// Whether it has been full ever since.
+    /// Whether the queue has been full ever since.
     fn is_full(&self) -> bool {
         self.session.upgrade().is_some_and(|session| session.fullness() == self.since)
     }
@@ -60,7 +60,7 @@ impl FullRoom {
 #[derive(Debug)]
 struct Answers {
     packets: Packets,
-    /// Sessions whose queues were full, and when: their publisher is held back.
+    /// Sessions whose queues were full: the publisher is held back until they have room.
     rooms: Vec<FullRoom>,
 }
 
@@ -76,12 +76,12 @@ impl Held {
         self.answers.is_empty() && self.deliveries.is_empty()
     }
 
-    /// Whether acknowledgements wait, which others must not overtake.
+    /// Whether acknowledgements wait, which later ones must not overtake.
     pub(super) fn has_answers(&self) -> bool {
         !self.answers.is_empty()
     }
 
-    /// Bytes that wait.
+    /// Number of bytes that wait.
     pub(super) fn len(&self) -> usize {
         self.bytes
     }
@@ -94,7 +94,7 @@ impl Held {
         self.answers.push(commits, Answers { packets, rooms });
     }
 
-    /// Keeps back what `encode` appends: packets on their way to the client.
+    /// Keeps back the packets to the client that `encode` appends, until `commits` are durable.
     pub(super) fn push_delivery(&mut self, commits: &Commits, encode: impl FnOnce(&mut Packets)) {
         if self.deliveries.back().is_none_or(|(last, _)| last != commits) {
             self.deliveries.push(commits.clone(), Packets::default());
@@ -105,7 +105,7 @@ impl Held {
         self.bytes += packets.len() - before;
     }
 
-    /// Moves what may leave now to `unsent`, and has `session` woken when more may.
+    /// Moves the packets that may leave now to `unsent`. `session` is woken when more may leave.
     pub(super) fn release(&mut self, session: &Session, unsent: &mut Packets) {
         let sources = session.account.shards.sources();
         while let Polled::Ready(answers) =
@@ -124,11 +124,11 @@ impl Held {
         }
     }
 
-    /// Moves to `unsent` what clients are told instead of the answers in front whose commits have failed: they
-    /// would wait for them until the disk works again.
+    /// Replaces each answer in front whose commits have failed by a refusal, which moves to `unsent`.
+    /// Otherwise clients would wait until the disk works again.
     ///
-    /// A PUBACK of MQTT 5 can say so. A PUBREC cannot: it would end the exchange, and the message, which may
-    /// become durable yet, could come twice if its client sent it again.
+    /// A PUBACK of MQTT 5 can refuse. A PUBREC cannot: it would end the exchange, but the message may still
+    /// become durable, and would be delivered twice if its client sent it again.
     fn refuse_failed(
         &mut self,
         session: &Session,
@@ -158,8 +158,9 @@ impl Held {
 }
 
 impl Outlet {
-    /// Lets those packets of `session` go for which all is durable, and refuses what cannot be made durable. When more may
-    /// go, the session is woken: so whoever has something held back calls this.
+    /// Releases those held packets of `session` for which everything is durable, and refuses what cannot be
+    /// made durable. The session is woken when more may leave, so a caller that has added held packets must
+    /// call this.
     pub(super) fn release_held(&mut self, session: &Session) {
         let Some(held) = &mut self.held else { return };
         held.release(session, &mut self.unsent);
@@ -178,7 +179,8 @@ impl Outlet {
     }
 }
 
-/// PUBACKs that refuse what these acknowledge. `None`: not all of them are PUBACKs, or they cannot refuse.
+/// Returns PUBACKs that refuse what `packets` acknowledge; `None` if not all of these are PUBACKs, or if they
+/// cannot refuse.
 fn refused(version: Version, packets: &[u8]) -> Option<Vec<u8>> {
     let (mut refused, mut rest) = (Vec::new(), packets);
     while version == Version::V5 && !rest.is_empty() {

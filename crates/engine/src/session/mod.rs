@@ -1,4 +1,4 @@
-//! A session as the IO threads see it: who it is, its state, and the outlet to its client.
+//! Sessions as the IO threads see them: identity, Session State, and the outlet to the client.
 
 mod books;
 mod delivery;
@@ -41,27 +41,31 @@ use outlet::Outlet;
 /// The session of one client.
 #[derive(Debug)]
 pub struct Session {
-    /// Unique in the life of the broker.
+    /// Identifies the session; unique during the life of the process.
     pub id: u64,
-    /// Whose session it is.
+    /// The account of the tenant that the session belongs to.
     pub account: Arc<Account>,
     /// The client identifier, unique in the tenant.
     pub client_id: Box<str>,
-    /// As what it is stored, or was until it ended; none if it is not to survive the process.
+    /// The record under which the session is, or was last, stored; `None` if the session does not survive the
+    /// process.
     durable: Option<Durable>,
-    /// It is in the store. Changed under the locks of state and outlet.
+    /// Whether the session is stored; false once its removal is noted. Changed under the locks of state and
+    /// outlet.
     stored: AtomicBool,
-    /// How often its queue became full, and stopped to be; changed under the lock of the outlet.
+    /// Number of times that the queue became full or stopped being full. Changed under the lock of the
+    /// outlet.
     fullness: AtomicU32,
-    /// How often something of it is on its way to other sessions.
+    /// Number of hand-overs in progress from this session to other sessions.
     giving: AtomicU32,
     me: Weak<Session>,
     online: AtomicBool,
-    /// It must not be resumed, and gets nothing. Changed under the lock of the state.
+    /// The session has ended: it must not be resumed, and gets no messages. Changed under the lock of the
+    /// state.
     ended: AtomicBool,
-    /// Its shard was closed. Changed under the locks of state and outlet.
+    /// The session's shard was closed. Changed under the locks of state and outlet.
     left: AtomicBool,
-    /// The connection that has, or had last, the session. Changed under the lock of the state.
+    /// The connection that has the session, or had it last. Changed under the lock of the state.
     owner: AtomicU64,
     outlet: Mutex<Outlet>,
     state: Mutex<State>,
@@ -71,32 +75,34 @@ pub struct Session {
 #[derive(Clone, Debug)]
 pub struct SessionRef(Arc<Session>);
 
-/// Session State that is not on a message's way out. Touched by the connection that owns the session
-/// and at the session's end.
+/// Session State, except the outgoing messages. Used mostly by the connection that owns the session, and at
+/// the session's end.
 #[derive(Debug, Default)]
 pub struct State {
-    /// What the session has subscribed to.
+    /// The subscriptions of the session.
     pub subscriptions: Subscriptions,
     /// QoS 2 messages received and not yet released.
     pub received: ReceivedIds,
     /// The Will Message of the present or last connection, until published or discarded.
     pub will: Option<Box<Will>>,
-    /// The user whose session it is, when there are users: no other may have it.
+    /// The user to whom the session belongs, if there are users: no other user may have it.
     pub user: Option<Box<str>>,
-    /// Session Expiry Interval in seconds; `u32::MAX`: never.
+    /// Session Expiry Interval in seconds; `u32::MAX`: the session does not expire.
     pub expiry: u32,
-    /// Since when its client is away; `None`: it is connected.
+    /// Time since which the client is away; `None` while it is connected.
     pub away_since: Option<MonoTime>,
-    /// The batch of its shard that it begins with, if it is stored; 0: it was found in the store.
+    /// The batch of its shard in which the session begins, if it is stored; 0 if the session was found in the
+    /// store.
     pub begins_in: u64,
-    /// It has ended, and its record stays in the store until others have what it leaves them.
+    /// Whether the session has ended while its record stays in the store, until other sessions have what it
+    /// leaves to them.
     pub(super) bequeaths: bool,
 }
 
 /// A Will Message (MQTT 5 §3.1.2.5).
 #[derive(Clone, Debug)]
 pub struct Will {
-    /// What is published; its expiry starts to run when it is.
+    /// The message to publish. Its expiry starts to run when it is published.
     pub message: Arc<Message>,
     /// Message Expiry Interval, in seconds.
     pub expiry: Option<u32>,
@@ -104,12 +110,12 @@ pub struct Will {
     pub delay: u32,
 }
 
-/// What became of a session whose connection has gone.
+/// Result of detaching a connection from its session.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Detached {
-    /// Another connection has it: nothing is to be done.
+    /// The connection had lost the session before: there is nothing to do.
     TakenOver,
-    /// It is without a client since `epoch`.
+    /// The session has had no client since `epoch`.
     Away {
         /// Identifies this absence.
         epoch: u32,
@@ -117,8 +123,8 @@ pub enum Detached {
 }
 
 impl SessionRef {
-    /// A new session without a client. What is `durable` is stored from the first
-    /// [`Session::store`] on.
+    /// Creates a session without a client. If it is `durable`, it is stored from the first [`Session::store`]
+    /// on.
     pub fn new(id: u64, account: Arc<Account>, client_id: &str, durable: Option<Durable>) -> Self {
         Self(Arc::new_cyclic(|me| Session {
             id,
@@ -140,12 +146,12 @@ impl SessionRef {
 }
 
 impl SessionRef {
-    /// A reference that does not keep the session in memory.
+    /// Returns a reference that does not keep the session in memory.
     pub fn downgrade(&self) -> Weak<Session> {
         Arc::downgrade(&self.0)
     }
 
-    /// The session, if it is still there.
+    /// Returns the session, if it is still in memory.
     pub fn upgrade(weak: &Weak<Session>) -> Option<Self> {
         weak.upgrade().map(Self)
     }
@@ -171,48 +177,50 @@ impl Session {
         self.online.load(Ordering::Relaxed)
     }
 
-    /// Whether the session has ended: it must not be resumed, and messages are not for it any more. Ask while holding
-    /// the state, where it must not end meanwhile.
+    /// Whether the session has ended: it must not be resumed, and gets no more messages. A caller for which
+    /// the session must not end meanwhile has to hold the lock of the state.
     pub fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Relaxed)
     }
 
-    /// The session ends. Goes with the state, which it guards. False: it had ended before.
+    /// Marks the session as ended. The caller holds the locked state, which guards the mark. Returns false if
+    /// the session had ended before.
     pub fn end(&self, _state: &mut State) -> bool {
         !self.ended.swap(true, Ordering::Relaxed)
     }
 
-    /// Whether its shard was closed: it is in the store only. What is left here is its name and its subscriptions, so that
-    /// nothing that it should get is acknowledged.
+    /// Whether the session's shard was closed, so that the session is in the store only. Its name and its
+    /// subscriptions stay in memory, so that no message that it should get is acknowledged.
     pub fn has_left(&self) -> bool {
         self.left.load(Ordering::Relaxed)
     }
 
-    /// Session State that is not on a message's way out.
+    /// Locks the Session State, except the outgoing messages.
     pub fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock()
     }
 
-    /// Whether a connection is the one that has the session. What an older one still has to say must
-    /// not count; for what must count once only, ask while holding the state.
+    /// Returns whether a connection has the session. Packets of an older connection must not take effect. A
+    /// caller whose action must take effect only once has to hold the lock of the state.
     pub fn is_owned_by(&self, connection: ConnectionId) -> bool {
         self.owner.load(Ordering::Relaxed) == connection.0
     }
 
-    /// A connection takes the session. Goes with the state, which it guards.
+    /// Gives the session to a connection. The caller holds the locked state, which guards the owner.
     pub fn set_owner(&self, _state: &mut State, connection: ConnectionId) {
         self.owner.store(connection.0, Ordering::Relaxed);
     }
 
-    /// Looks at what is on its way to the client, and at the link if one is connected.
+    /// Calls `look` with the outgoing messages, and with the link if a client is connected. The outlet is
+    /// locked meanwhile.
     pub fn inspect<R>(&self, look: impl FnOnce(&Outbound, Option<&Link>) -> R) -> R {
         let outlet = self.outlet.lock();
         look(&outlet.outbound, outlet.link.as_ref())
     }
 
-    /// Gives the session to a connection, which hears `connack` before any message, when `commits` are
-    /// durable. Returns the epoch of the connection, and whether another one had the session until now:
-    /// that one is closed.
+    /// Attaches a connection to the session. `connack` is sent before any message, when `commits` are
+    /// durable. Returns the epoch of the connection, and whether another connection had the session until
+    /// now; that connection is closed.
     pub fn attach(
         &self,
         link: Link,
@@ -229,7 +237,7 @@ impl Session {
         })
     }
 
-    /// The connection of `epoch` has gone.
+    /// Detaches the connection of `epoch`, which has ended.
     pub fn detach(&self, epoch: u32) -> Detached {
         let mut outlet = self.outlet.lock();
         if outlet.epoch != epoch || outlet.link.is_none() {
@@ -240,54 +248,57 @@ impl Session {
         Detached::Away { epoch: outlet.epoch }
     }
 
-    /// Takes the session from its connection, if it has one, and closes that.
+    /// Takes the session from its connection, if it has one, and closes the connection.
     pub fn close_connection(&self, reason: ReasonCode) {
         let mut outlet = self.outlet.lock();
         self.online.store(false, Ordering::Relaxed);
         outlet.close_connection(reason);
     }
 
-    /// The connection of `epoch` belongs to the thread of `owner` from now on, which `give` gives it to. All that is posted
-    /// for it from now on comes after it. False: it has lost the session, a post to close it is with the present owner,
-    /// and there it stays.
+    /// Moves the connection of `epoch` to the thread of `owner`; `give` passes the connection to that thread.
+    /// All later posts for the connection arrive there after it. Returns false, and moves nothing, if the
+    /// connection has lost the session or is to be closed: then a post to close it is with the present owner.
     pub fn change_owner(&self, epoch: u32, owner: Arc<dyn Owner>, give: impl FnOnce()) -> bool {
         let mut outlet = self.outlet.lock();
         let present = outlet.epoch == epoch;
-        // The request to close a connection goes to its owner, and must find it there.
+        // A request to close the connection was sent to its present owner, and must find the connection
+        // there.
         let may_move = present && !outlet.is_closing;
         match &mut outlet.link {
             Some(link) if may_move => link.owner = owner,
             _ => return false,
         }
-        // A wake-up sent to the previous owner is not lost: the new owner looks in any case.
+        // A wake-up sent to the previous owner is not lost: the new owner checks the outlet when it takes the
+        // connection over.
         outlet.woken = false;
         give();
         true
     }
 
-    /// How much more fits into the queue.
+    /// Returns how much more fits into the queue.
     pub fn room(&self, limits: &QueueLimits) -> Room {
         self.outlet.lock().outbound.queue().room(limits)
     }
 
-    /// Whether the client has been away ever since [`Session::detach`] told `epoch`.
+    /// Returns whether the client has been away since [`Session::detach`] returned `epoch`.
     pub fn is_away_since(&self, epoch: u32) -> bool {
         let outlet = self.outlet.lock();
         outlet.epoch == epoch && outlet.link.is_none()
     }
 
-    /// The session outlives its connection, or ends with it.
+    /// Sets whether the session survives its connection.
     pub fn set_survives(&self, survives: bool) {
         self.outlet.lock().outbound.set_survives(survives);
     }
 
-    /// What waits for the client is stored whatever its class, if the session is stored; or as its class says.
+    /// Sets whether waiting messages of QoS 1 and 2 are stored whatever their durability class, if the
+    /// session is stored. Otherwise the class decides.
     pub fn set_keeps_all(&self, keeps_all: bool) {
         self.outlet.lock().keeps_all = keeps_all;
     }
 
-    /// What shared subscriptions may give to other members as long as this one is away; see
-    /// [`Outbound::take_shared`]. `has_other` must not look into a session: this one is locked.
+    /// Takes the messages that shared subscriptions may give to other members while this client is away; see
+    /// [`Outbound::take_shared`]. `has_other` must not look into a session, because this one is locked.
     pub fn take_shared(&self, has_other: impl FnMut(&Waiting) -> bool) -> Vec<Waiting> {
         self.with(|outlet| match outlet.link {
             Some(_) => Vec::new(),
@@ -295,7 +306,7 @@ impl Session {
         })
     }
 
-    /// The session has ended: what waited in it is lost, and counted.
+    /// Discards the outgoing messages of a session that has ended, and counts those in its queue as dropped.
     pub fn clear(&self, worker: &Worker) {
         let outbound = self.with(|outlet| {
             outlet.replays = None;
@@ -306,13 +317,13 @@ impl Session {
         }
     }
 
-    /// Counts a message that does not reach the client, and remembers why.
+    /// Counts a message that does not reach the client, and remembers the reason.
     pub fn dropped(&self, worker: &Worker, reason: DropReason, topic: Option<&str>) {
         self.account.dropped(worker, reason, topic, &self.client_id);
     }
 
-    /// Applies acknowledgements from the connection of `epoch`. Answers whether messages wait that may
-    /// leave now, and the batch that has what was noted.
+    /// Applies acknowledgements from the connection of `epoch`. Returns whether messages wait that may leave
+    /// now, and the batch in which the changes are noted.
     pub fn acknowledge(
         &self,
         epoch: u32,
@@ -328,21 +339,22 @@ impl Session {
         })
     }
 
-    /// Appends packets that are no messages (acknowledgements, PINGRESP …) for the connection of
-    /// `epoch`. False: the session is another connection's by now.
+    /// Appends packets that carry no message, such as DISCONNECT, for the connection of `epoch`. Returns
+    /// false if another connection has the session by now.
     pub fn append(&self, epoch: u32, packets: &[u8]) -> bool {
         let mut outlet = self.outlet.lock();
         let present = outlet.epoch == epoch;
-        // A client that has not been told that it is connected is told nothing else.
+        // No packet may leave before the CONNACK.
         if present && !outlet.is_opening() {
             outlet.unsent.push(packets);
         }
         present
     }
 
-    /// Whether the owner may read again from the client of the connection of `epoch`, which had left too
-    /// much unread: no more than `most` bytes wait for it. If not, the owner is woken when all have been
-    /// written.
+    /// Returns whether the owner may read again from the client of the connection of `epoch`, which had left
+    /// too much unread. It may if no more than `most` bytes wait for the client, and no messages wait only
+    /// because the client does not read; also if the connection has lost the session. Otherwise the owner is
+    /// woken when all bytes have been written.
     pub fn may_read_again(&self, epoch: u32, most: usize) -> bool {
         let mut outlet = self.outlet.lock();
         let waits = outlet.backlog() > most || outlet.waits_for_reader();
@@ -351,16 +363,16 @@ impl Session {
         may
     }
 
-    /// Whether messages wait for the client of the connection of `epoch` for no other reason than that it
-    /// does not read.
+    /// Returns whether messages wait for the client of the connection of `epoch` only because the client does
+    /// not read.
     pub fn has_unread_messages(&self, epoch: u32) -> bool {
         let outlet = self.outlet.lock();
         outlet.epoch == epoch && outlet.waits_for_reader()
     }
 
-    /// Sends the retained messages that a subscription asked for, ahead of all that comes later and
-    /// outside the queue's limits, as fast as the client takes them. False: it has asked too often
-    /// without taking them.
+    /// Sends the retained messages that a subscription asked for: ahead of all later messages, outside the
+    /// queue's limits, and as fast as the client takes them. Returns false if too many such requests of the
+    /// session are unfinished.
     pub fn replay(&self, replay: Replay) -> bool {
         let mut outlet = self.outlet.lock();
         outlet.replays.get_or_insert_default().push(replay)

@@ -1,4 +1,4 @@
-//! The way out to one client: what guards it is said in `delivery.rs`.
+//! Outlets: the way out to one client. The rules that guard it are stated in `writing.rs`.
 
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
@@ -17,52 +17,52 @@ use crate::owner::{Farewell, Owner};
 use crate::packets::Packets;
 use crate::wire::Wire;
 
-/// How to reach the client.
+/// The connection through which an outlet reaches its client.
 #[derive(Clone, Debug)]
 pub struct Link {
-    /// The protocol version that it speaks.
+    /// The protocol version of the client.
     pub version: Version,
-    /// Its Maximum Packet Size in bytes.
+    /// The client's Maximum Packet Size in bytes.
     pub max_packet_size: u32,
     /// The socket, if any thread may write to it.
     pub wire: Option<Arc<dyn Wire>>,
     /// The thread that owns the connection.
     pub owner: Arc<dyn Owner>,
-    /// The connection there.
+    /// The connection, as its owner knows it.
     pub connection: ConnectionId,
 }
 
-/// The way out to one client. A session without a client has one without a link.
+/// The way out to one client. The outlet of a session without a client has no link.
 #[derive(Debug, Default)]
 pub(super) struct Outlet {
     pub(super) link: Option<Link>,
-    /// The owner of the connection has been told to close it.
+    /// The owner was asked to close the connection.
     pub(super) is_closing: bool,
     pub(super) outbound: Outbound,
-    /// What waits is stored whatever its class, if the session is.
+    /// Waiting messages of QoS 1 and 2 are stored whatever their durability class, if the session is stored.
     pub(super) keeps_all: bool,
-    /// Retained messages that new subscriptions have asked for and that have not been fetched yet.
+    /// Retained messages that new subscriptions have asked for and that were not fetched yet.
     pub(super) replays: Option<Box<Replays>>,
-    /// What waits for the socket.
+    /// Encoded packets that wait for the socket.
     pub(super) unsent: Packets,
     /// Packets that must not leave yet.
     pub(super) held: Option<Box<Held>>,
     /// Publishers that are held back until the queue has room.
     pub(super) room_waiters: Option<Box<RoomWaiters>>,
     pub(super) aliases: Option<Box<OutboundAliases>>,
-    /// Raised whenever a connection takes or loses the session.
+    /// Incremented whenever a connection takes or loses the session.
     pub(super) epoch: u32,
-    /// A thread is writing, without the lock.
+    /// A thread is writing to the socket, without the lock.
     pub(super) writing: bool,
-    /// The socket is full; the kernel will tell its owner when it is not.
+    /// The socket is full; the kernel will notify the owner when there is room.
     pub(super) blocked: bool,
-    /// The kernel told while a thread was writing.
+    /// The kernel has reported room while a thread was writing.
     pub(super) retry: bool,
-    /// A thread will write what waits at the end of its turn.
+    /// A thread will write the unsent bytes at the end of its turn.
     pub(super) flush_pending: bool,
-    /// The owner does not read from the client until what waits for it has been written.
+    /// The owner does not read from the client until all bytes for the client have been written.
     pub(super) reader_paused: bool,
-    /// The owner has been told that something waits, and has not looked yet.
+    /// The owner was told that something waits, and has not checked the outlet yet.
     pub(super) woken: bool,
     /// Messages are being read back from the store.
     pub(super) fetching: bool,
@@ -92,9 +92,11 @@ impl Outlet {
         }
     }
 
-    /// Lets the connection be closed that has the session. True: there was one.
+    /// Takes the session from its connection, and asks the owner to close the connection. Returns whether
+    /// there was one.
     pub(super) fn close_connection(&mut self, reason: ReasonCode) -> bool {
-        // A packet that was cut off by the end must not be followed by another; one that is just being written may be.
+        // No packet may follow one that was cut off. Unsent bytes may start within a packet, and a write in
+        // progress may end within one.
         let is_whole = self.unsent.is_empty() && !self.writing && !self.is_opening();
         let farewell = if is_whole { Farewell::AtOnce } else { Farewell::Silent };
         let link = self.detach();
@@ -119,7 +121,8 @@ impl Outlet {
         self.link.take()
     }
 
-    /// The caller becomes the writer, unless there is one or the socket is full.
+    /// Makes the caller the writer, unless there is one or the socket is full. Returns whether the caller is
+    /// the writer.
     pub(super) fn start_writing(&mut self) -> bool {
         let has_writer = self.writing && holds(Rule::OneWriter);
         let start = !has_writer && !self.blocked;
@@ -127,28 +130,27 @@ impl Outlet {
         start
     }
 
-    /// Whether nothing waits but what is encoded already.
+    /// Whether nothing waits except packets that are encoded already.
     pub(super) fn is_idle(&self) -> bool {
         self.outbound.is_idle() && self.replays.is_none()
     }
 
-    /// Whether the CONNACK has still to wait.
+    /// Whether the CONNACK is still held.
     pub(super) fn is_opening(&self) -> bool {
         self.held.as_ref().is_some_and(|held| held.opening)
     }
 
-    /// Encoded bytes that wait for the client, for whatever reason.
+    /// Number of encoded bytes that wait for the client, for whatever reason.
     pub(super) fn backlog(&self) -> usize {
         self.unsent.len() + self.held.as_ref().map_or(0, |held| held.len())
     }
 
-    /// Whether messages wait for no other reason than that the client does not read: there is room in the
-    /// send window for more.
+    /// Whether messages wait only because the client does not read: the send window has room for more.
     pub(super) fn waits_for_reader(&self) -> bool {
         !self.outbound.queue().is_empty() && self.outbound.has_room()
     }
 
-    /// Tells the owner, once, that something waits.
+    /// Wakes the owner, unless it was woken before and has not checked the outlet yet.
     pub(super) fn wake_owner(&mut self) {
         if let (Some(link), false) = (&self.link, self.woken) {
             self.woken = true;
@@ -157,11 +159,12 @@ impl Outlet {
     }
 }
 
-/// Publishers that are held back.
+/// Publishers that are held back until the queue has room.
 #[derive(Debug, Default)]
 pub(super) struct RoomWaiters(pub(super) Vec<Weak<Session>>);
 
-/// Walks that may wait, and bytes of their filters.
+/// Maximum number of waiting walks of one session, and maximum number of bytes of their filters. A
+/// subscription that would exceed one of these ends the connection (Quota exceeded).
 const REPLAYS_MAX: usize = 10_000;
 const REPLAY_BYTES_MAX: usize = 1024 * 1024;
 
@@ -174,29 +177,29 @@ pub(super) struct Replays {
 }
 
 impl Replays {
-    /// How many there are.
+    /// Number of walks.
     pub fn len(&self) -> usize {
         self.walks.len()
     }
 
-    /// All of them, in their order.
+    /// The walks, in order.
     pub fn iter(&self) -> impl Iterator<Item = &Replay> {
         self.walks.iter()
     }
 
-    /// The one that is under way.
+    /// The walk that is under way.
     pub fn front_mut(&mut self) -> Option<&mut Replay> {
         self.walks.front_mut()
     }
 
-    /// The first one has come to its end.
+    /// Removes the first walk, which has ended.
     pub fn pop_front(&mut self) {
         if let Some(done) = self.walks.pop_front() {
             self.bytes -= done.filter.len();
         }
     }
 
-    /// Adds one at the end. False: there are too many.
+    /// Appends a walk. Returns false, and appends nothing, if there are too many.
     pub fn push(&mut self, replay: Replay) -> bool {
         let bytes = self.bytes + replay.filter.len();
         let has_room = self.walks.len() < REPLAYS_MAX && bytes <= REPLAY_BYTES_MAX;
@@ -208,8 +211,8 @@ impl Replays {
     }
 }
 
-/// One subscription's walk through the retained messages: they are fetched a few at a time, as the client
-/// takes them, so that a wide filter costs no memory.
+/// The walk of one subscription through the retained messages. They are fetched a few at a time, as the
+/// client takes them, so that a wide filter costs no memory.
 #[derive(Debug)]
 pub struct Replay {
     /// The Topic Filter.

@@ -1,4 +1,4 @@
-//! Messages of a session that are in the store only, when its client is about to take them.
+//! Reads back messages of a session that are in the store only, when its client is about to take them.
 
 use std::sync::Arc;
 
@@ -11,21 +11,21 @@ use super::{Session, SessionRef};
 use crate::durable::{DurableShard, Fetch, SessionJournal};
 use crate::worker::Worker;
 
-/// Messages that are read back at a time, and about how many bytes.
+/// Maximum number of messages that are read back at a time, and their approximate maximum size in bytes.
 const FETCHED: usize = 128;
 const FETCHED_BYTES: usize = 256 * 1024;
 
-/// What a session has to send next.
+/// A request for the messages that a session has to send next.
 struct Wanted {
     session: SessionRef,
-    /// Where it is, in the order in which it will be sent.
+    /// The records of the messages, in the order in which the messages will be sent.
     stored: Vec<StoredAs>,
-    /// Its messages, as far as they have been read. `None`: the message is lost.
+    /// The messages that have been read so far. `None`: the message is lost.
     fetched: Vec<(StoredAs, Option<Arc<Message>>)>,
 }
 
 impl Session {
-    /// Has read back what comes next and is in the store only.
+    /// Requests the next messages that are in the store only, unless a request is under way.
     pub(super) fn fetch(&self, outlet: &mut Outlet) {
         let (Some(durable), Some(session)) = (self.durable(), SessionRef::upgrade(&self.me)) else {
             return;
@@ -36,7 +36,7 @@ impl Session {
         }
     }
 
-    /// What was asked for of what is in the store only.
+    /// Supplies the outlet with messages that were read back.
     fn supply(&self, worker: &Worker, fetched: &[(StoredAs, Option<Arc<Message>>)]) {
         self.with(|outlet| {
             outlet.fetching = false;

@@ -12,13 +12,13 @@ use crate::durable::SessionJournal;
 use crate::retained;
 use crate::worker::Worker;
 
-/// Retained messages fetched at a time.
+/// Maximum number of retained messages looked at in one fetch.
 const FETCHED: usize = 64;
 
 impl Session {
-    /// Looks for the next retained messages that subscriptions have asked for, some of the `steps` far, which become
-    /// less. They are stored from then on, if the session is. False: none has been found, and the search is to go on
-    /// later.
+    /// Fetches the next retained messages that subscriptions have asked for. Takes the steps that this needs
+    /// from `steps`. If the session is stored, the messages are stored from then on. Returns false if no
+    /// message has been found with these steps, and the search must go on later.
     pub(super) fn fetch_retained(
         &self,
         worker: &Worker,
@@ -34,7 +34,7 @@ impl Session {
             if *steps == 0 {
                 return false;
             }
-            // A filter that needs no walk is a step, too. Under one lock there are only so many.
+            // A filter that needs no walk takes a step, too. The number of steps under one lock is bounded.
             let granted = (*steps).min(retained::STEPS);
             let mut left = granted - 1;
             let mut found = Vec::new();

@@ -1,4 +1,4 @@
-//! A session and its store: what is written of it, what it waits for, what it reads back.
+//! A session and its store: what is noted of the session, which batches it waits for, and what it reads back.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -23,42 +23,45 @@ use crate::queued::Full;
 use crate::worker::Worker;
 
 impl Session {
-    /// As what it is stored, if it is.
+    /// The record under which the session is stored, if it is.
     pub fn durable(&self) -> Option<&Durable> {
         self.durable.as_ref().filter(|_| self.stored.load(Ordering::Relaxed))
     }
 
-    /// The number under which it is stored, if it ever was.
+    /// The number under which the session is stored, if it ever was.
     pub fn stored_number(&self) -> Option<SessionNumber> {
         self.durable.as_ref().map(|durable| durable.number)
     }
 
-    /// The number under which is noted what the state store has answered it; always the same one.
+    /// The number under which the state store notes its responses to the session. It never changes.
     pub fn answered_as(&self) -> SessionNumber {
-        // Numbers of sessions that are stored begin with a shard, of which there are not so many.
+        // The number of a stored session begins with the index of its shard, which is small enough to leave
+        // this bit 0.
         const NOT_STORED: SessionNumber = 1 << 63;
         self.durable.as_ref().map_or(NOT_STORED | self.id, |durable| durable.number)
     }
 
-    /// Whether it is stored, and its store takes nothing new.
+    /// Whether the session is stored and its shard takes nothing new.
     pub fn store_refuses(&self) -> bool {
         self.refusing_shard().is_some()
     }
 
-    /// Its shard, if it is stored there and the shard takes nothing new.
+    /// The shard of the session, if the session is stored and the shard takes nothing new.
     pub fn refusing_shard(&self) -> Option<&Arc<DurableShard>> {
         self.durable().map(|durable| &durable.shard).filter(|shard| shard.refuses())
     }
 
-    /// What has to be durable before anybody is told of something that is noted of a session that [has left](Self::has_left).
+    /// Returns what a change of a session that [has left](Self::has_left) has to wait for: a batch that is
+    /// never durable.
     pub fn lost(&self) -> Commits {
         self.durable.iter().map(|durable| (durable.shard.index(), LOST)).collect()
     }
 
-    /// Its shard is closed. Its client is disconnected; what waits for it is in the store only.
+    /// Takes the session out of service, because its shard is closed. The client is disconnected; waiting
+    /// messages are in the store only.
     pub fn leave(&self) {
         let mut state = self.state();
-        // What its connection still has to say does not count.
+        // Packets that its connection has not handled yet must not take effect.
         self.set_owner(&mut state, ConnectionId::NONE);
         self.with(|outlet| {
             self.left.store(true, Ordering::Relaxed);
@@ -70,22 +73,22 @@ impl Session {
         });
     }
 
-    /// Whether a crash would leave it, as it is or as it was.
+    /// Returns whether the session would be there after a crash, in its present or an earlier state.
     pub fn is_in_store(&self, state: &State) -> bool {
         self.durable().is_some_and(|durable| durable.shard.is_durable(state.begins_in))
     }
 
-    /// Whether its queue is full and its publishers are to be held back.
+    /// Whether the queue is full and publishers are to be held back.
     pub fn is_full(&self) -> bool {
         self.fullness() % 2 == 1
     }
 
-    /// Changes whenever its queue becomes full, or stops to be; odd: it is full.
+    /// A counter that changes whenever the queue becomes full or stops being full; odd while it is full.
     pub fn fullness(&self) -> u32 {
         self.fullness.load(Ordering::Acquire)
     }
 
-    /// Notes the session, but for what is on its way to the client, as it is now.
+    /// Notes the present state of the session, except the outgoing messages, and returns the batch.
     pub fn store(&self, state: &State) -> Commits {
         let outlet = self.outlet.lock();
         if self.has_left() {
@@ -131,9 +134,9 @@ impl Session {
         shard.put_session(durable.tenant, client_id, record);
     }
 
-    /// Fetches the next retained messages that subscriptions have asked for, and notes them together with
-    /// how far that has come: after a crash none is missing, and none comes twice. False: see
-    /// [`Self::fetch_retained`].
+    /// Fetches the next retained messages that subscriptions have asked for, and notes them together with the
+    /// progress of the walk: after a crash no message is missing, and none is sent twice. Returns false as
+    /// [`Self::fetch_retained`] does.
     pub(super) fn fetch_and_store_retained(
         &self,
         worker: &Worker,
@@ -156,7 +159,7 @@ impl Session {
         })
     }
 
-    /// Notes a subscription. Under the lock of the state, like the two below.
+    /// Notes a subscription. The caller holds the lock of the state, as for the next two methods.
     pub fn store_subscription(&self, subscription: &Subscription) -> Commits {
         let mut journal = SessionJournal::new(self.durable());
         if let Some((durable, shard)) = journal.open() {
@@ -171,7 +174,7 @@ impl Session {
         journal.commits()
     }
 
-    /// Notes that a subscription has gone.
+    /// Notes the removal of a subscription.
     pub fn forget_subscription(&self, filter: &str) -> Commits {
         let mut journal = SessionJournal::new(self.durable());
         if let Some((durable, shard)) = journal.open() {
@@ -180,22 +183,23 @@ impl Session {
         journal.commits()
     }
 
-    /// Everything noted so far in the shard of the session. Whoever is told that something is not stored has to wait for that:
-    /// its removal may not be durable yet.
+    /// Returns the batch with everything noted so far in the shard of the session. A client that is told that
+    /// something is not stored has to wait for this batch: the removal may not be durable yet.
     pub fn noted_so_far(&self) -> Commits {
         let shards = self.durable().map(|durable| &durable.shard);
         shards.into_iter().map(|shard| (shard.index(), shard.last_change())).collect()
     }
 
-    /// Removes the notes of a QoS 2 message that was released from the `shards` that have one; `None`: it is not known which
-    /// these are. Answers what has to be durable before the client is told, and whether there was a note.
+    /// Removes the notes of a QoS 2 message that was released. `shards` are those that have a note; `None` if
+    /// they are not known. Returns the batches that must be durable before the client is told, and whether
+    /// there was a note.
     pub fn forget_received(&self, id: u16, shards: Option<&ShardSet>) -> (Commits, bool) {
         let Some(durable) = self.durable() else { return Default::default() };
         let own = durable.shard.index();
         let all = &self.account.shards;
         let shards: SmallVec<[u16; 8]> = match shards {
             _ if !holds(Rule::ForgetEverywhere) => [own].into_iter().collect(),
-            // A closed shard may have a note that could not be removed the last time.
+            // A closed shard may have a note that an earlier release could not remove.
             Some(shards) if all.any_refuses() => {
                 let is_closed = |shard: &Arc<DurableShard>| !shard.is_open();
                 let is_known = |index: &u16| shards.iter().any(|known| known == *index);
@@ -211,23 +215,24 @@ impl Session {
             if shard.has_received(durable.number, id) {
                 let mut shard = shard.change();
                 if shard.is_lost() {
-                    // It stays noted, here as in the store.
+                    // The note stays, in memory as in the store.
                     commits.add(index, LOST);
                     continue;
                 }
                 was_noted |= shard.remove_received(durable.tenant, durable.number, id);
                 commits.add(index, shard.batch());
             } else {
-                // It may have been removed a moment ago, for another connection.
+                // The note may have been removed a moment ago, for another connection.
                 commits.add(index, shard.last_change());
             }
         }
         (commits, was_noted)
     }
 
-    /// Notes that the session has gone, with all that was stored of it. From now on nothing of it is
-    /// stored any more. If it leaves something for others (`bequeaths`), its record stays under a name that
-    /// no client has, and so does what was taken from its queue, until [`Session::forget_bequest`].
+    /// Notes the removal of the session, with everything that is stored of it. From now on nothing of the
+    /// session is stored. If it leaves something to other sessions (`bequeaths`), its record stays under a
+    /// name that no client has, and so do the messages taken from its queue, until
+    /// [`Session::forget_bequest`].
     pub fn forget(&self, bequeaths: bool) -> Commits {
         let mut state = self.state();
         let outlet = self.outlet.lock();
@@ -255,33 +260,34 @@ impl Session {
         commits
     }
 
-    /// The name under which a session that has ended is kept for others' sake: U+0000 is in no client
+    /// The name under which an ended session is kept for the sake of others. U+0000 never occurs in a client
     /// identifier (MQTT 5 §1.5.4).
     fn bequest(&self, number: SessionNumber) -> String {
         format!("\0{number}")
     }
 
-    /// Something of it goes to others, now or later.
+    /// Begins a hand-over: something of the session goes to others, now or later.
     pub fn begin_giving(&self) {
         self.giving.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Others have it. True: nothing else is on its way.
+    /// Ends a hand-over. Returns true if no other one is in progress.
     pub fn end_giving(&self) -> bool {
         self.giving.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
-    /// Whether something of it is on its way to others.
+    /// Whether something of the session is on its way to others.
     pub fn is_giving(&self) -> bool {
         self.giving.load(Ordering::Acquire) > 0
     }
 
-    /// Whether it has ended and left something in the store for others.
+    /// Whether the session has ended and left something in the store for others.
     pub fn has_bequest(&self) -> bool {
         self.state().bequeaths
     }
 
-    /// Notes that all that an ended session has left is with others now.
+    /// Notes that other sessions have everything that an ended session left; `given` are the last of its
+    /// entries.
     pub fn forget_bequest(&self, given: &[StoredAs]) {
         self.forget_given(given);
         if let Some(durable) = &self.durable {
@@ -290,19 +296,20 @@ impl Session {
         }
     }
 
-    /// Puts back which retained messages its client had still to get.
+    /// Restores the walks through retained messages that were stored when the broker ended.
     pub fn recover_replays(&self, replays: Vec<ReplayRecord>) {
         for ReplayRecord { filter, qos, identifier, after } in replays {
             self.replay(Replay { filter, qos, identifier, after });
         }
     }
 
-    /// Puts back what was stored of its deliveries when the broker ended.
+    /// Restores the deliveries that were stored when the broker ended.
     pub fn recover(&self, entries: impl IntoIterator<Item = (EntryNumber, EntryRecord)>) {
         self.with(|outlet| outlet.outbound.recover(entries));
     }
 
-    /// Notes that publishers have to wait for room, perhaps for room in the tenant's other queues.
+    /// Notes that publishers have to wait for room. If `tenant` has no room, they may have to wait for room
+    /// in the tenant's other queues.
     pub(super) fn set_full(&self, tenant: Room) {
         if !self.is_full() {
             self.fullness.fetch_add(1, Ordering::Release);
@@ -313,7 +320,8 @@ impl Session {
         }
     }
 
-    /// Lets what was held back and may leave be written, now or when it may.
+    /// Releases held packets that may leave, and wakes the owner to write them. The session is woken when
+    /// more may leave.
     pub fn release_held(&self) {
         let mut outlet = self.outlet.lock();
         outlet.release_held(self);
@@ -322,8 +330,9 @@ impl Session {
         }
     }
 
-    /// Has a publisher woken when the queue is not full any more. `None`: it is not. What is answered may
-    /// be over when the caller has it, and the publisher have been woken.
+    /// Registers a publisher that is woken when the queue is no longer full. Returns `None` if the queue is
+    /// not full. The answer may be out of date when the caller gets it: the queue may have room, and the
+    /// publisher may have been woken.
     pub(super) fn wake_when_not_full(&self, publisher: Weak<Session>) -> Option<FullRoom> {
         self.with(|outlet| {
             let since = self.fullness();
@@ -335,7 +344,7 @@ impl Session {
         })
     }
 
-    /// Removes from the store what other sessions have been given.
+    /// Notes the removal of messages that other sessions have been given.
     pub fn forget_given(&self, given: &[StoredAs]) {
         let Some(durable) = &self.durable else { return };
         let mut shard = durable.shard.change();
@@ -344,7 +353,8 @@ impl Session {
         }
     }
 
-    /// A delivery with its message, wherever that is; `None`: it is lost. Blocks for the disk.
+    /// Returns a delivery with its message, from memory or from the store; `None` if the message is lost.
+    /// Blocks while the disk is read.
     ///
     /// # Errors
     /// Those of [`DurableShard::message`](crate::durable::DurableShard::message).
@@ -357,7 +367,8 @@ impl Session {
         Ok(message.and_then(|message| waiting.with_message(message)))
     }
 
-    /// Takes back what no other session could be given. Its client may be back by now.
+    /// Puts back a message that no other session has taken. Wakes the owner, because the client may be back
+    /// by now.
     pub fn restore(&self, waiting: Waiting) {
         self.with(|outlet| {
             outlet.outbound.restore(waiting);
@@ -367,7 +378,7 @@ impl Session {
 }
 
 impl Waiter for Session {
-    /// Something that the outlet waits for has happened, perhaps.
+    /// Wakes the owner if packets are held: something that they wait for may have happened.
     fn wake(&self) {
         let mut outlet = self.outlet.lock();
         if outlet.held.is_some() {
@@ -377,7 +388,7 @@ impl Waiter for Session {
 }
 
 impl Full for Session {
-    /// Lets publishers go on that wait for room, if there is some by now.
+    /// Lets waiting publishers go on if there is room by now.
     fn look_for_room(&self) {
         if self.is_full() {
             self.with(|_| ());

@@ -1,4 +1,4 @@
-//! What one session has subscribed to.
+//! The subscriptions of one session.
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
@@ -6,14 +6,14 @@ use std::num::NonZeroU32;
 use memchr::memchr_iter;
 use mqtt_proto::{QoS, topic};
 
-/// One subscription as the session remembers it: what is needed to take it out of the index again.
+/// A subscription as its session remembers it, with all that is needed to remove it from the topic index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subscription {
     /// The Topic Filter as the client wrote it, `$share/…` included.
     pub filter: Box<str>,
-    /// The QoS granted.
+    /// The granted QoS.
     pub qos: QoS,
-    /// Whether the session's own messages are kept from it.
+    /// Whether messages that the session itself publishes are not delivered (No Local).
     pub no_local: bool,
     /// Whether the RETAIN flag is forwarded as published.
     pub retain_as_published: bool,
@@ -21,20 +21,21 @@ pub struct Subscription {
     pub identifier: Option<NonZeroU32>,
 }
 
-/// From this many subscriptions on, they are found by hash.
+/// Number of subscriptions from which a session keeps them in a hash map.
 const MANY: usize = 32;
 
-/// About what a subscription takes besides its filter: here, in the index and in the store.
+/// Approximate bytes that a subscription takes besides its filter: here, in the topic index and in the store.
 const OVERHEAD: usize = 320;
 
-/// How often a filter is there: here, in the index and as a key of the store.
+/// Number of copies of a filter: here, in the topic index and as a key of the store.
 const COPIES: usize = 4;
 
-/// About what the index takes for a level of a filter with wildcards that no other filter has.
+/// Approximate bytes that the topic index takes for a level of a filter with wildcards that no other filter
+/// has.
 const LEVEL: usize = 72;
 
-/// The subscriptions of one session. Most sessions have very few, so those take no more memory than they
-/// need; some have a hundred thousand.
+/// The subscriptions of one session. Most sessions have very few, which take no more memory than they need;
+/// some sessions have a hundred thousand.
 #[derive(Debug, Default)]
 pub struct Subscriptions {
     held: Held,
@@ -43,14 +44,14 @@ pub struct Subscriptions {
     below: Option<Box<Below>>,
 }
 
-/// The Subscription Identifiers of those that match topics with one parent.
+/// The Subscription Identifiers of the subscriptions that match topics with one parent.
 #[derive(Debug)]
 struct Below {
     /// All levels of these topics but the last.
     parent: Box<str>,
-    /// Of those that match whatever the last level is.
+    /// Identifiers of the subscriptions that match whatever the last level is.
     any: Vec<NonZeroU32>,
-    /// Of those that have the last level written out.
+    /// Identifiers of the subscriptions whose filter has the last level without wildcards, by that level.
     by_level: HashMap<String, Vec<NonZeroU32>>,
 }
 
@@ -68,7 +69,8 @@ impl Default for Held {
 }
 
 impl Subscriptions {
-    /// About what a subscription takes of memory, in bytes; less, where others have the same filter.
+    /// Returns the approximate memory that a subscription takes, in bytes. It takes less if other sessions
+    /// have the same filter.
     pub fn cost(filter: &str) -> usize {
         let levels = if topic::has_wildcards(filter) {
             1 + memchr_iter(b'/', filter.as_bytes()).count()
@@ -78,12 +80,12 @@ impl Subscriptions {
         OVERHEAD + COPIES * filter.len() + LEVEL * levels
     }
 
-    /// About what all of them take of memory, in bytes.
+    /// Approximate memory that all subscriptions take, in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Adds one, or replaces the one with the same filter. True: it is new.
+    /// Adds a subscription, or replaces the one with the same filter. Returns whether it is new.
     pub fn insert(&mut self, subscription: Subscription) -> bool {
         let cost = Self::cost(&subscription.filter);
         let is_new = self.held.insert(subscription);
@@ -92,7 +94,7 @@ impl Subscriptions {
         is_new
     }
 
-    /// Removes the one with this filter. False: there is none.
+    /// Removes the subscription with this filter. Returns false if there is none.
     pub fn remove(&mut self, filter: &str) -> bool {
         let was_there = self.held.remove(filter);
         self.below = None;
@@ -100,8 +102,9 @@ impl Subscriptions {
         was_there
     }
 
-    /// The Subscription Identifiers of those that match a topic. All are looked at for the first topic of a parent, and
-    /// none for the next ones: a client may watch many keys, and have many subscriptions.
+    /// Returns the Subscription Identifiers of the subscriptions that match a topic. For the first topic of a
+    /// parent, all subscriptions are checked; for the next ones, none are. A client may watch many keys, and
+    /// have many subscriptions.
     pub fn identifiers_for(&mut self, topic: &str) -> Vec<NonZeroU32> {
         let Some((parent, level)) = topic.rsplit_once('/') else {
             return self.matching(topic).collect();
@@ -119,7 +122,7 @@ impl Subscriptions {
         matching.filter_map(|own| own.identifier)
     }
 
-    /// Whether there is one with this filter.
+    /// Whether there is a subscription with this filter.
     pub fn contains(&self, filter: &str) -> bool {
         match &self.held {
             Held::Many(by_filter) => by_filter.contains_key(filter),
@@ -127,7 +130,7 @@ impl Subscriptions {
         }
     }
 
-    /// How many there are.
+    /// Number of subscriptions.
     pub fn count(&self) -> usize {
         match &self.held {
             Held::Many(by_filter) => by_filter.len(),
@@ -135,7 +138,7 @@ impl Subscriptions {
         }
     }
 
-    /// All of them, in no particular order.
+    /// The subscriptions, in no particular order.
     pub fn iter(&self) -> Box<dyn Iterator<Item = &Subscription> + '_> {
         match &self.held {
             Held::Many(by_filter) => Box::new(by_filter.values()),

@@ -1,4 +1,4 @@
-//! Who writes what was held back, over a wire that takes as much as a test says.
+//! Tests of which thread writes held packets, over a socket that takes as many bytes as a test says.
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::worker::Worker;
 
 const WORKER: Worker = Worker { id: 0, now: MonoTime::from_millis(0) };
 
-/// Takes so many bytes, and then no more.
+/// A socket that takes `room` bytes, and then no more.
 #[derive(Debug, Default)]
 struct Pipe {
     room: AtomicUsize,
@@ -41,7 +41,7 @@ impl Wire for Pipe {
     }
 }
 
-/// Counts how often it is told that something waits.
+/// An owner that counts how often it is woken.
 #[derive(Debug, Default)]
 struct Told(AtomicUsize);
 
@@ -81,14 +81,14 @@ impl World {
         Self { shards, session, epoch, pipe, owner }
     }
 
-    /// Notes a change, and returns the batch that has it.
+    /// Notes a change, and returns its batch.
     fn note(&self) -> Commits {
         let shard = self.shards.get(0);
         let shard = shard.change();
         Commits::one(shard.index(), shard.batch())
     }
 
-    /// An answer to the client, by the owner, that waits for `commits`.
+    /// Sends an answer, as the owner, that waits for `commits`.
     fn answer(&self, text: &[u8], commits: &Commits) {
         let answers =
             Answers { ordered: text.to_vec(), commits: commits.clone(), ..Answers::default() };
@@ -100,7 +100,7 @@ impl World {
         self.shards.get(0).commit_now();
     }
 
-    /// The owner's turn.
+    /// Gives the owner a turn.
     fn drain(&self, is_writable: bool) {
         let write = |bytes: &[u8]| self.pipe.write(bytes);
         self.session.drain(&WORKER, self.epoch, is_writable, super::Stint::SHORT, write);

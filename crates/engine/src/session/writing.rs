@@ -1,21 +1,22 @@
-//! Who writes to a client's socket, and when.
+//! Writing to a client's socket: which thread writes, and when.
 //!
-//! A message for an idle client is written to its socket by the thread that has the message in hand;
-//! no other thread is woken. The rules that make this safe:
+//! A message for an idle client is written to its socket by the thread that offers the message; no other
+//! thread is woken. The rules that make this safe:
 //!
-//! * Nobody holds the outlet's lock over a system call. Who wants to write sets `writing`, lets go of
-//!   the lock, writes, and looks again before clearing it. While it is set, others only append.
-//! * What a write left over goes in front of what others appended meanwhile: the order in which
-//!   messages were admitted under the lock is the order on the wire. Packet identifiers are taken under
-//!   the same lock.
-//! * A writer that meets a full socket sets `blocked`; the thread that owns the connection hears from
-//!   the kernel when there is room, and goes on. If it hears while the writer is still on its way to
-//!   say so, it leaves `retry` behind, and the writer tries again.
-//! * A connection that takes or loses the session raises `epoch`; a writer for the connection before,
-//!   when it comes back, finds another epoch and touches nothing.
+//! * No thread holds the outlet's lock during a system call. A thread that wants to write sets `writing`,
+//!   releases the lock, writes, and checks the outlet again before it clears `writing`. While `writing` is
+//!   set, other threads only append.
+//! * Bytes that a write has left over go in front of those that were appended meanwhile: the order in which
+//!   messages were admitted under the lock is the order on the wire. Packet identifiers are taken under the
+//!   same lock.
+//! * A writer that meets a full socket sets `blocked`. The kernel notifies the thread that owns the
+//!   connection when there is room, and that thread goes on. If the notification comes before the writer has
+//!   set `blocked`, the owner sets `retry`, and the writer tries again.
+//! * A connection that takes or loses the session increments `epoch`. A writer for the previous connection
+//!   finds another epoch after its write, and changes nothing.
 //!
-//! TLS and WebSocket connections have a state for each byte written, so only their owner writes; others
-//! append and wake it once.
+//! TLS and WebSocket connections have a state that each written byte changes, so only their owner writes.
+//! Other threads append packets and wake the owner once.
 
 use std::io::{self, ErrorKind};
 use std::sync::Weak;
@@ -35,23 +36,23 @@ use crate::packets::Packets;
 use crate::wire::Wire;
 use crate::worker::Worker;
 
-/// How much is written for one client in a row.
+/// The maximum amount that is written for one client in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stint {
     bytes: usize,
-    /// Messages that are encoded, or retained messages that are looked at: also if they are so small, or so many are
-    /// dropped, that no bytes come together.
+    /// Messages that are encoded, and retained messages that are looked at. This is a bound even if the
+    /// messages are so small, or so many are dropped, that few bytes accumulate.
     steps: usize,
 }
 
 impl Stint {
-    /// Of a thread that does not own the connection, or has something else to do for it: it leaves the rest to the
-    /// owner.
+    /// For a thread that does not own the connection, or that has other work for it. It leaves the rest to
+    /// the owner.
     pub const SHORT: Self = Self { bytes: 1024 * 1024, steps: 4 * 1024 };
 
-    /// Of the owner, whose thread writes for so many clients in a round: all of them together take some 10 ms, as far as
-    /// their number allows. So the only subscriber of many publishers gets what they send in a round, and is idle
-    /// again.
+    /// Returns the stint of an owner whose thread writes for `writers` clients in a round. All of them
+    /// together take about 10 ms, unless there are so many that each has the minimum. So the only subscriber
+    /// of many publishers gets what they send in a round, and is idle again.
     pub fn of_one_among(writers: usize) -> Self {
         let writers = writers.max(1);
         let bytes = (16 * 1024 * 1024 / writers).max(256 * 1024);
@@ -59,32 +60,33 @@ impl Stint {
     }
 }
 
-/// What a client is told in answer to what it has sent.
+/// Packets that answer what a client has sent.
 #[derive(Debug, Default)]
 pub struct Answers {
     /// Acknowledgements, in order; they wait for `commits` and `rooms`.
     pub ordered: Vec<u8>,
-    /// What has to be durable before.
+    /// Batches that must be durable before `ordered` leaves.
     pub commits: Commits,
-    /// Full queues that got messages nevertheless: the publisher hears nothing until they have room.
+    /// Sessions whose full queues got messages nevertheless: the publisher gets no acknowledgement until they
+    /// have room.
     pub rooms: Vec<SessionRef>,
     /// PUBREL packets; they wait for `releases_after`.
     pub releases: Vec<u8>,
-    /// What has to be durable before.
+    /// Batches that must be durable before `releases` leaves.
     pub releases_after: Commits,
-    /// What waits for nothing.
+    /// Packets that wait for nothing, such as PINGRESP.
     pub prompt: Vec<u8>,
-    /// Requests to the state store are among what is answered.
+    /// Whether requests to the state store are among the packets that are answered.
     pub are_of_requests: bool,
 }
 
 impl Answers {
-    /// Whether there is none.
+    /// Whether there are no packets.
     pub fn is_empty(&self) -> bool {
         self.ordered.is_empty() && self.releases.is_empty() && self.prompt.is_empty()
     }
 
-    /// Forgets them, and keeps the memory.
+    /// Removes all packets. Keeps the memory, but at most 64 KiB for each kind.
     pub fn clear(&mut self) {
         for packets in [&mut self.ordered, &mut self.releases, &mut self.prompt] {
             packets.clear();
@@ -98,8 +100,8 @@ impl Answers {
 }
 
 impl Session {
-    /// The owner's turn: sends what waits through `write`, in order, as far as it takes it. `writable`
-    /// says that the kernel has just told that there is room.
+    /// Sends waiting packets through `write` in the owner's turn, in order, as far as `write` takes them and
+    /// `stint` allows. `writable` says that the kernel has just reported room.
     pub fn drain(
         &self,
         worker: &Worker,
@@ -128,10 +130,11 @@ impl Session {
         }
     }
 
-    /// Sends packets that are no messages, by the owner of the connection of `epoch`, through `write`;
-    /// some of them only when what they depend on is durable. False: more than `most` bytes wait for the
-    /// client, because it does not read or because its messages are not durable yet. The owner, who should
-    /// not read from it either, is woken when all have been written.
+    /// Sends packets that carry no message through `write`; called by the owner of the connection of `epoch`.
+    /// Some packets leave only when the batches that they depend on are durable. Returns false if the owner
+    /// must not read from the client for now: more than `most` bytes wait for it, or the disk does not keep
+    /// up with its messages, or it does not read the responses to its requests. Then the owner is woken when
+    /// all bytes have been written.
     pub fn answer(
         &self,
         worker: &Worker,
@@ -140,7 +143,8 @@ impl Session {
         most: usize,
         write: impl FnMut(&[u8]) -> io::Result<usize>,
     ) -> bool {
-        // Publishers are told of by sessions that are locked for it, so before this one is.
+        // Two sessions are never locked together: `wake_when_not_full` locks the others, so it is called
+        // before this one is locked.
         let rooms: Vec<_> = answers
             .rooms
             .iter()
@@ -163,15 +167,15 @@ impl Session {
             outlet = self.outlet.lock();
         }
         let waits = outlet.held.is_some() && self.account.shards.are_congested(&answers.commits);
-        // Who asks for more than it reads is not asked for more; others may come later to read.
+        // A client that does not read the responses to its requests is not read from. Other clients may start
+        // to read later.
         let asks_too_much = answers.are_of_requests && outlet.waits_for_reader();
         let reads = outlet.epoch != epoch || (outlet.backlog() <= most && !waits && !asks_too_much);
         outlet.reader_paused |= !reads;
         reads
     }
 
-    /// Keeps back those of the answers that must not leave yet, and returns acknowledgements that may
-    /// leave now.
+    /// Holds the answers that must not leave yet. Returns the acknowledgements that may leave now.
     fn hold_back<'a>(
         &self,
         outlet: &mut Outlet,
@@ -197,7 +201,7 @@ impl Session {
         &answers.ordered
     }
 
-    /// Writes `first` and then all that waits. The caller has become the writer of `epoch`.
+    /// Writes `first` and then everything that waits. The caller is the writer of `epoch`.
     pub(super) fn pump(
         &self,
         worker: &Worker,
@@ -254,8 +258,8 @@ impl Session {
         }
     }
 
-    /// Encodes messages, as nothing encoded waits, and returns the next packets. `room`: the bytes that this stint may still
-    /// write.
+    /// Encodes messages, after all encoded ones were written, and returns the next packets. `room` is the
+    /// number of bytes that this stint may still write.
     fn refill_and_take(
         &self,
         worker: &Worker,
@@ -269,8 +273,8 @@ impl Session {
         }
     }
 
-    /// Encodes messages from the queue until enough bytes wait for one write, or no steps are left. True: what comes
-    /// next are retained messages that are to be [stored](Self::fetch_and_store_retained).
+    /// Encodes messages from the queue until enough bytes wait for one write, or no steps are left. Returns
+    /// true if retained messages come next that must be [stored](Self::fetch_and_store_retained) first.
     fn refill(&self, worker: &Worker, outlet: &mut Outlet, steps: &mut usize) -> bool {
         if outlet.is_opening() {
             return false;
@@ -278,11 +282,11 @@ impl Session {
         let mut wants_retained = false;
         let counters = self.account.counters(worker.id);
         let mut journal = SessionJournal::new(self.durable());
-        // What has to be durable before some of the packets leave.
+        // Batches that must be durable before some of the packets leave.
         let mut waits_for = Commits::default();
         while outlet.backlog() < UNSENT_MAX {
             if *steps == 0 {
-                // Others have their turn.
+                // Other clients have their turn.
                 outlet.wake_owner();
                 break;
             }
@@ -301,7 +305,7 @@ impl Session {
                 self.dropped(worker, reason, lost.topic());
             });
             match next {
-                // What had been fetched has expired; there may be more.
+                // The fetched retained messages have expired; there may be more.
                 None if outlet.replays.is_some() && !outlet.outbound.is_replaying() => {}
                 None => break,
                 Some(Outgoing::Fetch) => {
@@ -330,7 +334,7 @@ impl Session {
                 Some(Outgoing::PubRel(id)) => {
                     let packet_id = PacketId::new(id).expect("the window gives none that is 0");
                     let version = if outlet.speaks_v5() { Version::V5 } else { Version::V3_1_1 };
-                    // That PUBREC has come may have been noted a moment ago.
+                    // The receipt of PUBREC may be noted in a batch that is not durable yet.
                     let after = noted(&mut journal).if_holds(Rule::ReleaseWhenDurable);
                     waits_for.join(&after);
                     let mut bytes = 0;
@@ -352,7 +356,8 @@ impl Session {
         wants_retained
     }
 
-    /// Something was appended to the outlet that may leave after `commits`.
+    /// Releases held packets after some were appended that wait for `commits`, so that the session is woken
+    /// when these are durable.
     pub(super) fn release_after(&self, commits: &Commits, outlet: &mut Outlet) {
         if !commits.is_empty() {
             outlet.release_held(self);
@@ -360,20 +365,21 @@ impl Session {
     }
 }
 
-/// What a writer does next.
+/// The next step of a writer.
 enum Next {
-    /// Writes these.
+    /// Write these packets.
     Packets(Packets),
-    /// Goes on with what it has: there is room again.
+    /// Go on with the same packets: there is room again.
     GoOn,
-    /// Has the retained messages stored that come next.
+    /// Store the retained messages that come next.
     StoreRetained,
-    /// Nothing: it is no writer any more.
+    /// Stop: the thread is no longer the writer.
     End,
 }
 
 impl Outlet {
-    /// The writer ends, because the socket is full or because others have their turn. `rest`: what it has not written.
+    /// Ends the writer, because the socket is full (`is_full`) or because other clients have their turn.
+    /// `rest` is what it has not written.
     fn stop_writing(&mut self, rest: Packets, is_full: bool) {
         self.unsent.put_back(rest);
         self.writing = false;
@@ -385,7 +391,7 @@ impl Outlet {
         }
     }
 
-    /// What waits for the socket; unless that is nothing, or there is no room for it in this stint.
+    /// Returns the unsent bytes. If there are none, or this stint has no room for them, ends the writer.
     fn take_packets(&mut self, room: usize) -> Next {
         if !self.unsent.is_empty() && room > 0 {
             return Next::Packets(self.unsent.take());
@@ -402,7 +408,8 @@ impl Outlet {
 }
 
 impl SessionRef {
-    /// Sends what waits, if nobody is writing and the socket takes it; or wakes the one who can.
+    /// Sends what waits, unless another thread is writing or the socket is full. Wakes the owner if only the
+    /// owner can write.
     pub fn flush(&self, worker: &Worker) {
         let mut outlet = self.outlet.lock();
         outlet.flush_pending = false;
@@ -422,16 +429,16 @@ impl SessionRef {
     }
 }
 
-/// What a writer has in hand: it is kept only if the socket does not take all of it.
+/// Bytes that a writer has in hand. They are kept only if the socket does not take all of them.
 pub(super) trait InHand {
     /// The bytes.
     fn bytes(&mut self) -> &[u8];
 
-    /// What is left behind the bytes that have been written.
+    /// Returns what follows the bytes that have been written.
     fn keep(&mut self, written: usize) -> Packets;
 }
 
-/// Nothing in hand.
+/// No bytes in hand.
 pub(super) const NOTHING: &[u8] = &[];
 
 impl InHand for &[u8] {
@@ -446,20 +453,20 @@ impl InHand for &[u8] {
     }
 }
 
-/// Writes as far as what it writes to takes it, and as far as its thread has time.
+/// Writes until the socket takes no more, or the stint is used up.
 struct Writer<W> {
     write: W,
-    /// Bytes that may still be written.
+    /// Number of bytes that may still be written.
     room: usize,
 }
 
-/// How far writing has come.
+/// The result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wrote {
     All,
-    /// What is written to takes no more for now.
+    /// The socket takes no more bytes for now.
     UntilFull,
-    /// Others have their turn.
+    /// The stint is used up: other clients have their turn.
     Enough,
 }
 
@@ -489,7 +496,7 @@ impl<W: FnMut(&[u8]) -> io::Result<usize>> Writer<W> {
                     self.room -= n;
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // A broken connection is found by its owner; until then nothing is written.
+                // The owner detects a broken connection; until then nothing is written.
                 Err(_) => return Wrote::UntilFull,
             }
         }
@@ -497,7 +504,7 @@ impl<W: FnMut(&[u8]) -> io::Result<usize>> Writer<W> {
     }
 }
 
-/// Writes straight to the client.
+/// Returns a function that writes to a client's socket.
 pub(super) fn direct(wire: &dyn Wire) -> impl FnMut(&[u8]) -> io::Result<usize> {
     |bytes| wire.write(bytes)
 }

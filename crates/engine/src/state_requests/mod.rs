@@ -1,7 +1,8 @@
-//! What follows from requests to the state store for clients: responses, notifications, keys that expire.
+//! Consequences of requests to the state store for clients: responses, notifications, and expired keys.
 //!
-//! Responses are published like any other message, notifications go to the sessions of those who watch; both are
-//! written at once and leave when what they tell is durable ([`Messages::after`](crate::run::Messages::after)).
+//! Responses are published like other messages. Notifications go to the sessions of the watchers. Both are
+//! queued at once, and are sent when the change that they report is durable
+//! ([`Messages::after`](crate::run::Messages::after)).
 
 mod expiry;
 mod notifications;

@@ -1,20 +1,21 @@
-//! A version as text, without an allocation.
+//! The text of a version, written without an allocation.
 
 use statestore_proto::{NODE, Version};
 
-/// Digits of `u64::MAX` and `u32::MAX`, two colons, and the node.
+/// Maximum length of the text, in bytes: the digits of `u64::MAX` and of `u32::MAX`, two colons, and the
+/// node.
 const LEN_MAX: usize = 20 + 10 + 2 + NODE.len();
 
-/// The text of a version, as its `Display` writes it, in fewer instructions: each response has one.
+/// The text of a version, equal to its `Display`. Each response has one, and this takes fewer instructions.
 #[derive(Clone, Copy, Debug)]
 pub struct Stamp {
-    /// The text lies at the end.
+    /// The text is at the end, from `start` on.
     bytes: [u8; LEN_MAX],
     start: usize,
 }
 
 impl Stamp {
-    /// The text of `version`.
+    /// Returns the text of `version`.
     pub fn of(version: Version) -> Self {
         let mut stamp = Self { bytes: [0; LEN_MAX], start: LEN_MAX };
         stamp.put(NODE.as_bytes());
@@ -30,14 +31,14 @@ impl Stamp {
         std::str::from_utf8(&self.bytes[self.start..]).expect("it was written as text")
     }
 
-    /// Puts text in front of the rest.
+    /// Writes text before the text that is there.
     fn put(&mut self, text: &[u8]) {
         let end = self.start;
         self.start -= text.len();
         self.bytes[self.start..end].copy_from_slice(text);
     }
 
-    /// Puts a number in front of the rest, with at least so many digits.
+    /// Writes a number before the text that is there, with at least `digits` digits.
     fn put_number(&mut self, mut number: u64, digits: usize) {
         let mut written = 0;
         for place in self.bytes[..self.start].iter_mut().rev() {

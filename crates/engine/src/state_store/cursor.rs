@@ -1,10 +1,11 @@
-//! Where a SCAN goes on: a key that its client need not be allowed to know, so it is sealed.
+//! Continuation tokens of SCAN. A token contains the key after which the scan continues. It is encrypted,
+//! because the client may not be allowed to know that key.
 
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 
 use crate::random::Random;
 
-/// Seals and opens the continuation tokens of one tenant, in the life of the process.
+/// Encrypts and decrypts the continuation tokens of one tenant. Tokens are valid until the process ends.
 #[derive(Debug)]
 pub struct Cursors {
     key: LessSafeKey,
@@ -12,14 +13,14 @@ pub struct Cursors {
 }
 
 impl Cursors {
-    /// With a key that is drawn now.
+    /// Creates the cursors with a new random encryption key.
     pub fn new(random: Random) -> Self {
         let key = random.bytes::<32>();
         let key = UnboundKey::new(&CHACHA20_POLY1305, &key).expect("the key has the right length");
         Self { key: LessSafeKey::new(key), random }
     }
 
-    /// A token that stands for `key`.
+    /// Returns a token that contains `key`.
     pub fn seal(&self, key: &[u8]) -> Vec<u8> {
         let nonce = self.random.bytes::<NONCE_LEN>();
         let mut token = nonce.to_vec();
@@ -35,7 +36,7 @@ impl Cursors {
         token
     }
 
-    /// The key that a token stands for; `None` if it is none of ours.
+    /// Returns the key in a token, or `None` if the token was not created by these cursors.
     pub fn open(&self, token: &[u8]) -> Option<Vec<u8>> {
         let (nonce, sealed) = token.split_first_chunk::<NONCE_LEN>()?;
         let mut sealed = sealed.to_vec();

@@ -1,26 +1,26 @@
-//! What a request says besides its command.
+//! The properties of a request to the state store.
 
 use mqtt_proto::{Properties, Property, PropertyId, RawProperty};
 use statestore_proto::properties;
 
-/// The properties of a request that matter.
+/// The properties of a request that the state store uses.
 #[derive(Clone, Copy, Debug)]
 pub struct Envelope<'a> {
-    /// Where the response goes.
+    /// The topic that the response is published to.
     pub response_topic: &'a str,
-    /// What the client knows the response by.
+    /// The Correlation Data, by which the client recognises the response.
     pub correlation: &'a [u8],
-    /// The client's clock, unread.
+    /// The reading of the client's clock (`__ts`), not yet parsed.
     pub timestamp: Option<&'a str>,
-    /// The fencing token, unread.
+    /// The fencing token (`__ft`), not yet parsed.
     pub fencing_token: Option<&'a str>,
-    /// The client wants the key to outlive the broker's process.
+    /// Whether the client wants the key to survive a restart of the broker.
     pub persist: bool,
 }
 
 impl<'a> Envelope<'a> {
-    /// Reads the properties of a PUBLISH. `None`: it cannot be answered, as it has no Response Topic or
-    /// no Correlation Data.
+    /// Reads the properties of a PUBLISH. Returns `None` if the request cannot be answered, because it has no
+    /// Response Topic or no Correlation Data.
     pub fn read(given: Properties<'a>) -> Option<Self> {
         let (mut response_topic, mut correlation) = (None, None);
         let (mut timestamp, mut fencing_token, mut persist) = (None, None, false);
@@ -46,12 +46,12 @@ impl<'a> Envelope<'a> {
     }
 }
 
-/// Whether a property need be decoded: clients send many that need not.
+/// Whether a property must be decoded. Clients send many properties that the state store does not use.
 fn matters(property: &RawProperty<'_>) -> bool {
     match property.id {
         PropertyId::ResponseTopic | PropertyId::CorrelationData => true,
         PropertyId::UserProperty => {
-            // The identifier, the length of the name in two bytes, and the name.
+            // A User Property begins with its identifier, the length of the name in two bytes, and the name.
             let name = property.bytes.get(3..).unwrap_or_default();
             [properties::TIMESTAMP, properties::FENCING_TOKEN, properties::PERSIST]
                 .iter()

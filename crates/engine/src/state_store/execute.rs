@@ -1,4 +1,4 @@
-//! From a command to its answer.
+//! Execution of requests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,57 +20,59 @@ use crate::faults::{CAN_BREAK, Rule, holds};
 use crate::ids::ConnectionId;
 use crate::session::SessionRef;
 
-/// A client that has been connected for so long since it was answered has the answer.
+/// Time after which an answer counts as received, if the client has been connected throughout. Its request
+/// does not come again, so the answer can be forgotten.
 const SETTLED: Duration = Duration::from_secs(30);
 
-/// Keys on one page of a SCAN.
+/// Maximum number of keys on one page of a SCAN.
 const PAGE_KEYS: usize = 1_000;
 
-/// Bytes of the keys on one page of a SCAN, if there is more than one.
+/// Maximum size of the keys on one page of a SCAN, in bytes. A page with a single key may be larger.
 const PAGE_BYTES: usize = 256 * 1024;
 
-/// Bytes around a key on a page, about.
+/// Approximate number of bytes that a page needs for each key besides the key itself.
 const KEY_AROUND: usize = 8;
 
-/// Bytes that one SCAN may compare in each partition, about a millisecond: some 10,000 short keys.
+/// Maximum number of bytes that one SCAN compares in each partition: some 10,000 short keys, which take about
+/// a millisecond. Beyond, the page ends and the client continues with a token.
 const STEPS: usize = 1_000_000;
 
-/// Who asks.
+/// The client that sent a request.
 #[derive(Debug)]
 pub struct Requester<'a> {
-    /// The session.
+    /// The session of the client.
     pub session: &'a SessionRef,
-    /// Its connection.
+    /// The connection on which the request came.
     pub connection: ConnectionId,
-    /// Since when it is connected.
+    /// Time at which the connection began.
     pub since: WallTime,
-    /// The session outlives the connection, so requests may be sent again.
+    /// Whether the session outlives the connection, so that requests may be sent again.
     pub survives: bool,
-    /// What the user may do; `None`: everything.
+    /// The permissions of the user; `None`: everything is allowed.
     pub permissions: Option<&'a Permissions>,
-    /// What the clock on the wall says.
+    /// The wall time.
     pub now: WallTime,
-    /// Bytes of the largest packet that the client takes.
+    /// The client's Maximum Packet Size, in bytes.
     pub max_packet_size: usize,
-    /// The durability classes.
+    /// The durability classes of the tenant.
     pub durability: &'a Durability,
-    /// The quotas.
+    /// The quotas of the tenant.
     pub limits: &'a Limits,
     /// The keys that the connection watches.
     pub watched: &'a mut Option<Box<HashSet<Box<[u8]>>>>,
 }
 
-/// What a request is answered.
+/// The answer to a request.
 #[derive(Debug)]
 pub struct Answered {
-    /// What was asked; `None`: that cannot be read.
+    /// The verb of the request; `None`: the request cannot be parsed.
     pub verb: Option<Verb>,
     answer: Told,
-    /// What `__ts` says.
+    /// The version in `__ts`, if the response has one.
     pub version: Option<Version>,
-    /// What has to be durable before the answer leaves.
+    /// The commits that must be durable before the answer is sent.
     pub after: Commits,
-    /// How many watchers were told of a change.
+    /// Number of notifications to watchers.
     pub told: usize,
 }
 
@@ -81,7 +83,7 @@ enum Told {
 }
 
 impl Answered {
-    /// Lets `tell` have what the payload says.
+    /// Calls `tell` with the reply for the payload of the response.
     pub fn tell<R>(&self, tell: impl FnOnce(&Reply<'_>) -> R) -> R {
         match &self.answer {
             Told::Answer(answer) => tell(&answer.outcome.reply()),
@@ -103,22 +105,22 @@ impl Answered {
     }
 }
 
-/// Why a request is not executed, and nobody is told anything.
+/// Why a request was not executed and is not answered either.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unanswered {
-    /// Another connection has taken the session, and may have sent the request again by now.
+    /// Another connection has taken the session over, and may have sent the request again already.
     SessionTaken,
-    /// The shard of its key is closed, and it was sent before: it may have been executed then.
+    /// The shard of the key is closed, and the request was sent before: it may have been executed then.
     ShardClosed,
 }
 
 impl StateStore {
-    /// Executes a request. `packet_id`, `repeated`: of the PUBLISH that it came in. `follow` is called before the keys
-    /// are let go, with what their watchers are to be told, and when they are to be looked at for expired ones; it
-    /// answers how often somebody was told.
+    /// Executes a request. `packet_id` and `repeated` (DUP) are those of the PUBLISH that contains the
+    /// request. `follow` is called while the keys are still locked, with the notifications to watchers and
+    /// the time of the next expiry. It returns the number of notifications.
     ///
     /// # Errors
-    /// It is not executed, and nobody is to be told anything.
+    /// The request was not executed, and nobody must be told anything.
     pub fn execute(
         &self,
         requester: &mut Requester<'_>,
@@ -149,7 +151,7 @@ impl StateStore {
         let tenant = &requester.session.account;
         let index = tenant.shards.of_key(&tenant.name, key);
         let mut partition = self.partition(index);
-        // Asked under the lock under which it is closed.
+        // Checked under the lock of the partition, under which the shard is also closed.
         let shard = tenant.shards.get(index);
         if !shard.is_open() {
             return match repeated {
@@ -158,7 +160,8 @@ impl StateStore {
             };
         }
         let mut following = Following::new(&shard, tenant.stored_number());
-        // Asked under the lock that the request would be executed under when it comes again.
+        // Checked under the lock of the partition: the new connection would execute the repeated request
+        // under the same lock.
         if !requester.session.is_owned_by(requester.connection) {
             return Err(Unanswered::SessionTaken);
         }
@@ -232,10 +235,11 @@ impl StateStore {
         }
     }
 
-    /// The keys that the requester may read, in their order; a page is a moment's look at each partition.
+    /// Executes SCAN: returns the keys that the requester may read, in ascending order. Each partition is
+    /// read at one moment, but not all partitions at the same moment.
     fn scan(&self, requester: &Requester<'_>, pattern: &[u8], after: &[u8]) -> Answered {
         let pattern = Glob::parse(pattern);
-        // Half of it, for lengths and for what is around the keys.
+        // Half of the packet is left for lengths and for everything besides the keys.
         let page_bytes = PAGE_BYTES.min(requester.max_packet_size / 2);
         let limits = ScanLimits { steps: STEPS, bytes: page_bytes };
         let shards = &requester.session.account.shards;
@@ -243,7 +247,7 @@ impl StateStore {
             |key: &[u8]| requester.permissions.is_none_or(|own| own.may_touch(Verb::Scan, key));
         let mut keys = Vec::new();
         let mut commits = Commits::default();
-        // Behind it, not all partitions have been looked at.
+        // Up to this key, all partitions have been searched.
         let mut known_up_to: Option<Arc<[u8]>> = None;
         for index in (0..).take(shards.count()) {
             let partition = self.partition(index);
@@ -288,7 +292,7 @@ impl StateStore {
     }
 }
 
-/// By which rule an answer waits.
+/// The rule by which an answer waits for its commit.
 fn rule_of(answer: &Answer, is_stored: bool) -> Rule {
     match &answer.outcome {
         _ if !is_stored => Rule::TellVersionsWhenNoted,
@@ -302,7 +306,7 @@ fn rule_of(answer: &Answer, is_stored: bool) -> Rule {
 }
 
 impl Requester<'_> {
-    /// By what a request can be known when it comes again.
+    /// Returns what identifies the request if it comes again.
     fn origin(&self, packet_id: u16, correlation: &[u8]) -> Origin {
         let settled = match self.now.before(SETTLED) {
             before if self.since < before => before,

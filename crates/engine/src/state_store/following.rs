@@ -1,4 +1,4 @@
-//! What follows from a change of a key: what is stored, and who is told.
+//! Consequences of a change of a key: changes of the store, and notifications.
 
 use std::sync::{Arc, Weak};
 
@@ -11,12 +11,12 @@ use crate::faults::{Rule, holds};
 use crate::ids::ConnectionId;
 use crate::session::Session;
 
-/// A connection that watches keys.
+/// A connection that watches a key.
 #[derive(Clone, Debug)]
 pub struct Watching {
-    /// Its session.
+    /// The session of the connection.
     pub session: Weak<Session>,
-    /// Registrations end with the connection, also when its session stays.
+    /// The connection. Its watches end with it, even if the session goes on.
     pub connection: ConnectionId,
 }
 
@@ -26,7 +26,8 @@ impl Watcher for Watching {
     }
 }
 
-/// Hears what changes in the keys of one tenant in one shard. Locks the shard at the first change.
+/// Receives the changes of the keys of one tenant in one shard, and notes them in the shard. Locks the shard
+/// at the first change.
 pub struct Following<'a> {
     shard: &'a DurableShard,
     tenant: TenantNumber,
@@ -34,7 +35,7 @@ pub struct Following<'a> {
     notices: Vec<Notice>,
 }
 
-/// What the watchers of the keys of one shard are to be told, in this order.
+/// Notifications to the watchers of the keys of one shard, in the order of the changes.
 pub struct Notices {
     /// The shard.
     pub shard: u16,
@@ -42,22 +43,22 @@ pub struct Notices {
     pub all: Vec<Notice>,
 }
 
-/// A change that somebody is to be told of.
+/// A notification of one change.
 pub struct Notice {
-    /// Who.
+    /// The watchers to notify.
     pub watchers: Vec<Watching>,
     /// The key.
     pub key: Box<[u8]>,
-    /// What the notification says.
+    /// The payload of the notification.
     pub payload: Vec<u8>,
-    /// The version that the change has.
+    /// The version of the change.
     pub version: Version,
-    /// The batch that has to be durable before.
+    /// The batch that must be durable before the notification is sent.
     pub after: Option<u64>,
 }
 
 impl<'a> Following<'a> {
-    /// For keys of `tenant` in `shard`.
+    /// Creates the receiver for keys of `tenant` in `shard`.
     pub fn new(shard: &'a DurableShard, tenant: TenantNumber) -> Self {
         Self { shard, tenant, guard: None, notices: Vec::new() }
     }
@@ -67,7 +68,8 @@ impl<'a> Following<'a> {
         self.guard.get_or_insert_with(|| shard.change())
     }
 
-    /// What watchers are to be told. Lets the shard go: their sessions may be of the same one.
+    /// Returns the notifications, and unlocks the shard: the sessions of the watchers may belong to the same
+    /// shard.
     pub fn into_notices(self) -> Notices {
         Notices { shard: self.shard.index(), all: self.notices }
     }

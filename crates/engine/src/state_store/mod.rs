@@ -1,17 +1,17 @@
-//! The state store: requests that clients publish, and what follows from them.
+//! The state store: requests that clients publish, and their consequences.
 //!
-//! A PUBLISH to [`topics::INVOKE`] reaches no subscriber. It is executed at once, by the thread that has
-//! read it, under the lock of the keys that its key belongs to ([`StateStore`]); what has to survive is
-//! noted in the shard of the data directory (`following.rs`). What clients are told of it is for
-//! [`state_requests`](crate::state_requests).
+//! A PUBLISH to [`topics::INVOKE`] reaches no subscriber. The thread that has read it executes it at once,
+//! while it holds the lock of the partition to which the key belongs ([`StateStore`]). Changes that must
+//! survive are noted in the shard of the data directory (`following.rs`). Responses and notifications are
+//! sent by [`state_requests`](crate::state_requests).
 //!
-//! | file | what is there |
+//! | file | contents |
 //! | --- | --- |
-//! | `envelope.rs` | what a request says besides its command |
-//! | `cursor.rs` | where a SCAN goes on |
-//! | `execute.rs` | from a command to its answer |
-//! | `following.rs` | what follows from a change: what is stored, and who is to be told |
-//! | `timings.rs`, `request_times.rs` | how long requests take |
+//! | `envelope.rs` | the properties of a request |
+//! | `cursor.rs` | continuation tokens of SCAN |
+//! | `execute.rs` | execution of requests |
+//! | `following.rs` | consequences of a change: changes of the store, and notifications |
+//! | `timings.rs`, `request_times.rs` | latency of requests |
 
 mod cursor;
 mod envelope;
@@ -39,7 +39,7 @@ use crate::sync::{Mutex, MutexGuard};
 use cursor::Cursors;
 use following::Following;
 
-/// The longest topic (MQTT 5 §1.5.4).
+/// Maximum length of a topic, in bytes (MQTT 5 §1.5.4).
 const TOPIC_LEN_MAX: usize = 65_535;
 
 /// The state store of one tenant.
@@ -48,12 +48,12 @@ pub struct StateStore {
     clock: Clock,
     usage: Usage,
     cursors: Cursors,
-    /// One for each shard of the data directory: the keys that belong to it.
+    /// The keys, in one partition for each shard of the data directory.
     partitions: Box<[Mutex<Partition<Watching>>]>,
 }
 
 impl StateStore {
-    /// An empty one, over so many shards.
+    /// Creates an empty state store over `shards` shards.
     pub fn new(shards: usize, random: Random) -> Self {
         Self {
             clock: Clock::default(),
@@ -63,12 +63,12 @@ impl StateStore {
         }
     }
 
-    /// How much of its quota the tenant uses.
+    /// The part of its quota that the tenant uses.
     pub fn usage(&self) -> &Usage {
         &self.usage
     }
 
-    /// The keys that belong to one shard. No session may be locked before.
+    /// Locks the keys that belong to one shard. The caller must not hold the lock of a session.
     pub fn partition(&self, shard: u16) -> MutexGuard<'_, Partition<Watching>> {
         self.partitions[usize::from(shard)].lock()
     }
@@ -77,45 +77,48 @@ impl StateStore {
         Scope { clock: &self.clock, usage: &self.usage, limits, now }
     }
 
-    /// Puts a key that was found in a store into what is read of its shard.
+    /// Inserts a key that was read from a store into the partition that is being recovered.
     pub fn recover(&self, found: &mut Partition<Watching>, key: &[u8], record: StateRecord) {
         self.clock.raise(record.version);
         found.insert(&self.usage, key, record);
     }
 
-    /// A shard is opened, in whose store this was found.
+    /// Fills the partition of a shard that is being opened with the keys `found` in its store.
     pub fn open(&self, shard: ShardIndex, found: Partition<Watching>) {
         self.partition(shard).open(&self.usage, found);
     }
 
-    /// A shard is closed: its keys are in its store only, if they are stored. Who watches them goes on.
+    /// Clears the partition of a shard that is being closed: the keys that are stored are in its store only.
+    /// Watches go on.
     pub fn close(&self, shard: ShardIndex) {
         self.partition(shard).close(&self.usage);
     }
 
-    /// What was found in a store is not opened.
+    /// Gives back the quota of the keys `found` in a store, if they are not to be [opened](Self::open) after
+    /// all.
     pub fn discard(&self, mut found: Partition<Watching>) {
         found.close(&self.usage);
     }
 
-    /// Whether nothing would be lost with it: it has no keys, and its clock is not ahead of the one on the
-    /// wall, so that another one would go on from there.
+    /// Whether the state store can be removed without loss: it has no keys, and its clock is not ahead of the
+    /// wall clock, so that the clock of a new state store would not go back.
     pub fn is_void(&self, now: WallTime) -> bool {
         self.usage.keys() == 0 && self.clock.latest().wall < now.as_millis()
     }
 
-    /// No version up to one that was found is given any more.
+    /// Raises the clock to a version that was read from a store: no version up to `latest` is assigned from
+    /// now on.
     pub fn recover_clock(&self, latest: Version) {
         self.clock.raise(latest);
     }
 
-    /// Puts what a request was answered that was found.
+    /// Inserts an answer that was read from a store.
     pub fn recover_answered(&self, answered: &AnsweredIn) {
         let AnsweredIn { shard, session, packet_id, record, .. } = *answered;
         self.partition(shard).insert_answered(&self.usage, session, packet_id, record);
     }
 
-    /// A connection has ended, and with it all that it watched.
+    /// Ends the watches of a connection that has ended. `keys` are the keys that it watched.
     pub fn forget_watcher<'k>(
         &self,
         tenant: &Account,
@@ -128,7 +131,7 @@ impl StateStore {
         }
     }
 
-    /// Removes the keys of one partition whose time has come. `follow`: see [`Self::execute`].
+    /// Removes the expired keys of one partition. For `follow`, see [`Self::execute`].
     pub fn expire(
         &self,
         tenant: &Account,
@@ -145,7 +148,8 @@ impl StateStore {
         follow(following.into_notices(), partition.take_alarm());
     }
 
-    /// A shard is opened: whose session belongs to it, and is not among these, has ended while its answers were here.
+    /// Forgets the answers to sessions that have ended but whose answers are still in a partition. To be
+    /// called when the shard `home` is opened; `lives` returns whether one of its sessions exists.
     pub fn forget_ended(
         &self,
         tenant: &Account,
@@ -164,7 +168,7 @@ impl StateStore {
         ended.into_iter().for_each(|session| self.forget_session(tenant, session));
     }
 
-    /// A session has ended: nothing of it can come again.
+    /// Forgets the answers to a session that has ended: none of its requests can come again.
     pub fn forget_session(&self, tenant: &Account, session: SessionNumber) {
         for shard in tenant.shards.iter() {
             let mut following = Following::new(&shard, tenant.stored_number());
@@ -173,14 +177,16 @@ impl StateStore {
     }
 }
 
-/// Whether a client may subscribe to `filter`, as far as the state store is concerned: requests are for
-/// nobody, notifications for whom they are for. Wider filters match none of them, as they are not routed.
+/// Whether the state store allows a client to subscribe to `filter`. Nobody may subscribe to requests, and a
+/// client may subscribe only to its own notifications. Wider filters need no check: requests and
+/// notifications are not routed, so such filters do not match them.
 pub fn may_subscribe(client_id: &str, filter: &str) -> bool {
     let Some(rest) = filter.strip_prefix(topics::RESERVED) else { return filter != topics::INVOKE };
     let Some(rest) = rest.strip_prefix('/') else { return !rest.is_empty() };
     let own = topics::notify_filter(client_id);
     let own = own.strip_suffix("command/notify/+").expect("that is how it ends");
-    // Some SDKs subscribe to this, which matches nothing, and rely on being told nevertheless.
+    // Some SDKs subscribe to `…/command/notify`, which matches nothing, and expect notifications
+    // nevertheless.
     filter.starts_with(own) || rest.strip_prefix(client_id) == Some("/command/notify")
 }
 

@@ -1,4 +1,4 @@
-//! How long requests take, until what answers them is durable.
+//! Latency of requests whose answers wait for commits.
 
 use std::ops::Deref;
 use std::sync::{Arc, Weak};
@@ -11,19 +11,19 @@ use crate::clock::Clock;
 use crate::progress::{Sources, WaitSet, Waiter};
 use crate::sync::Mutex;
 
-/// The times of requests that were answered, and those that are to be.
+/// Latencies of the requests that were answered, and the requests whose answers still wait.
 #[derive(Debug)]
 pub struct RequestTimes {
     timings: Timings,
     clock: Clock,
     sources: Sources,
     me: Weak<Self>,
-    /// Since when so many requests wait.
+    /// Requests whose answers wait: when they were read, and how many there are.
     waiting: Mutex<WaitSet<(Instant, u64)>>,
 }
 
 impl RequestTimes {
-    /// By this clock, of requests whose answers wait for these sources.
+    /// Creates the statistics, for requests whose answers wait for these sources.
     pub fn new(clock: Clock, sources: Sources) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
             timings: Timings::default(),
@@ -34,7 +34,7 @@ impl RequestTimes {
         })
     }
 
-    /// So many requests, read at `since`, are answered when `commits` are durable.
+    /// Counts `requests` requests that were read at `since` and are answered when `commits` are durable.
     pub fn time(&self, commits: &Commits, requests: u64, since: Instant) {
         let answered = match commits.is_empty() {
             true => Some((since, requests)),

@@ -1,20 +1,20 @@
-//! How long requests take, from when they were read to when what answers them is durable.
+//! Latency of requests: from when a request was read to when its answer is durable.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::sync::Mutex;
 use std::time::Duration;
 
-/// Steps in which a time doubles: quantiles are exact to an eighth.
+/// Buckets for each doubling of the time: quantiles are exact to an eighth.
 const STEPS: usize = 8;
 
-/// Doublings of a microsecond: up to an hour.
+/// Number of doublings, beginning with one microsecond: the last bucket begins at about an hour.
 const DOUBLINGS: usize = 32;
 
-/// How long a window is; quantiles are those of the present one and the one before.
+/// Length of a window. Quantiles cover the current window and the previous one.
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// Times of requests.
+/// A histogram of latencies over the last one or two windows, and totals since the start.
 #[derive(Debug)]
 pub struct Timings {
     recent: Window,
@@ -26,16 +26,16 @@ pub struct Timings {
 #[derive(Debug)]
 struct Window([AtomicU64; STEPS * DOUBLINGS]);
 
-/// What can be said of the times.
+/// A summary of the latencies.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Summary {
-    /// The median of the last one or two minutes; zero if there was nothing.
+    /// The median of the last one or two minutes; zero if there were no requests.
     pub p50: Duration,
-    /// The 99th percentile of that time.
+    /// The 99th percentile of the last one or two minutes; zero if there were no requests.
     pub p99: Duration,
-    /// Requests since the start.
+    /// Number of requests since the start.
     pub count: u64,
-    /// All their times together.
+    /// Sum of the latencies of all requests since the start.
     pub sum: Duration,
 }
 
@@ -51,7 +51,7 @@ impl Default for Timings {
 }
 
 impl Timings {
-    /// So many requests have taken so long.
+    /// Counts `requests` requests with a latency of `time`.
     pub fn record(&self, time: Duration, requests: u64) {
         self.recent.0[bucket(time)].fetch_add(requests, Ordering::Relaxed);
         self.count.fetch_add(requests, Ordering::Relaxed);
@@ -59,7 +59,8 @@ impl Timings {
         self.nanos.fetch_add(nanos.saturating_mul(requests), Ordering::Relaxed);
     }
 
-    /// Forgets what is older than two windows. `uptime`: of the process.
+    /// Begins a new window if the current one is over, and forgets the previous one. `uptime` is that of the
+    /// process.
     pub fn turn(&self, uptime: Duration) {
         let mut before = self.before.lock();
         if uptime.saturating_sub(before.0) >= WINDOW {
@@ -68,7 +69,7 @@ impl Timings {
         }
     }
 
-    /// What can be said now.
+    /// Returns the summary at this moment.
     pub fn summary(&self) -> Summary {
         let before = self.before.lock();
         let recent = self.recent.0.iter().map(|bucket| bucket.load(Ordering::Relaxed));
@@ -88,7 +89,7 @@ fn bucket(time: Duration) -> usize {
     (bucket as usize).min(STEPS * DOUBLINGS - 1)
 }
 
-/// The upper bound of the bucket that this part of all times comes to.
+/// Returns the upper bound of the bucket that contains the quantile `part`.
 fn quantile(buckets: &[u64], part: f64) -> Duration {
     let all: u64 = buckets.iter().sum();
     let wanted = ((all as f64 * part).ceil() as u64).max(1);

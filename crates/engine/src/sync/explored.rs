@@ -1,4 +1,4 @@
-//! The locks of `shuttle`, with the interface of `parking_lot`.
+//! The locks of `shuttle` with the interface of `parking_lot`.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -10,32 +10,32 @@ use shuttle::sync;
 #[derive(Default)]
 pub struct Mutex<T>(sync::Mutex<T>);
 
-/// The right to use what a [`Mutex`] protects.
+/// Exclusive access to the value of a [`Mutex`].
 pub struct MutexGuard<'a, T>(Option<sync::MutexGuard<'a, T>>);
 
-/// A lock that many may hold to read.
+/// A reader-writer lock.
 #[derive(Default)]
 pub struct RwLock<T>(sync::RwLock<T>);
 
-/// The right to read what an [`RwLock`] protects.
+/// Shared access to the value of an [`RwLock`].
 pub type RwLockReadGuard<'a, T> = sync::RwLockReadGuard<'a, T>;
 
 /// A condition variable.
 #[derive(Default)]
 pub struct Condvar(sync::Condvar);
 
-/// Whether a wait has ended without a notification.
+/// The result of [`Condvar::wait_for`].
 pub struct WaitTimeoutResult(bool);
 
 const POISONED: &str = "a thread has panicked";
 
 impl<T> Mutex<T> {
-    /// Unlocked.
+    /// Creates an unlocked mutex.
     pub fn new(value: T) -> Self {
         Self(sync::Mutex::new(value))
     }
 
-    /// Waits until nobody holds it.
+    /// Locks the mutex; waits until it is free.
     pub fn lock(&self) -> MutexGuard<'_, T> {
         MutexGuard(Some(self.0.lock().expect(POISONED)))
     }
@@ -56,35 +56,35 @@ impl<T> DerefMut for MutexGuard<'_, T> {
 }
 
 impl<T> RwLock<T> {
-    /// Unlocked.
+    /// Creates a lock that nobody holds.
     pub fn new(value: T) -> Self {
         Self(sync::RwLock::new(value))
     }
 
-    /// Waits until nobody holds it to write.
+    /// Locks it for reading; waits until no writer holds it.
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
         self.0.read().expect(POISONED)
     }
 
-    /// Waits until nobody holds it.
+    /// Locks it for writing; waits until nobody holds it.
     pub fn write(&self) -> sync::RwLockWriteGuard<'_, T> {
         self.0.write().expect(POISONED)
     }
 
-    /// Whether somebody holds it.
+    /// Whether a reader or a writer holds it.
     pub fn is_locked(&self) -> bool {
         self.0.try_write().is_err()
     }
 }
 
 impl Condvar {
-    /// Nobody waits.
+    /// Creates a condition variable without waiters.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Waits for a notification. Time does not pass here: a wait with a patience of zero ends at once, others do not
-    /// end by themselves.
+    /// Waits for a notification. Time does not pass under `shuttle`: with a `patience` of zero the wait ends
+    /// at once, with any other it ends only when notified.
     pub fn wait_for<T>(
         &self,
         guard: &mut MutexGuard<'_, T>,
@@ -98,19 +98,19 @@ impl Condvar {
         WaitTimeoutResult(false)
     }
 
-    /// Wakes one of those who wait.
+    /// Wakes one waiter.
     pub fn notify_one(&self) {
         self.0.notify_one();
     }
 
-    /// Wakes all who wait.
+    /// Wakes all waiters.
     pub fn notify_all(&self) {
         self.0.notify_all();
     }
 }
 
 impl WaitTimeoutResult {
-    /// Whether nobody has notified.
+    /// Whether the wait ended without a notification.
     pub fn timed_out(&self) -> bool {
         self.0
     }

@@ -1,7 +1,7 @@
 //! Locks, condition variables, and the atomics on which the order of threads depends.
 //!
-//! With the feature `shuttle` they belong to a scheduler that tries many orders in which threads can go on. No broker has that
-//! feature: its locks are those of `parking_lot`.
+//! With the feature `shuttle`, they belong to a scheduler that explores many interleavings of threads. Only
+//! tests use that feature: a broker uses the locks of `parking_lot`.
 
 #[cfg(feature = "shuttle")]
 mod explored;

@@ -1,4 +1,4 @@
-//! `/v1/tenants/{tenant}/amqp-connections`: which clients are connected over AMQP.
+//! `/v1/tenants/{tenant}/amqp-connections`: the clients that are connected over AMQP.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ impl Default for Question {
 #[derive(Debug, Serialize)]
 pub struct Page {
     connections: Vec<Described>,
-    /// The number of the last connection, to go on `after`, when there are more.
+    /// The number of the last connection, if there are more: the next page is the one `after` it.
     next: Option<u64>,
 }
 

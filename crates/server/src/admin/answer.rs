@@ -1,4 +1,4 @@
-//! What is answered when something is not: a status, and `{"error": "a sentence"}`.
+//! Errors of the admin API: a status, and `{"error": "a sentence"}`.
 
 use axum::Json;
 use axum::extract::rejection::{PathRejection, QueryRejection};
@@ -6,54 +6,54 @@ use axum::http::{Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
-/// Why a request is not answered as it wished.
+/// The error with which a request is answered.
 #[derive(Debug)]
 pub struct Refusal {
     status: StatusCode,
     sentence: String,
 }
 
-/// An answer in JSON, or none.
+/// A response in JSON, or an error.
 pub type Answer<T> = Result<Json<T>, Refusal>;
 
 impl Refusal {
-    /// For any other reason.
+    /// An error with any status.
     pub fn of(status: StatusCode, sentence: impl Into<String>) -> Self {
         Self { status, sentence: sentence.into() }
     }
 
-    /// It is not answered, whoever asks.
+    /// 403: the request is not allowed, no matter who sends it.
     pub fn forbidden(sentence: impl Into<String>) -> Self {
         Self::of(StatusCode::FORBIDDEN, sentence)
     }
 
-    /// The status.
+    /// Returns the status.
     #[cfg(test)]
     pub fn status(&self) -> StatusCode {
         self.status
     }
 
-    /// What was asked for does not exist.
+    /// 404: the target of the request does not exist.
     pub fn not_found(sentence: impl Into<String>) -> Self {
         Self { status: StatusCode::NOT_FOUND, sentence: sentence.into() }
     }
 
-    /// The question makes no sense.
+    /// 400: the request is malformed.
     pub fn bad_request(sentence: impl Into<String>) -> Self {
         Self { status: StatusCode::BAD_REQUEST, sentence: sentence.into() }
     }
 
-    /// What there is does not allow it.
+    /// 409: the present state does not allow the request.
     pub fn conflict(sentence: impl Into<String>) -> Self {
         Self { status: StatusCode::CONFLICT, sentence: sentence.into() }
     }
 
-    /// It was to be made only if it is not there (`If-None-Match: *`), and it is.
+    /// 412: the target was to be created only if it does not exist (`If-None-Match: *`), and it exists.
     pub fn exists(sentence: impl Into<String>) -> Self {
         Self { status: StatusCode::PRECONDITION_FAILED, sentence: sentence.into() }
     }
 
-    /// It may be answered later.
+    /// 503: the request may succeed later.
     pub fn unavailable(sentence: impl Into<String>) -> Self {
         Self { status: StatusCode::SERVICE_UNAVAILABLE, sentence: sentence.into() }
     }
@@ -77,18 +77,19 @@ impl From<QueryRejection> for Refusal {
     }
 }
 
-/// For what was done, and is not durable: the broker stops, or its disk takes nothing.
+/// Returns the error for a change that was made and is not durable: the broker stops, or its disk is full or
+/// broken.
 pub fn not_durable(consequence: &str) -> Refusal {
     let sentence = "the broker stops, or its disk is full or broken";
     Refusal::unavailable(format!("{sentence}: it was done, and {consequence}"))
 }
 
-/// For every path that is not served.
+/// The response for every path that does not exist.
 pub async fn no_such_path(uri: Uri) -> Refusal {
     Refusal::not_found(format!("there is no {} here; GET / lists what there is", uri.path()))
 }
 
-/// For every path that is served, but not in this way.
+/// The response for every method that a path does not support.
 pub async fn no_such_method(method: Method, uri: Uri) -> Refusal {
     Refusal {
         status: StatusCode::METHOD_NOT_ALLOWED,

@@ -1,7 +1,7 @@
-//! `/v1/backup`: all that is durable, written to the client while the broker goes on.
+//! `/v1/backup`: all that is durable, written to the client while the broker continues.
 //!
-//! The backup is made by a thread of its own, since it reads files, and goes through a short channel to the
-//! connection: a client that reads slowly slows the thread, and costs no memory.
+//! The backup is created by a thread of its own, because it reads files, and goes through a short channel to
+//! the connection. So a client that reads slowly slows the thread down, and costs no memory.
 
 use std::io::{self, Write};
 use std::pin::Pin;
@@ -21,16 +21,16 @@ use super::answer::Refusal;
 use super::progress::Progress;
 use super::{Served, facts};
 
-/// Bytes that travel together.
+/// Size of a chunk, in bytes.
 const CHUNK: usize = 64 * 1024;
 
-/// Chunks that wait for the client.
+/// Maximum number of chunks that wait for the client.
 const CHUNKS_MAX: usize = 8;
 
-/// What the thread tells the connection.
+/// A message from the thread to the connection.
 enum Part {
     Chunk(Bytes),
-    /// All was written. Without it the backup is not complete, whatever became of the thread.
+    /// The backup is complete. If this is missing, it is not, no matter what became of the thread.
     End,
     Failed(io::Error),
 }
@@ -44,7 +44,7 @@ pub async fn stream(
         .map_err(|_| Refusal::unavailable("another backup is being made: wait for its end"))?;
     let mut parts = write(move |out| facts::backup(&served.shared, out))
         .map_err(|error| Refusal::unavailable(format!("no thread for the backup: {error}")))?;
-    // What goes wrong at once can still be told in the status.
+    // An error that occurs at once can still be reported in the status.
     let first = match parts.recv().await {
         Some(Part::Failed(error)) => return Err(Refusal::unavailable(error.to_string())),
         first => first,
@@ -53,7 +53,7 @@ pub async fn stream(
     Ok(([(CONTENT_TYPE, "application/octet-stream")], Body::new(body)).into_response())
 }
 
-/// Has `export` write on a thread of its own.
+/// Runs `export` on a thread of its own. Returns the channel on which its output arrives.
 fn write(
     export: impl FnOnce(&mut dyn Write) -> io::Result<()> + Send + 'static,
 ) -> io::Result<mpsc::Receiver<Part>> {
@@ -68,13 +68,13 @@ fn write(
                 Part::Failed(error)
             }
         };
-        // A client that has gone does not have to be told.
+        // A client that has closed the connection need not be told.
         let _ = chunks.parts.blocking_send(last);
     })?;
     Ok(received)
 }
 
-/// Where the thread writes.
+/// The output of the thread, collected into chunks.
 struct Chunks {
     filling: Vec<u8>,
     parts: mpsc::Sender<Part>,
@@ -101,7 +101,7 @@ impl Write for Chunks {
     }
 }
 
-/// The body of the answer.
+/// The body of the response.
 struct Backup {
     first: Option<Part>,
     parts: mpsc::Receiver<Part>,
@@ -113,7 +113,7 @@ impl HttpBody for Backup {
     type Data = Bytes;
     type Error = io::Error;
 
-    /// An error here breaks the connection off, so that the client sees that something is missing.
+    /// An error breaks the connection off, so that the client detects that the backup is incomplete.
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

@@ -1,5 +1,5 @@
-//! Connections to the admin address: a bounded number at once, and none for long. They take file descriptors that
-//! the broker's clients need.
+//! Connections to the admin address. Their number and their duration are limited, because they take file
+//! descriptors that the broker's clients need.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -16,20 +16,21 @@ use super::progress::Progress;
 use crate::descriptors::Descriptors;
 use crate::rate_limit::Seldom;
 
-/// Connections at once. One more, and the one goes that has kept the broker waiting longest.
+/// Maximum number of connections at once. If there is one more, the one is closed that has kept the broker
+/// waiting longest (see [`Progress::rank`]).
 const CONNECTIONS_MAX: usize = 64;
 
-/// How long the head of a request may take to arrive, counted from when the one before was answered.
+/// Maximum time for the head of a request to arrive, from the answer to the previous request on.
 const HEAD_WITHIN: Duration = Duration::from_secs(5);
 
-/// Bytes of the longest head: keys of the state store stand in paths, and percent-encoded take up most of the
-/// 65,534 bytes that a target may have.
+/// Maximum length of a head, in bytes. Keys of the state store are in paths, and percent-encoded they take up
+/// most of the 65,534 bytes that a target may have.
 const HEAD_MAX: usize = 72 * 1024;
 
-/// Header fields of a request.
+/// Maximum number of header fields of a request.
 const FIELDS_MAX: usize = 64;
 
-/// How long nothing is accepted when the operating system has run out of something.
+/// Pause in accepting when the operating system has run out of a resource.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// A connection that is served.
@@ -38,7 +39,7 @@ struct Open {
     task: JoinHandle<()>,
 }
 
-/// Serves all who come.
+/// Accepts and serves connections.
 pub async fn serve(
     listener: TcpListener,
     service: Service,
@@ -74,12 +75,12 @@ pub async fn serve(
         let progress = Progress::new();
         let task = tokio::spawn(speak(stream, service.clone(), progress.clone()));
         all.push(Open { progress, task });
-        // Whoever is accepted is served before the next one can push it out.
+        // The new connection is served before the next one can displace it.
         tokio::task::yield_now().await;
     }
 }
 
-/// Serves one connection, over whatever carries it.
+/// Serves one connection, over any stream.
 async fn speak(stream: impl AsyncRead + AsyncWrite + Unpin, service: Service, progress: Progress) {
     let answering = progress.clone();
     let answer = service_fn(move |request| {
@@ -89,17 +90,17 @@ async fn speak(stream: impl AsyncRead + AsyncWrite + Unpin, service: Service, pr
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_WITHIN)
-        // A client that has asked for all it wants may say so, and is answered.
+        // A client may close its side after its last request, and is still answered.
         .half_close(true)
         .max_headers(FIELDS_MAX)
         .max_header_size(HEAD_MAX)
         .max_buf_size(2 * HEAD_MAX)
         .serve_connection(TokioIo::new(stream), answer);
-    // What a client of the admin address does wrong is its own affair.
+    // Errors of a client concern only that client.
     let _ = progress.bound(connection).await;
 }
 
-/// Has a client send some bytes and then nothing more, and returns what it is answered.
+/// Answers a client that sends `sent` and closes its side. Returns the answers.
 pub async fn converse(sent: &[u8], service: Service) -> Vec<u8> {
     let (mut client, server) = tokio::io::duplex(HEAD_MAX);
     let serving = tokio::spawn(speak(server, service, Progress::new()));

@@ -1,4 +1,4 @@
-//! `/v1/tenants/{tenant}/denials`: what clients were not allowed to do.
+//! `/v1/tenants/{tenant}/denials`: requests of clients that were denied.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ impl Default for Question {
 #[derive(Debug, Serialize)]
 pub struct Denials {
     denials: Vec<Denied>,
-    /// Of the tenant since the start of the broker, whoever it was.
+    /// Counts of the tenant since the start of the broker, for all clients.
     totals: BTreeMap<&'static str, u64>,
 }
 
@@ -59,13 +59,13 @@ pub async fn list(
     let own = tenant
         .as_ref()
         .map(|tenant| tenant.denials.recent(&Wanted { client, object, users_of: None }));
-    // Logins of users whose tenant does not exist are noted for the default tenant.
+    // Denied logins of users whose tenant does not exist are recorded for the default tenant.
     let strangers = tenants.get(DEFAULT_TENANT).filter(|_| name != DEFAULT_TENANT);
     let strangers = strangers
         .map(|tenant| tenant.denials.recent(&Wanted { client, object, users_of: Some(&name) }));
     let strangers = strangers.unwrap_or_default();
     if own.is_none() && strangers.is_empty() {
-        // Says what to do about it.
+        // This error says what to do.
         return Err(tenants::named(&served, &name).err().unwrap_or_else(|| {
             Refusal::unavailable("the tenant has come into being just now: ask again")
         }));

@@ -1,4 +1,4 @@
-//! `/v1/tenants/{tenant}/drops`: where messages went that did not arrive.
+//! `/v1/tenants/{tenant}/drops`: messages that did not reach a subscriber.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +32,7 @@ impl Default for Question {
 #[derive(Debug, Serialize)]
 pub struct Drops {
     drops: Vec<Dropped>,
-    /// Of the tenant since the start of the broker, whoever they were for.
+    /// Counts of the tenant since the start of the broker, for all clients.
     totals: BTreeMap<&'static str, u64>,
     remembered: usize,
 }
@@ -79,7 +79,7 @@ impl From<DroppedMessage> for Dropped {
     }
 }
 
-/// A topic or topic filter; of a shared subscription, the filter in it.
+/// Checks a topic or topic filter. Returns it, or the filter in it if it is that of a shared subscription.
 fn filter(topic: &str) -> Result<&str, Refusal> {
     let bad = |error| Refusal::bad_request(format!("the topic {topic:?} is none: {error}"));
     topic::validate_filter(topic).map_err(bad)?;

@@ -1,4 +1,4 @@
-//! What the admin address needs of the rest of the broker, in one place.
+//! The operations and facts that the admin address needs from the rest of the broker.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -15,29 +15,30 @@ use tokio::sync::oneshot;
 
 use crate::shared::Shared;
 
-/// Where a session's messages are kept.
+/// Returns the name of the durability class of a session's messages.
 pub fn durability(session: &SessionRef) -> &'static str {
     let class =
         if session.durable().is_some() { DurabilityClass::Local } else { DurabilityClass::Memory };
     class.name()
 }
 
-/// Since when its client is away.
+/// Time since which the session has had no client.
 pub fn away_since(session: &SessionRef) -> Option<MonoTime> {
     session.state().away_since
 }
 
-/// When the message was published that has waited longest.
+/// Time since which the first message in the session's queue waits.
 pub fn oldest_queued_at(session: &SessionRef) -> Option<MonoTime> {
     session.inspect(|outbound, _| outbound.queue().front().map(Waiting::queued_at))
 }
 
-/// What the threads remember of the drops of a tenant.
+/// Returns the recent drops of a tenant, with one log for each thread.
 pub fn drop_logs(tenant: &Tenant) -> impl Iterator<Item = &DropLog> {
     tenant.drop_logs()
 }
 
-/// What tells, and what hears it. The request of who is told may have been given up.
+/// Creates a [`Tell`] and the receiver that it notifies. It has no effect if the request that waits has been
+/// abandoned.
 pub fn told() -> (Tell, oneshot::Receiver<()>) {
     let (tell, told) = oneshot::channel();
     let tell = move || {
@@ -46,7 +47,8 @@ pub fn told() -> (Tell, oneshot::Receiver<()>) {
     (Tell(Box::new(tell)), told)
 }
 
-/// Ends a session, whose client is told 0x98 Administrative action. It has ended when the receiver hears.
+/// Ends a session. Its client is told 0x98 (Administrative action). The receiver is notified when the session
+/// has ended.
 pub fn end_session(shared: &Arc<Shared>, session: &SessionRef) -> oneshot::Receiver<()> {
     let (done, ended) = told();
     let task = Task::End { session: session.clone(), done };

@@ -1,12 +1,12 @@
-//! Which requests are answered at all.
+//! Access control: which requests are answered at all.
 //!
-//! The admin API has no password. What protects it is that it listens on loopback, and that browsers of this
-//! machine, which run programs of strangers, are kept out:
+//! The admin API has no password. It listens on loopback only. Browsers on this machine run untrusted
+//! programs, so two kinds of requests from browsers are refused:
 //!
-//! - A name that a stranger has given the address of this machine (DNS rebinding) is in `Host`, and is none of
-//!   those that are answered.
-//! - A page of a stranger that asks for the address itself has a foreign `Origin`, or a `Sec-Fetch-Site` that
-//!   says so. Both are set by the browser, and a page cannot change them.
+//! - Requests for a name that an attacker has resolved to this machine (DNS rebinding). The name is in
+//!   `Host`, and is none of those that are answered.
+//! - Requests of another site's page for the address itself. They have a foreign `Origin`, or a
+//!   `Sec-Fetch-Site` that says so. The browser sets both, and a page cannot change them.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -17,17 +17,18 @@ use axum::http::{HeaderValue, Method, StatusCode};
 
 use super::answer::Refusal;
 
-/// Says where a browser's request comes from (Fetch Metadata Request Headers, 2.3).
+/// Header that says where a browser's request comes from (Fetch Metadata Request Headers, 2.3).
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// What it says if it comes from no page of another site.
+/// Its values for requests that do not come from a page of another site.
 const OWN_SITES: [&[u8]; 2] = [b"none", b"same-origin"];
 
-/// Refuses a request that is not answered, whatever it asks for.
+/// Refuses a request that is not answered, no matter what it asks for.
 pub fn check(request: &Parts) -> Result<(), Refusal> {
     let host = host(request)?;
     check_origin(request, &host)?;
-    // One way to say where a request ends is enough, and no proxy can take it for another (RFC 9112, 6.3).
+    // One way to delimit a body is enough. So no proxy can see a different end of the request (RFC 9112,
+    // 6.3).
     if request.headers.contains_key(TRANSFER_ENCODING) {
         let sentence =
             "say the length of the body in Content-Length; Transfer-Encoding is not taken";
@@ -36,13 +37,13 @@ pub fn check(request: &Parts) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The host that the client believes to talk to, which has to be this machine.
+/// Returns the host that the client addresses, which has to be this machine.
 fn host(request: &Parts) -> Result<Authority, Refusal> {
     let unclear =
         || Refusal::bad_request("a request needs one Host header, with a host and perhaps a port");
     let written = only(&request.headers, HOST).ok_or_else(unclear)?;
     let host = parse(written).ok_or_else(unclear)?;
-    // In absolute form the target has another one, which counts more (RFC 9112, 3.2.2).
+    // A target in absolute form contains another host, which takes precedence (RFC 9112, 3.2.2).
     let target = request.uri.authority();
     for authority in [Some(&host), target].into_iter().flatten() {
         if !is_loopback(authority) {
@@ -58,7 +59,7 @@ fn host(request: &Parts) -> Result<Authority, Refusal> {
     Ok(host)
 }
 
-/// The value of a header that stands there once.
+/// Returns the value of a header that is present exactly once.
 fn only(headers: &HeaderMap, name: HeaderName) -> Option<&HeaderValue> {
     let mut values = headers.get_all(name).iter();
     values.next().filter(|_| values.next().is_none())

@@ -1,4 +1,4 @@
-//! `/health`, as the emulator for Service Bus has it.
+//! `/health`, in the format of the emulator for Service Bus.
 
 use axum::Json;
 use axum::extract::State;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::Served;
 
-/// Whether messages are taken: 200 or 503.
+/// Answers whether all shards accept messages: 200 or 503.
 pub async fn health(State(served): State<Served>) -> (StatusCode, Json<Value>) {
     let shards = &served.shared.engine.shards;
     let message = if shards.iter().any(|shard| shard.is_failing()) {

@@ -1,4 +1,4 @@
-//! HTTP for operators: health and metrics, and under `/v1` what the tools of `barid` ask for, in JSON.
+//! HTTP for operators: health, metrics, and under `/v1` the JSON API that the tools of `barid` use.
 //!
 //! `docs/operating/admin-api.md` is the contract.
 
@@ -50,29 +50,31 @@ use crate::shared::Shared;
 use answer::Refusal;
 use progress::Progress;
 
-/// How long the body of a request may take to arrive.
+/// Maximum time for the body of a request to arrive. Beyond it, the request is refused with 408.
 const BODY_WITHIN: Duration = Duration::from_secs(5);
 
-/// Bytes of the longest body. The longest that makes sense are the properties of an entity.
+/// Maximum length of a body, in bytes. The longest useful ones are the properties of an entity. Longer ones
+/// are refused with 413.
 const BODY_MAX: usize = 256 * 1024;
 
-/// Requests that are answered at a time, each on a thread: some look at all sessions, wait for the disk, or read
-/// from it.
+/// Maximum number of requests that are answered at a time, each on a thread: some visit all sessions, wait
+/// for the disk, or read from it. Other requests wait.
 const ANSWERED_TOGETHER: usize = 8;
 
-/// How long answers have at the end.
+/// Time that pending answers have at the end of the broker.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// Keeps pages of other sites from taking an answer for a picture or a program, in browsers of this machine.
+/// Header that keeps pages of other sites from loading an answer as an image or a script, in browsers on this
+/// machine.
 const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
 
-/// The admin address, taken, and all that it needs; nobody is answered yet.
+/// The admin address, bound but not listening, and the runtime that is to serve it.
 pub struct BoundAdmin {
     bound: Bound,
     runtime: Runtime,
 }
 
-/// The admin address, where clients can come.
+/// The admin address, listening. Clients can connect, and are not served yet.
 pub struct ListeningAdmin {
     address: SocketAddr,
     listener: tokio::net::TcpListener,
@@ -87,7 +89,7 @@ pub struct Admin {
 }
 
 impl BoundAdmin {
-    /// Takes the address.
+    /// Binds the address.
     pub fn to(address: SocketAddr) -> io::Result<Self> {
         let bound = Bound::to(address)?;
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -98,7 +100,7 @@ impl BoundAdmin {
         Ok(Self { bound, runtime })
     }
 
-    /// Lets clients come.
+    /// Starts to listen, so that clients can connect.
     pub fn listen(self) -> io::Result<ListeningAdmin> {
         let Self { bound, runtime } = self;
         let address = bound.address();
@@ -111,7 +113,7 @@ impl BoundAdmin {
 }
 
 impl ListeningAdmin {
-    /// Starts to serve.
+    /// Starts the thread that serves.
     pub fn start(self, shared: Arc<Shared>, lanes: Lanes, descriptors: Descriptors) -> Admin {
         let Self { address, listener, runtime } = self;
         let (stop, stopped) = oneshot::channel();
@@ -119,7 +121,7 @@ impl ListeningAdmin {
             runtime.block_on(async {
                 tokio::select! {
                     never = connections::serve(listener, Service::new(shared, lanes), descriptors) => match never {},
-                    // Nobody waits for a slow scraper at the end.
+                    // At the end, a slow client is not waited for.
                     _ = stopped => {}
                 }
             });
@@ -134,23 +136,23 @@ impl ListeningAdmin {
 }
 
 impl Admin {
-    /// Where it listens.
+    /// Returns the address that the server listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Stops.
+    /// Stops the server.
     pub fn stop(self) {
         let _ = self.stop.send(());
         let _ = self.thread.join();
     }
 }
 
-/// Answers what `sent` has, as it would come over one connection, until there is nothing more: for tests and
-/// fuzzing.
+/// Answers the requests in `sent`, as if they had arrived over one connection, until there are no more. For
+/// tests and fuzzing.
 ///
 /// # Errors
-/// The operating system refuses what a runtime needs.
+/// Fails if the operating system refuses the resources of a runtime.
 pub fn converse(shared: &Arc<Shared>, lanes: &Lanes, sent: &[u8]) -> io::Result<Vec<u8>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let service = Service::new(Arc::clone(shared), lanes.clone());
@@ -159,17 +161,17 @@ pub fn converse(shared: &Arc<Shared>, lanes: &Lanes, sent: &[u8]) -> io::Result<
     Ok(answered)
 }
 
-/// What all requests share.
+/// State that all requests share.
 #[derive(Clone)]
 struct Served {
     shared: Arc<Shared>,
-    /// The thread of bindings to MQTT, which has to hear when bindings change.
+    /// The thread of bindings to MQTT, which is notified when bindings change.
     lanes: Lanes,
-    /// One backup at a time: each holds back the store from forgetting what it is reading.
+    /// Permits one backup at a time, because each keeps the store from discarding the files that it reads.
     backups: Arc<Semaphore>,
 }
 
-/// Answers requests, whoever brings them.
+/// The service that answers requests, independent of the connection.
 #[derive(Clone)]
 struct Service {
     routes: TowerToHyperService<Router>,
@@ -208,7 +210,8 @@ impl Service {
         }
     }
 
-    /// Answers a request. One that is refused is the last of its connection: its body is not read.
+    /// Answers a request. If its head or body is refused, the connection is closed after the answer, because
+    /// the body has not been read.
     async fn answer<B>(&self, request: Request<B>, progress: Progress) -> Response
     where
         B: HttpBody<Data = Bytes, Error: Into<axum::BoxError>> + Send + 'static,
@@ -244,8 +247,8 @@ impl Service {
         response
     }
 
-    /// Has a request answered on a thread, unless that is done at once: whether the broker is well is answered
-    /// whatever others have asked for.
+    /// Answers a request on a thread. Questions for the broker's health are answered at once, no matter how
+    /// many requests wait for a thread.
     async fn dispatch(&self, request: Request<Body>) -> Response {
         let routes = self.routes.clone();
         if matches!(request.uri().path(), "/healthz" | "/health") {
@@ -263,7 +266,7 @@ impl Service {
     }
 }
 
-/// The body of a request, if it comes soon.
+/// Reads the body of a request, within [`BODY_WITHIN`].
 async fn read<B>(body: B) -> Result<Bytes, Refusal>
 where
     B: HttpBody<Data = Bytes, Error: Into<axum::BoxError>> + Send + 'static,

@@ -1,11 +1,11 @@
-//! Long lists, a part at a time.
+//! Pages of long lists.
 
 use super::answer::Refusal;
 
-/// The most that one answer has.
+/// Maximum number of items in one answer.
 pub const LIMIT_MAX: usize = 10_000;
 
-/// Refuses to answer with nothing, or with more than `most`.
+/// Refuses a limit of 0, or above `most`.
 pub fn check_limit(limit: usize, most: usize) -> Result<(), Refusal> {
     if (1..=most).contains(&limit) {
         return Ok(());
@@ -13,7 +13,8 @@ pub fn check_limit(limit: usize, most: usize) -> Result<(), Refusal> {
     Err(Refusal::bad_request(format!("limit must be from 1 to {most}")))
 }
 
-/// The first `limit` of what is sorted and was asked for one more than that; and where to go on, if there are more.
+/// Takes the first `limit` items of a sorted list. If there are more, also returns the place of the last one
+/// taken, after which the next page begins. `found` must have one more item than `limit`, if there are more.
 pub fn cut<T, P>(
     found: impl IntoIterator<Item = T>,
     limit: usize,

@@ -1,5 +1,5 @@
-//! How a connection to the admin address gets on: how long it may stay, and which one goes first when there are too
-//! many.
+//! Progress of a connection to the admin address: how long it may stay, and which connection is closed when
+//! there are too many.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,41 +7,41 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// How long a connection may stay, whatever is asked on it, since it began or last took a part of a
-/// backup.
+/// Maximum duration of a connection, no matter what it asks for, from its start or from the last part of a
+/// backup that its client has taken.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How a connection gets on. Clones are of the same one.
+/// The progress of a connection. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Progress(Arc<Mutex<State>>);
 
 #[derive(Debug)]
 struct State {
-    /// A request has arrived as a whole, and its answer is being made.
+    /// Whether a request has arrived completely, and is being answered.
     is_answering: bool,
-    /// When it last came a step further.
+    /// Time of the last step.
     since: Instant,
-    /// When it has to be gone.
+    /// Time at which the connection is closed.
     deadline: Instant,
 }
 
-/// The order in which connections go when there are too many: first those that wait for their client, and of
-/// these the one that has waited longest.
+/// The order in which connections are closed when there are too many: first those that wait for their client,
+/// and of these the one that has waited longest.
 pub type Rank = (bool, Instant);
 
 impl Progress {
-    /// A connection that begins now.
+    /// Creates the progress of a connection that begins now.
     pub fn new() -> Self {
         let since = Instant::now();
         Self(Arc::new(Mutex::new(State { is_answering: false, since, deadline: since + PATIENCE })))
     }
 
-    /// A request has arrived as a whole.
+    /// Notes that a request has arrived completely.
     pub fn answers(&self) {
         self.step(true);
     }
 
-    /// The answer is on its way: it is the client's turn.
+    /// Notes that the answer is being sent, and that the broker waits for the client.
     pub fn waits(&self) {
         self.step(false);
     }
@@ -51,20 +51,20 @@ impl Progress {
         (state.is_answering, state.since) = (is_answering, Instant::now());
     }
 
-    /// The client has taken a part of something long: it has time again.
+    /// Moves the deadline, because the client has taken a part of a long answer.
     pub fn postpone(&self) {
         let mut state = self.0.lock();
         state.since = Instant::now();
         state.deadline = state.since + PATIENCE;
     }
 
-    /// The lowest goes first.
+    /// Returns the connection's place in the order. The lowest is closed first.
     pub fn rank(&self) -> Rank {
         let state = self.0.lock();
         (state.is_answering, state.since)
     }
 
-    /// Lets `connection` go on until the deadline. `None`: it was cut off.
+    /// Runs `connection` until the deadline. Returns `None` if the deadline cut it off.
     pub async fn bound<F: Future>(&self, connection: F) -> Option<F::Output> {
         let mut connection = std::pin::pin!(connection);
         loop {

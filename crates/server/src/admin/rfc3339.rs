@@ -1,14 +1,14 @@
-//! Times as RFC 3339 has them: UTC, with milliseconds.
+//! Times in the format of RFC 3339: UTC, with milliseconds.
 
 use barid_core::time::{MonoTime, WallTime};
 use serde::{Serialize, Serializer};
 
 const DAY_MILLIS: u64 = 24 * 60 * 60 * 1_000;
 
-/// A time that is written such as `2026-11-21T12:00:00.000Z`.
+/// A time that is written in the form `2026-11-21T12:00:00.000Z`.
 #[derive(Clone, Copy, Debug)]
 pub struct Rfc3339 {
-    /// Since the Unix epoch.
+    /// Milliseconds since the Unix epoch.
     millis: u64,
 }
 
@@ -18,7 +18,8 @@ impl From<WallTime> for Rfc3339 {
     }
 }
 
-/// As the clock on the wall would say it if nobody had corrected it since the start of the broker.
+/// Converts a time of the broker's own clock. It differs from the wall clock by the corrections that the
+/// latter has had since the start of the broker.
 impl From<MonoTime> for Rfc3339 {
     fn from(time: MonoTime) -> Self {
         Self { millis: time.as_millis() }
@@ -42,11 +43,11 @@ impl Serialize for Rfc3339 {
     }
 }
 
-/// The date so many days after the beginning of 1970 in the Gregorian calendar. Years are counted from March,
-/// so that the leap day is the last of its year.
+/// Returns the date that is `days` days after 1970-01-01 in the Gregorian calendar. Years are counted from
+/// March, so that the leap day is the last of its year.
 fn civil(days: u64) -> (u64, u64, u64) {
     const DAYS_OF_400_YEARS: u64 = 146_097;
-    // From the 1st of March of the year 0.
+    // Days since the 1st of March of the year 0.
     let days = days + 719_468;
     let day_of_era = days % DAYS_OF_400_YEARS;
     let year_of_era =

@@ -1,4 +1,4 @@
-//! `/v1/tenants/{tenant}/sessions`: who has a session, what waits in it, and its end.
+//! `/v1/tenants/{tenant}/sessions`: sessions, their contents, and their end.
 
 use std::collections::BinaryHeap;
 use std::time::Duration;
@@ -33,11 +33,11 @@ impl Default for Question {
 #[derive(Debug, Serialize)]
 pub struct Page {
     sessions: Vec<Described<usize>>,
-    /// The last client identifier, to go on `after`, when there are more.
+    /// The last client identifier, if there are more: the next page is the one `after` it.
     next: Option<Box<str>>,
 }
 
-/// A session. `S` says of its subscriptions how many, or which.
+/// A session. `S` is the number of its subscriptions, or a list of them.
 #[derive(Debug, Serialize)]
 struct Described<S> {
     client: Box<str>,
@@ -45,7 +45,7 @@ struct Described<S> {
     protocol: Option<&'static str>,
     user: Option<Box<str>>,
     durability: &'static str,
-    /// `None`: it does not expire.
+    /// The Session Expiry Interval; `None`: the session does not expire.
     expiry_seconds: Option<u32>,
     expires_at: Option<Rfc3339>,
     subscriptions: S,
@@ -111,7 +111,7 @@ pub async fn end(State(served): State<Served>, path: SessionPath) -> Result<Stat
     }
 }
 
-/// The session that a path names.
+/// Returns the session that a path names.
 fn named(served: &Served, path: SessionPath) -> Result<SessionRef, Refusal> {
     let Path((tenant, client)) = path?;
     let sessions = &tenants::named(served, &tenant)?.sessions;
@@ -121,7 +121,8 @@ fn named(served: &Served, path: SessionPath) -> Result<SessionRef, Refusal> {
     })
 }
 
-/// The first sessions in the order of client identifiers. Looks at all, and holds no more than those.
+/// Returns the first sessions in the order of client identifiers. Visits all, and holds no more than `count`
+/// and one.
 fn first_after(tenant: &Tenant, question: &Question, count: usize) -> Vec<SessionRef> {
     let mut first: BinaryHeap<ByClient> = BinaryHeap::with_capacity(count + 1);
     tenant.sessions.for_each(|session| {
@@ -139,7 +140,8 @@ fn first_after(tenant: &Tenant, question: &Question, count: usize) -> Vec<Sessio
     first.into_sorted_vec().into_iter().map(|by_client| by_client.0).collect()
 }
 
-/// Its state and its outlet are looked at one after the other, so they may be of two moments.
+/// Describes a session. Its state and its outlet are read one after the other, so they may be from different
+/// moments.
 fn describe<S>(session: &SessionRef, subscriptions: impl Fn(&SessionState) -> S) -> Described<S> {
     let (user, expiry, subscriptions, unreleased) = {
         let state = session.state();
@@ -172,7 +174,7 @@ fn describe<S>(session: &SessionRef, subscriptions: impl Fn(&SessionState) -> S)
     }
 }
 
-/// All of them, by filter.
+/// Returns all subscriptions, by filter.
 fn subscriptions(state: &SessionState) -> Vec<Subscription> {
     let mut all: Vec<_> = state
         .subscriptions
@@ -197,7 +199,7 @@ fn protocol(version: mqtt_proto::Version) -> &'static str {
     }
 }
 
-/// A session that is compared by its client identifier.
+/// A session that is ordered by its client identifier.
 struct ByClient(SessionRef);
 
 impl ByClient {

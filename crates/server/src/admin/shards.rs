@@ -1,4 +1,5 @@
-//! `/v1/shards`: the shards of the data directory, closed and opened again while the others serve.
+//! `/v1/shards`: the shards of the data directory. Each can be closed and opened again while the others
+//! serve.
 
 use std::sync::Arc;
 
@@ -25,7 +26,7 @@ pub struct Described {
     commits: u64,
 }
 
-/// What is to become of a shard.
+/// The state that a request asks for.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Wanted {
@@ -53,7 +54,7 @@ pub async fn show(
     Ok(Json(describe(&shard)))
 }
 
-/// Answers when it is done: what a closed shard has is durable.
+/// Answers when the shard has the state. What was noted in a closed shard is durable then.
 pub async fn patch(
     State(served): State<Served>,
     path: Result<Path<u16>, PathRejection>,
@@ -70,7 +71,7 @@ pub async fn patch(
         Standing::Open => {
             let opened = shared.shards.open(&shared.engine, index);
             opened.map_err(|error| Refusal::unavailable(error.to_string()))?;
-            // What the configuration has of it may have changed meanwhile.
+            // The configuration of the shard's entities may have changed while it was closed.
             if let Err((tenant, error)) = shared.declare(&shared.settings()) {
                 tracing::error!(tenant, "queues and topics are not all as configured: {error}");
             }

@@ -1,4 +1,4 @@
-//! `/v1/tenants/{tenant}/state`: the keys of the state store, as they are in memory.
+//! `/v1/tenants/{tenant}/state`: the keys of the state store, from memory.
 
 use axum::Json;
 use axum::extract::rejection::{PathRejection, QueryRejection};
@@ -32,7 +32,7 @@ impl Default for Question {
 #[derive(Debug, Serialize)]
 pub struct Page {
     keys: Vec<Described>,
-    /// To go on `after`, when there are more.
+    /// The last key in base64url, if there are more: the next page is the one `after` it.
     next: Option<String>,
     usage: Usage,
 }
@@ -65,7 +65,7 @@ pub struct Detailed {
     value: Value,
 }
 
-/// Text where it is text.
+/// A key, as text if it is UTF-8.
 #[derive(Debug, Serialize)]
 enum Key {
     #[serde(rename = "key")]
@@ -108,7 +108,7 @@ pub async fn list(
 }
 
 pub async fn show(State(served): State<Served>, uri: Uri) -> Answer<Detailed> {
-    // A key need not be text, as `Path` would want it.
+    // A key need not be UTF-8, which `Path` requires.
     let mut segments = uri.path().split('/').skip(3).map(percent_decode_str);
     let tenant = segments.next().unwrap_or_else(|| percent_decode_str(""));
     let tenant = tenant.decode_utf8_lossy();

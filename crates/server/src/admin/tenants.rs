@@ -1,4 +1,4 @@
-//! `/v1/tenants`: who is on this broker.
+//! `/v1/tenants`: the tenants of the broker.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -35,7 +35,7 @@ pub async fn list(State(served): State<Served>) -> Answer<All> {
     Ok(Json(All { tenants: served.shared.engine.tenants.all().iter().map(summary).collect() }))
 }
 
-/// The tenant that a path names.
+/// Returns the tenant that a path names.
 pub fn named(served: &Served, name: &str) -> Result<Arc<Tenant>, Refusal> {
     served.shared.engine.tenants.get(name).ok_or_else(|| {
         Refusal::not_found(format!(

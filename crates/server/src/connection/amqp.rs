@@ -1,6 +1,7 @@
-//! One network connection of an AMQP client: bytes in, frames handled, bytes out.
+//! The network connection of an AMQP client: reads bytes, passes frames to the engine, writes the engine's
+//! output.
 //!
-//! A connection belongs to one IO thread. Others tell it things through its [`Inbox`].
+//! A connection belongs to one IO thread. Other threads notify it through its [`Inbox`].
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
@@ -19,50 +20,52 @@ use crate::strangers::Collected;
 use crate::transport::{Parts, Proxied, Tcp, Transport};
 use crate::turn::{Next, Readiness};
 
-/// Reads of one connection before others have their turn.
+/// Maximum number of reads of one connection before the others have their turn.
 const READS_PER_TURN: usize = 4;
 
-/// How long a client that was told why its connection is closed may take to read that.
+/// Time that a client has to read why its connection is closed.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// Bytes of memory for what is written that an idle connection may keep.
+/// Maximum capacity of the output buffer that an idle connection keeps, in bytes.
 const KEPT_OUTPUT: usize = 128 * 1024;
 
-/// One network connection of an AMQP client.
+/// The network connection of an AMQP client.
 #[derive(Debug)]
 pub struct AmqpConnection {
     id: ConnectionId,
     socket: Arc<Tcp>,
     transport: Transport,
-    /// What was read and not handled: the beginning of a frame.
+    /// Bytes that were read and not handled: the beginning of a frame.
     unread: Vec<u8>,
-    /// There may be more to read, which the kernel does not tell of again.
+    /// Whether there may be more to read, which the kernel does not report again.
     paused: bool,
-    /// The client has closed its side.
+    /// Whether the client has closed its side.
     ends: bool,
     stage: Stage,
-    /// What its client has made it collect; `None`: it is open.
+    /// Counts the bytes buffered for a client that has not opened the connection yet; `None`: the connection
+    /// is open.
     collected: Option<Collected>,
     container: Container,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// The PROXY protocol header is to come.
+    /// The PROXY protocol header is expected.
     Proxy { until: MonoTime },
-    /// The client has to open the connection, and to prove that it has a key, until then.
+    /// The client has to open the connection, and to prove that it has a key, before `until`.
     Opening { until: MonoTime },
-    /// It is open.
+    /// The connection is open.
     Open,
-    /// All is said; the client may still read it.
+    /// All output has been sent. The client may read it until `until`.
     Closing { until: MonoTime },
 }
 
-/// The connection ends: the socket is of no use any more.
+/// The connection is lost: the socket cannot be used any more.
 struct Lost(ErrorKind);
 
 impl AmqpConnection {
-    /// A connection that was just accepted, or whose client has just chosen AMQP. It must open before `until`.
+    /// Creates a connection that was just accepted, or whose client has just chosen AMQP. It must open before
+    /// `until`.
     pub fn new(parts: Parts, until: MonoTime, keys: Arc<dyn Keys>, owner: Arc<dyn Owner>) -> Self {
         let Parts { id, socket, transport, listener, peer, unread } = parts;
         let is_behind_proxy = listener.proxy_protocol && !transport.speaks_amqp();
@@ -74,17 +77,17 @@ impl AmqpConnection {
         Self { id, socket, transport, unread, paused, ends, stage, collected, container }
     }
 
-    /// Which one it is.
+    /// Returns the number of the connection.
     pub fn id(&self) -> ConnectionId {
         self.id
     }
 
-    /// The socket, for the kernel to watch.
+    /// Returns the socket, for the kernel to watch.
     pub fn socket(&self) -> &Arc<Tcp> {
         &self.socket
     }
 
-    /// The kernel tells of something.
+    /// Handles a report of the kernel about the socket.
     pub fn on_event(
         &mut self,
         turn: &mut Turn<'_>,
@@ -95,19 +98,19 @@ impl AmqpConnection {
         self.turn(turn, buffer, readiness.readable || readiness.closed)
     }
 
-    /// Something waits for the client.
+    /// Sends what waits for the client.
     pub fn on_drain(&mut self, turn: &mut Turn<'_>, buffer: &mut [u8]) -> Next {
         self.turn(turn, buffer, false)
     }
 
-    /// The connection is to be closed.
+    /// Closes the connection, and tells the client the reason.
     pub fn on_close(&mut self, turn: &mut Turn<'_>, reason: ReasonCode) -> Next {
         self.container.close(turn, reason.name());
         let _ = self.flush();
         self.linger(turn)
     }
 
-    /// A deadline has come, perhaps not the present one.
+    /// Handles a timer. The deadline may have moved since the timer was set.
     pub fn on_timer(&mut self, turn: &mut Turn<'_>) -> Next {
         let now = turn.context.worker.now;
         if self.deadline().is_none_or(|deadline| deadline > now) {
@@ -129,7 +132,7 @@ impl AmqpConnection {
         }
     }
 
-    /// When to look at the connection at the latest.
+    /// Returns the time by which the connection needs a turn at the latest.
     pub fn deadline(&self) -> Option<MonoTime> {
         match self.stage {
             Stage::Proxy { until } | Stage::Opening { until } | Stage::Closing { until } => {
@@ -139,17 +142,18 @@ impl AmqpConnection {
         }
     }
 
-    /// Whether its client has not opened the connection yet, or it is being closed.
+    /// Whether the client has not opened the connection yet, or the connection is being closed.
     pub fn is_stranger(&self) -> bool {
         self.stage != Stage::Open
     }
 
-    /// Whether another thread may have it.
+    /// Whether the connection may move to another thread.
     pub fn can_move(&self) -> bool {
         self.stage == Stage::Open && !self.ends
     }
 
-    /// Gives the connection to another thread with `adopt`; or back, if it is about to be closed.
+    /// Gives the connection to another thread with `adopt`. Returns it if it is about to be closed and has to
+    /// stay.
     pub fn move_to(
         self: Box<Self>,
         owner: Arc<dyn Owner>,
@@ -173,7 +177,7 @@ impl AmqpConnection {
         next.unwrap_or_else(|lost| self.lose(turn, &lost))
     }
 
-    /// Counts what is collected for a client that has not opened the connection with a valid token.
+    /// Counts the bytes buffered for a client that has not opened the connection with a valid token.
     fn count_collected(&mut self) -> Result<(), Lost> {
         if self.stage == Stage::Open {
             self.collected = None;
@@ -183,7 +187,8 @@ impl AmqpConnection {
         collected.set(bytes).map_err(|error| Lost(error.kind()))
     }
 
-    /// Reads what there is, up to a bound, handles it, and does what there is to do besides.
+    /// Handles notifications of other threads, reads up to a limit, handles what was read, and sends the
+    /// output.
     fn read(
         &mut self,
         turn: &mut Turn<'_>,
@@ -201,7 +206,7 @@ impl AmqpConnection {
         }
         self.container.begin_turn(turn);
         self.container.attend(turn);
-        // What TLS and WebSocket hold back goes first.
+        // Output that TLS and WebSocket have buffered goes first.
         let _ = self.transport.flush();
         if !self.unread.is_empty() {
             let unread = std::mem::take(&mut self.unread);
@@ -210,7 +215,7 @@ impl AmqpConnection {
         }
         let mut more = readable || self.paused;
         if self.ends && self.container.is_full(turn) {
-            // Nobody will read what a client that has gone was to get.
+            // A client that has closed its side does not read the output that waits for it.
             return Err(Lost(ErrorKind::UnexpectedEof));
         }
         for _ in 0..READS_PER_TURN {
@@ -227,9 +232,9 @@ impl AmqpConnection {
         Ok(if goes_on { Next::Again } else { next })
     }
 
-    /// False: there is no more to read now.
+    /// Reads once, and handles what was read. Returns false if there is no more to read now.
     fn read_once(&mut self, turn: &mut Turn<'_>, buffer: &mut [u8]) -> Result<bool, Lost> {
-        // A frame that does not fit into half the buffer is put together elsewhere.
+        // A frame that does not fit into half the buffer is assembled in `unread`.
         let large = self.unread.len() > buffer.len() / 2;
         let kept = if large { 0 } else { self.unread.len() };
         let read = match self.transport.read(&mut buffer[kept..]) {
@@ -263,7 +268,7 @@ impl AmqpConnection {
         }
     }
 
-    /// Writes what there is to write.
+    /// Sends the output, and handles that the connection has opened or closed.
     fn after(&mut self, turn: &mut Turn<'_>) -> Result<Next, Lost> {
         if let (Stage::Opening { .. }, true) = (self.stage, self.container.is_open()) {
             self.stage = Stage::Open;
@@ -275,7 +280,7 @@ impl AmqpConnection {
         loop {
             self.container.pump(turn);
             if self.container.output().is_empty() && !self.container.is_spent() {
-                // What there is more of waits for the client's windows.
+                // The rest of the output waits for the client's windows.
                 break;
             }
             let wrote_all = self.flush().map_err(|error| Lost(error.kind()))?;
@@ -293,7 +298,7 @@ impl AmqpConnection {
         Ok(next)
     }
 
-    /// False: the client does not read fast enough.
+    /// Writes output to the transport. Returns false if the client does not read fast enough.
     fn flush(&mut self) -> std::io::Result<bool> {
         let output = self.container.output();
         let mut written = 0;
@@ -332,7 +337,8 @@ impl AmqpConnection {
         Next::Gone
     }
 
-    /// Lets the client read what it was told. Closing a socket with bytes unread would take them back.
+    /// Closes the broker's side, and lets the client read why. To close a socket with unread bytes would
+    /// reset the connection, and the client could lose what was sent last.
     fn linger(&mut self, turn: &mut Turn<'_>) -> Next {
         self.container.abort(turn);
         self.transport.close();
@@ -341,7 +347,7 @@ impl AmqpConnection {
         if self.ends { Next::Gone } else { Next::Again }
     }
 
-    /// Reads what nobody wants any more, until the client has closed its side.
+    /// Reads and discards bytes until the client has closed its side.
     fn drain_closing(&mut self, buffer: &mut [u8]) -> Next {
         for _ in 0..READS_PER_TURN {
             match self.transport.read(buffer) {

@@ -1,4 +1,4 @@
-//! CONNECT, and the login that has to be verified before its client is admitted.
+//! CONNECT, and the verification of the login in it, before the client is admitted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,33 +16,34 @@ use crate::verifier::Login;
 const WRONG_LOGIN: Refusal =
     Refusal(ReasonCode::BadUserNameOrPassword, "user name or password is wrong");
 
-/// The logins of an address that has most waiting are not looked at.
+/// Refusal of a client whose login is not verified, because most of the waiting logins come from its address.
 const TOO_MANY_LOGINS: Refusal = Refusal(ReasonCode::ServerBusy, "too many logins at once");
 
 /// A CONNECT whose login is being verified.
 #[derive(Debug)]
 pub(super) struct Waiting {
-    /// The packet, to be read again.
+    /// The packet, which is decoded again after the verdict.
     header: FixedHeader,
     body: Box<[u8]>,
-    /// The client identifier that the client gets if it has none.
+    /// The client identifier that was assigned to a client without one.
     assigned: Option<String>,
-    /// Whoever verifies the login sees by it that it still matters.
+    /// Keeps [`Login::waits`] alive, by which the verifier sees that the verdict still matters.
     _waits: Arc<()>,
-    /// Counts `body`, the login, which has copies of parts of it, and what the client has sent behind.
+    /// Counts `body`, the login, which has copies of parts of it, and the bytes that the client has sent
+    /// after its CONNECT.
     collected: Collected,
     pub(super) until: MonoTime,
 }
 
 impl Waiting {
-    /// Counts so many bytes that the client has sent behind its CONNECT.
+    /// Sets the number of bytes that the client has sent after its CONNECT.
     pub(super) fn count_unread(&mut self, bytes: usize) -> std::io::Result<()> {
         self.collected.set(2 * self.body.len() + bytes)
     }
 }
 
 impl Connection {
-    /// The first packet.
+    /// Handles CONNECT, the first packet.
     pub(super) fn on_connect(
         &mut self,
         turn: &mut IoTurn<'_>,
@@ -53,7 +54,7 @@ impl Connection {
             Ok(connect) => connect,
             Err(error) => {
                 let version = Connect::refusal_version(body);
-                // A 3.x client is answered only when a return code fits (MQTT-3.1.4-1 of 3.1.1).
+                // A 3.x client is answered only if a return code fits (MQTT-3.1.4-1 of 3.1.1).
                 if version == Version::V5 || error == DecodeError::UnsupportedVersion {
                     let refusal = Refusal(error.reason_code(), "");
                     say_refusal(&mut self.transport, version, &refusal, MAX_PACKET_LEN);
@@ -66,7 +67,7 @@ impl Connection {
         if users.allow_anybody() {
             return self.admit(turn, &connect, body.len(), Verdict::Allowed(None), None);
         }
-        // The rules of the user may name the client, so its identifier must stand before.
+        // The rules of the user may contain the client identifier, so it has to be known first.
         let assigned = match assigned_client_id(&connect, turn.turn.context.engine.random) {
             Ok(assigned) => assigned,
             Err(refusal) => return Err(self.refuse(turn, &connect, &refusal)),
@@ -77,7 +78,7 @@ impl Connection {
             return Err(self.refuse(turn, &connect, &refusal));
         }
         let waits = Arc::new(());
-        // Of one that is too long so much is kept that this is known.
+        // One byte more than the maximum is kept, so that the verifier denies a password that is too long.
         let password = connect.password.unwrap_or_default();
         let password = &password[..password.len().min(PASSWORD_MAX + 1)];
         let login = Login {
@@ -109,7 +110,7 @@ impl Connection {
         Ok(())
     }
 
-    /// The verdict on a login is here.
+    /// Handles the verdict on a login.
     pub(super) fn accept(
         &mut self,
         turn: &mut IoTurn<'_>,

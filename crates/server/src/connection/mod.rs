@@ -1,6 +1,6 @@
-//! Network connections: bytes are read, handed to the client's end in the engine, and what it says is written.
+//! Network connections: they read bytes, pass them to the engine, and write the engine's output.
 //!
-//! A connection belongs to one thread.
+//! A connection belongs to one IO thread.
 
 mod amqp;
 mod login;

@@ -1,4 +1,5 @@
-//! One network connection of an MQTT client: bytes in, packets handled, bytes out.
+//! The network connection of an MQTT client: reads bytes, passes packets to the engine, writes the engine's
+//! output.
 //!
 //! ```text
 //!  Proxy ──► Connect ──► Active ──► Closing ──► (gone)
@@ -7,7 +8,7 @@
 //!          Authenticating ─────────────┘
 //! ```
 //!
-//! A connection belongs to one thread. What other threads may touch of it is its session's outlet.
+//! A connection belongs to one IO thread. Other threads may only use the outlet of its session.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr};
@@ -30,17 +31,17 @@ use crate::strangers::Collected;
 use crate::transport::{Accepted, ListenerContext, Parts, Proxied, Tcp, Transport};
 use crate::turn::{IoTurn, Next, Readiness};
 
-/// Reads of one connection before others have their turn.
+/// Maximum number of reads of one connection before the others have their turn.
 const READS_PER_TURN: usize = 4;
 
-/// How long a connection that was told why it is closed may take to read that.
+/// Time that a client has to read why its connection is closed.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// Bytes of the largest CONNECT: room for a will, a user name and a password of the longest. Strangers get
-/// no more memory than this.
+/// Maximum size of a CONNECT, in bytes: room for a will, a user name and a password of maximum length. A
+/// client without a session gets no more memory than this.
 const CONNECT_MAX: usize = 256 * 1024;
 
-/// One network connection.
+/// The network connection of an MQTT client, or of a client that has not chosen its protocol yet.
 #[derive(Debug)]
 pub struct Connection {
     pub(super) id: ConnectionId,
@@ -50,27 +51,28 @@ pub struct Connection {
     pub(super) peer: SocketAddr,
     /// The beginning of a packet whose rest has not come yet.
     partial: Vec<u8>,
-    /// The client has closed its side: there is an end to read, which the kernel tells of only once.
+    /// Whether the client has closed its side. The end of the stream is still to be read, and the kernel
+    /// reports it only once.
     ends: bool,
     pub(super) stage: Stage,
 }
 
 #[derive(Debug)]
 pub(super) enum Stage {
-    /// The PROXY protocol header is to come.
+    /// The PROXY protocol header is expected.
     Proxy { until: MonoTime },
-    /// CONNECT is to come. What has come of it is counted as soon as it is more than usual.
+    /// CONNECT is expected. As soon as a part of it has arrived, `collected` counts its bytes.
     Connect { until: MonoTime, collected: Option<Box<Collected>> },
-    /// CONNECT has come, and the login is being verified.
+    /// CONNECT has arrived, and the login is being verified.
     Authenticating(Box<Waiting>),
     /// The client has a session.
     Active(Box<Client>),
-    /// All is said; the client may still read it.
+    /// All output has been sent. The client may read it until `until`.
     Closing { until: MonoTime },
 }
 
 impl Connection {
-    /// A connection that was just accepted. It must open before `until`.
+    /// Creates a connection that was just accepted. It must open before `until`.
     pub fn new(accepted: Accepted, id: ConnectionId, until: MonoTime) -> std::io::Result<Self> {
         let Accepted { socket, peer, listener } = accepted;
         let socket = Arc::new(Tcp(socket));
@@ -83,23 +85,23 @@ impl Connection {
         Ok(Self { id, socket, transport, listener, peer, partial: Vec::new(), ends: false, stage })
     }
 
-    /// Takes it apart, for somebody who speaks another protocol.
+    /// Takes the connection apart, for a client that speaks another protocol.
     pub fn into_parts(self) -> Parts {
         let Self { id, socket, transport, listener, peer, partial, .. } = self;
         Parts { id, socket, transport, listener, peer, unread: partial }
     }
 
-    /// Which one it is.
+    /// Returns the number of the connection.
     pub fn id(&self) -> ConnectionId {
         self.id
     }
 
-    /// The socket, for the kernel to watch.
+    /// Returns the socket, for the kernel to watch.
     pub fn socket(&self) -> &Arc<Tcp> {
         &self.socket
     }
 
-    /// The kernel tells of something.
+    /// Handles a report of the kernel about the socket.
     pub fn on_event(
         &mut self,
         turn: &mut IoTurn<'_>,
@@ -119,7 +121,8 @@ impl Connection {
         next.unwrap_or_else(|end| self.end(turn, &end))
     }
 
-    /// Counts what has been collected of a CONNECT, or behind one whose login is being verified.
+    /// Counts the bytes of a CONNECT that is not complete, or those after a CONNECT whose login is being
+    /// verified.
     fn count_collected(&mut self) -> Result<(), End> {
         let counted = match &mut self.stage {
             Stage::Authenticating(waiting) => waiting.count_unread(self.partial.len()),
@@ -138,7 +141,7 @@ impl Connection {
         })
     }
 
-    /// Something waits for the client.
+    /// Sends what waits for the client, and reads again if it was paused for that.
     pub fn on_drain(&mut self, turn: &mut IoTurn<'_>, buffer: &mut [u8]) -> Next {
         self.drain(turn, false);
         if !self.resume_reading() {
@@ -147,7 +150,7 @@ impl Connection {
         self.read(turn, buffer).unwrap_or_else(|end| self.end(turn, &end))
     }
 
-    /// The login has been verified.
+    /// Handles the verdict on the login.
     pub fn on_verdict(
         &mut self,
         turn: &mut IoTurn<'_>,
@@ -168,7 +171,7 @@ impl Connection {
         result.unwrap_or_else(|end| self.end(turn, &end))
     }
 
-    /// The connection is to be closed.
+    /// Closes the connection.
     pub fn on_close(
         &mut self,
         turn: &mut IoTurn<'_>,
@@ -178,7 +181,7 @@ impl Connection {
         self.end(turn, &End::Closed { reason, farewell })
     }
 
-    /// A deadline has come, perhaps not the present one.
+    /// Handles a timer. The deadline may have moved since the timer was set.
     pub fn on_timer(&mut self, turn: &mut IoTurn<'_>) -> Next {
         let now = turn.turn.context.worker.now;
         if self.deadline().is_none_or(|deadline| deadline > now) {
@@ -200,7 +203,7 @@ impl Connection {
         }
     }
 
-    /// When to look at the connection at the latest.
+    /// Returns the time by which the connection needs a turn at the latest.
     pub fn deadline(&self) -> Option<MonoTime> {
         match &self.stage {
             Stage::Proxy { until } | Stage::Connect { until, .. } | Stage::Closing { until } => {
@@ -211,24 +214,25 @@ impl Connection {
         }
     }
 
-    /// Whether its client has no session, or none any more.
+    /// Whether the client has no session, or no longer has one.
     pub fn is_stranger(&self) -> bool {
         !matches!(self.stage, Stage::Active(_))
     }
 
-    /// Whether another thread may have it: it has a session, and nothing is under way.
+    /// Whether the connection may move to another thread: the client has a session.
     pub fn can_move(&self) -> bool {
         matches!(self.stage, Stage::Active(_))
     }
 
-    /// The connection of the only subscriber that gets what this client publishes, if it is of the same
-    /// thread.
+    /// Returns the connection of the only subscriber that gets what this client publishes, if it belongs to
+    /// the same thread.
     pub fn partner(&self, owner: &Arc<dyn Owner>) -> Option<ConnectionId> {
         let Stage::Active(client) = &self.stage else { return None };
         client.partner(owner)
     }
 
-    /// Gives the connection to another thread with `adopt`; or back, if it is about to be closed.
+    /// Gives the connection to another thread with `adopt`. Returns it if it is about to be closed and has to
+    /// stay.
     pub fn move_to(
         self: Box<Self>,
         owner: Arc<dyn Owner>,
@@ -243,10 +247,11 @@ impl Connection {
 
     fn on_writable(&mut self, turn: &mut IoTurn<'_>) {
         if let Stage::Proxy { .. } = self.stage {
-            // A handshake would take the PROXY protocol header for its own.
+            // There is no output yet: TLS and WebSocket begin their handshakes after the PROXY protocol
+            // header.
             return;
         }
-        // What TLS and WebSocket hold back goes first.
+        // Output that TLS and WebSocket have buffered goes first.
         if self.transport.flush().is_ok() {
             self.drain(turn, true);
         }
@@ -263,7 +268,7 @@ impl Connection {
         client.resume_reading()
     }
 
-    /// Reads what there is, up to a bound, and handles the packets in it.
+    /// Reads up to a limit, and handles the packets in what was read.
     fn read(&mut self, turn: &mut IoTurn<'_>, buffer: &mut [u8]) -> Result<Next, End> {
         if let Stage::Proxy { until } = self.stage {
             match Proxied::read(&self.socket).map_err(|error| End::Lost(error.kind()))? {
@@ -280,7 +285,7 @@ impl Connection {
                     return Err(End::Lost(ErrorKind::UnexpectedEof));
                 }
                 Stage::Authenticating(_) => return Ok(Next::Wait),
-                // Nobody will read the answers of a client that has gone.
+                // A client that has closed its side does not read its answers.
                 Stage::Active(client) if client.is_paused() && self.ends => {
                     return Err(End::Lost(ErrorKind::UnexpectedEof));
                 }
@@ -294,7 +299,7 @@ impl Connection {
                 }
                 continue;
             }
-            // A packet that does not fit into half the buffer is put together elsewhere.
+            // A packet that does not fit into half the buffer is assembled in `partial`.
             let large = self.partial.len() > buffer.len() / 2;
             let kept = if large { 0 } else { self.partial.len() };
             let n = match self.transport.read(&mut buffer[kept..]) {
@@ -361,7 +366,8 @@ impl Connection {
         self.partial = memory;
     }
 
-    /// Handles the whole packets in `bytes`, and what was left of one before, and returns how many bytes they had.
+    /// Handles the complete packets in `bytes`, and the rest of a packet that began before. Returns the
+    /// number of bytes handled.
     fn handle(&mut self, turn: &mut IoTurn<'_>, bytes: &mut [u8]) -> Result<usize, End> {
         let mut handled = 0;
         if let Stage::Connect { .. } = self.stage {
@@ -380,7 +386,8 @@ impl Connection {
         }
     }
 
-    /// The first packet must be CONNECT (MQTT-3.1.0-1).
+    /// Handles the first packet, which must be CONNECT (MQTT-3.1.0-1). Returns its length, or `None` if it is
+    /// not complete.
     fn first_packet(&mut self, turn: &mut IoTurn<'_>, bytes: &[u8]) -> Result<Option<usize>, End> {
         let most = turn.shared.settings().limits.max_packet_size.min(CONNECT_MAX);
         let Some(header) = FixedHeader::read(bytes, most)? else { return Ok(None) };
@@ -392,7 +399,7 @@ impl Connection {
         Ok(Some(packet.len()))
     }
 
-    /// Ends the connection.
+    /// Ends the connection. The client is told why, if it can be.
     fn end(&mut self, turn: &mut IoTurn<'_>, end: &End) -> Next {
         match &mut self.stage {
             Stage::Active(client) => {
@@ -413,7 +420,7 @@ impl Connection {
         self.linger(end)
     }
 
-    /// Notes that a page of a browser may not connect.
+    /// Records that a page in a browser may not connect.
     fn deny_page(&self, turn: &IoTurn<'_>, reason: &str) {
         let context = &turn.turn.context;
         let Some(tenant) = context.engine.tenants.get(DEFAULT_TENANT) else { return };
@@ -422,7 +429,8 @@ impl Connection {
         context.deny(&tenant, &denial);
     }
 
-    /// Lets the client read what it was told. Closing a socket with bytes unread would take them back.
+    /// Closes the broker's side, and lets the client read why. To close a socket with unread bytes would
+    /// reset the connection, and the client could lose what was sent last.
     fn linger(&mut self, end: &End) -> Next {
         if matches!(end, End::Lost(_)) {
             return Next::Gone;

@@ -1,8 +1,8 @@
-//! The IO threads as a group: how busy each is, and where connections go.
+//! The IO threads as a group: their load, and the distribution of connections among them.
 //!
-//! One thread that reads large batches does more per second of CPU than two that read small ones and
-//! wake each other, so a thread is used only when those before it are busy. A thread that has too much
-//! to do gives connections away; see [`Balance`].
+//! One thread that reads large batches does more per second of CPU time than two threads that read small
+//! batches and wake each other. So a thread gets connections only when the threads before it are busy. A
+//! thread that is overloaded gives connections away; see [`Balance`].
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -11,26 +11,27 @@ use std::time::{Duration, Instant};
 use super::Mailbox;
 use crate::watchdog::Watchdog;
 
-/// How long a thread watches itself before it says how busy it is.
+/// Period over which a thread measures its load before it publishes it.
 pub(super) const WINDOW: Duration = Duration::from_millis(100);
 
-/// New connections go past a thread that is busier than this, in thousandths of its time.
+/// Load from which on a thread gets no new connections, in thousandths of its time.
 const FULL: u32 = 600;
 
-/// A thread that is busier than this gives connections away …
+/// Load above which a thread gives connections away, in thousandths of its time.
 const OVERLOADED: u32 = 850;
 
-/// … to one that is less busy than this.
+/// Load below which a thread takes connections from an overloaded one, in thousandths of its time.
 const IDLE: u32 = 500;
 
-/// New connections go past a thread that has been in one round for longer: it may not come back soon, and
-/// cannot say how busy it is before it does.
+/// Duration of a round from which on a thread gets no new connections: the round may not end soon, and the
+/// thread publishes its load only after it.
 const STUCK: Duration = Duration::from_millis(50);
 
-/// For how many windows a thread is overloaded before it acts, and waits after it has.
+/// Number of consecutive windows for which a thread must be overloaded before it gives connections away. The
+/// count restarts each time.
 const PATIENCE: u32 = 3;
 
-/// One IO thread, as the others see it.
+/// One IO thread, as the other threads see it.
 #[derive(Clone, Debug)]
 pub struct IoThread {
     mailbox: Mailbox,
@@ -38,11 +39,11 @@ pub struct IoThread {
     watchdog: Arc<Watchdog>,
 }
 
-/// How much a thread has to do.
+/// The load of a thread.
 #[derive(Debug, Default)]
 pub struct Load {
     connections: AtomicUsize,
-    /// Thousandths of the last window that it was not waiting.
+    /// Busy time in the last window, in thousandths.
     busy: AtomicU32,
 }
 
@@ -51,27 +52,27 @@ pub struct Load {
 pub struct IoThreads(Arc<[IoThread]>);
 
 impl IoThread {
-    /// A thread without connections.
+    /// Creates a thread without connections.
     pub fn new(mailbox: Mailbox, watchdog: Arc<Watchdog>) -> Self {
         Self { mailbox, load: Arc::default(), watchdog }
     }
 
-    /// How long its turns take.
+    /// Returns the watchdog that measures the thread's turns.
     pub fn watchdog(&self) -> &Watchdog {
         &self.watchdog
     }
 
-    /// Where to post for it.
+    /// Returns the thread's mailbox.
     pub fn mailbox(&self) -> &Mailbox {
         &self.mailbox
     }
 
-    /// A connection is on its way to the thread.
+    /// Counts a connection that is on its way to the thread.
     pub fn connection_comes(&self) {
         self.load.connections.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A connection has left the thread.
+    /// Uncounts a connection that has left the thread.
     pub fn connection_leaves(&self) {
         self.load.connections.fetch_sub(1, Ordering::Relaxed);
     }
@@ -86,23 +87,23 @@ impl IoThread {
 }
 
 impl IoThreads {
-    /// The group of these threads; at least one.
+    /// Creates the group. `threads` must not be empty.
     pub fn new(threads: Vec<IoThread>) -> Self {
         Self(threads.into())
     }
 
-    /// One of them.
+    /// Returns one of the threads.
     pub fn get(&self, index: usize) -> &IoThread {
         &self.0[index]
     }
 
-    /// All of them.
+    /// Iterates over all threads.
     pub fn iter(&self) -> impl Iterator<Item = &IoThread> {
         self.0.iter()
     }
 
-    /// Who gets a new connection: the first that is not full, or the one with the fewest, of those that are
-    /// not stuck.
+    /// Returns the thread that gets a new connection: the first one that takes more. If there is none, the
+    /// one with the fewest connections among those that are not stuck.
     pub fn for_new_connection(&self) -> &IoThread {
         let now = Instant::now();
         self.0.iter().find(|thread| thread.takes_more(now)).unwrap_or_else(|| {
@@ -114,7 +115,7 @@ impl IoThreads {
         })
     }
 
-    /// The least busy of the others, if it is idle enough to take something.
+    /// Returns the least busy of the other threads, if it is idle enough to take connections.
     fn helper(&self, me: usize) -> Option<usize> {
         (0..self.0.len())
             .filter(|&index| index != me && self.0[index].busy() < IDLE)
@@ -122,15 +123,15 @@ impl IoThreads {
     }
 }
 
-/// A thread's watch over itself.
+/// A thread's measurement of its own load.
 #[derive(Debug)]
 pub(super) struct Balance {
     window_start: Instant,
     busy: Duration,
-    /// What the last window said, in thousandths.
+    /// Load in the last window, in thousandths.
     permille: u32,
     overloaded: u32,
-    /// Which window it is; connections remember in which they were last active.
+    /// Number of the present window. Each connection remembers the window in which it was last active.
     window: u32,
 }
 
@@ -149,13 +150,14 @@ impl Balance {
         self.window
     }
 
-    /// How long the thread may wait: one that was busy must soon say that it is no longer.
+    /// Maximum time that the thread may wait for events: a thread that was busy must soon publish that it no
+    /// longer is.
     pub(super) fn patience(&self) -> Option<Duration> {
         (self.permille >= IDLE / 2).then_some(WINDOW)
     }
 
-    /// The thread has worked from `start` to `end`. At the end of a window: the index of the thread
-    /// that is to take over some connections, if it is time for that.
+    /// Notes that the thread has worked from `start` to `end`. At the end of a window, returns the index of
+    /// the thread that is to take over some connections, if the thread has been overloaded for long enough.
     pub(super) fn worked(
         &mut self,
         start: Instant,
@@ -207,7 +209,7 @@ mod tests {
         assert_eq!(chosen(), 0);
         threads.get(0).watchdog().round_begins(long_ago);
         assert_eq!(chosen(), 1);
-        // Of those that are full, the one with the fewest connections; but not the stuck one.
+        // Of the full threads, the one with the fewest connections gets the new one, unless it is stuck.
         for busy in [1, 2] {
             threads.get(busy).load.busy.store(1_000, Ordering::Relaxed);
         }

@@ -1,4 +1,4 @@
-//! How other threads speak to an IO thread.
+//! The mailbox of an IO thread, through which other threads address it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,59 +14,59 @@ use crate::auth::Verdict;
 use crate::transport::Accepted;
 use crate::verifier::LoginOwner;
 
-/// What an IO thread can be told.
+/// A message to an IO thread.
 #[derive(Debug)]
 pub enum Post {
-    /// A client has connected.
+    /// A listener has accepted a connection.
     Accept(Box<Accepted>),
-    /// A connection of another thread, which gives it away.
+    /// Another thread hands over a connection.
     Adopt(Peer),
-    /// Something waits for the client of a connection.
+    /// Something waits for the client of a connection, or its session may be able to continue.
     Drain(ConnectionId),
-    /// The connection is to be closed, for a reason that an MQTT 5 client is told.
+    /// The connection is to be closed, with a reason that an MQTT 5 client is told.
     Close {
-        /// Which.
+        /// The connection to close.
         connection: ConnectionId,
-        /// Why.
+        /// The reason.
         reason: ReasonCode,
-        /// How the client is told.
+        /// How the client is told the reason.
         farewell: Farewell,
     },
-    /// What became of a connection's authentication.
+    /// The verdict on the login of a connection.
     Authenticated(ConnectionId, Verdict),
     /// All clients are to be disconnected, and the thread is to end.
     Shutdown,
 }
 
-/// Where to post for one IO thread. Cheap to clone.
+/// The mailbox of one IO thread. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Mailbox(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
     posts: Mutex<Vec<Post>>,
-    /// The thread has been woken and has not looked yet.
+    /// Whether the thread has been woken and has not collected its posts since.
     woken: AtomicBool,
     waker: Waker,
 }
 
 impl Mailbox {
-    /// A mailbox whose thread `waker` wakes.
+    /// Creates a mailbox whose thread is woken by `waker`.
     pub fn new(waker: Waker) -> Self {
         Self(Arc::new(Shared { posts: Mutex::default(), woken: AtomicBool::new(false), waker }))
     }
 
-    /// Posts, and wakes the thread if it does not know yet that there is post.
+    /// Posts, and wakes the thread if it has not been woken already.
     pub fn post(&self, post: Post) {
         self.0.post(post);
     }
 
-    /// The thread as the owner of connections.
+    /// Returns the thread as the owner of its connections.
     pub fn as_owner(&self) -> Arc<dyn LoginOwner> {
         Arc::clone(&self.0) as Arc<dyn LoginOwner>
     }
 
-    /// Takes all that was posted.
+    /// Moves all posts to the end of `into`.
     pub fn collect(&self, into: &mut Vec<Post>) {
         self.0.woken.store(false, Ordering::Release);
         into.append(&mut self.0.posts.lock());
@@ -77,7 +77,7 @@ impl Shared {
     fn post(&self, post: Post) {
         self.posts.lock().push(post);
         if !self.woken.swap(true, Ordering::AcqRel) {
-            // A waker fails only if the thread is gone, and then nobody waits for the post.
+            // Waking fails only if the thread has ended. Nobody waits for the post then.
             let _ = self.waker.wake();
         }
     }

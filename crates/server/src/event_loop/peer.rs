@@ -1,4 +1,4 @@
-//! A connection of either protocol, as an IO thread sees it.
+//! A connection of either protocol, as an IO thread handles it.
 
 use std::sync::Arc;
 
@@ -18,14 +18,14 @@ use crate::verifier::LoginOwner;
 /// One network connection.
 #[derive(Debug)]
 pub enum Peer {
-    /// Of a client that speaks MQTT, or has not said yet what it speaks.
+    /// The client speaks MQTT, or has not chosen its protocol yet.
     Mqtt(Box<Connection>),
-    /// Of a client that speaks AMQP.
+    /// The client speaks AMQP.
     Amqp(Box<AmqpConnection>),
 }
 
 impl Peer {
-    /// A connection that was just accepted. It must open before `until`.
+    /// Creates the peer of a connection that was just accepted. It must open before `until`.
     pub fn new(
         accepted: Accepted,
         id: ConnectionId,
@@ -46,7 +46,8 @@ impl Peer {
         })
     }
 
-    /// The client has chosen AMQP on a WebSocket, which MQTT shares with it.
+    /// Continues as an AMQP connection, for a client that has chosen AMQP on a WebSocket listener, where both
+    /// protocols are spoken. It must open before `until`.
     #[must_use]
     pub fn speaking_amqp(
         self,
@@ -65,7 +66,7 @@ impl Peer {
         }
     }
 
-    /// Which one it is.
+    /// Returns the number of the connection.
     pub fn id(&self) -> ConnectionId {
         match self {
             Self::Mqtt(connection) => connection.id(),
@@ -73,7 +74,7 @@ impl Peer {
         }
     }
 
-    /// The socket, for the kernel to watch.
+    /// Returns the socket, for the kernel to watch.
     pub fn socket(&self) -> &Arc<Tcp> {
         match self {
             Self::Mqtt(connection) => connection.socket(),
@@ -81,7 +82,7 @@ impl Peer {
         }
     }
 
-    /// The kernel tells of something.
+    /// Handles a report of the kernel about the socket.
     pub fn on_event(
         &mut self,
         turn: &mut IoTurn<'_>,
@@ -94,7 +95,7 @@ impl Peer {
         }
     }
 
-    /// Something waits for the client.
+    /// Sends what waits for the client.
     pub fn on_drain(&mut self, turn: &mut IoTurn<'_>, buffer: &mut [u8]) -> Next {
         match self {
             Self::Mqtt(connection) => connection.on_drain(turn, buffer),
@@ -102,7 +103,7 @@ impl Peer {
         }
     }
 
-    /// The login has been verified.
+    /// Handles the verdict on the login.
     pub fn on_verdict(
         &mut self,
         turn: &mut IoTurn<'_>,
@@ -111,12 +112,12 @@ impl Peer {
     ) -> Next {
         match self {
             Self::Mqtt(connection) => connection.on_verdict(turn, verdict, buffer),
-            // Keys are verified at once.
+            // AMQP clients have no such login: their keys are verified at once.
             Self::Amqp(_) => Next::Wait,
         }
     }
 
-    /// The connection is to be closed.
+    /// Closes the connection.
     pub fn on_close(
         &mut self,
         turn: &mut IoTurn<'_>,
@@ -129,7 +130,7 @@ impl Peer {
         }
     }
 
-    /// A deadline has come, perhaps not the present one.
+    /// Handles a timer. The deadline may have moved since the timer was set.
     pub fn on_timer(&mut self, turn: &mut IoTurn<'_>) -> Next {
         match self {
             Self::Mqtt(connection) => connection.on_timer(turn),
@@ -137,7 +138,7 @@ impl Peer {
         }
     }
 
-    /// When to look at the connection at the latest.
+    /// Returns the time by which the connection needs a turn at the latest.
     pub fn deadline(&self) -> Option<MonoTime> {
         match self {
             Self::Mqtt(connection) => connection.deadline(),
@@ -145,7 +146,7 @@ impl Peer {
         }
     }
 
-    /// Whether its client has no session yet, or no proof that it may have one.
+    /// Whether the client has no session yet, or, with AMQP, has not proved yet that it has a key.
     pub fn is_stranger(&self) -> bool {
         match self {
             Self::Mqtt(connection) => connection.is_stranger(),
@@ -153,7 +154,7 @@ impl Peer {
         }
     }
 
-    /// Whether another thread may have it.
+    /// Whether the connection may move to another thread.
     pub fn can_move(&self) -> bool {
         match self {
             Self::Mqtt(connection) => connection.can_move(),
@@ -161,7 +162,7 @@ impl Peer {
         }
     }
 
-    /// A connection that should move together with this one, if it is of the same thread.
+    /// Returns the connection that should move together with this one, if it belongs to the same thread.
     pub fn partner(&self, owner: &Arc<dyn Owner>) -> Option<ConnectionId> {
         match self {
             Self::Mqtt(connection) => connection.partner(owner),
@@ -169,7 +170,7 @@ impl Peer {
         }
     }
 
-    /// Gives the connection to another thread; or back, if it is about to be closed.
+    /// Gives the connection to another thread. Returns it if it is about to be closed and has to stay.
     pub fn move_to(self, thread: &Mailbox) -> Result<(), Self> {
         let owner = thread.as_owner();
         let adopt = |peer| thread.post(Post::Adopt(peer));

@@ -1,7 +1,7 @@
 //! Deadlines of the connections of one IO thread.
 //!
-//! A connection has one entry at most times: when it fires, the connection says whether it is really
-//! due or when to look again, so that a packet that arrives costs no change here.
+//! A connection usually has one entry. When it fires, the connection says whether it is really due, or when
+//! it is to be looked at again. So a packet that arrives, and moves the deadline, changes nothing here.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -11,17 +11,17 @@ use barid_core::time::MonoTime;
 
 use barid_engine::ids::ConnectionId;
 
-/// Deadlines, the nearest first.
+/// Deadlines, the earliest first.
 #[derive(Debug, Default)]
 pub struct Timers(BinaryHeap<Reverse<(MonoTime, ConnectionId)>>);
 
 impl Timers {
-    /// Asks for the connection to be looked at.
+    /// Adds a deadline for a connection.
     pub fn set(&mut self, at: MonoTime, connection: ConnectionId) {
         self.0.push(Reverse((at, connection)));
     }
 
-    /// A connection whose time has come.
+    /// Removes and returns a connection whose deadline has come.
     pub fn pop_due(&mut self, now: MonoTime) -> Option<ConnectionId> {
         let Reverse((at, connection)) = *self.0.peek()?;
         (at <= now).then(|| {
@@ -30,7 +30,7 @@ impl Timers {
         })
     }
 
-    /// How long nothing is due.
+    /// Time until the next deadline; `None` if there is none.
     pub fn idle(&self, now: MonoTime) -> Option<Duration> {
         self.0.peek().map(|Reverse((at, ..))| at.since(now))
     }

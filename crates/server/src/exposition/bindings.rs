@@ -1,11 +1,11 @@
-//! What has passed the bindings between MQTT and entities.
+//! Metrics of the bindings between MQTT and entities.
 
 use std::fmt::Write as _;
 
 use super::{escaped, header};
 use crate::shared::Shared;
 
-/// Appends the metrics of all bindings, also of those that were deleted.
+/// Appends the metrics of all bindings, including deleted ones.
 pub fn bindings(text: &mut String, shared: &Shared) {
     let name = "barid_binding_messages_total";
     header(text, name, "counter", "Messages that came to a binding.");

@@ -1,4 +1,4 @@
-//! Queues and subscriptions: what lies in each.
+//! Metrics of the contents of queues and subscriptions.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,14 +11,14 @@ use barid_engine::entities::{Node, Queue};
 use super::{escaped, header};
 use crate::shared::Shared;
 
-/// The most queues and subscriptions with series of their own, in all tenants together. What lies in the others
-/// of a tenant is summed up under `entity="*"`, which no entity is called.
+/// Maximum number of queues and subscriptions with series of their own, in all tenants together. The others
+/// of a tenant are summed up under `entity="*"`, which is no entity's name.
 const ENTITIES_MAX: usize = 1_000;
 
-/// The name of all others.
+/// Value of the `entity` label for the sum of the others.
 const OTHERS: &str = "*";
 
-/// A queue or subscription, or all others of a tenant.
+/// A queue or subscription, or the sum of the others of a tenant.
 struct Row {
     tenant: String,
     entity: String,
@@ -26,7 +26,7 @@ struct Row {
     receivers: usize,
 }
 
-/// A metric that has one value for each queue and subscription.
+/// A metric with one value for each queue and subscription: name, help text, value.
 type PerEntity = (&'static str, &'static str, fn(&Row, WallTime) -> u64);
 
 const PER_ENTITY: [PerEntity; 5] = [
@@ -45,7 +45,7 @@ const PER_ENTITY: [PerEntity; 5] = [
     }),
 ];
 
-/// What the messages of an entity wait for.
+/// A state of messages in an entity: value of the `state` label, and count.
 type State = (&'static str, fn(&Counts) -> usize);
 
 const STATES: [State; 6] = [
@@ -82,7 +82,8 @@ pub fn entities(text: &mut String, shared: &Shared) {
     }
 }
 
-/// Queues and subscriptions by tenant and name; those beyond the most as one.
+/// Returns a row for each queue and subscription, by tenant and name. Beyond [`ENTITIES_MAX`], returns one
+/// row for the others of each tenant.
 fn rows(shared: &Shared) -> Vec<Row> {
     let (mut rows, mut others) = (Vec::new(), BTreeMap::new());
     for tenant in shared.engine.tenants.all() {
@@ -91,7 +92,7 @@ fn rows(shared: &Shared) -> Vec<Row> {
             let (counts, receivers) = (queue.counts(), queue.receivers());
             let tenant = escaped(&tenant.name);
             if rows.len() < ENTITIES_MAX {
-                // What a path may have needs no escape.
+                // A path has no characters that need an escape.
                 rows.push(Row { tenant, entity: queue.path().into(), counts, receivers });
                 continue;
             }
@@ -108,7 +109,7 @@ fn rows(shared: &Shared) -> Vec<Row> {
     rows
 }
 
-/// What holds messages of a queue or topic.
+/// Returns the queues that hold the messages of a queue or topic.
 fn queues(node: &Node) -> Vec<Arc<Queue>> {
     match node {
         Node::Queue(queue) => vec![Arc::clone(queue)],

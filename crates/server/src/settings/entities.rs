@@ -1,4 +1,4 @@
-//! Queues and topics that a configuration declares.
+//! Queues and topics that the configuration declares.
 
 use std::collections::BTreeMap;
 
@@ -10,16 +10,16 @@ use serde::Deserialize;
 
 use super::Settings;
 
-/// A queue. What stands in `properties` has the names of Service Bus.
+/// A queue. The keys in `properties` have the names that Service Bus gives them.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Queue {
-    /// The name: segments of letters, digits and `.-_~`, separated by `/`.
+    /// Name: segments of letters, digits and `.-_~`, separated by `/`.
     pub name: String,
-    /// Whose it is.
+    /// Name of the tenant that the queue belongs to.
     #[serde(default = "barid_engine::names::default_tenant_name")]
     pub tenant: String,
-    /// What it does.
+    /// Properties of the queue.
     #[serde(default)]
     pub properties: QueueProperties,
 }
@@ -28,15 +28,15 @@ pub struct Queue {
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Topic {
-    /// The name, as that of a queue.
+    /// Name, with the same syntax as that of a queue.
     pub name: String,
-    /// Whose it is.
+    /// Name of the tenant that the topic belongs to.
     #[serde(default = "barid_engine::names::default_tenant_name")]
     pub tenant: String,
-    /// What it does.
+    /// Properties of the topic.
     #[serde(default)]
     pub properties: TopicProperties,
-    /// Its subscriptions.
+    /// Subscriptions of the topic.
     #[serde(default)]
     pub subscriptions: Vec<Subscription>,
 }
@@ -45,12 +45,13 @@ pub struct Topic {
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Subscription {
-    /// The name, unique in the topic, without slashes.
+    /// Name, unique in the topic, without slashes.
     pub name: String,
-    /// What it does.
+    /// Properties of the subscription.
     #[serde(default)]
     pub properties: SubscriptionProperties,
-    /// Which messages it gets: those that any of them matches; without any, all.
+    /// Rules that select messages: the subscription gets those that match any of the rules, or all if there
+    /// are no rules.
     #[serde(default)]
     pub rules: Vec<Rule>,
 }
@@ -59,7 +60,7 @@ pub struct Subscription {
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
-    /// The name, unique in the subscription.
+    /// Name, unique in the subscription.
     pub name: String,
     /// The filter and the action.
     #[serde(default)]
@@ -67,7 +68,7 @@ pub struct Rule {
 }
 
 impl Settings {
-    /// All that is declared, for each tenant of which anything is.
+    /// Returns the declared queues and topics by tenant. Tenants without any are left out.
     pub fn declared(&self) -> BTreeMap<String, Definitions> {
         let mut declared: BTreeMap<String, Definitions> = BTreeMap::new();
         for queue in &self.queues {
@@ -81,7 +82,7 @@ impl Settings {
         declared
     }
 
-    /// Declares more for a tenant.
+    /// Adds the queues and topics of `definitions` to those declared for a tenant.
     pub fn declare(&mut self, tenant: &str, definitions: Definitions) {
         let queue = |definition| Queue::of(tenant, definition);
         let topic = |definition| Topic::of(tenant, definition);
@@ -91,7 +92,7 @@ impl Settings {
 }
 
 impl Queue {
-    /// Without its tenant.
+    /// Returns the definition of the queue, without its tenant.
     pub fn definition(&self) -> QueueDefinition {
         QueueDefinition { name: self.name.clone(), properties: self.properties.clone() }
     }
@@ -103,7 +104,7 @@ impl Queue {
 }
 
 impl Topic {
-    /// Without its tenant.
+    /// Returns the definition of the topic, without its tenant.
     pub fn definition(&self) -> TopicDefinition {
         TopicDefinition {
             name: self.name.clone(),

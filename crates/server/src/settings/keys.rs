@@ -1,4 +1,4 @@
-//! Keys of AMQP clients.
+//! Shared access keys of AMQP clients.
 
 use std::borrow::Cow;
 use std::net::SocketAddr;
@@ -9,29 +9,31 @@ use serde::Deserialize;
 
 use super::Settings;
 
-/// The key that the connection string of Microsoft's emulator names.
+/// Name and secret of the key in the connection string of Microsoft's emulator.
 const EMULATOR_KEY: (&str, &str) = ("RootManageSharedAccessKey", "SAS_KEY_VALUE");
 
-/// A shared access key: who signs with it may do what its rights say.
+/// A shared access key. A client that signs with it has its rights.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
 pub struct Key {
-    /// The name, `{tenant}/{name}` or, for the tenant `default`, without a slash.
+    /// Name: `{tenant}/{name}`, or a name without a slash for the tenant `default`.
     pub name: String,
-    /// The secret, as clients have it in their connection strings (it is not decoded). Whoever reads the
-    /// configuration puts what `key_file` holds here.
+    /// The secret, as clients have it in their connection strings (it is not decoded). The code that reads
+    /// the configuration stores the contents of `key_file` here.
     pub key: Option<Secret>,
-    /// A file that holds the secret; white space around it does not count.
+    /// Path of a file that holds the secret. White space around the secret is ignored.
     pub key_file: Option<PathBuf>,
-    /// What it allows.
+    /// Rights that the key grants.
     pub rights: Vec<Right>,
-    /// The one entity that it is for, or what its path begins with; none: all of the tenant.
+    /// Path that the key is limited to: valid are the entity with this path, and entities below it. `None`: all
+    /// entities of the tenant.
     pub entity: Option<String>,
 }
 
 impl Settings {
-    /// The keys that count for connections to a listener at this address: those of the configuration. If
-    /// there are none, the well-known one of the emulator on loopback, and none elsewhere.
+    /// Returns the keys that are valid for connections to a listener at this address: those of the
+    /// configuration. Without any, the well-known key of the emulator is valid on loopback addresses, and no
+    /// key elsewhere.
     pub fn keys_or_emulator(&self, listener: SocketAddr) -> Cow<'_, [Key]> {
         if !self.keys.is_empty() || !listener.ip().to_canonical().is_loopback() {
             return Cow::Borrowed(&self.keys);

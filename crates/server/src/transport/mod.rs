@@ -1,5 +1,5 @@
-//! The four ways in: TCP, TLS, WebSocket, WebSocket over TLS. All are non-blocking byte streams, and MQTT
-//! and AMQP may be spoken on each.
+//! The four transports: TCP, TLS, WebSocket, WebSocket over TLS. All are non-blocking byte streams, and MQTT
+//! and AMQP can be spoken on each.
 
 mod proxy;
 mod tls;
@@ -28,7 +28,7 @@ use websocket::{WebSocket, WebSocketOptions};
 #[derive(Clone, Debug)]
 pub struct Socket(pub Arc<Tcp>);
 
-/// What is spoken over a byte stream.
+/// The protocol spoken over a byte stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// MQTT 3.1, 3.1.1 or 5.
@@ -37,50 +37,52 @@ pub enum Protocol {
     Amqp,
 }
 
-/// What a listener does with a connection.
+/// The settings of a listener that its connections need.
 #[derive(Debug)]
 pub struct ListenerContext {
     /// `mqtt`, `mqtts`, `ws`, `wss`, `amqp` or `amqps`.
     pub name: &'static str,
-    /// What is spoken there. Of WebSockets it is the subprotocol that says so, and this is MQTT.
+    /// The protocol spoken on the listener. On a WebSocket listener this is MQTT, and the subprotocol that
+    /// the client chooses decides.
     pub protocol: Protocol,
-    /// The address that the settings name.
+    /// The listener's address in the settings.
     pub address: SocketAddr,
     /// Whether a PROXY protocol header comes first.
     pub proxy_protocol: bool,
-    /// What a WebSocket listener allows.
+    /// Options of a WebSocket listener; `None`: the listener has no WebSocket.
     pub websocket: Option<WebSocketOptions>,
-    /// The certificates of a TLS listener; they may be replaced while it runs.
+    /// The certificates of a TLS listener, which may be replaced while it runs; `None`: the listener has no
+    /// TLS.
     pub tls: Option<RwLock<Arc<ServerConfig>>>,
-    /// Where what its connections collect before they have a session is counted.
+    /// Counts the bytes that its connections buffer before they have a session.
     pub strangers: Arc<Strangers>,
 }
 
 /// A connection that a listener has accepted.
 #[derive(Debug)]
 pub struct Accepted {
-    /// Its socket.
+    /// The socket of the connection.
     pub socket: TcpStream,
-    /// Where it comes from.
+    /// The address of the client, or of the proxy in front of it.
     pub peer: SocketAddr,
-    /// Which listener accepted it.
+    /// The listener that accepted the connection.
     pub listener: Arc<ListenerContext>,
 }
 
-/// What a connection is made of, whichever protocol its client speaks.
+/// The parts of a connection that do not depend on the protocol of its client.
 #[derive(Debug)]
 pub struct Parts {
-    /// Which one it is.
+    /// The number of the connection.
     pub id: ConnectionId,
     /// The socket, for the kernel to watch.
     pub socket: Arc<Tcp>,
-    /// What to read from and write to.
+    /// The byte stream to read from and to write to.
     pub transport: Transport,
-    /// Who accepted it.
+    /// The listener that accepted the connection.
     pub listener: Arc<ListenerContext>,
-    /// Where it comes from.
+    /// The address of the client.
     pub peer: SocketAddr,
-    /// What has been read and not been handled.
+    /// Bytes that have been read and not been handled.
     pub unread: Vec<u8>,
 }
 
@@ -98,7 +100,7 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// The stream that `listener` speaks, over `socket`.
+    /// Creates the stream that `listener` speaks, over `socket`.
     pub fn new(socket: Arc<Tcp>, listener: &ListenerContext) -> io::Result<Self> {
         let socket = Socket(socket);
         let collected = || Collected::new(&listener.strangers);
@@ -131,7 +133,7 @@ impl Transport {
         }
     }
 
-    /// The socket, if any thread may write to it.
+    /// Returns the socket if any thread may write to it.
     pub fn wire(&self) -> Option<Arc<dyn Wire>> {
         match self {
             Self::Plain(Socket(socket)) => Some(Arc::clone(socket) as Arc<dyn Wire>),
@@ -139,7 +141,7 @@ impl Transport {
         }
     }
 
-    /// Whether the last read, if it did not fill its buffer, has read all there was.
+    /// Whether a read that did not fill its buffer has read all that had arrived.
     pub fn short_read_is_all(&self) -> bool {
         match self {
             Self::Plain(_) => true,
@@ -148,7 +150,7 @@ impl Transport {
         }
     }
 
-    /// Lets the client know that nothing more comes.
+    /// Tells the client that nothing more is sent.
     pub fn close(&mut self) {
         match self {
             Self::Plain(_) => {}

@@ -1,4 +1,4 @@
-//! The PROXY protocol, versions 1 and 2: a load balancer tells where the client really comes from.
+//! The PROXY protocol, versions 1 and 2: a load balancer passes on the client's real address.
 
 use std::io::{self, ErrorKind, Read};
 use std::net::SocketAddr;
@@ -6,28 +6,28 @@ use std::net::SocketAddr;
 use mio::net::TcpStream;
 use ppp::{HeaderResult, v1, v2};
 
-/// The longest header that is read: version 2 with room for its extensions.
+/// Maximum length of a header, in bytes: version 2 with room for its extensions.
 const HEADER_MAX: usize = 4096;
 
 const V1_PREFIX: &[u8] = b"PROXY ";
 
-/// The longest line of version 1.
+/// Maximum length of a version 1 header, in bytes.
 const V1_MAX: usize = 107;
 
-/// What the beginning of a connection says.
+/// The beginning of a connection behind a proxy.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Proxied {
-    /// The client's address; `None` if the proxy speaks for itself (a health check).
+    /// The client's address; `None` if the proxy opened the connection for itself (a health check).
     Client(Option<SocketAddr>),
-    /// The header is not there yet.
+    /// The header has not arrived completely.
     Incomplete,
 }
 
 impl Proxied {
-    /// Reads the header from a socket, and nothing behind it.
+    /// Reads the header from a socket, and no byte after it.
     ///
     /// # Errors
-    /// When the connection does not begin with a header, or breaks.
+    /// Fails if the connection does not begin with a header, or breaks.
     pub fn read(socket: &TcpStream) -> io::Result<Self> {
         let mut buffer = [0; HEADER_MAX];
         let available = match socket.peek(&mut buffer) {
@@ -44,7 +44,8 @@ impl Proxied {
     }
 }
 
-/// The length of the header that `bytes` begin with, and the address in it.
+/// Returns the length of the header at the start of `bytes`, and the address in it; `None` if the header is
+/// not complete.
 fn parse(bytes: &[u8]) -> io::Result<Option<(usize, Option<SocketAddr>)>> {
     let refused = |error: &dyn std::fmt::Display| {
         io::Error::new(ErrorKind::InvalidData, format!("no PROXY protocol header: {error}"))
@@ -82,7 +83,7 @@ fn parse(bytes: &[u8]) -> io::Result<Option<(usize, Option<SocketAddr>)>> {
     }
 }
 
-/// How long the header is; `None` if that cannot be told yet.
+/// Returns the length of the header; `None` if the header is not complete.
 fn header_length(bytes: &[u8]) -> Result<Option<usize>, &'static str> {
     let begins_with = |prefix: &[u8]| {
         let n = prefix.len().min(bytes.len());

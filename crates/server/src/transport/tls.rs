@@ -14,44 +14,44 @@ use crate::settings::Tls;
 /// Why the certificates cannot be used.
 #[derive(Debug, Error)]
 pub enum CertificateError {
-    /// A file cannot be read, or has no PEM of the kind in it.
+    /// A file cannot be read, or contains no PEM item of the expected kind.
     #[error("cannot read a {what} from {file}: {source}")]
     File {
-        /// What was looked for.
+        /// The kind of item that was expected.
         what: &'static str,
-        /// Where.
+        /// The path of the file.
         file: String,
-        /// Why it was not found.
+        /// The cause of the error.
         source: rustls_pki_types::pem::Error,
     },
-    /// The certificate and its key do not go together, or are of a kind that is not supported.
+    /// The certificate and its key do not match, or are of a kind that is not supported.
     #[error("cannot use certificate {certificate} with key {key}: {source}")]
     Pair {
-        /// The certificate's file.
+        /// The path of the certificate's file.
         certificate: String,
-        /// The key's file.
+        /// The path of the key's file.
         key: String,
-        /// Why.
+        /// The cause of the error.
         source: rustls::Error,
     },
-    /// The client authorities cannot be used.
+    /// The client certificate authorities cannot be used.
     #[error("cannot use the client authorities in {file}: {reason}")]
     ClientAuthorities {
-        /// Their file.
+        /// The path of their file.
         file: String,
-        /// Why.
+        /// The cause of the error.
         reason: String,
     },
-    /// `require_client_certificate` without `client_ca`.
+    /// `require_client_certificate` is set without `client_ca`.
     #[error("require_client_certificate needs client_ca: the authorities that are trusted")]
     NoClientAuthorities,
 }
 
-/// Reads the certificates and makes of them what a listener needs; `protocol` is what ALPN must agree on
-/// when a client uses it.
+/// Reads the certificates and creates the TLS configuration of a listener. A client that uses ALPN must offer
+/// `protocol`.
 ///
 /// # Errors
-/// When a file is missing, is no PEM, or does not fit the others.
+/// Fails if a file is missing or is not PEM, or if the files do not match each other.
 pub fn server_config(tls: &Tls, protocol: &str) -> Result<ServerConfig, CertificateError> {
     let chain = certificates(&tls.certificate, "certificate")?;
     let key = PrivateKeyDer::from_pem_file(&tls.key).map_err(|source| CertificateError::File {

@@ -1,9 +1,12 @@
 //! TLS over a socket.
 //!
-//! Unlike the streams of the library, writing never reads: the kernel tells of what has come only once, and
-//! only whoever reads may take it off the socket. Nor does what cannot be written keep anybody from reading.
-//! And a call to `read` reads from the socket once: a peer that sends records without data, one after another,
-//! is left to the caller's patience.
+//! Differences from the streams of the library:
+//!
+//! - Writing never reads. The kernel reports incoming bytes only once, so only the code that reads may take
+//!   them off the socket.
+//! - Output that the socket does not take does not prevent reading.
+//! - A call to `read` reads from the socket once. If a peer sends records without data one after another, the
+//!   caller decides how long to go on.
 
 use std::io::{self, ErrorKind, Read, Write};
 
@@ -12,11 +15,12 @@ use rustls::ServerConnection;
 use super::Socket;
 use crate::strangers::Collected;
 
-/// Bytes of a handshake that are read at a time.
+/// Bytes that are read at a time during a handshake.
 const HANDSHAKE_READ: usize = 4 * 1024;
 
-/// Records of a client's part of a handshake. Half a dozen are usual, and a chain of certificates in records of
-/// 512 bytes takes some more; but the library's work grows with the square of their number.
+/// Maximum number of TLS records in a client's part of a handshake. Half a dozen are usual, and a chain of
+/// certificates in records of 512 bytes takes some more. The library's work grows with the square of their
+/// number, so a handshake in more records is refused.
 const HANDSHAKE_RECORDS_MAX: usize = 256;
 
 /// A TLS connection with its socket.
@@ -24,20 +28,20 @@ const HANDSHAKE_RECORDS_MAX: usize = 256;
 pub struct TlsStream {
     connection: ServerConnection,
     socket: Socket,
-    /// What has come of a handshake that is under way.
+    /// The count of what the client has sent; `None` after the handshake.
     handshake: Option<Box<Handshake>>,
 }
 
-/// Counts what a client sends before the handshake is done.
+/// Counts the bytes and records that a client sends during the handshake.
 #[derive(Debug)]
 struct Handshake {
-    /// All bytes: the library keeps up to so many.
+    /// All bytes so far. The library may buffer all of them.
     bytes: usize,
     collected: Collected,
     records: usize,
-    /// How many bytes of the header of the next record have come (RFC 8446 §5.1), …
+    /// Number of bytes of the next record's header that have arrived (RFC 8446 §5.1).
     header_len: usize,
-    /// … and, from the header's last two bytes, how many of the record are to come.
+    /// Number of bytes of the record that are still to come, from the last two bytes of its header.
     rest: usize,
 }
 
@@ -47,7 +51,7 @@ impl TlsStream {
         Self { connection, socket, handshake }
     }
 
-    /// Reads from the socket once, and lets the library have what has come.
+    /// Reads from the socket once, and passes what has arrived to the library.
     fn read_records(&mut self) -> io::Result<()> {
         let Some(handshake) = &mut self.handshake else {
             self.connection.read_tls(&mut self.socket)?;
@@ -57,7 +61,7 @@ impl TlsStream {
         let n = self.socket.read(&mut chunk)?;
         handshake.count(&chunk[..n])?;
         let mut unread = &chunk[..n];
-        // Also once if there is nothing, by which the library learns of the end.
+        // At least once, because the library detects the end of the stream by an empty read.
         loop {
             self.connection.read_tls(&mut unread)?;
             self.process()?;
@@ -73,12 +77,13 @@ impl TlsStream {
 
     fn process(&mut self) -> io::Result<()> {
         let processed = self.connection.process_new_packets();
-        // What answers it, in a handshake or as an alert. What does not leave now is flushed later.
+        // Sends the response: a part of the handshake, or an alert. What the socket does not take now is
+        // flushed later.
         let _ = self.flush();
         processed.map(drop).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))
     }
 
-    /// Lets the client know that nothing more comes.
+    /// Tells the client that nothing more is sent.
     pub(super) fn close(&mut self) {
         self.connection.send_close_notify();
         let _ = self.flush();
@@ -125,7 +130,7 @@ impl Handshake {
 }
 
 impl Read for TlsStream {
-    /// [`ErrorKind::Interrupted`]: something has come, and no data was in it; there may be more.
+    /// Returns [`ErrorKind::Interrupted`] if bytes have arrived that contained no data. There may be more.
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self.connection.reader().read(buffer) {
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
@@ -145,7 +150,7 @@ impl Write for TlsStream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.flush()?;
         let taken = self.connection.writer().write(bytes)?;
-        // It has been taken: what is wrong with the socket, the next call says.
+        // The bytes have been taken. The next call reports an error of the socket.
         let _ = self.flush();
         Ok(taken)
     }

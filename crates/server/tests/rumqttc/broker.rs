@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use barid_server::Broker;
 use barid_server::settings::{Admin, Listener, Listeners, Settings};
 
-/// A running broker; it is stopped when this is dropped.
+/// A running broker, which is stopped on drop.
 pub struct Running {
     broker: Option<Broker>,
     directory: PathBuf,
@@ -15,12 +15,12 @@ pub struct Running {
 }
 
 impl Running {
-    /// A broker with the default settings.
+    /// Starts a broker with the default settings.
     pub fn start() -> Self {
         Self::with(Settings::default())
     }
 
-    /// A broker with other settings. Addresses and the data directory are chosen here.
+    /// Starts a broker with other settings. Addresses and the data directory are chosen here.
     pub fn with(settings: Settings) -> Self {
         static SERIAL: AtomicUsize = AtomicUsize::new(0);
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! rumqttc, the client of many Rust programs, against the broker in this process, in two tenants at once.
+//! Tests of the broker with the MQTT client library rumqttc, in two tenants at once.
 
 mod broker;
 mod peer;
@@ -9,7 +9,7 @@ use broker::Running;
 
 const TENANTS: [&str; 2] = ["acme", "globex"];
 
-/// The scenarios that every version must pass: the module of a version says `Peer`, `Options` and `QoS`.
+/// The scenarios that every version must pass. The module of a version provides `Peer`, `Options` and `QoS`.
 macro_rules! scenarios {
     () => {
         #[test]

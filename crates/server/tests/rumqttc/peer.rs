@@ -1,20 +1,21 @@
-//! rumqttc with a thread that keeps it going, so that a test can publish, subscribe and wait.
+//! A client on rumqttc, with a thread that polls it, so that a test can publish, subscribe and wait.
 
 use std::time::Duration;
 
-/// The longest wait for anything.
+/// Maximum time to wait for anything.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long nothing must come for silence.
+/// Time without a message after which a client counts as silent.
 const SILENCE: Duration = Duration::from_millis(200);
 
-/// How often the thread looks whether its client is to vanish.
+/// Interval at which the thread checks whether its client is to vanish.
 const TICK: Duration = Duration::from_millis(10);
 
-/// Requests that may wait for the thread.
+/// Maximum number of requests that wait for the thread.
 const REQUESTS: usize = 2_000;
 
-/// The client of one version of MQTT. The two have the same shape and no types in common.
+/// Defines the client of one version of MQTT. rumqttc's modules for the two versions have the same shape and
+/// no types in common.
 macro_rules! peer {
     () => {
         /// A connected client.
@@ -73,7 +74,7 @@ macro_rules! peer {
                 }
             }
 
-            /// Publishes and does not wait.
+            /// Publishes without waiting.
             pub fn send(
                 &mut self,
                 topic: &str,
@@ -84,7 +85,7 @@ macro_rules! peer {
                 self.client.publish(topic, qos, retain, payload.into()).unwrap();
             }
 
-            /// The next message.
+            /// Returns the next message.
             pub fn message(&mut self) -> Publish {
                 if self.messages.is_empty() {
                     let Packet::Publish(message) =
@@ -97,21 +98,21 @@ macro_rules! peer {
                 self.messages.pop_front().expect("there is one")
             }
 
-            /// The payloads of the next messages.
+            /// Returns the payloads of the next messages.
             pub fn texts(&mut self, count: usize) -> Vec<String> {
                 (0..count)
                     .map(|_| String::from_utf8(self.message().payload.to_vec()).unwrap())
                     .collect()
             }
 
-            /// Whether no message comes for a while.
+            /// Whether no message arrives for a while.
             pub fn is_silent(&mut self) -> bool {
                 std::thread::sleep(SILENCE);
                 self.messages.is_empty()
                     && !self.incoming.try_iter().any(|packet| matches!(packet, Packet::Publish(_)))
             }
 
-            /// DISCONNECT.
+            /// Sends DISCONNECT, and waits for the end of the connection.
             pub fn leave(self) {
                 self.client.disconnect().expect("the thread takes requests");
                 self.end();
@@ -123,12 +124,12 @@ macro_rules! peer {
                 self.end();
             }
 
-            /// Waits for the end of the connection, and answers with what rumqttc says about it.
+            /// Waits for the end of the connection. Returns the reason that rumqttc reports.
             pub fn end(mut self) -> String {
                 self.thread.take().expect("it ends once").join().unwrap()
             }
 
-            /// The next packet that is wanted. Messages that come before are kept for later.
+            /// Waits for the next packet that is wanted. Messages that arrive before it are kept for later.
             fn wait(&mut self, wanted: impl Fn(&Packet) -> bool) -> Packet {
                 loop {
                     match self.incoming.recv_timeout(PATIENCE).expect("a packet comes in time") {
@@ -146,14 +147,15 @@ macro_rules! peer {
             }
         }
 
-        /// Passes on what comes, until the connection ends or is to vanish. Answers with the reason.
+        /// Passes on incoming packets until the connection ends or is to vanish. Returns the reason.
         fn keep_going(
             mut connection: Connection,
             incoming: &Sender<Packet>,
             vanishing: &AtomicBool,
         ) -> String {
             let mut has_left = false;
-            // A tick would break off connecting, and what it has sent may have made a session.
+            // A tick would interrupt connecting, when the client may already have sent CONNECT and created a
+            // session.
             let mut patience = PATIENCE;
             while !vanishing.load(Ordering::Relaxed) {
                 match connection.recv_timeout(patience) {
@@ -161,11 +163,12 @@ macro_rules! peer {
                         patience = TICK;
                         let _ = incoming.send(packet);
                     }
-                    // It may not have been written yet: a tick cuts the writing off, and the next one goes on.
+                    // DISCONNECT may not have been written yet: a tick interrupts the writing, and the next
+                    // one continues it.
                     Ok(Ok(Event::Outgoing(Outgoing::Disconnect))) => has_left = true,
                     Ok(Err(_)) if has_left => return "left".into(),
                     Ok(Ok(Event::Outgoing(_))) | Err(RecvTimeoutError::Timeout) => {}
-                    // It would connect again by itself.
+                    // Otherwise rumqttc would connect again.
                     Ok(Err(error)) => return format!("{error:?}"),
                     Err(RecvTimeoutError::Disconnected) => break,
                 }
@@ -174,7 +177,7 @@ macro_rules! peer {
         }
 
         impl Options {
-            /// The user name that belongs to a tenant.
+            /// Sets a user name that belongs to a tenant.
             pub fn tenant(mut self, tenant: &str) -> Self {
                 self.0.set_credentials(format!("{tenant}/device"), "");
                 self
@@ -199,11 +202,11 @@ pub mod v4 {
     use super::{PATIENCE, REQUESTS, SILENCE, TICK};
     use crate::broker::Running;
 
-    /// How to connect.
+    /// Options of a connection.
     pub struct Options(MqttOptions);
 
     impl Options {
-        /// With a clean session.
+        /// Options with a clean session.
         pub fn new(broker: &Running, client_id: &str) -> Self {
             let host = broker.address.ip().to_string();
             let mut options = MqttOptions::new(client_id, host, broker.address.port());
@@ -211,13 +214,13 @@ pub mod v4 {
             Self(options)
         }
 
-        /// Resumes the session, and leaves it behind.
+        /// Resumes the session, and keeps it after the connection.
         pub fn keep_session(mut self) -> Self {
             self.0.set_clean_session(false);
             self
         }
 
-        /// With a Will Message of QoS 1.
+        /// Sets a Will Message of QoS 1.
         pub fn will(mut self, topic: &str, payload: &str) -> Self {
             self.0.set_last_will(LastWill::new(topic, payload, QoS::AtLeastOnce, false));
             self
@@ -243,11 +246,11 @@ pub mod v5 {
     use super::{PATIENCE, REQUESTS, SILENCE, TICK};
     use crate::broker::Running;
 
-    /// How to connect.
+    /// Options of a connection.
     pub struct Options(MqttOptions);
 
     impl Options {
-        /// With a session that ends with the connection.
+        /// Options with a session that ends with the connection.
         pub fn new(broker: &Running, client_id: &str) -> Self {
             let host = broker.address.ip().to_string();
             let mut options = MqttOptions::new(client_id, host, broker.address.port());
@@ -255,13 +258,13 @@ pub mod v5 {
             Self(options)
         }
 
-        /// Resumes the session, and leaves it behind for a minute.
+        /// Resumes the session, and keeps it for a minute after the connection.
         pub fn keep_session(mut self) -> Self {
             self.0.set_clean_start(false).set_session_expiry_interval(Some(60));
             self
         }
 
-        /// With a Will Message of QoS 1.
+        /// Sets a Will Message of QoS 1.
         pub fn will(mut self, topic: &str, payload: &str) -> Self {
             let payload = payload.to_owned();
             self.0.set_last_will(LastWill::new(topic, payload, QoS::AtLeastOnce, false, None));
@@ -272,7 +275,7 @@ pub mod v5 {
     peer!();
 
     impl Peer {
-        /// CONNACK.
+        /// Returns the CONNACK of the connection.
         pub fn connack(&self) -> &ConnAck {
             &self.connack
         }

@@ -1,4 +1,4 @@
-//! The broker of entities: the engine, clients' ends of its connections, and what it has in entities.
+//! The broker of entities: the engine, the clients' ends of its connections, and the content of its entities.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,21 +19,21 @@ use crate::packets::entities::{
 use crate::process::{self, OverEngine, Process, TENANT};
 use crate::rules::Rules;
 
-/// How long message ids are remembered: longer than a history.
+/// Duplicate detection window: longer than a history.
 const REMEMBERED: Duration = Duration::from_secs(86_400);
 
 /// Settings that stay the same when the broker restarts.
 #[derive(Clone, Copy)]
 pub struct Settings {
     pub rules: Rules,
-    /// Milliseconds.
+    /// Lock duration, in milliseconds.
     pub lock_duration: u64,
     pub max_delivery_count: u32,
-    /// Milliseconds. What is older is a dead letter.
+    /// Time to live, in milliseconds. Messages that expire become dead letters.
     pub time_to_live: Option<u64>,
-    /// Bytes of messages that wait in memory; beyond, they are in the store only.
+    /// Maximum size of the waiting messages in memory, in bytes. Further messages are in the store only.
     pub in_memory_max: usize,
-    /// Batches that may be on their way to the log of a shard.
+    /// Maximum number of batches in flight to the log of a shard.
     pub window: usize,
 }
 
@@ -41,20 +41,21 @@ pub struct Settings {
 pub struct Broker {
     pub process: Process,
     peers: BTreeMap<LinkId, Peer>,
-    /// The numbers of all messages that were there since the process began.
+    /// Sequence numbers of all messages that the process has had, from its start on.
     numbers: BTreeMap<(EntityId, MessageNumber), SequenceNumber>,
-    /// Those of messages that came on a connection; none: they were there before. Senders do not hear of them.
+    /// Sequence numbers of messages that arrived on a connection, or `None` for duplicates. Senders do not
+    /// learn these numbers from the broker.
     came: BTreeMap<(LinkId, MessageNumber), Option<SequenceNumber>>,
 }
 
-/// All that a broker stores, as it has it in memory.
+/// Everything that a broker stores, as it is in memory.
 #[derive(Debug, PartialEq)]
 pub struct Picture {
     entries: Vec<(EntityId, Part, Entry)>,
     states: Vec<(EntityId, SessionId, Vec<u8>)>,
 }
 
-/// Where a message is.
+/// The place of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     pub entity: EntityId,
@@ -85,7 +86,7 @@ impl OverEngine for Broker {
 }
 
 impl Broker {
-    /// Starts a broker from what is on its disks, one for each shard.
+    /// Starts a broker from its disks, one for each shard.
     pub fn start(disks: &[Disk], settings: Settings) -> Self {
         let Settings { in_memory_max, window, .. } = settings;
         let (limits, volatile) = (Limits::default(), None);
@@ -101,7 +102,7 @@ impl Broker {
         broker
     }
 
-    /// Packets that the broker has sent since they were taken last.
+    /// Returns the packets that the broker has sent since the last call.
     pub fn take_packets(
         &mut self,
         of: impl Fn(LinkId) -> Option<ClientId>,
@@ -118,7 +119,7 @@ impl Broker {
         })
     }
 
-    /// The stored state, as it is in memory.
+    /// Returns everything that the broker stores, as it is in memory.
     pub fn picture(&self) -> Picture {
         let mut entries = Vec::new();
         let mut states = Vec::new();
@@ -141,7 +142,7 @@ impl Broker {
         Picture { entries, states }
     }
 
-    /// All messages, with where they are.
+    /// Returns the places of all messages.
     pub fn places(&self) -> Vec<Place> {
         let place = |(entity, part, entry): (EntityId, Part, Entry)| {
             let message = message_of(&entry);
@@ -150,7 +151,7 @@ impl Broker {
         self.picture().entries.into_iter().map(place).collect()
     }
 
-    /// Whether somebody can still receive something of an entity, now or later.
+    /// Whether an entity has messages that can be received, now or later.
     pub fn has_messages(&self, entity: EntityId) -> bool {
         let counts = self.counts(entity);
         counts.active + counts.locked + counts.scheduled + counts.dead_lettered > 0
@@ -175,7 +176,7 @@ impl Broker {
         self.queue(entity).counts()
     }
 
-    /// The number of a message, if it is there.
+    /// Returns the sequence number of a message, if the entity has it.
     fn find(&self, entity: EntityId, message: MessageNumber) -> Option<SequenceNumber> {
         let mut found = None;
         self.queue(entity).read(|it| {

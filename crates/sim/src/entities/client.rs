@@ -7,14 +7,15 @@ use crate::packets::entities::{
     EntityId, Handle, How, MessageNumber, SessionId, Source, Token, Transfer,
 };
 
-/// A client: a sender, and a receiver at a time.
+/// A client: a sender, and at most one receiver at a time.
 #[derive(Default)]
 pub struct Client {
-    /// What it has sent and nobody has accepted: in which entity and session, and at what time.
+    /// Messages that were sent and not accepted yet: entity, session, and the time to enqueue it, if scheduled.
     pub unaccepted: BTreeMap<MessageNumber, (EntityId, SessionId, Option<u64>)>,
-    /// Its receiver.
+    /// The current receiver.
     pub receiver: Option<Receiver>,
-    /// What it had when its receivers ended. It may settle that later, by another receiver.
+    /// Messages that earlier receivers had not settled when they ended. The client may settle them later, by
+    /// another receiver.
     pub stale: Vec<(From, Transfer)>,
 }
 
@@ -23,21 +24,21 @@ pub struct Receiver {
     pub handle: Handle,
     pub entity: EntityId,
     pub source: Source,
-    /// Whether it is attached.
+    /// Whether the link is attached.
     pub attached: bool,
-    /// The session that it has.
+    /// The session that the receiver has locked.
     pub session: Option<SessionId>,
-    /// Messages that it takes and has not got.
+    /// Credit: number of messages that the receiver takes and has not got yet.
     pub credit: usize,
-    /// What it has got and not settled.
+    /// Messages received and not settled yet.
     pub unsettled: BTreeMap<Token, Transfer>,
-    /// What it has settled, and waits for the answers; some of it was another receiver's.
+    /// Messages settled, without an answer yet. Some were received by an earlier receiver.
     pub settled: VecDeque<(From, Transfer, How)>,
-    /// It wants another state, or its lock for longer, and waits for the answer.
+    /// Whether the receiver has set the state or renewed its lock, and waits for the answer.
     pub asks: bool,
-    /// It has asked for the state.
+    /// Whether the receiver has asked for the state, and waits for the answer.
     pub reads: bool,
-    /// It knows the state.
+    /// Whether the receiver has been told the state.
     pub knows_state: bool,
 }
 
@@ -60,7 +61,7 @@ impl Receiver {
 }
 
 impl Client {
-    /// Its receiver has ended. It remembers what that had.
+    /// Ends the receiver, and remembers the messages that it had not settled.
     pub fn end_receiver(&mut self) {
         let Some(from) = self.from() else { return };
         let receiver = self.receiver.take().expect("it was just there");
@@ -69,13 +70,13 @@ impl Client {
         }
     }
 
-    /// Its receiver, and what it receives from.
+    /// Returns the current receiver, with its source.
     pub fn from(&self) -> Option<From> {
         let Receiver { handle, entity, session, source, .. } = *self.receiver.as_ref()?;
         Some(From { handle, entity, session, dead: source == Source::DeadLetters })
     }
 
-    /// Its receiver, if it is this one.
+    /// Returns the current receiver, if it has this handle.
     pub fn receiver(&mut self, handle: Handle) -> Option<&mut Receiver> {
         self.receiver.as_mut().filter(|receiver| receiver.handle == handle)
     }

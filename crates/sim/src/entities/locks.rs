@@ -4,16 +4,17 @@ use std::collections::BTreeMap;
 
 use crate::packets::entities::{EntityId, Handle, MessageNumber, SessionId, Token};
 
-/// Locks as their holders know them. No two may hold the same at a time.
+/// The locks, as their holders know them. No two holders may have the same lock at the same time.
 #[derive(Default)]
 pub struct Locks {
     sessions: BTreeMap<(EntityId, SessionId), (Handle, u64)>,
-    /// Of dead letters.
+    /// Locks on messages that are received without a session: dead letters, and messages of an entity without
+    /// sessions.
     messages: BTreeMap<MessageNumber, (Token, u64)>,
 }
 
 impl Locks {
-    /// A receiver is told that it has a session until then.
+    /// Records that a receiver is told that it holds a session until then.
     pub fn granted(
         &mut self,
         entity: EntityId,
@@ -22,7 +23,7 @@ impl Locks {
         now: u64,
     ) -> Result<(), String> {
         if until <= now {
-            // It was told too late.
+            // The lock had expired before the receiver was told.
             return Ok(());
         }
         let before = self.sessions.insert((entity, session), (handle, until));
@@ -32,24 +33,25 @@ impl Locks {
         }
     }
 
-    /// Whether a receiver has a session.
+    /// Whether a receiver holds a session.
     pub fn holds(&self, entity: EntityId, session: SessionId, handle: Handle, now: u64) -> bool {
         let held = self.sessions.get(&(entity, session));
         held.is_some_and(|(of, until)| *of == handle && now < *until)
     }
 
-    /// A receiver is told that it has its session until then. If it had to take it for lost, it still does.
+    /// Records that a receiver is told that it holds its session until then. This does not change a lock that
+    /// the receiver had to take for lost.
     pub fn renewed(&mut self, handle: Handle, until: u64, now: u64) {
         let held = self.sessions.values_mut().filter(|(of, until)| *of == handle && now < *until);
         held.for_each(|held| held.1 = until);
     }
 
-    /// A receiver goes, or is told that it has no session any more.
+    /// Records that a receiver detaches, or is told that it holds no session any more.
     pub fn ended(&mut self, handle: Handle) {
         self.sessions.retain(|_, (of, _)| *of != handle);
     }
 
-    /// A dead letter comes, locked until then.
+    /// Records that a message without a session is delivered, locked until then.
     pub fn took(
         &mut self,
         message: MessageNumber,
@@ -63,12 +65,12 @@ impl Locks {
         }
     }
 
-    /// A dead letter is given back or settled.
+    /// Records that a message without a session is returned or settled.
     pub fn gave_up(&mut self, message: MessageNumber) {
         self.messages.remove(&message);
     }
 
-    /// The process has ended, and all locks with it.
+    /// Removes all locks, because the process has ended.
     pub fn clear(&mut self) {
         *self = Self::default();
     }

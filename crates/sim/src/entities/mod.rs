@@ -1,18 +1,18 @@
-//! Random histories of entities with message sessions.
+//! Random histories of entities, with and without message sessions.
 //!
-//! Clients send messages to sessions, take sessions, settle what they get, and note with each session how far
-//! they have come. One entity has no sessions. Connections break, locks end, disks fail, and the broker's process ends at any moment. In
-//! the end nothing fails any more, and whoever comes takes all that is left: then nothing that was accepted
-//! may be missing, and nothing that was settled may have come back.
+//! Clients send messages to sessions, lock sessions, settle messages, and record their progress in the state of
+//! the session. Two entities have no sessions. Connections break, locks expire, disks fail, and the broker's
+//! process ends at any moment. At the end nothing fails any more, and clients receive all that is left. Then no
+//! accepted message may be missing, and no settled message may have come back.
 //!
-//! | module | what is there |
+//! | module | contents |
 //! | --- | --- |
-//! | `broker` | the engine, and what it has in entities |
+//! | `broker` | the engine, and the content of its entities |
 //! | `peer` | packets as AMQP frames, and frames as packets |
-//! | `client` | who sends and receives |
-//! | `promises` | what is checked |
-//! | `locks`, `streams`, `states` | … of locks, of the order of messages, of the states of sessions |
-//! | `story` | what happens next |
+//! | `client` | senders and receivers |
+//! | `promises` | the checks |
+//! | `locks`, `streams`, `states` | the checks of locks, of the order of messages, and of the states of sessions |
+//! | `story` | the choice of the next event |
 
 mod broker;
 mod client;

@@ -1,4 +1,4 @@
-//! What senders and receivers may rely on.
+//! The promises that senders and receivers may rely on.
 
 use std::collections::BTreeMap;
 
@@ -13,42 +13,44 @@ use crate::packets::entities::{
 };
 use crate::world::Checker;
 
-/// All that was sent and told.
+/// Everything that clients have sent and been told.
 #[derive(Default)]
 pub struct Promises {
     fates: BTreeMap<MessageNumber, Fate>,
     locks: Locks,
     streams: Streams,
     states: States,
-    /// Whether no message becomes a dead letter by itself: then it is known which one is next.
+    /// Whether no message becomes a dead letter by itself. Only then the next message of a session is known.
     patient: bool,
-    /// Whether messages are deleted when they are received. What is then on its way when a connection breaks is lost.
+    /// Whether receivers may delete messages when they receive them. Such messages are lost if they are in
+    /// flight when a connection breaks.
     lossy: bool,
     violation: Option<String>,
 }
 
-/// What is known of a message.
+/// The known facts about a message.
 struct Fate {
     of: (EntityId, SessionId),
-    /// It was accepted.
+    /// Whether it was accepted.
     accepted: bool,
-    /// Somebody wanted it to go for good …
+    /// Whether a client has asked to delete it for good.
     may_be_gone: bool,
-    /// … and was told that it has.
+    /// Whether a client was told that it is deleted for good.
     gone: bool,
-    /// A receiver was told that it is a dead letter, or deferred.
+    /// Whether a receiver was told that it is a dead letter.
     dead: bool,
+    /// Whether a receiver was told that it is deferred.
     deferred: bool,
-    /// How often a receiver was told that its delivery was in vain.
+    /// Lower bound of the delivery count: abandoned and deferred deliveries whose settlement was confirmed.
     failed: u32,
 }
 
-/// A receiver, and what it receives from.
+/// A receiver, with its source.
 #[derive(Clone, Copy)]
 pub struct From {
     pub handle: Handle,
     pub entity: EntityId,
-    /// None: it has no sessions, or these are the dead letters.
+    /// The session; `None` if the entity has no sessions, or the source is the dead letters.
     pub session: Option<SessionId>,
     pub dead: bool,
 }
@@ -69,13 +71,13 @@ impl Checker for Promises {
 }
 
 impl Promises {
-    /// Nothing was sent yet. `patient`: no message becomes a dead letter by itself. `lossy`: some are deleted when they are
-    /// received.
+    /// Creates the checker. `patient`: no message becomes a dead letter by itself. `lossy`: some messages are
+    /// deleted when they are received.
     pub fn new(patient: bool, lossy: bool) -> Self {
         Self { patient, lossy, ..Self::default() }
     }
 
-    /// A message is sent, for the first time or again.
+    /// Records that a message is sent, for the first time or again.
     pub fn sent(&mut self, message: MessageNumber, of: (EntityId, SessionId)) {
         let new = || Fate {
             of,
@@ -89,7 +91,8 @@ impl Promises {
         self.fates.entry(message).or_insert_with(new);
     }
 
-    /// Its sender is told that it is accepted, and whether it is in the stream now.
+    /// Records that the sender is told that a message is accepted. `in_stream` says that the message is in the
+    /// stream now.
     pub fn accepted(
         &mut self,
         message: MessageNumber,
@@ -106,34 +109,34 @@ impl Promises {
         }
     }
 
-    /// Its sender wants a scheduled message to go.
+    /// Records that a client cancels a scheduled message.
     pub fn cancels(&mut self, message: MessageNumber) {
         self.fate(message).may_be_gone = true;
     }
 
-    /// It is told that it has gone.
+    /// Records that the client is told that the message is cancelled.
     pub fn cancelled(&mut self, message: MessageNumber) {
         self.fate(message).gone = true;
     }
 
-    /// A receiver has a session.
+    /// Records that a receiver is told that it holds a session.
     pub fn granted(&mut self, from: From, until: u64, now: u64) {
         let session = from.session.expect("it is one's");
         self.check(|it| it.locks.granted(from.entity, session, (from.handle, until), now));
     }
 
-    /// It has it for longer.
+    /// Records that a receiver is told that it holds its session for longer.
     pub fn renewed(&mut self, handle: Handle, until: u64, now: u64) {
         self.locks.renewed(handle, until, now);
     }
 
-    /// A receiver has gone.
+    /// Records that a receiver has ended.
     pub fn ended(&mut self, handle: Handle) {
         self.locks.ended(handle);
         self.states.forget(handle);
     }
 
-    /// A message comes to a receiver.
+    /// Records that a message is delivered to a receiver.
     pub fn delivered(&mut self, from: From, transfer: Transfer, now: u64) {
         let From { handle, entity, session, dead } = from;
         let Transfer { message, number, token, count, until, deferred } = transfer;
@@ -144,7 +147,7 @@ impl Promises {
             None => now < until,
         };
         if !in_time {
-            // Who has lost the lock hears of what was.
+            // A receiver that has lost the lock may still get what was sent before.
             return;
         }
         let fate = self.fate(message);
@@ -182,13 +185,13 @@ impl Promises {
         }
     }
 
-    /// A receiver settles a message.
+    /// Records that a receiver settles a message.
     pub fn settles(&mut self, from: From, transfer: Transfer, how: How) {
         if how == How::Complete {
             self.fate(transfer.message).may_be_gone = true;
         }
         match from.session {
-            // It has left the stream before.
+            // A deferred message has left the stream before.
             Some(_) if transfer.deferred => {}
             Some(session) => {
                 self.streams.settles((from.entity, session), transfer.number, from.handle);
@@ -197,7 +200,7 @@ impl Promises {
         }
     }
 
-    /// It is told what became of that.
+    /// Records that a receiver is told the result of a settlement.
     pub fn settled(
         &mut self,
         from: From,
@@ -236,18 +239,19 @@ impl Promises {
         }
     }
 
-    /// A receiver asks for the state of its session, or for another one.
+    /// Records that a receiver asks for the state of its session, or sets it.
     pub fn asks_state(&mut self, from: From, set: Option<Option<Note>>) {
         let session = from.session.expect("it has one");
         self.states.ask(from.handle, (from.entity, session), set);
     }
 
-    /// It is told that it is set, or is not.
+    /// Records that a receiver is told that the state is set, or that it is not.
     pub fn state_set(&mut self, handle: Handle, done: bool) {
         self.states.set(handle, done);
     }
 
-    /// It is told the state. Who has lost the session hears of what was.
+    /// Records that a receiver is told the state. If the receiver has lost the session, the state may be an
+    /// earlier one.
     pub fn state_told(&mut self, from: From, note: Option<Note>, now: u64) {
         let session = from.session.expect("it has one");
         if self.locks.holds(from.entity, session, from.handle, now) {
@@ -257,7 +261,7 @@ impl Promises {
         }
     }
 
-    /// Every message is where it may be.
+    /// Checks that every message is in a place where it may be.
     pub fn check_places(&mut self, places: &[Place]) {
         let mut found = BTreeMap::new();
         for place in places {

@@ -1,33 +1,33 @@
-//! The states of sessions, as those who hold them must find them.
+//! The states of sessions, as their holders must find them.
 
 use std::collections::BTreeMap;
 
 use crate::packets::entities::{EntityId, Handle, Note, SessionId};
 
-/// What the state of each session can be. A session has one holder at a time; so what was asked for first
-/// has happened first, or not at all.
+/// The possible states of each session. A session has one holder at a time, so the requests to set its state
+/// happen in the order in which they were made, or not at all.
 #[derive(Default)]
 pub struct States {
     sessions: BTreeMap<(EntityId, SessionId), Vec<Candidate>>,
     asked: u32,
-    /// What each receiver waits for: to hear a state, or that one is set.
+    /// The requests that receivers wait for: to read a state, or to set one.
     reads: BTreeMap<Handle, Asked>,
     sets: BTreeMap<Handle, Asked>,
 }
 
-/// About which session, and when.
+/// A request: the session, and the number of the request.
 type Asked = (EntityId, SessionId, u32);
 
 /// A value that a state may have.
 #[derive(Clone, Copy, PartialEq)]
 struct Candidate {
-    /// When somebody asked for it.
+    /// Number of the request that set it.
     asked: u32,
     note: Option<Note>,
 }
 
 impl States {
-    /// A receiver asks for the state, or for another one.
+    /// Records that a receiver asks for the state of a session, or sets it.
     pub fn ask(&mut self, handle: Handle, of: (EntityId, SessionId), set: Option<Option<Note>>) {
         self.asked += 1;
         let asked = self.asked;
@@ -38,19 +38,19 @@ impl States {
         }
     }
 
-    /// It is told that the state is set, or that it is not.
+    /// Records that a receiver is told that the state is set, or that it is not.
     pub fn set(&mut self, handle: Handle, done: bool) {
         let Some((entity, session, asked)) = self.sets.remove(&handle) else { return };
         let candidates = self.of((entity, session));
         if done {
-            // Nothing from before happens after it.
+            // Earlier requests cannot happen after this one.
             candidates.retain(|candidate| candidate.asked >= asked);
         } else {
             candidates.retain(|candidate| candidate.asked != asked);
         }
     }
 
-    /// It is told the state.
+    /// Records that a receiver is told the state.
     pub fn told(&mut self, handle: Handle, note: Option<Note>) -> Result<(), String> {
         let Some((entity, session, asked)) = self.reads.remove(&handle) else { return Ok(()) };
         let candidates = self.of((entity, session));
@@ -62,7 +62,7 @@ impl States {
         Ok(())
     }
 
-    /// A receiver does not wait for answers any more.
+    /// Forgets the requests of a receiver that waits no more.
     pub fn forget(&mut self, handle: Handle) {
         self.reads.remove(&handle);
         self.sets.remove(&handle);

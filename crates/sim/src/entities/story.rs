@@ -1,4 +1,4 @@
-//! What happens to entities and their clients.
+//! The choice of the next event, for entities.
 
 use barid_store::memory::Disk;
 use fastrand::Rng;
@@ -16,36 +16,37 @@ use crate::process;
 use crate::rules::Rules;
 use crate::world::{self, Beginning, Checker as _, Doing, Note, Story, pick};
 
-/// Messages in a history.
+/// Number of messages in a history from which on clients send no new ones, and cancel scheduled ones instead.
 const MESSAGES_MAX: u32 = 150;
 
-/// So many messages a receiver takes at most before it settles them.
+/// Maximum number of messages that a receiver takes before it settles them.
 const CREDIT_MAX: usize = 4;
 
 type World = world::World<Entities>;
 
-/// Clients send to sessions, and receive from them.
+/// The story in which clients send messages to entities, and receive from them.
 pub struct Entities {
     settings: Settings,
-    /// Messages that were told to be scheduled or deferred, with their numbers.
+    /// Scheduled messages that were accepted, with their sequence numbers.
     scheduled: Vec<(EntityId, MessageNumber, u64)>,
+    /// Sequence numbers of messages that a receiver was told are deferred.
     deferred: Vec<(EntityId, Option<SessionId>, u64)>,
-    /// How many of the entities clients send to.
+    /// Number of entities that clients send to, in the order of [`ENTITIES`].
     sent_to: usize,
-    /// The sessions that nobody has looked at since nothing fails any more.
+    /// Sessions whose state no client has read since the world has healed.
     to_see: Vec<(EntityId, SessionId)>,
     last_handle: Handle,
     last_note: u32,
-    // How often things happen in a history.
+    // Probabilities of actions in this history.
     send: f64,
     schedule: f64,
     detach: f64,
     hand_over: f64,
     settle_stale: f64,
     delete: f64,
-    /// The session whose state a client has set before it left, for another one to go on from there.
+    /// The session whose state a client has set before it detached, so that another client continues there.
     handed_over: Option<(ClientId, EntityId, SessionId)>,
-    /// A shard was closed: the broker may end links.
+    /// Whether a shard was closed, so that the broker may end links and connections.
     has_closed: bool,
 }
 
@@ -120,12 +121,12 @@ impl Story for Entities {
         Broker::start(disks, self.settings)
     }
 
-    /// It sends again what was not accepted.
+    /// Connects a client, which then sends again the messages that were not accepted.
     fn connect(world: &mut World, id: ClientId) {
         world.network.connect(id);
         world.client_sends(id, Packet::Open);
         for (message, sent) in std::mem::take(&mut world.clients[id].unaccepted) {
-            // What may be taken twice is another message.
+            // Without duplicate detection the broker may take it twice, so it is sent as another message.
             let again = if is_sent_again(sent.0) { message } else { world.promises.messages() };
             world.send_message(id, again, sent);
         }
@@ -156,7 +157,7 @@ impl Story for Entities {
             }
             Packet::Refused(message) => {
                 let sent = client.unaccepted.remove(&message);
-                // What may not be taken twice is not sent again.
+                // Without duplicate detection the broker could take it twice, so it is not sent again.
                 if let Some(sent) = sent.filter(|(entity, ..)| is_sent_again(*entity)) {
                     world.send_message(id, message, sent);
                 }
@@ -170,7 +171,7 @@ impl Story for Entities {
                     receiver.session = Some(session);
                     let from = client.from().expect("it has a receiver");
                     world.promises.granted(from, until, now);
-                    // Who goes on where another one has stopped asks first.
+                    // A client that continues where another one has stopped reads the state first.
                     if world.story.hand_over > 0.0 || world.rng.bool() {
                         world.read_state(id);
                     }
@@ -224,7 +225,7 @@ impl Story for Entities {
                     world.promises.state_told(from, note, now);
                 }
             }
-            // A shard was closed. It comes back on a new connection.
+            // A shard was closed. The client comes back on a new connection.
             Packet::Closed if world.story.has_closed => world.cut_link(link),
             Packet::Closed => world.promises.violate(format!("c{id} is disconnected")),
             _ => unreachable!("a broker sends no such packet"),
@@ -257,14 +258,15 @@ impl Story for Entities {
     }
 }
 
-/// Whether an entity drops messages that are sent again.
+/// Whether an entity has duplicate detection, so that clients send messages to it again.
 fn is_sent_again(entity: EntityId) -> bool {
     matches!(entity, ONCE | RELAY)
 }
 
 impl World {
-    /// What receivers have in a shard that is closed goes back, as in a crash. Clients lose their connections at this moment, and
-    /// those on which they come while it is closed when they hear of it.
+    /// Closes or opens a shard. Messages that receivers have in a closed shard return to it, as in a crash.
+    /// Clients lose their connections at this moment. A client that connects while the shard is closed drops
+    /// that connection when it learns of the closing.
     fn close_or_open(&mut self) {
         let is_closed = process::close_or_open(self);
         self.story.has_closed |= self.broker.process.is_closing();
@@ -278,10 +280,10 @@ impl World {
         }
     }
 
-    /// When all is written, memory and stores must be the same, and messages where they may be.
+    /// Audits, and checks that messages are in places where they may be.
     fn audit_places(&mut self) {
         self.audit();
-        // What a closed shard has is in its store only.
+        // The content of a closed shard is in its store only.
         if !self.broker.process.is_any_closed() {
             self.promises.check_places(&self.broker.places());
         }
@@ -313,7 +315,7 @@ impl World {
         self.client_sends(id, Packet::Send(entity, session, message, at));
     }
 
-    /// A client does something to receive.
+    /// Lets a client do something to receive.
     fn receive(&mut self, id: ClientId) {
         let Some(receiver) = &self.clients[id].receiver else {
             let handed_over = self.story.handed_over.take_if(|(from, ..)| *from != id);
@@ -406,7 +408,7 @@ impl World {
         }
     }
 
-    /// Settles one of the messages that a client has, not always the first.
+    /// Settles a random message that the receiver of a client has.
     fn settle_one(&mut self, id: ClientId, how: How) {
         let count = self.receiver_of(id).unsettled.len();
         if count == 0 {
@@ -420,7 +422,7 @@ impl World {
         self.settle(id, from, transfer, how);
     }
 
-    /// A client completes what another receiver of it had.
+    /// Completes a message that an earlier receiver of the client had.
     fn settle_stale(&mut self, id: ClientId) {
         let client = &mut self.clients[id];
         let now = client.from().expect("it has a receiver");
@@ -433,7 +435,7 @@ impl World {
         self.settle(id, from, transfer, How::Complete);
     }
 
-    /// A client settles what its receiver has, or another had before.
+    /// Settles a message that the receiver of a client has, or that an earlier receiver had.
     fn settle(&mut self, id: ClientId, from: From, transfer: Transfer, how: How) {
         let receiver = self.receiver_of(id);
         let handle = receiver.handle;
@@ -482,7 +484,8 @@ impl World {
         }
     }
 
-    /// Nothing fails any more: a client takes and completes what is left, and looks at all states.
+    /// Lets a client, after the world has healed, receive and complete what is left, and read the states of all
+    /// sessions.
     fn clean_up(&mut self, id: ClientId) {
         let Some(receiver) = &self.clients[id].receiver else {
             let dead = (0..ENTITIES.len()).find(|entity| self.broker.has_dead_letters(*entity));

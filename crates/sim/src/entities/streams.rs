@@ -6,39 +6,39 @@ use barid_core::entity::SequenceNumber;
 
 use crate::packets::entities::{EntityId, Handle, MessageNumber, SessionId};
 
-/// What is known of the messages in each session. Whoever holds a session gets the first of them that it
+/// The known facts about the messages in each session. The holder of a session gets the first message that it
 /// does not have.
 #[derive(Default)]
 pub struct Streams {
     sessions: BTreeMap<(EntityId, SessionId), BTreeMap<SequenceNumber, Known>>,
-    /// Which message had a number, among the dead letters or not.
+    /// The message that had each sequence number, by entity and whether it is a dead letter.
     numbers: BTreeMap<(EntityId, bool, SequenceNumber), MessageNumber>,
 }
 
-/// What is known of a message in a session.
+/// The known facts about a message in a session.
 struct Known {
     standing: Standing,
-    /// A crash does not undo that it is there.
+    /// Whether the message is durable, so that a crash does not remove it.
     durable: bool,
-    /// For how many answers its receivers wait who have settled it.
+    /// Number of settlements that are not answered yet, by receiver.
     asked: BTreeMap<Handle, u32>,
 }
 
-/// How a message stands in its session.
+/// The state of a message in its session.
 #[derive(Clone, Copy, PartialEq)]
 enum Standing {
-    /// It waits for whoever holds the session.
+    /// The message waits for the holder of the session.
     Waiting,
-    /// This receiver has it.
+    /// This receiver has the message.
     With(Handle),
-    /// Its receiver has settled it; nobody knows yet what became of that.
+    /// The receiver has settled the message; the result is not known yet.
     Settled,
-    /// It has left the stream.
+    /// The message has left the stream.
     Gone,
 }
 
 impl Streams {
-    /// Somebody learns that a message has a number.
+    /// Records that a client learns the sequence number of a message.
     pub fn numbered(
         &mut self,
         (entity, dead, number): (EntityId, bool, SequenceNumber),
@@ -51,13 +51,13 @@ impl Streams {
         }
     }
 
-    /// A sender is told that its message is in the stream.
+    /// Records that a sender is told that its message is in the stream.
     pub fn enqueued(&mut self, of: (EntityId, SessionId), number: SequenceNumber) {
         self.known(of, number).durable = true;
     }
 
-    /// A message comes to the holder of the session, in its turn. All that waits before it should have come
-    /// first.
+    /// Records that a message is delivered to the holder of the session. All messages that wait before it must
+    /// have been delivered first.
     pub fn delivered(
         &mut self,
         of: (EntityId, SessionId),
@@ -72,7 +72,7 @@ impl Streams {
         known.standing = with;
         let overtaken = |known: &Known| match known.standing {
             Standing::Waiting => true,
-            // Who had the session before has lost it.
+            // The previous holder has lost the session.
             Standing::With(other) => other != handle,
             Standing::Settled | Standing::Gone => false,
         };
@@ -82,8 +82,8 @@ impl Streams {
         }
     }
 
-    /// A receiver settles a message. Until it is answered, or the message comes again, nothing is known of that;
-    /// unless somebody else has it meanwhile: then it is too late.
+    /// Records that a receiver settles a message. The result is not known until the settlement is answered or
+    /// the message is delivered again. If another receiver has the message, the settlement has no effect.
     pub fn settles(&mut self, of: (EntityId, SessionId), number: SequenceNumber, handle: Handle) {
         let known = self.known(of, number);
         *known.asked.entry(handle).or_default() += 1;
@@ -92,12 +92,13 @@ impl Streams {
         }
     }
 
-    /// A receiver hears that a message has left the stream.
+    /// Records that a receiver is told that a message has left the stream.
     pub fn left(&mut self, of: (EntityId, SessionId), number: SequenceNumber) {
         self.known(of, number).standing = Standing::Gone;
     }
 
-    /// A receiver hears that a message is back in the stream, or that it has lost it.
+    /// Records that a receiver is told that a message is back in the stream (`back`), or that the receiver has
+    /// lost it.
     pub fn answered(
         &mut self,
         of: (EntityId, SessionId),
@@ -107,13 +108,13 @@ impl Streams {
         let known = self.known(of, number);
         let asked = known.asked.get_mut(&handle).expect("it was settled");
         *asked -= 1;
-        // Otherwise it came again, and may have been settled again.
+        // Otherwise the message was delivered again, and may have been settled again.
         if back && *asked == 0 && known.standing == Standing::Settled {
             known.standing = Standing::Waiting;
         }
     }
 
-    /// The process has ended, and what was not durable is gone.
+    /// Removes the messages that were not durable, because the process has ended.
     pub fn crashed(&mut self) {
         self.sessions.values_mut().for_each(|stream| stream.retain(|_, known| known.durable));
     }

@@ -1,4 +1,4 @@
-//! Queues that bindings fill with what clients publish.
+//! Queues that bindings fill with the messages that clients publish.
 
 use std::collections::BTreeMap;
 
@@ -13,17 +13,17 @@ use mqtt_proto::topic;
 use crate::packets::messages::{MessageNumber, TOPICS};
 use crate::process::{Process, TENANT};
 
-/// The topic filter of the bindings.
+/// Topic filter of the bindings.
 const FILTER: &str = "a/#";
 
-/// The queues, and how many copies of each message they get: the first one by its own binding and by a subscription that
-/// forwards, the other one as a subscription.
+/// The queues, and the number of copies of each message that they get. The first one gets a copy by its own
+/// binding, and another by a subscription that forwards. The second one is itself a subscription.
 pub const QUEUES: [(&str, usize); 2] = [("inbox", 2), ("fan/subscriptions/left", 1)];
 
-/// How often each message is in each queue.
+/// Number of copies of each message in each queue.
 pub type Found = BTreeMap<(usize, MessageNumber), usize>;
 
-/// Whether messages to a topic go into queues.
+/// Whether the bindings send messages of a topic to the queues.
 pub fn takes(topic: usize) -> bool {
     topic::matches(FILTER, TOPICS[topic])
 }
@@ -53,7 +53,7 @@ pub fn declare(process: &Process) {
         filter: Some(FILTER.into()),
         queue: queue.map(Into::into),
         topic: topic.map(Into::into),
-        // The queues tell messages apart by it.
+        // The session id is the number of the message, by which `found` tells messages apart.
         session: Some(Template::parse("{property:n}").expect("it is one")),
         from_queue: None,
         from_subscription: None,

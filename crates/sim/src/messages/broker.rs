@@ -1,4 +1,4 @@
-//! The broker of messages: the engine, and what the checkers know beside it.
+//! The broker of MQTT messages: the engine, and additional facts for the checkers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,42 +16,44 @@ use crate::rules::Rules;
 /// The broker's process.
 pub struct Broker {
     pub process: Process,
-    /// Which process it is.
+    /// Number of the process in the history.
     life: u32,
-    /// Which of all sessions in the history a connection has got, and whether that is noted.
+    /// For each connection, the number of its session, unique in the history, and whether the return of the
+    /// client is noted.
     births: BTreeMap<LinkId, (u64, bool)>,
-    /// What clients have published with QoS above 0, by connection and packet identifier.
+    /// Messages that clients have published with QoS 1 or 2, by connection and packet identifier.
     published: BTreeMap<(LinkId, u16), MessageNumber>,
-    /// How many drops have been looked at.
+    /// Number of drops that have been reported.
     drops_seen: usize,
     pub remembered: Remembered,
 }
 
-/// What survives a crash although no broker has it: what the checkers know.
+/// Facts for the checkers that survive a crash, although no broker stores them.
 #[derive(Default)]
 pub struct Remembered {
-    /// Sessions that are there, by what names them. A name that has not survived a crash may be given again.
+    /// Numbers of the existing sessions, by name. A name that has not survived a crash may be given again.
     births: BTreeMap<Name, u64>,
-    /// How many ever began.
+    /// Number of sessions that ever began.
     count: u64,
 }
 
-/// Names a session for as long as a history lasts.
+/// Name of a session, unique in the history.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Name {
     Stored(u64),
     Unstored { life: u32, id: u64 },
 }
 
-/// Packets that the broker has sent since they were taken last, and what checkers know beside them.
+/// Packets that the broker has sent since the last call, with additional facts for the checkers.
 #[derive(Default)]
 pub struct Effects {
     pub packets: Vec<(ClientId, LinkId, Packet)>,
-    /// A message to a topic was dropped for a client; without a topic: it was in the store only.
+    /// Messages that were dropped for a client, with their topic. The topic is `None` if the message was in the
+    /// store only.
     pub dropped: Vec<(ClientId, Option<usize>, DropReason)>,
-    /// A message to a topic was dropped for a binding.
+    /// Topics of messages that were dropped for a binding.
     pub dropped_for_bindings: Vec<usize>,
-    /// A message was refused to its publisher.
+    /// Messages that the broker has refused to accept from their publishers.
     pub refused: Vec<MessageNumber>,
 }
 
@@ -84,7 +86,7 @@ impl OverEngine for Broker {
 }
 
 impl Broker {
-    /// Starts a broker from what is on its disks, one for each shard.
+    /// Starts a broker from its disks, one for each shard.
     pub fn start(
         disks: &[Disk],
         settings: &Settings,
@@ -108,7 +110,7 @@ impl Broker {
         }
     }
 
-    /// Which of all sessions in the history it is.
+    /// Returns the number of a session in the history. A session without a number gets the next one.
     fn birth_of(&mut self, session: &SessionRef) -> u64 {
         let name = match session.durable() {
             Some(durable) => Name::Stored(durable.number),
@@ -121,7 +123,8 @@ impl Broker {
         })
     }
 
-    /// Takes them.
+    /// Returns the effects since the last call. `of` returns the client of a connection, if the connection has
+    /// not broken.
     pub fn take_effects(&mut self, of: impl Fn(LinkId) -> Option<ClientId>) -> Effects {
         let Self { process, births, published, .. } = self;
         let mut refused = Vec::new();

@@ -1,4 +1,4 @@
-//! A client: what MQTT demands of it (MQTT 5 §4.3, §4.4), and what it does of its own.
+//! A client: its half of the MQTT protocol (MQTT 5 §4.3, §4.4).
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -6,29 +6,29 @@ use barid_core::ids::PacketId;
 
 use crate::packets::messages::{MessageNumber, Packet, Verdict};
 
-/// Messages that a client publishes before it waits for acknowledgements.
+/// Maximum number of unacknowledged messages of a client. At this number it publishes no more with QoS 1 or 2.
 pub const IN_FLIGHT_MAX: usize = 5;
 
 /// A client with its half of the session.
 pub struct Client {
-    /// Session Expiry Interval in milliseconds; none: never.
+    /// Session Expiry Interval in milliseconds; `None`: the session does not expire.
     pub expiry: Option<u64>,
     pub receive_maximum: u16,
     method: Method,
-    /// Whether CONNACK has come on its connection.
+    /// Whether CONNACK has arrived on the current connection.
     pub connected: bool,
-    /// It has asked for a new session and not yet heard that it has one.
+    /// Whether the client has asked for a new session and has not got its CONNACK yet.
     pub wants_clean: bool,
-    /// Messages published and not yet acknowledged, the oldest first.
+    /// Messages published and not acknowledged yet, the oldest first.
     in_flight: VecDeque<InFlight>,
-    /// QoS 2 messages received and not released; with method A also the message.
+    /// QoS 2 messages received and not released. Method A keeps the message, too.
     received: BTreeMap<PacketId, Option<Received>>,
-    /// The SUBSCRIBE or UNSUBSCRIBE that has not been answered: the index of the filter.
+    /// Index of the filter in the SUBSCRIBE or UNSUBSCRIBE that is not answered yet.
     request: Option<usize>,
 }
 
-/// How a client receives QoS 2 (MQTT 5 §4.3.3, figure 4.3): it takes a message for received when PUBREL
-/// comes (A), or when PUBLISH comes (B).
+/// The way in which a client receives QoS 2 (MQTT 5 §4.3.3, figure 4.3): it takes a message as received when
+/// PUBREL arrives (A), or when PUBLISH arrives (B).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Method {
     A,
@@ -38,28 +38,29 @@ pub enum Method {
 #[derive(Clone, Copy)]
 struct InFlight {
     id: PacketId,
-    /// The PUBLISH, as it was sent first.
+    /// The PUBLISH as it was first sent.
     publish: Packet,
-    /// PUBREC has come.
+    /// Whether PUBREC has arrived.
     released: bool,
 }
 
 type Received = (MessageNumber, bool);
 
-/// What becomes of a packet that a client gets.
+/// The meaning of a packet for the client that gets it.
 #[derive(Clone, Copy, Debug)]
 pub enum Heard {
-    /// Session Present, or a refusal; which session it is, and whether it is noted that the client is back.
+    /// CONNACK: Session Present, or `None` if refused; the number of the session, and whether the return of the
+    /// client is noted.
     Connected(Option<bool>, u64, bool),
     /// A message, its QoS and its RETAIN flag.
     Message(MessageNumber, u8, bool),
-    /// A message it published is acknowledged.
+    /// A message of the client is acknowledged.
     Acknowledged(MessageNumber, Verdict),
-    /// A request for a filter is answered.
+    /// A SUBSCRIBE for a filter is answered.
     Subscribed(usize, Verdict),
-    /// A filter is not subscribed to, and whether it was.
+    /// An UNSUBSCRIBE for a filter is answered, and whether the subscription existed.
     Unsubscribed(usize, bool),
-    /// A QoS 2 message it published is complete.
+    /// A QoS 2 message of the client is complete.
     Completed,
     /// The broker has closed the connection.
     Disconnected,
@@ -79,25 +80,26 @@ impl Client {
         }
     }
 
-    /// The CONNECT that it sends.
+    /// Returns the CONNECT that the client sends.
     pub fn connect(&self, will: Option<MessageNumber>) -> Packet {
         let (expiry, receive_maximum) = (self.expiry, self.receive_maximum);
         Packet::Connect { clean_start: self.wants_clean, expiry, receive_maximum, will }
     }
 
-    /// The connection has broken. What was asked for and not answered is asked for no more.
+    /// Handles the loss of the connection. A SUBSCRIBE or UNSUBSCRIBE that was not answered is not repeated.
     pub fn disconnected(&mut self) {
         self.connected = false;
         self.request = None;
     }
 
-    /// Its session is over: it forgets what belongs to it.
+    /// Forgets the state of the client's session.
     pub fn forget_session(&mut self) {
         self.in_flight.clear();
         self.received.clear();
     }
 
-    /// After CONNACK, what was not acknowledged is sent again in its old order (MQTT 5 §4.4).
+    /// Returns the packets to send after CONNACK: those that were not acknowledged, in their original order
+    /// (MQTT 5 §4.4).
     pub fn resend(&self) -> Vec<Packet> {
         let again = |in_flight: &InFlight| match in_flight.publish {
             _ if in_flight.released => Packet::PubRel(in_flight.id),
@@ -109,30 +111,32 @@ impl Client {
         self.in_flight.iter().map(again).collect()
     }
 
-    /// Whether it may publish with QoS 1 or 2.
+    /// Whether the client may publish with QoS 1 or 2.
     pub fn may_publish(&self) -> bool {
         self.in_flight.len() < IN_FLIGHT_MAX
     }
 
-    /// Whether it waits for nothing.
+    /// Whether the client waits for no answer.
     pub fn is_idle(&self) -> bool {
         self.in_flight.is_empty() && self.request.is_none()
     }
 
-    /// The smallest packet identifier that is free, as many libraries give it.
+    /// Returns the smallest free packet identifier, as many client libraries do.
     pub fn free_id(&self) -> PacketId {
         let used = |id: &PacketId| self.in_flight.iter().any(|in_flight| in_flight.id == *id);
         (1..).find(|id| !used(id)).expect("few are used")
     }
 
-    /// It publishes; what has QoS 1 or 2 is kept until it is acknowledged.
+    /// Takes note of a PUBLISH that the client sends. A message with QoS 1 or 2 is kept until it is
+    /// acknowledged.
     pub fn publish(&mut self, publish: Packet) {
         if let Packet::Publish { qos: 1..=2, id, .. } = publish {
             self.in_flight.push_back(InFlight { id, publish, released: false });
         }
     }
 
-    /// It asks for a filter, or not to have it any more. False: it still waits for an answer.
+    /// Takes note that the client sends a SUBSCRIBE or UNSUBSCRIBE for a filter. Returns false if another one
+    /// is not answered yet.
     pub fn request(&mut self, filter: usize) -> bool {
         let may = self.request.is_none();
         if may {
@@ -141,7 +145,7 @@ impl Client {
         may
     }
 
-    /// A packet has come. What it means, and what the client answers.
+    /// Handles a packet. Returns its meaning, and the answer of the client.
     pub fn receive(&mut self, packet: Packet) -> (Option<Heard>, Option<Packet>) {
         match packet {
             Packet::ConnAck { present, birth, is_noted } => {

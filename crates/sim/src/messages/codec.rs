@@ -1,4 +1,4 @@
-//! Control packets as bytes of MQTT 5, in both directions.
+//! Encoding and decoding of control packets as MQTT 5.
 
 use mqtt_proto::{
     Ack, Connect, FixedHeader, MAX_PACKET_LEN, Packet as Whole, PacketId, PacketType, Properties,
@@ -9,10 +9,10 @@ use mqtt_proto::{
 use crate::network::{ClientId, client_id};
 use crate::packets::messages::{FILTERS, MessageNumber, Packet, TOPICS, Verdict, WILL_TOPIC, qos};
 
-/// Milliseconds of a second: the unit of expiries in MQTT.
+/// Milliseconds in a second, which is the unit of expiry intervals in MQTT.
 const SECOND: u64 = 1_000;
 
-/// Appends a packet of a client.
+/// Appends the bytes of a client's packet to `out`.
 pub fn encode(client: ClientId, packet: Packet, out: &mut Vec<u8>) {
     let mut properties = PropertiesBuf::default();
     let mut put = |property: Property<'_>| properties.push(property).expect("it fits");
@@ -95,9 +95,9 @@ pub fn encode(client: ClientId, packet: Packet, out: &mut Vec<u8>) {
     }
 }
 
-/// The first packet that the broker has sent, and how many bytes it has. `None`: it has not all come. A packet that
-/// clients here have no use for is skipped. A CONNACK tells the checkers of which session it is, and whether it is noted
-/// that its client is back.
+/// Decodes the first packet in `bytes`, which the broker has sent. Returns the packet and its length, or `None`
+/// if it is incomplete. The packet is `None` if clients here have no use for it. The number of the session, and
+/// whether the return of its client is noted, are added to a CONNACK.
 pub fn decode(bytes: &[u8], (birth, is_noted): (u64, bool)) -> Option<(Option<Packet>, usize)> {
     let header = FixedHeader::read(bytes, MAX_PACKET_LEN).expect("the broker sends MQTT")?;
     let packet = bytes.get(..header.packet_len())?;
@@ -136,13 +136,13 @@ pub fn decode(bytes: &[u8], (birth, is_noted): (u64, bool)) -> Option<(Option<Pa
     Some((Some(told), packet.len()))
 }
 
-/// Which message it is.
+/// Returns the number of a message, which is in its Correlation Data.
 pub fn message_number(properties: Properties<'_>) -> MessageNumber {
     let number = properties.correlation_data().expect("messages are made with their number");
     MessageNumber::from_be_bytes(number.try_into().expect("it has four bytes"))
 }
 
-/// The index of a topic.
+/// Returns the index of a topic.
 pub fn topic(name: &str) -> usize {
     TOPICS.iter().position(|topic| *topic == name).expect("there are no other topics")
 }
@@ -166,7 +166,7 @@ fn verdict(reason: ReasonCode) -> Verdict {
     if reason.is_error() { Verdict::Refused } else { Verdict::Done }
 }
 
-/// Milliseconds as seconds; none: never.
+/// Converts milliseconds to seconds. `None` becomes the value for "does not expire".
 fn seconds(millis: Option<u64>) -> u32 {
     let seconds = |millis: u64| u32::try_from(millis / SECOND).expect("histories are short");
     millis.map_or(u32::MAX, seconds)

@@ -1,17 +1,17 @@
-//! Random histories of messages.
+//! Random histories of MQTT messages.
 //!
-//! Clients publish and subscribe with all QoS, in sessions that last, end and expire. In the end all come back,
-//! and what they have got is compared with what they were promised.
+//! Clients publish and subscribe with all QoS, in sessions that last, end and expire. At the end all clients
+//! come back, and what they received is compared with what they were promised.
 //!
-//! | module | what is there |
+//! | module | contents |
 //! | --- | --- |
 //! | `bound` | queues that bindings fill |
-//! | `broker` | the engine, and what the checkers know beside it |
+//! | `broker` | the engine, and additional facts for the checkers |
 //! | `codec` | packets as bytes |
-//! | `picture` | what a broker stores |
+//! | `picture` | the stored state of a broker |
 //! | `client` | a client's half of MQTT |
-//! | `promises` | what is checked |
-//! | `story` | what happens next |
+//! | `promises` | the checks |
+//! | `story` | the choice of the next event |
 
 mod bound;
 mod broker;

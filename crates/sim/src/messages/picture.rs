@@ -1,4 +1,4 @@
-//! All that a broker stores of messages, as it has it in memory; and what is left on disks of what is gone.
+//! The stored state of a broker, as it is in memory, and the records that remain on disks.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -16,7 +16,7 @@ use crate::network::{ClientId, client_of};
 use crate::packets::messages::MessageNumber;
 use crate::process::Process;
 
-/// All that a broker stores.
+/// Everything that a broker stores.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Picture {
     sessions: BTreeMap<ClientId, SessionPicture>,
@@ -29,22 +29,22 @@ struct SessionPicture {
     expiry: u32,
     subscriptions: BTreeMap<Box<str>, QoS>,
     received: BTreeMap<PacketId, ShardSet>,
-    /// Entry and message; a released one has no message.
+    /// Entry and message. A released entry has no message.
     entries: Vec<(EntryNumber, Option<MessageId>)>,
 }
 
-/// How many records there are of what is gone when nothing is on its way any more.
+/// Numbers of the records on disks that must be gone when no message is in flight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Remains {
-    /// Entries of queues.
+    /// Entries of sessions.
     pub entries: usize,
     /// Messages.
     pub messages: usize,
-    /// Packet identifiers received.
+    /// Received packet identifiers.
     pub received: usize,
 }
 
-/// The sessions, queues and retained messages of a broker, as they are in memory.
+/// Returns the sessions, queues and retained messages of a broker, as they are in memory.
 pub fn picture(process: &Process) -> Picture {
     let tenant = process.tenant();
     let mut sessions = BTreeMap::new();
@@ -60,7 +60,7 @@ pub fn picture(process: &Process) -> Picture {
     Picture { sessions, retained }
 }
 
-/// The retained message of a topic.
+/// Returns the retained message of a topic.
 pub fn retained_of(process: &Process, topic: &str) -> Option<MessageNumber> {
     let tenant = process.tenant();
     let retained = tenant.retained.read();
@@ -80,9 +80,11 @@ fn picture_of(session: &SessionRef) -> Option<SessionPicture> {
         };
         stored.map(entry).collect()
     });
-    // Retained messages for a new subscription go ahead of the queue only as long as the process lives.
+    // Retained messages for a new subscription are ahead of the queue only until the process ends, so the order
+    // of entries does not matter here.
     entries.sort_unstable();
-    // Those that only sessions got which are not stored, as a shard was being closed, are noted nowhere.
+    // A received identifier is noted in no shard if only sessions that are not stored got its message, because
+    // a shard was being closed.
     let is_noted = |(_, shards): &(u16, &ShardSet)| shards.iter().next().is_some();
     let received = state.received.iter().filter(is_noted);
     Some(SessionPicture {
@@ -94,7 +96,7 @@ fn picture_of(session: &SessionRef) -> Option<SessionPicture> {
     })
 }
 
-/// Counts the records on some disks that come and go with messages.
+/// Counts the records on disks that exist only while messages are in flight.
 pub fn remains(disks: &[Disk]) -> Remains {
     let mut remains = Remains::default();
     for disk in disks {

@@ -1,16 +1,16 @@
-//! What a broker promises, checked from outside: by what clients have sent and got.
+//! The promises of a broker, checked from outside: by what clients send and receive.
 //!
 //! | promise | checked |
 //! | --- | --- |
-//! | A QoS 1 or 2 message that was acknowledged reaches every session that had subscribed | at the end |
-//! | One that was sent to a shared subscription reaches a member | at the end |
+//! | An acknowledged QoS 1 or 2 message reaches every session that had subscribed | at the end |
+//! | An acknowledged message to a shared subscription reaches a member | at the end |
 //! | The will of a connection that is lost is published | at the end |
-//! | A QoS 2 message reaches each once | with each message |
-//! | Messages of one publisher to one topic with one QoS above 0 come in their order | with each message |
-//! | A session is there exactly when it has to be, and none comes back | with each CONNACK |
-//! | Subscriptions that were acknowledged stay, those that were given up are gone | with each message, at the end |
-//! | Messages are in the queues of bindings as often as they have to be | at the end |
-//! | Of each topic the last message that was acknowledged is retained, or a later one | at the end |
+//! | A QoS 2 message reaches each session once | with each message |
+//! | Messages of one publisher to one topic with the same QoS above 0 arrive in order | with each message |
+//! | Session Present is right, and no ended session comes back | with each CONNACK |
+//! | Acknowledged subscriptions stay, and subscriptions whose end was acknowledged are gone | with each message, at the end |
+//! | Each queue of a binding has the right number of copies of a message | at the end |
+//! | The retained message of each topic is the last acknowledged one, or a later one | at the end |
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,55 +21,57 @@ use crate::packets::messages::{
 };
 use crate::world::Checker;
 
-/// A moment in a history.
+/// Number of a step in a history.
 type Step = u32;
 
-/// What is known of all clients and messages, and the first promise that was broken.
+/// The known facts about all clients and messages, and the first promise that was broken.
 pub struct Promises {
     clients: Vec<Beliefs>,
     messages: Vec<Published>,
-    /// The QoS with which a client subscribes to a filter, always the same.
+    /// The QoS with which each client subscribes to each filter. It does not change.
     levels: Vec<[u8; FILTERS.len()]>,
-    /// How many messages to a topic were dropped for a client, and counted; without a topic: it was in the store only.
+    /// Number of messages that the broker reported as dropped, by client and topic. The topic is `None` if the
+    /// message was in the store only.
     dropped: BTreeMap<(ClientId, Option<usize>), usize>,
-    /// How many messages to a topic were dropped for bindings, and counted; for each queue, as each may miss them.
+    /// Number of messages that the broker reported as dropped for bindings, by queue and topic. A drop counts
+    /// for each queue, because each may miss the message.
     dropped_for_bindings: BTreeMap<(usize, usize), usize>,
-    /// Wills that the broker has to publish, by the client whose they are, and whether its next connection may have
-    /// replaced them in the store.
+    /// Wills that the broker has to publish, with their client, and whether the next connection of the client
+    /// may have replaced the will in the store.
     wills: Vec<(ClientId, MessageNumber, bool)>,
     violation: Option<String>,
 }
 
-/// What a client may believe.
+/// What a client can know about the broker's state.
 #[derive(Default)]
 struct Beliefs {
-    /// Whether its session outlives its connections.
+    /// Whether the session outlives connections.
     keeps: bool,
     expiry: Option<u64>,
-    /// Counts its sessions.
+    /// Number of sessions that the client has had.
     incarnation: u32,
-    /// The session that it has been told of last.
+    /// Number of the session in the last CONNACK.
     birth: Option<u64>,
-    /// Something in the session has been acknowledged, so it must not be lost.
+    /// Whether anything in the session was acknowledged, so that the session must not be lost.
     anchored: bool,
     subscriptions: BTreeMap<usize, Subscribed>,
-    /// When they may have changed last.
+    /// The last step in which the subscriptions may have changed.
     changed: Step,
-    /// A SUBSCRIBE or UNSUBSCRIBE has not been answered.
+    /// Whether a SUBSCRIBE or UNSUBSCRIBE is not answered yet.
     asks: bool,
-    /// Messages received in this session, and whether with QoS 2.
+    /// Messages received in this session, and whether any copy had QoS 2.
     seen: BTreeMap<MessageNumber, bool>,
-    /// The last message by publisher, its incarnation, topic, and QoS published and delivered.
+    /// The last message by publisher, incarnation of the publisher, topic, published QoS, and delivered QoS.
     last: BTreeMap<(ClientId, u32, usize, u8, u8), MessageNumber>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Subscribed {
-    /// Asked for, or asked to go.
+    /// The SUBSCRIBE or UNSUBSCRIBE is not answered, or was refused.
     Perhaps,
-    /// Acknowledged.
+    /// The subscription is acknowledged.
     Surely,
-    /// Acknowledged to be gone, since then.
+    /// The end of the subscription was acknowledged in this step.
     Gone(Step),
 }
 
@@ -80,28 +82,30 @@ pub struct Published {
     qos: u8,
     /// RETAIN.
     pub retain: bool,
-    /// An empty payload.
+    /// Whether the payload is empty, so that the retained message is removed.
     pub removes: bool,
-    /// When it may have expired, in milliseconds.
+    /// The earliest time at which it may have expired, in milliseconds.
     pub expires_at: Option<u64>,
     incarnation: u32,
     first_sent: Step,
     acknowledged: Option<Step>,
-    /// Who had subscribed before it was published, in which session, and with which filters.
+    /// Clients that had subscribed before it was published, with their incarnation and filters.
     owed: BTreeMap<ClientId, (u32, BTreeSet<usize>)>,
-    /// Members of the shared subscription, before it was published and ever since. While there is one, somebody gets it.
+    /// Clients that were members of the shared subscription before it was published and ever since. If there is
+    /// one, some member must get it.
     members: BTreeSet<ClientId>,
-    /// Somebody has got it.
+    /// Whether any client has got it.
     reached: bool,
-    /// Its publisher was refused, although the refusal may have been lost. If it comes again, it may
-    /// come after others.
+    /// Whether it was refused. The refusal may have been lost. If the publisher sends it again, it may arrive
+    /// after later messages.
     refused: bool,
-    /// Its publisher's session may have expired since: what it sends again is new.
+    /// Whether the session of its publisher may have expired since then. If so, a repetition counts as a new
+    /// message.
     of_expired: bool,
 }
 
 impl Published {
-    /// A message to a topic, by its index, with a QoS.
+    /// Creates a message to a topic, by its index.
     pub fn new(publisher: ClientId, topic: usize, qos: u8) -> Self {
         Self {
             publisher,
@@ -139,7 +143,8 @@ impl Checker for Promises {
 }
 
 impl Promises {
-    /// For clients with these Session Expiry Intervals, and the QoS of each of their subscriptions.
+    /// Creates the checker for clients with these Session Expiry Intervals, and with these QoS of their
+    /// subscriptions.
     pub fn new(expiries: Vec<Option<u64>>, levels: Vec<[u8; FILTERS.len()]>) -> Self {
         let beliefs = |expiry| Beliefs { keeps: expiry != Some(0), expiry, ..Beliefs::default() };
         let clients = expiries.into_iter().map(beliefs).collect();
@@ -154,12 +159,12 @@ impl Promises {
         }
     }
 
-    /// The QoS with which a client subscribes to a filter.
+    /// Returns the QoS with which a client subscribes to a filter.
     pub fn level(&self, client: ClientId, filter: usize) -> u8 {
         self.levels[client][filter]
     }
 
-    /// A message is published for the first time. Answers its number.
+    /// Records that a message is published for the first time. Returns its number.
     pub fn publish(&mut self, mut message: Published, now: Step) -> MessageNumber {
         message.first_sent = now;
         message.incarnation = self.clients[message.publisher].incarnation;
@@ -181,7 +186,7 @@ impl Promises {
         self.messages()
     }
 
-    /// PUBACK or PUBREC has come.
+    /// Records that PUBACK or PUBREC has arrived.
     pub fn acknowledged(
         &mut self,
         client: ClientId,
@@ -202,14 +207,14 @@ impl Promises {
         }
     }
 
-    /// The broker has to publish a will of a client, sooner or later.
+    /// Records that the broker must publish a will of a client, at some time.
     pub fn will_is_due(&mut self, client: ClientId, number: MessageNumber, now: Step) {
         self.message(number).acknowledged.get_or_insert(now);
         self.wills.push((client, number, false));
     }
 
-    /// A client connects again. What its session had to leave behind is replaced in the store, at which moment a crash may
-    /// lose it.
+    /// Records that a client connects again. The store replaces the will of its previous connection, and a
+    /// crash at that moment may lose the will.
     pub fn connects(&mut self, client: ClientId) {
         let of_client = |(of, ..): &&mut (ClientId, MessageNumber, bool)| *of == client;
         for (.., is_replaced) in self.wills.iter_mut().filter(of_client) {
@@ -217,13 +222,13 @@ impl Promises {
         }
     }
 
-    /// Whether a client has subscribed to anything and heard so.
+    /// Whether a client has an acknowledged subscription.
     pub fn is_subscriber(&self, client: ClientId) -> bool {
         let mut subscriptions = self.clients[client].subscriptions.values();
         subscriptions.any(|state| *state == Subscribed::Surely)
     }
 
-    /// SUBSCRIBE is sent.
+    /// Records that SUBSCRIBE is sent.
     pub fn subscribing(&mut self, client: ClientId, filter: usize) {
         self.clients[client].asks = true;
         let subscriptions = &mut self.clients[client].subscriptions;
@@ -232,7 +237,7 @@ impl Promises {
         }
     }
 
-    /// SUBACK has come.
+    /// Records that SUBACK has arrived.
     pub fn subscribed(&mut self, client: ClientId, filter: usize, verdict: Verdict, now: Step) {
         self.answered(client, now);
         if verdict == Verdict::Done {
@@ -241,14 +246,14 @@ impl Promises {
         }
     }
 
-    /// UNSUBSCRIBE is sent. What is acknowledged already is owed nevertheless.
+    /// Records that UNSUBSCRIBE is sent. The client must still get the messages that are acknowledged already.
     pub fn unsubscribing(&mut self, client: ClientId, filter: usize) {
         self.clients[client].asks = true;
         self.clients[client].subscriptions.insert(filter, Subscribed::Perhaps);
         if filter == SHARED {
             self.is_no_member(client);
         }
-        // When a will is published that is due is known by nobody.
+        // Nobody knows when the broker publishes a will that is due, so a will counts as not acknowledged here.
         let is_open = |message: &&mut Published| {
             message.acknowledged.is_none() || message.topic == WILL_TOPIC
         };
@@ -262,14 +267,14 @@ impl Promises {
         }
     }
 
-    /// UNSUBACK has come. `existed`: something has gone by that.
+    /// Records that UNSUBACK has arrived. `existed` says that it has ended a subscription.
     pub fn unsubscribed(&mut self, client: ClientId, filter: usize, existed: bool, now: Step) {
         self.answered(client, now);
         self.clients[client].subscriptions.insert(filter, Subscribed::Gone(now));
         self.clients[client].anchored |= existed;
     }
 
-    /// A request has taken effect, or never will.
+    /// Records that a SUBSCRIBE or UNSUBSCRIBE has taken effect, or never will.
     fn answered(&mut self, client: ClientId, now: Step) {
         let beliefs = &mut self.clients[client];
         if std::mem::take(&mut beliefs.asks) {
@@ -277,7 +282,7 @@ impl Promises {
         }
     }
 
-    /// A client gives its session up, or hears that it has a new one.
+    /// Records that a client gives up its session, or learns that it has a new one.
     pub fn begin_session(&mut self, client: ClientId) {
         let Beliefs { keeps, expiry, incarnation, birth, .. } = self.clients[client];
         let incarnation = incarnation + 1;
@@ -288,15 +293,15 @@ impl Promises {
         self.is_no_member(client);
     }
 
-    /// A client is no member of the shared subscription any more, or was none for a time.
+    /// Records that a client is not a member of the shared subscription, or was not for a time.
     fn is_no_member(&mut self, client: ClientId) {
         for message in &mut self.messages {
             message.members.remove(&client);
         }
     }
 
-    /// CONNACK has come `now`, `away` milliseconds after the connection before was lost. False: the client's
-    /// session has not been resumed.
+    /// Records that CONNACK arrives in step `now`. The broker sent it `away` milliseconds after the previous
+    /// connection was lost. Returns false if the client's session was not resumed.
     pub fn connected(
         &mut self,
         client: ClientId,
@@ -310,7 +315,8 @@ impl Promises {
         let in_time = beliefs.expiry.is_none_or(|expiry| away < expiry);
         let must = beliefs.anchored && beliefs.keeps && !clean_start && in_time;
         if !in_time {
-            // It had expired, perhaps, and is back because a disk failed to hear of it. Nobody was told.
+            // The session may have expired, and be back because its removal failed on the disk. No client was
+            // told of the expiry.
             for message in &mut self.messages {
                 message.owed.remove(&client);
                 message.members.remove(&client);
@@ -324,11 +330,11 @@ impl Promises {
         } else if !present && must {
             self.violate(format!("the session of c{client} is lost"));
         }
-        // A session may have begun by a CONNECT whose CONNACK did not come.
+        // A session may have begun with a CONNECT whose CONNACK did not arrive.
         present && known.is_none_or(|known| known == birth)
     }
 
-    /// A message has come.
+    /// Records that a message reaches a client.
     pub fn delivered(&mut self, client: ClientId, number: MessageNumber, qos: u8, retain: bool) {
         self.message(number).reached = true;
         let message = &self.messages[number as usize - 1];
@@ -345,21 +351,21 @@ impl Promises {
             let before = beliefs.seen.get(&number).copied();
             beliefs.seen.insert(number, before.unwrap_or(false) || qos == 2);
             match before {
-                // One member may have it before a crash, and another after it.
+                // One member may get it before a crash, and another one after it.
                 Some(true) if message.of_expired || message.topic == SHARED_TOPIC => {}
                 Some(true) => broken = Some("twice, and had it with QoS 2"),
-                // With QoS 1 it may come twice, also if the client subscribes with QoS 2 meanwhile.
+                // With QoS 1 it may arrive twice, also if the client has subscribed with QoS 2 in the meantime.
                 Some(false) => {}
                 None => {
                     let Published { publisher, incarnation, topic, .. } = *message;
                     let key = (publisher, incarnation, topic, message.qos, qos);
                     let last = beliefs.last.entry(key).or_default();
-                    // Who subscribes later, or with another QoS, may get it when it is sent again.
+                    // A client that subscribes later, or with another QoS, may get it when it is sent again.
                     let in_order = *last < number
                         || beliefs.asks
                         || message.first_sent <= beliefs.changed
                         || message.refused
-                        // What one member gave back comes behind what the other has.
+                        // Messages that one member leaves to another arrive after those that the other one has.
                         || topic == SHARED_TOPIC
                         || topic == WILL_TOPIC
                         // The first copy may have expired, and the next one later.
@@ -380,12 +386,13 @@ impl Promises {
         }
     }
 
-    /// The broker takes a message from its publisher no more.
+    /// Records that the broker refuses a message of a publisher.
     pub fn refused(&mut self, number: MessageNumber) {
         self.message(number).refused = true;
     }
 
-    /// Messages to a topic are refused, and perhaps nobody hears of it: it may be any that is not acknowledged.
+    /// Records that messages to a topic are refused. The refusal may not reach the publisher, so it concerns
+    /// every message to the topic that is not acknowledged.
     pub fn refused_to(&mut self, topic: usize) {
         let on_its_way = |message: &&mut Published| message.acknowledged.is_none();
         for message in self.messages.iter_mut().filter(on_its_way) {
@@ -393,19 +400,19 @@ impl Promises {
         }
     }
 
-    /// A message to a topic was dropped for a client, and counted.
+    /// Records that the broker reported a message as dropped for a client.
     pub fn dropped(&mut self, client: ClientId, topic: Option<usize>) {
         *self.dropped.entry((client, topic)).or_default() += 1;
     }
 
-    /// A message to a topic was dropped for a binding, and counted.
+    /// Records that the broker reported a message as dropped for a binding.
     pub fn dropped_for_binding(&mut self, topic: usize) {
         for queue in 0..bound::QUEUES.len() {
             *self.dropped_for_bindings.entry((queue, topic)).or_default() += 1;
         }
     }
 
-    /// Everything has been delivered that ever will be.
+    /// Checks, at the end, that all messages have reached their subscribers. `now` is the time in milliseconds.
     pub fn all_is_delivered(&mut self, now: u64) {
         let mut missing = BTreeMap::<(ClientId, usize), Vec<MessageNumber>>::new();
         for (message, number) in self.messages.iter().zip(1..) {
@@ -455,7 +462,7 @@ impl Promises {
         }
     }
 
-    /// What a broker says in the end that a client has subscribed to.
+    /// Checks, at the end, the filters that a client has subscribed to according to the broker.
     pub fn has_subscribed(&mut self, client: ClientId, found: &BTreeSet<usize>) {
         for (filter, name) in FILTERS.iter().enumerate() {
             let wrong = match self.clients[client].subscriptions.get(&filter) {
@@ -471,7 +478,7 @@ impl Promises {
         }
     }
 
-    /// What a broker has retained in the end.
+    /// Checks, at the end, the message that a broker has retained for a topic.
     pub fn has_retained(&mut self, topic: usize, found: Option<MessageNumber>) {
         let retained = |message: &&Published| message.retain && message.topic == topic;
         let may_be_last = |message: &Published| {
@@ -502,15 +509,15 @@ impl Promises {
         }
     }
 
-    /// Checks, at the end, how often each message is in the queues that bindings fill.
+    /// Checks, at the end, the number of copies of each message in the queues that bindings fill.
     pub fn has_queued(&mut self, found: &bound::Found) {
         let mut wrong = Vec::new();
         for (message, number) in self.messages.iter().zip(1..) {
-            // Those that have expired may be gone.
+            // Messages that have expired may be gone.
             if !bound::takes(message.topic) || message.qos == 0 || message.expires_at.is_some() {
                 continue;
             }
-            // A session that no store has forgets in a crash what it has received.
+            // A session that is not stored loses its received identifiers in a crash.
             let once =
                 message.qos == 2 && self.clients[message.publisher].keeps && !message.of_expired;
             for (queue, (name, copies)) in bound::QUEUES.iter().enumerate() {

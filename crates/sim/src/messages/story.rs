@@ -1,4 +1,4 @@
-//! What happens to a broker and its clients.
+//! The choice of the next event, for MQTT messages.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +22,7 @@ use crate::process::{self, Settings};
 use crate::rules::Rules;
 use crate::world::{self, Beginning, Broker as _, Checker as _, Doing, Note, Story};
 
-/// What happens when a queue is full.
+/// Settings of a full queue, of which a history picks one.
 const OVERFLOWS: [QueueOverflow; 4] = [
     QueueOverflow::DropOldest,
     QueueOverflow::DropNewest,
@@ -32,21 +32,23 @@ const OVERFLOWS: [QueueOverflow; 4] = [
 
 type World = world::World<Messages>;
 
-/// Clients publish and subscribe.
+/// The story in which clients publish and subscribe.
 pub struct Messages {
     rules: Rules,
     settings: Settings,
-    /// Bindings fill queues with what is published.
+    /// Whether bindings fill queues with published messages.
     binds: bool,
-    /// When each client lost its connection, in milliseconds: it has broken, or the broker has closed it.
+    /// The time at which each client lost its connection, in milliseconds, because it broke or the broker
+    /// closed it.
     lost_at: Vec<Option<u64>>,
-    /// For how many milliseconds each client had been away when the broker sent the last CONNACK that let it in.
+    /// How long each client had been away when the broker sent the last CONNACK that admitted it, in
+    /// milliseconds.
     away: Vec<u64>,
-    /// How likely each client is to connect when it could.
+    /// Probability that a client connects when it can, for each client.
     returns: Vec<f64>,
-    /// The will of each client's connection, and whether the broker has to publish it when that breaks.
+    /// The will of each client's connection, and whether the broker must publish it when the connection breaks.
     wills: Vec<Option<(MessageNumber, bool)>>,
-    // How often things happen in a history.
+    // Probabilities of actions in this history.
     clean_start: f64,
     request: f64,
     retain: f64,
@@ -85,7 +87,8 @@ impl Story for Messages {
     const TELLS: Note<Packet> = Event::BrokerSends;
 
     fn begin(rng: &mut Rng, rules: Rules) -> Beginning<Self> {
-        // In some, members of the shared subscription come and go, and leave to others what they got.
+        // In some histories, members of the shared subscription come and go, and leave their messages to
+        // others.
         let passes_on = rng.u8(..4) == 0;
         let clean_start = if passes_on { 0.4 } else { [0.0, 0.15][rng.usize(..2)] };
         let request = [0.03, 0.1, 0.3][rng.usize(..3)];
@@ -118,8 +121,8 @@ impl Story for Messages {
             .collect();
         let mut levels: Vec<_> =
             clients.iter().map(|_| FILTERS.map(|_| rng.u8(..=5) / 2)).collect();
-        // A member that gets messages with QoS 0 may lose them for all, and what ends with a session with QoS 2 is
-        // given to nobody: two stores cannot take and give at once.
+        // The shared subscription has QoS 1. A member with QoS 0 may lose messages for all members. QoS 2
+        // messages of a session that ends go to nobody, because two stores cannot take and give in one commit.
         levels.iter_mut().for_each(|levels| levels[SHARED] = 1);
         let choices = if passes_on { [1.0, 0.1, 0.05, 0.02] } else { [1.0, 1.0, 0.2, 0.02] };
         let returns = clients.iter().map(|_| choices[rng.usize(..4)]).collect();
@@ -287,7 +290,8 @@ impl Story for Messages {
             world.promises.has_queued(&bound::found(&world.broker.process));
         }
         world.compare();
-        // Notes of sessions that ended while a message of theirs was handed on go with the next start.
+        // Notes of received identifiers of sessions that ended while their message was being routed are removed
+        // by the next start.
         world.crash();
         while !world.broker.is_written() {
             for shard in (0_u16..).take(world.disks.len()) {
@@ -312,13 +316,15 @@ impl Messages {
 }
 
 impl World {
-    /// What a session has given to others is in the store until they have it.
+    /// Audits after the messages of ended sessions have gone to others: they are in the store until the others
+    /// have them.
     fn settle_and_audit(&mut self) {
         self.settle();
         self.audit();
     }
 
-    /// The sessions of a shard that is closed are without clients from then on, whenever these hear of it.
+    /// Closes or opens a shard. The sessions of a closed shard have no client from then on, even if the client
+    /// learns of it later.
     fn close_or_open(&mut self) {
         process::close_or_open(self);
         for client in 0..self.clients.len() {
@@ -344,7 +350,7 @@ impl World {
         let clean_start = std::mem::take(&mut client.wants_clean);
         let away = self.story.away[id];
         if is_noted {
-            // That of a session which is not stored may be lost in a crash.
+            // The will of a session that is not stored may be lost in a crash.
             let is_stored = self.clients[id].expiry != Some(0);
             if let Some((_, is_promised)) = &mut self.story.wills[id] {
                 *is_promised = is_stored;
@@ -364,7 +370,7 @@ impl World {
         let is_shared = self.rng.f64() < self.story.share;
         let filter = if is_shared { SHARED } else { self.rng.usize(..SHARED) };
         if filter == SHARED && self.clients[id].expiry == Some(0) {
-            // What it was given would be gone with a crash.
+            // Messages that this member was given would be lost in a crash.
             return;
         }
         if !self.clients[id].request(filter) {
@@ -404,7 +410,7 @@ impl World {
     }
 }
 
-/// The filters that a client has subscribed to.
+/// Returns the filters that a client has subscribed to according to the broker.
 fn subscriptions(world: &World, client: ClientId) -> BTreeSet<usize> {
     let tenant = world.broker.process.tenant();
     let client_id = client_id(client);

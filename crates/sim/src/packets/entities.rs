@@ -1,133 +1,134 @@
-//! What goes over connections, as far as it matters here.
+//! Packets between clients and entities, reduced to what the simulation needs.
 
 use std::fmt;
 
 use barid_core::entity::{Refusal, SequenceNumber};
 
-/// Which entity, by its index in [`ENTITIES`].
+/// Index of an entity in [`ENTITIES`].
 pub type EntityId = usize;
 
-/// The entities. The first two require sessions.
+/// Names of the entities. The first two require sessions.
 pub const ENTITIES: [&str; 4] = ["streams", "once", "plain", "relay"];
 
-/// One that drops what is sent again.
+/// An entity with duplicate detection.
 pub const ONCE: EntityId = 1;
 
-/// One without sessions.
+/// An entity without sessions.
 pub const PLAIN: EntityId = 2;
 
-/// One that drops what is sent again, and forwards the rest to [`PLAIN`]. Nobody receives from it.
+/// An entity with duplicate detection that forwards its messages to [`PLAIN`]. Nobody receives from it.
 pub const RELAY: EntityId = 3;
 
-/// Which session, by its index in [`SESSIONS`].
+/// Index of a session in [`SESSIONS`].
 pub type SessionId = usize;
 
-/// The ids of sessions. Each entity that requires sessions has all of them.
+/// Session ids. Each entity that requires sessions has all of them.
 pub const SESSIONS: [&str; 3] = ["s0", "s1", "s2"];
 
-/// Which message, of all in a history; its id, and all that it says.
+/// Number of a message, unique in a history. It is also the message id and the body.
 pub type MessageNumber = u32;
 
-/// Which receiver of a connection: never the same twice in a history.
+/// Number of a receiver, unique in a history.
 pub type Handle = u32;
 
 /// A lock token.
 pub type Token = u128;
 
-/// A state. Every one that is set is another one.
+/// Value of a session state. Each value is set only once.
 pub type Note = u32;
 
-/// What a receiver asks for.
+/// The source that a receiver attaches to.
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
 pub enum Source {
-    /// This session.
+    /// The session with this index.
     Session(SessionId),
-    /// The next one that is free, within so many milliseconds.
+    /// The next free session, within this many milliseconds.
     Next(u64),
     /// The messages of an entity without sessions.
     Messages,
-    /// The dead letters.
+    /// The dead letters of an entity.
     DeadLetters,
 }
 
-/// How a message is settled.
+/// The way in which a message is settled.
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
 pub enum How {
-    /// Done.
+    /// The message is processed and deleted.
     Complete,
-    /// In vain.
+    /// The message is delivered again, and its delivery count grows.
     Abandon,
-    /// To be asked for by its number.
+    /// The message is put aside, to be received by its sequence number.
     Defer,
-    /// To the dead letters.
+    /// The message becomes a dead letter.
     DeadLetter,
-    /// Not looked at. Nobody is told whether it was.
+    /// The message is returned as if it had not been delivered. There is no answer.
     Release,
 }
 
-/// What goes over a connection.
+/// A packet on a connection.
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
 pub enum Packet {
     /// A client opens its connection.
     Open,
-    /// The broker has closed it.
+    /// The broker has closed the connection.
     Closed,
-    /// A message, to be enqueued now or at a time. Without sessions, its session is of no account.
+    /// A client sends a message, to be enqueued now or at a time. An entity without sessions ignores the
+    /// session.
     Send(EntityId, SessionId, MessageNumber, Option<u64>),
-    /// It is taken, under this number; none: it was sent before.
+    /// The message is accepted and has this sequence number; none if it was sent before.
     Accepted(MessageNumber, Option<SequenceNumber>),
-    /// It may be taken or not: the disk fails.
+    /// The message is refused because the disk fails. It may have been taken all the same.
     Refused(MessageNumber),
-    /// A scheduled message is not wanted any more.
+    /// A client cancels a scheduled message.
     Cancel(EntityId, MessageNumber, SequenceNumber),
-    /// It is gone; or it was not there.
+    /// The cancelled message is removed (true), or did not exist (false).
     Cancelled(MessageNumber, bool),
-    /// A receiver comes. Whether messages are deleted when it receives them.
+    /// A receiver attaches. True if messages are deleted when it receives them.
     Attach(Handle, EntityId, Source, bool),
-    /// It is there; with its session, and until when that is locked, if it has one.
+    /// The receiver is attached; with its session and the end of the session lock, if it has a session.
     Attached(Handle, Option<(SessionId, u64)>),
-    /// It is not, or not any more.
+    /// The receiver is refused, or the broker has ended it.
     Detached(Handle),
-    /// A receiver goes.
+    /// A receiver detaches.
     Detach(Handle),
-    /// A receiver takes so many messages more.
+    /// A receiver gives this much more credit.
     Flow(Handle, usize),
     /// A receiver asks for a deferred message.
     ReceiveDeferred(Handle, SequenceNumber),
-    /// A message.
+    /// A message for a receiver.
     Transfer(Handle, Transfer),
-    /// A message is settled.
+    /// A receiver settles a message.
     Settle(Handle, Token, How),
-    /// It was, or why not.
+    /// The result of a settlement.
     Settled(Handle, Token, Result<(), Refusal>),
-    /// A receiver wants its lock for longer.
+    /// A receiver renews the lock on its session.
     Renew(Handle),
-    /// Until when it has it now.
+    /// The new end of the lock; none if the lock was lost.
     Renewed(Handle, Option<u64>),
-    /// The state of a receiver's session is to be this, or none.
+    /// A receiver sets the state of its session, or removes it.
     SetState(Handle, Option<Note>),
-    /// It is; or the session was lost.
+    /// The state is set (true), or the session was lost (false).
     StateSet(Handle, bool),
-    /// What is the state?
+    /// A receiver asks for the state of its session.
     GetState(Handle),
-    /// This, or none; none at all if the session was lost.
+    /// The state, if there is one. The outer `None`: the session was lost.
     State(Handle, Option<Option<Note>>),
 }
 
-/// A message on its way to a receiver.
+/// A message that is delivered to a receiver.
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
 pub struct Transfer {
-    /// Which one.
+    /// The message.
     pub message: MessageNumber,
-    /// Its number.
+    /// Its sequence number.
     pub number: SequenceNumber,
-    /// With what to settle it, unless it is deleted.
+    /// Lock token to settle it with, unless it is deleted.
     pub token: Token,
-    /// How often it was delivered in vain.
+    /// Delivery count: how many deliveries ended without settlement.
     pub count: u32,
-    /// Until when it is locked; 0: it is not.
+    /// End of its lock, in milliseconds; 0 if it is not locked.
     pub until: u64,
-    /// It was deferred.
+    /// Whether it was deferred.
     pub deferred: bool,
 }
 
@@ -191,7 +192,7 @@ impl fmt::Display for Packet {
     }
 }
 
-/// A lock token as its two numbers.
+/// A lock token, shown as its two numbers: of the lock, and of the message.
 struct Short(Token);
 
 impl fmt::Display for Short {

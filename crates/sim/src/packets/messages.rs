@@ -1,29 +1,29 @@
-//! Control packets, as far as they matter here, and the few words that clients and broker share.
+//! MQTT control packets, reduced to what the simulation needs, and the topics and filters in use.
 
 use std::fmt;
 
 use barid_core::ids::PacketId;
 use mqtt_proto::{QoS, topic};
 
-/// Which message, of all that are ever published in a history; from 1.
+/// Number of a published message, unique in a history, from 1.
 pub type MessageNumber = u32;
 
-/// The topics that are published to.
+/// The topics that clients publish to.
 pub const TOPICS: [&str; 6] = ["a/1", "a/2", "b/1", "b/2", "s/1", "w/1"];
 
-/// The topic of which members of a shared subscription get messages, and others perhaps as well.
+/// Index of the topic that matches the shared subscription. Other subscriptions can match it, too.
 pub const SHARED_TOPIC: usize = 4;
 
-/// The topic of wills.
+/// Index of the topic of wills.
 pub const WILL_TOPIC: usize = 5;
 
-/// The topic filters that are subscribed to.
+/// The topic filters that clients subscribe to.
 pub const FILTERS: [&str; 7] = ["a/1", "a/+", "b/#", "#", "b/2", "+/2", "$share/g/s/+"];
 
-/// The shared subscription.
+/// Index of the shared subscription in [`FILTERS`].
 pub const SHARED: usize = 6;
 
-/// Whether a subscription, by the index of its filter, is to messages of a topic.
+/// Whether a filter matches a topic, both by index.
 pub fn matches(filter: usize, topic: usize) -> bool {
     let filter = if filter == SHARED { "s/+" } else { FILTERS[filter] };
     topic::matches(filter, TOPICS[topic])
@@ -36,25 +36,26 @@ pub enum Packet {
     Connect {
         /// Clean Start.
         clean_start: bool,
-        /// Session Expiry Interval in milliseconds, whole seconds; none: never. 0: the session ends with the connection.
+        /// Session Expiry Interval in milliseconds, a multiple of 1000; `None`: the session does not expire. 0:
+        /// the session ends with the connection.
         expiry: Option<u64>,
         /// Receive Maximum.
         receive_maximum: u16,
-        /// Which message is its will, if it has one.
+        /// The will, if there is one.
         will: Option<MessageNumber>,
     },
     /// CONNACK.
     ConnAck {
-        /// Session Present; none: the connection is refused.
+        /// Session Present, or `None` if the connection is refused.
         present: Option<bool>,
-        /// Which of all sessions in the history it is. For the checkers, a client cannot know.
+        /// Number of the session, unique in the history. Only for the checkers: a client cannot know it.
         birth: u64,
-        /// It is, or will be, in the store that the client is back. For the checkers, too.
+        /// Whether the return of the client is, or will be, in the store. Only for the checkers.
         is_noted: bool,
     },
     /// PUBLISH.
     Publish {
-        /// Which message.
+        /// The message.
         message: MessageNumber,
         /// Index of the topic in [`TOPICS`].
         topic: usize,
@@ -66,14 +67,14 @@ pub enum Packet {
         dup: bool,
         /// RETAIN.
         retain: bool,
-        /// Bytes of the payload.
+        /// Length of the payload in bytes.
         len: usize,
         /// Message Expiry Interval in milliseconds.
         expiry: Option<u64>,
     },
-    /// PUBACK, and whether it is one with Reason Code 0x97.
+    /// PUBACK. [`Verdict::Refused`] stands for Reason Code 0x97.
     PubAck(PacketId, Verdict),
-    /// PUBREC, and whether it is one with Reason Code 0x97.
+    /// PUBREC. [`Verdict::Refused`] stands for Reason Code 0x97.
     PubRec(PacketId, Verdict),
     /// PUBREL.
     PubRel(PacketId),
@@ -85,13 +86,13 @@ pub enum Packet {
     SubAck(PacketId, Verdict),
     /// UNSUBSCRIBE: index of the filter.
     Unsubscribe(PacketId, usize),
-    /// UNSUBACK, and whether there was such a subscription.
+    /// UNSUBACK, and whether the subscription existed.
     UnsubAck(PacketId, bool),
     /// The broker has closed the connection.
     Disconnect,
 }
 
-/// Whether the broker does what it is asked to.
+/// The answer of the broker to a PUBLISH or a SUBSCRIBE.
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
 pub enum Verdict {
     /// Success.
@@ -100,7 +101,7 @@ pub enum Verdict {
     Refused,
 }
 
-/// The QoS of a number from 0 to 2.
+/// Returns the QoS of a number from 0 to 2.
 pub fn qos(level: u8) -> QoS {
     QoS::try_from(level).expect("the QoS in a history are 0 to 2")
 }

@@ -1,4 +1,4 @@
-//! What clients and the simulated broker say to each other.
+//! Packets that clients and the simulated broker exchange.
 
 pub mod entities;
 pub mod messages;

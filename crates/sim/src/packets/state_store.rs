@@ -1,25 +1,26 @@
-//! Requests and answers, as far as they matter here.
+//! Requests to the state store and their responses, reduced to what the simulation needs.
 
 use std::fmt;
 
 use barid_core::ids::PacketId;
 use statestore_proto::{Condition, Refusal, Version};
 
-/// Which key, by its index in [`KEYS`].
+/// Index of a key in [`KEYS`].
 pub type Key = usize;
 
-/// The keys. The value of the lock is the client that has it, other values are the numbers of the requests
-/// that set them. What is fenced is set with the version of the lock as fencing token, by some.
+/// The keys. The value of the lock is the number of the client that holds it. Other values are the numbers of
+/// the requests that set them. Some requests set the fenced or the volatile key with the version of the
+/// client's lock as fencing token.
 pub const KEYS: [&str; 4] = ["plain", "lock", "fenced", "volatile"];
 
-/// The key that clients lock.
+/// Index of the key that clients lock.
 pub const LOCK: Key = 1;
-/// The key that is set with fencing tokens.
+/// Index of the stored key that clients set with fencing tokens.
 pub const FENCED: Key = 2;
-/// The key that is not stored.
+/// Index of the key that is not stored.
 pub const VOLATILE: Key = 3;
 
-/// Which request, of all in a history; its Correlation Data.
+/// Number of a request, unique in a history. It is also the Correlation Data.
 pub type RequestNumber = u32;
 
 /// A value.
@@ -28,26 +29,26 @@ pub type Value = u32;
 /// A request.
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
 pub struct Request {
-    /// Which one.
+    /// Its number.
     pub number: RequestNumber,
     /// The packet identifier of its PUBLISH.
     pub id: PacketId,
-    /// It was sent before.
+    /// Whether the request was sent before.
     pub dup: bool,
     /// The key.
     pub key: Key,
-    /// What is to be done.
+    /// The command.
     pub command: Command,
-    /// The client's clock, in milliseconds.
+    /// Time of the client's clock, in milliseconds.
     pub timestamp: u64,
-    /// A version that was given for the lock.
+    /// The fencing token: the version with which the client took the lock.
     pub token: Option<Version>,
 }
 
-/// What is to be done.
+/// A command.
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
 pub enum Command {
-    /// SET, and after how many milliseconds the key goes.
+    /// SET: value, condition, and time to live in milliseconds.
     Set(Value, Condition, Option<u64>),
     /// GET.
     Get,
@@ -57,55 +58,55 @@ pub enum Command {
     VDel(Value),
 }
 
-/// What a request is answered.
+/// The response to a request.
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
 pub enum Told {
-    /// It was set, and has this version now.
+    /// The key was set and has this version now.
     Set(Version),
-    /// Nothing was done: the key has another value, of this version.
+    /// Nothing was changed: the condition does not hold. The key has this version.
     NotApplied(Version),
-    /// It was deleted.
+    /// The key was deleted.
     Deleted(Version),
-    /// There was nothing to delete.
+    /// The key to delete did not exist.
     Nothing,
-    /// It has this value, of this version.
+    /// The value and version of the key.
     Value(Value, Version),
-    /// There is no such key.
+    /// The key does not exist.
     Absent,
-    /// Refused.
+    /// The request was refused.
     Refused(Refusal),
 }
 
-/// What goes over a connection.
+/// A packet on a connection.
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
 pub enum Packet {
-    /// CONNECT, and whether the session is to begin anew.
+    /// CONNECT.
     Connect {
         /// Clean Start.
         clean: bool,
     },
     /// CONNACK.
     ConnAck,
-    /// A PUBLISH with a request.
+    /// PUBLISH with a request.
     Request(Request),
-    /// Its PUBACK.
+    /// PUBACK of the broker for a request.
     PubAck(PacketId),
-    /// The response, in a PUBLISH with this packet identifier.
+    /// The response to a request, in a PUBLISH with this packet identifier.
     Response(RequestNumber, Told, PacketId),
-    /// KEYNOTIFY: from now on the connection is told of changes of a key.
+    /// KEYNOTIFY: the connection gets notifications of a key from now on.
     Watch(Key),
-    /// Its response, in a PUBLISH with this packet identifier.
+    /// The response to KEYNOTIFY, in a PUBLISH with this packet identifier.
     Watching(PacketId),
-    /// The key was set, or is gone; in a PUBLISH with this packet identifier.
+    /// Notification that a key was set or deleted, in a PUBLISH with this packet identifier.
     Notification(Key, Option<Value>, Version, PacketId),
-    /// PUBACK of a client.
+    /// PUBACK of a client for a response or a notification.
     Got(PacketId),
     /// The broker has closed the connection, or refused it.
     Disconnect,
 }
 
 impl Told {
-    /// The version that is told.
+    /// Returns the version in the response.
     pub fn version(self) -> Option<Version> {
         match self {
             Self::Set(version)
@@ -116,7 +117,7 @@ impl Told {
         }
     }
 
-    /// The version that was given to the change.
+    /// Returns the version that the request gave to the key by changing it.
     pub fn given(self) -> Option<Version> {
         match self {
             Self::Set(version) | Self::Deleted(version) => Some(version),

@@ -11,17 +11,18 @@ use barid_engine::turn::Turn;
 use super::wire::{Out, Posts};
 use crate::network::LinkId;
 
-/// The name of the one key, which is its text, too.
+/// Name of the only key, and also its secret.
 pub const KEY: &str = "all";
 
-/// A connection on which nothing has been said.
+/// Creates the broker's end of a new connection.
 pub fn accept(link: LinkId, posts: &Arc<Posts>) -> Container {
     let inbox = Inbox::new(ConnectionId(link.into()), Arc::clone(posts) as _);
     let here = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
     Container::new(here, here, Arc::new(OneKey), Arc::new(inbox))
 }
 
-/// Handles what has come, and sends what there is as far as the client takes it. False: the connection has ended.
+/// Handles the bytes that have arrived, and sends output as far as the client takes it. Returns false if the
+/// connection has ended.
 pub fn handle(
     turn: &mut Turn<'_>,
     out: &mut Out,
@@ -49,7 +50,8 @@ pub fn handle(
     is_open
 }
 
-/// Ends a connection; with a farewell, if the client is still there to hear it.
+/// Ends a connection. `farewell` is the reason of the close that the client is sent; without it, the connection
+/// is lost already.
 pub fn end(turn: &mut Turn<'_>, out: &mut Out, container: &mut Container, farewell: Option<&str>) {
     match farewell {
         Some(reason) => {
@@ -61,7 +63,7 @@ pub fn end(turn: &mut Turn<'_>, out: &mut Out, container: &mut Container, farewe
     container.abort(turn);
 }
 
-/// False: the client does not take all.
+/// Writes the output. Returns false if the client does not take all of it.
 fn flush(container: &mut Container, out: &mut Out) -> bool {
     let output = container.output();
     while !output.is_empty() {
@@ -73,7 +75,7 @@ fn flush(container: &mut Container, out: &mut Out) -> bool {
     true
 }
 
-/// The keys of the simulated broker.
+/// The shared access keys of the simulated broker: only [`KEY`], with all rights.
 #[derive(Debug)]
 struct OneKey;
 

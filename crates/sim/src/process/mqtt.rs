@@ -12,8 +12,8 @@ use mqtt_proto::{Connect, FixedHeader, MAX_PACKET_LEN};
 use super::wire::{Out, Posts};
 use crate::network::LinkId;
 
-/// Handles what has come, as far as it is whole. `client`: who was admitted, if anybody was. False: the connection has
-/// ended.
+/// Handles the complete packets that have arrived. `client` is `None` until a client is admitted. Returns false
+/// if the connection has ended.
 pub fn handle(
     turn: &mut Turn<'_>,
     out: &mut Out,
@@ -41,7 +41,7 @@ pub fn handle(
     }
 }
 
-/// The first packet of a connection. `None`: it has not all come.
+/// Handles the first packet of a connection. Returns `None` if it is incomplete.
 fn arrive(
     turn: &mut Turn<'_>,
     out: &mut Out,

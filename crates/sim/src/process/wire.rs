@@ -1,4 +1,4 @@
-//! The way to a client, and what threads ask of who owns it.
+//! The simulated socket of a client, and the posts to the owner of its connection.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Write};
@@ -10,10 +10,10 @@ use barid_engine::wire::Wire;
 use mqtt_proto::ReasonCode;
 use parking_lot::Mutex;
 
-/// Bytes that a client may leave unread before the broker's writes find no room.
+/// Bytes that the broker can write to a client before its writes block.
 pub const ROOM: usize = 600;
 
-/// The way to a client, which has room for some bytes.
+/// A simulated socket, which takes a limited number of bytes.
 #[derive(Debug, Default)]
 pub struct SimWire(Mutex<Pipe>);
 
@@ -31,25 +31,26 @@ impl Default for Pipe {
 }
 
 impl SimWire {
-    /// Lets `take` have what was written, of which it takes a beginning and says how long that is.
+    /// Calls `take` with the bytes that were written. It returns the number of bytes that it has taken from the
+    /// beginning.
     pub fn take(&self, take: impl FnOnce(&[u8]) -> usize) {
         let mut pipe = self.0.lock();
         let taken = take(&pipe.bytes);
         pipe.bytes.drain(..taken);
     }
 
-    /// Whether a write found no room.
+    /// Whether a write found too little room.
     pub fn is_blocked(&self) -> bool {
         self.0.lock().is_blocked
     }
 
-    /// Whether nothing is on its way, and nothing waits for room.
+    /// Whether no bytes wait to be taken, and no write waits for room.
     pub fn is_quiet(&self) -> bool {
         let pipe = self.0.lock();
         pipe.bytes.is_empty() && !pipe.is_blocked
     }
 
-    /// There is room for so many bytes from here on.
+    /// Sets the free room to this many bytes, and clears the blocked state.
     pub fn make_room(&self, room: usize) {
         let mut pipe = self.0.lock();
         (pipe.room, pipe.is_blocked) = (room, false);
@@ -72,7 +73,7 @@ impl Wire for SimWire {
     }
 }
 
-/// A wire, as its owner writes to it.
+/// The writer that the owner of a connection uses.
 pub struct Out(pub Arc<SimWire>);
 
 impl Write for Out {
@@ -85,11 +86,11 @@ impl Write for Out {
     }
 }
 
-/// What threads ask of the owner of a connection.
+/// Posts to the owner of connections, the oldest first.
 #[derive(Debug, Default)]
 pub struct Posts(Mutex<VecDeque<Post>>);
 
-/// One of them.
+/// A request to the owner of a connection.
 #[derive(Debug)]
 pub enum Post {
     Drain(ConnectionId),
@@ -97,12 +98,12 @@ pub enum Post {
 }
 
 impl Posts {
-    /// The first of them.
+    /// Removes and returns the oldest post.
     pub fn take(&self) -> Option<Post> {
         self.0.lock().pop_front()
     }
 
-    /// Whether there are none.
+    /// Whether there are no posts.
     pub fn is_empty(&self) -> bool {
         self.0.lock().is_empty()
     }

@@ -1,4 +1,4 @@
-//! The broker of the state store: the engine, and what it has of keys.
+//! The broker of the state store: the engine, and the content of its keys.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -23,12 +23,12 @@ pub struct Broker {
     pub process: Process,
 }
 
-/// All that a broker stores, as it has it in memory.
+/// Everything that a broker stores, as it is in memory.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Picture {
     sessions: BTreeSet<(ClientId, u64)>,
     keys: Vec<String>,
-    /// What would be answered if the request came again.
+    /// Responses that repeated requests would get.
     answered: BTreeSet<(ClientId, RequestNumber, String)>,
 }
 
@@ -46,14 +46,15 @@ impl OverEngine for Broker {
 }
 
 impl Broker {
-    /// Starts a broker from what is on its disks, one for each shard; so many batches may be on their way to each.
+    /// Starts a broker from its disks, one for each shard. At most `window` batches may be in flight to each
+    /// log.
     pub fn start(disks: &[Disk], window: usize, rules: Rules) -> Self {
         let (limits, volatile) = (Limits::default(), Some(KEYS[VOLATILE]));
         let settings = Settings { limits, volatile, in_memory_max: usize::MAX, window };
         Self { process: Process::start(disks, &settings, rules) }
     }
 
-    /// Packets that the broker has sent since they were taken last.
+    /// Returns the packets that the broker has sent since the last call.
     pub fn take_packets(
         &mut self,
         of: impl Fn(LinkId) -> Option<ClientId>,
@@ -61,7 +62,7 @@ impl Broker {
         self.process.take_packets(of, Packet::Disconnect, |_, bytes| codec::decode(bytes))
     }
 
-    /// What is in memory and stored, and what is known of some requests.
+    /// Returns everything that is stored, as it is in memory, and the responses to these requests.
     pub fn picture(&self, requests: &[Request]) -> Picture {
         let tenant = self.process.tenant();
         let (store, shards) = (tenant.state_store(), &tenant.shards);
@@ -73,7 +74,7 @@ impl Broker {
         let mut stored = Vec::new();
         for shard in shards.iter() {
             let partition = store.partition(shard.index());
-            // Also what has expired, if nobody has noticed.
+            // With the time 0, keys are included that have expired and were not removed yet.
             let views = partition.entries(WallTime::default(), b"", b"");
             stored.extend(views.filter(|view| view.stored).map(|view| {
                 let (key, value) = (&view.key, &view.value);
@@ -90,7 +91,7 @@ impl Broker {
                 let shard = shards.of_key(TENANT, KEYS[request.key].as_bytes());
                 let origin = origin(*number, request);
                 let told = told(&store.partition(shard).answered(&origin)?);
-                // Who is turned away by a full disk is told at once, and nothing is stored of it.
+                // A refusal because of a full disk is sent at once, and is not stored.
                 let is_stored = told != Told::Refused(Refusal::QuotaExceeded);
                 is_stored.then(|| (*client, request.number, told.to_string()))
             }));
@@ -99,7 +100,7 @@ impl Broker {
     }
 }
 
-/// How many answers are on some disks to sessions that are gone.
+/// Returns the number of responses on disks whose sessions do not exist any more.
 pub fn orphans(disks: &[Disk]) -> usize {
     let stores: Vec<_> = disks.iter().map(|disk| disk.open(keys::NAMES.len())).collect();
     let mut sessions = BTreeSet::new();
@@ -121,13 +122,13 @@ pub fn orphans(disks: &[Disk]) -> usize {
     answered.iter().filter(|session| !sessions.contains(session)).count()
 }
 
-/// By what a request is known when it comes again.
+/// Returns the origin by which the store recognizes a repeated request.
 fn origin(session: u64, request: &Request) -> Origin {
     let (packet_id, correlation) = (request.id, xxh3_128(&request.number.to_be_bytes()));
     Origin { session, packet_id, correlation, stored: true, settled: WallTime::default() }
 }
 
-/// What a client would be told.
+/// Returns the response that a client would get.
 fn told(answer: &Answer) -> Told {
     let version = || answer.version.expect("what has a value or was changed has a version");
     match &answer.outcome {

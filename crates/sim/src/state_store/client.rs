@@ -1,31 +1,31 @@
-//! A client: its session, its clock, and what it sends again.
+//! A client: its session, its clock, and the requests that it repeats.
 
 use barid_core::ids::PacketId;
 use statestore_proto::Version;
 
 use crate::packets::state_store::{Packet, Request, RequestNumber, Told};
 
-/// Requests that a client sends before it waits for answers.
+/// Maximum number of unanswered requests of a client. At this number it waits for responses.
 const IN_FLIGHT_MAX: usize = 3;
 
 /// A client with its half of the session.
 pub struct Client {
-    /// Its clock less that of the broker, in milliseconds.
+    /// Difference between its clock and the broker's, in milliseconds. Positive if its clock is ahead.
     pub skew: i64,
-    /// Whether CONNACK has come on its connection.
+    /// Whether CONNACK has arrived on the current connection.
     pub connected: bool,
-    /// It gives its session up with the next CONNECT.
+    /// Whether the next CONNECT has Clean Start.
     pub wants_clean: bool,
-    /// The version with which it got the lock last.
+    /// The version with which the client last took the lock.
     pub lock: Option<Version>,
     in_flight: Vec<InFlight>,
 }
 
 struct InFlight {
     request: Request,
-    /// PUBACK has come.
+    /// Whether PUBACK has arrived.
     acknowledged: bool,
-    /// The response has come.
+    /// Whether the response has arrived.
     answered: bool,
 }
 
@@ -34,17 +34,17 @@ impl Client {
         Self { skew, connected: false, wants_clean: false, lock: None, in_flight: Vec::new() }
     }
 
-    /// Whether it may send a request.
+    /// Whether the client may send a request.
     pub fn may_ask(&self) -> bool {
         self.in_flight.len() < IN_FLIGHT_MAX
     }
 
-    /// Whether it waits for nothing.
+    /// Whether the client waits for no answer.
     pub fn is_idle(&self) -> bool {
         self.in_flight.is_empty()
     }
 
-    /// The smallest packet identifier that is free.
+    /// Returns the smallest free packet identifier.
     pub fn free_id(&self) -> PacketId {
         let used = |id: &PacketId| {
             self.in_flight.iter().any(|sent| sent.request.id == *id && !sent.acknowledged)
@@ -52,31 +52,31 @@ impl Client {
         (1..).find(|id| !used(id)).expect("few are used")
     }
 
-    /// It sends a request, and keeps it until it is acknowledged.
+    /// Takes note of a request that the client sends. It is kept until it is acknowledged and answered.
     pub fn ask(&mut self, request: Request) {
         self.in_flight.push(InFlight { request, acknowledged: false, answered: false });
     }
 
-    /// The connection has broken. A response that has not come does not come any more, unless the request
-    /// is sent again.
+    /// Handles the loss of the connection. An outstanding response arrives only if the request is sent again,
+    /// so the client gives up acknowledged requests.
     pub fn disconnected(&mut self) {
         self.connected = false;
         self.in_flight.retain(|sent| !sent.acknowledged);
     }
 
-    /// Its session is over, and what it was about to send again.
+    /// Forgets the client's session, and the requests that would be sent again.
     pub fn forget_session(&mut self) {
         self.in_flight.clear();
     }
 
-    /// After CONNACK, what was not acknowledged is sent again in its old order (MQTT 5 §4.4), whether it was
-    /// answered or not.
+    /// Returns the packets to send after CONNACK: the requests that were not acknowledged, answered or not, in
+    /// their original order (MQTT 5 §4.4).
     pub fn resend(&self) -> Vec<Packet> {
         let again = |sent: &InFlight| Packet::Request(Request { dup: true, ..sent.request });
         self.in_flight.iter().filter(|sent| !sent.acknowledged).map(again).collect()
     }
 
-    /// PUBACK has come.
+    /// Records that PUBACK has arrived.
     pub fn acknowledged(&mut self, id: PacketId) {
         let of_id = |sent: &&mut InFlight| sent.request.id == id && !sent.acknowledged;
         if let Some(sent) = self.in_flight.iter_mut().find(of_id) {
@@ -85,7 +85,7 @@ impl Client {
         self.finish();
     }
 
-    /// A response has come. Answers the request, unless it was answered before.
+    /// Records that a response has arrived. Returns the request, unless it was answered before.
     pub fn answered(&mut self, number: RequestNumber, told: Told) -> Option<Request> {
         let of_number = |sent: &&mut InFlight| sent.request.number == number && !sent.answered;
         let sent = self.in_flight.iter_mut().find(of_number)?;

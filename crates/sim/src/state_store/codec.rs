@@ -1,4 +1,4 @@
-//! What clients and the state store say to each other, as bytes of MQTT 5.
+//! Encoding and decoding of the packets between clients and the state store, as MQTT 5.
 
 use std::num::NonZeroU64;
 
@@ -14,10 +14,12 @@ use crate::packets::state_store::{
     Command, KEYS, Key, Packet, Request, RequestNumber, Told, Value,
 };
 
-/// Packet identifiers from here on are of SUBSCRIBE and KEYNOTIFY, and so is Correlation Data.
+/// First packet identifier that is used for SUBSCRIBE and KEYNOTIFY. Correlation Data from this number, shifted
+/// left by 16 bits, on is of KEYNOTIFY.
 const OTHERS: u16 = 0x8000;
 
-/// Appends a packet of a client. Who connects asks for its responses and notifications in the same breath.
+/// Appends the bytes of a client's packet to `out`. A CONNECT is followed by the SUBSCRIBE for responses and
+/// notifications.
 pub fn encode(client: ClientId, packet: Packet, out: &mut Vec<u8>) {
     let client_id = client_id(client);
     match packet {
@@ -116,8 +118,8 @@ fn publish(
     write(&Whole::Publish(publish), out);
 }
 
-/// The first packet that the broker has sent, and how many bytes it has. `None`: it has not all come. A packet that
-/// clients here have no use for is skipped.
+/// Decodes the first packet in `bytes`, which the broker has sent. Returns the packet and its length, or `None`
+/// if it is incomplete. The packet is `None` if clients here have no use for it.
 pub fn decode(bytes: &[u8]) -> Option<(Option<Packet>, usize)> {
     let header = FixedHeader::read(bytes, MAX_PACKET_LEN).expect("the broker sends MQTT")?;
     let packet = bytes.get(..header.packet_len())?;
@@ -128,7 +130,7 @@ pub fn decode(bytes: &[u8]) -> Option<(Option<Packet>, usize)> {
         Whole::ConnAck(_) => Some(Packet::ConnAck),
         Whole::Publish(publish) => Some(published(&publish)),
         Whole::PubAck(ack) => Some(Packet::PubAck(ack.packet_id.get())),
-        // A client that hears nothing begins anew.
+        // A client without its subscriptions gets no responses, so it connects again.
         Whole::SubAck(suback) if is_refused(&suback) => Some(Packet::Disconnect),
         Whole::SubAck(_) | Whole::Disconnect(_) => None,
         other => unreachable!("nobody has asked for {other:?}"),
@@ -186,7 +188,7 @@ fn key_of(key: &[u8]) -> Key {
     KEYS.iter().position(|known| known.as_bytes() == key).expect("one of ours")
 }
 
-/// A value that somebody has set.
+/// Decodes a value that a client has set.
 pub fn value_of(value: &[u8]) -> Value {
     Value::from_be_bytes(value.try_into().expect("values were made of numbers"))
 }

@@ -1,14 +1,15 @@
-//! How one key works, one command after the other: the protocol in as few words as it can be said.
+//! The sequential specification of one key: the effects and responses of the protocol's commands, in minimal
+//! form.
 
 use statestore_proto::{Condition, Refusal, Version};
 
 use crate::linearizability::{Specification, Window};
 use crate::packets::state_store::{Command, Told, Value};
 
-/// The rules of a key.
+/// The specification of a key.
 pub struct KeyRules;
 
-/// A command, and what it was answered if that is known.
+/// A command, with its response if that is known.
 #[derive(Clone, Copy, Debug)]
 pub struct Operation {
     pub command: Command,
@@ -16,21 +17,21 @@ pub struct Operation {
     pub told: Option<Told>,
 }
 
-/// What a key is.
+/// The state of a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct State {
     entry: Option<Entry>,
-    /// The greatest version that is known to have been given.
+    /// The greatest version that is known to have been given to the key.
     latest: Version,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Entry {
     value: Value,
-    /// None: whoever set it was not told.
+    /// The version; `None` if no client was told it.
     version: Option<Version>,
     token: Option<Version>,
-    /// Between which milliseconds it expires.
+    /// The earliest and the latest time at which it expires, in milliseconds.
     expires: Option<(u64, u64)>,
 }
 
@@ -45,7 +46,7 @@ impl Specification for KeyRules {
     fn next(&self, state: &State, operation: &Operation, window: Window) -> Vec<State> {
         let mut next = Vec::new();
         let expires = state.entry.and_then(|entry| entry.expires);
-        // It may be gone, and it may be there still.
+        // The key may have expired, or may still exist.
         if expires.is_none_or(|(_, latest)| window.from < latest) {
             next.extend(state.apply(operation, window));
         }
@@ -58,11 +59,11 @@ impl Specification for KeyRules {
 }
 
 impl State {
-    /// What the key is after a command that finds it like this. None: the command was answered otherwise.
+    /// Returns the state of the key after a command, or `None` if the response does not fit this state.
     fn apply(&self, operation: &Operation, window: Window) -> Option<State> {
         let Operation { command, token, told } = *operation;
         let Some(told) = told else {
-            // Whatever it would be answered.
+            // The response is not known, so any response fits.
             let change = self.outcome(command, token);
             return Some(self.change(change, operation, None, window));
         };
@@ -85,7 +86,7 @@ impl State {
         fits.then(|| self.change(change, operation, told.version(), window))
     }
 
-    /// What a command comes to.
+    /// Returns the effect of a command in this state.
     fn outcome(&self, command: Command, token: Option<Version>) -> Change {
         if let (Command::Get, entry) = (command, &self.entry) {
             return if entry.is_some() { Change::Tell } else { Change::Absent };
@@ -136,7 +137,7 @@ impl State {
     }
 }
 
-/// What a command comes to.
+/// The effect of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Change {
     Put,

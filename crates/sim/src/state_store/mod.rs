@@ -1,19 +1,19 @@
 //! Random histories of the state store.
 //!
-//! Clients with clocks of their own set, read, lock and delete a few keys, in sessions that go on when
-//! connections break; what is not acknowledged they send again. The broker's process ends at any moment,
-//! disks fail, keys expire. In the end every key must have had a history that could be a sequential one
-//! ([`linearizability`](crate::linearizability)), whatever was told to whom, and no version may have been
-//! given twice.
+//! Clients with clocks of their own set, read, lock and delete a few keys. Their sessions survive broken
+//! connections, and they send unacknowledged requests again. The broker's process ends at any moment, disks
+//! fail, and keys expire. At the end the history of each stored key must be
+//! [linearizable](crate::linearizability), with all responses and notifications that clients got, and no
+//! version may have been given twice.
 //!
-//! | module | what is there |
+//! | module | contents |
 //! | --- | --- |
-//! | `broker` | the engine, and what it has of keys |
+//! | `broker` | the engine, and the content of its keys |
 //! | `codec` | packets as bytes |
 //! | `client` | a client's half of MQTT |
-//! | `key` | how one key works, one command after the other |
-//! | `promises` | what is checked |
-//! | `story` | what happens next |
+//! | `key` | the sequential specification of one key |
+//! | `promises` | the checks |
+//! | `story` | the choice of the next event |
 
 mod broker;
 mod client;

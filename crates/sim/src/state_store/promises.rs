@@ -1,4 +1,4 @@
-//! What clients may rely on.
+//! The promises that clients may rely on.
 
 use std::collections::BTreeMap;
 
@@ -12,13 +12,13 @@ use crate::packets::state_store::{
 };
 use crate::world::Checker;
 
-/// All that was asked and told.
+/// All requests, and everything that clients were told.
 #[derive(Default)]
 pub struct Promises {
     asked: Vec<Asked>,
-    /// When a version was told to somebody.
+    /// The versions that clients were told, with the time.
     versions: Vec<(Moment, Version)>,
-    /// The last version of a key that a connection was notified of.
+    /// The version in the last notification of each key, by connection.
     notified: BTreeMap<(LinkId, Key), Version>,
     violation: Option<String>,
 }
@@ -27,7 +27,7 @@ struct Asked {
     request: Request,
     begun: Moment,
     told: Option<(Told, Moment)>,
-    /// Somebody was notified of it.
+    /// The version and time of the first notification of it.
     seen: Option<(Version, Moment)>,
 }
 
@@ -42,28 +42,28 @@ impl Checker for Promises {
 }
 
 impl Promises {
-    /// All requests that were sent.
+    /// Returns all requests that were sent.
     pub fn all(&self) -> Vec<Request> {
         self.asked.iter().map(|asked| asked.request).collect()
     }
 
-    /// The number of the next request.
+    /// Returns the number of the next request.
     pub fn next(&self) -> RequestNumber {
         self.messages()
     }
 
-    /// A request is sent for the first time.
+    /// Records that a request is sent for the first time.
     pub fn asked(&mut self, request: Request, begun: Moment) {
         self.asked.push(Asked { request, begun, told: None, seen: None });
     }
 
-    /// It is answered for the first time.
+    /// Records that a request is answered for the first time.
     pub fn told(&mut self, number: RequestNumber, told: Told, at: Moment) {
         self.asked[number as usize].told = Some((told, at));
         self.versions.extend(told.version().map(|version| (at, version)));
     }
 
-    /// A connection is notified of a change.
+    /// Records that a connection is notified of a change.
     pub fn notified(
         &mut self,
         link: LinkId,
@@ -74,13 +74,13 @@ impl Promises {
         if self.notified.insert((link, key), version).is_some_and(|before| before >= version) {
             self.violate(format!("[{link}] is notified of {} out of order", KEYS[key]));
         }
-        // Whoever has the lock sets it to the same value again and again.
+        // The holder of the lock sets it to the same value repeatedly, so the value does not name a request.
         if let Some(number) = value.filter(|_| key != LOCK) {
             self.asked[number as usize].seen.get_or_insert((version, at));
         }
     }
 
-    /// Everything has come to rest.
+    /// Checks everything, after the world has come to rest.
     pub fn check(&mut self) {
         self.check_versions();
         for key in (0..KEYS.len()).filter(|key| *key != VOLATILE) {
@@ -101,7 +101,8 @@ impl Promises {
         }
     }
 
-    /// Every version is greater than all that anybody had been told before it was asked for.
+    /// Checks that every version is greater than all versions that clients had been told before its request was
+    /// sent.
     fn check_versions(&mut self) {
         let mut broken = None;
         let mut given = BTreeMap::new();
@@ -132,10 +133,12 @@ impl Promises {
 }
 
 impl Asked {
-    /// As a call. None: it cannot have had an effect, and nobody was told of one.
+    /// Returns the request as a call, or `None` if it cannot have had an effect and no client was told a
+    /// response.
     fn call(&self) -> Option<Call<Operation>> {
         let Self { request: Request { command, token, .. }, begun, told, seen } = *self;
-        // Who was refused for want of room may ask again and have more luck.
+        // A request that was refused because the disk is full may succeed when it is repeated, so its result is
+        // not known.
         let told = told.filter(|(told, _)| *told != Told::Refused(Refusal::QuotaExceeded));
         let seen = seen.map(|(version, at)| (Told::Set(version), at));
         let (told, ended) = match (told, seen) {

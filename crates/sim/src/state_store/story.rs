@@ -1,4 +1,4 @@
-//! What happens to a state store and its clients.
+//! The choice of the next event, for the state store.
 
 use barid_store::memory::Disk;
 use fastrand::Rng;
@@ -17,25 +17,25 @@ use crate::process;
 use crate::rules::Rules;
 use crate::world::{self, Beginning, Checker as _, Doing, Note, Story};
 
-/// Requests about one key in a history: as many as a search can put into an order.
+/// Maximum number of requests for one key in a history: as many as the search for an order can handle.
 const REQUESTS_MAX: usize = 60;
 
 type World = world::World<StateStore>;
 
-/// Clients ask for keys.
+/// The story in which clients send requests for keys.
 pub struct StateStore {
     rules: Rules,
-    /// Batches that may be on their way to the log of a shard.
+    /// Maximum number of batches in flight to the log of a shard.
     window: usize,
-    /// How often each key was asked for.
+    /// Number of requests for each key.
     requests: [usize; KEYS.len()],
-    /// The keys that each client has not looked at since nothing fails any more.
+    /// Keys that each client has not read since the world has healed.
     to_see: Vec<Vec<Key>>,
-    // How often things happen in a history.
+    // Probabilities of actions in this history.
     clean: f64,
     watch: f64,
     ttl: f64,
-    /// How often a client that had the lock proves it.
+    /// Probability that a client that had the lock sends its version as fencing token.
     token: f64,
 }
 
@@ -177,7 +177,7 @@ impl World {
         Moment { step: self.history.steps(), millis: self.now }
     }
 
-    /// A client asks for something.
+    /// Lets a client send a random request.
     fn request(&mut self, id: ClientId) {
         let key = self.rng.usize(..KEYS.len());
         if self.story.requests[key] == REQUESTS_MAX {
@@ -196,7 +196,7 @@ impl World {
             5..7 => Command::Get,
             7 => Command::Del,
             _ if key == LOCK => Command::VDel(own),
-            // What somebody has set, perhaps.
+            // A value that some request may have set.
             _ => Command::VDel(self.rng.u32(..value.max(1))),
         };
         self.ask(id, key, command);

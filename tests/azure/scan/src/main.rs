@@ -1,4 +1,4 @@
-//! Lists the keys of a broker's state store, after putting thousands of them there, and is told each once.
+//! Stores thousands of keys in a broker's state store, lists them, and checks that each is listed once.
 //!
 //!     azure-scan ADDRESS TENANT
 
@@ -63,7 +63,7 @@ async fn main() {
     println!("ok scan");
 }
 
-/// All keys that match, and the number of pages. No key is told twice.
+/// Returns all keys that match, and the number of pages. Fails if a key is listed twice.
 async fn list(client: &Client, pattern: &[u8]) -> (BTreeSet<Vec<u8>>, usize) {
     let mut pager = client.list_keys(pattern.to_vec(), PATIENCE).expect("a pattern");
     let (mut all, mut pages) = (BTreeSet::new(), 0);

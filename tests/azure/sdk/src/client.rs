@@ -1,4 +1,4 @@
-//! A client as an application of Azure IoT Operations makes it: a session, and a state store client on it.
+//! A client as in an application of Azure IoT Operations: a session, with a state store client.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,13 +18,13 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-/// How long a request may take: long enough for a broker that is killed and started again meanwhile.
+/// Timeout of a request: long enough for a broker that is killed and started again in the meantime.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long silence must last to be believed.
+/// Time without a notification after which a test concludes that none is sent.
 const SILENCE: Duration = Duration::from_millis(400);
 
-/// The broker under test, and the tenant in which a scenario plays.
+/// The broker under test, and the tenant of a scenario.
 #[derive(Clone)]
 pub struct Broker {
     host: String,
@@ -44,12 +44,12 @@ impl Broker {
         }
     }
 
-    /// The same broker, as another tenant sees it that no other scenario uses.
+    /// Returns the same broker with another tenant, which no other scenario uses.
     pub fn tenant(&self, suffix: &str) -> Self {
         Self { tenant: format!("{}-{suffix}", self.tenant), ..self.clone() }
     }
 
-    /// A client with this identifier, whose user name is `{tenant}/{name}`.
+    /// Connects a client with this identifier and the user name `{tenant}/{name}`.
     pub async fn client(&self, name: &str) -> Client {
         self.client_with_keep_alive(name, Duration::from_secs(60)).await
     }
@@ -85,10 +85,11 @@ impl Broker {
     }
 }
 
-/// Has whoever started this program do something to the broker or the network, and waits until it is done.
+/// Asks the process that started this program for a fault of the broker or the network, and waits until it has
+/// happened.
 ///
-/// `cut`: all connections are closed. `deafen`: nothing of the broker reaches the clients until the cut that
-/// must follow. `kill`: the broker is killed and started again with its data.
+/// `cut` closes all connections. `deafen` stops all data from the broker to the clients until the `cut` or
+/// `kill` that must follow. `kill` kills the broker and starts it again with its data.
 pub async fn fault(name: &str) {
     println!("do {name}");
     let mut line = String::new();
@@ -108,7 +109,7 @@ pub struct Client {
 pub type Result<T> = std::result::Result<T, state_store::Error>;
 
 impl Client {
-    /// The applied or refused change, and the version that the answer gives.
+    /// Sets a key. Returns whether the change was applied, and the version in the response.
     pub async fn set_with(
         &self,
         key: &[u8],
@@ -121,7 +122,7 @@ impl Client {
         Ok((answer.response, answer.version.expect("every answer to a SET has a version")))
     }
 
-    /// A SET that nothing forbids; its version.
+    /// Sets a key without conditions. Returns the version.
     pub async fn set(&self, key: &[u8], value: &[u8]) -> HybridLogicalClock {
         let (applied, version) =
             self.set_with(key, value, None, SetOptions::default()).await.expect("SET");
@@ -180,7 +181,8 @@ impl Client {
         }
     }
 
-    /// 1: deleted, 0: absent, -1: another value.
+    /// Deletes a key if it has this value. Returns 1 if it was deleted, 0 if it does not exist, and -1 if it
+    /// has another value.
     pub async fn vdel(&self, key: &[u8], value: &[u8]) -> i64 {
         self.store.vdel(key.to_vec(), value.to_vec(), None, PATIENCE).await.expect("VDEL").response
     }
@@ -189,12 +191,12 @@ impl Client {
         self.store.observe(key.to_vec(), PATIENCE).await.expect("KEYNOTIFY").response
     }
 
-    /// Whether the key was observed until now.
+    /// Stops observing a key. Returns whether the key was observed.
     pub async fn unobserve(&self, key: &[u8]) -> bool {
         self.store.unobserve(key.to_vec(), PATIENCE).await.expect("KEYNOTIFY STOP").response
     }
 
-    /// The lease of this name, for which the client stands with its own.
+    /// Returns a client of the lease `name`, whose holder name is the name of this client.
     pub fn lease(&self, name: &[u8]) -> lease::Client {
         lease::Client::new(self.store.clone(), name.to_vec(), self.name.clone().into())
             .expect("a lease client")
@@ -205,7 +207,7 @@ impl Client {
             .expect("a lock client")
     }
 
-    /// Ends the session as an application does that has finished; the session must not have ended before.
+    /// Ends the session as an application does when it has finished. Fails if the session has ended before.
     pub async fn leave(self) {
         self.store.shutdown().await.expect("unsubscribes");
         self.exit.try_exit().expect("a session that is connected");
@@ -214,18 +216,18 @@ impl Client {
         ended.expect("ends because it was asked to");
     }
 
-    /// Ends as a process does that is killed: nothing more is sent, also no DISCONNECT.
+    /// Ends the client like a killed process: it sends nothing more, not even DISCONNECT.
     pub fn die(self) {
         self.running.abort();
     }
 }
 
-/// What orders two versions.
+/// Returns the part of a version by which versions are ordered.
 pub fn order(version: &HybridLogicalClock) -> (std::time::SystemTime, u64) {
     (version.timestamp, version.counter)
 }
 
-/// The next change of a key.
+/// Waits for the next notification of a key.
 pub async fn next(observation: &mut KeyObservation) -> KeyNotification {
     let told =
         timeout(PATIENCE, observation.recv_notification()).await.expect("a notification in time");
@@ -256,7 +258,7 @@ pub async fn expect_silence(observation: &mut KeyObservation) {
     }
 }
 
-/// Asserts that the state store has refused a request, with a reason that the SDK knows by its type.
+/// Asserts that the state store has refused a request, for a reason that the SDK knows by type.
 macro_rules! assert_refused {
     ($answer:expr, $refusal:ident $(, $message:literal)?) => {{
         use azure_iot_operations_services::state_store::{ErrorKind, ServiceError};

@@ -1,10 +1,11 @@
-//! Scenarios in which Microsoft's SDK talks to a broker: the state store, its locks, lost connections, a killed broker.
+//! Scenarios of Microsoft's SDK with a broker: the state store, its locks, lost connections, a killed broker.
 //!
 //!     azure-sdk list
 //!     azure-sdk ADDRESS TENANT SCENARIO [PASSWORD]
 //!
-//! Prints `ok SCENARIO` and ends with 0, or says on standard error what is wrong, prints `FAILED SCENARIO` and ends with 1.
-//! A scenario that needs a fault prints `do FAULT` and goes on when it reads a line.
+//! Prints `ok SCENARIO` and exits with 0. On failure it prints the reason to standard error and
+//! `FAILED SCENARIO` to standard output, and exits with 1. A scenario that needs a fault prints `do FAULT`, and
+//! continues after it has read the line `done`.
 
 mod client;
 mod scenarios;
@@ -15,10 +16,10 @@ use std::time::Duration;
 
 use client::Broker;
 
-/// The longest scenario takes a quarter of it.
+/// Time limit of a scenario. The longest scenario takes a quarter of it.
 const SCENARIO_MAX: Duration = Duration::from_secs(100);
 
-/// Whether anything has panicked, also a task of the SDK that nobody waits for.
+/// Whether any task has panicked, including tasks of the SDK that no other task waits for.
 static PANICKED: AtomicBool = AtomicBool::new(false);
 
 #[tokio::main(flavor = "current_thread")]

@@ -1,6 +1,10 @@
-//! Scenarios with queues and message sessions, as fe2o3-amqp says them: `fe2o3-scenarios HOST:PORT QUEUE SCENARIO`.
+//! Scenarios of queues and message sessions with the client library fe2o3-amqp.
 //!
-//! `fe2o3-scenarios list` names the scenarios. Each has a queue of its own, with sessions where its name says so.
+//!     fe2o3-scenarios list
+//!     fe2o3-scenarios HOST:PORT QUEUE SCENARIO
+//!
+//! The first form lists the scenarios. Each scenario needs a queue of its own, which requires sessions if the
+//! name of the scenario begins with `session`.
 
 use std::error::Error;
 use std::time::Duration;
@@ -185,7 +189,7 @@ impl World {
         self.messages().await
     }
 
-    /// The filter that comes back is described as the one that was sent.
+    /// The filter in the broker's attach has the same descriptor as the one that was sent.
     async fn filter(&mut self, descriptor: Descriptor) -> Result<()> {
         let mut sender = self.sender("s").await?;
         for session in ["a", "b"] {
@@ -287,7 +291,7 @@ impl World {
         Ok(Sender::attach(&mut self.session, name, self.queue.as_str()).await?)
     }
 
-    /// A peek-lock receiver that gives its credit by hand.
+    /// Attaches a peek-lock receiver whose credit is given by hand.
     async fn receiver(&mut self, name: &str, source: Source) -> Result<Receiver> {
         let receiver = Receiver::builder()
             .name(name)
@@ -299,8 +303,9 @@ impl World {
         Ok(timeout(PATIENCE, receiver).await??)
     }
 
-    /// The broker attaches nothing, and says why in a detach behind that. In which error of the client the two end,
-    /// and whether its session can be used afterwards, is a matter of chance (0.18): hence a session of its own.
+    /// Checks that the broker refuses a receiver. It answers with an attach without a source, followed by a
+    /// detach with the error. Which error the client (0.18) reports, and whether its session can be used
+    /// afterwards, is a matter of chance, so this uses a session of its own.
     async fn refuses(&mut self, source: Source) -> Result<()> {
         let mut session = Session::begin(&mut self.connection).await?;
         let attached = Receiver::builder().name("refused").source(source).attach(&mut session);
@@ -321,7 +326,7 @@ fn described(descriptor: Descriptor, value: Value) -> Value {
     Value::Described(Box::new(Described { descriptor, value }))
 }
 
-/// The session filter of the attach that came back.
+/// Returns the session filter in the broker's attach.
 fn answered(receiver: &Receiver) -> Option<Value> {
     receiver.source().as_ref()?.filter.as_ref()?.get(FILTER).cloned()
 }

@@ -1,4 +1,4 @@
-//! Deferred messages.
+//! Requests for deferred messages.
 
 use barid_amqp::Error;
 use barid_core::entity::Mode;
@@ -7,7 +7,7 @@ use super::messages::Page;
 use super::{Asked, Done};
 use crate::amqp::refusals::error_of;
 
-/// `receive-by-sequence-number`.
+/// `receive-by-sequence-number`: receives deferred messages.
 pub(super) fn receive(asked: &mut Asked<'_>) -> Result<Done, Error> {
     let numbers = asked.numbers()?;
     let mode = match asked.integer("receiver-settle-mode")? {

@@ -15,7 +15,7 @@ fn tokens(asked: &Asked<'_>) -> Result<Vec<LockToken>, Error> {
     asked.named("lock-tokens", |value| value.uuid().map(token_of))
 }
 
-/// `renew-lock`: messages stay locked for longer.
+/// `renew-lock`: extends the locks of messages.
 pub(super) fn renew_messages(asked: &mut Asked<'_>) -> Result<Done, Error> {
     let tokens = tokens(asked)?;
     let (now, part) = (asked.now, asked.part);
@@ -30,7 +30,7 @@ pub(super) fn renew_messages(asked: &mut Asked<'_>) -> Result<Done, Error> {
     }))
 }
 
-/// `renew-session-lock`: a session stays locked for longer.
+/// `renew-session-lock`: extends the lock of a session.
 pub(super) fn renew_session(asked: &mut Asked<'_>) -> Result<Done, Error> {
     let ((receiver, _), now) = (asked.holder()?, asked.now);
     let expiration = asked
@@ -40,7 +40,7 @@ pub(super) fn renew_session(asked: &mut Asked<'_>) -> Result<Done, Error> {
     Ok(Done::body(move |map| map.entry("expiration", ValueRef::Timestamp(millis(expiration)))))
 }
 
-/// `update-disposition`: a decision about messages.
+/// `update-disposition`: settles messages.
 pub(super) fn settle(asked: &mut Asked<'_>) -> Result<Done, Error> {
     let tokens = tokens(asked)?;
     let text = |name: &str| asked.request.argument(name).text().map(Into::into);
@@ -51,7 +51,7 @@ pub(super) fn settle(asked: &mut Asked<'_>) -> Result<Done, Error> {
     let outcome = match asked.text("disposition-status")? {
         "completed" => Outcome::Complete,
         "abandoned" => Outcome::Abandon(changes()),
-        // As clients spell it.
+        // Clients write `defered`.
         "defered" | "deferred" => Outcome::Defer(changes()),
         "suspended" => Outcome::DeadLetter {
             reason: text("deadletter-reason"),

@@ -1,4 +1,4 @@
-//! The rules of a subscription.
+//! Requests about the rules of a subscription.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::entities::{
     RuleProperties,
 };
 
-/// Rules in one response.
+/// Maximum number of rules in one response.
 const RULES_MAX: usize = 1_000;
 
 fn subscription<'a>(asked: &Asked<'a>) -> Result<&'a Arc<Queue>, Error> {
@@ -26,7 +26,8 @@ fn subscription<'a>(asked: &Asked<'a>) -> Result<&'a Arc<Queue>, Error> {
         .ok_or_else(|| Error::new(condition::NOT_ALLOWED, "Only subscriptions have rules."))
 }
 
-/// What a client is told about a rule of that name. Clients look for the texts of the first two.
+/// Returns the error for a request about the rule of this name. Clients look for the texts of the first two
+/// errors.
 fn refused(error: &EntityError, subscription: &Queue, name: &str) -> Error {
     let path = || format!("{}/Rules/{name}", subscription.path());
     match error {
@@ -39,7 +40,7 @@ fn refused(error: &EntityError, subscription: &Queue, name: &str) -> Error {
     }
 }
 
-/// `add-rule`.
+/// `add-rule`: adds a rule.
 pub(super) fn add(asked: &mut Asked<'_>) -> Result<Done, Error> {
     const DESCRIPTION: &str = "rule-description";
     let subscription = subscription(asked)?;
@@ -50,7 +51,7 @@ pub(super) fn add(asked: &mut Asked<'_>) -> Result<Done, Error> {
     Ok(Done::empty())
 }
 
-/// `remove-rule`.
+/// `remove-rule`: removes a rule.
 pub(super) fn remove(asked: &mut Asked<'_>) -> Result<Done, Error> {
     let subscription = subscription(asked)?;
     let name = asked.request.argument("rule-name").text().ok_or_else(|| missing("rule-name"))?;
@@ -59,7 +60,7 @@ pub(super) fn remove(asked: &mut Asked<'_>) -> Result<Done, Error> {
     Ok(Done::empty())
 }
 
-/// `enumerate-rules`: by name, as Service Bus does.
+/// `enumerate-rules`: lists the rules, sorted by name as in Service Bus.
 pub(super) fn enumerate(asked: &mut Asked<'_>) -> Result<Done, Error> {
     let subscription = subscription(asked)?;
     let number = |name: &str| asked.request.argument(name).integer();
@@ -85,7 +86,7 @@ pub(super) fn enumerate(asked: &mut Asked<'_>) -> Result<Done, Error> {
     }))
 }
 
-/// A rule as it is declared.
+/// Returns the declaration of a rule that a client has sent.
 fn definition(name: &str, sent: &SentRule<'_>) -> Result<RuleDefinition, Error> {
     let expression = |sql: &str| Expression { sql_expression: sql.into() };
     let mut properties =

@@ -1,4 +1,4 @@
-//! Scheduled messages.
+//! Requests about scheduled messages.
 
 use barid_amqp::Error;
 use barid_amqp::message::ValueRef;
@@ -13,7 +13,7 @@ use crate::faults::Rule;
 
 const MESSAGES: &str = "messages";
 
-/// `schedule-message`.
+/// `schedule-message`: sends messages that are enqueued at a later time.
 pub(super) fn schedule(asked: &mut Asked<'_>) -> Result<Done, Error> {
     accepts_messages(asked.node, asked.part)?;
     let mut messages = Vec::new();
@@ -37,7 +37,7 @@ pub(super) fn schedule(asked: &mut Asked<'_>) -> Result<Done, Error> {
     }))
 }
 
-/// `cancel-scheduled-message`.
+/// `cancel-scheduled-message`: removes scheduled messages.
 pub(super) fn cancel(asked: &mut Asked<'_>) -> Result<Done, Error> {
     let numbers = asked.numbers()?;
     let mut commits = Commits::default();

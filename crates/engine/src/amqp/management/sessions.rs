@@ -1,4 +1,4 @@
-//! Which sessions there are.
+//! The request that lists message sessions.
 
 use barid_amqp::Error;
 use barid_amqp::message::ValueRef;
@@ -7,19 +7,21 @@ use barid_core::time::WallTime;
 use super::{Asked, Done};
 use crate::amqp::refusals::condition;
 
-/// The time that stands for all sessions with messages or a state: the end of time in .NET.
+/// The `last-updated-time` that asks for all sessions with messages or a state: the end of time in .NET, in
+/// milliseconds since 1970.
 const ALL: i64 = 253_402_300_800_000;
 
-/// Sessions that are listed at a time.
+/// Maximum number of sessions in one response.
 const PAGE_MAX: usize = 1_000;
 
-/// Sessions that can be skipped among those whose state was set after a time: each costs a step.
+/// Maximum number of sessions that can be skipped if only sessions whose state was set after a time are listed:
+/// each skipped session costs a step. A higher number is refused.
 const SKIP_MAX: usize = 100_000;
 
-/// `get-message-sessions`.
+/// `get-message-sessions`: lists the ids of sessions.
 pub(super) fn list(asked: &mut Asked<'_>) -> Result<Done, Error> {
     let updated_after = asked.request.argument("last-updated-time").timestamp().unwrap_or(ALL);
-    // .NET rounds it down to the millisecond before.
+    // .NET rounds the end of time down to the millisecond before.
     let updated_after = (updated_after < ALL - 1)
         .then(|| WallTime::from_millis(u64::try_from(updated_after).unwrap_or(0)));
     let skip = usize::try_from(asked.request.argument("skip").integer().unwrap_or(0)).unwrap_or(0);

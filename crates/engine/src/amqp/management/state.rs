@@ -1,4 +1,4 @@
-//! The state of a session.
+//! Requests about the state of a message session.
 
 use std::sync::Arc;
 
@@ -12,11 +12,11 @@ use crate::faults::Rule;
 
 const STATE: &str = "session-state";
 
-/// `get-session-state`.
+/// `get-session-state`: returns the state of the session.
 pub(super) fn get(asked: &mut Asked<'_>) -> Result<Done, Error> {
     let (_, session) = asked.holder()?;
     let state = asked.queue.read(|entity| entity.state(&session));
-    // What it tells may have been set a moment ago by a holder that has heard nothing yet.
+    // The state may have been set a moment ago, by a holder that has not been answered yet.
     let shard = asked.queue.shard();
     let last = Commits::one(shard.index(), shard.last_change());
     asked.wait(last, Rule::TellStatesWhenDurable);
@@ -25,7 +25,7 @@ pub(super) fn get(asked: &mut Asked<'_>) -> Result<Done, Error> {
     }))
 }
 
-/// `set-session-state`.
+/// `set-session-state`: sets or removes the state of the session.
 pub(super) fn set(asked: &mut Asked<'_>) -> Result<Done, Error> {
     let ((receiver, _), now) = (asked.holder()?, asked.now);
     let state: Option<Arc<[u8]>> = match asked.request.argument(STATE) {

@@ -1,4 +1,4 @@
-//! Entities are made, changed and deleted.
+//! Entities are created, changed and deleted.
 
 use super::*;
 

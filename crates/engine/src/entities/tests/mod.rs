@@ -1,4 +1,4 @@
-//! Entities over stores in memory, with a clock and threads that a test moves by hand.
+//! Entities over stores in memory, with a clock and threads that each test drives.
 
 mod changing;
 mod forwarding;
@@ -34,10 +34,10 @@ use crate::sync::Mutex;
 use crate::tenant::{Tenant, Tenants};
 use crate::worker::Worker;
 
-/// Memory that is enough for all messages.
+/// Memory that is enough for all messages, in bytes.
 const PLENTY: usize = 1 << 20;
 
-/// A broker as far as entities need one.
+/// The parts of a broker that entities need.
 struct World {
     shards: Arc<Shards>,
     tenant: Arc<Tenant>,
@@ -52,7 +52,7 @@ impl World {
         Self::over(&stores(), PLENTY)
     }
 
-    /// One that has just been started.
+    /// Starts a broker over these stores.
     fn over(stores: &[Arc<dyn Store>], memory: usize) -> Self {
         let shards = Arc::new(Shards::new(Storage::local(stores), memory));
         let agenda = Agenda::new(clock::tests::stopped(), shards.sources().clone());
@@ -90,7 +90,7 @@ impl World {
         self.tenant.entities(&self.alarm)
     }
 
-    /// What all the threads of a broker would do, until nothing is left.
+    /// Does the work of all threads of a broker until nothing is left.
     fn settle(&self) {
         loop {
             self.shards.iter().for_each(|shard| shard.commit_now());
@@ -125,7 +125,7 @@ impl World {
         self.settle();
     }
 
-    /// Has all of these.
+    /// Declares entities.
     fn declare(&self, json: &str) {
         self.try_declare(json).unwrap();
     }
@@ -150,7 +150,7 @@ impl World {
         self.node(path).send(batch, self.now, &mut Commits::default()).map(|numbers| numbers[0])
     }
 
-    /// The bodies of what lies in a part, in order.
+    /// Returns the bodies of the messages in a part, in order.
     fn texts(&self, path: &str, part: Part) -> Vec<String> {
         self.entries(path, part).iter().map(|entry| self.text(path, entry)).collect()
     }
@@ -177,7 +177,7 @@ impl World {
         String::from_utf8(sections.payload().unwrap().into_owned()).unwrap()
     }
 
-    /// Opens a plain receiver and takes all that there is.
+    /// Opens a plain receiver and takes up to 100 messages.
     fn take(&self, path: &str, part: Part) -> Vec<Delivery> {
         let (queue, id) = (self.queue(path), new_receiver_id());
         let mut out = Vec::new();
@@ -189,18 +189,18 @@ impl World {
     }
 }
 
-/// Stores with nothing in them.
+/// Returns empty stores.
 fn stores() -> Vec<Arc<dyn Store>> {
     let store = || Arc::new(MemoryStore::new(keys::NAMES.len())) as Arc<dyn Store>;
     vec![store(), store(), store()]
 }
 
-/// A message with a text.
+/// Returns a message with a text.
 fn message(text: &str) -> Incoming {
     with(text, |_| {})
 }
 
-/// One of a session.
+/// Returns a message of a session.
 fn of_session(session: &str, text: &str) -> Incoming {
     let mut message = with(text, |builder| {
         builder.property(Field::GroupId, ValueRef::String("unused"));
@@ -223,7 +223,7 @@ fn with(text: &str, more: impl FnOnce(&mut Builder<'_>)) -> Incoming {
     }
 }
 
-/// What an inbox was told.
+/// An inbox that records its notifications.
 #[derive(Default)]
 struct Ears(Mutex<Vec<Told>>);
 
@@ -239,7 +239,7 @@ impl Ears {
     }
 }
 
-/// Hears what one store has of entities.
+/// Recovers the entities of one store.
 struct Reader<'a> {
     world: &'a World,
     shard: &'a Arc<DurableShard>,

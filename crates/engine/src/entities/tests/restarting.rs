@@ -1,4 +1,4 @@
-//! The process ends, and another one begins over the same stores.
+//! The process ends, and another one starts over the same stores.
 
 use std::ops::ControlFlow;
 
@@ -70,7 +70,8 @@ fn numbers_go_on_where_they_were_after_an_orderly_end_and_further_on_after_a_cra
     assert_eq!(world.texts("q", Part::Main), ["1", "2", "3"]);
 }
 
-/// Puts an entity into another shard, as earlier versions did. `forgets`: it is no longer where it was.
+/// Moves an entity into another shard, where earlier versions put it. Without `forgets`, it also stays where it
+/// was.
 fn misplace(stores: &[Arc<dyn Store>], of: &str, forgets: bool) {
     let entity = |store: &Arc<dyn Store>| {
         let mut found = None;
@@ -115,7 +116,8 @@ fn subscriptions_of_earlier_versions_come_to_their_topics() {
     drop(world);
 
     let mut texts = vec!["1", "2"];
-    // The second time, the process has ended when all was in the shard of the topic, and elsewhere as well.
+    // In the second round, the process has ended when everything was in the shard of the topic, and still in the
+    // other shard as well.
     for (forgets, more) in [(true, "3"), (false, "4")] {
         misplace(&stores, "T/Subscriptions/S", forgets);
         let shards = Shards::new(Storage::local(&stores), PLENTY);

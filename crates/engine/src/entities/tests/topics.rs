@@ -1,4 +1,4 @@
-//! The way through a topic.
+//! Messages are sent through a topic.
 
 use std::time::Duration;
 

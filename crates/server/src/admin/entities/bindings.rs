@@ -1,4 +1,4 @@
-//! `/v1/tenants/{tenant}/bindings`.
+//! `/v1/tenants/{tenant}/bindings`: bindings between MQTT topics and entities.
 
 use axum::Json;
 use axum::body::Bytes;
@@ -27,10 +27,10 @@ pub struct Described {
     #[serde(flatten)]
     binding: Binding,
     declared_by: &'static str,
-    /// Messages that were handed on, and that were not.
+    /// Messages that were handed on.
     passed: u64,
     refused: u64,
-    /// Why it carries nothing.
+    /// The reason why the binding carries no messages.
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<&'static str>,
 }
@@ -98,7 +98,7 @@ pub async fn delete(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// A binding of which the path says the tenant and the name.
+/// Reads a binding. Its tenant and its name are those in the path.
 fn read(body: &[u8], tenant: &str, name: &str) -> Result<Binding, Refusal> {
     let mut members: Map<String, Value> = body::properties(body)?;
     for told in ["declared_by", "passed", "refused", "problem"] {

@@ -6,13 +6,13 @@ use serde_json::{Map, Value};
 
 use crate::admin::answer::Refusal;
 
-/// Reads all properties; those that are not there are as usual. Nothing is none.
+/// Reads all properties. Those that are missing have their defaults. An empty body has none.
 pub fn properties<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
     let body = if body.trim_ascii().is_empty() { b"{}" } else { body };
     serde_json::from_slice(body).map_err(|error| Refusal::bad_request(error.to_string()))
 }
 
-/// Reads some properties, and takes the others of what there is.
+/// Reads some properties, and takes the others from `before`.
 pub fn changed<T: DeserializeOwned + Serialize>(before: &T, body: &[u8]) -> Result<T, Refusal> {
     let changes: Map<String, Value> = properties(body)?;
     let mut merged = serde_json::to_value(before).expect("properties have text for keys");

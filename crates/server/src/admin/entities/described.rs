@@ -1,4 +1,4 @@
-//! Entities as they are answered.
+//! Entities as the admin API describes them.
 
 use barid_core::entity::Counts as Counted;
 use barid_engine::entities::{
@@ -26,7 +26,7 @@ pub struct DescribedTopic {
     declared_by: &'static str,
     properties: TopicProperties,
     subscriptions: Vec<String>,
-    /// Messages that wait for their time.
+    /// Messages that wait for their scheduled time.
     scheduled: usize,
 }
 
@@ -48,7 +48,7 @@ pub struct DescribedRule {
     properties: RuleProperties,
 }
 
-/// How much is in an entity.
+/// The contents of an entity, in numbers.
 #[derive(Debug, Serialize)]
 struct Counts {
     active: usize,
@@ -135,13 +135,13 @@ impl From<Counted> for Counts {
     }
 }
 
-/// The name of a subscription in its topic.
+/// Returns the name of a subscription within its topic.
 pub fn name_of(subscription: &Queue) -> String {
     let path = subscription.path();
     path.rsplit_once('/').map_or(path, |(_, name)| name).into()
 }
 
-/// As answers call it.
+/// Returns the name that answers use.
 pub fn declared_by(by: DeclaredBy) -> &'static str {
     match by {
         DeclaredBy::Configuration => "configuration",

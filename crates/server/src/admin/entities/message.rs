@@ -1,4 +1,4 @@
-//! A message as it is answered.
+//! A message as the admin API describes it.
 
 use barid_amqp::message::{Field, Sections, ValueRef, id_text};
 use barid_core::entity::{Entry, Overlay, State};
@@ -11,7 +11,7 @@ use serde_json::{Map, Value as Json};
 
 use crate::admin::rfc3339::Rfc3339;
 
-/// The most bytes of a body that are answered.
+/// Maximum length of a body in an answer, in bytes. A longer body is cut.
 const BODY_MAX: usize = 16 * 1024;
 
 #[derive(Debug, Serialize)]
@@ -25,13 +25,13 @@ pub struct Described {
     enqueued_at: Rfc3339,
     expires_at: Option<Rfc3339>,
     scheduled_at: Option<Rfc3339>,
-    /// Bytes of the whole message.
+    /// Size of the whole message, in bytes.
     size: u32,
     #[serde(flatten)]
     inside: Option<Inside>,
 }
 
-/// What the message's own bytes say.
+/// The part of the description that comes from the bytes of the message.
 #[derive(Debug, Serialize)]
 struct Inside {
     subject: Option<String>,
@@ -46,7 +46,7 @@ struct Inside {
     body_is_cut: bool,
 }
 
-/// Text where it is text.
+/// A body, as text if it is UTF-8.
 #[derive(Debug, Serialize)]
 enum Body {
     #[serde(rename = "body")]
@@ -56,7 +56,7 @@ enum Body {
 }
 
 impl Described {
-    /// Describes a message of which `bytes` are there, if they could be read.
+    /// Describes a message. `bytes` are its contents, if they could be read.
     pub fn of(entry: &Entry, bytes: Option<&[u8]>) -> Self {
         let (state, scheduled_at) = match entry.state {
             State::Active => ("active", None),
@@ -81,7 +81,7 @@ impl Described {
 }
 
 impl Inside {
-    /// What the bytes say, and what was changed since.
+    /// Describes the contents of a message, with the changes since it arrived.
     fn of(sections: &Sections<'_>, overlay: Option<&Overlay>) -> Self {
         let property = |name: &str, field: Field| {
             let changes = overlay.map(Overlay::iter).into_iter().flatten();
@@ -108,14 +108,15 @@ impl Inside {
     }
 }
 
-/// The beginning of a body, and whether that is not all of it. One that is neither data nor text is not told.
+/// Returns the beginning of a body, and whether the body continues. Returns no body if it is neither data nor
+/// text.
 fn body(sections: &Sections<'_>) -> (Option<Body>, bool) {
     let Some(payload) = sections.payload() else { return (None, false) };
     let is_cut = payload.len() > BODY_MAX;
     let beginning = &payload[..payload.len().min(BODY_MAX)];
     let body = match std::str::from_utf8(beginning) {
         Ok(text) => Body::Text(text.into()),
-        // Cut in the middle of a character.
+        // The cut is in the middle of a character.
         Err(error) if is_cut && error.error_len().is_none() => {
             Body::Text(String::from_utf8_lossy(&beginning[..error.valid_up_to()]).into())
         }
@@ -139,7 +140,7 @@ fn application_properties(sections: &Sections<'_>, overlay: Option<&Overlay>) ->
     properties
 }
 
-/// A value as JSON has it; those that JSON has no form for as text, and compound ones as null.
+/// Returns a value in JSON. A type that JSON does not have becomes text; a compound value becomes null.
 fn json(value: ValueRef<'_>) -> Json {
     match value {
         ValueRef::Null
@@ -174,7 +175,7 @@ fn json_of(value: &Value) -> Json {
     }
 }
 
-/// Before 1970, a number of milliseconds.
+/// Returns a timestamp as text. A time before 1970 is a number of milliseconds.
 fn time(millis: i64) -> Json {
     match u64::try_from(millis) {
         Ok(millis) => Rfc3339::from(WallTime::from_millis(millis)).to_string().into(),

@@ -1,4 +1,4 @@
-//! `…/messages`: what lies in a queue or subscription, looked at without being taken, and removed.
+//! `…/messages`: messages in a queue or subscription, which are listed without being received, or removed.
 
 use std::sync::Arc;
 
@@ -15,16 +15,16 @@ use super::message::Described;
 use crate::admin::Served;
 use crate::admin::answer::Answer;
 
-/// The most messages of one answer.
+/// Maximum number of messages in one answer.
 const LIMIT_MAX: usize = 1_000;
 
-/// The most bytes of messages that are looked at for one answer; one message is always.
+/// Maximum number of bytes of the messages in one answer. One message is always included.
 const BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// What a request asks for.
+/// The query of a list.
 pub type Asked = Result<Query<Question>, QueryRejection>;
 
-/// Which part a request is about.
+/// The query of a purge.
 pub type Whole = Result<Query<Of>, QueryRejection>;
 
 #[derive(Debug, Deserialize)]
@@ -70,7 +70,7 @@ impl From<PartName> for Part {
 #[derive(Debug, Serialize)]
 pub struct Page {
     messages: Vec<Described>,
-    /// The number of the next message, to go on `from`, when there are more.
+    /// The number of the next message, if there are more: the next page is the one `from` it.
     next: Option<u64>,
 }
 
@@ -79,18 +79,18 @@ pub struct Purged {
     removed: u64,
 }
 
-/// Messages by their numbers.
+/// Lists messages by their numbers.
 pub fn list(queue: &Queue, asked: Asked) -> Answer<Page> {
     let Query(question) = asked?;
     check_limit(question.limit, LIMIT_MAX)?;
-    // Some may have to be read from the disk, which takes its time: this thread is for that.
+    // Some may have to be read from the disk, which takes time. This thread may block.
     Ok(Json(page(queue, &question)))
 }
 
 fn page(queue: &Queue, question: &Question) -> Page {
     let (mut entries, mut next, mut bytes) = (Vec::<Entry>::new(), None, 0);
     let (part, session) = (question.part.into(), question.session.as_deref());
-    // One more than wanted, to know whether there are more.
+    // One more than wanted, to detect whether there are more.
     queue.read(|entity| {
         entity.peek(part, question.from, question.limit + 1, session, |entry| {
             bytes += entry.body.size as usize;
@@ -103,7 +103,8 @@ fn page(queue: &Queue, question: &Question) -> Page {
         });
     });
     let messages = entries.iter().map(|entry| {
-        // What is not there any more has been taken meanwhile; what cannot be read is told without its inside.
+        // A message that is missing was taken meanwhile. One that cannot be read is described without its
+        // contents.
         let bytes = entry.body.bytes.clone().or_else(|| stored(queue, entry));
         Described::of(entry, bytes.as_deref())
     });

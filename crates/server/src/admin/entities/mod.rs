@@ -1,4 +1,5 @@
-//! Queues, topics, subscriptions and rules: what they are, what lies in them, and changes to them.
+//! Queues, topics, subscriptions, rules and bindings: their descriptions, their contents, and changes to
+//! them.
 //!
 //! A change is answered when it is durable.
 
@@ -32,7 +33,7 @@ use super::answer::{Refusal, not_durable};
 use super::page::{LIMIT_MAX, check_limit, cut};
 use super::{Served, facts, tenants};
 
-/// The routes, below `/v1/tenants/{tenant}`.
+/// Returns the routes below `/v1/tenants/{tenant}`.
 pub fn routes() -> Router<Served> {
     let queue = get(queues::show).put(queues::put).patch(queues::patch).delete(queues::delete);
     let topic = get(topics::show).put(topics::put).patch(topics::patch).delete(topics::delete);
@@ -68,7 +69,7 @@ pub fn routes() -> Router<Served> {
         .nest("/topics/{topic}/subscriptions", subscriptions)
 }
 
-/// Which of many are asked for.
+/// The page of a list that a request asks for.
 #[derive(Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Paging {
@@ -89,32 +90,33 @@ impl Paging {
         Ok(paging)
     }
 
-    /// The first of what is sorted and comes behind `after`, and the last of them if there are more.
+    /// Takes a page of a sorted list that begins behind `after`. If there are more items, also returns the
+    /// name of the last one taken.
     fn cut<T>(&self, all: impl Iterator<Item = T>, name: impl Fn(&T) -> String) -> Cut<T> {
         let (found, next) = cut(all, self.limit, name);
         Cut { found, next }
     }
 }
 
-/// A part of a list.
+/// A page of a list.
 struct Cut<T> {
     found: Vec<T>,
     next: Option<String>,
 }
 
-/// The entities of a tenant that exists.
+/// Returns the entities of a tenant that exists.
 fn of_tenant(served: &Served, tenant: &str) -> Result<Arc<Entities>, Refusal> {
     let tenant = tenants::named(served, tenant)?;
     Ok(Arc::clone(tenant.entities(&served.shared.engine.alarm)))
 }
 
-/// The entities of a tenant, which comes into being if need be.
+/// Returns the entities of a tenant, which is created if it does not exist.
 fn of_any_tenant(served: &Served, name: &str) -> Result<Arc<Entities>, Refusal> {
     let tenant = any_tenant(served, name)?;
     Ok(Arc::clone(tenant.entities(&served.shared.engine.alarm)))
 }
 
-/// A tenant, which comes into being if need be.
+/// Returns a tenant, which is created if it does not exist.
 fn any_tenant(served: &Served, name: &str) -> Result<Arc<Tenant>, Refusal> {
     if let Err(error) = check_tenant_name(name) {
         return Err(Refusal::bad_request(format!("{name:?} cannot be a tenant: {error}")));
@@ -125,7 +127,7 @@ fn any_tenant(served: &Served, name: &str) -> Result<Arc<Tenant>, Refusal> {
         .ok_or_else(|| Refusal::conflict("there are as many tenants as there may be (max_tenants)"))
 }
 
-/// Does something that is to be stored, and waits until it is durable.
+/// Makes a change that is stored, and waits until it is durable.
 async fn change<T>(
     served: &Served,
     change: impl FnOnce(&mut Commits) -> Result<T, Refusal>,
@@ -143,7 +145,7 @@ async fn change<T>(
     }
 }
 
-/// Whether something is to be made only if it is not there.
+/// Whether the request is to create something only if it does not exist.
 fn only_new(headers: &HeaderMap) -> bool {
     headers.get(header::IF_NONE_MATCH).is_some_and(|value| value.as_bytes() == b"*")
 }
@@ -176,7 +178,7 @@ impl From<BindingsError> for Refusal {
     }
 }
 
-/// What is answered when something was made, or made anew.
+/// Returns the status for something that was created, or replaced.
 fn made(is_new: bool) -> StatusCode {
     if is_new { StatusCode::CREATED } else { StatusCode::OK }
 }

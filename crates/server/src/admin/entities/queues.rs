@@ -1,4 +1,4 @@
-//! `/v1/tenants/{tenant}/queues`.
+//! `/v1/tenants/{tenant}/queues`: queues and their contents.
 
 use std::sync::Arc;
 
@@ -118,7 +118,7 @@ pub async fn sessions(
     sessions::list(&queue, &Paging::of(question)?)
 }
 
-/// The queue that a path names, among its like.
+/// Returns the queue that a path names, and the entities of its tenant.
 fn named(served: &Served, path: QueuePath) -> Result<(Arc<Entities>, Arc<Queue>), Refusal> {
     let Path((tenant, name)) = path?;
     let entities = of_tenant(served, &tenant)?;

@@ -1,4 +1,4 @@
-//! `…/subscriptions/{subscription}/rules`.
+//! `…/subscriptions/{subscription}/rules`: rules of a subscription.
 
 use axum::Json;
 use axum::body::Bytes;
@@ -74,7 +74,7 @@ pub async fn delete(State(served): State<Served>, path: RulePath) -> Result<Stat
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// The subscription that a path names, and the rule's name.
+/// Returns the subscription that a path names, and the name of the rule.
 fn named(served: &Served, path: RulePath) -> Result<(Named, String), Refusal> {
     let Path((tenant, topic, subscription, rule)) = path?;
     Ok((Named::find(served, &tenant, &topic, &subscription)?, rule))

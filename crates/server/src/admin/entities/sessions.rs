@@ -29,13 +29,13 @@ struct Described {
     state_updated_at: Option<Rfc3339>,
 }
 
-/// Those that have a message, a state, or a lock, by id.
+/// Lists sessions that have a message, a state or a lock, by id.
 pub fn list(queue: &Queue, paging: &Paging) -> Answer<Page> {
     let first = queue.read(|entity| {
         first_after(entity.session_ids(), paging.after.as_deref(), paging.limit + 1)
     });
     let Cut { found, next } = paging.cut(first.into_iter(), |id: &Arc<str>| id.to_string());
-    // Some may have ended since.
+    // Some sessions may have ended since.
     let sessions = queue.read(|entity| {
         found
             .iter()
@@ -46,7 +46,7 @@ pub fn list(queue: &Queue, paging: &Paging) -> Answer<Page> {
     Ok(Json(Page { sessions, next }))
 }
 
-/// The first ids in their order. Looks at all, and holds no more than those.
+/// Returns the first ids in their order. Visits all, and holds no more than `count` and one.
 fn first_after<'a>(
     all: impl Iterator<Item = &'a Arc<str>>,
     after: Option<&str>,

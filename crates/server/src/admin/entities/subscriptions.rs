@@ -1,4 +1,4 @@
-//! `/v1/tenants/{tenant}/topics/{topic}/subscriptions`.
+//! `/v1/tenants/{tenant}/topics/{topic}/subscriptions`: subscriptions of a topic and their contents.
 
 use std::sync::Arc;
 
@@ -119,7 +119,7 @@ pub async fn sessions(
     sessions::list(&Named::of(&served, path)?.queue, &Paging::of(question)?)
 }
 
-/// A subscription that a path names, with what it belongs to.
+/// A subscription that a path names, with its topic and the entities of its tenant.
 pub struct Named {
     pub entities: Arc<Entities>,
     pub topic: Arc<Topic>,
@@ -140,7 +140,7 @@ impl Named {
         Ok(Self { entities, topic, queue })
     }
 
-    /// What it is declared as.
+    /// Returns the definition of the subscription.
     pub fn definition(&self) -> SubscriptionDefinition {
         match &self.queue.configured().definition {
             Definition::Subscription(definition) => definition.clone(),
@@ -150,7 +150,7 @@ impl Named {
         }
     }
 
-    /// Gives it other properties and rules.
+    /// Replaces the properties and the rules.
     pub fn update(
         &self,
         definition: &SubscriptionDefinition,
@@ -162,7 +162,7 @@ impl Named {
 }
 
 fn find(entities: &Entities, topic: &Topic, name: &str) -> Option<Arc<Queue>> {
-    // What would lead to another entity is not the name of a subscription.
+    // A name with a slash would find another entity.
     if name.contains('/') {
         return None;
     }

@@ -1,4 +1,4 @@
-//! `/v1/tenants/{tenant}/topics`.
+//! `/v1/tenants/{tenant}/topics`: topics.
 
 use std::sync::Arc;
 
@@ -95,7 +95,7 @@ pub async fn delete(State(served): State<Served>, path: TopicPath) -> Result<Sta
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// A topic, among its like.
+/// Returns a topic, and the entities of its tenant.
 pub fn named(
     served: &Served,
     tenant: &str,

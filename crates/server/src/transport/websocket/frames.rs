@@ -1,23 +1,23 @@
 //! WebSocket frames as a server reads and writes them (RFC 6455 §5).
 //!
-//! MQTT and AMQP packets do not care where frames begin and end, so payload is handed on as it arrives: a frame
-//! is never collected, however long it says it is. What a frame costs is its header, and everything that one
-//! read brings is decoded in one pass over the caller's own buffer.
+//! MQTT and AMQP do not depend on frame boundaries, so payload is passed on as it arrives. A frame is never
+//! buffered, no matter what length its header announces. The cost of a frame is its header: all bytes of one
+//! read are decoded in one pass, in the caller's own buffer.
 
 use thiserror::Error;
 use tungstenite::protocol::frame::coding::CloseCode;
 
-/// Bytes of the longest header: flags and length, 64 bits of extended length, masking key.
+/// Maximum length of a header, in bytes: flags and length, 64 bits of extended length, masking key.
 const HEADER_MAX: usize = 2 + 8 + 4;
 
-/// Bytes of the largest payload of a control frame (§5.5).
+/// Maximum payload of a control frame, in bytes (§5.5).
 const CONTROL_MAX: usize = 125;
 
 const FIN: u8 = 0x80;
 const RESERVED_BITS: u8 = 0x70;
 const MASKED: u8 = 0x80;
 
-/// What a frame is for (§5.2).
+/// The opcode of a frame (§5.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Opcode {
     Continuation = 0x0,
@@ -27,34 +27,34 @@ pub(super) enum Opcode {
     Pong = 0xA,
 }
 
-/// What the peer did that the protocol does not allow.
+/// A violation of the WebSocket protocol by the peer.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum FrameError {
-    /// A text frame.
+    /// The peer sent a text frame.
     #[error("MQTT and AMQP are carried in binary frames (MQTT-6.0.0-1)")]
     Text,
-    /// An opcode that the standard reserves.
+    /// The peer used an opcode that the standard reserves.
     #[error("a WebSocket frame with a reserved opcode")]
     ReservedOpcode,
-    /// A reserved bit, of an extension that was not agreed on.
+    /// The peer set a reserved bit, of an extension that was not negotiated.
     #[error("a WebSocket frame with a reserved bit")]
     ReservedBit,
-    /// A client has to mask its frames (§5.1).
+    /// The peer did not mask a frame, as a client must (§5.1).
     #[error("a WebSocket frame without a mask")]
     NotMasked,
-    /// A length with the highest bit (§5.2).
+    /// The peer announced a length with the highest bit set (§5.2).
     #[error("a WebSocket frame with a length beyond 63 bits")]
     Length,
-    /// A control frame that is fragmented or too long (§5.5).
+    /// The peer sent a control frame that is fragmented or too long (§5.5).
     #[error("a WebSocket control frame that is fragmented, or longer than 125 bytes")]
     Control,
-    /// A continuation of nothing, or a message within a message (§5.4).
+    /// The peer sent a continuation without a message, or a message within another (§5.4).
     #[error("WebSocket fragments out of order")]
     Fragments,
 }
 
 impl FrameError {
-    /// The status code that the peer is told (§7.4.1).
+    /// Returns the status code for the peer (§7.4.1).
     pub(super) fn close_code(self) -> CloseCode {
         match self {
             Self::Text => CloseCode::Unsupported,
@@ -63,47 +63,48 @@ impl FrameError {
     }
 }
 
-/// Finds the payload in what a client sends. Keeps less than 400 bytes, whatever comes.
+/// Finds the payload in the bytes that a client sends. Takes less than 400 bytes of memory, no matter what
+/// arrives.
 #[derive(Debug)]
 pub struct Decoder {
-    /// The header that is arriving.
+    /// The part of a header that has arrived.
     header: [u8; HEADER_MAX],
     header_len: usize,
-    /// The frame whose payload is arriving.
+    /// The frame whose payload is arriving; `None`: a header is next.
     frame: Option<Frame>,
-    /// A message has begun, and its last fragment has not come.
+    /// Whether a message has begun, and its last fragment has not arrived.
     in_message: bool,
-    /// Payload of the control frame that is arriving.
+    /// The payload of the control frame that is arriving.
     control: Control,
-    /// Payload of the ping that came last.
+    /// The payload of the last ping.
     ping: Control,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Frame {
     opcode: Opcode,
-    /// Payload that has not come yet.
+    /// Bytes of payload that are still to come.
     rest: u64,
-    /// The masking key, from the byte on that comes next.
+    /// The masking key, rotated to the next byte of payload.
     mask: [u8; 4],
 }
 
-/// Payload of a control frame.
+/// The payload of a control frame.
 #[derive(Clone, Copy, Debug)]
 struct Control {
     bytes: [u8; CONTROL_MAX],
     len: usize,
 }
 
-/// What some bytes had in them.
+/// The result of decoding some bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Decoded {
-    /// How many bytes of payload there are now at the start of the buffer.
+    /// Number of bytes of payload, which are now at the start of the buffer.
     pub payload: usize,
-    /// A ping has come, or several: `Decoder::ping` is the payload of the last, which is the only one that has to
-    /// be answered (§5.5.3).
+    /// Whether one or more pings have arrived. `Decoder::ping` is the payload of the last one, which is the
+    /// only one that has to be answered (§5.5.3).
     pub ping: bool,
-    /// The client begins the closing handshake; what is behind that means nothing.
+    /// Whether the client has begun the closing handshake. The bytes after that are ignored.
     pub closed: bool,
 }
 
@@ -121,8 +122,7 @@ impl Default for Decoder {
 }
 
 impl Decoder {
-    /// Decodes `bytes`, which come right behind those of the last call, and moves the payload in them to their
-    /// start.
+    /// Decodes `bytes`, which follow those of the last call, and moves the payload in them to their start.
     pub fn decode(&mut self, bytes: &mut [u8]) -> Result<Decoded, FrameError> {
         let mut decoded = Decoded::default();
         let mut at = 0;
@@ -169,13 +169,13 @@ impl Decoder {
         }
     }
 
-    /// The payload of the ping that came last.
+    /// Returns the payload of the last ping.
     pub(super) fn ping(&self) -> &[u8] {
         &self.ping.bytes[..self.ping.len]
     }
 
-    /// Reads on in the header of the next frame: how many bytes were taken, and the frame, if its header is
-    /// whole. All bytes are taken if it is not.
+    /// Continues to read the header of the next frame. Returns the number of bytes taken, and the frame if
+    /// its header is complete. If it is not, all bytes are taken.
     fn read_header(&mut self, bytes: &[u8]) -> Result<(usize, Option<Frame>), FrameError> {
         let before = self.header_len;
         let here = bytes.len().min(HEADER_MAX - before);
@@ -209,7 +209,7 @@ impl Decoder {
         Ok((2 + extended + 4 - before, Some(Frame { opcode, rest, mask })))
     }
 
-    /// Checks the first two bytes of a header. Returns what the frame is, and whether it ends its message.
+    /// Checks the first two bytes of a header. Returns the opcode, and whether the frame ends its message.
     fn check(&self, first: u8, second: u8) -> Result<(Opcode, bool), FrameError> {
         let fin = first & FIN != 0;
         let opcode = match first & 0x0F {
@@ -240,7 +240,7 @@ impl Decoder {
 impl Control {
     const EMPTY: Self = Self { bytes: [0; CONTROL_MAX], len: 0 };
 
-    /// Appends; the header has been checked for there to be room.
+    /// Appends `bytes`. There is room, because the header was checked.
     fn push(&mut self, bytes: &[u8]) {
         let end = self.len + bytes.len();
         self.bytes[self.len..end].copy_from_slice(bytes);
@@ -248,7 +248,7 @@ impl Control {
     }
 }
 
-/// Takes the mask off, and turns the key for the byte that comes next.
+/// Removes the mask, and rotates the key to the byte that comes next.
 fn unmask(bytes: &mut [u8], mask: &mut [u8; 4]) {
     let wide = u64::from_ne_bytes(std::array::from_fn(|at| mask[at % 4]));
     let mut words = bytes.chunks_exact_mut(8);
@@ -261,7 +261,7 @@ fn unmask(bytes: &mut [u8], mask: &mut [u8; 4]) {
     mask.rotate_left(bytes.len() % 4);
 }
 
-/// Appends a whole frame. A server does not mask (§5.1).
+/// Appends a complete frame. A server does not mask (§5.1).
 pub(super) fn put(opcode: Opcode, payload: &[u8], out: &mut Vec<u8>) {
     out.push(FIN | opcode as u8);
     match payload.len() {
@@ -284,7 +284,7 @@ mod tests {
 
     use super::*;
 
-    /// A frame as a client sends it.
+    /// Returns a frame as a client sends it.
     fn masked(first: u8, mask: [u8; 4], payload: &[u8]) -> Vec<u8> {
         let mut frame = vec![first];
         match payload.len() {
@@ -395,7 +395,7 @@ mod tests {
     }
 
     proptest! {
-        /// Wherever reads end, the payload is the same.
+        /// The payload is the same no matter where reads end.
         #[test]
         fn payload_arrives_however_the_bytes_are_cut(frames in sent(), cuts in proptest::collection::vec(1..40usize, 1..200)) {
             let mut wire = Vec::new();

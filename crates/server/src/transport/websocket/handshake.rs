@@ -1,4 +1,4 @@
-//! The opening handshake of a WebSocket, the server's side (RFC 6455 §4.2).
+//! The server's side of the opening handshake of a WebSocket (RFC 6455 §4.2).
 
 use memchr::memmem;
 use tungstenite::handshake::machine::TryParse;
@@ -9,71 +9,73 @@ use tungstenite::http::{Response, StatusCode, Uri};
 use super::super::Protocol;
 use super::WebSocketOptions;
 
-/// Bytes of the longest upgrade request.
+/// Maximum length of an upgrade request, in bytes. Longer ones are refused with 431.
 const REQUEST_MAX: usize = 16 * 1024;
 
 const END_OF_REQUEST: &[u8] = b"\r\n\r\n";
 
-/// The subprotocols: of MQTT 3.1.1 and 5, and of MQTT 3.1.
+/// The subprotocols of MQTT: `mqtt` for 3.1.1 and 5, `mqttv3.1` for 3.1.
 const MQTT: &[&str] = &["mqtt", "mqttv3.1"];
 
 /// The subprotocol of AMQP 1.0 (AMQP WebSocket Binding 1.0 §2.1).
 const AMQP: &[&str] = &["AMQPWSB10"];
 
-/// Where clients of Service Bus expect AMQP.
+/// Path at which clients of Service Bus expect AMQP.
 const AMQP_PATH: &str = "/$servicebus/websocket";
 
-/// Collects an upgrade request and answers it.
+/// Buffers an upgrade request and answers it.
 #[derive(Debug, Default)]
 pub struct Handshake {
     request: Vec<u8>,
 }
 
-/// What has become of a handshake.
+/// The state of a handshake after some bytes.
 #[derive(Debug)]
 pub enum Outcome {
-    /// The request has not arrived as a whole.
+    /// The request has not arrived completely.
     Incomplete,
-    /// The WebSocket is open as soon as the client has the response.
+    /// The request is accepted. The WebSocket is open as soon as the client has the response.
     Accepted {
-        /// What is to be spoken over it.
+        /// The protocol that is to be spoken.
         protocol: Protocol,
-        /// The response, in bytes.
+        /// The bytes of the response.
         response: Vec<u8>,
-        /// What the client has sent behind its request.
+        /// The bytes that the client has sent after its request.
         rest: Vec<u8>,
     },
-    /// The connection ends with this response.
+    /// The request is refused. The connection ends with the response.
     Refused {
-        /// The response, in bytes.
+        /// The bytes of the response.
         response: Vec<u8>,
-        /// Why.
+        /// The reason of the refusal, as a sentence.
         reason: String,
-        /// It is a page of a browser that may not connect.
+        /// Whether the request comes from a page in a browser whose origin may not connect.
         is_foreign: bool,
     },
 }
 
-/// Why a request is refused.
+/// The refusal of a request: status and reason.
 #[derive(Debug)]
 struct Refusal(StatusCode, String);
 
 impl Handshake {
-    /// Bytes that have been collected.
+    /// Number of bytes that are buffered.
     pub(super) fn len(&self) -> usize {
         self.request.len()
     }
 
-    /// Goes on with what the client has sent. Work and memory are linear in what comes, however it is cut.
+    /// Handles bytes from the client. Work and memory are linear in the number of bytes, no matter how they
+    /// are split.
     pub fn receive(&mut self, bytes: &[u8], options: &WebSocketOptions) -> Outcome {
         let seen = self.request.len();
         let (taken, beyond) = bytes.split_at(bytes.len().min(REQUEST_MAX - seen));
         self.request.extend_from_slice(taken);
-        // The end may lie across what came before and what comes now.
+        // The end may span bytes that arrived before and bytes that arrived now.
         let unseen = seen.saturating_sub(END_OF_REQUEST.len() - 1);
         let end = memmem::find(&self.request[unseen..], END_OF_REQUEST)
             .map(|found| unseen + found + END_OF_REQUEST.len());
-        // MQTT, TLS or AMQP without a WebSocket: its end would be waited for in vain.
+        // With such a byte the client speaks MQTT, TLS or AMQP without a WebSocket. The end of a request
+        // would never arrive.
         let head = &self.request[seen..end.unwrap_or(self.request.len())];
         if head.iter().any(|byte| is_never_in_a_request(*byte)) {
             let reason = "this is no HTTP request; MQTT and AMQP are spoken over WebSocket here";
@@ -97,17 +99,18 @@ impl Handshake {
     }
 }
 
-/// Whether a byte is in no request line and no header (RFC 9112 §2, §5).
+/// Whether a byte can be neither in a request line nor in a header (RFC 9112 §2, §5).
 fn is_never_in_a_request(byte: u8) -> bool {
     byte.is_ascii_control() && !matches!(byte, b'\r' | b'\n' | b'\t')
 }
 
-/// Checks a whole request. Returns what is to be spoken, and the response.
+/// Checks a complete request. Returns the protocol that is to be spoken, and the response.
 fn accept(request: &[u8], options: &WebSocketOptions) -> Result<(Protocol, Vec<u8>), Refusal> {
     let bad = |reason: String| Refusal(StatusCode::BAD_REQUEST, reason);
     let request = match Request::try_parse(request) {
         Ok(Some((length, parsed))) if length == request.len() => parsed,
-        // The parser takes LF for the end of a line, and so the rest for frames; a proxy may not.
+        // The parser accepts a bare LF as the end of a line, and then takes the rest for frames. A proxy may
+        // not.
         Ok(Some(_)) => return Err(bad("a line of the request ends without CR".into())),
         Ok(None) => return Err(bad("the request is cut off".into())),
         Err(error) => return Err(bad(error.to_string())),
@@ -148,8 +151,8 @@ fn accept(request: &[u8], options: &WebSocketOptions) -> Result<(Protocol, Vec<u
     Ok((protocol, bytes))
 }
 
-/// Refuses pages of other origins (RFC 6455 §10.2): a browser opens a WebSocket to any address for any page, also
-/// to an address that only its own machine can reach. Clients that are not browsers send no Origin.
+/// Refuses pages of other origins (RFC 6455 §10.2). A browser opens a WebSocket to any address for any page,
+/// including addresses that only its own machine can reach. Clients other than browsers send no Origin.
 fn check_origin(request: &Request, options: &WebSocketOptions) -> Result<(), Refusal> {
     let text = |name: HeaderName| {
         let mut values = request.headers().get_all(name).iter();
@@ -175,7 +178,7 @@ fn check_origin(request: &Request, options: &WebSocketOptions) -> Result<(), Ref
     Err(Refusal(StatusCode::FORBIDDEN, reason))
 }
 
-/// Whether a page of `origin` that asks for `host` has come from there itself.
+/// Whether a page of `origin` that connects to `host` was loaded from there.
 fn is_same_origin(origin: &str, host: &str, options: &WebSocketOptions) -> bool {
     let authority = |text: &str| {
         let uri: Uri = text.parse().ok()?;
@@ -189,11 +192,12 @@ fn is_same_origin(origin: &str, host: &str, options: &WebSocketOptions) -> bool 
     else {
         return false;
     };
-    // A name that somebody else's name server leads here proves nothing (DNS rebinding).
+    // On loopback a matching name proves nothing, because an attacker's name server can resolve it to this
+    // machine (DNS rebinding).
     page == asked && (!options.loopback || is_loopback(&page.0))
 }
 
-/// Whether a host can only be this machine.
+/// Whether a host can only mean this machine.
 fn is_loopback(host: &str) -> bool {
     let literal = host.trim_start_matches('[').trim_end_matches(']');
     host == "localhost" || literal.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
@@ -245,7 +249,7 @@ mod tests {
 
     const SUBPROTOCOL: (&str, &str) = ("Sec-WebSocket-Protocol", "mqttv3.1, mqtt");
 
-    /// The status of the answer.
+    /// Returns the status of the response.
     fn answer(request: &[u8], options: &WebSocketOptions) -> u16 {
         status_of(Handshake::default().receive(request, options))
     }
@@ -290,7 +294,8 @@ mod tests {
         let upgrade = request("/mqtt", &[("Host", "localhost:8083"), SUBPROTOCOL]);
         let get = b"GET /mqtt HTTP/1.1\r\nHost: localhost:8083\n\n".to_vec();
         for (whole, status) in [
-            // An empty line, for a parser that takes LF for the end of a line, and more.
+            // For a parser that accepts LF as the end of a line, the request ends with an empty line, and
+            // more bytes follow.
             ([&get[..], b"\x01\r\n\r\n"].concat(), 400),
             ([&get[..], b"more\r\n\r\n"].concat(), 400),
             ([&get[..], &upgrade].concat(), 400),
@@ -342,7 +347,7 @@ mod tests {
             ("localhost:8083", "null"),
             ("localhost:8083", ""),
             ("localhost:8083", "http://"),
-            // The attacker's name leads to this machine by now.
+            // The attacker's name resolves to this machine by now.
             ("evil.example:8083", "http://evil.example:8083"),
         ] {
             assert_eq!(status(host, origin, &local), 403, "{origin} of {host}");

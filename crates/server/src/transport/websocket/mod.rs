@@ -1,4 +1,4 @@
-//! MQTT and AMQP over WebSocket (MQTT 5 §6; AMQP WebSocket Binding 1.0): binary frames whose borders mean
+//! MQTT and AMQP over WebSocket (MQTT 5 §6; AMQP WebSocket Binding 1.0): binary frames, whose boundaries mean
 //! nothing.
 
 mod frames;
@@ -15,42 +15,42 @@ pub use handshake::{Handshake, Outcome};
 use super::Protocol;
 use crate::strangers::Collected;
 
-/// Bytes of payload in one frame to the client. What is larger leaves in several, so that a client that does not
-/// read costs no more than this.
+/// Maximum payload of one frame to the client, in bytes. More output leaves in several frames, so a client
+/// that does not read costs no more memory than this.
 const FRAME_MAX: usize = 64 * 1024;
 
-/// Bytes of memory for what is written that an idle connection may keep.
+/// Maximum capacity of the output buffer that an idle connection keeps, in bytes.
 const KEPT_OUTPUT: usize = 1024;
 
-/// What a listener allows.
+/// Options of a WebSocket listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebSocketOptions {
     /// The path of MQTT.
     pub path: String,
-    /// Origins besides its own whose pages may connect; `*`: all.
+    /// Origins besides the listener's own whose pages may connect; `*`: all origins.
     pub origins: Vec<String>,
-    /// TLS is below.
+    /// Whether the WebSocket is over TLS.
     pub secure: bool,
-    /// The listener can be reached from this machine only.
+    /// Whether the listener can be reached from this machine only.
     pub loopback: bool,
 }
 
 /// A WebSocket as a byte stream. Reading drives the handshake.
 ///
-/// A call to `read` reads from the stream below once. If that brings no payload, the answer is
-/// [`ErrorKind::Interrupted`]: there may be more, and the caller decides how long to go on. A page of a foreign origin
-/// is [`ErrorKind::PermissionDenied`].
+/// A call to `read` reads from the stream below once. If that brings no payload, it returns
+/// [`ErrorKind::Interrupted`]: there may be more, and the caller decides how long to go on. If the client is
+/// a page of a foreign origin, it returns [`ErrorKind::PermissionDenied`].
 #[derive(Debug)]
 pub struct WebSocket<S> {
     stream: S,
     stage: Stage,
     protocol: Protocol,
-    /// The response to the handshake, then frames: what the stream has not taken yet.
+    /// Output that the stream has not taken yet: the response to the handshake, then frames.
     output: Vec<u8>,
     written: usize,
-    /// The last ping has not been answered.
+    /// Whether the last ping has not been answered yet.
     owes_pong: bool,
-    /// The last read did not fill its buffer.
+    /// Whether the last read did not fill its buffer.
     has_read_all: bool,
 }
 
@@ -71,7 +71,7 @@ struct Opening {
 }
 
 impl<S: Read + Write> WebSocket<S> {
-    /// A WebSocket whose client has not said anything yet.
+    /// Creates a WebSocket whose client has not sent anything yet.
     pub fn new(stream: S, options: WebSocketOptions, collected: Collected) -> Self {
         let opening = Opening { handshake: Handshake::default(), options, collected };
         Self {
@@ -85,12 +85,12 @@ impl<S: Read + Write> WebSocket<S> {
         }
     }
 
-    /// What the client wants to speak; MQTT, as long as it has not said so.
+    /// Returns the protocol that the client has chosen; MQTT until it has chosen one.
     pub fn protocol(&self) -> Protocol {
         self.protocol
     }
 
-    /// Whether the last read took all that the stream had.
+    /// Whether the last read took everything that the stream had.
     pub fn has_read_all(&self) -> bool {
         self.has_read_all
     }
@@ -109,7 +109,8 @@ impl<S: Read + Write> WebSocket<S> {
         }
     }
 
-    /// Finds the payload in `bytes`, which have just been read.
+    /// Decodes `bytes`, which have just been read. Returns the length of the payload, which is now at their
+    /// start.
     fn decode(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         let Stage::Open(decoder) = &mut self.stage else { return Ok(0) };
         match decoder.decode(bytes) {
@@ -118,7 +119,7 @@ impl<S: Read + Write> WebSocket<S> {
                 if decoded.closed {
                     self.close_with(CloseCode::Normal);
                 } else if self.owes_pong {
-                    // What cannot leave now is flushed later.
+                    // Output that cannot leave now is flushed later.
                     let _ = self.flush();
                 }
                 if decoded.payload == 0 { self.no_payload() } else { Ok(decoded.payload) }
@@ -193,7 +194,7 @@ impl<S: Read + Write> Read for WebSocket<S> {
 }
 
 impl<S: Read + Write> Write for WebSocket<S> {
-    /// Sends the bytes, or the first of them, as one frame, once the one before has left.
+    /// Sends the bytes, or as many as fit, as one frame. The frame before must have left.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.flush()?;
         match self.stage {

@@ -1,6 +1,8 @@
-//! A client's end of an AMQP connection: its packets as frames, and those of the broker as packets.
+//! A client's end of an AMQP connection: encodes the client's packets as frames, and decodes the broker's
+//! frames to packets.
 //!
-//! It stands where the broker is: what it knows, it knows when a packet arrives there or leaves.
+//! Its state changes when a packet arrives at the broker or leaves it, not when the client sends or receives
+//! the packet.
 
 mod requests;
 
@@ -22,7 +24,7 @@ use crate::packets::entities::{
 };
 use crate::process::KEY;
 
-/// Frames that the broker may send, and credit of links for responses: more than a history needs.
+/// Window of the AMQP session, in frames, and credit of the links for responses: more than a history needs.
 const PLENTY: u32 = 1 << 20;
 
 const SESSION_FILTER: &str = "com.microsoft:session-filter";
@@ -33,22 +35,22 @@ const LOCKED_UNTIL: &str = "com.microsoft:locked-until-utc";
 #[derive(Default)]
 pub struct Peer {
     next: Next,
-    /// Frames with messages that have come …
+    /// Number of transfer frames that have arrived.
     received: u32,
-    /// … and gone. It is the number of the next delivery, too, for each has one frame.
+    /// Number of transfer frames sent. It is also the next delivery-id, because each delivery has one frame.
     sent: u32,
-    /// Messages that were sent and not answered, by delivery.
+    /// Messages that were sent and not answered yet, by delivery-id.
     unanswered: BTreeMap<u32, MessageNumber>,
     requests: Requests,
-    /// By the client's handle.
+    /// Links by the client's handle.
     links: BTreeMap<u32, Link>,
     /// Unsettled deliveries, by delivery-id.
     unsettled: BTreeMap<u32, (Handle, Token)>,
-    /// To be sent before anything else.
+    /// Bytes to send before anything else.
     due: Vec<u8>,
 }
 
-/// What comes next from the broker.
+/// The next input from the broker.
 #[derive(Clone, Copy, Default, PartialEq)]
 enum Next {
     #[default]
@@ -60,7 +62,7 @@ enum Next {
 
 /// A link.
 struct Link {
-    /// The broker's handle.
+    /// The broker's handle; `None` until the broker attaches.
     output: Option<u32>,
     is_closing: bool,
     what: What,
@@ -80,12 +82,12 @@ struct Receiver {
     session: Option<SessionId>,
     delivery_count: u32,
     credit: u32,
-    /// What was received by a request, and is settled by one.
+    /// Lock tokens of messages that were received by a request, and are settled by one.
     requested: BTreeSet<Token>,
 }
 
 impl Peer {
-    /// Appends a packet of the client.
+    /// Appends the bytes of a client's packet to `out`.
     pub fn encode(&mut self, packet: Packet, out: &mut Vec<u8>) {
         out.append(&mut self.due);
         match packet {
@@ -118,7 +120,8 @@ impl Peer {
         }
     }
 
-    /// What the first frame in some bytes says, and its length. `None`: it has not all come.
+    /// Decodes the first frame, or protocol header, in `bytes`. Returns its packets and its length, or `None`
+    /// if it is incomplete.
     pub fn decode(&mut self, bytes: &[u8]) -> Option<(Vec<Packet>, usize)> {
         if matches!(self.next, Next::SaslHeader | Next::AmqpHeader) {
             let header = bytes.first_chunk()?;
@@ -152,7 +155,8 @@ impl Peer {
         }
     }
 
-    /// All that comes before links of receivers, in one piece.
+    /// Appends everything that precedes the links of receivers: SASL, `open`, `begin`, and three links for each
+    /// entity.
     fn open(&mut self, out: &mut Vec<u8>) {
         out.extend_from_slice(&SASL_HEADER);
         let response = format!("\0{KEY}\0{KEY}");
@@ -316,7 +320,7 @@ impl Peer {
         let (_, link) = self.link_of(handle)?;
         link.output = Some(attach.handle);
         let What::Receiver(receiver) = &mut link.what else { return None };
-        // If there is none, the link is refused, and ends.
+        // Without a source the link is refused, and a detach follows.
         let source = attach.source.as_ref()?;
         receiver.delivery_count = attach.initial_delivery_count.expect("the broker says it");
         let filter = source.filter();
@@ -386,7 +390,7 @@ impl Peer {
         }
     }
 
-    /// The link of a receiver, if it has not gone, with the client's handle.
+    /// Returns the link of a receiver with the client's handle, unless the link has ended or is closing.
     fn link_of(&mut self, handle: Handle) -> Option<(u32, &mut Link)> {
         let of = |link: &Link| match &link.what {
             What::Receiver(receiver) => receiver.handle == handle && !link.is_closing,
@@ -400,7 +404,7 @@ fn entities() -> u32 {
     u32::try_from(ENTITIES.len()).expect("there are few")
 }
 
-/// The client's handles of the three links that it has for each entity.
+/// The client's handles of the three links for each entity: `sender`, `requests` and `responses`.
 fn sender(entity: EntityId) -> u32 {
     u32::try_from(entity).expect("there are few")
 }
@@ -413,12 +417,12 @@ fn responses(entity: EntityId) -> u32 {
     2 * entities() + sender(entity)
 }
 
-/// Where responses of an entity go.
+/// Returns the address for the responses of an entity.
 fn reply_to(entity: EntityId) -> String {
     format!("replies of {}", ENTITIES[entity])
 }
 
-/// The name of a receiver's link.
+/// Returns the name of a receiver's link.
 fn name(handle: Handle) -> String {
     format!("r{handle}")
 }
@@ -506,7 +510,7 @@ fn decode_message(bytes: &[u8], token: Token) -> Transfer {
     }
 }
 
-/// The lock token that a delivery tag is: a GUID in the byte order of .NET.
+/// Returns the lock token that a delivery tag holds: a GUID in the byte order of .NET.
 fn token_of(tag: Option<&frame::Tag>) -> Token {
     let tag = tag.expect("a delivery has a tag");
     let mut guid: [u8; 16] = tag[..].try_into().expect("tags are lock tokens");
@@ -516,7 +520,7 @@ fn token_of(tag: Option<&frame::Tag>) -> Token {
     Token::from_be_bytes(guid)
 }
 
-/// Milliseconds since 1970, of hundreds of nanoseconds since the year 1.
+/// Converts .NET ticks (units of 100 ns since the year 1) to milliseconds since 1970.
 fn millis(ticks: i64) -> u64 {
     const EPOCH: i64 = 621_355_968_000_000_000;
     u64::try_from((ticks - EPOCH) / 10_000).expect("it is later")

@@ -17,7 +17,7 @@ pub struct Requests {
     waiting: BTreeMap<u64, Asked>,
 }
 
-/// What was asked for.
+/// The purpose of a request.
 enum Asked {
     Schedule(MessageNumber),
     Cancel(MessageNumber),
@@ -26,7 +26,7 @@ enum Asked {
     SetState(Handle),
     GetState(Handle),
     Settle(Handle, Token),
-    /// Something whose result nobody wants to know.
+    /// A release of messages, whose result does not matter.
     Release,
 }
 
@@ -92,7 +92,8 @@ impl Peer {
         self.ask_for(handle, Asked::GetState(handle), "get-session-state", |_| {}, out);
     }
 
-    /// Settles what did not come on the receiver's link: what it has asked for itself, or what another one had.
+    /// Settles a message that did not arrive on the receiver's link: the receiver has got it by a request, or
+    /// another receiver had it.
     pub(super) fn settle_by_request(
         &mut self,
         handle: Handle,
@@ -125,7 +126,7 @@ impl Peer {
         }
     }
 
-    /// Asks for something in the name of a receiver: by its link, its session, or both.
+    /// Sends a request in the name of a receiver. The request names the receiver's link, its session, or both.
     fn ask_for(
         &mut self,
         handle: Handle,
@@ -171,7 +172,7 @@ impl Peer {
         self.transfer(requests(entity), true, &message, out);
     }
 
-    /// A response has come.
+    /// Handles a response.
     pub(super) fn respond(&mut self, message: &[u8], packets: &mut Vec<Packet>) {
         let sections = Sections::split(message).expect("a response is a message");
         let number = sections.properties().value(Field::CorrelationId).integer();
@@ -187,7 +188,7 @@ impl Peer {
                 Some(numbers) => {
                     let number = numbers.items().and_then(|mut all| all.next()?.integer());
                     let number = number.and_then(|number| u64::try_from(number).ok());
-                    // 0: it was sent before.
+                    // 0: the message is a duplicate.
                     Packet::Accepted(message, number.filter(|number| *number > 0))
                 }
                 None => Packet::Refused(message),
@@ -226,7 +227,7 @@ impl Peer {
                 let condition = properties.get("errorCondition").and_then(ValueRef::text);
                 packets.push(match condition {
                     _ if is_done => Packet::Settled(handle, token, Ok(())),
-                    // The shard is being closed. It tries again on another connection.
+                    // The shard is being closed. The client tries again on another connection.
                     Some("com.microsoft:server-busy") => Packet::Closed,
                     condition => {
                         let refusal = refusal_of(condition.expect("an error has a condition"));

@@ -1,4 +1,4 @@
-//! Lost connections and a killed broker: the session goes on, and each request has its effect once.
+//! Lost connections and a killed broker: the session continues, and each request has its effect once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -28,16 +28,16 @@ pub async fn cut_while_idle(broker: Broker) {
     client.leave().await;
 }
 
-/// A client that has sent its first request. With it the SDK subscribes, and a SUBSCRIBE that a cut
-/// answers with silence is not repeated.
+/// Connects a client and sends its first request. With that request the SDK subscribes, and it does not repeat
+/// a SUBSCRIBE whose answer is lost with the connection.
 async fn subscribed(broker: &Broker, name: &str) -> Client {
     let client = broker.client(name).await;
     client.get(b"anything").await;
     client
 }
 
-/// Sets new keys one after the other until it is told to stop, from several tasks of one client. Each SET says that the key
-/// must not be there: if a repeated one were applied anew, it would be refused.
+/// Tasks of one client that set new keys, each task one after the other, until they are stopped. Each SET has
+/// the condition that the key does not exist, so a repeated SET that was executed again would be refused.
 struct Writers {
     client: Arc<Client>,
     stopped: Arc<AtomicU32>,
@@ -74,7 +74,7 @@ impl Writers {
         Self { client, stopped, tasks }
     }
 
-    /// Everything that was answered is still there.
+    /// Stops the tasks, and checks that every key is still stored whose SET was answered.
     async fn stop(self) -> Client {
         self.stopped.store(1, Ordering::SeqCst);
         let mut total = 0;
@@ -102,8 +102,8 @@ pub async fn cut_while_busy(broker: Broker) {
     writers.stop().await.leave().await;
 }
 
-/// Hundreds of requests are on their way when the connection is lost, or the broker killed. It has
-/// executed them, but its answers and acknowledgements are lost, so the SDK sends all of them again.
+/// Hundreds of requests are in flight when the connection is lost, or the broker is killed. The broker has
+/// executed them, but its responses and acknowledgements are lost, so the SDK sends all of them again.
 pub async fn many_in_flight_are_lost(broker: Broker) {
     const REQUESTS: u32 = 500;
     let client = subscribed(&broker, "one").await;
@@ -127,7 +127,7 @@ pub async fn many_in_flight_are_lost(broker: Broker) {
     client.leave().await;
 }
 
-/// Observations end with the connection, and what happens until they are made again is not told.
+/// Observations end with the connection. Changes before the key is observed again are not notified.
 pub async fn observe_again(broker: Broker) {
     let client = broker.client("one").await;
     let mut key = client.observe(b"key").await;
@@ -147,7 +147,7 @@ pub async fn observe_again(broker: Broker) {
     client.leave().await;
 }
 
-/// Who waits for a lock goes on waiting after its connection was lost, and gets it.
+/// A client that waits for a lock continues to wait after its connection is lost, and gets the lock.
 pub async fn lock_across_a_cut(broker: Broker) {
     let (one, two) = (broker.client("one").await, broker.client("two").await);
     let lease = Duration::from_secs(60);
@@ -157,7 +157,8 @@ pub async fn lock_across_a_cut(broker: Broker) {
     let waiting = tokio::spawn(async move { theirs.lock(lease, PATIENCE, None).await });
     sleep(Duration::from_millis(300)).await;
     fault("cut").await;
-    // Until the one that waits observes the lock again: it tries to take it then, which tells nobody.
+    // Waits until the second client observes the lock again. It then tries to take the lock, which causes no
+    // notification.
     sleep(Duration::from_secs(2)).await;
     assert!(!waiting.is_finished(), "still held");
     ours.unlock(PATIENCE).await.expect("VDEL");
@@ -184,7 +185,7 @@ pub async fn broker_killed(broker: Broker) {
     sleep(Duration::from_millis(500)).await;
     let client = writers.stop().await;
 
-    // The lock, the fence and the time to live have outlived the broker.
+    // The lock, the fencing token and the time to live have survived the restarts.
     assert_eq!(client.versioned_get(b"lock").await, Some((b"holder".to_vec(), token.clone())));
     let old = azure_iot_operations_protocol::common::hybrid_logical_clock::HybridLogicalClock {
         counter: 0,

@@ -1,4 +1,4 @@
-//! Fencing tokens: a version of one key, mostly of a lock, that protects another.
+//! Fencing tokens: a version of one key, usually of a lock, that protects another key.
 
 use std::time::{Duration, SystemTime};
 
@@ -7,7 +7,7 @@ use azure_iot_operations_services::state_store::{SetCondition, SetOptions};
 
 use crate::client::{Broker, PATIENCE, assert_refused};
 
-/// Three tokens, from the lowest to the highest, as three holders of a lock got them one after the other.
+/// Returns three tokens in ascending order, as three successive holders of a lock get them.
 async fn tokens(client: &crate::client::Client) -> [HybridLogicalClock; 3] {
     [
         client.set(b"lock", b"a").await,

@@ -116,7 +116,7 @@ pub async fn any_bytes(broker: Broker) {
     client.leave().await;
 }
 
-/// The same client identifier and the same key in two tenants.
+/// Two tenants use the same client identifier and the same key.
 pub async fn tenants_are_separate(broker: Broker) {
     let (here, there) = (broker.tenant("here"), broker.tenant("there"));
     let (ours, theirs) = (here.client("same").await, there.client("same").await);

@@ -1,10 +1,10 @@
-//! What the broker's settings forbid.
+//! Refusals because of the broker's settings.
 
 use azure_iot_operations_services::state_store::SetOptions;
 
 use crate::client::{Broker, PATIENCE, assert_refused};
 
-/// With `max_state_keys = 10`.
+/// The broker has `max_state_keys = 10`.
 pub async fn key_quota(broker: Broker) {
     let client = broker.client("one").await;
     for number in 0..10_u8 {
@@ -18,7 +18,8 @@ pub async fn key_quota(broker: Broker) {
     client.leave().await;
 }
 
-/// With users of whom `reader` may read `shared/*` and write nothing, and `writer` may write its own keys and read nothing.
+/// The broker has users: `reader` may read `shared/*` and write nothing; `writer` may write its own keys and
+/// read nothing.
 pub async fn key_rules(broker: Broker) {
     let (reader, writer) = (broker.client("reader").await, broker.client("writer").await);
     writer.set(b"shared/writer", b"value").await;

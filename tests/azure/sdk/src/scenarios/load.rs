@@ -1,4 +1,4 @@
-//! Large values, many requests at once, and a connection that is kept while nothing happens.
+//! Large values, many requests at once, and a connection that is kept alive without traffic.
 
 use std::time::Duration;
 
@@ -32,7 +32,8 @@ pub async fn large_values(broker: Broker) {
     observer.leave().await;
 }
 
-/// More than the broker's Receive Maximum could be, if it were set to a usual value: the SDK does not look at it.
+/// More requests are in flight than a usual Receive Maximum of the broker would allow: the SDK ignores the
+/// Receive Maximum.
 pub async fn many_in_flight(broker: Broker) {
     const REQUESTS: u32 = 500;
     let client = broker.client("one").await;
@@ -50,7 +51,7 @@ pub async fn many_in_flight(broker: Broker) {
     client.leave().await;
 }
 
-/// The SDK gives up a connection on which PINGRESP takes more than two seconds.
+/// The SDK closes a connection on which PINGRESP takes more than two seconds.
 pub async fn keep_alive(broker: Broker) {
     let client = broker.client_with_keep_alive("one", Duration::from_secs(1)).await;
     let mut key = client.observe(b"key").await;

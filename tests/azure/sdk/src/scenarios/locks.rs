@@ -1,4 +1,4 @@
-//! Leases and locks: keys that expire, set by who holds them.
+//! Leases and locks: keys that expire, set by their holders.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -62,7 +62,7 @@ pub async fn lease_renewal(broker: Broker) {
     let last = ours.current_lease_fencing_token().expect("still held");
     assert!(order(&last) > order(&first) && last.node_id == first.node_id);
     ours.release(PATIENCE).await.expect("VDEL");
-    // A renewal under way at the release may take the lease once more; it then ends by itself.
+    // A renewal in flight at the release may take the lease once more. The lease then expires.
     let begin = Instant::now();
     while theirs.acquire(LONG, PATIENCE, None).await.is_err() {
         assert!(begin.elapsed() < Duration::from_secs(10), "was not released");
@@ -98,7 +98,7 @@ pub async fn lock_waits(broker: Broker) {
         timeout(Duration::from_millis(500), theirs.lock(LONG, PATIENCE, None)).await.is_err(),
         "waits"
     );
-    // The attempt that was given up left its observation behind; another client waits now.
+    // The cancelled attempt has left its observation behind, so another client waits now.
     two.die();
     let three = broker.client("three").await;
     let theirs = three.lock(b"lock");
@@ -113,7 +113,8 @@ pub async fn lock_waits(broker: Broker) {
     three.leave().await;
 }
 
-/// Reads, thinks and writes: two that do it at once lose what one of them has added.
+/// Increments the counter by a read, a pause and a write. If two clients do this at once, one increment is
+/// lost.
 async fn increment(
     client: &Client,
     token: &azure_iot_operations_protocol::common::hybrid_logical_clock::HybridLogicalClock,
@@ -154,7 +155,7 @@ pub async fn contended_counter(broker: Broker) {
     reader.leave().await;
 }
 
-/// A holder that renewed its lease is killed: who waits gets the lock when the lease ends.
+/// A holder that has renewed its lease is killed. The waiting client gets the lock when the lease expires.
 pub async fn holder_dies(broker: Broker) {
     let (one, two) = (broker.client("one").await, broker.client("two").await);
     let lease = Duration::from_secs(3);

@@ -1,4 +1,4 @@
-//! What the clients do. Every scenario begins with an empty broker and leaves no client behind.
+//! The scenarios. Each begins with an empty broker and leaves no client connected.
 
 mod faults;
 mod fencing;
@@ -12,10 +12,10 @@ use crate::client::Broker;
 
 macro_rules! scenarios {
     ($($module:ident: $($name:ident)+;)+) => {
-        /// All scenarios.
+        /// Names of all scenarios.
         pub const NAMES: &[&str] = &[$($(stringify!($name)),+),+];
 
-        /// Plays a scenario; panics where it does not go as it should.
+        /// Runs a scenario. Panics if a check fails.
         pub async fn run(name: &str, broker: Broker) {
             match name {
                 $($(stringify!($name) => $module::$name(broker).await,)+)+

@@ -1,4 +1,4 @@
-//! Who observes a key is told of its changes.
+//! Observers of a key are notified of its changes.
 
 use std::time::{Duration, Instant};
 
@@ -64,7 +64,7 @@ pub async fn several_keys_and_observers(broker: Broker) {
         expect_silence(observation).await;
     }
 
-    // In the order in which they happened.
+    // Notifications arrive in the order of the changes.
     for number in 0..200_u32 {
         two.set(b"shared", &number.to_be_bytes()).await;
     }
@@ -129,7 +129,7 @@ pub async fn expiry_is_told(broker: Broker) {
     assert!(order(&deleted) >= order(&version));
     assert_eq!(other.get(b"key").await, None);
 
-    // Told once, also when somebody looks.
+    // The expiry is notified once, although a GET finds the key expired, too.
     expect_silence(&mut key).await;
     observer.leave().await;
     other.leave().await;
