@@ -1,4 +1,4 @@
-//! A thread that owns connections.
+//! An IO thread: the thread that owns connections.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::ErrorKind;
@@ -6,8 +6,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use barid_engine::budget::Budget;
+use barid_engine::context::Context;
 use barid_engine::ids::ConnectionId;
-use barid_engine::lifecycle::Context;
 use barid_engine::mqtt::{Arrival, Client, End, admit, refuse};
 use barid_engine::owner::{Farewell, Owner};
 use barid_engine::turn::{Scratch, Turn};
@@ -17,32 +17,32 @@ use shuttle::sync::{Condvar, Mutex};
 
 use crate::wire::{Out, TestWire};
 
-/// What the thread is told.
+/// The mailbox of an IO thread.
 #[derive(Debug, Default)]
 pub struct IoThread {
     posts: Mutex<VecDeque<Post>>,
     posted: Condvar,
 }
 
-/// What happens.
+/// An event for an IO thread.
 #[derive(Debug)]
 pub enum Post {
-    /// Bytes have come from a client.
+    /// Bytes have arrived from a client.
     Bytes(ConnectionId, Vec<u8>, Arc<TestWire>),
-    /// There is room for more.
+    /// The client has made room for more bytes.
     Room(ConnectionId),
-    /// The client has gone.
+    /// The connection to the client is lost.
     Lost(ConnectionId),
-    /// Another thread is to have the connection …
+    /// The connection is to move to another thread.
     Move(ConnectionId, Arc<IoThread>),
-    /// … which has it from now on.
+    /// This thread owns the connection from now on.
     Adopt(ConnectionId, Box<Connection>),
     Drain(ConnectionId),
     Close(ConnectionId, ReasonCode, Farewell),
     Stop,
 }
 
-/// A connection, with its client when it has been admitted.
+/// A connection. It has a client after CONNECT was admitted.
 #[derive(Debug)]
 pub struct Connection {
     client: Option<Client>,
@@ -51,13 +51,13 @@ pub struct Connection {
 }
 
 impl IoThread {
-    /// Tells the thread something.
+    /// Adds an event to the mailbox.
     pub fn post(&self, post: Post) {
         self.posts.lock().unwrap().push_back(post);
         self.posted.notify_one();
     }
 
-    /// It ends when it has done what it was told before.
+    /// Ends the thread after it has handled all earlier events.
     pub fn stop(&self) {
         self.post(Post::Stop);
     }
@@ -72,10 +72,10 @@ impl IoThread {
         }
     }
 
-    /// What the thread does.
+    /// Handles events until [`Post::Stop`].
     pub fn run(self: Arc<Self>, mut context: Context) {
         let mut connections = BTreeMap::new();
-        // Where connections have gone. What the network brings comes to them there.
+        // The threads to which connections have moved. Events of the network are forwarded there.
         let mut moved: BTreeMap<ConnectionId, Arc<IoThread>> = BTreeMap::new();
         let mut scratch = Scratch::default();
         let engine = Arc::clone(&context.engine);
@@ -165,7 +165,7 @@ impl IoThread {
         }
     }
 
-    /// The first packet, which comes as a whole.
+    /// Handles the first packet, which arrives as a whole.
     fn arrive(
         self: &Arc<Self>,
         turn: &mut Turn<'_>,
@@ -193,7 +193,8 @@ impl IoThread {
     }
 }
 
-/// Gives a connection to another thread. False: it is about to be closed here.
+/// Gives a connection to another thread. Returns false if the connection does not exist or is about to be
+/// closed here.
 fn give(
     connections: &mut BTreeMap<ConnectionId, Connection>,
     id: ConnectionId,
@@ -223,7 +224,7 @@ fn end(
 ) {
     let Some(Connection { client, wire, .. }) = connections.get_mut(&id) else { return };
     let out = &mut Out(Arc::clone(wire));
-    // One whose session was taken stays until it is told to close.
+    // A connection whose session was taken over stays until it gets `Post::Close`.
     if client.as_mut().is_none_or(|client| client.end(turn, out, why)) {
         wire.end();
         connections.remove(&id);

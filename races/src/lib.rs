@@ -1,8 +1,8 @@
 //! The engine with threads whose order a scheduler decides.
 //!
-//! IO threads, committers and logs are those of a broker, but each lock, condition variable and atomic of the engine at
-//! which threads can meet is a place where the scheduler may let another thread go on. It tries many orders. A thread that
-//! waits for ever is reported as a deadlock; so a wake-up that is lost is found, too.
+//! IO threads, committers and logs work as in a broker. But at each lock, condition variable and atomic of the
+//! engine that threads share, the scheduler may switch to another thread. It tries many orders. It reports a
+//! thread that waits forever as a deadlock, so lost wake-ups are found, too.
 
 mod client;
 mod io;
@@ -16,12 +16,12 @@ use std::time::{Duration, Instant};
 use barid_core::durable::keys;
 use barid_engine::account::TenantSettings;
 use barid_engine::clock::{Clock, TimeSource};
+use barid_engine::context::Context;
 use barid_engine::departures::Departures;
 use barid_engine::durability::{Durability, DurabilityClass};
 use barid_engine::durable::{DurableShard, Reading, Storage};
 use barid_engine::engine::{Engine, EngineSettings};
 use barid_engine::housekeeping::Housekeeper;
-use barid_engine::lifecycle::Context;
 use barid_engine::limits::{Limits, ShareStrategy};
 use barid_engine::random::Random;
 use barid_engine::router::Router;
@@ -36,26 +36,26 @@ pub use client::{Client, Heard};
 use io::IoThread;
 use log::{Held, SlowLog};
 
-/// The one tenant.
+/// The only tenant.
 const TENANT: &str = "default";
 
-/// Bytes of messages that wait in memory: all of them.
+/// Maximum size of the waiting messages in memory, in bytes: no limit.
 const IN_MEMORY_MAX: usize = usize::MAX;
 
 thread_local! {
-    /// All threads of an execution run on one of the operating system.
+    /// All threads of an execution run on the same thread of the operating system, so they share these numbers.
     static RNG: RefCell<fastrand::Rng> = const { RefCell::new(fastrand::Rng::with_seed(0)) };
 }
 
 static EPOCH: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-/// Time stands still.
+/// A clock that stands still.
 const TIME: TimeSource = TimeSource { ticks: || *EPOCH, unix: || Duration::from_secs(1_000) };
 
-/// The same numbers in each execution.
+/// Random numbers, the same in each execution.
 const RANDOM: Random = Random(|bytes| RNG.with_borrow_mut(|rng| rng.fill(bytes)));
 
-/// A broker, with its threads.
+/// A broker with its threads.
 pub struct Broker {
     engine: Arc<Engine>,
     io: Vec<Arc<IoThread>>,
@@ -86,7 +86,7 @@ impl Running {
         Self { committer, log, log_thread, reading }
     }
 
-    /// Waits until all is written that there is to write.
+    /// Waits until the committer and the log have written everything and have ended.
     fn join(self) {
         self.committer.join().expect("no thread panics");
         self.log.close();
@@ -95,7 +95,7 @@ impl Running {
 }
 
 impl Broker {
-    /// A broker with so many shards and IO threads.
+    /// Starts a broker with this many shards and IO threads.
     pub fn start(shards: usize, io_threads: usize) -> Self {
         RNG.with_borrow_mut(|rng| *rng = fastrand::Rng::with_seed(7));
         let stores: Vec<Arc<dyn Store>> =
@@ -132,7 +132,7 @@ impl Broker {
         Self { engine, io, io_threads, shards, housekeeper }
     }
 
-    /// The shard that the session of a client belongs to.
+    /// Returns the shard to which the session of a client belongs.
     pub fn shard_of(&self, client_id: &str) -> u16 {
         self.engine.shards.of(TENANT, client_id).index()
     }
@@ -156,12 +156,13 @@ impl Broker {
         opening::serve(&self.engine, shard);
     }
 
-    /// A connection on one of the IO threads.
+    /// Creates a connection on an IO thread.
     pub fn connect(&self, io_thread: usize) -> Client {
         Client::new(Arc::clone(&self.io[io_thread]))
     }
 
-    /// Reads back what was asked for, on this thread: loaders wait in a way that the scheduler does not know.
+    /// Reads the requested messages back from the stores, on the calling thread. There are no loader threads,
+    /// because they wait in a way that the scheduler does not see.
     pub fn load(&self) {
         for shard in &self.shards {
             let mut running = shard.lock().unwrap();
@@ -172,7 +173,7 @@ impl Broker {
         }
     }
 
-    /// Ends it when all is done that is to be done, in the order in which a broker ends.
+    /// Stops the broker after all pending work is done. Threads end in the same order as in a broker.
     pub fn stop(self) {
         let join = |thread: JoinHandle<()>| thread.join().expect("no thread panics");
         self.io.iter().for_each(|io| io.stop());

@@ -1,4 +1,4 @@
-//! Tasks that are due at a time, or when something is durable, and that belong to no connection.
+//! The agenda: tasks that belong to no connection and are due at a time, or when something is durable.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -19,71 +19,71 @@ use crate::session::{Session, SessionRef, Will};
 use crate::sync::{Condvar, Mutex};
 use crate::tenant::Tenant;
 
-/// Something to be done at a time.
+/// A task that is due at a time.
 #[derive(Debug)]
 pub enum Task {
-    /// The session expires, unless its client has come back since `epoch`.
+    /// Ends a session that expires, unless the client has reconnected since `epoch`.
     Expire {
-        /// Which.
+        /// The session.
         session: Weak<Session>,
-        /// When its client went.
+        /// The epoch of the outlet after the client disconnected: it identifies the absence.
         epoch: u32,
     },
-    /// The Will Message is due, unless the client has come back since `epoch`.
+    /// Publishes the Will Message of a session, unless the client has reconnected since `epoch`.
     PublishWill {
-        /// Whose.
+        /// The session of the will.
         session: Weak<Session>,
-        /// When its client went.
+        /// The epoch of the outlet after the client disconnected: it identifies the absence.
         epoch: u32,
     },
-    /// The Will Message of a session that has ended, or has another one by now, is to be published.
+    /// Publishes a Will Message whose session has ended, or has another will by now.
     PublishLeftWill {
-        /// Whose it was.
+        /// The session that the will belonged to.
         session: SessionRef,
-        /// The message.
+        /// The will.
         will: Box<Will>,
     },
-    /// Messages of shared subscriptions that were taken from a session are to be given to others.
+    /// Gives messages of shared subscriptions that were taken from a session to other members.
     Give {
-        /// From whom.
+        /// The session that the messages were taken from.
         session: SessionRef,
-        /// Whether that session is over.
+        /// Whether that session has ended.
         ended: bool,
-        /// What.
+        /// The messages.
         taken: Vec<Waiting>,
-        /// Batches that must be durable before the session may forget the messages.
+        /// The commits that must be durable before the session may forget the messages.
         commits: Commits,
     },
-    /// Keys of the state store expire.
+    /// Removes expired keys of the state store.
     ExpireKeys {
-        /// Whose.
+        /// The tenant of the keys.
         tenant: Weak<Tenant>,
-        /// The shard that they belong to.
+        /// The shard that the keys belong to.
         shard: u16,
-        /// When, by the clock on the wall.
+        /// The wall time that the task is scheduled for.
         wall: WallTime,
     },
-    /// The session is to end, whoever has it.
+    /// Ends a session, whether or not a client is connected.
     End {
-        /// Which.
+        /// The session.
         session: SessionRef,
-        /// Told when it has ended.
+        /// Called when the end of the session is durable.
         done: Tell,
     },
-    /// Something in a queue is due.
+    /// Wakes a queue in which something is due.
     WakeQueue {
-        /// Which.
+        /// The queue.
         queue: Weak<Queue>,
-        /// When.
+        /// The wall time that the task is scheduled for.
         at: WallTime,
     },
-    /// Messages of a queue are to be moved on.
+    /// Runs a mover, which forwards messages of a queue.
     Move(Weak<Mover>),
-    /// The log is to say how much more was denied than it has told one by one.
+    /// Logs how many denials of a tenant were counted instead of logged.
     SumUpDenials(Weak<Tenant>),
-    /// Something was to be noted when something else is durable, which it is.
+    /// Carries out a follow-up whose commits are durable.
     Note(After),
-    /// The `$SYS` topics of a new tenant, which should not have to wait for their turn.
+    /// Publishes the `$SYS` topics of a new tenant at once, before the next regular publication.
     PublishSys(Arc<Tenant>),
 }
 
@@ -110,22 +110,23 @@ impl Task {
     }
 }
 
-/// Something to be noted when something else is durable, and not before.
+/// A follow-up that must not be carried out before certain commits are durable.
 #[derive(Debug)]
 pub enum After {
-    /// The session as it is then.
+    /// Notes the session in the store, as it is at that time.
     StoreSession(Weak<Session>),
-    /// Messages that other sessions have now.
+    /// Forgets messages of the session that other sessions have by then.
     ForgetGiven(SessionRef, Vec<StoredAs>),
-    /// All that a session that has ended had for others.
+    /// Forgets the bequest of a session that has ended: these messages, and the record of the session.
     ForgetBequest(SessionRef, Vec<StoredAs>),
-    /// Messages were moved elsewhere, and go from where they were.
+    /// Completes messages in the queue from which they were moved.
     Complete(Arc<Mover>, SmallVec<[LockToken; 8]>),
-    /// Somebody waits to be told; or to see that nobody will be, because the commits have failed.
+    /// Calls a waiter. It is dropped without a call if the commits have failed.
     Tell(Tell),
 }
 
-/// Tells somebody that something is done. Dropped instead: it is not, and will not be.
+/// A callback that reports that something is done. If it is dropped without a call, that is not done and will
+/// not be.
 pub struct Tell(pub Box<dyn FnOnce() + Send>);
 
 impl fmt::Debug for Tell {
@@ -134,7 +135,7 @@ impl fmt::Debug for Tell {
     }
 }
 
-/// Where tasks are handed in. Cheap to clone.
+/// The queue of tasks for the housekeeping thread. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Agenda(Arc<Inner>);
 
@@ -145,14 +146,14 @@ struct Inner {
     changed: Condvar,
     sources: Sources,
     after: Mutex<WaitSet<After>>,
-    /// What waits for a closed shard.
+    /// Tasks that wait for a closed shard to be opened.
     until_open: Mutex<Vec<Task>>,
 }
 
 #[derive(Debug, Default)]
 struct Tasks {
     heap: BinaryHeap<Scheduled>,
-    /// What something is to be noted after may be durable.
+    /// Whether commits that a follow-up waits for may have become durable.
     has_durable: bool,
     closed: bool,
 }
@@ -164,7 +165,7 @@ struct Scheduled {
 }
 
 impl Agenda {
-    /// By this clock; what is to be noted later waits for these sources.
+    /// Creates an empty agenda. Follow-ups wait for these sources.
     pub fn new(clock: Clock, sources: Sources) -> Self {
         let (tasks, after) = (Mutex::default(), Mutex::default());
         let until_open = Mutex::default();
@@ -172,12 +173,12 @@ impl Agenda {
         Self(Arc::new(Inner { clock, tasks, changed, sources, after, until_open }))
     }
 
-    /// Has a task done when the operating system's clock shows a time.
+    /// Schedules a task for a wall time.
     pub fn schedule_by_wall(&self, wall: WallTime, task: Task) {
         self.schedule(self.0.clock.when(wall), task);
     }
 
-    /// Has a task done at a time.
+    /// Schedules a task.
     pub fn schedule(&self, at: MonoTime, task: Task) {
         let mut tasks = self.0.tasks.lock();
         let is_next = tasks.heap.peek().is_none_or(|next| at < next.at);
@@ -187,18 +188,19 @@ impl Agenda {
         }
     }
 
-    /// Has a task done when a shard that is closed is open again.
+    /// Schedules a task for when a closed shard is open again.
     pub fn schedule_when_open(&self, task: Task) {
         self.0.until_open.lock().push(task);
     }
 
-    /// A shard is open again.
+    /// Schedules the tasks that wait for a closed shard at once. To be called when a shard is open again.
     pub fn opened(&self) {
         let waiting = std::mem::take(&mut *self.0.until_open.lock());
         waiting.into_iter().for_each(|task| self.schedule(MonoTime::default(), task));
     }
 
-    /// Has something noted when `commits` are durable. If they never will be, nothing is: but a mover goes on.
+    /// Carries out a follow-up when `commits` are durable. If `commits` are lost, the follow-up is dropped;
+    /// only a mover is told to go on, with nothing to complete.
     pub fn after(&self, commits: Commits, what: After) {
         if commits.are_lost() {
             if let After::Complete(mover, _) = what {
@@ -215,21 +217,22 @@ impl Agenda {
         }
     }
 
-    /// Takes what was to be noted after commits that are durable now. Who waits to be told of commits that have failed is
-    /// let go untold.
+    /// Takes out the follow-ups whose commits are durable now. Drops each [`Tell`] whose commits have failed,
+    /// without calling it.
     pub fn take_durable(&self) -> Vec<After> {
         let waiter = Arc::downgrade(&self.0);
         let is_told = |what: &After| matches!(what, After::Tell(_));
         self.0.after.lock().take(&self.0.sources, &waiter, is_told)
     }
 
-    /// Ends the wait of the thread of housekeeping, and with it the thread.
+    /// Wakes the housekeeping thread and lets it end.
     pub fn close(&self) {
         self.0.tasks.lock().closed = true;
         self.0.changed.notify_all();
     }
 
-    /// Waits until a task is due, something is durable, or `until`, which may be now. False: closed.
+    /// Waits until a task is due, until commits of a follow-up may be durable, or until `until`, which may
+    /// have passed. Returns false if the agenda is closed.
     pub fn wait(&self, until: MonoTime) -> bool {
         let mut tasks = self.0.tasks.lock();
         if tasks.closed {
@@ -245,8 +248,8 @@ impl Agenda {
         true
     }
 
-    /// Forgets tasks of clients that have come back, and of sessions that have ended: so many as there
-    /// were disconnections since the last time.
+    /// Removes tasks of clients that have reconnected and of sessions that have ended. Otherwise one task
+    /// would remain for each disconnection until it is due.
     pub fn forget_void(&self) {
         let tasks = std::mem::take(&mut self.0.tasks.lock().heap);
         let mut tasks = tasks.into_vec();
@@ -255,7 +258,7 @@ impl Agenda {
         self.0.tasks.lock().heap.append(&mut tasks.into());
     }
 
-    /// The next task whose time has come.
+    /// Takes out the next task that is due.
     pub fn due(&self, now: MonoTime) -> Option<Task> {
         let mut tasks = self.0.tasks.lock();
         if tasks.heap.peek()?.at > now {
@@ -272,6 +275,10 @@ impl Alarm for Agenda {
 
     fn move_on(&self, mover: Weak<Mover>) {
         self.schedule(MonoTime::default(), Task::Move(mover));
+    }
+
+    fn move_when_open(&self, mover: Weak<Mover>) {
+        self.schedule_when_open(Task::Move(mover));
     }
 
     fn complete(&self, commits: Commits, mover: Arc<Mover>, done: SmallVec<[LockToken; 8]>) {

@@ -1,4 +1,5 @@
-//! Telling of denials: in counters, in `barid why`, and in the log, which a flood cannot fill.
+//! Reporting of denials: in counters, in `barid why`, and in the log, with bounds so that a flood cannot fill
+//! the log.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,17 +7,18 @@ use std::time::Duration;
 use tracing::info;
 
 use crate::agenda::Task;
+use crate::context::Context;
 use crate::denials::{self, Denial, Line};
-use crate::lifecycle::Context;
 use crate::names::{DEFAULT_TENANT, tenant_of};
 use crate::tenant::Tenant;
 
-/// When denials that were not written one by one are summed up.
+/// Delay after which the denials that were not logged are summed up in one line.
 const SUMMARY_AFTER: Duration = Duration::from_secs(1);
 
 impl Context {
-    /// The tenant in which it is counted what a client without a session may not do: the one that its user name, or key, has,
-    /// or else the default one. Strangers make no tenants, but those of the configuration are there for them.
+    /// Returns the tenant in which denials to a client without a session are counted: the one that its user
+    /// name or key names, or else the default tenant. A client without a session does not create a tenant,
+    /// unless the configuration has users of that tenant.
     pub fn tenant_of_stranger(
         &self,
         name: Option<&str>,
@@ -29,7 +31,7 @@ impl Context {
         named.or_else(|| tenants.get(DEFAULT_TENANT))
     }
 
-    /// Counts a denial, remembers it, and writes it to the log if there is room in this second.
+    /// Counts a denial, remembers it, and logs it if the bounds of this second allow that.
     pub fn deny(&self, tenant: &Arc<Tenant>, denial: &Denial<'_>) {
         let now = self.worker.now;
         tenant.counters(self.worker.id).denied(denial.action);
@@ -40,7 +42,7 @@ impl Context {
         }
     }
 
-    /// Writes how many denials of a tenant were counted and not written.
+    /// Logs how many denials of a tenant were counted and not logged.
     pub fn sum_up_denials(&self, tenant: &Arc<Tenant>) {
         if !self.engine.denial_lines.admit(self.worker.now) {
             self.sum_up_later(tenant);

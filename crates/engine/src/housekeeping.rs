@@ -1,5 +1,5 @@
-//! Housekeeping does what is due at a time and belongs to no connection: wills with a delay, sessions that
-//! expire, what is due in queues, `$SYS`, memory that can be given back.
+//! Housekeeping: work that is due at a time and belongs to no connection, such as delayed wills, session
+//! expiry, tasks of queues, `$SYS`, and the release of memory.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -9,15 +9,17 @@ use mqtt_proto::ReasonCode;
 
 use crate::agenda::{After, Agenda, Task, Tell};
 use crate::budget::Budget;
-use crate::lifecycle::Context;
+use crate::context::Context;
+use crate::retaining;
 use crate::session::{Session, SessionRef};
 use crate::sys::{self, Sys};
 use crate::tenant::Tenant;
 
-/// How often expired retained messages and stale routes are looked for.
+/// Interval between two sweeps, which remove expired retained messages, overdue keys, stale routes, void
+/// tasks and unused tenants.
 const SWEEP: Duration = Duration::from_secs(10);
 
-/// Does what is due.
+/// The state of the housekeeping thread.
 pub struct Housekeeper {
     context: Context,
     sys: Sys,
@@ -25,18 +27,19 @@ pub struct Housekeeper {
 }
 
 impl Housekeeper {
-    /// With this context.
+    /// Creates the housekeeper with its context.
     pub fn new(context: Context) -> Self {
         let next_sweep = context.engine.clock.now().after(SWEEP);
         Self { context, sys: Sys::default(), next_sweep }
     }
 
-    /// The agenda that it works off.
+    /// The agenda whose tasks it carries out.
     pub fn agenda(&self) -> Agenda {
         self.context.engine.agenda.clone()
     }
 
-    /// Does what is due now, and answers when to come back at the latest. Earlier, if [the agenda](Agenda::wait) says so.
+    /// Carries out everything that is due. Returns the time of the next call at the latest; it is due earlier
+    /// if [the agenda](Agenda::wait) says so.
     pub fn act(&mut self) -> MonoTime {
         let Self { context, sys, next_sweep } = self;
         let engine = Arc::clone(&context.engine);
@@ -54,7 +57,7 @@ impl Housekeeper {
             *next_sweep = now.after(SWEEP);
         }
         context.router.flush(&context.worker, &mut Budget::unbounded());
-        // One slice: tasks that come due meanwhile wait for it.
+        // Limited to one slice, because tasks that become due meanwhile must wait for it.
         context.departures.go_on(&mut Budget::from_now(clock));
         for what in agenda.take_durable() {
             note(context, what);
@@ -66,7 +69,7 @@ impl Housekeeper {
     }
 }
 
-/// Notes what was to be noted after something that is durable now.
+/// Carries out a follow-up whose commits are durable.
 fn note(context: &Context, what: After) {
     match what {
         After::StoreSession(session) => {
@@ -131,7 +134,7 @@ fn perform(context: &mut Context, task: Task) {
     }
 }
 
-/// A session that is still there, and its tenant.
+/// Returns the session, if it still exists, and its tenant.
 fn found(context: &Context, session: &Weak<Session>) -> Option<(Arc<Tenant>, SessionRef)> {
     let session = SessionRef::upgrade(session)?;
     Some((context.tenant_of(&session)?, session))
@@ -142,7 +145,7 @@ fn sweep(context: &mut Context) {
     let engine = &context.engine;
     engine.request_times.turn(engine.clock.uptime());
     for tenant in context.engine.tenants.all() {
-        context.remove_expired_retained(&tenant);
+        retaining::remove_expired(&tenant, context.worker.now);
         context.expire_overdue_keys(&tenant);
         if let Some(entities) = tenant.used_entities() {
             entities.wake_overdue(context.wall());

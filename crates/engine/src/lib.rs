@@ -1,7 +1,8 @@
-//! What decides: sessions, routes, queues, keys, and who is told what when.
+//! The engine of the broker: sessions, routing, queues and keys, and when clients are told of changes.
 //!
-//! Nothing here opens a socket or asks the operating system for the time. It is called with packets that have come, and
-//! with the time; it writes to what it is given. Threads that live as long as the broker are started by others.
+//! The engine opens no socket and does not ask the operating system for the time. Its callers pass in the
+//! received packets and the time, and it writes to the outputs that they provide. Threads that live as long
+//! as the broker are started elsewhere.
 
 pub mod access;
 pub mod account;
@@ -12,6 +13,7 @@ pub mod bindings;
 pub mod budget;
 pub mod clock;
 pub mod closing;
+pub mod context;
 pub mod denials;
 pub mod denied_action;
 mod denying;
@@ -37,10 +39,12 @@ pub mod opening;
 pub mod owner;
 mod packets;
 pub mod progress;
+mod publishing;
 mod queued;
 pub mod random;
 pub mod recovery;
 mod retained;
+mod retaining;
 pub mod rounds;
 pub mod router;
 pub mod run;
@@ -50,6 +54,7 @@ pub mod state_requests;
 pub mod state_store;
 mod sync;
 mod sys;
+mod targets;
 pub mod tenant;
 pub mod turn;
 pub mod wire;

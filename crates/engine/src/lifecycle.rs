@@ -1,47 +1,28 @@
-//! How sessions end, and what follows: wills, subscriptions, messages that others may have.
+//! The end of connections and sessions: wills, subscriptions, and messages of shared subscriptions that other members get.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use barid_core::drop_reason::DropReason;
-use barid_core::ids::{self, StoredAs};
-use barid_core::message::{Message, Publication};
-use barid_core::retained::Walked;
+use barid_core::ids::StoredAs;
+use barid_core::message::Publication;
 use barid_core::session::{Delivery, Waiting};
-use barid_core::time::WallTime;
 use barid_core::topic_index::{Member, Members, SharedGroup};
 use hashbrown::HashMap;
-use mqtt_proto::{Properties, QoS, ReasonCode, topic};
+use mqtt_proto::{QoS, ReasonCode, topic};
 use tracing::error;
 
 use crate::agenda::{After, Task};
-use crate::budget::Budget;
-use crate::departures::Departures;
-use crate::durability::asks_to_persist;
+use crate::context::Context;
 use crate::durable::{Commits, DurableShard, READ_RETRY};
-use crate::engine::Engine;
 use crate::faults::{IfHolds as _, Rule, holds};
 use crate::ids::ConnectionId;
-use crate::router::{Publisher, Router};
-use crate::run::{Messages, Run};
+use crate::router::Publisher;
 use crate::session::{Detached, SessionRef, Will};
 use crate::tenant::Tenant;
-use crate::worker::Worker;
 
 /// How many members of a shared subscription that go away under one's hands are tried.
 const GIVE_ATTEMPTS: usize = 16;
-
-/// A thread that handles messages, with its router.
-pub struct Context {
-    /// Who it is.
-    pub worker: Worker,
-    /// What all threads share.
-    pub engine: Arc<Engine>,
-    /// Its way to subscribers.
-    pub router: Router,
-    /// Sessions that it has ended, as long as their subscriptions are in an index.
-    pub departures: Departures,
-}
 
 /// A session that the store has forgotten, or is about to.
 pub struct Retired {
@@ -52,134 +33,6 @@ pub struct Retired {
 }
 
 impl Context {
-    /// What the operating system's clock shows: the time of entities, whose clients compare it with their own.
-    pub fn wall(&self) -> WallTime {
-        self.engine.clock.wall()
-    }
-
-    /// The tenant of this name, made if it is not there. `None`: there are too many.
-    pub fn tenant(&self, name: &str) -> Option<Arc<Tenant>> {
-        self.engine.tenants.get_or_create(name, |tenant| {
-            let task = Task::PublishSys(Arc::clone(tenant));
-            self.engine.agenda.schedule(self.worker.now, task);
-        })
-    }
-
-    /// The tenant of a session; `None`: it has been removed, and the session with it.
-    pub fn tenant_of(&self, session: &SessionRef) -> Option<Arc<Tenant>> {
-        self.engine.tenants.get(&session.account.name)
-    }
-
-    /// Publishes a message that does not come from a connection's buffer. It leaves with the router's next flush at
-    /// the latest. Answers what has to be durable before it counts as handed on.
-    pub fn publish(
-        &mut self,
-        tenant: &Arc<Tenant>,
-        publisher: Publisher<'_>,
-        message: &Publication<'_>,
-    ) -> Commits {
-        let class = tenant.durability().of(message.topic);
-        let (mut run, mut buffer) = Run::of(message, class, self.worker.now);
-        if tenant.bindings.has_in() {
-            let mut messages = run.in_buffer(&mut buffer, self.worker.now);
-            let client = publisher.client_id;
-            // There is nobody to be told what is refused.
-            let entered = tenant.enter((&self.worker, self.wall()), client, &messages, false);
-            messages.note_entered(&entered.commits);
-        }
-        self.hand_on(tenant, publisher, &mut run, &mut buffer);
-        run.into_commits()
-    }
-
-    /// Hands messages that do not come from a connection's buffer to all who have subscribed, past all
-    /// bindings. They leave with the router's next flush at the latest.
-    pub fn hand_on(
-        &mut self,
-        tenant: &Arc<Tenant>,
-        publisher: Publisher<'_>,
-        run: &mut Run,
-        buffer: &mut [u8],
-    ) {
-        let mut messages = run.in_buffer(buffer, self.worker.now);
-        if messages.retain() {
-            // There is nobody to be told that it is not kept.
-            let _ = self.retain(tenant, &mut messages);
-        }
-        let mut budget = Budget::from_now(self.engine.clock);
-        self.router.publish(&self.worker, tenant, publisher, &mut messages, false, &mut budget);
-        // There is no publisher to be held back.
-        self.router.take_full();
-    }
-
-    /// Whether the limits of the tenant let the last of some messages become the retained message of their topic.
-    pub fn may_retain(&self, tenant: &Tenant, messages: &mut Messages<'_>) -> bool {
-        let last = messages.len() - 1;
-        messages.publication(last).payload.is_empty() || {
-            let message = messages.message(last);
-            tenant.retained.read().admits(&message, &tenant.limits()).is_ok()
-        }
-    }
-
-    /// Makes the last of some messages the retained message of their topic (MQTT 5 §3.3.1.3); or says which
-    /// limit of the tenant does not allow it.
-    pub fn retain(&self, tenant: &Tenant, messages: &mut Messages<'_>) -> Result<(), DropReason> {
-        let last = messages.len() - 1;
-        let removes = messages.publication(last).payload.is_empty();
-        let message = (!removes).then(|| messages.message(last));
-        let mut retained = tenant.retained.write();
-        let is_stored = messages.class().is_stored() || message.as_deref().is_some_and(persists);
-        if is_stored && messages.topic().len() > ids::TEXT_LEN_MAX {
-            return Err(DropReason::RetainedMessages);
-        }
-        if let Some(message) = &message {
-            retained.admits(message, &tenant.limits())?;
-        }
-        let present = retained.get(messages.topic());
-        let was_stored =
-            present.is_some_and(|present| messages.class().is_stored() || persists(present));
-        if was_stored || (is_stored && !removes) {
-            // Under the lock of the retained messages, so that the store hears of them in their order.
-            let shard = tenant.shards.of(&tenant.name, messages.topic());
-            let mut shard = shard.change();
-            if shard.is_lost() {
-                if messages.qos() == QoS::AtMostOnce {
-                    return Err(DropReason::StoreFull);
-                }
-                // It is not acknowledged, and comes again.
-                messages.wait_for(&shard);
-                return Ok(());
-            }
-            match message.as_ref().filter(|_| is_stored) {
-                Some(message) => shard.set_retained(tenant.stored_number(), message),
-                None => shard.remove_retained(tenant.stored_number(), messages.topic()),
-            }
-            if holds(Rule::AcknowledgeWhenRetained) {
-                messages.wait_for(&shard);
-            }
-        } else if removes && messages.class().is_stored() && holds(Rule::AcknowledgeWhenRetained) {
-            // Another message may have removed it a moment ago.
-            messages.wait_for_last(&tenant.shards.of(&tenant.name, messages.topic()));
-        }
-        match message {
-            Some(message) => retained.set(&message),
-            None => retained.remove(messages.topic()),
-        };
-        Ok(())
-    }
-
-    /// Forgets retained messages that have expired. Others have the lock between the steps.
-    pub fn remove_expired_retained(&self, tenant: &Tenant) {
-        let mut after = None;
-        while let Walked::To(topic) =
-            tenant.retained.write().remove_expired(after.as_deref(), self.worker.now, |topic| {
-                let shard = tenant.shards.of(&tenant.name, topic);
-                shard.change().remove_retained(tenant.stored_number(), topic);
-            })
-        {
-            after = Some(topic);
-        }
-    }
-
     /// A connection has gone that had the session as its number `epoch`. `will`: it did not end as it
     /// should, so the Will Message is due.
     pub fn connection_gone(
@@ -397,7 +250,7 @@ impl Context {
             ..will.message.publication()
         };
         let publisher = Publisher { session: session.id, client_id: &session.client_id };
-        self.publish(tenant, publisher, &publication)
+        self.publish_message(tenant, publisher, &publication)
     }
 
     /// Gives what shared subscriptions sent to a session whose client has gone to other members. If
@@ -558,11 +411,6 @@ impl Context {
         }
         None
     }
-}
-
-/// Whether a retained message is stored although its class is not.
-pub fn persists(message: &Message) -> bool {
-    asks_to_persist(Properties::from_validated(message.publication().properties))
 }
 
 /// Who may have what a session has got as a member of shared subscriptions.

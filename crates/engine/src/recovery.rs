@@ -1,4 +1,5 @@
-//! From the store of a shard to what it has: sessions, retained messages, keys, entities.
+//! Recovery of what a shard has from its store: sessions, retained messages, keys of the state store, and
+//! entities.
 
 use std::sync::Arc;
 
@@ -20,17 +21,17 @@ use crate::bindings;
 use crate::durable::{Durable, DurableShard};
 use crate::engine::Engine;
 use crate::entities::Recovering;
-use crate::lifecycle::persists;
+use crate::retaining::persists;
 use crate::session::{SessionRef, Subscription, Will};
 use crate::state_store::Watching;
 use crate::tenant::Tenant;
 
-/// What was found.
+/// Numbers of recovered objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Sessions.
     pub sessions: usize,
-    /// Messages that wait in them or are in flight.
+    /// Messages that wait in sessions or are in flight.
     pub queued: usize,
     /// Retained messages.
     pub retained: usize,
@@ -38,12 +39,12 @@ pub struct Counts {
     pub keys: usize,
     /// Queues, topics and subscriptions.
     pub entities: usize,
-    /// Messages in them.
+    /// Messages in entities.
     pub messages: usize,
 }
 
 impl Counts {
-    /// Adds what one shard has, with so many entities.
+    /// Adds what was found in one shard, which has `entities` entities.
     pub(crate) fn add(&mut self, found: Self, entities: usize) {
         self.sessions += found.sessions;
         self.queued += found.queued;
@@ -54,15 +55,15 @@ impl Counts {
     }
 }
 
-/// What the store of one shard has, for the tenure that begins with it.
+/// The contents of one shard's store, for the tenure that begins with them.
 pub struct Contents {
     pub(crate) recovered: Recovered,
     pub(crate) found: Found,
 }
 
-/// What others refer to of what a store has.
+/// The recovered objects that the rest of the engine refers to.
 pub(crate) struct Found {
-    /// The tenure.
+    /// The tenure of the shard.
     pub(crate) of: Arc<DurableShard>,
     pub(crate) counts: Counts,
     pub(crate) sessions: Vec<(Arc<Tenant>, SessionRef)>,
@@ -72,10 +73,10 @@ pub(crate) struct Found {
     pub(crate) entities: Recovering,
 }
 
-/// Reads the store of a shard. Several may be read at the same time, and others be open meanwhile.
+/// Reads the store of a shard. Several stores may be read at the same time, while other shards are open.
 ///
 /// # Errors
-/// What it has cannot be read.
+/// [`RecoveryError`]: a record cannot be read, or the store cannot.
 pub fn read(engine: &Engine, shard: &Arc<DurableShard>) -> Result<Contents, RecoveryError> {
     let mut reader = Reader::new(engine, shard);
     let recovered = durable::recover(shard.index(), &**shard.store(), &mut reader);
@@ -97,7 +98,7 @@ pub fn read(engine: &Engine, shard: &Arc<DurableShard>) -> Result<Contents, Reco
 }
 
 impl Found {
-    /// Nothing of it counts for its tenants any more.
+    /// Discards what was found, so that it no longer counts for its tenants.
     fn discard(self) {
         self.sessions.iter().for_each(|(_, session)| session.leave());
         for (tenant, found) in self.keys {
@@ -107,21 +108,21 @@ impl Found {
     }
 }
 
-/// Hears what one store has.
+/// Receives the records of one store.
 struct Reader<'a> {
     engine: &'a Engine,
     shard: &'a Arc<DurableShard>,
     now: MonoTime,
     tenants: HashMap<TenantNumber, Arc<Tenant>>,
     sessions: HashMap<SessionNumber, (Arc<Tenant>, SessionRef)>,
-    /// The session whose entries are being read.
+    /// The session whose entries are being read, and the entries read so far.
     entries: (SessionNumber, Vec<(EntryNumber, EntryRecord)>),
     retained: Vec<(Arc<Tenant>, Arc<Message>)>,
-    /// Retained messages that are to go.
+    /// Retained messages that are to be removed: they have expired, or may be outdated.
     void_retained: Vec<(TenantNumber, Box<str>)>,
     keys: HashMap<TenantNumber, Partition<Watching>>,
     entities: Recovering,
-    /// The first entity that cannot be read.
+    /// The error of the first entity or binding that cannot be read.
     failed: Option<RecoveryError>,
     found: Counts,
 }
@@ -144,6 +145,7 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Gives the entries that were read to their session.
     fn end_entries(&mut self) {
         let entries = std::mem::take(&mut self.entries.1);
         if let Some((_, session)) = self.sessions.get(&self.entries.0) {
@@ -177,7 +179,8 @@ impl Recovery for Reader<'_> {
             });
         }
         session.set_survives(true);
-        // Its client has asked for it, or the class has changed: then what it has is worth as much.
+        // If the class of the tenant does not store sessions, the client has asked for it, or the class has
+        // changed since. The messages of the session are then stored whatever their class.
         session.set_keeps_all(!tenant.durability().stores_sessions());
         session.recover_replays(record.replays);
         self.sessions.insert(number, (tenant, session));
@@ -220,7 +223,7 @@ impl Recovery for Reader<'_> {
     fn retained(&mut self, tenant: TenantNumber, message: Message) {
         let own = &self.tenants[&tenant];
         let topic = message.publication().topic;
-        // The class of the topic may have changed: then what is stored has been overtaken, perhaps.
+        // If the class of the topic has changed, the stored message may be outdated.
         let is_current = own.durability().of(topic).is_stored() || persists(&message);
         if message.is_expired(self.now) || !is_current {
             self.void_retained.push((tenant, topic.into()));

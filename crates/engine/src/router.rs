@@ -1,4 +1,4 @@
-//! From a message to those who get it.
+//! The router of a thread: looks up the targets of a topic, remembers them, and delivers messages to sessions.
 
 use std::collections::VecDeque;
 use std::hash::BuildHasher;
@@ -7,19 +7,19 @@ use std::sync::{Arc, Weak};
 
 use barid_core::drop_reason::DropReason;
 use barid_core::queue::Room;
-use barid_core::topic_index::{Load, Route, SharedGroup, Strategy};
+use barid_core::topic_index::{SharedGroup, Strategy};
 use foldhash::quality::SeedableRandomState;
 use hashbrown::HashTable;
 use mqtt_proto::{QoS, topic};
 
 use crate::budget::Budget;
-use crate::durable::DurableShard;
-use crate::faults::{Rule, holds, interleave};
+use crate::faults::interleave;
 use crate::limits::ShareStrategy;
 use crate::offer::{Offer, Writes};
 use crate::random::Random;
 use crate::run::Messages;
 use crate::session::{Offered, SessionRef, Subscription};
+use crate::targets::{Refusal, Targets, load};
 use crate::tenant::Tenant;
 use crate::worker::Worker;
 
@@ -43,9 +43,7 @@ struct Cached {
     number: u64,
     tenant: Weak<Tenant>,
     topic: Box<str>,
-    route: Arc<Route<SessionRef>>,
-    /// The places of its targets in [order](Router::stored_order), if that was asked for.
-    order: Option<Arc<[u32]>>,
+    targets: Arc<Targets>,
 }
 
 /// Messages for a single subscriber that are smaller than this together wait for others of the same turn
@@ -70,7 +68,7 @@ pub struct Publisher<'a> {
     pub client_id: &'a str,
 }
 
-/// A shard is closed that would have to store something.
+/// Error: a shard that would have to store a message is closed.
 #[derive(Clone, Copy, Debug)]
 pub struct ShardClosed;
 
@@ -86,28 +84,27 @@ impl Router {
         }
     }
 
-    /// Delivers messages to all who have subscribed, and says who that is. `alone`: nothing else is
-    /// published before the next [`Router::flush`], so sockets are written to at once. When the budget of the turn
-    /// is spent, what is left is written with the flush.
-    pub fn publish(
+    /// Delivers messages to the sessions and shared subscriptions among the targets of their topic. `alone`: nothing else
+    /// is published before the next [`Router::flush`], so sockets are written to at once. When the budget of the turn is
+    /// spent, the rest is written with the flush.
+    pub fn deliver(
         &mut self,
         worker: &Worker,
-        tenant: &Arc<Tenant>,
+        tenant: &Tenant,
         publisher: Publisher<'_>,
+        targets: &Targets,
         messages: &mut Messages<'_>,
-        alone: bool,
-        budget: &mut Budget,
-    ) -> Arc<Route<SessionRef>> {
-        let route = self.route(tenant, messages.topic());
+        (alone, budget): (bool, &mut Budget),
+    ) {
+        let route = targets.route();
         let frame_bytes = messages.frame_bytes();
         // Small messages for one subscriber may be followed by others' for the same one.
         let at_once = alone && (route.targets().len() > 1 || frame_bytes >= MERGED_BELOW);
         let writes = if at_once { Writes::AtOnce } else { Writes::Together };
         let steps = if at_once { WRITE_STEPS } else { 1 } + frame_bytes / STEP_BYTES;
-        let order =
-            messages.are_once().then(|| self.stored_order(tenant, messages.topic(), &route));
+        let order = messages.are_once().then(|| targets.stored_order());
         for place in 0..route.targets().len() {
-            let place = order.as_ref().map_or(place, |order| order[place] as usize);
+            let place = order.map_or(place, |order| order[place] as usize);
             let target = &route.targets()[place];
             interleave();
             let writes = if budget.spend(steps) { Writes::WithFlush } else { writes };
@@ -141,23 +138,11 @@ impl Router {
                 if budget.spend(messages.len()) { Writes::WithFlush } else { Writes::Together };
             self.publish_shared(worker, tenant, group, publisher, messages, writes);
         }
-        route
     }
 
-    /// Whether messages of a topic go to a session whose shard is closed.
+    /// Whether messages of a topic go to a target whose shard is closed.
     pub fn reaches_closed(&mut self, tenant: &Arc<Tenant>, topic: &str) -> bool {
-        let route = self.route(tenant, topic);
-        let is_closed =
-            |session: &SessionRef| session.durable().is_some_and(|it| !it.shard.is_open());
-        let members = route.groups().iter().flat_map(|group| group.members().to_vec());
-        route.targets().iter().any(|target| is_closed(&target.subscriber))
-            || members.into_iter().any(|member| is_closed(&member.subscriber))
-    }
-
-    /// How many sessions a message of a topic goes to.
-    pub fn subscribers(&mut self, tenant: &Arc<Tenant>, topic: &str) -> usize {
-        let route = self.route(tenant, topic);
-        route.targets().len() + route.groups().len()
+        self.targets(tenant, topic).iter().any(|target| target.reaches_closed(tenant))
     }
 
     /// Sends what has been offered and not been written, as far as the budget goes.
@@ -180,9 +165,9 @@ impl Router {
         let weighs = &mut self.weight;
         self.cache.retain(|cached| {
             let tenant = cached.tenant.upgrade();
-            let keep = tenant.is_some_and(|tenant| cached.route.is_current(&tenant.index));
+            let keep = tenant.is_some_and(|tenant| cached.targets.are_current(&tenant));
             if !keep {
-                *weighs -= weight(&cached.topic, &cached.route);
+                *weighs -= weight(&cached.topic, &cached.targets);
             }
             keep
         });
@@ -266,78 +251,48 @@ impl Router {
             }
             admitted
         };
-        let not_stored = |client: &str, shard: &DurableShard| match shard.is_open() {
-            true => Ok(refuse(client, DropReason::StoreFull, 0)),
-            false => Err(ShardClosed),
-        };
         if messages.retain() && messages.class().is_stored() {
             let shard = tenant.shards.of(&tenant.name, messages.topic());
+            if shard.refuses() && !shard.is_open() {
+                return Err(ShardClosed);
+            }
             if shard.refuses() {
-                return not_stored(publisher.client_id, &shard);
+                return Ok(refuse(publisher.client_id, DropReason::StoreFull, 0));
             }
         }
         let limits = tenant.queue_limits();
-        let route = self.route(tenant, messages.topic());
+        let targets = self.targets(tenant, messages.topic());
         let mut least = (Room::UNBOUNDED, None);
-        let mut consider = |session: &SessionRef, room: Room| {
-            if room.messages < least.0.messages || room.bytes < least.0.bytes {
-                least = (room.min(least.0), Some(session.clone()));
+        for target in targets.iter().filter(|target| !target.is_own(publisher.session)) {
+            match target.refuses(tenant, messages) {
+                Some(Refusal::ShardClosed) => return Err(ShardClosed),
+                Some(Refusal::StoreFull) => {
+                    return Ok(refuse(&target.client_id(), DropReason::StoreFull, 0));
+                }
+                None => {}
             }
-        };
-        for target in route.targets() {
-            let session = &target.subscriber;
-            let qos = messages.qos().min(target.qos);
-            let is_own = session.id == publisher.session && target.no_local;
-            if qos == QoS::AtMostOnce || is_own {
-                continue;
-            }
-            if messages.are_stored(qos)
-                && let Some(shard) = session.refusing_shard()
+            if reject
+                && let Some(room) = target.room(messages.qos(), &limits)
+                && (room.messages < least.0.messages || room.bytes < least.0.bytes)
             {
-                return not_stored(&session.client_id, shard);
-            }
-            if reject {
-                consider(session, session.room(&limits));
-            }
-        }
-        for group in route.groups() {
-            // One of them will do.
-            let members = group.members();
-            let sessions = || members.iter().map(|member| &member.subscriber);
-            if let Some(first) = sessions().next()
-                && let Some(shard) = first.refusing_shard()
-                && sessions().all(|session| session.store_refuses())
-            {
-                return not_stored(&first.client_id, shard);
-            }
-            let rooms = sessions().map(|session| (session, session.room(&limits)));
-            if let Some((session, room)) = rooms.max_by_key(|(_, room)| room.messages)
-                && reject
-            {
-                consider(session, room);
+                least = (room.min(least.0), Some(target));
             }
         }
         let (mut room, fullest) = least;
         let admitted = messages.sizes().take_while(|size| room.take(*size)).count();
-        let client = fullest.as_ref().map_or("", |session| &session.client_id);
-        Ok(refuse(client, DropReason::QueueRefuses, admitted))
+        if admitted == messages.len() {
+            return Ok(admitted);
+        }
+        let client = fullest.map_or_else(Box::default, |target| target.client_id());
+        Ok(refuse(&client, DropReason::QueueRefuses, admitted))
     }
 
-    /// Whether somebody who would get messages of a topic has a full queue.
+    /// Whether a target of a topic has a full queue, in which messages of this QoS would wait.
     pub fn is_any_full(&mut self, tenant: &Arc<Tenant>, topic: &str, qos: QoS) -> bool {
         let limits = tenant.queue_limits();
-        let route = self.route(tenant, topic);
-        let is_full = |session: &SessionRef| !session.room(&limits).is_some();
-        let waits = |granted: QoS| qos.min(granted) != QoS::AtMostOnce;
-        let mut targets = route.targets().iter();
-        targets.any(|target| waits(target.qos) && is_full(&target.subscriber))
-            || route.groups().iter().any(|group| {
-                let members = group.members();
-                let mut waiting =
-                    members.iter().filter(|member| waits(member.options.qos)).peekable();
-                // One of them will do.
-                waiting.peek().is_some() && waiting.all(|member| is_full(&member.subscriber))
-            })
+        let targets = self.targets(tenant, topic);
+        let mut rooms = targets.iter().filter_map(|target| target.room(qos, &limits));
+        rooms.any(|room| !room.is_some())
     }
 
     fn publish_shared(
@@ -376,68 +331,37 @@ impl Router {
         }
     }
 
-    fn route(&mut self, tenant: &Arc<Tenant>, topic: &str) -> Arc<Route<SessionRef>> {
+    /// Returns the targets of a topic.
+    pub fn targets(&mut self, tenant: &Arc<Tenant>, topic: &str) -> Arc<Targets> {
         let hash = self.hasher.hash_one((tenant.number, topic));
         let found = self
             .cache
             .find_mut(hash, |cached| cached.number == tenant.number && *cached.topic == *topic);
         if let Some(cached) = found {
-            if !cached.route.is_current(&tenant.index) {
-                let route = Arc::new(tenant.index.route(topic));
-                self.weight -= weight(topic, &cached.route);
-                self.weight += weight(topic, &route);
-                cached.route = route;
-                cached.order = None;
+            if !cached.targets.are_current(tenant) {
+                let targets = Arc::new(Targets::of(tenant, topic));
+                self.weight -= weight(topic, &cached.targets);
+                self.weight += weight(topic, &targets);
+                cached.targets = targets;
             }
-            return Arc::clone(&cached.route);
+            return Arc::clone(&cached.targets);
         }
-        let route = Arc::new(tenant.index.route(topic));
-        self.weight += weight(topic, &route);
+        let targets = Arc::new(Targets::of(tenant, topic));
+        self.weight += weight(topic, &targets);
         if self.weight > CACHE_WEIGHT_MAX {
             self.cache.clear();
-            self.weight = weight(topic, &route);
+            self.weight = weight(topic, &targets);
         }
         let cached = Cached {
             number: tenant.number,
             tenant: Arc::downgrade(tenant),
             topic: topic.into(),
-            route: route.clone(),
-            order: None,
+            targets: Arc::clone(&targets),
         };
         let hasher = &self.hasher;
         self.cache
             .insert_unique(hash, cached, |cached| hasher.hash_one((cached.number, &*cached.topic)));
-        route
-    }
-
-    /// The places of a route's targets, those that are stored first, in ascending order of their numbers: a shard that has
-    /// given a message to one of them has given it to all before.
-    fn stored_order(
-        &mut self,
-        tenant: &Tenant,
-        topic: &str,
-        route: &Arc<Route<SessionRef>>,
-    ) -> Arc<[u32]> {
-        let hash = self.hasher.hash_one((tenant.number, topic));
-        let cached = self
-            .cache
-            .find_mut(hash, |cached| cached.number == tenant.number && *cached.topic == *topic)
-            .filter(|cached| Arc::ptr_eq(&cached.route, route));
-        if let Some(order) = cached.as_ref().and_then(|cached| cached.order.clone()) {
-            return order;
-        }
-        let targets = route.targets();
-        let mut order: Vec<_> = (0..).take(targets.len()).collect();
-        let number = |place: &u32| targets[*place as usize].subscriber.stored_number();
-        order.sort_by_key(|place| number(place).unwrap_or(u64::MAX));
-        if !holds(Rule::VisitInOrder) {
-            order.reverse();
-        }
-        let order: Arc<[u32]> = order.into();
-        if let Some(cached) = cached {
-            cached.order = Some(Arc::clone(&order));
-        }
-        order
+        targets
     }
 }
 
@@ -453,21 +377,9 @@ fn strategy(of: ShareStrategy, publisher: Publisher<'_>, topic: &str) -> (Strate
     }
 }
 
-/// What a route costs to remember, in units of some 50 bytes: its targets, its topic, and itself.
-fn weight(topic: &str, route: &Route<SessionRef>) -> usize {
-    let identifiers: usize =
-        route.targets().iter().map(|target| target.identifiers.as_slice().len() / 8).sum();
-    route.targets().len() + identifiers + route.groups().len() + topic.len() / 48 + 4
-}
-
-fn load(session: &SessionRef) -> Load {
-    match () {
-        () if session.has_ended() => Load::Gone,
-        () if session.is_online() => {
-            Load::InFlight(session.inspect(|outbound, _| outbound.depth()))
-        }
-        () => Load::Away,
-    }
+/// Cost of remembering the targets of a topic, in units of about 50 bytes: the targets, the topic, and the entry itself.
+fn weight(topic: &str, targets: &Targets) -> usize {
+    targets.weight() + topic.len() / 48 + 4
 }
 
 /// The filter of a shared subscription as clients write it.

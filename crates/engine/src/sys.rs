@@ -9,7 +9,7 @@ use barid_core::message::Publication;
 use barid_core::time::MonoTime;
 use mqtt_proto::{PacketType, QoS};
 
-use crate::lifecycle::Context;
+use crate::context::Context;
 use crate::router::Publisher;
 use crate::tenant::Tenant;
 
@@ -62,7 +62,7 @@ pub fn publish(context: &mut Context, tenant: &Arc<Tenant>) {
             expires_at: None,
         };
         let nobody = Publisher { session: 0, client_id: "" };
-        context.publish(tenant, nobody, &publication);
+        context.publish_message(tenant, nobody, &publication);
     }
 }
 

@@ -12,19 +12,17 @@ use mqtt_proto::topic;
 
 use crate::account::{Account, TenantSettings};
 use crate::amqp_clients::AmqpClients;
-use crate::bindings::{Bindings, Entered};
+use crate::bindings::Bindings;
 use crate::denials::DenialLog;
 use crate::durable::Shards;
 use crate::entities::{Alarm, Entities};
 use crate::metrics::Totals;
 use crate::names::{DEFAULT_TENANT, OTHERS};
 use crate::random::Random;
-use crate::run::Messages;
 use crate::session::{SessionRef, Subscription};
 use crate::sessions::Sessions;
 use crate::state_store::StateStore;
 use crate::sync::{Mutex, RwLock};
-use crate::worker::Worker;
 
 /// Tenants that were removed whose counters are kept by name: 2 MiB. Only where anybody may connect can there be
 /// more, since users and keys name their tenants.
@@ -91,23 +89,6 @@ impl Tenant {
             Ok(Some(shared)) => self.index.unsubscribe_shared(shared.group, shared.filter, session),
             _ => self.index.unsubscribe(filter, session),
         }
-    }
-
-    /// Whether messages of a topic go to an entity whose shard is closed; see [`Bindings::reach_closed`].
-    pub fn enters_closed(&self, topic: &str) -> bool {
-        self.bindings.reach_closed(self.used_entities(), topic)
-    }
-
-    /// Sends messages of a client to the entities that bindings name; see [`Bindings::enter`].
-    pub fn enter(
-        &self,
-        times: (&Worker, WallTime),
-        client: &str,
-        messages: &Messages<'_>,
-        is_told: bool,
-    ) -> Entered {
-        let into = (&*self.account, self.used_entities());
-        self.bindings.enter(times, into, client, messages, is_told)
     }
 
     /// The state store.

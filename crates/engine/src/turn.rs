@@ -1,29 +1,29 @@
-//! The turn of a connection: what it needs of its thread.
+//! The turn of a connection: the resources that its thread lends to it.
 
 use mqtt_proto::{PacketId, PacketType};
 
 use crate::budget::Budget;
-use crate::lifecycle::Context;
+use crate::context::Context;
 use crate::run::Run;
 use crate::session::Answers;
 use crate::state_requests::Responses;
 
-/// What a connection needs of its thread while it has its turn.
+/// The resources of a thread that a connection uses during its turn.
 pub struct Turn<'a> {
-    /// The way to other sessions.
+    /// The thread's access to the engine, and to other sessions.
     pub context: &'a mut Context,
-    /// Memory that is used again by the next connection.
+    /// Memory that the next connection uses again.
     pub scratch: &'a mut Scratch,
-    /// How long it may go on.
+    /// The time that the turn may take.
     pub budget: Budget,
-    /// For about how many clients the present round writes what they had no room for.
+    /// The approximate number of clients to which the present round writes what they had no room for before.
     pub writers: usize,
 }
 
-/// Memory for one turn of a connection that speaks MQTT; empty between turns but for its capacity.
+/// Memory for one turn of an MQTT connection. Between turns it is empty, and keeps its capacity.
 #[derive(Debug, Default)]
 pub struct Scratch {
-    /// What the client publishes.
+    /// The messages that the client publishes.
     pub run: Run,
     /// Responses of the state store.
     pub responses: Responses,
@@ -38,8 +38,8 @@ pub struct Scratch {
 pub struct ClientAck {
     /// PUBACK, PUBREC or PUBCOMP.
     pub kind: PacketType,
-    /// What it acknowledges.
+    /// The Packet Identifier that it acknowledges.
     pub id: PacketId,
-    /// Its Reason Code is no error.
+    /// Whether its Reason Code is not an error.
     pub accepted: bool,
 }

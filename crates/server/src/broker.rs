@@ -1,4 +1,4 @@
-//! The broker as a whole: what is started, shared, reloaded and stopped.
+//! The broker as a whole: start, reload and shutdown.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -8,12 +8,12 @@ use std::thread::JoinHandle;
 
 use barid_core::durable::{RecoveryError, keys};
 use barid_engine::bindings::Binding;
+use barid_engine::context::Context;
 use barid_engine::departures::Departures;
 use barid_engine::durable::{Commits, Committing, DurableShard};
 use barid_engine::entities::EntityError;
 use barid_engine::entities::place_subscriptions;
 use barid_engine::lanes::Lanes;
-use barid_engine::lifecycle::Context;
 use barid_engine::names::DEFAULT_TENANT;
 use barid_engine::opening;
 use barid_engine::recovery::{self, Contents};
@@ -35,10 +35,10 @@ use crate::strangers::Strangers;
 use crate::threads;
 use crate::transport::{CertificateError, ListenerContext, server_config};
 
-/// The shards that a new data directory gets at most, unless the settings say otherwise.
+/// Maximum number of shards of a new data directory, unless the settings ask for another number.
 const SHARDS_MAX: usize = 8;
 
-/// A broker that runs.
+/// A running broker.
 pub struct Broker {
     shared: Arc<Shared>,
     lanes: Lanes,
@@ -51,35 +51,35 @@ pub struct Broker {
     admin: Admin,
 }
 
-/// What a reload did.
+/// The outcome of a reload.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReloadReport {
-    /// Settings that hold from now on.
+    /// Changed settings that are in force now.
     pub applied: Vec<String>,
-    /// Settings that have changed and will hold after a restart.
+    /// Changed settings that take effect after a restart.
     pub needs_restart: Vec<String>,
 }
 
-/// Why the broker does not start.
+/// Why a broker could not start.
 #[derive(Debug, Error)]
 pub enum StartError {
-    /// An address cannot be listened on.
+    /// The broker cannot listen on an address.
     #[error("cannot listen on {address} for {name}: {source}{}", hint(source))]
     Listen {
-        /// Which listener.
+        /// The name of the listener.
         name: &'static str,
-        /// Where.
+        /// The address of the listener.
         address: SocketAddr,
-        /// Why not.
+        /// The cause of the error.
         source: io::Error,
     },
-    /// The admin address can be reached from the network, and has no password.
+    /// The admin address can be reached from the network, and the admin API has no password.
     #[error(
         "the admin address {0} can be reached from the network, and the admin API has no password: listen on \
          127.0.0.1 or [::1], and let operators come through a tunnel (ssh -L)"
     )]
     AdminExposed(SocketAddr),
-    /// A TLS listener without certificates.
+    /// A TLS listener is configured without certificates.
     #[error("the {0} listener needs certificates: add [tls] with certificate and key")]
     NoCertificates(&'static str),
     /// The certificates cannot be used.
@@ -88,36 +88,36 @@ pub enum StartError {
     /// The data directory cannot be used.
     #[error("cannot use the data directory {path}: {source}")]
     DataDir {
-        /// Which.
+        /// The path of the data directory.
         path: String,
-        /// Why not.
+        /// The cause of the error.
         source: StoreError,
     },
-    /// What the data directory has cannot be read.
+    /// The contents of the data directory cannot be read.
     #[error("cannot read the data directory {path}: {source}")]
     Recovery {
-        /// Which.
+        /// The path of the data directory.
         path: String,
-        /// Why not.
+        /// The cause of the error.
         source: RecoveryError,
     },
     /// Nothing can be written to the data directory.
     #[error("cannot write to the data directory {path}; the log says why")]
     Unwritable {
-        /// Which.
+        /// The path of the data directory.
         path: String,
     },
-    /// What the configuration declares does not go with what there is.
+    /// The queues and topics in the configuration conflict with existing ones.
     #[error(
         "the queues and topics of tenant {tenant} cannot be as the configuration has them: {source}"
     )]
     Entities {
-        /// Whose.
+        /// The name of the tenant.
         tenant: String,
-        /// Why not.
+        /// The cause of the error.
         source: EntityError,
     },
-    /// The operating system refuses something else.
+    /// Another operation of the operating system failed.
     #[error("the operating system refuses: {0}")]
     System(#[from] io::Error),
 }
@@ -134,13 +134,13 @@ fn hint(error: &io::Error) -> &'static str {
 }
 
 impl Broker {
-    /// Starts a broker. It accepts connections when this returns.
+    /// Starts a broker, which accepts connections when this returns.
     ///
-    /// All addresses are taken before anything else is done, and nobody can connect to any of them before all
-    /// that can fail has succeeded.
+    /// All addresses are bound before anything else is done. No client can connect to any of them before
+    /// every other step that can fail has succeeded.
     ///
     /// # Errors
-    /// When an address, a certificate or the data directory cannot be used. Nothing runs then.
+    /// Fails if an address, a certificate or the data directory cannot be used. Nothing runs then.
     pub fn start(settings: Settings) -> Result<Self, StartError> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let workers = if settings.workers == 0 { cores } else { settings.workers };
@@ -184,7 +184,7 @@ impl Broker {
             .map_err(|(tenant, source)| StartError::Entities { tenant, source })?;
         configure_bindings(&shared, &lanes, &shared.settings());
         let ListeningSockets { listening, listeners, admin } = sockets.listen(&acceptor)?;
-        // From here on nothing fails, and threads run.
+        // From here on nothing can fail, and threads run.
         let worker = |id| Worker { id, now: shared.engine.clock.now() };
         let context = |id| Context {
             worker: worker(id),
@@ -224,16 +224,17 @@ impl Broker {
         })
     }
 
-    /// Answers what a client of the admin address sends over one connection, without the connection: for tests and
-    /// fuzzing.
+    /// Answers the requests in `sent`, as if a client of the admin address had sent these bytes over one
+    /// connection. For tests and fuzzing.
     ///
     /// # Errors
-    /// The operating system has run out of something.
+    /// Fails if the operating system has run out of a resource.
     pub fn converse(&self, sent: &[u8]) -> io::Result<Vec<u8>> {
         admin::converse(&self.shared, &self.lanes, sent)
     }
 
-    /// Where it listens: `mqtt`, `mqtts`, `ws`, `wss`, `amqp`, `amqps`, `admin`.
+    /// Returns the name and the address of each listener: `mqtt`, `mqtts`, `ws`, `wss`, `amqp`, `amqps`,
+    /// `admin`.
     pub fn listeners(&self) -> Vec<(&'static str, SocketAddr)> {
         let mut all: Vec<_> =
             self.listeners.iter().map(|(context, address)| (context.name, *address)).collect();
@@ -241,7 +242,7 @@ impl Broker {
         all
     }
 
-    /// Applies what can be applied of new settings while running.
+    /// Applies the new settings that can change while the broker runs.
     pub fn reload(&self, new: &Settings) -> ReloadReport {
         let old = self.shared.settings();
         let mut report = ReloadReport::default();
@@ -259,7 +260,7 @@ impl Broker {
         note(old.users != new.users, "users (for clients that connect from now on)");
         note(old.shared_subscriptions != new.shared_subscriptions, "shared_subscriptions");
         note(old.keys != new.keys, "keys (for tokens that come from now on)");
-        // Before queues and topics are declared, which the new limits may allow.
+        // Limits come first, because the queues and topics declared below may need the new ones.
         self.shared.apply_to_tenants(new);
         let declares = old.queues != new.queues || old.topics != new.topics;
         let declared = if declares { self.shared.declare(new) } else { Ok(()) };
@@ -288,7 +289,7 @@ impl Broker {
         }
         applied.sys = new.sys.clone();
         applied.log = new.log.clone();
-        // The files may have changed under the same names, so they are always read again.
+        // Always read again, because the files may have changed under the same names.
         if let Some(tls) = &new.tls {
             match self.renew_certificates(tls) {
                 Ok(false) => {}
@@ -313,7 +314,7 @@ impl Broker {
         report
     }
 
-    /// Reads the certificates again. False: there is no TLS listener.
+    /// Reads the certificates again. Returns false if there is no TLS listener.
     fn renew_certificates(&self, tls: &Tls) -> Result<bool, CertificateError> {
         let mut renewed = false;
         for (context, _) in &self.listeners {
@@ -325,7 +326,8 @@ impl Broker {
         Ok(renewed)
     }
 
-    /// Stops: no new connections, DISCONNECT to the clients, and a moment for them to go.
+    /// Stops the broker: accepts no more connections, sends DISCONNECT to all clients, and gives them a
+    /// moment to close.
     pub fn shutdown(self) {
         self.accepting.stop();
         for thread in self.threads.iter() {
@@ -344,20 +346,21 @@ impl Broker {
                 entities.note_numbers(&mut Commits::default());
             }
         }
-        // What clients have done on their way out is written, too.
+        // Last, so that what clients did while they disconnected is committed, too.
         self.shared.shards.end(&self.shared.engine);
         self.shared.close_data_dir();
     }
 }
 
-/// Puts the bindings of a configuration in force, and tells the lanes.
+/// Applies the bindings of a configuration, and notifies the thread of the lanes.
 fn configure_bindings(shared: &Shared, lanes: &Lanes, settings: &Settings) {
     let mut by_tenant = BTreeMap::<&str, Vec<Binding>>::new();
     for binding in &settings.bindings {
         by_tenant.entry(&binding.tenant).or_default().push(binding.clone());
     }
     for name in by_tenant.keys() {
-        // As many as the configuration names, whatever clients may bring into being.
+        // Bindings in the configuration create their tenants regardless of `max_tenants`, which limits
+        // clients.
         shared.engine.tenants.recover(name);
     }
     for tenant in shared.engine.tenants.all() {
@@ -366,7 +369,7 @@ fn configure_bindings(shared: &Shared, lanes: &Lanes, settings: &Settings) {
     }
 }
 
-/// Reads the stores of all shards, each with a thread of its own.
+/// Reads the stores of all shards, with one thread for each.
 fn read_all(engine: &barid_engine::engine::Engine) -> Result<Vec<Contents>, RecoveryError> {
     std::thread::scope(|scope| {
         let read = |shard: Arc<DurableShard>| {
@@ -403,7 +406,7 @@ fn open_data_dir(
     DataDir::open(&settings.data_dir, &options)
 }
 
-/// Says that others could read the data directory, or still can.
+/// Logs that other users of the machine could read the data directory, or still can.
 fn tell_exposure(data_dir: &DataDir) {
     let path = data_dir.path().display();
     match data_dir.exposure() {

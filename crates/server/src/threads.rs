@@ -1,14 +1,14 @@
-//! Threads of those who wait for something other than sockets.
+//! Threads that wait for something other than sockets.
 
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use barid_engine::context::Context;
 use barid_engine::durable::{Committing, Reading};
 use barid_engine::housekeeping::Housekeeper;
 use barid_engine::lanes::Runner;
-use barid_engine::lifecycle::Context;
 
-/// The thread that commits for the shard of this number.
+/// Starts the thread that commits the batches of the shard numbered `shard`.
 pub fn commit(shard: u16, mut committing: Committing) -> JoinHandle<()> {
     start(format!("barid-shard-{shard}"), move || {
         while let Some((to_do, delay)) = committing.wait() {
@@ -18,7 +18,7 @@ pub fn commit(shard: u16, mut committing: Committing) -> JoinHandle<()> {
     })
 }
 
-/// The thread that reads back for the shard of this number.
+/// Starts the thread that reads messages back from the store of the shard numbered `shard`.
 pub fn read_back(shard: u16, mut reading: Reading) -> JoinHandle<()> {
     start(format!("barid-load-{shard}"), move || {
         while let Some(mut wanted) = reading.wait() {
@@ -29,14 +29,14 @@ pub fn read_back(shard: u16, mut reading: Reading) -> JoinHandle<()> {
     })
 }
 
-/// The thread that does what is due.
+/// Starts the housekeeping thread, which runs the tasks that are due.
 pub fn keep_house(context: Context) -> JoinHandle<()> {
     let mut housekeeper = Housekeeper::new(context);
     let agenda = housekeeper.agenda();
     start("barid-housekeeping".into(), move || while agenda.wait(housekeeper.act()) {})
 }
 
-/// The thread that publishes what bindings have received.
+/// Starts the thread that publishes to MQTT the messages that bindings receive from queues and subscriptions.
 pub fn run_lanes(mut runner: Runner) -> JoinHandle<()> {
     start("barid-bindings".into(), || {
         while runner.wait() {

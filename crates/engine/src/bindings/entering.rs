@@ -13,7 +13,6 @@ use smallvec::SmallVec;
 
 use super::bound::{Bound, Passage};
 use super::incoming::incoming;
-use super::registry::Bindings;
 use crate::account::Account;
 use crate::durable::Commits;
 use crate::entities::{Batch, Entities, Node, Once, SendError};
@@ -34,58 +33,47 @@ pub struct Entered {
 /// Messages that nobody gets, by their place in the run, in order.
 pub type Refused = SmallVec<[(usize, ReasonCode); 2]>;
 
-impl Bindings {
-    /// Whether messages of a topic go to an entity whose shard is closed, or may be forwarded to one.
-    pub fn reach_closed(&self, entities: Option<&Arc<Entities>>, topic: &str) -> bool {
-        let is_closed = |node: Node| node.reaches_closed();
-        self.has_in()
-            && self.of_topic(topic).iter().any(|it| it.node(entities).is_ok_and(is_closed))
+/// Sends messages to those of the tenant's `entities` that the bindings name. `wall`: the time of entities.
+/// `is_told`: the publisher can be told that a message was refused, and then no other entity gets it; otherwise it is
+/// dropped for the entity that refuses it only.
+pub fn enter(
+    bindings: &[Arc<Bound>],
+    (worker, wall): (&Worker, WallTime),
+    (account, entities): (&Account, Option<&Arc<Entities>>),
+    client: &str,
+    messages: &Messages<'_>,
+    is_told: bool,
+) -> Entered {
+    let tenant = account.stored_number();
+    let once = |index| {
+        let (publisher, id) = messages.received_as(index)?;
+        Some(Once::new(tenant, publisher, id))
+    };
+    let mut entering = Entering {
+        worker,
+        wall,
+        account,
+        entities,
+        messages,
+        once: (0..messages.len()).filter_map(once).collect(),
+        entered: Entered::default(),
+        is_refused: vec![None; messages.len()],
+    };
+    let entries: SmallVec<[Entry; 2]> =
+        bindings.iter().map(|bound| entering.entry(bound, client)).collect();
+    if is_told && entries.len() > 1 {
+        // One that refuses, refuses for all of them.
+        entries.iter().for_each(|entry| entering.check(entry));
     }
-
-    /// Sends messages to those of the tenant's `entities` that the bindings name. `wall`: the time of entities.
-    /// `is_told`: the publisher can be told what is refused, which then goes nowhere else; otherwise it is dropped for
-    /// the binding only.
-    pub fn enter(
-        &self,
-        (worker, wall): (&Worker, WallTime),
-        (account, entities): (&Account, Option<&Arc<Entities>>),
-        client: &str,
-        messages: &Messages<'_>,
-        is_told: bool,
-    ) -> Entered {
-        let bindings = self.of_topic(messages.topic());
-        let tenant = account.stored_number();
-        let once = |index| {
-            let (publisher, id) = messages.received_as(index)?;
-            Some(Once::new(tenant, publisher, id))
-        };
-        let mut entering = Entering {
-            worker,
-            wall,
-            account,
-            entities,
-            messages,
-            once: (0..messages.len()).filter_map(once).collect(),
-            entered: Entered::default(),
-            is_refused: vec![None; messages.len()],
-        };
-        let entries: SmallVec<[Entry; 2]> =
-            bindings.iter().map(|bound| entering.entry(bound, client)).collect();
-        if is_told && entries.len() > 1 {
-            // One that refuses, refuses for all of them.
-            entries.iter().for_each(|entry| entering.check(entry));
-        }
-        for entry in &entries {
-            entering.send(entry, is_told);
-        }
-        let Entering { mut entered, is_refused, .. } = entering;
-        if is_told {
-            let refused = is_refused.into_iter().enumerate();
-            entered.refused =
-                refused.filter_map(|(index, why)| Some((index, why?.code()))).collect();
-        }
-        entered
+    for entry in &entries {
+        entering.send(entry, is_told);
     }
+    let Entering { mut entered, is_refused, .. } = entering;
+    if is_told {
+        let refused = is_refused.into_iter().enumerate();
+        entered.refused = refused.filter_map(|(index, why)| Some((index, why?.code()))).collect();
+    }
+    entered
 }
 
 /// What one binding is to take.

@@ -20,7 +20,7 @@ mod template;
 
 pub use binding::Binding;
 pub use bound::{Bound, Passage};
-pub use entering::Entered;
+pub use entering::{Refused, enter};
 pub use outgoing::outgoing;
 pub use registry::{Bindings, BindingsError, STORED_UNDER};
 pub use template::Template;

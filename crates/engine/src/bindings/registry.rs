@@ -5,12 +5,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use barid_core::durable::EntityRecord;
 use barid_core::durable::records::RecordError;
 use barid_core::ids::QueueNumber;
-use mqtt_proto::topic;
+use barid_core::topic_index::{SubscribeOptions, Subscriber, TopicIndex};
+use mqtt_proto::QoS;
 use smallvec::SmallVec;
 use thiserror::Error;
 
@@ -29,22 +30,43 @@ const STORED_MAX: usize = 1_000;
 pub const STORED_UNDER: &str = "$bindings/";
 
 /// The bindings of one tenant.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Bindings {
-    /// Whether any takes what MQTT clients publish: all that the others pay for.
-    has_in: AtomicBool,
-    /// What holds. Replaced as a whole.
+    /// How often the table was replaced.
+    generation: AtomicU64,
+    /// The bindings that are in force. Replaced as a whole.
     table: RwLock<Arc<Table>>,
     /// Held by who changes them: one at a time.
     declared: Mutex<Declared>,
 }
 
 /// The bindings that are in force.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Table {
+    /// By name.
     all: BTreeMap<Box<str>, Arc<Bound>>,
-    /// Those that take what MQTT clients publish.
+    /// The bindings from MQTT, in order of their names.
     ins: Box<[Arc<Bound>]>,
+    /// The same by topic filter, if there are any.
+    by_filter: Option<TopicIndex<Place>>,
+}
+
+/// A binding has none of the options of a subscription.
+const NO_OPTIONS: SubscribeOptions = SubscribeOptions {
+    qos: QoS::ExactlyOnce,
+    no_local: false,
+    retain_as_published: false,
+    identifier: None,
+};
+
+/// The place of a binding in [`Table::ins`].
+#[derive(Clone, Copy, Debug)]
+struct Place(usize);
+
+impl Subscriber for Place {
+    fn key(&self) -> u64 {
+        self.0 as u64
+    }
 }
 
 /// Who has declared what.
@@ -86,17 +108,18 @@ pub enum BindingsError {
 }
 
 impl Bindings {
-    /// Whether any takes what MQTT clients publish.
+    /// Number of changes of the bindings so far: what [`Self::of_topic`] returned holds as long as this number does.
     #[inline]
-    pub fn has_in(&self) -> bool {
-        self.has_in.load(Ordering::Relaxed)
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
     }
 
-    /// Those that take what is published to a topic, by name.
-    pub(super) fn of_topic(&self, topic: &str) -> SmallVec<[Arc<Bound>; 2]> {
+    /// Returns the bindings that take what is published to a topic, by name, and their generation.
+    pub fn of_topic(&self, topic: &str) -> (u64, Box<[Arc<Bound>]>) {
+        // Before the table is read, so that bindings of an older table never have the present generation.
+        let generation = self.generation();
         let table = Arc::clone(&self.table.read());
-        let matches = |bound: &&Arc<Bound>| matches!(&bound.passage, Passage::In { filter, .. } if topic::matches(filter, topic));
-        table.ins.iter().filter(matches).cloned().collect()
+        (generation, table.of_topic(topic))
     }
 
     /// All of them, by name.
@@ -235,10 +258,31 @@ impl Bindings {
             }
         }
         declared.forget_counts(&all);
+        *self.table.write() = Arc::new(Table::new(all));
+        self.generation.fetch_add(1, Ordering::Release);
+    }
+}
+
+impl Table {
+    fn new(all: BTreeMap<Box<str>, Arc<Bound>>) -> Self {
         let ins: Box<[_]> = all.values().filter(|bound| bound.is_in()).cloned().collect();
-        let has_in = !ins.is_empty();
-        *self.table.write() = Arc::new(Table { all, ins });
-        self.has_in.store(has_in, Ordering::Release);
+        let mut by_filter = None;
+        for (place, bound) in ins.iter().enumerate() {
+            if let Passage::In { filter, .. } = &bound.passage {
+                let index: &mut TopicIndex<_> = by_filter.get_or_insert_default();
+                index.subscribe(filter, &Place(place), NO_OPTIONS);
+            }
+        }
+        Self { all, ins, by_filter }
+    }
+
+    fn of_topic(&self, topic: &str) -> Box<[Arc<Bound>]> {
+        let Some(index) = &self.by_filter else { return Box::default() };
+        let route = index.route(topic);
+        let mut places: SmallVec<[usize; 4]> =
+            route.targets().iter().map(|target| target.subscriber.0).collect();
+        places.sort_unstable();
+        places.into_iter().map(|place| Arc::clone(&self.ins[place])).collect()
     }
 }
 

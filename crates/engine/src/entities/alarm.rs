@@ -1,4 +1,4 @@
-//! What entities have done later, by a thread that is not theirs.
+//! Work that entities hand over to another thread.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -10,14 +10,17 @@ use smallvec::SmallVec;
 
 use super::{Mover, Queue};
 
-/// Looks at entities at their time. Returns at once, whatever locks of entities the caller holds.
+/// Schedules work on entities. The methods return at once, and may be called with any locks of entities held.
 pub trait Alarm: Send + Sync + fmt::Debug {
-    /// `Queue::wake`, when the clock on the wall shows `at`.
+    /// Calls [`Queue::wake`] when the wall clock shows `at`.
     fn wake(&self, queue: Weak<Queue>, at: WallTime);
 
-    /// `Mover::run`, as soon as possible.
+    /// Calls [`Mover::run`] as soon as possible.
     fn move_on(&self, mover: Weak<Mover>);
 
-    /// `Mover::complete`, when `commits` are durable.
+    /// Calls [`Mover::run`] when a closed shard is open again.
+    fn move_when_open(&self, mover: Weak<Mover>);
+
+    /// Calls [`Mover::complete`] with `done` when `commits` are durable.
     fn complete(&self, commits: Commits, mover: Arc<Mover>, done: SmallVec<[LockToken; 8]>);
 }

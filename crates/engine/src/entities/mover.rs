@@ -1,12 +1,12 @@
-//! What lies in a queue and belongs elsewhere: it is moved on, and nothing is lost on the way.
+//! Moves messages from one entity to another without losing any.
 //!
-//! A topic keeps what is scheduled until its time. Dead letters may have to go to another entity, and so may
-//! what lay in a queue before it began to forward, or was stored first because duplicates are detected. All
-//! of them are moved in the same way: a mover receives like a client, under a lock. It sends what it has got
-//! to where it belongs, and completes it when that is durable there. If the process ends in between, it is
-//! moved once more.
+//! These are the scheduled messages of a topic that are due, dead letters that are forwarded, and messages in a
+//! queue that forwards, if they were stored before it began to forward or because it detects duplicates. All are
+//! moved in the same way: a mover receives them like a client, under a lock. It sends them to their target, and
+//! completes them when they are durable there. If the process ends in between, they are moved again (at least
+//! once).
 //!
-//! One group at a time is on its way. Housekeeping does the work.
+//! A mover handles one group of messages at a time. The housekeeping thread does the work.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -19,6 +19,7 @@ use barid_core::time::WallTime;
 use barid_core::value::{Scope, Value};
 use smallvec::SmallVec;
 
+use super::configured::Configured;
 use super::group;
 use super::queue::Queue;
 use super::receivers::{Inbox, Told, new_receiver_id};
@@ -27,13 +28,13 @@ use crate::durable::Commits;
 use crate::faults::{IfHolds as _, Rule};
 use crate::sync::Mutex;
 
-/// Messages that are on their way at a time.
+/// Maximum number of messages in a group.
 const GROUP: usize = 64;
 
-/// The annotation that says where a dead letter that was moved comes from.
+/// The annotation with the path of the entity that a moved dead letter comes from.
 const DEAD_LETTER_SOURCE: &str = "x-opt-deadletter-source";
 
-/// Moves messages from one part of a queue to where they belong.
+/// Moves messages from one part of a queue to their target.
 pub struct Mover {
     id: ReceiverId,
     me: Weak<Mover>,
@@ -42,15 +43,15 @@ pub struct Mover {
     stage: Mutex<Stage>,
 }
 
-/// How far a group is.
+/// Progress of a group of messages.
 enum Stage {
-    /// There is none.
+    /// There is no group.
     Idle,
-    /// Bodies are read that are in the store only.
+    /// Bodies that are in the store only are being read.
     Loading(Vec<Delivery>),
-    /// All is here.
+    /// All bodies are in memory.
     Loaded(Vec<Delivery>),
-    /// It is not durable yet where it is now.
+    /// The messages were sent to their target, and are not durable there yet.
     Moved,
 }
 
@@ -71,20 +72,29 @@ impl Mover {
         self.part
     }
 
-    /// Has it run as soon as possible.
+    /// Schedules a run as soon as possible.
     pub(super) fn schedule(&self, queue: &Queue) {
         queue.alarm().move_on(Weak::clone(&self.me));
     }
 
-    /// Moves what can be moved.
+    /// Moves the next group, if it is ready.
     pub fn run(self: &Arc<Self>, now: WallTime) {
         let Some(queue) = self.queue.upgrade() else { return };
-        // The stage stays as it is: bodies that come meanwhile must find it loading.
+        // The stage is not changed here: bodies that arrive in the meantime must find it `Loading`.
         let loaded = match &mut *self.stage.lock() {
             Stage::Idle => None,
             Stage::Loaded(group) => Some(std::mem::take(group)),
             Stage::Loading(_) | Stage::Moved => return,
         };
+        if self.is_blocked(&queue) {
+            queue.alarm().move_when_open(Weak::clone(&self.me));
+            // The shard may have been opened before the mover began to wait.
+            if self.is_blocked(&queue) {
+                *self.stage.lock() = Stage::Idle;
+                self.release(&queue, loaded.unwrap_or_default(), now);
+                return;
+            }
+        }
         let Some(group) = loaded.or_else(|| self.take(&queue, now)) else { return };
         let mut commits = Commits::default();
         let mut done = SmallVec::new();
@@ -98,7 +108,38 @@ impl Mover {
         queue.alarm().complete(commits, Arc::clone(self), done);
     }
 
-    /// The next messages with their bodies; `None`: there are none, or they are not here yet.
+    /// Whether the target is in a closed shard, or forwards to one. Messages must not be taken then: each time their
+    /// locks expired they would count as delivered.
+    fn is_blocked(&self, queue: &Queue) -> bool {
+        let configured = queue.configured();
+        let target = self.target(&configured);
+        let node = target.and_then(|target| queue.entities()?.find_key(target));
+        node.is_some_and(|node| node.reaches_closed())
+    }
+
+    /// Returns the key of the target, if the entity is declared with one.
+    fn target<'c>(&self, configured: &'c Configured) -> Option<&'c str> {
+        match self.part {
+            Part::Main => configured.forwards_to.as_deref(),
+            _ => configured.dead_letters_to.as_deref(),
+        }
+    }
+
+    /// Returns messages to their places.
+    fn release(&self, queue: &Queue, group: Vec<Delivery>, now: WallTime) {
+        if group.is_empty() {
+            return;
+        }
+        queue.with(&mut Commits::default(), |entity, effects| {
+            for Delivery { token, .. } in group {
+                // A message whose lock has expired has returned already.
+                let _ = entity.settle(self.part, token, Outcome::Release, now, effects);
+            }
+        });
+    }
+
+    /// Takes the next messages, with their bodies. Returns `None` if there are none, or if bodies have to be read
+    /// first.
     fn take(self: &Arc<Self>, queue: &Arc<Queue>, now: WallTime) -> Option<Vec<Delivery>> {
         let mut group = Vec::new();
         let taken = queue.with(&mut Commits::default(), |entity, effects| {
@@ -116,7 +157,7 @@ impl Mover {
         None
     }
 
-    /// Whether the message can go from here when it is durable elsewhere.
+    /// Sends a message to its target. Returns whether it can be completed here when it is durable there.
     fn move_on(
         &self,
         queue: &Arc<Queue>,
@@ -126,14 +167,11 @@ impl Mover {
     ) -> bool {
         let Some(message) = self.outgoing(queue, delivery) else { return true };
         let configured = queue.configured();
-        let target = match self.part {
-            Part::Main => &configured.forwards_to,
-            _ => &configured.dead_letters_to,
-        };
-        // Not moved any more since a moment ago: it comes back when its lock expires.
-        let Some(target) = target else { return false };
+        // The definition has just changed, and the message has no target any more. It returns when its lock
+        // expires.
+        let Some(target) = self.target(&configured) else { return false };
         let way = Way::forwarded(hops(message.overlay.as_deref()));
-        let moved = if **target == *queue.key() {
+        let moved = if *target == *queue.key() {
             self.publish(queue, message.clone(), way, now, commits)
         } else {
             let forward = Forward { from: queue, target, way, messages: &[] };
@@ -141,11 +179,12 @@ impl Mover {
         };
         let (reason, description) = match moved {
             Ok(()) => return true,
-            // The shard where it belongs is closed: it comes back when its lock expires.
+            // The shard of the target has just been closed. The message returns when its lock expires.
             Err(NotForwarded::Later) => return false,
             Err(NotForwarded::Never(reason, description)) => (reason, description),
         };
-        // Both in one batch. Without room for it, or if its lock has expired, it is tried again later.
+        // The dead letter and the completion are in one batch. If there is no room, or if the lock has expired, the
+        // message is moved again later.
         queue
             .with(commits, |entity, fx| {
                 let part = Part::TransferDeadLetter;
@@ -157,7 +196,7 @@ impl Mover {
         false
     }
 
-    /// Gives a message of a topic, whose time has come, to the subscriptions.
+    /// Gives a due message of a topic to the subscriptions.
     fn publish(
         &self,
         queue: &Queue,
@@ -182,7 +221,7 @@ impl Mover {
         }
     }
 
-    /// A message as it is sent on; `None`: its body is lost.
+    /// Returns a message in the form in which it is sent to its target; `None` if its body is lost.
     fn outgoing(&self, queue: &Queue, delivery: &Delivery) -> Option<Incoming> {
         let entry = &delivery.entry;
         let bytes = entry.body.bytes.clone()?;
@@ -205,12 +244,12 @@ impl Mover {
         })
     }
 
-    /// What was moved is durable where it is now: it goes from here, and the next group comes.
+    /// Completes messages that are durable at their target, and schedules the next group.
     pub fn complete(self: &Arc<Self>, done: &[LockToken], now: WallTime) {
         let Some(queue) = self.queue.upgrade() else { return };
         queue.with(&mut Commits::default(), |entity, effects| {
             for token in done {
-                // One whose lock has expired meanwhile is moved once more.
+                // A message whose lock has expired in the meantime is moved again.
                 let _ = entity.settle(self.part, *token, Outcome::Complete, now, effects);
             }
         });

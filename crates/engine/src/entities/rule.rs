@@ -1,4 +1,4 @@
-//! What rules are declared as.
+//! Definitions of rules.
 
 use std::collections::BTreeMap;
 
@@ -10,32 +10,32 @@ use serde::{Deserialize, Serialize};
 use super::definition::DefinitionError;
 use super::path::{self, Kind};
 
-/// A rule of a subscription.
+/// The definition of a subscription's rule.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", deny_unknown_fields)]
 pub struct RuleDefinition {
-    /// Its name, unique in the subscription; see [`path::check_name`].
+    /// The name, unique in the subscription; see [`path::check_name`].
     pub name: String,
-    /// Which messages it is for, and what it changes.
+    /// The filter and the action.
     #[serde(default)]
     pub properties: RuleProperties,
 }
 
-/// Which messages a rule is for, and what it changes in them.
+/// The filter of a rule, which selects messages, and its action, which changes them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "PascalCase", deny_unknown_fields)]
 pub struct RuleProperties {
-    /// What kind of filter it has. Not said: that of the filter that is there; without any, it is for all
-    /// messages.
+    /// The kind of filter. If missing, it is that of the filter that is present; without a filter, the rule matches
+    /// all messages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub filter_type: Option<FilterType>,
-    /// An expression.
+    /// The SQL condition that a message must meet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sql_filter: Option<Expression>,
-    /// Properties that a message must have.
+    /// The properties that a message must have.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub correlation_filter: Option<Correlation>,
-    /// What is changed.
+    /// The SQL statements that change a message.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub action: Option<Expression>,
 }
@@ -43,7 +43,7 @@ pub struct RuleProperties {
 /// A kind of filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FilterType {
-    /// An expression.
+    /// A SQL condition.
     Sql,
     /// Properties that a message must have.
     Correlation,
@@ -53,15 +53,15 @@ pub enum FilterType {
     False,
 }
 
-/// SQL.
+/// A SQL expression.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", deny_unknown_fields)]
 pub struct Expression {
-    /// The text. Of a filter, a condition; of an action, statements.
+    /// The text: in a filter a condition, in an action statements.
     pub sql_expression: String,
 }
 
-/// Properties that a message must have, every one that is said.
+/// Properties that a message must have: all that are set.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "PascalCase", deny_unknown_fields)]
 pub struct Correlation {
@@ -77,16 +77,16 @@ pub struct Correlation {
     /// The message id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message_id: Option<String>,
-    /// Where answers go.
+    /// The address for replies.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reply_to: Option<String>,
-    /// The session of the answers.
+    /// The session id for replies.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reply_to_session_id: Option<String>,
-    /// The session.
+    /// The session id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session_id: Option<String>,
-    /// Where the message goes.
+    /// The destination of the message.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
     /// Application properties.
@@ -94,7 +94,7 @@ pub struct Correlation {
     pub properties: BTreeMap<String, PropertyValue>,
 }
 
-/// The value of an application property: as JSON has it, or an object that says its type.
+/// The value of an application property: a JSON value, or an object that names its type.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum PropertyValue {
@@ -106,11 +106,13 @@ pub enum PropertyValue {
     Double(f64),
     /// Text.
     String(String),
-    /// What JSON has no form for.
+    /// A value of a type that JSON does not have.
     Typed(TypedValue),
+    /// `null`: what earlier versions stored for a number that JSON does not have, which no message equals.
+    Unreadable(()),
 }
 
-/// What JSON has no form for, as `{"Timestamp": 1700000000000}`.
+/// A value of a type that JSON does not have, such as `{"Timestamp": 1700000000000}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TypedValue {
     /// Milliseconds since the Unix epoch.
@@ -119,17 +121,17 @@ pub enum TypedValue {
     Uuid(String),
     /// Base64.
     Binary(String),
-    /// No value; `true` always.
+    /// No value. The field is always `true`.
     Null(bool),
 }
 
 impl RuleDefinition {
-    /// The rule that a subscription has from the beginning.
+    /// Returns the rule that a new subscription has.
     pub fn default_rule() -> Self {
         Self { name: rules::DEFAULT_RULE.into(), properties: RuleProperties::default() }
     }
 
-    /// The definition of a rule.
+    /// Returns the definition of a rule.
     pub fn of(rule: &Rule) -> Self {
         let mut properties = RuleProperties::default();
         match &rule.filter {
@@ -149,10 +151,11 @@ impl RuleDefinition {
         Self { name: rule.name.clone().into(), properties }
     }
 
-    /// The rule, ready for messages.
+    /// Compiles the rule.
     ///
     /// # Errors
-    /// [`DefinitionError`] if its name is none or it has not the filter that it says, or no valid one.
+    /// [`DefinitionError`] if the name is invalid, if the filter of the declared kind is missing, or if the filter
+    /// or the action is invalid.
     pub fn compile(&self) -> Result<Rule, DefinitionError> {
         path::check_name(Kind::Rule, &self.name)?;
         let refuse = |why: String| DefinitionError::Rule {
@@ -223,7 +226,7 @@ impl Correlation {
         correlation
     }
 
-    /// Where a system property has its place here.
+    /// Returns the field of a system property, if it has one.
     fn slot(&mut self, property: SystemProperty) -> Option<&mut Option<String>> {
         Some(match property {
             SystemProperty::ContentType => &mut self.content_type,
@@ -260,7 +263,7 @@ impl Correlation {
 }
 
 impl PropertyValue {
-    /// As what a value of a property is declared.
+    /// Returns the definition of a property's value.
     pub fn of(value: &Value) -> Self {
         match value {
             Value::Null => Self::Typed(TypedValue::Null(true)),
@@ -280,10 +283,12 @@ impl PropertyValue {
         Some(match self {
             Self::Bool(truth) => Value::Bool(*truth),
             Self::Long(number) => Value::Long(*number),
+            // The definition could not be read again: JSON has no such numbers.
+            Self::Double(number) if !number.is_finite() => return None,
             Self::Double(number) => Value::Double(*number),
             Self::String(text) => Value::String((**text).into()),
             Self::Typed(TypedValue::Timestamp(at)) => Value::Timestamp(*at),
-            Self::Typed(TypedValue::Null(_)) => Value::Null,
+            Self::Typed(TypedValue::Null(_)) | Self::Unreadable(()) => Value::Null,
             Self::Typed(TypedValue::Binary(text)) => {
                 Value::Binary(BASE64.decode(text.as_bytes()).ok()?.into())
             }
@@ -317,6 +322,17 @@ mod tests {
         let sql = sql.unwrap();
         assert!(matches!(&sql.filter, Filter::Sql(filter) if filter.text() == "a = 1"));
         assert_eq!(sql.action.unwrap().text(), "SET b = 2");
+    }
+
+    #[test]
+    fn numbers_that_json_does_not_have_are_refused_and_never_keep_an_entity_from_being_read() {
+        for number in [f64::NAN, f64::INFINITY] {
+            let value = PropertyValue::of(&Value::Double(number));
+            assert_eq!(value.to_core(), None);
+            let stored = serde_json::to_string(&value).unwrap();
+            let read: PropertyValue = serde_json::from_str(&stored).unwrap();
+            assert!(read.to_core().is_some());
+        }
     }
 
     #[test]

@@ -11,10 +11,12 @@ use barid_core::time::WallTime;
 use mqtt_proto::QoS;
 
 use crate::bindings::{Bound, Passage, outgoing};
+use crate::budget::Budget;
+use crate::context::Context;
 use crate::durable::Commits;
 use crate::entities::{Inbox, Queue, group, new_receiver_id};
-use crate::lifecycle::Context;
 use crate::limits::QueueOverflow;
+use crate::publishing::Source;
 use crate::router::Publisher;
 use crate::run::Run;
 use crate::tenant::Tenant;
@@ -311,7 +313,13 @@ impl Press {
     /// Hands on what has come together.
     fn print(&mut self, context: &mut Context, tenant: &Arc<Tenant>, commits: &mut Commits) {
         if !self.run.is_empty() {
-            context.hand_on(tenant, NOBODY, &mut self.run, &mut self.buffer);
+            let source = Source {
+                // Not back into an entity, perhaps into the one that the messages come from.
+                enters_entities: false,
+                ..Source::unattended(tenant, NOBODY)
+            };
+            let mut budget = Budget::from_now(context.engine.clock);
+            context.publish(&source, &mut self.run, &mut self.buffer, &mut budget);
             commits.join(&self.run.commits);
             self.run.clear();
             self.buffer.clear();

@@ -15,9 +15,9 @@ use hashbrown::HashMap;
 use super::lane::{Lane, Next, Press};
 use crate::bindings::Bound;
 use crate::budget::Budget;
+use crate::context::Context;
 use crate::durable::Commits;
 use crate::entities::{Inbox, Queue, Told};
-use crate::lifecycle::Context;
 use crate::progress::{WaitSet, Waiter};
 use crate::tenant::Tenant;
 

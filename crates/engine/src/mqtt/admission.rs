@@ -1,4 +1,4 @@
-//! From a CONNECT to a client with a session.
+//! Admission of a CONNECT: checks, limits, and the opening of the session.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -20,38 +20,38 @@ use super::denied::{self, WILL_REFUSED};
 use super::opening::{Opening, open_session, revoke};
 use super::wanted::{Refusal, assigned_client_id, connack_properties, want};
 use crate::access::{Permissions, may_publish};
+use crate::context::Context;
 use crate::ids::ConnectionId;
-use crate::lifecycle::Context;
 use crate::names::{full_name, tenant_of};
 use crate::owner::Owner;
 use crate::session::{Link, Stint};
 use crate::turn::Turn;
 use crate::wire::Wire;
 
-/// A connection whose client wants a session.
+/// A connection that has sent CONNECT and whose login has been verified.
 #[derive(Debug)]
 pub struct Arrival<'a> {
     /// The connection.
     pub id: ConnectionId,
-    /// Where the client is.
+    /// The address of the client.
     pub peer: SocketAddr,
-    /// The name of the listener that it connected to.
+    /// The name of the listener that accepted the connection.
     pub listener: &'a str,
-    /// The thread of the connection.
+    /// The IO thread of the connection.
     pub owner: Arc<dyn Owner>,
-    /// What other threads may write to; `None`: only the owner may.
+    /// The socket for writes by other threads; `None`: only the owner may write.
     pub wire: Option<Arc<dyn Wire>>,
-    /// What the user may do; `None`: everything.
+    /// The permissions of the user; `None`: everything is allowed.
     pub permissions: Option<Arc<Permissions>>,
-    /// The client identifier that was made up for it before its login was verified.
+    /// The client identifier that the broker assigned before the login was verified, if any.
     pub assigned: Option<String>,
 }
 
-/// Lets a client in whose login is right, with the CONNECT that had so many bytes behind its fixed header. What it is told
-/// goes to `out`.
+/// Admits a client whose login has been verified. `len` is the Remaining Length of its CONNECT, in bytes. The
+/// answers are written to `out`.
 ///
 /// # Errors
-/// What it asks for is not allowed, or not now; [`refuse`] tells it.
+/// The CONNECT is refused, for now or for good; [`refuse`] sends the refusal.
 pub fn admit(
     turn: &mut Turn<'_>,
     out: &mut dyn Write,
@@ -102,7 +102,7 @@ pub fn admit(
             "the broker's disk takes no new session that is to be kept",
         ));
     }
-    // A client that comes back while its old connection is still there takes no room.
+    // A client that reconnects while its old connection still exists does not need another place.
     let comes_back =
         tenant.sessions.entry(client_id).get().is_some_and(|session| session.is_online());
     if tenant.connections.fetch_add(1, Ordering::Relaxed) >= limits.max_connections && !comes_back {
@@ -177,8 +177,8 @@ pub fn admit(
     Ok(client)
 }
 
-/// Tells a client that it is refused, counts that, and answers with why its connection ends. `is_configured`: whether the
-/// configuration has users of a tenant.
+/// Sends the refusal of a CONNECT, counts it, and returns why the connection ends. `is_configured` returns
+/// whether the configuration has users of a tenant.
 pub fn refuse(
     context: &Context,
     out: &mut dyn Write,
@@ -196,7 +196,8 @@ pub fn refuse(
     End::Refused(refusal.0, refusal.1)
 }
 
-/// Sends the CONNACK that refuses, as long as the client's Maximum Packet Size allows.
+/// Sends the CONNACK that refuses a CONNECT. The Reason String, or the whole CONNACK, is left out if it does
+/// not fit into `most` bytes, the client's Maximum Packet Size.
 pub fn say_refusal(
     out: &mut dyn Write,
     version: Version,
@@ -214,7 +215,7 @@ pub fn say_refusal(
             .encode(version, &mut packet)
             .expect("a CONNACK can be encoded");
         if packet.len() <= most {
-            // A client that cannot even take these few bytes will see the connection close.
+            // A failed write is ignored: the connection closes anyway.
             let _ = out.write(&packet);
             return;
         }

@@ -1,4 +1,4 @@
-//! What an MQTT client is not allowed to do is counted, remembered and logged.
+//! Denials to MQTT clients: they are counted, remembered and logged.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,18 +9,18 @@ use statestore_proto::Command;
 use super::client::Client;
 use super::opening::shared_filter;
 use super::wanted::Refusal;
+use crate::context::Context;
 use crate::denials::Denial;
 use crate::denied_action::Action;
-use crate::lifecycle::Context;
 use crate::names::is_reserved;
 use crate::state_store;
 use crate::tenant::Tenant;
 use crate::turn::Turn;
 
-/// Why a Will Message is refused with its CONNECT.
+/// The reason for refusing a CONNECT because of its Will Message.
 pub(super) const WILL_REFUSED: &str = "the will's topic is not allowed";
 
-/// Notes a CONNECT that is refused, if that is because of who the client is or what it may do.
+/// Notes the refusal of a CONNECT, if the reason is the client's identity or its permissions.
 pub(super) fn connect(
     context: &Context,
     tenant: &Arc<Tenant>,
@@ -64,13 +64,13 @@ impl Client {
         self.deny(turn, Action::Subscribe, filter, reason);
     }
 
-    /// Notes that the rules, which have changed, take a subscription from the session.
+    /// Notes that the rules have changed and a subscription was removed from the session.
     pub(super) fn deny_subscribed(&self, turn: &Turn<'_>, filter: &str) {
         let reason = "the rules of the user have changed, and the subscription is removed";
         self.deny(turn, Action::Subscribe, filter, reason);
     }
 
-    /// Notes that the client may not do with a key of the state store what this request asks for.
+    /// Notes that the client may not do what a request to the state store asks for.
     pub(super) fn deny_key(&self, turn: &Turn<'_>, request: &[u8]) {
         let key = match Command::decode(request) {
             Ok(
@@ -83,7 +83,7 @@ impl Client {
             Ok(Command::Scan { pattern, .. }) => pattern,
             Err(_) => return,
         };
-        // More than is shown is not needed, and a key may have megabytes.
+        // A key may have megabytes. Only its beginning is remembered, so the rest need not be converted.
         let key = String::from_utf8_lossy(&key[..key.len().min(1_024)]);
         self.deny(turn, Action::State, &key, "no rule in `state` of the user allows it");
     }

@@ -1,4 +1,4 @@
-//! How a session begins, or goes on with another connection.
+//! Opening of a session for a connection: a new session begins, or an existing one is resumed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,24 +7,24 @@ use mqtt_proto::{ConnAck, PacketType, PropertiesBuf, ReasonCode, Version, topic}
 
 use super::wanted::{Refusal, Wanted};
 use crate::access::Permissions;
+use crate::context::Context;
 use crate::durable::Commits;
 use crate::faults::{IfHolds as _, Rule};
-use crate::lifecycle::Context;
 use crate::session::{Link, SessionRef, Will};
 use crate::tenant::Tenant;
 
-/// What is needed to open a session, besides what it will be like.
+/// The parameters for opening a session that are not properties of the session itself.
 pub(super) struct Opening<'a> {
     pub(super) version: Version,
     pub(super) clean_start: bool,
     pub(super) client_id: &'a str,
-    /// The user, if there are users.
+    /// The user, if users are configured.
     pub(super) user: Option<Box<str>>,
     pub(super) properties: PropertiesBuf,
 }
 
 impl Opening<'_> {
-    /// The CONNACK that accepts.
+    /// Encodes the CONNACK that accepts the connection.
     pub(super) fn connack(&self, session_present: bool) -> Vec<u8> {
         let mut packet = Vec::new();
         let properties = self.properties.as_properties();
@@ -35,11 +35,11 @@ impl Opening<'_> {
     }
 }
 
-/// Opens the session of a client: resumes it, or begins a new one (MQTT 5 §3.1.2.4). A connection
-/// that the client had before is closed.
+/// Opens the session of a client: resumes it, or begins a new one (MQTT 5 §3.1.2.4). A previous connection of
+/// the client is closed. Returns the session and the epoch of the new connection.
 ///
 /// # Errors
-/// It is another user's, or its shard is not open.
+/// The session belongs to another user, or its shard is not open.
 pub(super) fn open_session(
     context: &mut Context,
     tenant: &Arc<Tenant>,
@@ -49,7 +49,7 @@ pub(super) fn open_session(
 ) -> Result<(SessionRef, u32), Refusal> {
     let mut ended = None;
     let mut entry = tenant.sessions.entry(opening.client_id);
-    // A session from before there were users is anybody's.
+    // A session that began while no users were configured belongs to no user, so any user may resume it.
     let another_users = entry.get().is_some_and(|present| {
         let state = present.state();
         state.user.is_some() && opening.user.is_some() && state.user != opening.user
@@ -58,7 +58,7 @@ pub(super) fn open_session(
         return Err(Refusal(ReasonCode::NotAuthorized, "the client identifier is another user's"));
     }
     let stores = wanted.expiry > 0 && (wanted.persist || tenant.durability().stores_sessions());
-    // Asked under the lock under which sessions leave when their shard is closed.
+    // Checked under the lock of the client identifier, under which sessions leave when their shard is closed.
     let is_open = match entry.get() {
         Some(present) => present.durable().is_none_or(|durable| durable.shard.is_open()),
         None => !stores || tenant.shards.of(&tenant.name, opening.client_id).is_open(),
@@ -67,7 +67,7 @@ pub(super) fn open_session(
         return Err(Refusal(ReasonCode::ServerBusy, "the session's shard is closed: try again"));
     }
     let resumed = match entry.get().cloned() {
-        // A session that expires with its connection is over when another connection comes.
+        // A session with an expiry of 0 ends with its connection, so a new connection cannot resume it.
         Some(old) if opening.clean_start || old.state().expiry == 0 => {
             entry.remove();
             ended = Some(old);
@@ -106,8 +106,8 @@ pub(super) fn open_session(
             state.begins_in = stored.iter().map(|(_, batch)| batch).max().unwrap_or_default();
         }
         noted.join(&stored);
-        // One with a delay is cancelled by the new connection (MQTT-3.1.3-9), but not if it was due: after a crash the
-        // client may be back before that was seen to.
+        // A new connection cancels a Will Message with a delay (MQTT-3.1.3-9), but not one that was already
+        // due: after a crash, the client may reconnect before that will has been published.
         let is_due = |will: &Will| {
             let delay = Duration::from_secs(will.delay.into());
             let due_at = away_since.map(|since| since.after(delay));
@@ -119,9 +119,10 @@ pub(super) fn open_session(
     let counters = tenant.counters(context.worker.id);
     counters.sent.add(PacketType::ConnAck, 1, connack.len() as u64);
     let survives = wanted.expiry > 0;
-    // That a session has gone is told when it is sure not to come back; that there is one, with its
-    // will, when it is sure to stay. But who comes back to take what waits is let in also while nothing
-    // can be written, if the session is not lost with a crash.
+    // CONNACK tells whether the session existed. With Session Present 0 it waits until the removal of the
+    // previous session is durable; with 1, until the session and its will are durable. Exception: while the
+    // store takes nothing new, a client is admitted at once if a crash would not lose its session, so that it
+    // can take its messages.
     if is_in_store && session.store_refuses() {
         noted.clear();
     }
@@ -138,7 +139,7 @@ pub(super) fn open_session(
     if had_client {
         counters.take_overs.add(1);
     }
-    // The old connection has ended without DISCONNECT.
+    // The previous connection has ended without DISCONNECT, so its will is published.
     if let Some(will) = old_will {
         session.begin_giving();
         context.publish_left_will(tenant, &session, will);
@@ -152,7 +153,8 @@ pub(super) fn open_session(
     Ok((session, epoch))
 }
 
-/// Takes away the subscriptions of a resumed session that its user may not have any more. Answers their filters.
+/// Removes the subscriptions of a resumed session that its user is not allowed any more. Returns their
+/// filters.
 pub(super) fn revoke(
     tenant: &Tenant,
     session: &SessionRef,
@@ -173,7 +175,7 @@ pub(super) fn revoke(
     revoked
 }
 
-/// The Topic Filter behind `$share/{name}/`, or the filter itself.
+/// Returns the Topic Filter behind `$share/{name}/`, or the filter itself.
 pub(super) fn shared_filter(filter: &str) -> &str {
     topic::parse_shared(filter).ok().flatten().map_or(filter, |shared| shared.filter)
 }

@@ -1,10 +1,8 @@
 //! PUBLISH packets from the client.
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use barid_core::session::Reception;
-use barid_core::topic_index::Route;
 use mqtt_proto::flow::InboundAliases;
 use mqtt_proto::{DecodeError, FixedHeader, PacketId, PacketType, QoS, ReasonCode, Version};
 use statestore_proto::topics;
@@ -12,15 +10,15 @@ use statestore_proto::topics;
 use super::End;
 use super::client::{Client, Partner};
 use crate::access::may_publish;
-use crate::bindings::Entered;
-use crate::budget::Budget;
+use crate::bindings::Refused;
+use crate::context::Context;
 use crate::faults::{IfHolds as _, Rule, holds};
-use crate::lifecycle::Context;
 use crate::limits::QueueOverflow;
 use crate::names::is_reserved;
-use crate::router::{Publisher, ShardClosed};
-use crate::run::{Messages, Parsed, Run, RunLimit};
-use crate::session::SessionRef;
+use crate::publishing::{Published, Source};
+use crate::router::Publisher;
+use crate::run::{Parsed, RunLimit};
+use crate::targets::Targets;
 use crate::turn::Turn;
 
 /// A run of so many messages is handed on in one piece, whoever gets it. Most runs are short, and need not be measured.
@@ -46,7 +44,7 @@ impl Client {
         self.check(&parsed)?;
         let run = &mut turn.scratch.run;
         if run.len() == SHORT_RUN && run.limit == RunLimit::NONE && !run.is_requests {
-            let count = turn.context.router.subscribers(&self.tenant, run.topic());
+            let count = turn.context.router.targets(&self.tenant, run.topic()).len();
             run.limit = RunLimit::for_subscribers(count);
         }
         let same_topic = if parsed.alias.is_some() || parsed.topic.is_empty() {
@@ -144,8 +142,7 @@ impl Client {
         if turn.scratch.run.is_requests {
             return self.finish_requests(turn, bytes);
         }
-        let session = self.session.clone();
-        let mut partner = self.partner.take();
+        let session = &self.session;
         let tenant = &self.tenant;
         let counters = tenant.counters(turn.context.worker.id);
         let context = &mut *turn.context;
@@ -156,14 +153,10 @@ impl Client {
         let messages = run.in_buffer(bytes, context.worker.now);
         let reject = self.limits.queue_overflow == QueueOverflow::Reject;
         let Context { worker, router, .. } = &mut *context;
-        // What some have from before a crash cannot be refused any more.
-        let admitted = if messages.is_resumed() && holds(Rule::AdmitWhatWasReceived) {
+        // Messages that a target has from before a crash cannot be refused any more.
+        let is_resumed = messages.is_resumed();
+        let admitted = if is_resumed && holds(Rule::AdmitWhatWasReceived) {
             Ok(messages.len())
-        } else if messages.qos() != QoS::AtMostOnce
-            && tenant.shards.any_refuses()
-            && tenant.enters_closed(messages.topic())
-        {
-            Err(ShardClosed)
         } else {
             router.admissible(worker, tenant, publisher, &messages, reject)
         };
@@ -176,44 +169,40 @@ impl Client {
             return Err(SHARD_CLOSED);
         };
         run.truncate(admitted);
-        // What is refused with 0x97 below is in no entity, either.
-        let may_enter = admitted > 0 && tenant.bindings.has_in() && {
-            let mut messages = run.in_buffer(bytes, context.worker.now);
-            self.version != Version::V5
-                || !messages.retain()
-                || context.may_retain(tenant, &mut messages)
-        };
-        let (Entered { taken, refused, .. }, all_ids) =
-            if may_enter { self.enter(context, run, bytes) } else { Default::default() };
+        let mut published = Published::default();
+        if admitted > 0 {
+            let source = Source {
+                tenant,
+                publisher,
+                enters_entities: true,
+                // A 3.x client cannot be told.
+                is_told: self.version == Version::V5 && !is_resumed,
+                is_alone: alone,
+            };
+            published = context.publish(&source, run, bytes, &mut turn.budget);
+        }
         let mut reason = ReasonCode::QuotaExceeded;
-        if !run.is_empty() {
-            let mut messages = run.in_buffer(bytes, context.worker.now);
-            let kept =
-                if messages.retain() { context.retain(tenant, &mut messages) } else { Ok(()) };
-            if let Err(reason) = kept {
-                session.dropped(&context.worker, reason, Some(messages.topic()));
+        if let Some(targets) = &published.targets {
+            reason = ReasonCode::Success;
+            if published.is_unmatched() {
+                counters.unmatched.add(run.len() as u64);
+                reason = ReasonCode::NoMatchingSubscribers;
             }
-            // An MQTT 5 client is told, so nobody gets the message; a 3.x client cannot be told.
-            if kept.is_ok() || self.version != Version::V5 || messages.is_resumed() {
-                let budget = &mut turn.budget;
-                let route =
-                    self.route((context, budget), publisher, &mut messages, alone, &mut partner);
-                if !taken && route.is_empty() {
-                    counters.unmatched.add(messages.len() as u64);
-                    reason = ReasonCode::NoMatchingSubscribers;
-                } else {
-                    reason = ReasonCode::Success;
-                }
+            note_partner(targets, &mut self.partner);
+            if run.qos() == QoS::ExactlyOnce
+                && let Some(durable) = session.durable()
+            {
+                // Also if no stored session or entity got it, a repetition must be recognised.
+                run.in_buffer(bytes, context.worker.now).note_received(durable);
             }
         }
-        self.partner = partner;
-        let run = &mut turn.scratch.run;
-        let ids = all_ids.unwrap_or_else(|| std::mem::take(&mut run.ids));
+        let (refused, ids) =
+            published.refused.unwrap_or_else(|| (Refused::default(), std::mem::take(&mut run.ids)));
         let answers = &mut turn.scratch.answers;
         if holds(Rule::AcknowledgeWhenDurable) {
             answers.commits.join(&run.commits);
         }
-        answers.rooms.append(&mut turn.context.router.take_full());
+        answers.rooms.append(&mut published.full);
         let qos = run.qos();
         let is_lost = run.commits.are_lost();
         if qos == QoS::ExactlyOnce {
@@ -253,58 +242,6 @@ impl Client {
             ReasonCode::QuotaExceeded,
             "a queue or the disk is full, and this version of MQTT has no other way to say so",
         ))
-    }
-
-    /// Sends the run to the entities that bindings name, and takes out what nobody else is to get then.
-    /// Answers all packet identifiers if it has taken out any.
-    fn enter(
-        &self,
-        context: &Context,
-        run: &mut Run,
-        bytes: &mut [u8],
-    ) -> (Entered, Option<Vec<u16>>) {
-        let (tenant, client_id) = (&self.tenant, &self.session.client_id);
-        let (worker, now) = (&context.worker, context.worker.now);
-        let messages = run.in_buffer(bytes, now);
-        let has_answer = messages.qos() != QoS::AtMostOnce && self.version == Version::V5;
-        let is_told = has_answer && !messages.is_resumed();
-        let entered = tenant.enter((worker, context.wall()), client_id, &messages, is_told);
-        let mut all_ids = None;
-        if !entered.refused.is_empty() {
-            all_ids = Some(run.ids.clone());
-            let is_refused = |index| entered.refused.binary_search_by_key(&index, |(of, _)| *of);
-            run.remove(|index| is_refused(index).is_ok());
-        }
-        if !run.is_empty() {
-            run.in_buffer(bytes, now).note_entered(&entered.commits);
-        }
-        (entered, all_ids)
-    }
-
-    /// Hands the run on to all who have subscribed. If that is one session only, it becomes the `partner`.
-    fn route(
-        &self,
-        (context, budget): (&mut Context, &mut Budget),
-        publisher: Publisher<'_>,
-        messages: &mut Messages<'_>,
-        alone: bool,
-        partner: &mut Option<Partner>,
-    ) -> Arc<Route<SessionRef>> {
-        let Context { worker, router, .. } = context;
-        let route = router.publish(worker, &self.tenant, publisher, messages, alone, budget);
-        if let [only] = route.targets()
-            && partner.as_ref().is_none_or(|partner| partner.id != only.subscriber.id)
-        {
-            let session = only.subscriber.downgrade();
-            *partner = Some(Partner { id: only.subscriber.id, session });
-        }
-        if messages.qos() == QoS::ExactlyOnce
-            && let Some(durable) = self.session.durable()
-        {
-            // Also where it has reached nobody that is stored, a repetition must be known as one.
-            messages.note_received(durable);
-        }
-        route
     }
 
     fn check(&self, parsed: &Parsed) -> Result<(), End> {
@@ -359,6 +296,16 @@ impl Client {
             ));
         }
         Ok(state.received.receive(id.get()))
+    }
+}
+
+/// If messages go to one session only, that session becomes the `partner`.
+fn note_partner(targets: &Targets, partner: &mut Option<Partner>) {
+    if let [only] = targets.route().targets()
+        && partner.as_ref().is_none_or(|partner| partner.id != only.subscriber.id)
+    {
+        let session = only.subscriber.downgrade();
+        *partner = Some(Partner { id: only.subscriber.id, session });
     }
 }
 

@@ -1,4 +1,4 @@
-//! Keys whose time has come.
+//! Expiry of keys.
 
 use std::sync::Arc;
 
@@ -6,13 +6,12 @@ use barid_core::ids::ShardIndex;
 use barid_core::time::WallTime;
 
 use crate::agenda::Task;
+use crate::context::Context;
 use crate::engine::Engine;
-use crate::lifecycle::Context;
 use crate::tenant::Tenant;
 
 impl Context {
-    /// Removes the keys of one partition whose time has come, and has it looked at again when the next
-    /// one's does.
+    /// Removes the expired keys of one partition, and schedules the next expiry.
     pub fn expire_keys(&mut self, tenant: &Arc<Tenant>, shard: u16) {
         let now = self.engine.clock.wall();
         tenant.state_store().expire(tenant, shard, now, |notices, alarm| {
@@ -20,7 +19,7 @@ impl Context {
         });
     }
 
-    /// Removes keys whose time has come unexpectedly, because the clock on the wall was put forward.
+    /// Removes keys that have expired earlier than scheduled, because the wall clock was set forward.
     pub fn expire_overdue_keys(&mut self, tenant: &Arc<Tenant>) {
         let Some(store) = tenant.used_state_store() else { return };
         let now = self.engine.clock.wall();
@@ -32,13 +31,13 @@ impl Context {
     }
 }
 
-/// Has keys of a shard removed at a time.
+/// Schedules the removal of expired keys of a shard at a time.
 pub(super) fn schedule_expiry(engine: &Engine, tenant: &Arc<Tenant>, shard: u16, at: WallTime) {
     let task = Task::ExpireKeys { tenant: Arc::downgrade(tenant), shard, wall: at };
     engine.agenda.schedule(engine.clock.when(at), task);
 }
 
-/// Has the keys that were found in the store of a shard removed when their time comes, or now.
+/// Schedules the removal of the keys that were found in the store of a shard: at their expiry, or at once.
 pub fn watch_expiries(engine: &Engine, tenant: &Arc<Tenant>, shard: ShardIndex) {
     let Some(store) = tenant.used_state_store() else { return };
     let alarm = store.partition(shard).take_alarm();

@@ -1,4 +1,4 @@
-//! Who watches a key is told what has changed.
+//! Notifications to the watchers of a key.
 
 use std::sync::Arc;
 
@@ -9,19 +9,21 @@ use statestore_proto::{properties, topics};
 
 use super::expiry::schedule_expiry;
 use super::stamp::Stamp;
+use crate::context::Context;
 use crate::durability::DurabilityClass;
 use crate::durable::Commits;
 use crate::faults::{IfHolds as _, Rule};
-use crate::lifecycle::Context;
 use crate::run::Run;
 use crate::session::SessionRef;
 use crate::state_store::{Notice, Notices};
 use crate::tenant::Tenant;
 
 impl Context {
-    /// Does what follows from a change of keys of one shard: tells the watchers, and has the keys looked at when the
-    /// next one expires. While they are still locked, so that watchers are told in the order of the changes. What they
-    /// are told leaves when it is durable. Answers how often somebody was told something.
+    /// Handles the consequences of a change of keys in one shard: notifies the watchers, and schedules the
+    /// next expiry at `alarm`. Returns the number of notifications.
+    ///
+    /// To be called while the keys are still locked, so that the watchers are notified in the order of the
+    /// changes. A notification is sent when the change that it reports is durable.
     pub fn follow(
         &mut self,
         tenant: &Arc<Tenant>,
@@ -36,7 +38,8 @@ impl Context {
         }
         let mut told = 0;
         for notice in &notices.all {
-            // Also if that is durable by now: what was told before may still wait, and comes first.
+            // The batch is added even if it is durable by now: an earlier notification may still wait, and
+            // must be sent first.
             let after = notice.after.map(|batch| Commits::one(notices.shard, batch));
             let after = after.unwrap_or_default().if_holds(Rule::NotifyWhenDurable);
             for watcher in &notice.watchers {
@@ -48,7 +51,7 @@ impl Context {
                 }
             }
         }
-        // Nobody is held back because a watcher is slow.
+        // No publisher is held back because a watcher is slow.
         self.router.take_full();
         told
     }
@@ -69,7 +72,7 @@ impl Context {
             expires_at: None,
         };
         let Self { worker, router, .. } = self;
-        // It is told to a connection, so it need not outlive one.
+        // A watch belongs to a connection, so the notification need not survive the connection.
         let (mut run, mut buffer) = Run::of(&publication, DurabilityClass::Memory, worker.now);
         run.after = after;
         router.notify(worker, session, &mut run.in_buffer(&mut buffer, worker.now));

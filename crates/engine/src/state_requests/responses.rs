@@ -1,4 +1,4 @@
-//! Responses to one client, on their way to the router.
+//! Responses to the requests of one client.
 
 use std::sync::Arc;
 
@@ -10,45 +10,48 @@ use statestore_proto::{Reply, Version, properties};
 use super::stamp::Stamp;
 use crate::access::{Permissions, may_publish};
 use crate::budget::Budget;
+use crate::context::Context;
 use crate::durability::DurabilityClass;
 use crate::durable::Commits;
-use crate::lifecycle::Context;
+use crate::publishing::Source;
 use crate::router::Publisher;
 use crate::run::Run;
 use crate::session::SessionRef;
 use crate::tenant::Tenant;
 
-/// Bytes of responses that are held in memory before they are published.
+/// Maximum size of the responses that are collected before they are published together, in bytes.
 const TOGETHER_MAX: usize = 256 * 1024;
 
-/// Bytes of responses to one connection before others have their turn. Requests for large values are small.
+/// Cost of the responses to one connection, in bytes, after which other connections have their turn. Requests
+/// for large values are small, so the bytes read from the client do not bound the work.
 const PER_TURN: usize = 1024 * 1024;
 
-/// Whose requests are answered.
+/// The client whose requests are answered.
 #[derive(Clone, Copy, Debug)]
 pub struct Asking<'a> {
     /// The tenant.
     pub tenant: &'a Arc<Tenant>,
-    /// The session.
+    /// The session of the client.
     pub session: &'a SessionRef,
-    /// What the user may do; `None`: everything.
+    /// The permissions of the user; `None`: everything is allowed.
     pub permissions: Option<&'a Permissions>,
 }
 
-/// Responses to one topic, which leave together. Empty between two reads, but for its capacity.
+/// Responses to one topic, which are published together. Empty between two reads, except for the allocated
+/// memory.
 #[derive(Debug, Default)]
 pub struct Responses {
     run: Run,
     buffer: Vec<u8>,
     payload: Vec<u8>,
     properties: PropertiesBuf,
-    /// What all responses have cost since [`Self::take_are_much`] was last asked, in bytes.
+    /// Cost of all responses since the last call of [`Self::take_are_much`], in bytes.
     cost: usize,
 }
 
 impl Responses {
-    /// Appends a response, and publishes those before if they go elsewhere. Answers how many bytes it takes
-    /// in a queue.
+    /// Appends a response. Publishes the collected responses first if they have another topic or are too
+    /// large. Returns the size of the response in a queue, in bytes.
     pub fn push(
         &mut self,
         context: &mut Context,
@@ -61,7 +64,8 @@ impl Responses {
             self.publish(context, requester);
         }
         if self.run.is_empty() {
-            // What a response tells is durable itself, and who has gone asks again.
+            // The response itself need not be stored: the change that it reports is durable, and a client
+            // that loses its connection sends the request again.
             self.run.begin(topic, QoS::AtLeastOnce, false, true, DurabilityClass::Memory);
         }
         self.payload.clear();
@@ -91,23 +95,25 @@ impl Responses {
         size
     }
 
-    /// A request has cost more than the bytes of its response tell: about as much as copying so many.
+    /// Adds to the cost of a request that has done more work than its response has bytes: as much as copying
+    /// `bytes` bytes.
     pub fn charge(&mut self, bytes: usize) {
         self.cost += bytes;
     }
 
-    /// Whether the requests of one connection have cost so much that others should have their turn.
+    /// Whether the requests of this connection have cost so much that other connections should have their
+    /// turn.
     pub fn are_much(&self) -> bool {
         self.cost > PER_TURN
     }
 
-    /// The same, for the last time.
+    /// Returns [`Self::are_much`], and resets the cost for the next turn.
     pub fn take_are_much(&mut self) -> bool {
         std::mem::take(&mut self.cost) > PER_TURN
     }
 
-    /// Publishes what there is, with the rights of the requester: where it may not publish itself, only
-    /// its own session can have subscribed.
+    /// Publishes the collected responses with the permissions of the requester: to a topic to which the
+    /// requester may not publish, they are sent only to its own session.
     pub fn publish(
         &mut self,
         context: &mut Context,
@@ -116,20 +122,22 @@ impl Responses {
         if self.run.is_empty() {
             return;
         }
-        let Context { worker, router, engine, .. } = context;
-        let mut messages = self.run.in_buffer(&mut self.buffer, worker.now);
+        let mut messages = self.run.in_buffer(&mut self.buffer, context.worker.now);
         let (client, payload) = (&session.client_id, messages.publication(0).payload);
         let is_public = may_publish(permissions, client, messages.topic(), payload);
         if is_public {
-            // Not the client publishes, so No Local does not keep it from its answers.
+            // The publisher is session 0, not the client: No Local must not keep the responses from the
+            // client.
             let publisher = Publisher { session: 0, client_id: &session.client_id };
-            let mut budget = Budget::from_now(engine.clock);
-            router.publish(worker, tenant, publisher, &mut messages, false, &mut budget);
+            let source = Source { enters_entities: false, ..Source::unattended(tenant, publisher) };
+            let mut budget = Budget::from_now(context.engine.clock);
+            context.publish(&source, &mut self.run, &mut self.buffer, &mut budget);
         } else {
+            let Context { worker, router, .. } = context;
             router.publish_to(worker, session, &mut messages, |_| true);
+            // A client is not held back because its responses fill a queue.
+            router.take_full();
         }
-        // Who waits for an answer has asked for it, and is not held back by it.
-        router.take_full();
         self.run.clear();
         self.buffer.clear();
         self.buffer.shrink_to(256 * 1024);

@@ -1,7 +1,7 @@
 //! An IO thread: waits for the kernel, its timers and its mailbox, and gives connections their turns.
 //!
-//! See ADR 0001 for why these are loops of our own and not tasks of a runtime, and `io_threads.rs` for how
-//! connections are spread.
+//! ADR 0001 says why these loops are not tasks of an async runtime. `io_threads.rs` says how connections are
+//! distributed.
 
 mod io_threads;
 mod mailbox;
@@ -23,9 +23,9 @@ use barid_core::time::MonoTime;
 use barid_engine::amqp::Keys;
 use barid_engine::budget::Budget;
 use barid_engine::clock::Clock;
+use barid_engine::context::Context;
 use barid_engine::durable::commit_by_rounds;
 use barid_engine::ids::ConnectionId;
-use barid_engine::lifecycle::Context;
 use barid_engine::owner::{Farewell, Owner};
 use barid_engine::turn::{Scratch, Turn};
 use hashbrown::HashMap;
@@ -43,22 +43,24 @@ use crate::watchdog::Watchdog;
 use io_threads::Balance;
 use timers::Timers;
 
-/// Bytes read at a time. Larger brings nothing, smaller costs system calls (docs/performance.md).
+/// Size of the read buffer, in bytes. A larger one gains nothing, a smaller one costs system calls
+/// (docs/performance.md).
 const READ_BUFFER: usize = 64 * 1024;
 
-/// Events taken from the kernel at a time.
+/// Maximum number of events taken from the kernel at a time.
 const EVENTS: usize = 1024;
 
-/// How much of a round goes to connections that have no session yet, and to new ones, while others wait: whoever
-/// connects over and over, or begins one TLS handshake after another, keeps only others who do so from their turn.
+/// Time in a round for connections without a session and for new connections, while others wait. So a client
+/// that connects over and over, or begins one TLS handshake after another, delays only other such
+/// connections.
 const STRANGERS: Duration = Duration::from_millis(5);
 
-/// How often stale routes are looked for.
+/// Interval at which stale routes are removed.
 const SWEEP: Duration = Duration::from_secs(10);
 
 const MAILBOX: Token = Token(usize::MAX);
 
-/// How long clients have at the end to take their DISCONNECT and go.
+/// Time that clients have to read their DISCONNECT and to close, at the end of the broker.
 const FAREWELL: Duration = Duration::from_millis(1_500);
 
 /// One IO thread, before it runs.
@@ -68,19 +70,19 @@ pub struct EventLoop {
 }
 
 impl EventLoop {
-    /// Makes what the kernel has to make.
+    /// Creates the kernel objects that the thread needs.
     pub fn new() -> io::Result<Self> {
         let poll = Poll::new()?;
         let mailbox = Mailbox::new(Waker::new(poll.registry(), MAILBOX)?);
         Ok(Self { poll, mailbox })
     }
 
-    /// The thread as the others see it.
+    /// Returns the thread as the other threads see it.
     pub fn as_thread(&self, watchdog: &Arc<Watchdog>) -> IoThread {
         IoThread::new(self.mailbox.clone(), Arc::clone(watchdog))
     }
 
-    /// Starts the thread, which is number `me` of `threads`.
+    /// Starts the thread, whose index in `threads` is `me`.
     pub fn start(
         self,
         context: Context,
@@ -125,7 +127,7 @@ impl EventLoop {
 struct Running {
     poll: Poll,
     mailbox: Mailbox,
-    /// The same, for sessions.
+    /// The mailbox in the form that sessions and the verifier use.
     owner: Arc<dyn LoginOwner>,
     keys: Arc<dyn Keys>,
     me: usize,
@@ -136,38 +138,39 @@ struct Running {
     scratch: Scratch,
     buffer: Box<[u8]>,
     slots: Slab<Slot>,
-    /// The slot of each connection: what the kernel calls it.
+    /// The slot of each connection, which is also its token with the kernel.
     by_id: HashMap<ConnectionId, u32, foldhash::fast::FixedState>,
     timers: Timers,
     /// Connections that have more to read.
     again: Vec<ConnectionId>,
-    /// Connections without a session that the kernel has told of, and whose turn comes later.
+    /// Connections without a session that the kernel has reported, and whose turn was put off.
     later: VecDeque<ConnectionId>,
-    /// Connections that have not been looked at at all.
+    /// Accepted connections that have had no turn yet.
     accepted: VecDeque<Accepted>,
-    /// What connections without a session have had of the present round.
+    /// Time that connections without a session have used in the present round.
     strangers: Duration,
-    /// About how many turns the present round has.
+    /// Approximate number of turns in the present round.
     turns: usize,
-    /// For about how many clients the present round writes what they had no room for.
+    /// Approximate number of clients to which the present round writes output that their sockets had no room
+    /// for.
     writers: usize,
-    /// When the last turn ended, or the round began.
+    /// End of the last turn, or start of the round.
     turn_start: Instant,
     balance: Balance,
     next_sweep: MonoTime,
-    /// The thread is to end, at the latest then.
+    /// Time at which the thread ends at the latest; `None`: it is not to end.
     until: Option<MonoTime>,
 }
 
 struct Slot {
     connection: Peer,
-    /// The nearest time at which a timer will look at the connection.
+    /// Earliest time at which a timer fires for the connection.
     armed: MonoTime,
-    /// The window of [`Balance`] in which it last had a turn.
+    /// The window of [`Balance`] in which the connection last had a turn.
     active: u32,
-    /// It is in `again`.
+    /// Whether the connection is in `again`.
     again: bool,
-    /// It is in `later`: what the kernel has told.
+    /// What the kernel has reported, if the connection is in `later`.
     later: Option<Readiness>,
 }
 
@@ -197,7 +200,7 @@ impl Running {
                 if event.token() == MAILBOX {
                     continue;
                 }
-                // One that has more to read has its turn after the others.
+                // A connection that has more to read has its turn after the others.
                 let waits = self.slots.get(event.token().0).is_some_and(|slot| slot.again);
                 let readiness = Readiness {
                     readable: event.is_readable() && !waits,
@@ -246,8 +249,9 @@ impl Running {
         }
     }
 
-    /// Whether a connection without a session has its turn later, because others have used up their share of the
-    /// round. It keeps its place among them.
+    /// Puts off the turn of a connection without a session, if such connections have used up their share of
+    /// the round. Returns whether the turn was put off. The connection keeps its place among those that were
+    /// put off before.
     fn put_off(&mut self, key: usize, readiness: Readiness) -> bool {
         let Some(slot) = self.slots.get_mut(key) else { return false };
         if !slot.connection.is_stranger() || (self.strangers < STRANGERS && self.later.is_empty()) {
@@ -263,7 +267,8 @@ impl Running {
         true
     }
 
-    /// Gives turns to connections without a session, then to new ones, as long as their share of the round lasts.
+    /// Gives turns to connections without a session, then to new ones, until their share of the round is used
+    /// up.
     fn serve_strangers(&mut self) {
         while self.strangers < STRANGERS
             && let Some(id) = self.later.pop_front()
@@ -284,8 +289,9 @@ impl Running {
         }
     }
 
-    /// Each session that has ended has a turn's share of the round: so whoever lets many end, and has others begin,
-    /// keeps them from being begun faster than they end.
+    /// Removes more subscriptions of sessions that have ended. Each such session has one turn's share of the
+    /// round. So a client that ends many sessions and begins new ones cannot begin them faster than they are
+    /// removed.
     fn go_on_with_departures(&mut self) {
         let departures = &mut self.context.departures;
         if !departures.is_empty() {
@@ -304,7 +310,7 @@ impl Running {
         }
     }
 
-    /// How long a connection that comes now may take to open.
+    /// Returns the time by which a connection that is accepted now must be open.
     fn opens_until(&self) -> MonoTime {
         let timeout = self.shared.settings().limits.connect_timeout;
         self.context.worker.now.after(Duration::from_secs(u64::from(timeout)))
@@ -322,7 +328,7 @@ impl Running {
         }
         let now = self.context.worker.now;
         let timers = self.timers.idle(now);
-        // An idle thread must not keep routes to sessions that have ended.
+        // Bounds the wait, because an idle thread must not keep routes to sessions that have ended.
         let most = self.balance.patience().unwrap_or(SWEEP);
         let timers = timers.map_or(most, |idle| idle.min(most));
         match self.until {
@@ -372,11 +378,11 @@ impl Running {
         }
     }
 
-    /// Takes over a connection that another thread gives away.
+    /// Takes over a connection from another thread.
     fn adopt(&mut self, connection: Peer) {
         let id = connection.id();
         self.insert(connection);
-        // What the kernel told the other thread meanwhile, it will not tell again.
+        // The kernel may not report again what it has reported to the other thread.
         let readiness = Readiness { readable: true, writable: true, closed: false };
         self.give_turn_to(id, |connection, turn, buffer| {
             connection.on_event(turn, buffer, readiness)
@@ -384,7 +390,7 @@ impl Running {
         self.say_farewell(id);
     }
 
-    /// Tells a client to go, if the thread is to end.
+    /// Disconnects a client if the thread is to end.
     fn say_farewell(&mut self, id: ConnectionId) {
         if self.until.is_some() {
             self.give_turn_to(id, |connection, turn, _| {
@@ -429,8 +435,8 @@ impl Running {
         }
     }
 
-    /// Gives half of the connections that are active to a thread that is less busy. A publisher takes
-    /// its only subscriber along, so that their messages do not have to cross threads.
+    /// Gives half of the active connections to a thread that is less busy. A publisher takes its only
+    /// subscriber along, so that their messages need not cross threads.
     fn give_away(&mut self, helper: usize) {
         let last = self.balance.window().wrapping_sub(1);
         let owner: Arc<dyn Owner> = self.owner.clone();
@@ -543,7 +549,7 @@ impl Running {
             slot.again = true;
             self.again.push(id);
         }
-        // One that is due again at once has its turn after the others.
+        // A connection that is due again at once has its turn after the others.
         let soonest = self.context.worker.now.after(Duration::from_millis(1));
         if let Some(deadline) = slot.connection.deadline().map(|at| at.max(soonest))
             && deadline < slot.armed

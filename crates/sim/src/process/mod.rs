@@ -1,7 +1,7 @@
-//! The broker's process: the engine that ships, on one thread, over logs and connections of the history.
+//! The broker's process: the production engine on one thread, over logs and connections of the history.
 //!
-//! Each call is something that happens at once; whoever calls decides what happens next, and when the process ends. What
-//! is in a [`Process`] is then gone, and another one is started from the disks.
+//! Each call is one event, which happens at once. The caller decides what happens next, and when the process
+//! ends. The content of a [`Process`] is lost then, and another one is started from the disks.
 
 mod amqp;
 mod mqtt;
@@ -19,6 +19,7 @@ use barid_engine::amqp::Container;
 use barid_engine::budget::Budget;
 use barid_engine::clock::Clock;
 use barid_engine::closing::Closing;
+use barid_engine::context::Context;
 use barid_engine::departures::Departures;
 use barid_engine::durability::{Durability, DurabilityClass, DurabilityRule};
 use barid_engine::durable::{Committing, DurableShard, Fetch, Reading, Storage};
@@ -26,7 +27,6 @@ use barid_engine::engine::{Engine, EngineSettings};
 use barid_engine::faults;
 use barid_engine::housekeeping::Housekeeper;
 use barid_engine::ids::ConnectionId;
-use barid_engine::lifecycle::Context;
 use barid_engine::limits::{Limits, ShareStrategy};
 use barid_engine::mqtt::{Client, End};
 use barid_engine::recovery::Contents;
@@ -50,18 +50,18 @@ use crate::network::{ClientId, LinkId};
 use crate::rules::Rules;
 use crate::world::{Broker, Story, World};
 
-/// The one tenant.
+/// The only tenant.
 pub const TENANT: &str = "default";
 
-/// What a broker is set to.
+/// The settings of a broker.
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub limits: Limits,
-    /// Keys of the state store that are not stored, as a pattern.
+    /// Pattern of the state store keys that are not stored.
     pub volatile: Option<&'static str>,
-    /// Bytes of messages that wait in memory; beyond, they are in the store only.
+    /// Maximum size of the waiting messages in memory, in bytes. Further messages are in the store only.
     pub in_memory_max: usize,
-    /// Batches that may be on their way to the log of a shard.
+    /// Maximum number of batches in flight to the log of a shard.
     pub window: usize,
 }
 
@@ -72,24 +72,24 @@ pub struct Process {
     scratch: Scratch,
     housekeeper: Housekeeper,
     shards: Rc<RefCell<Vec<Shard>>>,
-    /// Decides what committers do between the steps of another thread.
+    /// Decides what committers, and the closing of a shard, do between the steps of another thread.
     rng: Rc<RefCell<Rng>>,
     readers: Vec<Reading>,
-    /// Requests to read back, and the reader of each.
+    /// Pending requests to read messages back from a store, each with the index of its reader.
     fetches: Vec<(usize, Box<dyn Fetch>)>,
-    /// A shard that is closed, step by step.
+    /// The shard that is being closed step by step, if any.
     closing: Rc<RefCell<Option<Close>>>,
     posts: Arc<Posts>,
     connections: BTreeMap<LinkId, Connection>,
-    /// What the broker has closed, and what their clients have still to read.
+    /// Connections that the broker has closed, with the bytes that their clients have not read yet.
     closed: Vec<(LinkId, Arc<SimWire>)>,
     window: usize,
     rules: Rules,
-    /// From here on nothing fails, and clients read what they are sent.
+    /// Whether the world has healed: nothing fails any more, and clients read everything.
     pub healed: bool,
 }
 
-/// What is to be done next to close a shard.
+/// The next step to close a shard.
 enum Close {
     Begin(u16),
     GoOn(Closing),
@@ -114,31 +114,31 @@ impl Close {
     }
 }
 
-/// A shard, on its way to the disk.
+/// The committer and the log of a shard.
 struct Shard {
     committing: Committing,
     log: Arc<Log>,
-    /// Steps of the log that are not in the history yet.
+    /// Steps of the log that are not recorded in the history yet.
     happened: Vec<Done>,
 }
 
-/// A connection.
+/// A network connection.
 struct Connection {
     end: ConnectionEnd,
     wire: Arc<SimWire>,
-    /// Bytes that have arrived and were not handled.
+    /// Bytes that have arrived and are not handled yet.
     unread: Vec<u8>,
 }
 
 /// The broker's end of a connection.
 enum ConnectionEnd {
-    /// Of an MQTT client, if it has been admitted.
+    /// MQTT; `None` until the client is admitted.
     Mqtt(Option<Box<Client>>),
     Amqp(Box<Container>),
 }
 
 impl Process {
-    /// Starts a broker from what is on its disks, one for each shard.
+    /// Starts a broker from its disks, one for each shard.
     pub fn start(disks: &[Disk], settings: &Settings, rules: Rules) -> Self {
         faults::break_rule(rules.of_engine());
         let clock = Clock::start(TIME);
@@ -193,12 +193,12 @@ impl Process {
         }
     }
 
-    /// The one tenant.
+    /// Returns the only tenant.
     pub fn tenant(&self) -> Arc<Tenant> {
         self.engine.tenants.get(TENANT).expect("it was recovered or made")
     }
 
-    /// The session of a connection's client, if it has been admitted.
+    /// Returns the session of a connection's MQTT client, if the client is admitted.
     pub fn session(&self, link: LinkId) -> Option<SessionRef> {
         match &self.connections.get(&link)?.end {
             ConnectionEnd::Mqtt(client) => Some(client.as_ref()?.attachment().0),
@@ -206,7 +206,7 @@ impl Process {
         }
     }
 
-    /// Whether a client is read from. It is not while it does not read its answers.
+    /// Whether the broker reads from a client. It does not while the client does not read its answers.
     fn reads(&mut self, link: LinkId) -> bool {
         let Some(connection) = self.connections.get_mut(&link) else { return true };
         match &mut connection.end {
@@ -218,7 +218,7 @@ impl Process {
         }
     }
 
-    /// Bytes have come from a client.
+    /// Handles bytes from a client. `is_first` says that they are the first of a new connection.
     fn receive(&mut self, link: LinkId, bytes: &[u8], is_first: bool) {
         if is_first {
             let end = match bytes.starts_with(b"AMQP") {
@@ -228,14 +228,15 @@ impl Process {
             let (wire, unread) = (Arc::default(), Vec::new());
             self.connections.insert(link, Connection { end, wire, unread });
         }
-        // What comes on a connection that the broker has closed is read by nobody.
+        // Bytes on a connection that the broker has closed are ignored.
         if let Some(connection) = self.connections.get_mut(&link) {
             connection.unread.extend_from_slice(bytes);
             self.handle(link);
         }
     }
 
-    /// Handles what has come on a connection, as far as it is whole. Meanwhile committers go on, and so does who closes a shard.
+    /// Handles the complete packets that have arrived on a connection. Between its steps, committers and the
+    /// closing of a shard do steps as well.
     fn handle(&mut self, link: LinkId) {
         let (shards, rng) = (Rc::clone(&self.shards), Rc::clone(&self.rng));
         let (engine, closing) = (Arc::clone(&self.engine), Rc::clone(&self.closing));
@@ -275,7 +276,7 @@ impl Process {
         self.end_turn();
     }
 
-    /// The broker learns that a connection has gone.
+    /// Tells the broker that a connection is lost.
     pub fn lose(&mut self, link: LinkId) {
         if let Some(connection) = self.connections.remove(&link) {
             self.end(connection, &End::Lost(ErrorKind::UnexpectedEof));
@@ -300,7 +301,7 @@ impl Process {
         connection.wire
     }
 
-    /// A thread obeys what another one has posted.
+    /// Carries out the oldest post to the thread that owns the connections.
     pub fn obey(&mut self) {
         match self.posts.take() {
             Some(Post::Drain(id)) => self.drain(link_of(id), false),
@@ -330,7 +331,7 @@ impl Process {
         }
     }
 
-    /// One of the clients that do not read reads again.
+    /// Lets a random client that has stopped reading read again.
     pub fn make_room(&mut self, rng: &mut Rng) {
         let blocked = |(_, connection): &(&LinkId, &Connection)| connection.wire.is_blocked();
         let blocked: Vec<_> =
@@ -348,12 +349,12 @@ impl Process {
         departures.go_on(&mut Budget::unbounded());
     }
 
-    /// Housekeeping does what is due.
+    /// Lets housekeeping do what is due.
     pub fn keep_house(&mut self) {
         self.housekeeper.act();
     }
 
-    /// A message is read back from the store.
+    /// Carries out a random request to read messages back from a store.
     pub fn fetch(&mut self, rng: &mut Rng) {
         self.take_fetches();
         if self.fetches.is_empty() {
@@ -372,25 +373,25 @@ impl Process {
         }
     }
 
-    /// A shard that is open is going to be closed.
+    /// Begins to close a shard, if it is open.
     pub fn begin_closing(&mut self, shard: u16) {
         if self.engine.shards.get(shard).is_open() {
             *self.closing.borrow_mut() = Some(Close::Begin(shard));
         }
     }
 
-    /// Whether a shard is going to be closed.
+    /// Whether a shard is being closed.
     pub fn is_closing(&self) -> bool {
         self.closing.borrow().is_some()
     }
 
-    /// The shard is closed that is going to be, if any is.
+    /// Completes the closing of the shard that is being closed, and returns its index; `None` if there is none.
     pub fn end_closing(&mut self) -> Option<u16> {
         let close = self.closing.take();
         close.map(|close| close.end(&self.engine))
     }
 
-    /// A shard is opened that is closed. False: it is not.
+    /// Opens a closed shard again. Returns false if the shard is not closed.
     pub fn open(&mut self, shard: u16, disk: &Disk) -> bool {
         let (index, before) = (usize::from(shard), self.engine.shards.get(shard));
         if before.is_open() || !before.is_closed() {
@@ -418,13 +419,13 @@ impl Process {
         self.engine.shards.iter().any(|shard| !shard.is_open())
     }
 
-    /// The log of a shard goes one step on, or its committer.
+    /// Advances the log and the committer of a shard by one step.
     pub fn commit(&mut self, shard: u16, history: &mut History) {
         self.shards.borrow_mut()[usize::from(shard)].step();
         self.tell(history);
     }
 
-    /// Notes what logs have done meanwhile.
+    /// Records in the history what the logs have done since the last call.
     pub fn tell(&mut self, history: &mut History) {
         for (shard, index) in self.shards.borrow_mut().iter_mut().zip(0..) {
             for done in shard.happened.drain(..) {
@@ -439,14 +440,14 @@ impl Process {
         }
     }
 
-    /// Whether all that was noted is durable, and all shards are open.
+    /// Whether everything that was noted is durable, and all shards are open.
     pub fn is_written(&self) -> bool {
         !self.is_any_closed()
             && self.shards.borrow().iter().all(|shard| shard.log.is_idle())
             && self.engine.shards.iter().all(|shard| shard.is_durable(shard.last_change()))
     }
 
-    /// Whether nothing is left to be done. Housekeeping looks once more.
+    /// Whether nothing is left to be done, also after one more step of housekeeping.
     pub fn is_idle(&mut self) -> bool {
         self.is_quiet() && {
             self.keep_house();
@@ -462,9 +463,10 @@ impl Process {
             && self.is_written()
     }
 
-    /// The packets that were written to each client since the last time, as `decode` finds them: it returns what the first
-    /// one in some bytes says to clients, and its length; `None` while it has not all come. What the broker has
-    /// closed ends with `end`. `of`: whose a connection is, if it has not gone.
+    /// Returns the packets that were written to each client since the last call. `decode` returns the content
+    /// of the first packet in some bytes, and its length, or `None` while the packet is incomplete. The packets
+    /// of a connection that the broker has closed end with `end`. `of` returns the client of a connection, if
+    /// the connection has not broken.
     pub fn take_packets<P: Copy, I: IntoIterator<Item = P>>(
         &mut self,
         of: impl Fn(LinkId) -> Option<ClientId>,
@@ -493,7 +495,8 @@ impl Process {
 }
 
 impl Shard {
-    /// A shard that was opened, when what is noted then is durable. An opening whose first commit fails is none.
+    /// Starts the committer of an opened shard, and returns when everything that the opening noted is durable.
+    /// The disk does not fail until then: a shard whose first commit fails does not open.
     fn begin(shard: &Arc<DurableShard>, log: Arc<Log>, clock: Clock, disk: &Disk) -> Self {
         let committing = shard.committing(clock);
         let mut begun = Self { committing, log, happened: Vec::new() };
@@ -505,7 +508,7 @@ impl Shard {
         begun
     }
 
-    /// The log goes one step on, or the committer does if it has nothing to do.
+    /// Advances the log by one step, and then the committer if it has something to do.
     fn step(&mut self) {
         if let Some(done) = self.log.step() {
             self.happened.push(done);
@@ -516,14 +519,15 @@ impl Shard {
     }
 }
 
-/// A broker whose process is the engine, with which clients speak in packets of their own.
+/// A broker over the engine, with a packet type of its own for what it exchanges with clients.
 pub trait OverEngine {
     type Packet: Copy;
 
-    /// The process.
+    /// Returns the process.
     fn process(&mut self) -> &mut Process;
 
-    /// Appends a packet of a client in bytes. True: it is the first one of its connection.
+    /// Appends the bytes of a client's packet to `out`. Returns true if the packet is the first one of its
+    /// connection.
     fn encode(
         &mut self,
         client: ClientId,
@@ -532,7 +536,7 @@ pub trait OverEngine {
         out: &mut Vec<u8>,
     ) -> bool;
 
-    /// The process has got a packet.
+    /// Called after the process has handled a packet.
     fn received(&mut self, _link: LinkId, _packet: Self::Packet) {}
 }
 
@@ -561,24 +565,25 @@ impl<B: OverEngine> Broker<B::Packet> for B {
     }
 }
 
-/// A thread does what another one has asked it for.
+/// Event: the thread that owns the connections carries out a post.
 pub fn obey<S: Story<Broker: OverEngine>>(world: &mut World<S>) {
     world.broker.process().obey();
 }
 
-/// Something is read back from the store.
+/// Event: a message is read back from the store.
 pub fn fetch<S: Story<Broker: OverEngine>>(world: &mut World<S>) {
     world.broker.process().fetch(&mut world.rng);
 }
 
-/// A client that did not read does.
+/// Event: a client that has stopped reading reads again.
 pub fn make_room<S: Story<Broker: OverEngine>>(world: &mut World<S>) {
     let process = world.broker.process();
     process.healed = world.healed;
     process.make_room(&mut world.rng);
 }
 
-/// A shard begins to be closed, is closed, which is answered, or is opened again. In the end all are open.
+/// Event: a shard is opened again, the closing of a shard completes, or one begins. Returns true if a shard was
+/// closed. After the world has healed no closing begins, so that all shards are open at the end.
 pub fn close_or_open<S: Story<Broker: OverEngine>>(world: &mut World<S>) -> bool {
     let index = world.rng.usize(..world.disks.len());
     let shard = u16::try_from(index).expect("there are few");
@@ -598,7 +603,7 @@ pub fn close_or_open<S: Story<Broker: OverEngine>>(world: &mut World<S>) -> bool
     false
 }
 
-/// Housekeeping does one step.
+/// Event: housekeeping does one step.
 pub fn keep_house<S: Story<Broker: OverEngine>>(world: &mut World<S>) {
     world.broker.process().keep_house();
 }
@@ -607,7 +612,7 @@ fn read(engine: &Engine, shard: &Arc<DurableShard>) -> Contents {
     recovery::read(engine, shard).expect("what was written can be read")
 }
 
-/// A turn of a connection that begins now.
+/// Begins a turn of a connection at the current time.
 fn turn<'a>(context: &'a mut Context, scratch: &'a mut Scratch) -> Turn<'a> {
     context.worker.now = context.engine.clock.now();
     Turn { context, scratch, budget: Budget::unbounded(), writers: 1 }

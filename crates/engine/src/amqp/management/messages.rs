@@ -1,4 +1,4 @@
-//! Messages in a response: peeked at, or received by their numbers.
+//! Requests that peek at messages or delete them, and responses that contain messages.
 
 use std::sync::Arc;
 
@@ -12,38 +12,40 @@ use crate::amqp::container::Container;
 use crate::amqp::encode::{encode, uuid_of};
 use crate::amqp::held::Answer;
 use crate::amqp::loading::For;
+use crate::amqp::refusals::closed;
 use crate::durable::Commits;
 use crate::entities::Queue;
 use crate::turn::Turn;
 
-/// Messages that one response has at most.
+/// Maximum number of messages in one response.
 const MESSAGES_MAX: usize = 1_000;
 
-/// Bytes of messages, after which a response has no more of them.
+/// Bytes of messages at which no further message is added to a response.
 const BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// Messages that are deleted at a time.
+/// Maximum number of messages that one request deletes.
 const DELETED_MAX: usize = 4_000;
 
-/// Messages for a response.
+/// The messages of a response.
 #[derive(Debug)]
 pub(crate) struct Page {
     messages: Vec<Found>,
-    /// What comes before the body is all that is wanted.
+    /// Only the sections before the body are wanted.
     without_body: bool,
 }
 
 #[derive(Debug)]
 struct Found {
     entry: Entry,
-    /// The bytes; `None`: they are being read.
+    /// `None` while the bytes are being read, and if they are lost.
     bytes: Option<Arc<[u8]>>,
     lock: Option<(LockToken, WallTime)>,
-    /// It is to be gone when it is received, and was locked until it has been read.
+    /// The token that completes the message when its bytes have been read. A message that is received and deleted,
+    /// but whose bytes are in the store only, is locked until then.
     completes: Option<LockToken>,
 }
 
-/// A page whose messages are being read.
+/// A response some of whose messages are being read from the store.
 #[derive(Debug)]
 pub(crate) struct Gathering {
     to: Addressee,
@@ -52,12 +54,12 @@ pub(crate) struct Gathering {
     page: Page,
     commits: Commits,
     missing: usize,
-    /// About how many bytes the response will have.
+    /// Approximate size of the response, in bytes.
     size: usize,
 }
 
 impl Page {
-    /// Messages that were received.
+    /// Creates the page for messages that were received.
     pub(super) fn of_deliveries(deliveries: Vec<Delivery>, mode: Mode) -> Self {
         let found = |Delivery { token, entry, locked_until }: Delivery| {
             let lock = (mode == Mode::PeekLock).then_some((token, locked_until));
@@ -68,7 +70,7 @@ impl Page {
         Self { messages: deliveries.into_iter().map(found).collect(), without_body: false }
     }
 
-    /// The `messages` of a response.
+    /// Encodes the response. Messages whose bytes are lost are left out.
     fn encode(&self, to: &Addressee) -> Vec<u8> {
         let messages: Vec<_> =
             self.messages.iter().filter_map(|found| self.encode_one(found)).collect();
@@ -109,11 +111,11 @@ impl Found {
     }
 }
 
-/// `peek-message`: what is there, without a lock.
+/// `peek-message`: reads messages without locking them.
 pub(super) fn peek(asked: &mut Asked<'_>) -> Result<Done, Error> {
     let from = u64::try_from(asked.integer("from-sequence-number")?).unwrap_or(0);
     let most = asked.count("message-count", MESSAGES_MAX)?;
-    // Microsoft's client for Go says which session is meant by its link only.
+    // Microsoft's client for Go names the session only by its link.
     let said = asked.request.argument("session-id").text().map(Arc::from);
     let session = said.or_else(|| asked.session_of_link());
     let (mut messages, mut bytes) = (Vec::new(), 0);
@@ -128,7 +130,7 @@ pub(super) fn peek(asked: &mut Asked<'_>) -> Result<Done, Error> {
     Ok(Done::Messages(Page { messages, without_body }))
 }
 
-/// `batch-delete-messages`: the first that came before a time and are not locked.
+/// `batch-delete-messages`: deletes the first messages that were enqueued before a time and are not locked.
 pub(super) fn delete(asked: &mut Asked<'_>) -> Result<Done, Error> {
     let most = asked.count("message-count", DELETED_MAX)?;
     let before = asked.request.argument("enqueued-time-utc").timestamp();
@@ -146,7 +148,7 @@ pub(super) fn delete(asked: &mut Asked<'_>) -> Result<Done, Error> {
 }
 
 impl Container {
-    /// Responds with messages, when those have been read that are in the store only.
+    /// Responds with messages, after those that are in the store only have been read.
     pub(super) fn respond_with_messages(
         &mut self,
         turn: &Turn<'_>,
@@ -183,7 +185,8 @@ impl Container {
         self.load(queue, wanted.collect());
     }
 
-    /// A message for a response has been read; `None`: it is lost.
+    /// Adds a message that has been read to its response; `None`: the message is lost. The response is sent when
+    /// no message is missing.
     pub(crate) fn on_gathered(
         &mut self,
         turn: &Turn<'_>,
@@ -203,11 +206,18 @@ impl Container {
         let now = turn.context.wall();
         queue.with(&mut commits, |entity, effects| {
             for token in page.messages.iter().filter_map(|found| found.completes) {
-                // Refused if the lock has ended meanwhile: then somebody else gets it, too.
+                // Refused if the lock has ended meanwhile: then another receiver gets the message, too.
                 let _ = entity.settle(part, token, Outcome::Complete, now, effects);
             }
         });
-        let message = page.encode(&to);
+        let message = match commits.are_lost() {
+            // The shard was closed meanwhile: a lost batch never becomes durable.
+            true => {
+                commits.clear();
+                to.encode_error(&closed())
+            }
+            false => page.encode(&to),
+        };
         self.answer(turn, commits, Answer::Response(to.link, message));
     }
 }

@@ -1,4 +1,4 @@
-//! `$management` and `$cbs`: requests, and what is done about them.
+//! Requests to `$management` and `$cbs`, and their execution.
 
 mod deferred;
 mod locks;
@@ -22,7 +22,7 @@ use super::container::{Container, RESPONDING_MAX};
 use super::held::Answer;
 use super::keys::Right;
 use super::link::{Link, ReceiverLink, RequestLink, Service};
-use super::refusals::{closed, condition, error_of, no_entity, status_of};
+use super::refusals::{closed, condition, error_of, no_entity};
 use crate::denied_action::Action;
 use crate::durable::Commits;
 use crate::entities::{Address, Entities, Node, Queue};
@@ -33,7 +33,7 @@ pub(super) use messages::Gathering;
 use messages::Page;
 use responses::Addressee;
 
-/// Which kinds of requests there are, and which right each needs.
+/// The operations of `$management`, with the right that each needs.
 const OPERATIONS: [(&str, Right, Operation); 15] = [
     ("renew-lock", Right::Listen, locks::renew_messages),
     ("renew-session-lock", Right::Listen, locks::renew_session),
@@ -49,47 +49,47 @@ const OPERATIONS: [(&str, Right, Operation); 15] = [
     ("add-rule", Right::Manage, rules::add),
     ("remove-rule", Right::Manage, rules::remove),
     ("enumerate-rules", Right::Listen, rules::enumerate),
-    // Of the same meaning, in the words of the documentation.
+    // The name of the same operation in the documentation.
     ("list-rules", Right::Listen, rules::enumerate),
 ];
 
-/// Sequence numbers, or lock tokens, in one request.
+/// Maximum number of sequence numbers or lock tokens in one request. More are refused.
 const NAMED_MAX: usize = 10_000;
 
-/// Steps of the [`Budget`](crate::budget::Budget) that a request costs at least: so many that the clock is looked
-/// at.
+/// Steps of the [`Budget`](crate::budget::Budget) that a request costs at least: so many that the clock is read
+/// after each request.
 const REQUEST_STEPS: usize = 32;
 
-/// What all operations begin with.
+/// Prefix of the names of all operations.
 const PREFIX: &str = "com.microsoft:";
 
 type Operation = fn(&mut Asked<'_>) -> Result<Done, Error>;
 
-/// A request to an entity, and what may be needed to do it.
+/// A request to an entity, and all that its operation may need.
 pub(super) struct Asked<'a> {
     request: Request<'a>,
     entities: &'a Arc<Entities>,
     node: &'a Node,
-    /// The entity; of a topic, what keeps its scheduled messages.
+    /// The entity; for a topic, the entity that keeps its scheduled messages.
     queue: &'a Arc<Queue>,
     part: Part,
     /// The client's receiver that the request belongs to, if there is one.
     receiver: Option<ReceiverId>,
     now: WallTime,
     random: Random,
-    /// What the response has to wait for.
+    /// The batches that must be durable before the response leaves.
     commits: &'a mut Commits,
 }
 
-/// What is responded.
+/// Result of an operation.
 pub(super) enum Done {
-    /// There is nothing: 204.
+    /// Nothing was found: status 204.
     Nothing,
-    /// What writes the keys and values of the body.
+    /// The function that writes the keys and values of the body.
     Body(Box<dyn FnOnce(&mut Writer<'_>)>),
-    /// Messages, of which some may have to be read.
+    /// Messages. Some may have to be read from the store.
     Messages(Page),
-    /// Nothing. Messages are back in their places, and this is the first of them.
+    /// An empty body. Messages have returned to their places; this is the number of the first of them.
     Returned(SequenceNumber),
 }
 
@@ -98,19 +98,19 @@ impl Done {
         Self::Body(Box::new(write))
     }
 
-    /// Done, and no more to say.
+    /// Creates a result with an empty body.
     fn empty() -> Self {
         Self::body(|_| {})
     }
 }
 
 impl Asked<'_> {
-    /// The response leaves when this is durable.
+    /// Holds the response until `commits` are durable.
     fn wait(&mut self, commits: Commits, rule: Rule) {
         self.commits.join(&commits.if_holds(rule));
     }
 
-    /// An argument that has to be there.
+    /// Returns a mandatory argument.
     fn text(&self, name: &str) -> Result<&str, Error> {
         self.request.argument(name).text().ok_or_else(|| missing(name))
     }
@@ -119,7 +119,7 @@ impl Asked<'_> {
         self.request.argument(name).integer().ok_or_else(|| missing(name))
     }
 
-    /// A number of things, at least one and at most `most`.
+    /// Returns a mandatory count. A count below 1 is refused; a count above `most` is lowered to `most`.
     fn count(&self, name: &str, most: usize) -> Result<usize, Error> {
         let count = usize::try_from(self.integer(name)?).unwrap_or(0);
         if count == 0 {
@@ -129,12 +129,12 @@ impl Asked<'_> {
         Ok(count.min(most))
     }
 
-    /// The elements of an array or a list.
+    /// Returns the elements of a mandatory array or list.
     fn elements(&self, name: &str) -> Result<impl Iterator<Item = ValueRef<'_>>, Error> {
         self.request.argument(name).items().ok_or_else(|| missing(name))
     }
 
-    /// Elements of an array or a list that name messages, at most [`NAMED_MAX`].
+    /// Returns the elements of an array or a list that names messages. More than [`NAMED_MAX`] are refused.
     fn named<T>(
         &self,
         name: &str,
@@ -149,13 +149,13 @@ impl Asked<'_> {
         Ok(named)
     }
 
-    /// Sequence numbers.
+    /// Returns the sequence numbers that the request names.
     fn numbers(&self) -> Result<Vec<u64>, Error> {
         self.named("sequence-numbers", |number| u64::try_from(number.integer()?).ok())
     }
 
-    /// The receiver that the request belongs to, and the session that it holds. Who says which session is meant
-    /// has to mean that one; Microsoft's client for Go says only which link.
+    /// Returns the receiver that the request belongs to, and the session that it holds. If the request names a
+    /// session, it must be that one. Microsoft's client for Go names only the link.
     fn holder(&self) -> Result<(ReceiverId, Arc<str>), Error> {
         let said = self.request.argument("session-id");
         let is_meant = |held: &Arc<str>| said.is_null() || said.text() == Some(held);
@@ -163,7 +163,7 @@ impl Asked<'_> {
         self.receiver.zip(held).ok_or_else(|| error_of(Refusal::SessionLockLost))
     }
 
-    /// The session that is held by the receiver that the request belongs to.
+    /// Returns the session held by the receiver that the request belongs to.
     fn session_of_link(&self) -> Option<Arc<str>> {
         let receiver = self.receiver?;
         self.queue.read(|entity| entity.session_of(receiver).map(|(held, _)| Arc::clone(held)))
@@ -175,15 +175,16 @@ fn missing(name: &str) -> Error {
 }
 
 impl Container {
-    /// A request has come.
+    /// Handles a request.
     pub(super) fn on_request(&mut self, turn: &mut Turn<'_>, delivery: &Delivery) {
-        // Before anything else: some clients take a later rejection of something else for one of this.
+        // Settled before anything else: some clients take a later rejection of another delivery for one of this
+        // request.
         self.engine.settle_incoming(delivery.id, &DeliveryState::Accepted);
         let Some(Link::Requests(RequestLink { session, service })) = self.links.get(&delivery.link)
         else {
             return;
         };
-        // Whoever has many links makes it dear to find those that a request belongs to.
+        // The search for the links that a request belongs to costs more if the client has many links.
         self.budget.spend(REQUEST_STEPS + delivery.message.len() / 4_096 + self.links.len() / 16);
         let Ok(request) = Request::parse(&delivery.message) else { return };
         let node = match service {
@@ -217,17 +218,13 @@ impl Container {
         let message = match (&put, missing) {
             (Err(why), _) => to.encode(401, why, None, |_| {}),
             (Ok(()), None) => to.encode(202, "Accepted", None, |_| {}),
-            (Ok(()), Some(audience)) => {
-                let error = no_entity(audience);
-                let description = error.description.as_deref().unwrap_or_default();
-                to.encode(status_of(&error.condition), description, Some(&error.condition), |_| {})
-            }
+            (Ok(()), Some(audience)) => to.encode_error(&no_entity(audience)),
         };
         self.answer(turn, Commits::default(), Answer::Response(to.link, message));
     }
 
-    /// Whether a client that may do something there wants a token for an entity that does not exist. It is told so
-    /// at once: some clients learn it in no other way.
+    /// Whether a client asks for a token for an entity that does not exist, and has a right for its path. It is
+    /// told so at once: some clients learn it in no other way.
     fn is_missing(&self, turn: &Turn<'_>, audience: &str) -> bool {
         let address = Address::parse(audience);
         let path = address.to_string();
@@ -253,7 +250,7 @@ impl Container {
         let mut commits = Commits::default();
         let done = self.operate(turn, *request, path, node, part, &mut commits);
         let done = match commits.are_lost() {
-            // Answered at once: what it would wait for never comes.
+            // Answered at once: a lost batch never becomes durable.
             true => {
                 commits.clear();
                 Err(closed())
@@ -277,9 +274,7 @@ impl Container {
                 if error.condition == condition::UNAUTHORIZED {
                     self.deny(turn, Action::Manage, path, "the token lacks the right to do that");
                 }
-                let description = error.description.as_deref().unwrap_or_default();
-                let status = status_of(&error.condition);
-                to.encode(status, description, Some(&error.condition), |_| {})
+                to.encode_error(&error)
             }
         };
         self.answer(turn, commits, Answer::Response(to.link, message));
@@ -295,7 +290,7 @@ impl Container {
         commits: &mut Commits,
     ) -> Result<Done, Error> {
         if self.responding > RESPONDING_MAX {
-            // It is heard only because it has to open its windows.
+            // The client is read from only because it has to open its session windows.
             let text = "Too many responses wait.";
             return Err(Error::new(condition::SERVER_BUSY, text));
         }
@@ -339,7 +334,7 @@ impl Container {
         })
     }
 
-    /// The client's receivers of an entity.
+    /// Returns the client's receivers of an entity.
     fn receivers_of(&self, queue: &Arc<Queue>) -> impl Iterator<Item = (LinkId, &ReceiverLink)> {
         self.links.iter().filter_map(|(id, link)| match link {
             Link::Receiver(link) if Arc::ptr_eq(&link.queue, queue) => Some((*id, link)),
@@ -351,7 +346,8 @@ impl Container {
         self.receivers_of(queue).map(|(link, _)| link).collect()
     }
 
-    /// The receiver that a request belongs to: the one it names, or the one that has the session.
+    /// Returns the receiver that a request belongs to: the one whose link the request names, or else the one that
+    /// holds the session that the request names.
     fn receiver_of(&self, request: &Request<'_>, queue: &Arc<Queue>) -> Option<ReceiverId> {
         let receivers = || self.receivers_of(queue).map(|(_, receiver)| receiver);
         let named =

@@ -1,16 +1,16 @@
-//! Responses, and the links on which they go.
+//! Responses, and the links on which they are sent.
 
 use barid_amqp::message::{Response, ValueRef, Writer};
 use barid_amqp::{Error, LinkId, SessionId};
 
 use crate::amqp::container::{Container, RESPONDING_MAX};
 use crate::amqp::link::Link;
-use crate::amqp::refusals::condition;
+use crate::amqp::refusals::{condition, status_of};
 
-/// Responses that may wait on a link.
+/// Maximum number of responses that wait on a link. With more, the link is ended.
 const RESPONSES_MAX: usize = 1_000;
 
-/// To whom a response goes.
+/// The destination of a response.
 #[derive(Debug)]
 pub struct Addressee {
     pub(super) link: LinkId,
@@ -19,8 +19,8 @@ pub struct Addressee {
 }
 
 impl Container {
-    /// The link on which to respond: the one whose target or, failing that, whose name is in `reply_to`; for a
-    /// client that says neither, the one that comes from the same node.
+    /// Returns the link for a response: the one whose target address or, failing that, whose name is `reply_to`.
+    /// If `reply_to` is missing or fits no link, returns the link that comes from `node`.
     pub(super) fn response_link(
         &self,
         session: SessionId,
@@ -35,7 +35,7 @@ impl Container {
         };
         let by_target = |to: &str| links().find(|(_, link)| link.target.as_deref() == Some(to));
         let by_name = |to: &str| links().find(|(_, link)| *link.name == *to);
-        // Several receivers of one client may have the same address: the right node comes first.
+        // Several links of one client may have the same target address: the one from the right node comes first.
         let by_both = |to: &str| {
             links().find(|(_, link)| *link.node == *node && link.target.as_deref() == Some(to))
         };
@@ -44,8 +44,9 @@ impl Container {
         named.or_else(|| links().find(|(_, link)| *link.node == *node)).map(|(id, _)| id)
     }
 
-    /// Sends a response, or keeps it until the client gives credit. While too many are kept, a link without
-    /// credit ends: nothing else would make room.
+    /// Sends a response, or keeps it until the client gives credit. A link without credit is ended if too many
+    /// bytes of responses wait on all links, because nothing else would make room. A link is also ended if too
+    /// many responses wait on it.
     pub(in crate::amqp) fn respond(&mut self, link: LinkId, message: Vec<u8>) {
         let Some(Link::Responses(responses)) = self.links.get_mut(&link) else {
             self.responding -= message.len();
@@ -87,7 +88,14 @@ impl Container {
 }
 
 impl Addressee {
-    /// The bytes of a response.
+    /// Encodes the response to a request that failed.
+    pub fn encode_error(&self, error: &Error) -> Vec<u8> {
+        let description = error.description.as_deref().unwrap_or_default();
+        let status = status_of(&error.condition);
+        self.encode(status, description, Some(&error.condition), |_| {})
+    }
+
+    /// Encodes a response.
     pub fn encode(
         &self,
         status: u16,

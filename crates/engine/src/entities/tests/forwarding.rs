@@ -1,4 +1,4 @@
-//! The way on from what forwards.
+//! Messages are forwarded and moved to other entities.
 
 use barid_core::entity::{Outcome, Overlay};
 use barid_core::value::{Scope, Value};
@@ -67,6 +67,32 @@ fn what_cannot_go_on_is_not_lost() {
     world.send("r", message("n")).unwrap();
     let [entry] = &*world.entries("r", Part::TransferDeadLetter) else { panic!("one") };
     assert_eq!(reason(entry), Some(&Value::from("Session ID is null")));
+}
+
+#[test]
+fn messages_wait_for_a_closed_target_and_do_not_count_as_delivered() {
+    let mut world = World::new();
+    // A queue that detects duplicates stores what it forwards.
+    let shard_of = |path: &str| world.shards.of("t", path).index();
+    let other = |path: &String| shard_of(path) != shard_of("q");
+    let target = (0..100).map(|number| format!("target{number}")).find(other).unwrap();
+    world.declare(&format!(
+        r#"{{ "Queues": [{{ "Name": "{target}" }}, {{ "Name": "q", "Properties": {{
+            "ForwardTo": "{target}", "RequiresDuplicateDetection": true, "MaxDeliveryCount": 3 }} }}] }}"#
+    ));
+    let closed = world.shards.of("t", &target);
+    closed.set_open(false);
+    world.send("q", message("m")).unwrap();
+    for _ in 0..10 {
+        world.sleep(61_000);
+    }
+    let [entry] = &*world.entries("q", Part::Main) else { panic!("one") };
+    assert_eq!(entry.delivery_count, 0);
+    closed.set_open(true);
+    world.agenda.opened();
+    world.settle();
+    assert_eq!(world.texts(&target, Part::Main), ["m"]);
+    assert_eq!(world.texts("q", Part::Main), [""; 0]);
 }
 
 #[test]

@@ -1,0 +1,45 @@
+//! What a thread that handles messages works with.
+
+use std::sync::Arc;
+
+use barid_core::time::WallTime;
+
+use crate::agenda::Task;
+use crate::departures::Departures;
+use crate::engine::Engine;
+use crate::router::Router;
+use crate::session::SessionRef;
+use crate::tenant::Tenant;
+use crate::worker::Worker;
+
+/// A thread that handles messages: its identity, its router, and the engine that all threads share.
+pub struct Context {
+    /// The identity of the thread and its present time.
+    pub worker: Worker,
+    /// What all threads share.
+    pub engine: Arc<Engine>,
+    /// The thread's way to subscribers.
+    pub router: Router,
+    /// Sessions that the thread has ended and whose subscriptions are not yet removed from the index.
+    pub departures: Departures,
+}
+
+impl Context {
+    /// Returns the wall clock of the operating system: the time of entities, whose clients compare it with their own.
+    pub fn wall(&self) -> WallTime {
+        self.engine.clock.wall()
+    }
+
+    /// Returns the tenant of this name, and creates it if it does not exist. `None`: there are too many tenants.
+    pub fn tenant(&self, name: &str) -> Option<Arc<Tenant>> {
+        self.engine.tenants.get_or_create(name, |tenant| {
+            let task = Task::PublishSys(Arc::clone(tenant));
+            self.engine.agenda.schedule(self.worker.now, task);
+        })
+    }
+
+    /// Returns the tenant of a session. `None`: the tenant has been removed, and the session with it.
+    pub fn tenant_of(&self, session: &SessionRef) -> Option<Arc<Tenant>> {
+        self.engine.tenants.get(&session.account.name)
+    }
+}

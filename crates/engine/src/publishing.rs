@@ -1,0 +1,154 @@
+//! Publishing: one call hands a run of messages to all targets of their topic.
+//!
+//! Entities come first, because they can refuse a message: the publisher is told, and no session gets the message. Then
+//! the last message becomes the retained message of the topic, if RETAIN is set. Sessions come last: a subscriber that
+//! subscribes meanwhile gets the retained message.
+
+use std::sync::Arc;
+
+use barid_core::message::Publication;
+use mqtt_proto::QoS;
+
+use crate::bindings::{self, Refused};
+use crate::budget::Budget;
+use crate::context::Context;
+use crate::durable::Commits;
+use crate::retaining::{may_retain, retain};
+use crate::router::Publisher;
+use crate::run::Run;
+use crate::session::SessionRef;
+use crate::targets::Targets;
+use crate::tenant::Tenant;
+
+/// From where messages come.
+pub struct Source<'a> {
+    /// The tenant.
+    pub tenant: &'a Arc<Tenant>,
+    /// The publisher.
+    pub publisher: Publisher<'a>,
+    /// Whether bindings take the messages into entities. Not if they come from an entity: that could be a loop.
+    pub enters_entities: bool,
+    /// Whether the publisher is told that a message was refused, and sees to it itself: no target gets the message
+    /// then. Otherwise it is dropped for the target that refuses it, and the other targets get it.
+    pub is_told: bool,
+    /// Whether nothing else is published before the router's next flush, so that sockets are written to at once.
+    pub is_alone: bool,
+}
+
+/// What became of the messages of a run.
+#[derive(Default)]
+pub struct Published {
+    /// The targets. `None`: no target got any of the messages.
+    pub targets: Option<Arc<Targets>>,
+    /// Whether an entity has taken any of the messages.
+    pub is_taken: bool,
+    /// Messages that an entity refused, with the reasons, and the packet identifiers of all messages. The run does not
+    /// contain the refused ones any more.
+    pub refused: Option<(Refused, Vec<u16>)>,
+    /// Sessions whose queues are full and that got the messages nevertheless: the publisher is to be held back.
+    pub full: Vec<SessionRef>,
+}
+
+impl<'a> Source<'a> {
+    /// Messages of the broker's own and Will Messages: nobody is told that they are refused.
+    pub fn unattended(tenant: &'a Arc<Tenant>, publisher: Publisher<'a>) -> Self {
+        Self { tenant, publisher, enters_entities: true, is_told: false, is_alone: false }
+    }
+}
+
+impl Published {
+    /// Whether the topic has no target.
+    pub fn is_unmatched(&self) -> bool {
+        let is_empty = |targets: &Arc<Targets>| targets.route().is_empty();
+        !self.is_taken && self.targets.as_ref().is_some_and(is_empty)
+    }
+}
+
+impl Context {
+    /// Publishes a run that lies in `bytes`. What has to be durable before the messages count as published is in the run
+    /// afterwards. When the budget is spent, the rest is written with the router's next flush.
+    pub fn publish(
+        &mut self,
+        source: &Source<'_>,
+        run: &mut Run,
+        bytes: &mut [u8],
+        budget: &mut Budget,
+    ) -> Published {
+        let Source { tenant, publisher, is_told, .. } = *source;
+        let mut published = Published::default();
+        let targets = self.router.targets(tenant, run.topic());
+        if source.enters_entities && !targets.bindings().is_empty() {
+            let mut messages = run.in_buffer(bytes, self.worker.now);
+            // Messages that cannot be retained are refused below, and no entity may have them.
+            if !(is_told && messages.retain()) || may_retain(tenant, &mut messages) {
+                self.enter(source, &targets, run, bytes, &mut published);
+            }
+            if run.is_empty() {
+                return published;
+            }
+        }
+        let mut messages = run.in_buffer(bytes, self.worker.now);
+        if messages.retain()
+            && let Err(reason) = retain(tenant, &mut messages)
+        {
+            let (topic, client) = (messages.topic(), publisher.client_id);
+            tenant.dropped(&self.worker, reason, Some(topic), client);
+            if is_told {
+                return published;
+            }
+        }
+        let (worker, turn) = (&self.worker, (source.is_alone, budget));
+        self.router.deliver(worker, tenant, publisher, &targets, &mut messages, turn);
+        published.full = self.router.take_full();
+        published.targets = Some(targets);
+        published
+    }
+
+    /// Publishes one message that does not come from a connection's buffer, and whose publisher is not told of refusals.
+    /// Returns what has to be durable before it counts as published.
+    pub fn publish_message(
+        &mut self,
+        tenant: &Arc<Tenant>,
+        publisher: Publisher<'_>,
+        message: &Publication<'_>,
+    ) -> Commits {
+        let class = tenant.durability().of(message.topic);
+        let (mut run, mut buffer) = Run::of(message, class, self.worker.now);
+        let mut budget = Budget::from_now(self.engine.clock);
+        let source = Source::unattended(tenant, publisher);
+        self.publish(&source, &mut run, &mut buffer, &mut budget);
+        run.into_commits()
+    }
+
+    /// Sends the messages to the entities that bindings name, and removes from the run what they refuse.
+    fn enter(
+        &self,
+        source: &Source<'_>,
+        targets: &Targets,
+        run: &mut Run,
+        bytes: &mut [u8],
+        published: &mut Published,
+    ) {
+        let Source { tenant, publisher, is_told, .. } = *source;
+        let messages = run.in_buffer(bytes, self.worker.now);
+        let is_told = is_told && messages.qos() != QoS::AtMostOnce;
+        let entered = bindings::enter(
+            targets.bindings(),
+            (&self.worker, self.wall()),
+            (&tenant.account, tenant.used_entities()),
+            publisher.client_id,
+            &messages,
+            is_told,
+        );
+        published.is_taken = entered.taken;
+        if !entered.refused.is_empty() {
+            let ids = run.ids.clone();
+            let place = |index| entered.refused.binary_search_by_key(&index, |(of, _)| *of);
+            run.remove(|index| place(index).is_ok());
+            published.refused = Some((entered.refused, ids));
+        }
+        if !run.is_empty() {
+            run.in_buffer(bytes, self.worker.now).note_entered(&entered.commits);
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Retained messages: kept in memory, and noted in the shard of their topic.
+
+use barid_core::drop_reason::DropReason;
+use barid_core::ids;
+use barid_core::message::Message;
+use barid_core::retained::Walked;
+use barid_core::time::MonoTime;
+use mqtt_proto::{Properties, QoS};
+
+use crate::durability::asks_to_persist;
+use crate::faults::{Rule, holds};
+use crate::run::Messages;
+use crate::tenant::Tenant;
+
+/// Whether the limits of the tenant let the last of some messages become the retained message of their topic.
+pub fn may_retain(tenant: &Tenant, messages: &mut Messages<'_>) -> bool {
+    let last = messages.len() - 1;
+    messages.publication(last).payload.is_empty() || {
+        let message = messages.message(last);
+        tenant.retained.read().admits(&message, &tenant.limits()).is_ok()
+    }
+}
+
+/// Makes the last of some messages the retained message of their topic; an empty payload removes the retained message
+/// (MQTT 5 §3.3.1.3).
+///
+/// # Errors
+/// The limit of the tenant that does not allow it. Nothing has changed then.
+pub fn retain(tenant: &Tenant, messages: &mut Messages<'_>) -> Result<(), DropReason> {
+    let last = messages.len() - 1;
+    let removes = messages.publication(last).payload.is_empty();
+    let message = (!removes).then(|| messages.message(last));
+    let mut retained = tenant.retained.write();
+    let is_stored = messages.class().is_stored() || message.as_deref().is_some_and(persists);
+    if is_stored && messages.topic().len() > ids::TEXT_LEN_MAX {
+        return Err(DropReason::RetainedMessages);
+    }
+    if let Some(message) = &message {
+        retained.admits(message, &tenant.limits())?;
+    }
+    let present = retained.get(messages.topic());
+    let was_stored =
+        present.is_some_and(|present| messages.class().is_stored() || persists(present));
+    if was_stored || (is_stored && !removes) {
+        // Under the lock of the retained messages, so that the shard notes the changes in their order.
+        let shard = tenant.shards.of(&tenant.name, messages.topic());
+        let mut shard = shard.change();
+        if shard.is_lost() {
+            if messages.qos() == QoS::AtMostOnce {
+                return Err(DropReason::StoreFull);
+            }
+            // The messages are not acknowledged, so the publisher sends them again.
+            messages.wait_for(&shard);
+            return Ok(());
+        }
+        match message.as_ref().filter(|_| is_stored) {
+            Some(message) => shard.set_retained(tenant.stored_number(), message),
+            None => shard.remove_retained(tenant.stored_number(), messages.topic()),
+        }
+        if holds(Rule::AcknowledgeWhenRetained) {
+            messages.wait_for(&shard);
+        }
+    } else if removes && messages.class().is_stored() && holds(Rule::AcknowledgeWhenRetained) {
+        // Another message may have removed the retained message a moment ago, and that may not be durable yet.
+        messages.wait_for_last(&tenant.shards.of(&tenant.name, messages.topic()));
+    }
+    match message {
+        Some(message) => retained.set(&message),
+        None => retained.remove(messages.topic()),
+    };
+    Ok(())
+}
+
+/// Removes the retained messages of a tenant that have expired. The lock is free between the steps.
+pub fn remove_expired(tenant: &Tenant, now: MonoTime) {
+    let mut after = None;
+    while let Walked::To(topic) =
+        tenant.retained.write().remove_expired(after.as_deref(), now, |topic| {
+            let shard = tenant.shards.of(&tenant.name, topic);
+            shard.change().remove_retained(tenant.stored_number(), topic);
+        })
+    {
+        after = Some(topic);
+    }
+}
+
+/// Whether the publisher asked for a retained message to be stored although the class of its topic is `memory`.
+pub fn persists(message: &Message) -> bool {
+    asks_to_persist(Properties::from_validated(message.publication().properties))
+}

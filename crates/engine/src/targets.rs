@@ -1,0 +1,198 @@
+//! The targets of a topic: all recipients of what is published to it.
+
+use std::sync::{Arc, OnceLock};
+
+use barid_core::queue::{QueueLimits, Room};
+use barid_core::topic_index::{self, Load, Route, SharedGroup};
+use mqtt_proto::QoS;
+
+use crate::bindings::Bound;
+use crate::durable::DurableShard;
+use crate::faults::{Rule, holds};
+use crate::run::Messages;
+use crate::session::SessionRef;
+use crate::tenant::Tenant;
+
+/// One recipient of the messages of a topic.
+#[derive(Clone, Copy)]
+pub enum Target<'a> {
+    /// The entity that a binding names.
+    Entity(&'a Arc<Bound>),
+    /// A session that has subscribed.
+    Session(&'a topic_index::Target<SessionRef>),
+    /// A shared subscription: one of its members gets each message.
+    Shared(&'a Arc<SharedGroup<SessionRef>>),
+}
+
+/// The recipients of the messages of one topic, as of the moment at which they were looked up.
+pub struct Targets {
+    /// The bindings that take the topic, by name, and the [generation](crate::bindings::Bindings::generation) of the
+    /// table that they are from.
+    bindings: (u64, Box<[Arc<Bound>]>),
+    /// The sessions and shared subscriptions.
+    route: Route<SessionRef>,
+    /// The places of the sessions in the route in [`Self::stored_order`].
+    order: OnceLock<Box<[u32]>>,
+}
+
+/// Why a target takes no message that it would have to store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// Its shard is closed.
+    ShardClosed,
+    /// The disk of its shard is full or fails.
+    StoreFull,
+}
+
+impl Targets {
+    /// Looks up the targets of a topic.
+    pub fn of(tenant: &Tenant, topic: &str) -> Self {
+        Self {
+            bindings: tenant.bindings.of_topic(topic),
+            route: tenant.index.route(topic),
+            order: OnceLock::new(),
+        }
+    }
+
+    /// Whether a new lookup would give the same targets.
+    pub fn are_current(&self, tenant: &Tenant) -> bool {
+        self.route.is_current(&tenant.index) && self.bindings.0 == tenant.bindings.generation()
+    }
+
+    /// All targets in the order in which they get messages: entities first, because an entity can refuse a message,
+    /// and what is refused must not reach anybody.
+    pub fn iter(&self) -> impl Iterator<Item = Target<'_>> {
+        let entities = self.bindings().iter().map(Target::Entity);
+        let sessions = self.route.targets().iter().map(Target::Session);
+        entities.chain(sessions).chain(self.route.groups().iter().map(Target::Shared))
+    }
+
+    /// Number of targets.
+    pub fn len(&self) -> usize {
+        self.bindings().len() + self.route.targets().len() + self.route.groups().len()
+    }
+
+    /// Whether nobody gets messages of the topic.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The bindings that take the topic into entities, by name.
+    pub fn bindings(&self) -> &[Arc<Bound>] {
+        &self.bindings.1
+    }
+
+    /// The sessions and shared subscriptions.
+    pub fn route(&self) -> &Route<SessionRef> {
+        &self.route
+    }
+
+    /// The places of the sessions in the route: stored sessions first, in ascending order of their numbers. So a shard
+    /// that has given a message to one of its sessions has given it to all sessions with smaller numbers before.
+    pub fn stored_order(&self) -> &[u32] {
+        self.order.get_or_init(|| {
+            let sessions = self.route.targets();
+            let mut order: Vec<_> = (0..).take(sessions.len()).collect();
+            let number = |place: &u32| sessions[*place as usize].subscriber.stored_number();
+            order.sort_by_key(|place| number(place).unwrap_or(u64::MAX));
+            if !holds(Rule::VisitInOrder) {
+                order.reverse();
+            }
+            order.into()
+        })
+    }
+
+    /// Cost of remembering the targets, in units of about 50 bytes.
+    pub fn weight(&self) -> usize {
+        let identifiers = |target: &topic_index::Target<_>| target.identifiers.as_slice().len() / 8;
+        self.len() + self.route.targets().iter().map(identifiers).sum::<usize>()
+    }
+}
+
+impl Target<'_> {
+    /// Whether the target, or a member of a shared subscription, is stored in a shard that is closed.
+    pub fn reaches_closed(&self, tenant: &Tenant) -> bool {
+        let is_closed = |session: &SessionRef| {
+            session.durable().is_some_and(|durable| !durable.shard.is_open())
+        };
+        match self {
+            Self::Entity(bound) => {
+                bound.node(tenant.used_entities()).is_ok_and(|node| node.reaches_closed())
+            }
+            Self::Session(target) => is_closed(&target.subscriber),
+            Self::Shared(group) => {
+                group.members().iter().any(|member| is_closed(&member.subscriber))
+            }
+        }
+    }
+
+    /// Whether the target would have to store the messages and its shard takes nothing new. An entity whose disk is full
+    /// answers when messages are sent to it.
+    pub fn refuses(&self, tenant: &Tenant, messages: &Messages<'_>) -> Option<Refusal> {
+        let refusal = |shard: &Arc<DurableShard>| match shard.is_open() {
+            true => Refusal::StoreFull,
+            false => Refusal::ShardClosed,
+        };
+        match self {
+            Self::Entity(_) => self.reaches_closed(tenant).then_some(Refusal::ShardClosed),
+            Self::Session(target) => {
+                let is_stored = messages.are_stored(messages.qos().min(target.qos));
+                target.subscriber.refusing_shard().filter(|_| is_stored).map(refusal)
+            }
+            Self::Shared(group) => {
+                // One member that takes the messages is enough.
+                let members = group.members();
+                let mut shards = members.iter().map(|member| member.subscriber.refusing_shard());
+                let first = shards.next()??;
+                shards.all(|shard| shard.is_some()).then(|| refusal(first))
+            }
+        }
+    }
+
+    /// Room for messages of this QoS in the queue of the target. `None`: they do not wait there, or the target is an
+    /// entity, which answers when messages are sent to it.
+    pub fn room(&self, qos: QoS, limits: &QueueLimits) -> Option<Room> {
+        let waits = |granted: QoS| qos.min(granted) != QoS::AtMostOnce;
+        match self {
+            Self::Entity(_) => None,
+            Self::Session(target) => waits(target.qos).then(|| target.subscriber.room(limits)),
+            Self::Shared(group) => {
+                // One member that has room is enough.
+                let members = group.members();
+                let waiting = members.iter().filter(|member| waits(member.options.qos));
+                waiting
+                    .map(|member| member.subscriber.room(limits))
+                    .max_by_key(|room| (room.is_some(), room.messages))
+            }
+        }
+    }
+
+    /// Whether this is the session with this number, and asked not to get its own messages.
+    pub fn is_own(&self, session: u64) -> bool {
+        matches!(self, Self::Session(target) if target.subscriber.id == session && target.no_local)
+    }
+
+    /// The client identifier for the records of dropped messages: of a shared subscription that of its first member;
+    /// empty for an entity.
+    pub fn client_id(&self) -> Box<str> {
+        match self {
+            Self::Entity(_) => Box::default(),
+            Self::Session(target) => target.subscriber.client_id.clone(),
+            Self::Shared(group) => group
+                .members()
+                .first()
+                .map_or_else(Box::default, |member| member.subscriber.client_id.clone()),
+        }
+    }
+}
+
+/// Whether a member of a shared subscription can take a message now.
+pub fn load(session: &SessionRef) -> Load {
+    match () {
+        () if session.has_ended() => Load::Gone,
+        () if session.is_online() => {
+            Load::InFlight(session.inspect(|outbound, _| outbound.depth()))
+        }
+        () => Load::Away,
+    }
+}
