@@ -50,7 +50,7 @@ fn row(size: usize) {
 
     let mut targets = 0;
     let route = Times::of(&topics, |topic| {
-        targets += black_box(index.route(topic)).targets().len();
+        targets += black_box(index.route(topic)).recipients().len();
     });
     let routes: Vec<_> = topics.iter().take(1000).map(|topic| index.route(topic)).collect();
     let current = Times::of((0..100).flat_map(|_| &routes), |route| {

@@ -36,7 +36,7 @@ struct Answer {
 impl From<&Route<Session>> for Answer {
     fn from(route: &Route<Session>) -> Self {
         let mut answer = Self::default();
-        for target in route.targets() {
+        for target in route.recipients() {
             let mut identifiers: Vec<u32> =
                 target.identifiers.as_slice().iter().map(|one| one.get()).collect();
             identifiers.sort_unstable();
@@ -222,7 +222,7 @@ proptest! {
 }
 
 fn targets(index: &TopicIndex<Session>, topic: &str) -> BTreeSet<u64> {
-    index.route(topic).targets().iter().map(|target| target.subscriber.0).collect()
+    index.route(topic).recipients().iter().map(|target| target.subscriber.0).collect()
 }
 
 /// Creates an index in which session `n` has subscribed to the `n`-th filter.
@@ -268,14 +268,14 @@ fn overlapping_subscriptions_make_one_target() {
     options = SubscribeOptions { qos: QoS::AtLeastOnce, identifier: two, ..options };
     index.subscribe("a/+", &Session(1), options);
     let route = index.route("a/b");
-    let [target] = route.targets() else { panic!("one target") };
+    let [target] = route.recipients() else { panic!("one target") };
     assert!(target.no_local, "both subscriptions have No Local");
     assert_eq!((target.qos, target.identifiers.as_slice().len()), (QoS::AtLeastOnce, 2));
 
     index.subscribe("#", &Session(1), SubscribeOptions { retain_as_published: true, ..PLAIN });
     assert!(!route.is_current(&index));
     let route = index.route("a/b");
-    let [target] = route.targets() else { panic!("one target") };
+    let [target] = route.recipients() else { panic!("one target") };
     assert!(!target.no_local, "`#` asks for the session's own messages");
     assert!(target.retain_as_published);
     assert_eq!((target.qos, target.identifiers.as_slice().len()), (QoS::AtLeastOnce, 2));
@@ -313,7 +313,7 @@ fn no_route_outlives_the_growth_of_the_change_counters() {
         assert!(!old.is_current(&index), "{topic}");
         let new = index.route(topic);
         assert!(new.is_current(&index));
-        assert_eq!(new.targets().len(), 1);
+        assert_eq!(new.recipients().len(), 1);
         index.unsubscribe(topic, 1);
         assert!(!new.is_current(&index));
     }
@@ -329,7 +329,7 @@ fn a_hundred_thousand_clients_of_one_filter_come_and_go() {
     }
     let other = Session(200_000);
     index.subscribe("+", &other, PLAIN);
-    assert_eq!(index.route("alarm").targets().len(), 100_001, "each once");
+    assert_eq!(index.route("alarm").recipients().len(), 100_001, "each once");
     for filter in ["alarm", "alarm/#"] {
         for key in 0..100_000 {
             assert!(index.unsubscribe(filter, key));

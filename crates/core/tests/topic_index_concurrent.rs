@@ -80,7 +80,7 @@ impl World {
     fn check(&self, key: u64, matched: &[usize]) {
         for (at, kept) in self.kept.iter().enumerate() {
             let Some(route) = kept.lock().clone() else { continue };
-            let has = route.targets().iter().any(|target| target.subscriber.0 == key);
+            let has = route.recipients().iter().any(|target| target.subscriber.0 == key);
             if has != matched.contains(&at) {
                 assert!(!route.is_current(&self.index), "{} is stale", TOPICS[at]);
             } else if route.is_current(&self.index) {

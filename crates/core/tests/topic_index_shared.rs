@@ -142,7 +142,7 @@ fn a_route_sees_who_joins_and_leaves_without_being_made_anew() {
     assert!(index.subscribe_shared("workers", "jobs/+", &Session(1), PLAIN));
     assert!(route.is_current(&index));
     assert_eq!(route.groups()[0].members().len(), 2);
-    assert!(route.targets().is_empty());
+    assert!(route.recipients().is_empty());
 
     assert!(index.unsubscribe_shared("workers", "jobs/+", 0));
     assert!(!index.unsubscribe_shared("workers", "jobs/+", 0));
@@ -163,7 +163,7 @@ fn share_names_and_plain_subscriptions_are_apart() {
         route.groups().iter().map(|group| (group.name(), group.filter())).collect();
     groups.sort_unstable();
     assert_eq!(groups, [("others", "jobs/+"), ("workers", "jobs/#"), ("workers", "jobs/+")]);
-    assert_eq!(route.targets().len(), 1);
+    assert_eq!(route.recipients().len(), 1);
     assert!(!index.unsubscribe_shared("others", "jobs/#", 0));
     assert!(index.unsubscribe("jobs/+", 0));
     assert_eq!(index.route("jobs/1").groups().len(), 3);

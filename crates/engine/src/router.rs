@@ -99,39 +99,39 @@ impl Router {
         let route = targets.route();
         let frame_bytes = messages.frame_bytes();
         // Small messages for one subscriber may be followed by others' for the same one.
-        let at_once = alone && (route.targets().len() > 1 || frame_bytes >= MERGED_BELOW);
+        let at_once = alone && (route.recipients().len() > 1 || frame_bytes >= MERGED_BELOW);
         let writes = if at_once { Writes::AtOnce } else { Writes::Together };
         let steps = if at_once { WRITE_STEPS } else { 1 } + frame_bytes / STEP_BYTES;
         let order = messages.are_once().then(|| targets.stored_order());
-        for place in 0..route.targets().len() {
+        for place in 0..route.recipients().len() {
             let place = order.map_or(place, |order| order[place] as usize);
-            let target = &route.targets()[place];
+            let recipient = &route.recipients()[place];
             interleave();
             let writes = if budget.spend(steps) { Writes::WithFlush } else { writes };
-            if messages.were_lost() && target.subscriber.durable().is_none() {
+            if messages.were_lost() && recipient.subscriber.durable().is_none() {
                 continue;
             }
-            if target.subscriber.id == publisher.session {
-                if target.no_local {
+            if recipient.subscriber.id == publisher.session {
+                if recipient.no_local {
                     continue;
                 }
-                if target.partly_no_local {
-                    self.publish_to(worker, &target.subscriber, messages, |own| !own.no_local);
+                if recipient.partly_no_local {
+                    self.publish_to(worker, &recipient.subscriber, messages, |own| !own.no_local);
                     continue;
                 }
             }
             let offer = Offer {
                 range: 0..messages.len(),
-                qos: messages.qos().min(target.qos),
-                retain: messages.retain() && target.retain_as_published,
-                identifiers: target.identifiers.as_slice(),
+                qos: messages.qos().min(recipient.qos),
+                retain: messages.retain() && recipient.retain_as_published,
+                identifiers: recipient.identifiers.as_slice(),
                 shared: None,
                 writes,
             };
-            if target.subscriber.offer(worker, messages, &offer) == Offered::FlushLater {
-                self.to_flush.push_back(target.subscriber.clone());
+            if recipient.subscriber.offer(worker, messages, &offer) == Offered::FlushLater {
+                self.to_flush.push_back(recipient.subscriber.clone());
             }
-            self.note_overflow(messages, &target.subscriber);
+            self.note_overflow(messages, &recipient.subscriber);
         }
         for group in route.groups() {
             let writes =

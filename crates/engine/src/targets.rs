@@ -19,7 +19,7 @@ pub enum Target<'a> {
     /// The entity that a binding names.
     Entity(&'a Arc<Bound>),
     /// A session that has subscribed.
-    Session(&'a topic_index::Target<SessionRef>),
+    Session(&'a topic_index::Recipient<SessionRef>),
     /// A shared subscription: one of its members gets each message.
     Shared(&'a Arc<SharedGroup<SessionRef>>),
 }
@@ -63,13 +63,13 @@ impl Targets {
     /// and what is refused must not reach anybody.
     pub fn iter(&self) -> impl Iterator<Item = Target<'_>> {
         let entities = self.bindings().iter().map(Target::Entity);
-        let sessions = self.route.targets().iter().map(Target::Session);
+        let sessions = self.route.recipients().iter().map(Target::Session);
         entities.chain(sessions).chain(self.route.groups().iter().map(Target::Shared))
     }
 
     /// Number of targets.
     pub fn len(&self) -> usize {
-        self.bindings().len() + self.route.targets().len() + self.route.groups().len()
+        self.bindings().len() + self.route.recipients().len() + self.route.groups().len()
     }
 
     /// Whether nobody gets messages of the topic.
@@ -91,7 +91,7 @@ impl Targets {
     /// that has given a message to one of its sessions has given it to all sessions with smaller numbers before.
     pub fn stored_order(&self) -> &[u32] {
         self.order.get_or_init(|| {
-            let sessions = self.route.targets();
+            let sessions = self.route.recipients();
             let mut order: Vec<_> = (0..).take(sessions.len()).collect();
             let number = |place: &u32| sessions[*place as usize].subscriber.stored_number();
             order.sort_by_key(|place| number(place).unwrap_or(u64::MAX));
@@ -104,8 +104,8 @@ impl Targets {
 
     /// Cost of remembering the targets, in units of about 50 bytes.
     pub fn weight(&self) -> usize {
-        let identifiers = |target: &topic_index::Target<_>| target.identifiers.as_slice().len() / 8;
-        self.len() + self.route.targets().iter().map(identifiers).sum::<usize>()
+        let identifiers = |recipient: &topic_index::Recipient<_>| recipient.identifiers.as_slice().len() / 8;
+        self.len() + self.route.recipients().iter().map(identifiers).sum::<usize>()
     }
 }
 
@@ -119,7 +119,7 @@ impl Target<'_> {
             Self::Entity(bound) => {
                 bound.node(tenant.used_entities()).is_ok_and(|node| node.reaches_closed())
             }
-            Self::Session(target) => is_closed(&target.subscriber),
+            Self::Session(recipient) => is_closed(&recipient.subscriber),
             Self::Shared(group) => {
                 group.members().iter().any(|member| is_closed(&member.subscriber))
             }
@@ -135,9 +135,9 @@ impl Target<'_> {
         };
         match self {
             Self::Entity(_) => self.reaches_closed(tenant).then_some(Refusal::ShardClosed),
-            Self::Session(target) => {
-                let is_stored = messages.are_stored(messages.qos().min(target.qos));
-                target.subscriber.refusing_shard().filter(|_| is_stored).map(refusal)
+            Self::Session(recipient) => {
+                let is_stored = messages.are_stored(messages.qos().min(recipient.qos));
+                recipient.subscriber.refusing_shard().filter(|_| is_stored).map(refusal)
             }
             Self::Shared(group) => {
                 // One member that takes the messages is enough.
@@ -155,7 +155,7 @@ impl Target<'_> {
         let waits = |granted: QoS| qos.min(granted) != QoS::AtMostOnce;
         match self {
             Self::Entity(_) => None,
-            Self::Session(target) => waits(target.qos).then(|| target.subscriber.room(limits)),
+            Self::Session(recipient) => waits(recipient.qos).then(|| recipient.subscriber.room(limits)),
             Self::Shared(group) => {
                 // One member that has room is enough.
                 let members = group.members();
@@ -169,7 +169,7 @@ impl Target<'_> {
 
     /// Whether this is the session with this number, and asked not to get its own messages.
     pub fn is_own(&self, session: u64) -> bool {
-        matches!(self, Self::Session(target) if target.subscriber.id == session && target.no_local)
+        matches!(self, Self::Session(one) if one.subscriber.id == session && one.no_local)
     }
 
     /// The client identifier for the records of dropped messages: of a shared subscription that of its first member;
@@ -177,7 +177,7 @@ impl Target<'_> {
     pub fn client_id(&self) -> Box<str> {
         match self {
             Self::Entity(_) => Box::default(),
-            Self::Session(target) => target.subscriber.client_id.clone(),
+            Self::Session(recipient) => recipient.subscriber.client_id.clone(),
             Self::Shared(group) => group
                 .members()
                 .first()

@@ -55,7 +55,7 @@ pub(super) trait Weigh {
 }
 
 /// Number of changes for which an empty set keeps memory; beyond that the memory is freed.
-const KEPT_MAX: usize = 16 * 1024;
+const KEPT_MAX: usize = 1024;
 
 /// The last change of each key.
 #[derive(Debug)]
@@ -102,6 +102,20 @@ impl<K: Key, V: Weigh> Changes<K, V> {
                     None => self.texts -= occupied.remove_entry().0.text_len(),
                 }
             }
+        }
+    }
+
+    /// Whether a key is put that the store is known not to have.
+    pub fn is_new(&self, key: &K) -> bool {
+        matches!(self.by_key.get(key), Some(Change::New(_)))
+    }
+
+    /// Removes the change of a key, if there is one, as if the key had never changed.
+    pub fn cancel(&mut self, key: &K) {
+        if let Some((key, change)) = self.by_key.remove_entry(key) {
+            self.spared += 1;
+            self.puts.subtract(&change);
+            self.texts -= key.text_len();
         }
     }
 

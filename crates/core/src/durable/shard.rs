@@ -29,18 +29,20 @@ const NUMBERS_RESERVED: u64 = 1 << 20;
 /// messages.
 ///
 /// Changes are noted in the current *batch*. [`take`](Self::take) hands the batch over to be committed and begins the
-/// next one. Each call notes its changes in one batch, so that they are durable together or not at all: a message is
+/// next one. A batch can be [sealed](Self::seal) some time before: then later changes are noted in the next batch, but a
+/// message of the sealed batch that is removed still comes to nothing. Each call notes its changes in one batch, so that they are durable together or not at all: a message is
 /// put with the first entry that refers to it and removed with the last, and no crash leaves one without the other.
 #[derive(Debug)]
 pub struct Shard {
     index: ShardIndex,
     batch: u64,
     pub(super) changes: WriteSet,
+    /// The batch before the current one, if it is sealed and not taken yet.
+    sealed: Option<WriteSet>,
     /// An empty set that is kept for its memory.
     spare: WriteSet,
     tenants: Arc<TenantNames>,
-    /// Number of entries that refer to a message; never 0.
-    references: HashMap<MessageId, u32, FixedState>,
+    references: HashMap<MessageId, References, FixedState>,
     /// QoS 2 messages that were received and not released, and which sessions and queues of this shard have them.
     received: HashMap<(SessionNumber, PacketId), (TenantNumber, ReceivedRecord), FixedState>,
     /// The greatest number that an entry of a part of a queue ever had: a greater number is new to the store.
@@ -52,6 +54,15 @@ pub struct Shard {
     reserved: SessionNumber,
     /// Number of times that the shard was opened.
     epoch: u64,
+}
+
+/// The entries that refer to a message.
+#[derive(Clone, Copy, Debug, Default)]
+struct References {
+    /// Number of the entries; never 0 in the map.
+    count: u32,
+    /// Whether there ever was more than one.
+    were_several: bool,
 }
 
 /// Names of tenants by number: keys contain the name, changes the number.
@@ -77,6 +88,7 @@ impl Shard {
             index,
             batch: 1,
             changes: WriteSet::default(),
+            sealed: None,
             spare: WriteSet::default(),
             tenants: Arc::default(),
             references: HashMap::default(),
@@ -162,9 +174,11 @@ impl Shard {
     ) {
         debug_assert_eq!(record.refers_to(), Some(record.message));
         let id = record.message;
-        let references = self.references.entry(id).or_insert(0);
-        *references += 1;
-        if *references == 1 {
+        let references = self.references.entry(id).or_default();
+        references.count += 1;
+        if references.count > 1 {
+            references.were_several = true;
+        } else {
             self.changes.messages.note((tenant, id), Change::New(Arc::clone(message)));
         }
         self.changes.entries.note((tenant, session, entry), Change::New(record));
@@ -206,6 +220,9 @@ impl Shard {
         stored: StoredAs,
         released: bool,
     ) {
+        if !released && self.cancel_sealed(tenant, session, stored) {
+            return;
+        }
         self.changes.entries.note((tenant, session, stored.entry.get()), Change::Remove);
         if !released {
             self.drop_reference(tenant, stored.message);
@@ -215,11 +232,35 @@ impl Shard {
     fn drop_reference(&mut self, tenant: TenantNumber, message: MessageId) {
         let references = self.references.get_mut(&message);
         let references = references.expect("an entry that is not released has a reference");
-        *references -= 1;
-        if *references == 0 {
+        references.count -= 1;
+        if references.count == 0 {
             self.references.remove(&message);
             self.changes.messages.note((tenant, message), Change::Remove);
         }
+    }
+
+    /// Removes an entry and its message from the sealed batch, if both are new there and no other entry ever referred to
+    /// the message. Returns false if nothing was removed.
+    fn cancel_sealed(
+        &mut self,
+        tenant: TenantNumber,
+        session: SessionNumber,
+        stored: StoredAs,
+    ) -> bool {
+        let Some(sealed) = &mut self.sealed else { return false };
+        let (entry, message) = ((tenant, session, stored.entry.get()), (tenant, stored.message));
+        let is_only = |references: &References| references.count == 1 && !references.were_several;
+        let is_cancelled = self.references.get(&stored.message).is_some_and(is_only)
+            && sealed.entries.is_new(&entry)
+            && sealed.messages.is_new(&message);
+        if is_cancelled {
+            sealed.entries.cancel(&entry);
+            sealed.messages.cancel(&message);
+            // The entry may have been updated since.
+            self.changes.entries.cancel(&entry);
+            self.references.remove(&stored.message);
+        }
+        is_cancelled
     }
 
     /// Puts the record of a session, in place of its earlier one.
@@ -377,9 +418,24 @@ impl Shard {
         &self.changes
     }
 
-    /// Takes the changes of the current batch and its number, and begins the next batch. The set may be empty although
-    /// somebody waits for the number: its changes may have cancelled each other.
+    /// The changes of the sealed batch, if there is one.
+    pub fn sealed(&self) -> Option<&WriteSet> {
+        self.sealed.as_ref()
+    }
+
+    /// Seals the current batch, unless one is sealed already: the next batch becomes the current one.
+    pub fn seal(&mut self) {
+        if self.sealed.is_none() {
+            self.sealed = Some(self.take().1);
+        }
+    }
+
+    /// Takes the sealed batch and its number. If none is sealed, takes the current batch and begins the next one. The
+    /// set may be empty although somebody waits for the number: its changes may have cancelled each other.
     pub fn take(&mut self) -> (u64, WriteSet) {
+        if let Some(sealed) = self.sealed.take() {
+            return (self.batch - 1, sealed);
+        }
         let number = self.batch;
         self.batch += 1;
         let next = std::mem::take(&mut self.spare);
@@ -394,12 +450,12 @@ impl Shard {
 
     /// Returns how many entries refer to a message.
     pub fn references(&self, message: MessageId) -> u32 {
-        self.references.get(&message).copied().unwrap_or(0)
+        self.references.get(&message).map_or(0, |references| references.count)
     }
 
     /// Counts the reference of an entry that was read from the store.
     pub(super) fn recover_reference(&mut self, message: MessageId) {
-        *self.references.entry(message).or_insert(0) += 1;
+        self.references.entry(message).or_default().count += 1;
         self.next_message = self.next_message.max(message.saturating_add(1));
     }
 

@@ -102,12 +102,14 @@ impl WriteSet {
             > 0
     }
 
-    /// Number of changes of messages and entries that were superseded by later ones, and are not written.
-    pub fn spared(&self) -> usize {
-        self.entries.spared()
-            + self.messages.spared()
-            + self.queue_entries.spared()
-            + self.queue_bodies.spared()
+    /// Number of changes of messages for sessions that were superseded by later ones, and are not written.
+    pub fn spared_of_sessions(&self) -> usize {
+        self.entries.spared() + self.messages.spared()
+    }
+
+    /// Number of changes of messages in queues that were superseded by later ones, and are not written.
+    pub fn spared_of_queues(&self) -> usize {
+        self.queue_entries.spared() + self.queue_bodies.spared()
     }
 
     /// Approximate size of the set as a batch, in bytes.

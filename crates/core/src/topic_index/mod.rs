@@ -34,7 +34,7 @@ use hashing::Hashing;
 use subscribers::{Change, Subscribers};
 use trie::Trie;
 
-pub use route::{Identifiers, Route, Target};
+pub use route::{Identifiers, Recipient, Route};
 pub use shared::{Load, Members, SharedGroup, Strategy};
 
 /// Number of subscriptions from which on an index uses the large table of change counters.

@@ -11,13 +11,13 @@ use super::epochs::Stamp;
 use super::hashing::KeyHasher;
 use super::{Matching, Member, SharedGroup, Subscriber, TopicIndex};
 
-/// Number of targets up to which sessions with several matching subscriptions are found by comparing one by one.
+/// Number of recipients up to which sessions with several matching subscriptions are found by comparing one by one.
 const COMPARED_MAX: usize = 16;
 
 /// The recipients of a message published to one topic. Immutable; may be cached per topic as long as
 /// [`Self::is_current`].
 pub struct Route<S> {
-    targets: Box<[Target<S>]>,
+    recipients: Box<[Recipient<S>]>,
     groups: Box<[Arc<SharedGroup<S>>]>,
     stamp: Stamp,
 }
@@ -25,7 +25,7 @@ pub struct Route<S> {
 /// A session that gets the message, with all its matching subscriptions combined, because it gets one copy (MQTT 5
 /// §3.3.4).
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Target<S> {
+pub struct Recipient<S> {
     /// The session.
     pub subscriber: S,
     /// The highest QoS of the matching subscriptions.
@@ -52,14 +52,14 @@ enum Held {
     #[default]
     None,
     One(NonZeroU32),
-    /// Boxed to keep a target small.
+    /// Boxed to keep a recipient small.
     Many(Box<SmallVec<[NonZeroU32; 4]>>),
 }
 
 impl<S: Subscriber> Route<S> {
     /// The sessions that get a copy each; each session is listed once.
-    pub fn targets(&self) -> &[Target<S>] {
-        &self.targets
+    pub fn recipients(&self) -> &[Recipient<S>] {
+        &self.recipients
     }
 
     /// The shared subscriptions; one member of each gets a copy.
@@ -69,7 +69,7 @@ impl<S: Subscriber> Route<S> {
 
     /// Whether the message has no recipients.
     pub fn is_empty(&self) -> bool {
-        self.targets.is_empty() && self.groups.is_empty()
+        self.recipients.is_empty() && self.groups.is_empty()
     }
 
     /// Returns whether `index`, which made this route, would give the same answer now. Costs five loads and no lock. A
@@ -80,11 +80,11 @@ impl<S: Subscriber> Route<S> {
 
     pub(super) fn new(stamp: Stamp, found: &Matching<'_, S>) -> Self {
         let groups = found.iter().flat_map(|set| set.groups()).cloned().collect();
-        Self { targets: merge(found), groups, stamp }
+        Self { recipients: merge(found), groups, stamp }
     }
 }
 
-impl<S: Subscriber> Target<S> {
+impl<S: Subscriber> Recipient<S> {
     fn absorb(&mut self, member: &Member<S>) {
         let options = &member.options;
         self.qos = self.qos.max(options.qos);
@@ -97,7 +97,7 @@ impl<S: Subscriber> Target<S> {
     }
 }
 
-impl<S: Subscriber> From<&Member<S>> for Target<S> {
+impl<S: Subscriber> From<&Member<S>> for Recipient<S> {
     fn from(member: &Member<S>) -> Self {
         Self {
             subscriber: member.subscriber.clone(),
@@ -131,9 +131,9 @@ impl Identifiers {
     }
 }
 
-/// Makes one target per session. The largest set, which may have 100,000 members, is copied as it is, and its own index
+/// Makes one recipient per session. The largest set, which may have 100,000 members, is copied as it is, and its own index
 /// tells whether it contains the members of the others.
-fn merge<S: Subscriber>(found: &Matching<'_, S>) -> Box<[Target<S>]> {
+fn merge<S: Subscriber>(found: &Matching<'_, S>) -> Box<[Recipient<S>]> {
     let Some(largest) = (0..found.len()).max_by_key(|&at| found[at].plain().len()) else {
         return Box::default();
     };
@@ -146,26 +146,26 @@ fn merge<S: Subscriber>(found: &Matching<'_, S>) -> Box<[Target<S>]> {
     // increment of a reference count makes all following instructions wait.
     let keys: SmallVec<[u64; COMPARED_MAX]> =
         others().map(|member| member.subscriber.key()).collect();
-    let mut targets = Vec::with_capacity(largest.plain().len() + keys.len());
-    targets.extend(largest.plain().iter().map(Target::from));
-    let mut added = Added::after(targets.len());
+    let mut recipients = Vec::with_capacity(largest.plain().len() + keys.len());
+    recipients.extend(largest.plain().iter().map(Recipient::from));
+    let mut added = Added::after(recipients.len());
     for (member, key) in others().zip(keys) {
         match largest.position(key).or_else(|| added.position(key)) {
-            Some(at) => targets[at].absorb(member),
+            Some(at) => recipients[at].absorb(member),
             None => {
                 added.push(key);
-                targets.push(Target::from(member));
+                recipients.push(Recipient::from(member));
             }
         }
     }
-    targets.into_boxed_slice()
+    recipients.into_boxed_slice()
 }
 
-/// Positions by key of the targets that follow those of the largest set.
+/// Positions by key of the recipients that follow those of the largest set.
 struct Added {
     first: usize,
     keys: SmallVec<[u64; COMPARED_MAX]>,
-    /// Filled when there are too many targets to compare one by one.
+    /// Filled when there are too many recipients to compare one by one.
     positions: HashMap<u64, usize, KeyHasher>,
 }
 

@@ -10,7 +10,7 @@ use barid_core::durable::keys::{self, MessageKey};
 use barid_core::durable::records::{decode_message, encode_message};
 use barid_core::durable::{
     EntityRecord, Homes, ReceivedRecord, Recovery, SessionRecord, SessionStateRecord, Shard,
-    SubscriptionRecord, Trace, recover, shard_of,
+    SubscriptionRecord, Trace, WriteSet, recover, shard_of,
 };
 use barid_core::entity::{Entry, Part, SequenceNumber};
 use barid_core::ids::PacketId;
@@ -228,6 +228,9 @@ enum Step {
         shard: usize,
         which: usize,
     },
+    Seal {
+        shard: usize,
+    },
     Commit {
         shard: usize,
     },
@@ -280,6 +283,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
                 }),
             1 => (shard(), which()).prop_map(|(shard, which)| Step::ForgetAnswer { shard, which }),
             4 => shard().prop_map(|shard| Step::Commit { shard }),
+            3 => shard().prop_map(|shard| Step::Seal { shard }),
             2 => (shard(), fault).prop_map(|(shard, fault)| Step::FailedCommit { shard, fault }),
             1 => Just(Step::Crash),
         ],
@@ -297,6 +301,8 @@ struct Node {
     durable: World,
     /// The batch that could not be committed, and the contents once it is.
     failed: Option<(Batch, World)>,
+    /// The contents once the sealed batch is committed.
+    sealed: Option<World>,
     next_entry: EntryNumber,
 }
 
@@ -330,7 +336,7 @@ impl Node {
             shard.name_tenant(tenant(number), name);
         }
         let (now, durable) = Default::default();
-        Self { disk, store, shard, now, durable, failed: None, next_entry: 1 }
+        Self { disk, store, shard, now, durable, failed: None, sealed: None, next_entry: 1 }
     }
 
     fn begin_session(&mut self, tenant: TenantNumber, client_id: &str) {
@@ -444,8 +450,16 @@ impl Node {
 
     fn remove(&mut self, key: (TenantNumber, SessionNumber, EntryNumber)) {
         let released = self.now.entries[&key].refers_to().is_none();
-        self.shard.remove_entry(key.0, key.1, self.stored(key), released);
+        let stored = self.stored(key);
+        let sealed = |shard: &Shard| shard.sealed().map(WriteSet::len);
+        let before = sealed(&self.shard);
+        self.shard.remove_entry(key.0, key.1, stored, released);
         self.now.entries.remove(&key);
+        if sealed(&self.shard) < before {
+            // The sealed batch does not put the entry any more.
+            let then = self.sealed.as_mut().expect("it is sealed");
+            then.entries.remove(&key).expect("it was noted before");
+        }
     }
 
     /// Notes that a session or a queue gets a message, or that all recipients have it.
@@ -522,7 +536,17 @@ impl Node {
         self.now.answered.remove(&key);
     }
 
-    /// Commits the failed batch, if any, and then the current one.
+    /// Seals the current batch.
+    fn seal(&mut self) {
+        let number = self.shard.batch();
+        self.shard.seal();
+        if self.sealed.is_none() {
+            assert_eq!(self.shard.batch(), number + 1);
+            self.sealed = Some(self.now.clone());
+        }
+    }
+
+    /// Commits the failed batch, if any, and then the sealed one, or else the current one.
     fn commit(&mut self, fault: Option<Fault>) {
         if let Some((batch, then)) = self.failed.take()
             && !self.commit_batch(batch, then, fault)
@@ -531,12 +555,21 @@ impl Node {
         }
         let number = self.shard.batch();
         let (taken, set) = self.shard.take();
-        assert_eq!((taken, self.shard.batch()), (number, number + 1));
+        let then = match self.sealed.take() {
+            Some(then) => {
+                assert_eq!((taken + 1, self.shard.batch()), (number, number));
+                then
+            }
+            None => {
+                assert_eq!((taken, self.shard.batch()), (number, number + 1));
+                self.now.clone()
+            }
+        };
         let mut batch = Batch::new();
         set.encode(&self.shard.tenant_names(), &mut batch);
         assert_eq!(batch.len(), set.len());
         assert_eq!(set.has_puts(), !batch.only_removes());
-        self.commit_batch(batch, self.now.clone(), fault);
+        self.commit_batch(batch, then, fault);
     }
 
     fn commit_batch(&mut self, batch: Batch, then: World, fault: Option<Fault>) -> bool {
@@ -595,7 +628,7 @@ fn crash(nodes: &mut [Node]) {
     let mut recovered = Vec::new();
     for (index, (node, world)) in (0..).zip(nodes.iter_mut().zip(&mut worlds)) {
         node.disk.crash();
-        node.failed = None;
+        (node.failed, node.sealed) = (None, None);
         node.store = node.disk.open(keys::NAMES.len());
         recovered.push(recover(index, &node.store, world).unwrap());
     }
@@ -684,7 +717,11 @@ fn apply(nodes: &mut [Node; 2], step: Step) {
             }
         }
         Step::ForgetAnswer { shard, which } => nodes[shard].forget_answer(which),
+        Step::Seal { shard } => nodes[shard].seal(),
         Step::Commit { shard } => {
+            if nodes[shard].sealed.is_some() {
+                nodes[shard].commit(None);
+            }
             nodes[shard].commit(None);
             nodes[shard].check_store();
         }
@@ -722,6 +759,38 @@ fn what_has_gone_before_the_commit_is_not_written() {
     node.remove(key);
     assert!(node.shard.pending().is_empty());
     assert_eq!(node.shard.pending().bytes(), 0);
+}
+
+#[test]
+fn what_is_removed_from_a_sealed_batch_comes_to_nothing() {
+    let mut nodes = [Node::new(0), Node::new(1)];
+    let node = &mut nodes[0];
+    node.begin_session(tenant(0), "client");
+    node.commit(None);
+    node.publish(tenant(0), 1);
+    node.seal();
+    node.send(0, 7);
+    node.remove(node.entry(0).unwrap());
+    assert!(node.shard.sealed().unwrap().is_empty());
+    assert!(node.shard.pending().is_empty());
+    node.commit(None);
+    crash(&mut nodes);
+}
+
+#[test]
+fn a_message_of_several_sessions_stays_in_a_sealed_batch_with_all_its_entries() {
+    let mut nodes = [Node::new(0), Node::new(1)];
+    let node = &mut nodes[0];
+    node.begin_session(tenant(0), "one");
+    node.begin_session(tenant(0), "two");
+    node.commit(None);
+    node.publish(tenant(0), 0b11);
+    node.seal();
+    node.remove(node.entry(0).unwrap());
+    node.remove(node.entry(0).unwrap());
+    node.commit(None);
+    assert_eq!((records(&node.store, keys::ENTRIES), records(&node.store, keys::MESSAGES)), (2, 1));
+    crash(&mut nodes);
 }
 
 #[test]

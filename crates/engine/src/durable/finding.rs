@@ -104,10 +104,11 @@ impl DurableShard {
 }
 
 impl Pending {
-    /// Looks in the accumulating batch and in the batches in flight. Returns what the newest of those batches has
+    /// Looks in the accumulating batch, in the sealed one, and in the batches in flight. Returns what the newest of those batches has
     /// that have anything.
     fn find<'a, T>(&'a self, of: impl FnMut(&'a WriteSet) -> Option<T>) -> Option<T> {
         let on_their_way = self.in_flight.iter().rev().map(|(_, writes)| &**writes);
-        std::iter::once(self.shard.pending()).chain(on_their_way).find_map(of)
+        let noted = std::iter::once(self.shard.pending()).chain(self.shard.sealed());
+        noted.chain(on_their_way).find_map(of)
     }
 }

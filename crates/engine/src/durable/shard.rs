@@ -108,7 +108,9 @@ pub(super) struct Pending {
 /// The next step of a committer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ToDo {
-    /// Append the batch that has accumulated.
+    /// Seal the batch that has accumulated.
+    Seal,
+    /// Append the sealed batch, or else the one that has accumulated.
     Commit,
     /// Append all batches in flight again: whether they are durable is unknown.
     AppendAgain,
@@ -279,7 +281,8 @@ impl DurableShard {
     pub fn pending_bytes(&self) -> usize {
         let pending = self.pending.lock();
         let in_flight = pending.in_flight.iter().map(|(_, writes)| writes.bytes());
-        pending.shard.pending().bytes() + in_flight.sum::<usize>()
+        let sealed = pending.shard.sealed().map_or(0, WriteSet::bytes);
+        pending.shard.pending().bytes() + sealed + in_flight.sum::<usize>()
     }
 
     /// Whether the shard is closing, or closed.
@@ -298,13 +301,30 @@ impl DurableShard {
         pending.is_cut && pending.in_flight.is_empty()
     }
 
-    /// Takes the current batch, which is in flight from now on, and begins the next one. Returns the number of the
-    /// batch, its changes, and the names of the tenants.
+    /// Seals the current batch: [`Self::take`] will take it, and what is noted from now on is in the next one.
+    pub(super) fn seal(&self) {
+        let mut pending = self.pending.lock();
+        if pending.touched && pending.shard.sealed().is_none() {
+            pending.touched = false;
+            pending.ripe = false;
+            pending.shard.seal();
+        }
+    }
+
+    /// Whether a batch is sealed and not taken yet.
+    pub(super) fn has_sealed(&self) -> bool {
+        self.pending.lock().shard.sealed().is_some()
+    }
+
+    /// Takes the sealed batch; or else the current one, and begins the next one. The batch is in flight from now on.
+    /// Returns the number of the batch, its changes, and the names of the tenants.
     pub(super) fn take(&self) -> (u64, Arc<WriteSet>, Arc<TenantNames>) {
         let mut pending = self.pending.lock();
-        pending.touched = false;
-        pending.ripe = false;
-        pending.is_cut |= pending.closing;
+        if pending.shard.sealed().is_none() {
+            pending.touched = false;
+            pending.ripe = false;
+        }
+        pending.is_cut |= pending.closing && !pending.touched;
         let (number, writes) = pending.shard.take();
         let writes = Arc::new(writes);
         pending.in_flight.push_back((number, Arc::clone(&writes)));
@@ -324,10 +344,13 @@ impl DurableShard {
                 return Some(ToDo::AppendAgain);
             }
             let has_window = !pending.in_doubt && pending.in_flight.len() < self.log.window();
-            if has_window && (pending.ripe || (pending.closing && pending.touched)) {
+            let has_sealed = pending.shard.sealed().is_some();
+            let is_ripe = pending.ripe || (pending.closing && pending.touched);
+            if has_window && (has_sealed || is_ripe) {
                 return Some(ToDo::Commit);
             }
-            if pending.closing && !pending.touched && pending.in_flight.is_empty() {
+            let has_batch = has_sealed || pending.touched || !pending.in_flight.is_empty();
+            if pending.closing && !has_batch {
                 return None;
             }
             if self.changed.wait_for(&mut pending, patience).timed_out() {
@@ -343,9 +366,10 @@ impl DurableShard {
         pending.unanswered = pending.in_flight.len();
     }
 
-    /// Whether something has been noted since the last batch was taken.
+    /// Whether something has been noted that no batch in flight contains.
     pub(super) fn has_changes(&self) -> bool {
-        self.pending.lock().touched
+        let pending = self.pending.lock();
+        pending.touched || pending.shard.sealed().is_some()
     }
 
     /// Fails all waits for now, including those for the batch that accumulates: it would be appended behind the
@@ -375,7 +399,7 @@ impl DurableShard {
         self.fetching.close();
         let mut pending = self.pending.lock();
         pending.closing = true;
-        pending.is_cut |= !pending.touched;
+        pending.is_cut |= !pending.touched && pending.shard.sealed().is_none();
         drop(pending);
         self.changed.notify_all();
     }

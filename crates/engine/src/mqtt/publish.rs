@@ -301,7 +301,7 @@ impl Client {
 
 /// If messages go to one session only, that session becomes the `partner`.
 fn note_partner(targets: &Targets, partner: &mut Option<Partner>) {
-    if let [only] = targets.route().targets()
+    if let [only] = targets.route().recipients()
         && partner.as_ref().is_none_or(|partner| partner.id != only.subscriber.id)
     {
         let session = only.subscriber.downgrade();

@@ -67,9 +67,6 @@ impl Session {
         messages: &mut Messages<'_>,
         offer: &Offer<'_>,
     ) -> Offered {
-        if self.has_ended() {
-            return Offered::Gone;
-        }
         match self.with(|outlet| self.take(worker, outlet, messages, offer)) {
             Taken::Offered(offered) => return offered,
             Taken::OneByOne => {
@@ -98,6 +95,10 @@ impl Session {
         messages: &mut Messages<'_>,
         offer: &Offer<'_>,
     ) -> Taken {
+        // Asked under the lock: a session that ends takes its messages out, for other members, after it is marked.
+        if self.has_ended() {
+            return Offered::Gone.into();
+        }
         let stores = outlet.stores(messages, offer.qos);
         if self.has_left() || (stores && self.durable().is_some_and(|it| messages.miss(it))) {
             if stores {
@@ -272,12 +273,13 @@ impl Session {
 
     /// Queues a message that another session hands over. [`SessionRef::flush`](super::SessionRef::flush)
     /// sends it. Returns the batches that must be durable before the other session forgets the message.
-    /// Returns `None` if this session's shard was closed, or if the client is away and the message is not
-    /// kept for it.
+    /// Returns `None` if this session has ended, if its shard was closed, or if the client is away and the
+    /// message is not kept for it.
     pub fn enqueue(&self, worker: &Worker, mut delivery: Delivery) -> Option<Commits> {
         self.with(|outlet| {
             let survives = delivery.qos != QoS::AtMostOnce && outlet.outbound.survives();
-            if self.has_left() || (outlet.link.is_none() && !survives) {
+            let is_gone = self.has_ended() || self.has_left();
+            if is_gone || (outlet.link.is_none() && !survives) {
                 return None;
             }
             let mut journal = SessionJournal::new(self.durable());

@@ -419,9 +419,15 @@ impl Process {
         self.engine.shards.iter().any(|shard| !shard.is_open())
     }
 
-    /// Advances the log and the committer of a shard by one step.
+    /// Advances the log and the committer of a shard by one step. The batch is perhaps sealed before.
     pub fn commit(&mut self, shard: u16, history: &mut History) {
-        self.shards.borrow_mut()[usize::from(shard)].step();
+        {
+            let shard = &mut self.shards.borrow_mut()[usize::from(shard)];
+            if self.rng.borrow_mut().u8(..4) == 0 {
+                shard.committing.seal();
+            }
+            shard.step();
+        }
         self.tell(history);
     }
 
