@@ -1,4 +1,4 @@
-//! What a thread that handles messages works with.
+//! The context of a thread that handles messages.
 
 use std::sync::Arc;
 
@@ -14,23 +14,24 @@ use crate::worker::Worker;
 
 /// A thread that handles messages: its identity, its router, and the engine that all threads share.
 pub struct Context {
-    /// The identity of the thread and its present time.
+    /// The identity of the thread and its current time.
     pub worker: Worker,
-    /// What all threads share.
+    /// The state that all threads share.
     pub engine: Arc<Engine>,
-    /// The thread's way to subscribers.
+    /// Delivers messages to subscribers.
     pub router: Router,
-    /// Sessions that the thread has ended and whose subscriptions are not yet removed from the index.
+    /// Sessions that the thread has ended and whose subscriptions are still to be removed from the index.
     pub departures: Departures,
 }
 
 impl Context {
-    /// Returns the wall clock of the operating system: the time of entities, whose clients compare it with their own.
+    /// Returns the wall time. Entities use it, because their clients compare times with their own clocks.
     pub fn wall(&self) -> WallTime {
         self.engine.clock.wall()
     }
 
-    /// Returns the tenant of this name, and creates it if it does not exist. `None`: there are too many tenants.
+    /// Returns the tenant of this name, and creates it if it does not exist. Returns `None` if there are too
+    /// many tenants.
     pub fn tenant(&self, name: &str) -> Option<Arc<Tenant>> {
         self.engine.tenants.get_or_create(name, |tenant| {
             let task = Task::PublishSys(Arc::clone(tenant));
@@ -38,7 +39,8 @@ impl Context {
         })
     }
 
-    /// Returns the tenant of a session. `None`: the tenant has been removed, and the session with it.
+    /// Returns the tenant of a session. Returns `None` if the tenant has been removed, and the session with
+    /// it.
     pub fn tenant_of(&self, session: &SessionRef) -> Option<Arc<Tenant>> {
         self.engine.tenants.get(&session.account.name)
     }

@@ -1,4 +1,5 @@
-//! The end of connections and sessions: wills, subscriptions, and messages of shared subscriptions that other members get.
+//! The end of connections and sessions: wills, subscriptions, and messages of shared subscriptions that other
+//! members get.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,20 +22,22 @@ use crate::router::Publisher;
 use crate::session::{Detached, SessionRef, Will};
 use crate::tenant::Tenant;
 
-/// How many members of a shared subscription that go away under one's hands are tried.
+/// Maximum number of members of a shared subscription that are tried for one message. A member is tried in
+/// vain only if it goes away between its choice and the hand-over. At the bound, the message is treated as if
+/// there were no other member.
 const GIVE_ATTEMPTS: usize = 16;
 
-/// A session that the store has forgotten, or is about to.
+/// The result of [`Context::retire`]: a session that has ended and whose removal from the store is noted.
 pub struct Retired {
-    /// When that is durable, it cannot come back.
+    /// When these commits are durable, the session cannot come back.
     pub commits: Commits,
-    /// Messages of shared subscriptions that others are to have.
+    /// Messages of shared subscriptions that other members are to get.
     given: Vec<Waiting>,
 }
 
 impl Context {
-    /// A connection has gone that had the session as its number `epoch`. `will`: it did not end as it
-    /// should, so the Will Message is due.
+    /// Detaches a session from a connection that has ended. `epoch` identifies the attachment to this
+    /// connection. `will`: the connection did not end with a proper DISCONNECT, so the Will Message is due.
     pub fn connection_gone(
         &mut self,
         tenant: &Arc<Tenant>,
@@ -43,8 +46,8 @@ impl Context {
         epoch: u32,
         will: bool,
     ) {
-        // Whether the session is still this connection's is decided under the lock of its state, as for
-        // the one that takes it over: what the successor has put there must stay.
+        // The owner is checked under the lock of the session's state, as in a take-over: what a connection
+        // that took over has written there must stay.
         let (epoch, expiry, delay) = {
             let mut state = session.state();
             if !session.is_owned_by(connection) {
@@ -80,12 +83,12 @@ impl Context {
         self.redistribute(tenant, session);
     }
 
-    /// Ends a session whose client has been away since `epoch`; unless it has come back.
+    /// Ends a session whose client has been away since `epoch`. Does nothing if the client has come back.
     pub fn end_absent_session(&mut self, tenant: &Arc<Tenant>, session: &SessionRef, epoch: u32) {
-        // Under the lock of the client identifier, so that the client cannot come back meanwhile.
+        // The lock of the client identifier prevents the client from coming back in the meantime.
         let ends = {
             let mut entry = tenant.sessions.entry(&session.client_id);
-            // One whose shard is closed has not ended: it goes on when that is open.
+            // A session whose shard is closed does not end: it continues when the shard is open again.
             let ends = session.is_away_since(epoch)
                 && !session.has_left()
                 && entry.get().is_some_and(|present| present.id == session.id);
@@ -96,9 +99,9 @@ impl Context {
         }
     }
 
-    /// Ends a session: its client, if it has one, is told the reason and disconnected, its will is
-    /// published, its subscriptions go, and what shared subscriptions sent it goes to others. When what is
-    /// answered is durable, it cannot come back.
+    /// Ends a session: disconnects its client, if it has one, with the reason; publishes its will; removes
+    /// its subscriptions; gives its messages of shared subscriptions to other members. When the returned
+    /// commits are durable, the session cannot come back.
     pub fn end_session(
         &mut self,
         tenant: &Arc<Tenant>,
@@ -121,9 +124,11 @@ impl Context {
         commits
     }
 
-    /// The first half of a session's end: it has no connection any more, and the store forgets it. Under
-    /// the lock of its client identifier, as the store knows it by that, and the next session of the
-    /// client must come after. `None`: it has ended before.
+    /// Carries out the first half of a session's end: takes the session from its connection and notes its
+    /// removal from the store. Returns `None` if the session had ended before.
+    ///
+    /// The caller holds the lock of the client identifier, because the store identifies the session by it,
+    /// and the client's next session must be stored after the removal.
     pub fn retire(
         &mut self,
         tenant: &Tenant,
@@ -135,12 +140,13 @@ impl Context {
             if !session.end(&mut state) {
                 return None;
             }
-            // What its connection still has to say must not count any more.
+            // Packets of the connection that arrive from now on must not take effect.
             session.set_owner(&mut state, ConnectionId::NONE);
         }
         session.close_connection(reason);
         let given = self.take_for_others(tenant, session, true);
-        // What others are to have stays in the store until they have it, and so does the will.
+        // Messages for other members stay in the store until these members have them. The will stays until it
+        // is published.
         let is_bequeathed = given.iter().any(|waiting| waiting.stored().is_some())
             || session.is_giving()
             || session.state().will.is_some();
@@ -148,7 +154,7 @@ impl Context {
         Some(Retired { commits: session.forget(is_bequeathed), given })
     }
 
-    /// The second half: what others notice of it.
+    /// Carries out the second half of a session's end, whose effects other clients notice.
     pub fn finish_session(&mut self, tenant: &Arc<Tenant>, session: &SessionRef, retired: Retired) {
         let store = tenant.used_state_store();
         if let Some(store) = store.if_holds(Rule::ForgetAnswersWithSession) {
@@ -165,8 +171,9 @@ impl Context {
         session.clear(&self.worker);
     }
 
-    /// Publishes a Will Message that a session does not have any more, when nobody is to get it whose shard is closed. Comes
-    /// behind [`begin_giving`](crate::session::Session::begin_giving).
+    /// Publishes a Will Message that its session no longer has. If a recipient's shard is closed, the will is
+    /// published when it is open again. The caller has called
+    /// [`begin_giving`](crate::session::Session::begin_giving).
     pub fn publish_left_will(
         &mut self,
         tenant: &Arc<Tenant>,
@@ -179,12 +186,13 @@ impl Context {
                 self.end_giving(session, commits, Vec::new());
                 return;
             }
-            // Somebody left meanwhile, and others get it twice.
+            // A recipient's shard was closed in the meantime. Other recipients get the will twice.
         }
         self.wait_until_open(Task::PublishLeftWill { session: session.clone(), will });
     }
 
-    /// Whether somebody would get a will whose shard is closed: he would miss it.
+    /// Whether a will must wait: the shard of a recipient, or the shard that would store the will as a
+    /// retained message, is closed. The recipient would miss the will.
     fn waits(&mut self, tenant: &Arc<Tenant>, will: &Will) -> bool {
         let publication = will.message.publication();
         let is_closed = |shard: Arc<DurableShard>| !shard.is_open();
@@ -197,13 +205,13 @@ impl Context {
     fn wait_until_open(&self, task: Task) {
         self.engine.agenda.schedule_when_open(task);
         if self.engine.shards.iter().all(|shard| shard.is_open()) {
-            // It was opened meanwhile.
+            // The shards were opened in the meantime, so nothing else would schedule the task.
             self.engine.agenda.opened();
         }
     }
 
-    /// Publishes the Will Message, if there is one and the client has been away since `epoch`, and forgets
-    /// it.
+    /// Publishes the Will Message of a session and removes it from the session, if there is one and the
+    /// client has been away since `epoch`.
     pub fn publish_will(&mut self, tenant: &Arc<Tenant>, session: &SessionRef, epoch: u32) {
         let will = {
             let state = session.state();
@@ -221,21 +229,21 @@ impl Context {
         if let Some(will) = will {
             let commits = self.publish_will_message(tenant, session, &will);
             if commits.are_lost() {
-                // Somebody left meanwhile, and others get it twice.
+                // A recipient's shard was closed in the meantime. Other recipients get the will twice.
                 let mut state = session.state();
                 if session.is_away_since(epoch) {
                     state.will = Some(will);
                 }
                 self.wait_until_open(Task::PublishWill { session: session.downgrade(), epoch });
             } else if session.durable().is_some() {
-                // The store forgets the will when it has what became of it, not before.
+                // The will is removed from the store only when the messages published from it are durable.
                 let after = After::StoreSession(session.downgrade());
                 self.engine.agenda.after(commits, after);
             }
         }
     }
 
-    /// Publishes a Will Message of a session. Answers what has to be durable before it counts as
+    /// Publishes a Will Message of a session. Returns the commits that must be durable before it counts as
     /// published.
     fn publish_will_message(
         &mut self,
@@ -253,15 +261,15 @@ impl Context {
         self.publish_message(tenant, publisher, &publication)
     }
 
-    /// Gives what shared subscriptions sent to a session whose client has gone to other members. If
-    /// there is nobody else, it stays.
+    /// Gives to other members the messages that shared subscriptions sent to a session whose client has gone.
+    /// Messages that no other member can take stay in the session.
     fn redistribute(&mut self, tenant: &Tenant, session: &SessionRef) {
         let taken = self.take_for_others(tenant, session, false);
         session.begin_giving();
         self.give((tenant, session), false, taken, Commits::default());
     }
 
-    /// Takes what others may have out of a session without a client.
+    /// Takes from a session without a client the messages that other members may have.
     fn take_for_others(&self, tenant: &Tenant, session: &SessionRef, ended: bool) -> Vec<Waiting> {
         if !holds(Rule::GiveToOthers) {
             return Vec::new();
@@ -270,24 +278,27 @@ impl Context {
         if !ended && !shares() {
             return Vec::new();
         }
-        // Who else there is must be known before: two sessions are never locked at once.
+        // The other members must be known before the session is locked: two sessions are never locked at
+        // once.
         let mut others = Others::of(tenant, session, ended);
         let mut with_others = session.inspect(|outbound, _| outbound.shared());
-        // Members whose shards are closed get theirs when these are open.
+        // If the session has ended, members whose shards are closed get their messages when these are open.
         with_others
             .retain(|name| others.member(name).is_some() || ended && others.any_has_left(name));
         if with_others.is_empty() {
             return Vec::new();
         }
         session.take_shared(|waiting| {
-            // Two stores cannot take and give at once. With QoS 1 the message may be in both for a moment.
+            // A message cannot move between two stores in one commit. With QoS 1 it may be in both for a
+            // moment. A stored message of QoS 2 must not be, so it stays.
             let once = waiting.stored().is_some() && waiting.qos() == QoS::ExactlyOnce;
             !once && waiting.shared().is_some_and(|name| with_others.contains(name))
         })
     }
 
-    /// Gives messages that were taken from a session to others. What the session leaves in the store for
-    /// that goes when they have it, and `commits` are durable, too.
+    /// Gives messages that were taken from a session to other members. The records that the session leaves in
+    /// the store for this are removed when the other members have the messages durably and `commits` are
+    /// durable, too.
     fn give(
         &mut self,
         (tenant, session): (&Tenant, &SessionRef),
@@ -296,7 +307,7 @@ impl Context {
         commits: Commits,
     ) {
         if taken.iter().any(|waiting| waiting.stored().is_some()) {
-            // What is in the store only has to be read, and no IO thread waits for the disk.
+            // Messages that are in the store only must be read, and no IO thread may wait for the disk.
             let task = Task::Give { session: session.clone(), ended, taken, commits };
             self.engine.agenda.schedule(self.worker.now, task);
             return;
@@ -304,9 +315,9 @@ impl Context {
         self.give_now((tenant, session), ended, taken, commits);
     }
 
-    /// Gives messages that were taken from a session to others. What the session leaves in the store for
-    /// that goes when they have it, and `commits` are durable, too. May wait for the disk; what it cannot read now is given
-    /// when it can, and what only members could have whose shards are closed when those are open.
+    /// Gives messages that were taken from a session to other members, like `give`, but on this thread, which
+    /// may wait for the disk. Messages that cannot be read now are given later. Messages that only members in
+    /// closed shards could get are given when these shards are open.
     pub fn give_now(
         &mut self,
         (tenant, session): (&Tenant, &SessionRef),
@@ -314,10 +325,10 @@ impl Context {
         taken: Vec<Waiting>,
         mut commits: Commits,
     ) {
-        // It may have ended since they were taken.
+        // The session may have ended since the messages were taken.
         let ended = ended || session.has_ended();
         if session.has_left() {
-            // Its shard has them, and they are given when that is open.
+            // The messages are in the session's shard, and are given when the shard is open again.
             return;
         }
         let (mut given, mut later) = (Vec::new(), Vec::new());
@@ -325,7 +336,7 @@ impl Context {
         let mut others = Others::of(tenant, session, ended);
         for waiting in taken {
             if !later.is_empty() {
-                // Nothing overtakes what cannot be given yet.
+                // A message must not overtake one that cannot be given yet.
                 later.push(waiting);
                 continue;
             }
@@ -379,12 +390,13 @@ impl Context {
         }
     }
 
-    /// Something of a session is with others when `commits` are durable: it goes then. With the last of it goes all that a
-    /// session has left that has ended.
+    /// Ends a hand-over: when `commits` are durable, other sessions have the messages `given`, and these are
+    /// removed from the store. The end of the last hand-over of an ended session removes its whole bequest.
     fn end_giving(&self, session: &SessionRef, mut commits: Commits, given: Vec<StoredAs>) {
         let agenda = &self.engine.agenda;
         if session.end_giving() && session.has_ended() && session.has_bequest() {
-            // Earlier messages of it went to others, whose shards may not have them durably.
+            // Earlier messages of the session went to other members, whose shards may not have them durably
+            // yet.
             commits.join(&self.engine.shards.last_changes().if_holds(Rule::ForgetGivenWhenDurable));
             agenda.after(commits, After::ForgetBequest(session.clone(), given));
         } else if !given.is_empty() {
@@ -392,11 +404,11 @@ impl Context {
         }
     }
 
-    /// Gives a message to another member of its shared subscription. `None`: there is none; otherwise
-    /// what has to be durable before the session forgets the message.
+    /// Gives a message to another member of its shared subscription. Returns the commits that must be durable
+    /// before the session forgets the message, or `None` if there is no other member.
     fn give_to_other(&self, others: &mut Others<'_>, delivery: &Delivery) -> Option<Commits> {
         let name = delivery.shared.as_ref()?;
-        // Members come and go meanwhile; one that has just gone is not found again.
+        // Members come and go in the meantime. A member that has just gone is not found again.
         for _ in 0..GIVE_ATTEMPTS {
             let member = others.member(name)?;
             let delivery = Delivery {
@@ -413,14 +425,14 @@ impl Context {
     }
 }
 
-/// Who may have what a session has got as a member of shared subscriptions.
+/// The other members of the shared subscriptions of a session: they may get its messages.
 struct Others<'a> {
     tenant: &'a Tenant,
     session: &'a SessionRef,
-    /// The session has ended: others may have its messages also if they are away.
+    /// Whether the session has ended. Then others may get its messages even if they are offline.
     ended: bool,
-    /// The groups of each filter that was asked for, by name: there may be ten thousand of one filter, and they are
-    /// found together.
+    /// The groups of each filter that was asked for, by name. One filter may have ten thousand groups, so all
+    /// of them are looked up together.
     groups: HashMap<String, HashMap<Box<str>, Arc<SharedGroup<SessionRef>>>>,
 }
 
@@ -429,8 +441,8 @@ impl<'a> Others<'a> {
         Self { tenant, session, ended, groups: HashMap::new() }
     }
 
-    /// Another member of the shared subscription of this name: the least busy one that is connected, or, if the
-    /// session has ended, any.
+    /// Returns another member of the shared subscription of this name: the least busy one that is connected.
+    /// If none is connected and the session has ended, returns any other member.
     fn member(&mut self, name: &str) -> Option<Member<SessionRef>> {
         let group = self.group(name)?;
         let here = || self.others(&group).filter(|member| !member.subscriber.has_left());
@@ -441,13 +453,14 @@ impl<'a> Others<'a> {
             .cloned()
     }
 
-    /// Whether another member of the shared subscription of this name will be there when its shard is open.
+    /// Whether the shared subscription of this name has another member whose shard is closed. That member can
+    /// get messages when its shard is open.
     fn any_has_left(&mut self, name: &str) -> bool {
         let group = self.group(name);
         group.is_some_and(|group| self.others(&group).any(|other| other.subscriber.has_left()))
     }
 
-    /// The members of the shared subscription of this name.
+    /// Returns the members of the shared subscription of this name.
     fn group(&mut self, name: &str) -> Option<Members<SessionRef>> {
         let shared = topic::parse_shared(name).ok().flatten()?;
         let tenant = self.tenant;
@@ -466,9 +479,10 @@ impl<'a> Others<'a> {
     }
 }
 
-/// The shared subscriptions to a filter, by their names.
+/// Returns the shared subscriptions to a filter, by name.
 fn groups_of(tenant: &Tenant, filter: &str) -> HashMap<Box<str>, Arc<SharedGroup<SessionRef>>> {
-    // Any topic that the filter matches leads to them.
+    // Each topic that the filter matches has these groups in its route. The filter itself, with `+` for `#`,
+    // is such a topic.
     let levels = filter.split('/').map(|level| if level == "#" { "+" } else { level });
     let route = tenant.index.route(&levels.collect::<Vec<_>>().join("/"));
     let groups = route.groups().iter().filter(|group| group.filter() == filter);

@@ -1,8 +1,8 @@
 //! Publishing: one call hands a run of messages to all targets of their topic.
 //!
-//! Entities come first, because they can refuse a message: the publisher is told, and no session gets the message. Then
-//! the last message becomes the retained message of the topic, if RETAIN is set. Sessions come last: a subscriber that
-//! subscribes meanwhile gets the retained message.
+//! Entities come first, because they can refuse a message: then the publisher is told, and no session gets
+//! the message. Next, the last message becomes the retained message of the topic, if RETAIN is set. Sessions
+//! come last, so that a client that subscribes in the meantime gets the retained message.
 
 use std::sync::Arc;
 
@@ -20,44 +20,46 @@ use crate::session::SessionRef;
 use crate::targets::Targets;
 use crate::tenant::Tenant;
 
-/// From where messages come.
+/// The origin of messages.
 pub struct Source<'a> {
     /// The tenant.
     pub tenant: &'a Arc<Tenant>,
     /// The publisher.
     pub publisher: Publisher<'a>,
-    /// Whether bindings take the messages into entities. Not if they come from an entity: that could be a loop.
+    /// Whether bindings take the messages into entities. False for messages that come from an entity, because
+    /// they could go round in a loop.
     pub enters_entities: bool,
-    /// Whether the publisher is told that a message was refused, and sees to it itself: no target gets the message
-    /// then. Otherwise it is dropped for the target that refuses it, and the other targets get it.
+    /// Whether the publisher is told that a message was refused. If so, no target gets a refused message.
+    /// Otherwise the message is dropped for the target that refuses it, and the other targets get it.
     pub is_told: bool,
     /// Whether nothing else is published before the router's next flush, so that sockets are written to at once.
     pub is_alone: bool,
 }
 
-/// What became of the messages of a run.
+/// The result of publishing a run.
 #[derive(Default)]
 pub struct Published {
     /// The targets. `None`: no target got any of the messages.
     pub targets: Option<Arc<Targets>>,
     /// Whether an entity has taken any of the messages.
     pub is_taken: bool,
-    /// Messages that an entity refused, with the reasons, and the packet identifiers of all messages. The run does not
-    /// contain the refused ones any more.
+    /// Messages that an entity refused, with the reasons, and the Packet Identifiers of all messages. The run
+    /// no longer contains the refused messages.
     pub refused: Option<(Refused, Vec<u16>)>,
-    /// Sessions whose queues are full and that got the messages nevertheless: the publisher is to be held back.
+    /// Sessions that got the messages although their queues are full: the publisher is to be held back.
     pub full: Vec<SessionRef>,
 }
 
 impl<'a> Source<'a> {
-    /// Messages of the broker's own and Will Messages: nobody is told that they are refused.
+    /// Creates the source of Will Messages and of the broker's own messages: no publisher is told of
+    /// refusals.
     pub fn unattended(tenant: &'a Arc<Tenant>, publisher: Publisher<'a>) -> Self {
         Self { tenant, publisher, enters_entities: true, is_told: false, is_alone: false }
     }
 }
 
 impl Published {
-    /// Whether the topic has no target.
+    /// Whether the topic has no subscriber, and no entity has taken a message.
     pub fn is_unmatched(&self) -> bool {
         let is_empty = |targets: &Arc<Targets>| targets.route().is_empty();
         !self.is_taken && self.targets.as_ref().is_some_and(is_empty)
@@ -65,8 +67,9 @@ impl Published {
 }
 
 impl Context {
-    /// Publishes a run that lies in `bytes`. What has to be durable before the messages count as published is in the run
-    /// afterwards. When the budget is spent, the rest is written with the router's next flush.
+    /// Publishes a run that lies in `bytes`. Afterwards, the run contains the commits that must be durable
+    /// before the messages count as published. When the budget is spent, the remaining messages are written
+    /// with the router's next flush.
     pub fn publish(
         &mut self,
         source: &Source<'_>,
@@ -79,7 +82,7 @@ impl Context {
         let targets = self.router.targets(tenant, run.topic());
         if source.enters_entities && !targets.bindings().is_empty() {
             let mut messages = run.in_buffer(bytes, self.worker.now);
-            // Messages that cannot be retained are refused below, and no entity may have them.
+            // Messages that cannot be retained are refused below, so no entity may get them.
             if !(is_told && messages.retain()) || may_retain(tenant, &mut messages) {
                 self.enter(source, &targets, run, bytes, &mut published);
             }
@@ -104,8 +107,8 @@ impl Context {
         published
     }
 
-    /// Publishes one message that does not come from a connection's buffer, and whose publisher is not told of refusals.
-    /// Returns what has to be durable before it counts as published.
+    /// Publishes one message that does not come from a connection's buffer and whose publisher is not told of
+    /// refusals. Returns the commits that must be durable before the message counts as published.
     pub fn publish_message(
         &mut self,
         tenant: &Arc<Tenant>,
@@ -120,7 +123,7 @@ impl Context {
         run.into_commits()
     }
 
-    /// Sends the messages to the entities that bindings name, and removes from the run what they refuse.
+    /// Sends the messages to the entities that bindings name, and removes the refused ones from the run.
     fn enter(
         &self,
         source: &Source<'_>,

@@ -12,7 +12,8 @@ use crate::faults::{Rule, holds};
 use crate::run::Messages;
 use crate::tenant::Tenant;
 
-/// Whether the limits of the tenant let the last of some messages become the retained message of their topic.
+/// Whether the limits of the tenant allow the last of the messages to become the retained message of their
+/// topic.
 pub fn may_retain(tenant: &Tenant, messages: &mut Messages<'_>) -> bool {
     let last = messages.len() - 1;
     messages.publication(last).payload.is_empty() || {
@@ -21,11 +22,13 @@ pub fn may_retain(tenant: &Tenant, messages: &mut Messages<'_>) -> bool {
     }
 }
 
-/// Makes the last of some messages the retained message of their topic; an empty payload removes the retained message
-/// (MQTT 5 §3.3.1.3).
+/// Makes the last of the messages the retained message of their topic. An empty payload removes the retained
+/// message (MQTT 5 §3.3.1.3).
 ///
 /// # Errors
-/// The limit of the tenant that does not allow it. Nothing has changed then.
+/// The limit of the tenant that is exceeded; [`DropReason::RetainedMessages`] if the topic is too long to be
+/// stored; [`DropReason::StoreFull`] if the shard of the topic is closed and the messages have QoS 0. Nothing
+/// has changed then.
 pub fn retain(tenant: &Tenant, messages: &mut Messages<'_>) -> Result<(), DropReason> {
     let last = messages.len() - 1;
     let removes = messages.publication(last).payload.is_empty();
@@ -42,7 +45,7 @@ pub fn retain(tenant: &Tenant, messages: &mut Messages<'_>) -> Result<(), DropRe
     let was_stored =
         present.is_some_and(|present| messages.class().is_stored() || persists(present));
     if was_stored || (is_stored && !removes) {
-        // Under the lock of the retained messages, so that the shard notes the changes in their order.
+        // The lock of the retained messages is held, so that the shard notes the changes in their order.
         let shard = tenant.shards.of(&tenant.name, messages.topic());
         let mut shard = shard.change();
         if shard.is_lost() {
@@ -61,7 +64,8 @@ pub fn retain(tenant: &Tenant, messages: &mut Messages<'_>) -> Result<(), DropRe
             messages.wait_for(&shard);
         }
     } else if removes && messages.class().is_stored() && holds(Rule::AcknowledgeWhenRetained) {
-        // Another message may have removed the retained message a moment ago, and that may not be durable yet.
+        // Another message may have removed the retained message a moment ago, and its removal may not be
+        // durable yet.
         messages.wait_for_last(&tenant.shards.of(&tenant.name, messages.topic()));
     }
     match message {
@@ -71,7 +75,8 @@ pub fn retain(tenant: &Tenant, messages: &mut Messages<'_>) -> Result<(), DropRe
     Ok(())
 }
 
-/// Removes the retained messages of a tenant that have expired. The lock is free between the steps.
+/// Removes the retained messages of a tenant that have expired. The work is done in steps; the lock is
+/// released between them.
 pub fn remove_expired(tenant: &Tenant, now: MonoTime) {
     let mut after = None;
     while let Walked::To(topic) =

@@ -1,4 +1,4 @@
-//! The router of a thread: looks up the targets of a topic, remembers them, and delivers messages to sessions.
+//! The router of a thread: looks up the targets of topics, caches them, and delivers messages to sessions.
 
 use std::collections::VecDeque;
 use std::hash::BuildHasher;
@@ -23,16 +23,17 @@ use crate::targets::{Refusal, Targets, load};
 use crate::tenant::Tenant;
 use crate::worker::Worker;
 
-/// What the routes that one thread remembers may weigh together; see [`weight`].
+/// Maximum sum of the [`weight`]s of the targets that one thread caches: about 50 MB. When the sum exceeds
+/// it, the cache is cleared.
 const CACHE_WEIGHT_MAX: usize = 1_000_000;
 
 /// Routes messages for one thread.
 pub struct Router {
     hasher: SeedableRandomState,
     cache: HashTable<Cached>,
-    /// What the routes in the cache weigh.
+    /// The sum of the weights of the cached targets.
     weight: usize,
-    /// Sessions that have been offered messages and whose socket nobody has written to yet.
+    /// Sessions that were offered messages which no thread has written to their sockets yet.
     to_flush: VecDeque<SessionRef>,
     /// Sessions whose queues are full and whose publishers are to be held back.
     full: Vec<SessionRef>,
@@ -46,23 +47,23 @@ struct Cached {
     targets: Arc<Targets>,
 }
 
-/// Messages for a single subscriber that are smaller than this together wait for others of the same turn
-/// of the thread, to be written together.
+/// Size of a run, in bytes, below which the messages for a single subscriber are not written at once: they
+/// are written together with others of the same turn of the thread.
 const MERGED_BELOW: usize = 4 * 1024;
 
-/// Steps of a turn that a write to a socket takes …
+/// Number of steps of a turn that one write to a socket counts as.
 const WRITE_STEPS: usize = 4;
 
-/// … and all that waits for a client …
+/// Number of steps of a turn that the flush of one session counts as.
 const FLUSH_STEPS: usize = 32;
 
-/// … and how many bytes are a step of their own.
+/// Number of bytes of a run that count as one further step.
 const STEP_BYTES: usize = 4 * 1024;
 
-/// Who published.
+/// The publisher of messages.
 #[derive(Clone, Copy, Debug)]
 pub struct Publisher<'a> {
-    /// The session, for No Local; 0 if it is none.
+    /// Number of the session, for No Local; 0 if the publisher has no session.
     pub session: u64,
     /// The client identifier, for shared subscriptions that choose by it.
     pub client_id: &'a str,
@@ -73,7 +74,7 @@ pub struct Publisher<'a> {
 pub struct ShardClosed;
 
 impl Router {
-    /// A router that remembers no routes yet.
+    /// Creates a router with an empty cache.
     pub fn new(random: Random) -> Self {
         Self {
             hasher: random.hasher(),
@@ -84,9 +85,9 @@ impl Router {
         }
     }
 
-    /// Delivers messages to the sessions and shared subscriptions among the targets of their topic. `alone`: nothing else
-    /// is published before the next [`Router::flush`], so sockets are written to at once. When the budget of the turn is
-    /// spent, the rest is written with the flush.
+    /// Delivers messages to the sessions and shared subscriptions among the targets of their topic. `alone`:
+    /// nothing else is published before the next [`Router::flush`], so messages are written to sockets at
+    /// once. When the budget of the turn is spent, the remaining messages are written with the flush.
     pub fn deliver(
         &mut self,
         worker: &Worker,
@@ -98,7 +99,8 @@ impl Router {
     ) {
         let route = targets.route();
         let frame_bytes = messages.frame_bytes();
-        // Small messages for one subscriber may be followed by others' for the same one.
+        // A single subscriber may soon get more messages, from other publishers, so small messages wait for
+        // these.
         let at_once = alone && (route.recipients().len() > 1 || frame_bytes >= MERGED_BELOW);
         let writes = if at_once { Writes::AtOnce } else { Writes::Together };
         let steps = if at_once { WRITE_STEPS } else { 1 } + frame_bytes / STEP_BYTES;
@@ -145,7 +147,7 @@ impl Router {
         self.targets(tenant, topic).iter().any(|target| target.reaches_closed(tenant))
     }
 
-    /// Sends what has been offered and not been written, as far as the budget goes.
+    /// Writes the messages that were offered and not written yet, until the budget is spent.
     pub fn flush(&mut self, worker: &Worker, budget: &mut Budget) {
         while let Some(session) = self.to_flush.pop_front() {
             session.flush(worker);
@@ -155,12 +157,12 @@ impl Router {
         }
     }
 
-    /// Whether something has been offered and not been written.
+    /// Whether there are messages that were offered and not written yet.
     pub fn has_unflushed(&self) -> bool {
         !self.to_flush.is_empty()
     }
 
-    /// Forgets routes that have changed, so that sessions that have ended are not kept in memory.
+    /// Removes outdated targets from the cache, so that sessions that have ended are not kept in memory.
     pub fn forget_stale(&mut self) {
         let weighs = &mut self.weight;
         self.cache.retain(|cached| {
@@ -173,7 +175,8 @@ impl Router {
         });
     }
 
-    /// Delivers messages to one session, for those of its matching subscriptions that `count`.
+    /// Delivers messages to one session, with the options of those of its matching subscriptions for which
+    /// `count` returns true.
     pub fn publish_to(
         &mut self,
         worker: &Worker,
@@ -225,15 +228,18 @@ impl Router {
         }
     }
 
-    /// Sessions whose queues are full and have got messages nevertheless, since the last time: whoever
-    /// published them is to be held back.
+    /// Returns the sessions that have got messages although their queues are full, since the last call. The
+    /// publisher of these messages is to be held back.
     pub fn take_full(&mut self) -> Vec<SessionRef> {
         std::mem::take(&mut self.full)
     }
 
-    /// How many of the messages, from the first one on, can be published without refusing their
-    /// publisher. All, unless a store takes nothing new, or a queue is full and the tenant's queues are to
-    /// `reject` then. An error: a shard is closed that has to store them.
+    /// Returns how many of the messages, from the first one on, can be published without refusing their
+    /// publisher. These are all, unless a store accepts nothing new, or `reject` is set and a queue is full.
+    /// The others are counted as dropped.
+    ///
+    /// # Errors
+    /// [`ShardClosed`] if a closed shard would have to store the messages.
     pub fn admissible(
         &mut self,
         worker: &Worker,
@@ -287,7 +293,7 @@ impl Router {
         Ok(refuse(&client, DropReason::QueueRefuses, admitted))
     }
 
-    /// Whether a target of a topic has a full queue, in which messages of this QoS would wait.
+    /// Whether messages of this QoS to a topic would have to wait in a queue that is full.
     pub fn is_any_full(&mut self, tenant: &Arc<Tenant>, topic: &str, qos: QoS) -> bool {
         let limits = tenant.queue_limits();
         let targets = self.targets(tenant, topic);
@@ -307,7 +313,8 @@ impl Router {
         let name: Arc<str> = share_name(group).into();
         let (strategy, hash) = strategy(tenant.share_strategy(), publisher, messages.topic());
         for index in 0..messages.len() {
-            // A member that goes away at this moment is not chosen again: it is offline or has left.
+            // A member whose client goes away at this moment is not chosen again: by then it is offline or
+            // has left the group.
             while let Some(member) = group.pick(strategy, hash, load) {
                 let offer = Offer {
                     range: index..index + 1,
@@ -365,9 +372,9 @@ impl Router {
     }
 }
 
-/// How a member of a shared subscription is chosen, and by which hash.
+/// Returns the strategy by which a shared subscription chooses a member, and the hash that it uses.
 fn strategy(of: ShareStrategy, publisher: Publisher<'_>, topic: &str) -> (Strategy, u64) {
-    // Fixed hashing: the choice must be the same on all threads.
+    // The hash has a fixed seed: the choice must be the same on all threads.
     let hash = |text: &str| foldhash::fast::FixedState::default().hash_one(text);
     match of {
         ShareStrategy::RoundRobin => (Strategy::RoundRobin, 0),
@@ -377,12 +384,13 @@ fn strategy(of: ShareStrategy, publisher: Publisher<'_>, topic: &str) -> (Strate
     }
 }
 
-/// Cost of remembering the targets of a topic, in units of about 50 bytes: the targets, the topic, and the entry itself.
+/// Cost of caching the targets of a topic, in units of about 50 bytes: the targets, the topic, and the entry
+/// itself.
 fn weight(topic: &str, targets: &Targets) -> usize {
     targets.weight() + topic.len() / 48 + 4
 }
 
-/// The filter of a shared subscription as clients write it.
+/// Returns the filter of a shared subscription as clients write it.
 pub fn share_name(group: &SharedGroup<SessionRef>) -> String {
     format!("$share/{}/{}", group.name(), group.filter())
 }

@@ -1,6 +1,6 @@
-//! `$SYS/broker/…`: what a tenant may know of the broker, and of itself.
+//! The topics `$SYS/broker/…`: information about the broker and about the tenant, for the tenant's clients.
 //!
-//! The names are those that other brokers use. All counts are the tenant's own.
+//! The topic names are those that other brokers use. All counts are the tenant's own.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,19 +13,19 @@ use crate::context::Context;
 use crate::router::Publisher;
 use crate::tenant::Tenant;
 
-/// When `$SYS` is due.
+/// The schedule of the `$SYS` topics.
 #[derive(Debug, Default)]
 pub struct Sys {
     due: Option<MonoTime>,
 }
 
 impl Sys {
-    /// When something is due next, if ever.
+    /// Returns when the topics are due next. `None`: they are switched off, or were never published.
     pub fn due(&self) -> Option<MonoTime> {
         self.due
     }
 
-    /// Publishes, for all tenants, if it is time.
+    /// Publishes the `$SYS` topics of all tenants, if they are due.
     pub fn publish_if_due(&mut self, context: &mut Context) {
         let engine = Arc::clone(&context.engine);
         let interval = engine.sys_interval();
@@ -38,14 +38,14 @@ impl Sys {
             return;
         }
         self.due = Some(now.after(Duration::from_secs(u64::from(interval))));
-        // Tenants without sessions have nobody who could ask.
+        // A tenant without sessions has no subscribers.
         for tenant in engine.tenants.all().iter().filter(|tenant| !tenant.sessions.is_empty()) {
             publish(context, tenant);
         }
     }
 }
 
-/// Publishes a tenant's `$SYS` topics, unless that is switched off.
+/// Publishes the `$SYS` topics of a tenant, unless they are switched off.
 pub fn publish(context: &mut Context, tenant: &Arc<Tenant>) {
     let engine = Arc::clone(&context.engine);
     if engine.sys_interval() == 0 {

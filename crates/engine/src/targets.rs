@@ -13,7 +13,7 @@ use crate::run::Messages;
 use crate::session::SessionRef;
 use crate::tenant::Tenant;
 
-/// One recipient of the messages of a topic.
+/// One target of a topic.
 #[derive(Clone, Copy)]
 pub enum Target<'a> {
     /// The entity that a binding names.
@@ -24,18 +24,19 @@ pub enum Target<'a> {
     Shared(&'a Arc<SharedGroup<SessionRef>>),
 }
 
-/// The recipients of the messages of one topic, as of the moment at which they were looked up.
+/// The targets of one topic, as of the moment at which they were looked up.
 pub struct Targets {
-    /// The bindings that take the topic, by name, and the [generation](crate::bindings::Bindings::generation) of the
-    /// table that they are from.
+    /// The bindings that take the topic, ordered by name, and the
+    /// [generation](crate::bindings::Bindings::generation) of the table that they are from.
     bindings: (u64, Box<[Arc<Bound>]>),
     /// The sessions and shared subscriptions.
     route: Route<SessionRef>,
-    /// The places of the sessions in the route in [`Self::stored_order`].
+    /// Indexes of the sessions in the route, in the order of [`Self::stored_order`]. Computed when first
+    /// needed.
     order: OnceLock<Box<[u32]>>,
 }
 
-/// Why a target takes no message that it would have to store.
+/// The reason why a target accepts no message that it would have to store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// Its shard is closed.
@@ -59,8 +60,8 @@ impl Targets {
         self.route.is_current(&tenant.index) && self.bindings.0 == tenant.bindings.generation()
     }
 
-    /// All targets in the order in which they get messages: entities first, because an entity can refuse a message,
-    /// and what is refused must not reach anybody.
+    /// Returns all targets in the order in which they get messages. Entities come first, because an entity
+    /// can refuse a message, and no other target must get a refused message.
     pub fn iter(&self) -> impl Iterator<Item = Target<'_>> {
         let entities = self.bindings().iter().map(Target::Entity);
         let sessions = self.route.recipients().iter().map(Target::Session);
@@ -72,12 +73,12 @@ impl Targets {
         self.bindings().len() + self.route.recipients().len() + self.route.groups().len()
     }
 
-    /// Whether nobody gets messages of the topic.
+    /// Whether the topic has no targets.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The bindings that take the topic into entities, by name.
+    /// The bindings that take the topic into entities, ordered by name.
     pub fn bindings(&self) -> &[Arc<Bound>] {
         &self.bindings.1
     }
@@ -87,8 +88,9 @@ impl Targets {
         &self.route
     }
 
-    /// The places of the sessions in the route: stored sessions first, in ascending order of their numbers. So a shard
-    /// that has given a message to one of its sessions has given it to all sessions with smaller numbers before.
+    /// Returns the indexes of the sessions in the route: stored sessions first, in ascending order of their
+    /// numbers. A shard that has given a message to one of its sessions has therefore already given it to all
+    /// sessions with smaller numbers.
     pub fn stored_order(&self) -> &[u32] {
         self.order.get_or_init(|| {
             let sessions = self.route.recipients();
@@ -102,9 +104,10 @@ impl Targets {
         })
     }
 
-    /// Cost of remembering the targets, in units of about 50 bytes.
+    /// Cost of caching the targets, in units of about 50 bytes.
     pub fn weight(&self) -> usize {
-        let identifiers = |recipient: &topic_index::Recipient<_>| recipient.identifiers.as_slice().len() / 8;
+        let identifiers =
+            |recipient: &topic_index::Recipient<_>| recipient.identifiers.as_slice().len() / 8;
         self.len() + self.route.recipients().iter().map(identifiers).sum::<usize>()
     }
 }
@@ -126,8 +129,8 @@ impl Target<'_> {
         }
     }
 
-    /// Whether the target would have to store the messages and its shard takes nothing new. An entity whose disk is full
-    /// answers when messages are sent to it.
+    /// Returns why the target does not accept the messages: it would have to store them, and its shard
+    /// accepts nothing new. An entity whose disk is full refuses only when messages are sent to it.
     pub fn refuses(&self, tenant: &Tenant, messages: &Messages<'_>) -> Option<Refusal> {
         let refusal = |shard: &Arc<DurableShard>| match shard.is_open() {
             true => Refusal::StoreFull,
@@ -149,13 +152,15 @@ impl Target<'_> {
         }
     }
 
-    /// Room for messages of this QoS in the queue of the target. `None`: they do not wait there, or the target is an
-    /// entity, which answers when messages are sent to it.
+    /// Returns the room for messages of this QoS in the queue of the target. Returns `None` if they do not
+    /// wait there, or if the target is an entity, which refuses only when messages are sent to it.
     pub fn room(&self, qos: QoS, limits: &QueueLimits) -> Option<Room> {
         let waits = |granted: QoS| qos.min(granted) != QoS::AtMostOnce;
         match self {
             Self::Entity(_) => None,
-            Self::Session(recipient) => waits(recipient.qos).then(|| recipient.subscriber.room(limits)),
+            Self::Session(recipient) => {
+                waits(recipient.qos).then(|| recipient.subscriber.room(limits))
+            }
             Self::Shared(group) => {
                 // One member that has room is enough.
                 let members = group.members();
@@ -167,13 +172,14 @@ impl Target<'_> {
         }
     }
 
-    /// Whether this is the session with this number, and asked not to get its own messages.
+    /// Whether this is the session with this number and the session asked not to get its own messages (No
+    /// Local).
     pub fn is_own(&self, session: u64) -> bool {
         matches!(self, Self::Session(one) if one.subscriber.id == session && one.no_local)
     }
 
-    /// The client identifier for the records of dropped messages: of a shared subscription that of its first member;
-    /// empty for an entity.
+    /// Returns the client identifier under which dropped messages are recorded. For a shared subscription
+    /// this is the identifier of its first member; for an entity it is empty.
     pub fn client_id(&self) -> Box<str> {
         match self {
             Self::Entity(_) => Box::default(),
@@ -186,7 +192,7 @@ impl Target<'_> {
     }
 }
 
-/// Whether a member of a shared subscription can take a message now.
+/// Returns whether a member of a shared subscription can take a message now, and how busy it is.
 pub fn load(session: &SessionRef) -> Load {
     match () {
         () if session.has_ended() => Load::Gone,

@@ -1,4 +1,4 @@
-//! Tenants: what belongs to one and never meets another's.
+//! Tenants: isolated namespaces, each with its own sessions, subscriptions, entities and counters.
 
 use std::fmt;
 use std::ops::Deref;
@@ -24,29 +24,30 @@ use crate::sessions::Sessions;
 use crate::state_store::StateStore;
 use crate::sync::{Mutex, RwLock};
 
-/// Tenants that were removed whose counters are kept by name: 2 MiB. Only where anybody may connect can there be
-/// more, since users and keys name their tenants.
+/// Maximum number of removed tenants whose counters are kept by name; these take 2 MiB. The counters of
+/// further ones are added up. There can be more only where anybody may connect, because users and keys name
+/// their tenants.
 const RETIRED_MAX: usize = 1_000;
 
-/// One tenant: its [`Account`], and what is made of sessions.
+/// One tenant: its [`Account`], and the state that refers to its sessions.
 pub struct Tenant {
-    /// What its sessions refer to.
+    /// The part that its sessions refer to.
     pub account: Arc<Account>,
-    /// Who has subscribed to what.
+    /// The subscriptions of its sessions.
     pub index: TopicIndex<SessionRef>,
     /// The sessions, by client identifier.
     pub sessions: Sessions,
-    /// Connections that have a session.
+    /// Number of connections that have a session.
     pub connections: AtomicUsize,
-    /// What joins its MQTT clients to its entities.
+    /// The bindings between its MQTT topics and its entities.
     pub bindings: Bindings,
     /// Its AMQP connections.
     pub amqp_clients: Arc<AmqpClients>,
-    /// What its clients were not allowed to do lately.
+    /// Recent actions of its clients that were not allowed.
     pub denials: DenialLog,
-    /// The state store, made when it is first needed.
+    /// The state store, created when it is first needed.
     state: OnceLock<Box<StateStore>>,
-    /// Queues, topics and subscriptions, made when they are first needed.
+    /// Queues, topics and subscriptions, created when they are first needed.
     entities: OnceLock<Arc<Entities>>,
 }
 
@@ -66,7 +67,7 @@ impl Tenant {
         }
     }
 
-    /// Enters one subscription of a session in the index.
+    /// Adds one subscription of a session to the index.
     pub fn subscribe(&self, session: &SessionRef, subscription: &Subscription) {
         let options = SubscribeOptions {
             qos: subscription.qos,
@@ -83,7 +84,7 @@ impl Tenant {
         };
     }
 
-    /// Takes one subscription of a session out of the index.
+    /// Removes one subscription of a session from the index. Returns whether there was one.
     pub fn unsubscribe(&self, filter: &str, session: u64) -> bool {
         match topic::parse_shared(filter) {
             Ok(Some(shared)) => self.index.unsubscribe_shared(shared.group, shared.filter, session),
@@ -91,22 +92,23 @@ impl Tenant {
         }
     }
 
-    /// The state store.
+    /// Returns the state store, and creates it if it does not exist.
     pub fn state_store(&self) -> &StateStore {
         self.state.get_or_init(|| Box::new(StateStore::new(self.shards.count(), self.random)))
     }
 
-    /// The state store, if anybody has ever had to do with it.
+    /// Returns the state store, if it was ever used.
     pub fn used_state_store(&self) -> Option<&StateStore> {
         self.state.get().map(|store| &**store)
     }
 
-    /// Whether the keys of a shard are to be looked at for expired ones at this time, and not at another.
+    /// Whether `wall` is the time at which the keys of a shard are next checked for expired ones.
     pub fn has_alarm(&self, shard: u16, wall: WallTime) -> bool {
         self.used_state_store().is_some_and(|store| store.partition(shard).alarm() == Some(wall))
     }
 
-    /// Removes what is stored of the state store if nothing would be lost with that. False: something would.
+    /// Removes the stored data of the state store if nothing would be lost. Returns false, and removes
+    /// nothing, if something would be.
     fn forget_void_state(&self, wall: WallTime) -> bool {
         let Some(store) = self.used_state_store() else { return true };
         let is_void = store.is_void(wall);
@@ -118,7 +120,8 @@ impl Tenant {
         is_void
     }
 
-    /// Its queues, topics and subscriptions, which `alarm` looks at when something in them is due.
+    /// Returns the queues, topics and subscriptions, and creates their table if it does not exist. `alarm`
+    /// schedules work on them.
     pub fn entities(&self, alarm: &Arc<dyn Alarm>) -> &Arc<Entities> {
         self.entities.get_or_init(|| {
             let account = Arc::downgrade(&self.account);
@@ -128,21 +131,22 @@ impl Tenant {
         })
     }
 
-    /// Its queues, topics and subscriptions, if anybody has ever had to do with them.
+    /// Returns the queues, topics and subscriptions, if they were ever used.
     pub fn used_entities(&self) -> Option<&Arc<Entities>> {
         self.entities.get()
     }
 
-    /// The sum of what all threads have counted since the start of the broker, also while there was no tenant of
-    /// this name.
+    /// Returns the sum of the counters of all threads since the start of the broker, including those of
+    /// earlier tenants of this name.
     pub fn totals(&self) -> Totals {
         let mut totals = self.counted();
         totals.expired_keys += self.used_state_store().map_or(0, |store| store.usage().expired());
         totals
     }
 
-    /// Whether nothing would be lost with it: it has no sessions, connections, retained messages of clients, entities,
-    /// bindings or keys. Whoever else has to do with it holds a reference to it or to its account.
+    /// Whether nothing would be lost by removing the tenant: it has no sessions, connections, retained
+    /// messages of clients, entities, bindings or keys. All other users of a tenant hold a reference to it or
+    /// to its account, so the reference counts cover them.
     fn is_unused(me: &Arc<Self>, wall: WallTime) -> bool {
         Arc::strong_count(me) == 1
             && Arc::strong_count(&me.account) == 1
@@ -153,7 +157,7 @@ impl Tenant {
     }
 }
 
-/// A tenant has all that its account has.
+/// A tenant has all members of its account.
 impl Deref for Tenant {
     type Target = Account;
 
@@ -168,7 +172,7 @@ impl fmt::Debug for Tenant {
     }
 }
 
-/// All tenants. A tenant comes into being when its first client connects.
+/// All tenants. A tenant is created when its first client connects.
 pub struct Tenants {
     by_name: RwLock<HashMap<Box<str>, Arc<Tenant>>>,
     workers: usize,
@@ -177,26 +181,26 @@ pub struct Tenants {
     numbers: AtomicU64,
     random: Random,
     shards: Arc<Shards>,
-    /// What was counted for tenants that were removed.
+    /// The counters of removed tenants.
     retired: Mutex<Retired>,
 }
 
-/// What was counted for tenants that were removed because nobody used them: their counters go on if they come
-/// back, and do not vanish if they do not.
+/// The counters of tenants that were removed because they were unused. They go on if a tenant of the name is
+/// created again, and otherwise do not vanish from the metrics.
 #[derive(Debug, Default)]
 struct Retired {
     by_name: HashMap<Box<str>, Box<Totals>>,
-    /// The sum of those for which there was no room in `by_name`.
+    /// The sum of the counters that had no room in `by_name`.
     others: Option<Box<Totals>>,
 }
 
 impl Retired {
-    /// Takes what was counted for a tenant that comes back.
+    /// Removes and returns the counters of a tenant that is created again.
     fn take(&mut self, name: &str) -> Option<Box<Totals>> {
         self.by_name.remove(name)
     }
 
-    /// Keeps what was counted for a tenant that is removed.
+    /// Keeps the counters of a tenant that is removed.
     fn put(&mut self, name: &str, totals: Totals) {
         if self.by_name.len() < RETIRED_MAX {
             self.by_name.insert(name.into(), Box::new(totals));
@@ -206,11 +210,11 @@ impl Retired {
     }
 }
 
-/// What a tenant gets, by its name.
+/// Returns the settings of the tenant of a name.
 pub type SettingsOf = Arc<dyn Fn(&str) -> TenantSettings + Send + Sync>;
 
 impl Tenants {
-    /// No tenants yet; `workers` threads will count, and there will be at most `most` tenants.
+    /// Creates an empty table of at most `most` tenants. `workers`: number of threads that have counters.
     pub fn new(
         workers: usize,
         most: usize,
@@ -230,7 +234,8 @@ impl Tenants {
         }
     }
 
-    /// The tenant of this name, made if it is not there, and `begun` then. `None`: there are too many.
+    /// Returns the tenant of this name. If it does not exist, creates it and calls `begun`. Returns `None` if
+    /// there are too many tenants.
     pub fn get_or_create(
         &self,
         name: &str,
@@ -251,8 +256,8 @@ impl Tenants {
         Some(tenant)
     }
 
-    /// The tenant of this name that something was found of in the store or in a configuration, however many there may
-    /// be.
+    /// Returns the tenant of this name, of which something is in the store or in a configuration. Creates it
+    /// if it does not exist, however many tenants there are.
     pub fn recover(&self, name: &str) -> Arc<Tenant> {
         let mut by_name = self.by_name.write();
         match by_name.get(name) {
@@ -273,20 +278,21 @@ impl Tenants {
         tenant
     }
 
-    /// The tenant of this name, if it exists.
+    /// Returns the tenant of this name, if it exists.
     pub fn get(&self, name: &str) -> Option<Arc<Tenant>> {
         self.by_name.read().get(name).cloned()
     }
 
-    /// All tenants, by name.
+    /// Returns all tenants, ordered by name.
     pub fn all(&self) -> Vec<Arc<Tenant>> {
         let mut all: Vec<_> = self.by_name.read().values().cloned().collect();
         all.sort_by(|a, b| a.name.cmp(&b.name));
         all
     }
 
-    /// Removes tenants that nobody uses. Whoever gets a reference to one gets it under this lock. What a closed shard has of
-    /// them is not known.
+    /// Removes unused tenants. The lock is held during the check, and nobody gets a new reference to a tenant
+    /// without it. Does nothing while a shard is closed, because what that shard contains of the tenants is
+    /// not known.
     pub fn remove_unused(&self, wall: WallTime) {
         if self.shards.iter().any(|shard| !shard.is_open()) {
             return;
@@ -300,10 +306,10 @@ impl Tenants {
         });
     }
 
-    /// All tenants by name, and what was counted for those that were removed: by name, too, and last the sum of
-    /// those that have no place of their own, as [`OTHERS`]. No tenant is missing or there twice.
+    /// Returns all tenants, ordered by name, and the counters of removed tenants: first those kept by name,
+    /// then, as [`OTHERS`], the sum of the others. No tenant is missing or counted twice.
     pub fn counted(&self) -> (Vec<Arc<Tenant>>, Vec<(String, Totals)>) {
-        // Tenants come and go under this lock.
+        // Tenants are created and removed under this lock.
         let by_name = self.by_name.read();
         let mut tenants: Vec<_> = by_name.values().cloned().collect();
         tenants.sort_by(|a, b| a.name.cmp(&b.name));
@@ -316,10 +322,10 @@ impl Tenants {
         (tenants, all)
     }
 
-    /// New settings for all.
+    /// Sets the maximum number of tenants, and new settings for all tenants.
     pub fn set(&self, most: usize, settings_of: SettingsOf) {
         self.most.store(most, Ordering::Relaxed);
-        // No tenant begins with the old ones and misses the new ones.
+        // Under this lock, no tenant is created with the old settings and misses the new ones.
         let by_name = self.by_name.write();
         for tenant in by_name.values() {
             tenant.set(settings_of(&tenant.name));

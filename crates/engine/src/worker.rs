@@ -1,12 +1,12 @@
-//! What a thread that handles messages is, for those that it works for.
+//! The identity of a thread that handles messages.
 
 use barid_core::time::MonoTime;
 
-/// The identity of a thread that handles messages, and its idea of the present.
+/// The identity of a thread that handles messages, and its current time.
 #[derive(Clone, Copy, Debug)]
 pub struct Worker {
-    /// Its number: which [`Counters`](crate::metrics::Counters) of a tenant are its own.
+    /// Number of the thread. It selects the thread's [`Counters`](crate::metrics::Counters) of a tenant.
     pub id: usize,
-    /// The time, as of the present turn of the thread.
+    /// Time of the thread's current turn.
     pub now: MonoTime,
 }

@@ -222,6 +222,8 @@ fn names() {
         ("user = 1 OR sys = 1 OR p = 1 OR newid = 1", UNKNOWN),
         ("property('long') = 7 AND p('LONG') = 7 AND P('user.long') = 7", TRUE),
         ("property('sys.Label') = 'it''s'", TRUE),
+        ("property('SYS.Label') = 'it''s'", TRUE),
+        ("property('User.long') = 7", TRUE),
         ("property('sys.Nonsense') = 1", UNKNOWN),
         ("property('absent') = 1", UNKNOWN),
         ("property(long) = 7", UNKNOWN),

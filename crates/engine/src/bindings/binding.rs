@@ -1,4 +1,4 @@
-//! Bindings: what MQTT clients publish goes to queues and topics, and what queues have to MQTT clients.
+//! Declarations of bindings between MQTT topics and queues, and their checks.
 
 use mqtt_proto::topic;
 use serde::{Deserialize, Serialize};
@@ -8,19 +8,19 @@ use super::template::{Placeholder, Template};
 use crate::entities;
 use crate::names::default_tenant_name;
 
-/// The longest name of a binding, in bytes.
+/// Maximum length of the name of a binding, in bytes. A longer name is refused.
 const NAME_MAX: usize = 128;
 
-/// A binding, as it is written. Either it has `filter`, or `publish`: [`Binding::way`] says which.
+/// A binding, as it is declared. It has either `filter` or `publish`: [`Binding::way`] tells which.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Binding {
     /// The name, unique in the tenant.
     pub name: String,
-    /// The tenant whose MQTT clients and entities it joins.
+    /// The tenant whose MQTT clients and entities the binding connects.
     #[serde(default = "default_tenant_name")]
     pub tenant: String,
-    /// The topic filter: what clients publish there goes to `queue` or `topic`.
+    /// The topic filter: messages that clients publish to matching topics go to `queue` or `topic`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filter: Option<String>,
     /// The queue that gets the messages.
@@ -29,7 +29,7 @@ pub struct Binding {
     /// The topic (of AMQP) that gets the messages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub topic: Option<String>,
-    /// The session id that they get there.
+    /// The session id that the messages get there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<Template>,
     /// The queue whose messages are published.
@@ -38,23 +38,23 @@ pub struct Binding {
     /// The subscription whose messages are published, `{topic}/Subscriptions/{subscription}`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_subscription: Option<String>,
-    /// The MQTT topic that they are published to.
+    /// The MQTT topic to which the messages are published.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub publish: Option<Template>,
-    /// The QoS that they are published with; 1 unless it is given.
+    /// The QoS with which the messages are published; 1 by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub qos: Option<u8>,
-    /// Whether they are retained; they are not unless it is given.
+    /// Whether the messages are retained; false by default.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub retain: bool,
 }
 
-/// Which way the messages of a binding go.
+/// The direction of a binding, with its parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way<'a> {
     /// From MQTT clients to an entity.
     In {
-        /// What they publish to.
+        /// The topic filter.
         filter: &'a str,
         /// The path of the queue or topic.
         to: &'a str,
@@ -74,7 +74,7 @@ pub enum Way<'a> {
     },
 }
 
-/// Why a binding makes no sense.
+/// The reason why a binding is invalid.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{message}")]
 pub struct BindingError {
@@ -88,12 +88,12 @@ impl BindingError {
         Self { key, message: message.into(), hint }
     }
 
-    /// The key that is wrong; `None`: the binding as a whole.
+    /// The key that is wrong. `None`: the binding as a whole is wrong.
     pub fn key(&self) -> Option<&'static str> {
         (!self.key.is_empty()).then_some(self.key)
     }
 
-    /// What to do.
+    /// Advice for correcting the binding.
     pub fn hint(&self) -> &'static str {
         self.hint
     }
@@ -107,12 +107,12 @@ const SESSION_HINT: &str = "a session id is made of text, {1}, {2} … (levels o
 const PUBLISH_HINT: &str = "a topic is made of text, {session}, {subject} and {property:NAME}; an example: \"devices/{session}/commands\"";
 
 impl Binding {
-    /// Whether it can be declared: whether it makes sense, its name is one that it can be asked for by, and
-    /// an entity can have the name that it names. Stricter than [`Binding::way`], which has to take what
-    /// earlier versions have stored.
+    /// Checks whether the binding can be declared: whether it is valid, whether a request can name it, and
+    /// whether an entity can have the path that it names. This is stricter than [`Binding::way`], which must
+    /// accept bindings that earlier versions have stored.
     ///
     /// # Errors
-    /// What cannot be.
+    /// [`BindingError`] if it cannot be declared.
     pub fn check(&self) -> Result<(), BindingError> {
         let (way, queue_key, other_key) = match self.way()? {
             Way::In { to, .. } => (to, "queue", "topic"),
@@ -133,10 +133,10 @@ impl Binding {
         Ok(())
     }
 
-    /// Which way its messages go.
+    /// Returns the direction of the binding.
     ///
     /// # Errors
-    /// When it makes no sense.
+    /// [`BindingError`] if the binding is invalid.
     pub fn way(&self) -> Result<Way<'_>, BindingError> {
         if self.name.is_empty() || self.name.contains(['/', '\\']) {
             let hint = "letters, digits, `-`, `_` and `.`, for example";
@@ -213,7 +213,7 @@ impl Binding {
                 return Err(BindingError::new("publish", message, PUBLISH_HINT));
             }
         }
-        // Whatever is put in is checked for each message.
+        // The topic with the values of a message is checked for each message.
         let example = publish.render(|_| Some("x".into())).unwrap_or_default();
         if let Err(error) = topic::validate_name(&example) {
             let message = format!("not a topic to publish to: {error}");

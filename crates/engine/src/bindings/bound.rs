@@ -1,4 +1,4 @@
-//! A binding that is in force.
+//! Bindings in force.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,22 +7,22 @@ use super::binding::{Binding, BindingError, Way};
 use super::template::Template;
 use crate::entities::{self, DeclaredBy, Entities, Node};
 
-/// A binding, and what has passed it.
+/// A binding in force, with its counters.
 #[derive(Debug)]
 pub struct Bound {
-    /// As it was declared.
+    /// The declaration.
     pub binding: Binding,
-    /// By whom.
+    /// The origin of the declaration.
     pub declared_by: DeclaredBy,
-    /// What has passed bindings of this name and way.
+    /// The counters of all bindings of this name and direction.
     pub counts: Arc<Counts>,
     /// The canonical key of its entity.
     pub(super) entity: Box<str>,
-    /// From where to where messages go.
+    /// The direction, with its parameters.
     pub passage: Passage,
 }
 
-/// From where to where messages go.
+/// The direction of a binding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Direction {
     /// From MQTT into an entity.
@@ -32,7 +32,7 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// Its name in metrics.
+    /// The name in metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::In => "in",
@@ -41,19 +41,19 @@ impl Direction {
     }
 }
 
-/// Which way messages go, and how.
+/// The direction of a binding, with its parameters.
 #[derive(Debug)]
 pub enum Passage {
     /// From MQTT into the entity.
     In {
-        /// What it takes.
+        /// The topic filter: messages to matching topics are taken.
         filter: Box<str>,
-        /// The session that a message belongs to.
+        /// The session id that a message gets, if it gets one.
         session: Option<Template>,
     },
     /// From the entity to MQTT.
     Out {
-        /// The topic.
+        /// The MQTT topic.
         publish: Template,
         /// The QoS, from 0 to 2.
         qos: u8,
@@ -62,8 +62,8 @@ pub enum Passage {
     },
 }
 
-/// What has passed the bindings of one name and way since the process began, also before a change and while there
-/// was none.
+/// Message counters of the bindings of one name and direction since the process started. They go on when a
+/// binding is changed, or deleted and set again.
 #[derive(Debug, Default)]
 pub struct Counts {
     passed: AtomicU64,
@@ -71,10 +71,10 @@ pub struct Counts {
 }
 
 impl Bound {
-    /// A binding in force.
+    /// Puts a declaration in force.
     ///
     /// # Errors
-    /// It makes no sense.
+    /// [`BindingError`] if the declaration is invalid.
     pub(super) fn new(
         binding: &Binding,
         declared_by: DeclaredBy,
@@ -93,15 +93,16 @@ impl Bound {
         Ok(Self { binding, declared_by, counts: counts_of(direction), entity, passage })
     }
 
-    /// Its name.
+    /// The name, unique in the tenant.
     pub fn name(&self) -> &str {
         &self.binding.name
     }
 
-    /// The entity, if it is there among those of its tenant and can be what the binding wants of it.
+    /// Returns the entity, if it exists among the `entities` of the tenant and can be used in the binding's
+    /// direction.
     ///
     /// # Errors
-    /// Why not: the binding carries nothing.
+    /// The reason why it cannot be used. The binding carries no messages then.
     pub fn node(&self, entities: Option<&Arc<Entities>>) -> Result<Node, &'static str> {
         let node = entities.and_then(|entities| entities.find_key(&self.entity));
         match node.ok_or("there is no queue, topic or subscription of that name")? {
@@ -134,12 +135,13 @@ impl Passage {
 }
 
 impl Counts {
-    /// Messages that were handed on.
+    /// Number of messages that were handed on.
     pub fn passed(&self) -> u64 {
         self.passed.load(Ordering::Relaxed)
     }
 
-    /// Messages that were not: refused by the entity, or dead-lettered because they cannot be published.
+    /// Number of messages that were not handed on: refused by the entity, or dead-lettered because they
+    /// cannot be published.
     pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }

@@ -1,7 +1,7 @@
-//! From a run of MQTT messages into entities.
+//! Sends a run of MQTT messages to entities.
 //!
-//! It comes before anybody else gets them: what an entity refuses, its publisher can be told, and then
-//! nobody has it.
+//! Entities get the messages before sessions do: if an entity refuses a message, its publisher can be told,
+//! and then no session gets it.
 
 use std::sync::Arc;
 
@@ -19,23 +19,23 @@ use crate::entities::{Batch, Entities, Node, Once, SendError};
 use crate::run::Messages;
 use crate::worker::Worker;
 
-/// What became of a run of messages.
+/// The result of sending a run of messages to entities.
 #[derive(Debug, Default)]
 pub struct Entered {
     /// Whether an entity has taken any of them.
     pub taken: bool,
-    /// What has to be durable before they count as taken.
+    /// The commits that must be durable before the messages count as taken.
     pub commits: Commits,
-    /// Those that their publisher is to be told of.
+    /// Refused messages of which the publisher is to be told.
     pub refused: Refused,
 }
 
-/// Messages that nobody gets, by their place in the run, in order.
+/// Messages that no target gets: their indexes in the run, in ascending order, and the Reason Codes.
 pub type Refused = SmallVec<[(usize, ReasonCode); 2]>;
 
-/// Sends messages to those of the tenant's `entities` that the bindings name. `wall`: the time of entities.
-/// `is_told`: the publisher can be told that a message was refused, and then no other entity gets it; otherwise it is
-/// dropped for the entity that refuses it only.
+/// Sends messages to those of the tenant's `entities` that the bindings name. `wall`: the wall time, which
+/// entities use. `is_told`: the publisher can be told that a message was refused, and then no further entity
+/// gets the message. Otherwise the message is dropped only for the entity that refuses it.
 pub fn enter(
     bindings: &[Arc<Bound>],
     (worker, wall): (&Worker, WallTime),
@@ -62,7 +62,8 @@ pub fn enter(
     let entries: SmallVec<[Entry; 2]> =
         bindings.iter().map(|bound| entering.entry(bound, client)).collect();
     if is_told && entries.len() > 1 {
-        // One that refuses, refuses for all of them.
+        // A message that one entity refuses must not reach the others, so all are checked before any message
+        // is sent.
         entries.iter().for_each(|entry| entering.check(entry));
     }
     for entry in &entries {
@@ -76,7 +77,7 @@ pub fn enter(
     entered
 }
 
-/// What one binding is to take.
+/// The messages for one binding.
 struct Entry {
     bound: Arc<Bound>,
     node: Option<Node>,
@@ -89,10 +90,11 @@ struct Entering<'a> {
     account: &'a Account,
     entities: Option<&'a Arc<Entities>>,
     messages: &'a Messages<'a>,
-    /// Each of the messages, if each queue gets them once.
+    /// For each message, the state that lets each queue get the message once. Empty if messages may come
+    /// twice.
     once: Vec<Once>,
     entered: Entered,
-    /// Why a message goes nowhere.
+    /// For each message, why it was refused.
     is_refused: Vec<Option<Why>>,
 }
 
@@ -111,7 +113,7 @@ impl Entering<'_> {
         Entry { bound: Arc::clone(bound), node, messages: (0..count).map(one).collect() }
     }
 
-    /// Notes what would be refused.
+    /// Notes the messages that the entity would refuse.
     fn check(&mut self, entry: &Entry) {
         for index in 0..self.messages.len() {
             let why = match &entry.node {
@@ -121,7 +123,7 @@ impl Entering<'_> {
                     let message = &entry.messages[index];
                     node.entity().read(|entity| entity.check([message])).err().map(Why::Refused)
                 }
-                // Others refuse seldom, and are asked when it is sent.
+                // Other nodes refuse seldom, and only when messages are sent to them.
                 Some(_) => None,
             };
             if let Some(why) = why.filter(|_| self.is_refused[index].is_none()) {
@@ -146,7 +148,8 @@ impl Entering<'_> {
         let mut is_final = None;
         if self.once.is_empty() {
             let Err(why) = self.try_send(entry, node, &wanted) else { return };
-            // All or none: perhaps one of them is why. What costs too much is not tried again.
+            // The entity takes all messages or none, and one of them may be the cause. So each is sent alone,
+            // except if the work was too much.
             is_final = Some(why).filter(|why| matches!(why, Why::TooMuchWork));
         }
         for index in wanted {
@@ -154,7 +157,7 @@ impl Entering<'_> {
             if let Err(why) = sent {
                 let is_closed = matches!(why, Why::NotStored) && node.reaches_closed();
                 if is_closed {
-                    // It is not acknowledged, and comes again.
+                    // The message is not acknowledged, so its client sends it again.
                     self.entered.commits.join(&node.entity().lost());
                 }
                 self.refuse(&entry.bound, index, why, is_told && !is_closed);
@@ -188,23 +191,23 @@ impl Entering<'_> {
     }
 }
 
-/// Why an entity does not get a message.
+/// The reason why an entity does not get a message.
 #[derive(Clone, Copy, Debug)]
 enum Why {
-    /// There is none.
+    /// The entity does not exist, or the binding cannot use it.
     NoEntity,
-    /// It refuses.
+    /// The entity refuses the message.
     Refused(Refusal),
-    /// The disk is full or broken.
+    /// The disk is full or fails, or the shard is closed.
     NotStored,
-    /// The rules of a topic's subscriptions would take too long.
+    /// Evaluating the rules of the topic's subscriptions would take too long.
     TooMuchWork,
-    /// Too many copies would be made of it and of those that came with it.
+    /// Too many copies would be made of the message and of those sent with it.
     TooManyCopies,
 }
 
 impl Why {
-    /// What a publisher of MQTT 5 is told.
+    /// Returns the Reason Code for a publisher of MQTT 5.
     fn code(self) -> ReasonCode {
         match self.reason() {
             DropReason::BindingFull | DropReason::BindingTooLarge | DropReason::StoreFull => {
@@ -233,7 +236,7 @@ impl From<SendError> for Why {
     fn from(error: SendError) -> Self {
         match error {
             SendError::Refused(refusal) => Self::Refused(refusal),
-            // What is made here is well-formed.
+            // Messages that are built here are well-formed.
             SendError::Gone | SendError::Malformed => Self::NoEntity,
             SendError::NotStored => Self::NotStored,
             SendError::TooMuchWork => Self::TooMuchWork,

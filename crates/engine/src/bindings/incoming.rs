@@ -1,4 +1,4 @@
-//! A message of MQTT as one of AMQP.
+//! Conversion of MQTT messages to AMQP.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -14,17 +14,18 @@ use mqtt_proto::{Properties, QoS};
 use super::template::{Placeholder, Template};
 use crate::random::Random;
 
-/// Application properties that the broker sets: nobody who publishes can.
+/// Application properties that the broker sets. Publishers cannot set them.
 pub const TOPIC: &str = "mqtt_topic";
 pub const CLIENT: &str = "mqtt_client";
 pub const QOS: &str = "mqtt_qos";
 pub const RETAIN: &str = "mqtt_retain";
 pub const FORMAT: &str = "mqtt_payload_format_indicator";
 
-/// All of them.
+/// All application properties that the broker sets.
 pub const OURS: [&str; 5] = [TOPIC, CLIENT, QOS, RETAIN, FORMAT];
 
-/// A message as entities take it. `client`: who has published it; empty if nobody has.
+/// Converts an MQTT message to the form that entities accept. `client`: the client identifier of the
+/// publisher; empty if there is none.
 pub fn incoming(
     publication: &Publication<'_>,
     client: &str,
@@ -50,13 +51,13 @@ pub fn incoming(
         message.property(Field::ReplyTo, ValueRef::String(topic));
     }
     if let Some(data) = properties.correlation_data() {
-        // As text if it is, so that rules and clients can compare it with text.
+        // UTF-8 without U+0000 becomes text, so that rules and clients can compare it with text.
         let text = std::str::from_utf8(data).ok().filter(|text| !text.contains('\0'));
         let data = text.map_or(ValueRef::Binary(data), ValueRef::String);
         message.property(Field::CorrelationId, data);
     }
     if let Some(kind) = properties.content_type() {
-        // Symbols are ASCII.
+        // AMQP symbols are ASCII.
         let as_symbol = kind.is_ascii();
         let kind = if as_symbol { ValueRef::Symbol(kind) } else { ValueRef::String(kind) };
         message.property(Field::ContentType, kind);
@@ -78,7 +79,7 @@ pub fn incoming(
     Incoming {
         session: session.map(Arc::from),
         message_id: Some(message_id),
-        // One that is about to expire must not live for ever.
+        // The minimum is 1 ms: a message that is about to expire must not become one that never expires.
         time_to_live: time_to_live.map(|left| left.max(Duration::from_millis(1))),
         scheduled_at: None,
         bytes: bytes.into(),
@@ -86,7 +87,8 @@ pub fn incoming(
     }
 }
 
-/// The session id; `None`: the message does not have what it is made of, or it would be empty.
+/// Returns the session id. Returns `None` if the message lacks a value that the template names, or if the
+/// session id would be empty.
 fn session_of(
     template: &Template,
     publication: &Publication<'_>,
@@ -109,8 +111,8 @@ fn session_of(
     (!session.is_empty()).then_some(session)
 }
 
-/// User properties may be there more than once, application properties once: the last one holds. Not those
-/// that are the broker's.
+/// Returns the user properties without those that the broker sets. An MQTT message may have several user
+/// properties of one name, but application properties are unique: the last value is used.
 fn last_of_each<'a>(
     properties: impl Iterator<Item = (&'a str, &'a str)>,
 ) -> Vec<(&'a str, &'a str)> {

@@ -1,14 +1,14 @@
-//! Bindings: what MQTT clients publish goes into queues and topics, and what queues have goes to MQTT clients, in
-//! [`lanes`](crate::lanes).
+//! Bindings between MQTT topics and entities: from MQTT topics into queues and topics of AMQP here, and from
+//! queues and subscriptions to MQTT topics with [`lanes`](crate::lanes).
 //!
-//! | file | what is there |
+//! | file | contents |
 //! | --- | --- |
-//! | `registry.rs` | the bindings of a tenant: configured, set, deleted, found by topic |
-//! | `binding.rs`, `template.rs` | what a binding is declared as; texts with places in which something of a message is put |
-//! | `bound.rs` | one of them, with what it has counted |
-//! | `entering.rs` | from a run of MQTT messages into entities, before anybody else gets them |
-//! | `incoming.rs` | a message of MQTT as one of AMQP |
-//! | `outgoing.rs` | a message of AMQP as one of MQTT |
+//! | `registry.rs` | the bindings of a tenant: configures, sets, deletes them, and finds them by topic |
+//! | `binding.rs`, `template.rs` | the declaration of a binding; texts with placeholders for parts of a message |
+//! | `bound.rs` | a binding in force, with its counters |
+//! | `entering.rs` | sends a run of MQTT messages to entities, before any session gets the messages |
+//! | `incoming.rs` | converts an MQTT message to AMQP |
+//! | `outgoing.rs` | converts an AMQP message to MQTT |
 
 mod binding;
 mod bound;

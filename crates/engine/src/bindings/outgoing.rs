@@ -1,4 +1,4 @@
-//! A message of AMQP as one of MQTT.
+//! Conversion of AMQP messages to MQTT.
 
 use std::borrow::Cow;
 
@@ -11,7 +11,7 @@ use super::incoming::{FORMAT, OURS};
 use super::template::{Placeholder, Template};
 use crate::entities::value::encoded;
 
-/// What a message is published as.
+/// The parts of an MQTT message that come from an AMQP message.
 #[derive(Debug)]
 pub struct Outgoing<'a> {
     pub topic: String,
@@ -19,17 +19,18 @@ pub struct Outgoing<'a> {
     pub payload: Cow<'a, [u8]>,
 }
 
-/// Why a message cannot be published: the reason and the description of a dead letter.
+/// The reason why a message cannot be published: reason and description of its dead letter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unpublishable {
     pub reason: &'static str,
     pub description: String,
 }
 
-/// A message of a queue as it is published to the topic that a template says.
+/// Converts a message of a queue to an MQTT message to the topic that `publish` describes.
 ///
 /// # Errors
-/// What it has makes no topic, or its body is not one payload.
+/// [`Unpublishable`] if the bytes are malformed, if the values of the message do not form a valid topic, or
+/// if the body is not a single payload.
 pub fn outgoing<'a>(
     entry: &'a Entry,
     bytes: &'a [u8],
@@ -48,7 +49,7 @@ pub fn outgoing<'a>(
     Ok(Outgoing { topic, properties: source.properties(), payload })
 }
 
-/// A message as it was sent, and what was changed of it since.
+/// A message as it was sent, and its changes since.
 struct Source<'a> {
     sections: Sections<'a>,
     overlay: Option<&'a Overlay>,
@@ -85,7 +86,7 @@ impl<'a> Source<'a> {
 
     fn properties(&self) -> PropertiesBuf {
         let mut properties = PropertiesBuf::new();
-        // What MQTT cannot say is left out.
+        // Properties that MQTT cannot express are left out.
         let mut push = |property: Property<'_>| {
             let _ = properties.push(property);
         };
@@ -150,7 +151,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// A value as text; `None`: there is no common form for it. Times are milliseconds since 1970.
+/// Returns a value as text; `None` if its type has no common text form. Times are in milliseconds since 1970.
 fn text_of(value: ValueRef<'_>) -> Option<Cow<'_, str>> {
     match value {
         ValueRef::Bool(value) => Some(if value { "true" } else { "false" }.into()),
@@ -163,12 +164,12 @@ fn text_of(value: ValueRef<'_>) -> Option<Cow<'_, str>> {
     }
 }
 
-/// Whether MQTT can say it as a string.
+/// Whether a text can be a UTF-8 string of MQTT: at most 65,535 bytes, without U+0000 (MQTT 5 §1.5.4).
 fn is_text(text: &str) -> bool {
     text.len() <= usize::from(u16::MAX) && !text.contains('\0')
 }
 
-/// Whether it can be a level of a topic, or several.
+/// Whether a text can be one or more levels of a topic.
 fn has_whole_levels(text: &str) -> bool {
     !text.contains(['+', '#', '\0']) && text.split('/').all(|level| !level.is_empty())
 }

@@ -1,7 +1,7 @@
 //! The bindings of a tenant.
 //!
-//! Those of the configuration are as it has them. Others are set while the broker runs, and stored. A name
-//! that both have means that of the configuration.
+//! The bindings of the configuration are as the configuration declares them. Others are set while the broker
+//! runs, and stored. If both have a binding of the same name, that of the configuration is in force.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,36 +22,36 @@ use crate::durable::Commits;
 use crate::entities::DeclaredBy;
 use crate::sync::{Mutex, RwLock};
 
-/// The most bindings of a tenant that are stored.
+/// Maximum number of stored bindings of a tenant. A further one is refused with [`BindingsError::TooMany`].
 const STORED_MAX: usize = 1_000;
 
-/// What stands before the name of a binding where entities have their path in the store. No entity's path
+/// The prefix of the name of a binding in the store, where entities have their path. No path of an entity
 /// begins with it.
 pub const STORED_UNDER: &str = "$bindings/";
 
 /// The bindings of one tenant.
 #[derive(Default)]
 pub struct Bindings {
-    /// How often the table was replaced.
+    /// Number of times that the table was replaced.
     generation: AtomicU64,
-    /// The bindings that are in force. Replaced as a whole.
+    /// The bindings that are in force. The table is replaced as a whole.
     table: RwLock<Arc<Table>>,
-    /// Held by who changes them: one at a time.
+    /// The declarations. Locked during each change, so that changes happen one at a time.
     declared: Mutex<Declared>,
 }
 
 /// The bindings that are in force.
 #[derive(Default)]
 pub struct Table {
-    /// By name.
+    /// All bindings, by name.
     all: BTreeMap<Box<str>, Arc<Bound>>,
-    /// The bindings from MQTT, in order of their names.
+    /// The bindings from MQTT to entities, ordered by name.
     ins: Box<[Arc<Bound>]>,
-    /// The same by topic filter, if there are any.
+    /// The index of the bindings in `ins` by topic filter. `None`: there are none.
     by_filter: Option<TopicIndex<Place>>,
 }
 
-/// A binding has none of the options of a subscription.
+/// A binding has no subscription options.
 const NO_OPTIONS: SubscribeOptions = SubscribeOptions {
     qos: QoS::ExactlyOnce,
     no_local: false,
@@ -69,85 +69,88 @@ impl Subscriber for Place {
     }
 }
 
-/// Who has declared what.
+/// The declared bindings by origin, and their counters.
 #[derive(Debug, Default)]
 struct Declared {
     configured: Vec<Binding>,
-    /// With the number under which the store has each.
+    /// The stored bindings, each with the number of its record.
     stored: BTreeMap<Box<str>, (Binding, QueueNumber)>,
-    /// What has passed, also of bindings that were deleted.
+    /// The counters of bindings, including deleted ones.
     counts: BTreeMap<(Box<str>, Direction), Arc<Counts>>,
 }
 
-/// Names of bindings whose counts are kept when they are not in force any more. What has passed others is added to
-/// [`OTHERS`] when they are deleted.
+/// Number of counters up to which those of bindings that are no longer in force are kept by name. Above it,
+/// those of deleted bindings are added to those of [`OTHERS`]. The bound is twice the number of bindings in
+/// force if that is greater.
 const COUNTS_MAX: usize = 2 * STORED_MAX;
 
-/// Stands in metrics for bindings that were deleted and have no series of their own. Nobody can give a binding this
-/// name, because it has a slash.
+/// The name in metrics of all deleted bindings whose counters are no longer kept by name. No binding can have
+/// this name, because it contains a slash.
 const OTHERS: &str = "/deleted";
 
-/// Why a binding is not set or deleted.
+/// The reason why a binding is not set or deleted.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum BindingsError {
-    /// It makes no sense.
+    /// The binding is invalid.
     #[error("{0}\n  hint: {hint}", hint = .0.hint())]
     Binding(#[from] BindingError),
-    /// The configuration has it.
+    /// The binding stands in the configuration.
     #[error("the binding {0:?} stands in the configuration: change it there")]
     Configured(Box<str>),
-    /// There is none of this name.
+    /// There is no binding of this name.
     #[error("there is no binding {0:?}")]
     NotFound(Box<str>),
-    /// There are as many as there may be.
+    /// The maximum number of stored bindings is reached.
     #[error("there may be {STORED_MAX} bindings besides those of the configuration, and no more")]
     TooMany,
-    /// Where it is, or would be, is closed.
+    /// The shard of the binding is closed.
     #[error("the shard of the binding is closed: try again when it is open")]
     Closed,
 }
 
 impl Bindings {
-    /// Number of changes of the bindings so far: what [`Self::of_topic`] returned holds as long as this number does.
+    /// Returns the number of changes of the bindings so far. The result of [`Self::of_topic`] is valid while
+    /// this number does not change.
     #[inline]
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// Returns the bindings that take what is published to a topic, by name, and their generation.
+    /// Returns the bindings that take messages of a topic, ordered by name, and their generation.
     pub fn of_topic(&self, topic: &str) -> (u64, Box<[Arc<Bound>]>) {
-        // Before the table is read, so that bindings of an older table never have the present generation.
+        // The generation is read before the table, so that bindings of an older table never have the present
+        // generation.
         let generation = self.generation();
         let table = Arc::clone(&self.table.read());
         (generation, table.of_topic(topic))
     }
 
-    /// All of them, by name.
+    /// Returns all bindings, ordered by name.
     pub fn all(&self) -> Vec<Arc<Bound>> {
         self.table.read().all.values().cloned().collect()
     }
 
-    /// One of them.
+    /// Returns the binding of this name.
     pub fn get(&self, name: &str) -> Option<Arc<Bound>> {
         self.table.read().all.get(name).cloned()
     }
 
-    /// Whether there is none, and nothing was ever counted.
+    /// Whether there are no bindings in force and no counters of earlier ones.
     pub fn are_void(&self) -> bool {
         self.table.read().all.is_empty() && self.declared.lock().counts.is_empty()
     }
 
-    /// What has passed bindings, by name and direction; also those that were deleted.
+    /// Returns the counters of all bindings by name and direction, including those of deleted bindings.
     pub fn counts(&self) -> Vec<(Box<str>, Direction, Arc<Counts>)> {
         let declared = self.declared.lock();
         let counts = declared.counts.iter();
         counts.map(|((name, way), counts)| (name.clone(), *way, Arc::clone(counts))).collect()
     }
 
-    /// A binding was found in the store.
+    /// Adds a binding that was found in the store. [`Self::configure`] puts it in force.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// [`RecordError`] if the record cannot be read.
     pub fn recover(&self, name: &str, record: &EntityRecord) -> Result<(), RecordError> {
         let malformed = RecordError::Malformed("a binding");
         let binding: Binding = serde_json::from_slice(&record.definition)
@@ -158,7 +161,7 @@ impl Bindings {
         Ok(())
     }
 
-    /// Sets a binding, and stores it. True: there was none of its name.
+    /// Sets a binding, and stores it. Returns true if there was no stored binding of this name.
     ///
     /// # Errors
     /// [`BindingsError`]; nothing has changed then.
@@ -193,7 +196,7 @@ impl Bindings {
         Ok(known.is_none())
     }
 
-    /// Deletes a binding that was set.
+    /// Deletes a stored binding.
     ///
     /// # Errors
     /// [`BindingsError`]; nothing has changed then.
@@ -222,14 +225,15 @@ impl Bindings {
         Ok(())
     }
 
-    /// Has all bindings that a configuration has, beside those that are stored, and no others.
+    /// Replaces the bindings of the configuration. Stored bindings stay.
     pub fn configure(&self, bindings: Vec<Binding>) {
         let mut declared = self.declared.lock();
         declared.configured = bindings;
         self.put_in_force(&mut declared);
     }
 
-    /// What is as it was goes on with what it is doing. What was changed goes on with its counts.
+    /// Puts the declared bindings in force. A binding that has not changed stays the same object; a changed
+    /// one keeps its counters.
     fn put_in_force(&self, declared: &mut Declared) {
         let before = Arc::clone(&self.table.read());
         let mut all = BTreeMap::new();
@@ -287,7 +291,8 @@ impl Table {
 }
 
 impl Declared {
-    /// Adds counts of bindings that are not in force any more to those of [`OTHERS`], as many as are too many.
+    /// If there are too many counters, adds surplus ones of bindings that are not in force to those of
+    /// [`OTHERS`].
     fn forget_counts(&mut self, in_force: &BTreeMap<Box<str>, Arc<Bound>>) {
         let mut too_many = self.counts.len().saturating_sub(COUNTS_MAX.max(2 * in_force.len()));
         if too_many == 0 {

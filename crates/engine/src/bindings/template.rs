@@ -1,4 +1,4 @@
-//! Texts with places in which something of a message is put.
+//! Texts with placeholders for parts of a message.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use thiserror::Error;
 
-/// A text such as `devices/{session}/commands`. `{{` and `}}` stand for `{` and `}`.
+/// A text with placeholders, such as `devices/{session}/commands`. `{{` and `}}` stand for `{` and `}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
     text: String,
@@ -19,7 +19,7 @@ enum Piece {
     Place(Placeholder),
 }
 
-/// What is put in place of `{…}`.
+/// A placeholder: a part of a message that replaces `{…}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Placeholder {
     /// `{2}`: a level of the MQTT topic, from 1.
@@ -36,22 +36,22 @@ pub enum Placeholder {
     Subject,
 }
 
-/// Why a text is no template.
+/// The reason why a text is not a template.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum TemplateError {
     /// A brace without its counterpart.
     #[error("`{0}` stands alone; to mean the character itself, write it twice")]
     Unbalanced(char),
-    /// Nothing that can be put there.
+    /// A placeholder that does not exist.
     #[error("`{{{0}}}` means nothing here")]
     Unknown(String),
 }
 
 impl Template {
-    /// Reads a template.
+    /// Parses a template.
     ///
     /// # Errors
-    /// When it has braces that do not fit, or names what there is not.
+    /// [`TemplateError`] if a brace has no counterpart, or if a placeholder does not exist.
     pub fn parse(text: &str) -> Result<Self, TemplateError> {
         let (mut pieces, mut literal, mut rest) = (Vec::new(), String::new(), text);
         while let Some(at) = rest.find(['{', '}']) {
@@ -78,12 +78,12 @@ impl Template {
         Ok(Self { text: text.into(), pieces })
     }
 
-    /// As it was written.
+    /// The text of the template.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// What it names.
+    /// The placeholders, in order.
     pub fn placeholders(&self) -> impl Iterator<Item = &Placeholder> {
         self.pieces.iter().filter_map(|piece| match piece {
             Piece::Place(placeholder) => Some(placeholder),
@@ -91,7 +91,8 @@ impl Template {
         })
     }
 
-    /// The text with everything put in. `None`: a message does not have what one of its places names.
+    /// Returns the text with a value in place of each placeholder. Returns `None` if the message has no value
+    /// for one of them.
     pub fn render<'v>(
         &self,
         mut value: impl FnMut(&Placeholder) -> Option<Cow<'v, str>>,

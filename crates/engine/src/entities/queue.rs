@@ -452,12 +452,15 @@ impl Queue {
     /// Empties the entity in memory because its shard is being closed: its contents stay in the store only.
     /// Notifies its receivers.
     pub(super) fn leave(&self) {
-        self.note_numbers(&mut Commits::default());
         {
             let mut state = self.state.lock();
             if state.standing != Standing::Open {
                 return;
             }
+            // Under the same lock: no message may get a number after the exact next ones were noted.
+            let mut effects = QueueEffects::new(self, state.standing);
+            state.entity.note_numbers(&mut effects);
+            effects.finish(&mut Commits::default());
             state.standing = Standing::Closed;
             let empty = Entity::new(state.entity.properties().clone(), 0);
             let left = std::mem::replace(&mut state.entity, empty);

@@ -1,4 +1,4 @@
-//! One receiver of an entity: of a queue without sessions, or of one session after the other.
+//! A lane: one receiver of an entity, either of a queue without sessions or of one session after the other.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,71 +21,74 @@ use crate::router::Publisher;
 use crate::run::Run;
 use crate::tenant::Tenant;
 
-/// Messages that a lane has at a time.
+/// Maximum number of messages that a lane takes at a time.
 const GROUP: usize = 64;
 
-/// So many bytes at most are published at once.
+/// Size, in bytes, from which a run is published before another message is added. Also the memory that the
+/// buffer keeps afterwards.
 const RUN_BYTES: usize = 1024 * 1024;
 
-/// After so many messages of one session it is another's turn.
+/// Number of messages of one session after which a lane takes another session, so that others are not kept
+/// waiting.
 const TURN: usize = 4 * GROUP;
 
-/// How long a lane waits for a session before it asks again.
+/// Time for which a lane waits for a session before it asks again.
 const PATIENCE: Duration = Duration::from_secs(3_600);
 
-/// Nobody: what is published comes from no client.
+/// The publisher of messages that come from no client.
 const NOBODY: Publisher<'static> = Publisher { session: 0, client_id: "" };
 
-/// Receives from a queue or subscription, and publishes what it gets.
+/// A lane: receives messages from a queue or subscription, and publishes them.
 pub struct Lane {
     receiver: ReceiverId,
     tenant: Arc<Tenant>,
     bound: Arc<Bound>,
     queue: Arc<Queue>,
     has_sessions: bool,
-    /// Messages of the present session so far.
+    /// Number of messages that were published so far.
     taken: usize,
     stage: Stage,
-    /// It is to close when what it has published is durable.
+    /// Whether the lane must close when the messages that it has published are durable.
     pub is_ending: bool,
 }
 
-/// What a lane does.
+/// The stage of a lane's work.
 enum Stage {
-    /// It waits to be told that there is something for it.
+    /// The lane has no messages.
     Idle,
-    /// Bodies are read that are in the store only.
+    /// Message bodies that are in the store only are being read back.
     Loading(Vec<Delivery>),
-    /// All of them are here.
+    /// All message bodies are in memory.
     Loaded(Vec<Delivery>),
-    /// They are published, and settled when that is durable.
+    /// The messages are published, and will be settled when their commits are durable.
     Published(Published),
 }
 
-/// What became of a group.
+/// The result of publishing the messages that were taken together.
 #[derive(Debug, Default)]
 struct Published {
-    /// What has to be durable before it is settled.
+    /// The commits that must be durable before the messages are settled.
     commits: Commits,
     settled: Vec<(LockToken, Outcome)>,
-    /// Somebody's queue is full. What was not published goes back, and is tried again later.
+    /// Whether a subscriber's queue is full. The remaining messages go back to the entity, and are tried
+    /// again later.
     is_held_back: bool,
 }
 
-/// What is to be done with a lane after its step.
+/// The action that a lane needs after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Nothing before it is told something.
+    /// None, until the lane's receiver is notified.
     Wait,
     /// Another step.
     Again,
-    /// It waits for the disk.
+    /// A wait until the commits of the published messages are durable.
     Commit,
-    /// It has no receiver any more: it is to go, and another to come in its place.
+    /// Replacement: the lane needs a new receiver, so it closes and a new lane takes its place.
     Renew,
 }
 
-/// What lanes publish with, one after the other.
+/// The run and the buffer with which lanes publish, one lane after the other.
 #[derive(Debug, Default)]
 pub struct Press {
     run: Run,
@@ -93,7 +96,7 @@ pub struct Press {
 }
 
 impl Lane {
-    /// Opens a receiver. `None`: the entity is not there, or nobody can receive from it.
+    /// Opens a receiver. Returns `None` if the entity has gone or does not accept the receiver.
     pub fn open(
         tenant: &Arc<Tenant>,
         bound: &Arc<Bound>,
@@ -134,22 +137,23 @@ impl Lane {
         Some((lane, next))
     }
 
-    /// Its receiver.
+    /// The lane's receiver.
     pub fn receiver(&self) -> ReceiverId {
         self.receiver
     }
 
-    /// Of which binding it is.
+    /// The lane's binding.
     pub fn bound(&self) -> &Arc<Bound> {
         &self.bound
     }
 
-    /// Whether it takes part of a queue, or one session after the other.
+    /// Whether the lane receives one session after the other. If not, it receives from a queue without
+    /// sessions.
     pub fn has_sessions(&self) -> bool {
         self.has_sessions
     }
 
-    /// Takes messages and publishes them.
+    /// Carries out the next step of the lane: takes messages, requests missing bodies, or publishes.
     pub fn step(
         &mut self,
         context: &mut Context,
@@ -182,7 +186,8 @@ impl Lane {
         Next::Commit
     }
 
-    /// What has to be durable before the published messages may go.
+    /// The commits that must be durable before the published messages are settled. `None`: the lane has
+    /// published none.
     pub fn waits_for(&self) -> Option<&Commits> {
         match &self.stage {
             Stage::Published(published) => Some(&published.commits),
@@ -190,7 +195,8 @@ impl Lane {
         }
     }
 
-    /// What was published is durable: it goes. True: the next step is to be taken later.
+    /// Settles the messages that were published, because their commits are durable. Returns true if the next
+    /// step is to be taken later, because a subscriber's queue is full.
     pub fn settle(&mut self, now: WallTime) -> bool {
         let Stage::Published(published) = std::mem::replace(&mut self.stage, Stage::Idle) else {
             return false;
@@ -200,7 +206,7 @@ impl Lane {
             for (token, outcome) in published.settled {
                 let is_passed = matches!(outcome, Outcome::Complete);
                 let is_refused = matches!(outcome, Outcome::DeadLetter { .. });
-                // One whose lock has ended meanwhile comes once more.
+                // A message whose lock has ended in the meantime is delivered again.
                 if entity.settle(Part::Main, token, outcome, now, effects).is_ok() {
                     passed += usize::from(is_passed);
                     refused += usize::from(is_refused);
@@ -212,12 +218,12 @@ impl Lane {
         published.is_held_back
     }
 
-    /// Bodies have been read.
+    /// Continues with the message bodies that were read back.
     pub fn loaded(&mut self, bodies: Vec<(u64, Option<Arc<[u8]>>)>, now: WallTime) {
         let Stage::Loading(group) = &mut self.stage else { return };
         let mut group = std::mem::take(group);
         group::fill(&mut group, bodies);
-        // What cannot be read is lost, and goes.
+        // A message whose body cannot be read is lost, and is removed.
         let is_there = |delivery: &Delivery| delivery.entry.body.bytes.is_some();
         let (group, lost): (Vec<_>, Vec<_>) = group.into_iter().partition(is_there);
         self.queue.with(&mut Commits::default(), |entity, effects| {
@@ -228,7 +234,8 @@ impl Lane {
         self.stage = Stage::Loaded(group);
     }
 
-    /// Goes, and gives back what it has. What is published and not durable yet is given back, too.
+    /// Closes the lane. The entity gets back the messages that are not published yet. Messages that are
+    /// published and not settled return, too: those of a session at once, others when their locks end.
     pub fn close(self, now: WallTime) {
         self.queue.with(&mut Commits::default(), |entity, effects| {
             if let Stage::Loading(group) | Stage::Loaded(group) = &self.stage {
@@ -250,7 +257,7 @@ impl Lane {
         Ok(group)
     }
 
-    /// Publishes messages, those to one topic behind each other together.
+    /// Publishes messages. Consecutive messages to the same topic form one run.
     fn publish(&self, context: &mut Context, press: &mut Press, group: &[Delivery]) -> Published {
         let Passage::Out { publish, qos, retain } = &self.bound.passage else {
             unreachable!("lanes are of bindings to MQTT")
@@ -261,7 +268,7 @@ impl Lane {
             _ => QoS::ExactlyOnce,
         };
         let durability = self.tenant.durability();
-        // Entities live by the clock on the wall.
+        // Entities use wall time, MQTT messages mono time.
         let (clock, wall) = (context.worker.now, context.wall());
         let expires_at = |at: WallTime| clock.after(at.since(wall));
         let overflow = self.tenant.limits().queue_overflow;
@@ -310,11 +317,11 @@ impl Lane {
 }
 
 impl Press {
-    /// Hands on what has come together.
+    /// Publishes the messages in the run, if there are any.
     fn print(&mut self, context: &mut Context, tenant: &Arc<Tenant>, commits: &mut Commits) {
         if !self.run.is_empty() {
             let source = Source {
-                // Not back into an entity, perhaps into the one that the messages come from.
+                // The messages must not enter an entity: it could be the one that they come from.
                 enters_entities: false,
                 ..Source::unattended(tenant, NOBODY)
             };

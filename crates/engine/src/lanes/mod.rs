@@ -1,11 +1,11 @@
-//! Bindings from entities to MQTT: what queues and subscriptions have goes to MQTT clients.
+//! Bindings from entities to MQTT: messages of queues and subscriptions are published to MQTT clients.
 //!
-//! | file | what is there |
+//! | file | contents |
 //! | --- | --- |
-//! | `runner.rs` | who receives from entities and publishes |
-//! | `lane.rs` | one receiver of it: a queue, or one session after the other |
+//! | `runner.rs` | the runner: drives all lanes, which receive from entities and publish |
+//! | `lane.rs` | a lane: one receiver, of a queue without sessions or of one session after the other |
 //!
-//! What a binding publishes enters no binding, so nothing goes round in circles.
+//! Messages that a binding publishes enter no other binding, so none can go round in a loop.
 
 mod lane;
 mod runner;

@@ -1,7 +1,8 @@
 //! The runner of the lanes: receives from queues and subscriptions, and publishes to MQTT clients.
 //!
-//! It has a [`Lane`] for each queue without sessions that a binding names, so that order holds, and
-//! [`LANES`] for each with sessions: so many sessions are on their way at once, each in its order.
+//! For each queue without sessions that a binding names, the runner has one [`Lane`], which keeps the order
+//! of the messages. For each queue with sessions it has [`LANES`]: that many sessions are handled at the same
+//! time, each in its order.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,23 +22,24 @@ use crate::entities::{Inbox, Queue, Told};
 use crate::progress::{WaitSet, Waiter};
 use crate::tenant::Tenant;
 
-/// Sessions of one binding that are on their way at once.
+/// Number of sessions of one binding that are handled at the same time. Further sessions wait for a lane.
 const LANES: usize = 16;
 
-/// How often entities that are not there are looked for, and a full disk is asked again.
+/// Interval at which missing entities are looked up again, lanes that are held back try again, and a full
+/// disk is checked again.
 const RETRY: Duration = Duration::from_millis(250);
 
-/// How long what was published may take to become durable at the end of the broker.
+/// Maximum time that published messages may take to become durable when the broker ends.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// Where the runner is told things. Cheap to clone.
+/// The sending side of the runner's events. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Lanes(Sender<Event>);
 
-/// The other end, before it is read from.
+/// The receiving side of the runner's events, from which the runner is made.
 pub struct LaneEvents(Sender<Event>, Receiver<Event>);
 
-/// What the runner is told.
+/// An event for the runner.
 #[derive(Debug)]
 enum Event {
     /// The bindings of a tenant have changed.
@@ -50,10 +52,10 @@ enum Event {
     End,
 }
 
-/// Tells the runner what happens to its receivers.
+/// Forwards notifications of receivers to the runner.
 struct Post(Sender<Event>);
 
-/// Tells the runner that a batch is durable; once for many.
+/// Tells the runner that a batch is durable. Sends one event for all batches until the runner has handled it.
 struct Waker {
     sender: Sender<Event>,
     has_told: AtomicBool,
@@ -63,7 +65,7 @@ struct Waker {
 struct Out {
     tenant: Arc<Tenant>,
     bound: Arc<Bound>,
-    /// Receives; otherwise its entity is not there.
+    /// Whether the binding has lanes. If not, its entity is missing.
     is_open: bool,
 }
 
@@ -71,24 +73,24 @@ struct Out {
 pub struct Runner {
     context: Context,
     events: Receiver<Event>,
-    /// What ended the last wait.
+    /// The event that ended the last wait.
     event: Option<Event>,
     inbox: Arc<dyn Inbox>,
     waker: Arc<Waker>,
     outs: Vec<Out>,
     lanes: HashMap<ReceiverId, Lane>,
-    /// Lanes that have something to do.
+    /// Lanes that have work to do.
     ready: Vec<ReceiverId>,
     /// Lanes whose messages are published and not durable yet.
     published: WaitSet<ReceiverId>,
-    /// Lanes that are held back by somebody's full queue, and when they may try again.
+    /// Lanes that are held back by a full queue of a subscriber, and the time at which they may try again.
     held_back: (Vec<ReceiverId>, Instant),
     press: Press,
     ends_at: Option<Instant>,
 }
 
 impl Lanes {
-    /// Lanes that nobody runs yet.
+    /// Creates the two sides of the runner's events.
     pub fn new() -> (Self, LaneEvents) {
         let (sender, receiver) = mpsc::channel();
         (Self(sender.clone()), LaneEvents(sender, receiver))
@@ -96,18 +98,18 @@ impl Lanes {
 
     /// The bindings of a tenant have changed.
     pub fn changed(&self, tenant: &Arc<Tenant>) {
-        // At the end of the broker nobody reads any more.
+        // When the broker ends, the runner no longer receives.
         let _ = self.0.send(Event::Changed(Arc::clone(tenant)));
     }
 
-    /// Lets the runner end when what it has published is durable.
+    /// Tells the runner to end when the messages that it has published are durable.
     pub fn close(&self) {
         let _ = self.0.send(Event::End);
     }
 }
 
 impl LaneEvents {
-    /// The runner of the lanes.
+    /// Creates the runner of the lanes.
     pub fn runner(self, context: Context) -> Runner {
         let Self(sender, events) = self;
         let waker = Waker { sender: sender.clone(), has_told: AtomicBool::new(false) };
@@ -150,7 +152,8 @@ impl Waiter for Waker {
 }
 
 impl Runner {
-    /// Waits for something to do, which [`Self::act`] does. False: the broker ends, and nothing is left.
+    /// Waits until there is work for [`Self::act`]. Returns false if the broker ends and nothing is left to
+    /// do.
     pub fn wait(&mut self) -> bool {
         let patience = if let Some(ends_at) = self.ends_at {
             let left = ends_at.saturating_duration_since(self.context.engine.clock.instant());
@@ -173,7 +176,7 @@ impl Runner {
         true
     }
 
-    /// Does what there is to do now.
+    /// Does the work that is due now.
     pub fn act(&mut self) {
         self.context.worker.now = self.context.engine.clock.now();
         while let Some(event) = self.event.take().or_else(|| self.events.try_recv().ok()) {
@@ -187,7 +190,7 @@ impl Runner {
         }
     }
 
-    /// Gives back what is on its way.
+    /// Closes all lanes, which gives their messages back.
     pub fn end(mut self) {
         let now = self.context.wall();
         self.lanes.drain().for_each(|(_, lane)| lane.close(now));
@@ -209,7 +212,7 @@ impl Runner {
     fn on_told(&mut self, receiver: ReceiverId, what: Told) {
         let Some(lane) = self.lanes.get_mut(&receiver) else { return };
         match what {
-            // What it has given back itself is told as well, and it is to wait.
+            // The lane is also notified of messages that it has given back itself, but it has to wait.
             Told::Ready if self.held_back.0.contains(&receiver) => {}
             Told::Ready | Told::Granted { .. } => self.ready.push(receiver),
             Told::Bodies(bodies) => {
@@ -226,7 +229,8 @@ impl Runner {
         }
     }
 
-    /// What is no binding any more gives back what it has; what is new begins.
+    /// Adopts the bindings of a tenant after a change: closes the lanes of bindings that are no longer in
+    /// force, and adds new bindings.
     fn change(&mut self, tenant: &Arc<Tenant>) {
         if self.ends_at.is_some() {
             return;
@@ -246,7 +250,8 @@ impl Runner {
         }
     }
 
-    /// Closes lanes of some bindings; those that have published something when that is durable.
+    /// Closes the lanes of the bindings for which `of` returns true. Lanes that have published messages close
+    /// when these are durable.
     fn end_lanes(&mut self, of: impl Fn(&Arc<Bound>) -> bool) {
         let now = self.context.wall();
         let ended = self.lanes.extract_if(|_, lane| {
@@ -256,14 +261,14 @@ impl Runner {
         ended.for_each(|(_, lane)| lane.close(now));
     }
 
-    /// Lanes that were held back look again.
+    /// Makes the lanes that were held back try again, if it is time.
     fn try_again(&mut self) {
         if self.held_back.1 <= self.context.engine.clock.instant() {
             self.ready.append(&mut self.held_back.0);
         }
     }
 
-    /// Begins to receive from entities that were not there before.
+    /// Opens lanes for entities that were missing before.
     fn open_missing(&mut self) {
         let now = self.context.wall();
         for out in self.outs.iter_mut().filter(|out| !out.is_open) {
@@ -288,7 +293,7 @@ impl Runner {
         }
     }
 
-    /// Puts a lane with a new receiver in the place of one that has none any more.
+    /// Replaces a lane that needs a new receiver by a new lane.
     fn renew(&mut self, receiver: ReceiverId) {
         let Some(lane) = self.lanes.remove(&receiver) else { return };
         let bound = Arc::clone(lane.bound());
@@ -306,12 +311,12 @@ impl Runner {
                 }
                 self.lanes.insert(lane.receiver(), lane);
             }
-            // The others have been told, too, or will be.
+            // Other lanes of the binding are notified as well, or were already.
             None => out.is_open = self.lanes.values().any(|lane| Arc::ptr_eq(lane.bound(), &bound)),
         }
     }
 
-    /// A step for each lane that has something to do.
+    /// Takes a step with each lane that has work to do.
     fn work(&mut self) {
         let ready = std::mem::take(&mut self.ready);
         let (mut renewed, mut durable) = (Vec::new(), Vec::new());
@@ -337,14 +342,14 @@ impl Runner {
         durable.into_iter().for_each(|receiver| self.settle(receiver));
     }
 
-    /// What was published and is durable goes from its queue.
+    /// Settles the published messages whose commits are durable.
     fn settle_durable(&mut self) {
         let sources = self.context.engine.shards.sources();
         let durable = self.published.take(sources, &Arc::downgrade(&self.waker), |_| false);
         durable.into_iter().for_each(|receiver| self.settle(receiver));
     }
 
-    /// What a lane has published goes from its queue.
+    /// Settles the messages that a lane has published.
     fn settle(&mut self, receiver: ReceiverId) {
         let Some(lane) = self.lanes.get_mut(&receiver) else { return };
         let is_held_back = lane.settle(self.context.wall());
@@ -364,7 +369,7 @@ impl Runner {
     }
 }
 
-/// What a binding receives from, if it is there.
+/// Returns the queue or subscription from which a binding receives, if it exists.
 fn queue_of(out: &Out) -> Option<Arc<Queue>> {
     Some(Arc::clone(out.bound.node(out.tenant.used_entities()).ok()?.entity()))
 }

@@ -21,17 +21,21 @@ use crate::run::{Parsed, RunLimit};
 use crate::targets::Targets;
 use crate::turn::Turn;
 
-/// A run of so many messages is handed on in one piece, whoever gets it. Most runs are short, and need not be measured.
+/// Number of messages up to which a run is handed on in one piece, however many targets it has. Most runs are
+/// this short, so their targets need not be counted.
 const SHORT_RUN: usize = 4;
 
-/// The shard may be open again before the next message. That must not come before this one, which is sent again if it is not
-/// answered, and also if its publisher loses the connection before it hears the answer. So the connection ends at once.
+/// Ends the connection of a client whose message would have to be stored in a closed shard. The message is
+/// not acknowledged, so the client sends it again on its next connection. The present connection must end at
+/// once: the shard may be open again when the next message comes, which would overtake this one. An error
+/// code would not prevent that: a client that loses its connection before it gets the code sends the message
+/// again, too.
 const SHARD_CLOSED: End =
     End::Refused(ReasonCode::ServerBusy, "a shard is closed that has to store this: send again");
 
 impl Client {
-    /// A PUBLISH that lies at `frame` in `bytes`. It joins the run of those before it, or ends that run
-    /// and begins another. `alone` becomes false when there is more than one run.
+    /// Handles a PUBLISH that lies at `frame` in `bytes`. It joins the run of the packets before it, or ends
+    /// that run and begins another. Sets `alone` to false when there is more than one run.
     pub(super) fn on_publish(
         &mut self,
         turn: &mut Turn<'_>,
@@ -78,14 +82,16 @@ impl Client {
             turn.scratch.run.begin(topic, parsed.qos, parsed.retain, v5, class);
             turn.scratch.run.is_requests = is_request;
             if is_reserved(topic) {
-                // What may be published there depends on the payload.
+                // Whether a message may be published to a reserved topic depends on its payload, so each is
+                // checked.
                 turn.scratch.run.limit = RunLimit::ONE;
             }
         }
         let (mut is_resumed, mut was_lost) = (false, false);
         if let (QoS::ExactlyOnce, Some(id)) = (parsed.qos, parsed.id) {
             if self.session.state().received.contains(id.get()) && !turn.scratch.run.is_empty() {
-                // It goes to others than those before it, or to nobody, so it is no part of their run.
+                // A repetition goes to other recipients than the messages before it, or to none, so it is not
+                // part of their run.
                 let run = &turn.scratch.run;
                 let (topic, class) = (run.topic().to_owned(), run.class);
                 self.finish_run(turn, bytes, false)?;
@@ -98,14 +104,15 @@ impl Client {
                 Reception::Resumed => is_resumed = true,
                 Reception::Lost => (is_resumed, was_lost) = (true, true),
                 Reception::Unfinished => {
-                    // Another connection of the client is just handing it on.
+                    // Another connection of the client is still handing the message on.
                     return Err(End::Refused(ReasonCode::ServerBusy, "repeated too early"));
                 }
                 Reception::Repeated => {
                     let counters = self.tenant.counters(turn.context.worker.id);
                     counters.received.add(PacketType::Publish, 1, frame.len() as u64);
                     if self.session.durable().is_some() {
-                        // The first one may have come a moment ago, on another connection.
+                        // The first PUBLISH may have come a moment ago on another connection, and may not be
+                        // durable yet.
                         let noted = self.tenant.shards.last_changes();
                         let noted = noted.if_holds(Rule::AcknowledgeRepetitionWhenDurable);
                         turn.scratch.answers.commits.join(&noted);
@@ -128,8 +135,12 @@ impl Client {
         Ok(())
     }
 
-    /// Publishes the run, and acknowledges its messages when what they have to reach is durable. `alone`:
-    /// nothing else comes of this read. An error: a client that cannot be told otherwise is refused.
+    /// Publishes the run, and acknowledges its messages when the commits that they depend on are durable.
+    /// `alone`: the read contains nothing else.
+    ///
+    /// # Errors
+    /// The connection must end: a shard is closed that would have to store a message, or the client's version
+    /// of MQTT has no other way to report a refusal.
     pub(super) fn finish_run(
         &mut self,
         turn: &mut Turn<'_>,
@@ -153,7 +164,7 @@ impl Client {
         let messages = run.in_buffer(bytes, context.worker.now);
         let reject = self.limits.queue_overflow == QueueOverflow::Reject;
         let Context { worker, router, .. } = &mut *context;
-        // Messages that a target has from before a crash cannot be refused any more.
+        // Some targets may already have resumed messages, so these messages cannot be refused any more.
         let is_resumed = messages.is_resumed();
         let admitted = if is_resumed && holds(Rule::AdmitWhatWasReceived) {
             Ok(messages.len())
@@ -175,7 +186,7 @@ impl Client {
                 tenant,
                 publisher,
                 enters_entities: true,
-                // A 3.x client cannot be told.
+                // MQTT 3.x cannot report a refusal.
                 is_told: self.version == Version::V5 && !is_resumed,
                 is_alone: alone,
             };
@@ -192,7 +203,7 @@ impl Client {
             if run.qos() == QoS::ExactlyOnce
                 && let Some(durable) = session.durable()
             {
-                // Also if no stored session or entity got it, a repetition must be recognised.
+                // A repetition must be recognised even if no stored session or entity got the message.
                 run.in_buffer(bytes, context.worker.now).note_received(durable);
             }
         }
@@ -263,7 +274,8 @@ impl Client {
         Ok(())
     }
 
-    /// Acknowledges a message that is not handed on. 3.x clients cannot be told (MQTT-3.3.5-2 of 3.1.1).
+    /// Acknowledges a message that is not handed on. MQTT 3.x cannot report the reason (MQTT-3.3.5-2 of
+    /// 3.1.1).
     fn refuse(&self, turn: &mut Turn<'_>, parsed: &Parsed, bytes: usize, reason: ReasonCode) {
         let counters = self.tenant.counters(turn.context.worker.id);
         counters.received.add(PacketType::Publish, 1, bytes as u64);
@@ -282,7 +294,7 @@ impl Client {
         }
     }
 
-    /// Notes a QoS 2 message.
+    /// Notes the Packet Identifier of a QoS 2 message. Returns whether the message is new or a repetition.
     fn receive(&self, id: PacketId) -> Result<Reception, End> {
         let mut state = self.session.state();
         self.check_owner()?;
@@ -299,7 +311,7 @@ impl Client {
     }
 }
 
-/// If messages go to one session only, that session becomes the `partner`.
+/// Makes a session the `partner` of the publisher if messages go to that session only.
 fn note_partner(targets: &Targets, partner: &mut Option<Partner>) {
     if let [only] = targets.route().recipients()
         && partner.as_ref().is_none_or(|partner| partner.id != only.subscriber.id)
@@ -309,7 +321,7 @@ fn note_partner(targets: &Targets, partner: &mut Option<Partner>) {
     }
 }
 
-/// The topic of a message, whatever stands for it.
+/// Returns the topic of a message: that in the packet, or that of its Topic Alias.
 fn topic_of<'a>(
     aliases: &'a mut InboundAliases,
     parsed: &Parsed,

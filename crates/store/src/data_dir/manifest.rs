@@ -24,7 +24,7 @@ const VERSION: u32 = 1;
 
 /// Maximum number of shards. Each shard has threads of its own, and most machines have fewer cores;
 /// 64 bits fit into one word.
-const SHARDS_MAX: usize = 64;
+pub(super) const SHARDS_MAX: usize = 64;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Manifest {

@@ -20,13 +20,14 @@ use crate::{Store, StoreError};
 pub use engine::Engine;
 pub(crate) use lock::Lock;
 pub(crate) use manifest::Manifest;
+use manifest::SHARDS_MAX;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Options for opening a data directory.
 #[derive(Debug, Clone)]
 pub struct Options<'a> {
-    /// Number of shards of a new directory, 1 to 64; by default the number of cores. An existing directory keeps the
+    /// Number of shards of a new directory, 1 to 64; by default the number of cores, at most 64. An existing directory keeps the
     /// number it was created with.
     pub shards: Option<usize>,
     /// Engine of a new directory. An existing directory keeps the engine it was created with.
@@ -85,7 +86,7 @@ impl DataDir {
         let (lock, manifest) = match Manifest::read(path)? {
             Some(manifest) => (lock, manifest),
             None => {
-                let shards = options.shards.unwrap_or_else(cores);
+                let shards = options.shards.unwrap_or_else(shards_by_cores);
                 New::make(path, lock, Manifest::new(shards, options.engine)?)?.finish()?
             }
         };
@@ -206,6 +207,7 @@ pub(crate) fn shard_dir(path: &Path, shard: usize) -> PathBuf {
     path.join(format!("shard-{shard:03}"))
 }
 
-fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
+/// Number of shards of a new directory, if the caller does not choose it: one for each core, as far as allowed.
+fn shards_by_cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from).min(SHARDS_MAX)
 }

@@ -148,8 +148,10 @@ fn pop_two<'a>(stack: &mut Stack<'a>) -> (ValueRef<'a>, ValueRef<'a>) {
 fn property<'a>(message: &'a impl Properties, name: &ValueRef<'_>) -> ValueRef<'a> {
     let ValueRef::String(name) = name else { return ValueRef::Null };
     let found = match name.split_once('.') {
-        Some(("sys", name)) => SystemProperty::from_name(name).and_then(|it| message.system(it)),
-        Some(("user", name)) => message.user(name),
+        Some((scope, name)) if scope.eq_ignore_ascii_case("sys") => {
+            SystemProperty::from_name(name).and_then(|it| message.system(it))
+        }
+        Some((scope, name)) if scope.eq_ignore_ascii_case("user") => message.user(name),
         _ => message.user(name),
     };
     found.unwrap_or(ValueRef::Null)
